@@ -2,7 +2,7 @@
 
 use crate::image::{fit, options, with_block_bits};
 use kiln_builder::tree::{Kind, NodeId};
-use kiln_builder::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Hints, Tree, Trial};
+use kiln_builder::{BuildOptions, ChunkEntries, ContentDigests, Dedupe, DigestName, Fragments, Hints, Tree, Trial};
 use kiln_codec::{Method, Spec};
 use std::collections::BTreeSet;
 
@@ -132,9 +132,9 @@ const PLACES: &[&[PlaceChoice]] = &[
     ],
     &[
         ("attributes shared", |_| {}),
-        ("digests", |place| place.options.content_digests = Some(DigestName::Usual)),
+        ("digests", |place| place.options.content_digests = ContentDigests::Named(DigestName::Usual)),
         ("announced digests", |place| {
-            place.options.content_digests = Some(DigestName::Prefix(b"erofs.fingerprint.v1".to_vec()));
+            place.options.content_digests = ContentDigests::Named(DigestName::Prefix(b"erofs.fingerprint.v1".to_vec()));
             place.options.xattr_prefixes = vec![b"user.long.".to_vec()];
         }),
         ("attributes not shared", |place| {

@@ -15,6 +15,7 @@ use crate::pack::append::Appender;
 use crate::pack::{self, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
+use crate::plan::verify::verify;
 use crate::summary::{self, Summary};
 use crate::tree::{NodeId, Taking, Tree};
 use crate::write::special_inodes::SpecialInodes;
@@ -61,12 +62,13 @@ pub fn build_behind<'t>(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<(Summary, Reasons<'t>, Head), BuildError> {
+    let options = &*options.of_tree(tree);
     options.check()?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
     let Built { summary, inodes, plan, data, head } =
         run(out, &clock, Context { tree, options, control, ledger: &ledger })?;
-    let ClosedLedger { skipped, changed } = ledger.close(|node| is_stored(&plan, &data, node));
-    let summary = Summary { phases: clock.phases(), skipped, changed, ..summary };
+    let ClosedLedger { skipped, changed, damaged } = ledger.close(|node| is_stored(&plan, &data, node));
+    let summary = Summary { phases: clock.phases(), skipped, changed, damaged, ..summary };
     Ok((summary, Reasons::new(tree, inodes, plan, data, options), head))
 }
 
@@ -108,9 +110,16 @@ pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Res
 /// Build an image in which the files that are apart share nothing.
 fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
     let options = context.options;
-    let digests = digest::all(context)?;
-    let inodes = Inodes::gather(&digests, context)?;
-    let (plan, sources) = Plan::make(&inodes, context)?;
+    let (inodes, plan, sources) = loop {
+        let digests = digest::all(context)?;
+        let inodes = Inodes::gather(&digests, context)?;
+        let (plan, sources) = Plan::make(&inodes, context)?;
+        let anew = verify(&plan, context)?;
+        if anew.is_empty() {
+            break (inodes, plan, sources);
+        }
+        context.ledger.distrust(anew);
+    };
     clock.finish("plan");
     let (placed, stored) = (context.tree.devices().len(), usize::from(out.blob.is_some()));
     let base = context.tree.base();

@@ -93,6 +93,7 @@ pub fn estimate(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Estimate, BuildError> {
+    let options = &*options.of_tree(tree);
     options.check()?;
     // What a caller sees as progress is that of one build.
     let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });

@@ -52,6 +52,8 @@ pub(crate) struct Inodes {
     root_xattr_len: usize,
     /// Whether a node cannot be represented and is left out.
     pub is_left_out: Vec<bool>,
+    /// Whether an attribute of a node is a digest of its contents.
+    has_digest: Vec<bool>,
 }
 
 impl Inodes {
@@ -65,7 +67,7 @@ impl Inodes {
         paths::check(tree)?;
         let mut collector = Collector::new(Prefixes::new(options)?);
         let mut xattr_sets = vec![None; tree.len()];
-        let mut is_left_out = vec![false; tree.len()];
+        let (mut is_left_out, mut has_digest) = (vec![false; tree.len()], vec![false; tree.len()]);
         for id in tree.walk() {
             let node = tree.node(id);
             let refuse = |reason| BuildError::Input { path: tree.path(id), reason };
@@ -74,6 +76,7 @@ impl Inodes {
                 Ok(()) => {
                     let digest = digests.get(&id).map(|value| &**value);
                     xattr_sets[id.idx()] = collector.add(node, digest).map_err(refuse)?;
+                    has_digest[id.idx()] = digest.is_some();
                 }
                 Err(reason) if options.keep_going => {
                     ledger.leave_out(Skipped { path: tree.path(id), error: refuse(reason) });
@@ -107,7 +110,7 @@ impl Inodes {
             0 => 0,
             len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
         };
-        Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, is_left_out })
+        Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, is_left_out, has_digest })
     }
 
     /// What keeps a node's inode from being compact.
@@ -128,6 +131,11 @@ impl Inodes {
     pub(crate) fn xattr_len(&self, id: NodeId) -> usize {
         let least = if id == NodeId::ROOT { self.root_xattr_len } else { 0 };
         self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
+    }
+
+    /// Whether an attribute of a node is a digest of its contents.
+    pub(crate) fn has_digest(&self, id: NodeId) -> bool {
+        self.has_digest[id.idx()]
     }
 
     /// Whether any inode has xattrs, or room for some.

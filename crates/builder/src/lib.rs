@@ -17,14 +17,15 @@
 //! * **Tree** (`tree/`) knows nothing of EROFS; `tree::Builder` makes it, in the same order from every source. Contents are handles that any thread
 //!   can open, more than once; a file that changes between scan and read is an error that names it.
 //! * **Inodes** (`inodes/`): what each inode needs before data is read: compact or extended form, xattr set, room for a tail. Digests of contents
-//!   that become attributes (`digest`) are made before.
+//!   that become attributes (`digest`) are made before, or carried over from the image that the contents come from.
 //! * **Plan** (`plan/`): what is stored how, in plain-text coordinates. What is on a device already (`placed`) is told in chunks, and neither read
 //!   nor stored; nor is what is taken over from an older image (`kept`, `pack::kept`), whose packed inode becomes the front of the new one: an
 //!   increment takes over some files, `kiln relayout` all of them (`source::image::erofs::relayout`, with options that `survey` finds in the image).
 //!   `hot` is what of it comes first. Of changed files, `former` compares the text of each extent. `analysis` reads each file once, on all cores;
 //!   decisions are taken in walk order, so that the number of threads does not show. A digest only nominates; bytes decide. `fragments` orders small
 //!   files for the packed inode: by their first 16 bytes within windows of 4 MiB of walk order. `method_selection` tries several methods on samples,
-//!   within a budget of modelled CPU time.
+//!   within a budget of modelled CPU time. In the end `verify` compares what will be read of images with the digests that are stored there; what a base
+//!   has otherwise than the source, though it was believed to be the same, is looked at anew.
 //! * **Deduplication** (`plan/dedupe/`): content-defined chunks (`chunker`) nominate equal text, `matching` extends matches to the byte,
 //!   `split_points` cuts stored text where references begin. `revalidation` hashes again what several files share, as it is stored: a file that
 //!   changed between the two passes is an error even if no timestamp tells.
@@ -67,13 +68,14 @@ pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
 pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
 pub use kiln_parallel::Threads;
+pub use options::digests::{ContentDigests, DigestName};
 pub use options::hints::Hints;
 pub use options::hot::HotZone;
 pub use options::preset::choices::{Choices, Compression, MetadataChoice, MethodChoice};
 pub use options::preset::error::{OptionError, OptionField, OptionProblem};
 pub use options::preset::limits::{PclusterLimits, check_method, feature_of};
 pub use options::preset::{Preset, SMALL_FILE_LEN};
-pub use options::{BuildOptions, ChunkEntries, Dedupe, DigestName, Fragments, Holes, Trial};
+pub use options::{BuildOptions, ChunkEntries, Dedupe, Fragments, Holes, Trial};
 pub use output::atomic_file::{AtomicFile, Existing};
 pub use output::commit::{CommitError, Durability, Unpublished, commit};
 pub use output::error::OutputError;

@@ -1,5 +1,6 @@
 //! What a caller chooses.
 
+pub(crate) mod digests;
 pub(crate) mod hints;
 pub(crate) mod hot;
 pub(crate) mod preset;
@@ -11,13 +12,15 @@ use kiln_format::inode::CompactTimes;
 use kiln_format::xattr::{BODY_MAX_LEN, FINGERPRINT_NAME};
 use kiln_format::{Algorithm, BlockBits, KernelVersion};
 use kiln_parallel::Threads;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use crate::error::BuildError;
 use crate::layout::allocator::inline_tail_len;
+use crate::options::digests::{ContentDigests, DigestName};
 use crate::options::hints::Hints;
 use crate::options::hot::HotZone;
-use crate::tree::NodeId;
+use crate::tree::{NodeId, Tree};
 
 /// Which data is stored once though it occurs several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,17 +78,6 @@ pub enum Holes {
     Filled,
 }
 
-/// How digests of contents are named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DigestName {
-    /// `erofs.fingerprint.v1`, beside each inode. Every kernel mounts the image, and hides the attribute. If the chosen kernel
-    /// has long prefixes, or some are asked for, as [`DigestName::Prefix`].
-    Usual,
-    /// This name is a long prefix that the superblock announces, so that kernels can share what is equal. One that begins with
-    /// `user.` and the like is shown. Needs Linux 6.4, beside packed files 6.18.
-    Prefix(Vec<u8>),
-}
-
 /// Largest alignment, in bytes.
 const ALIGN_MAX: u64 = 1 << 30;
 
@@ -122,8 +114,8 @@ pub struct BuildOptions {
     pub xattr_prefixes: Vec<Vec<u8>>,
     /// Say that the prefixes are not in the packed inode, though readers would not look for them there.
     pub plain_xattr_prefixes: bool,
-    /// Store the SHA-256 of each file's contents as an attribute, so that readers can verify them. Files are read once more.
-    pub content_digests: Option<DigestName>,
+    /// Whether the image has digests of contents, by which readers can verify these.
+    pub content_digests: ContentDigests,
     /// Bytes of attributes beside the root inode at least, so that some can be added to an image later.
     pub root_xattr_len: usize,
     /// Compression of file data; `None` stores it.
@@ -199,7 +191,7 @@ impl Default for BuildOptions {
             xattr_share_min: 2,
             xattr_prefixes: Vec::new(),
             plain_xattr_prefixes: false,
-            content_digests: None,
+            content_digests: ContentDigests::AsSource,
             root_xattr_len: 0,
             compression: None,
             hints: Hints::default(),
@@ -338,13 +330,37 @@ impl BuildOptions {
         self.holes == Holes::Kept && self.kernel_has(Feature::Fragments.since())
     }
 
+    /// The same for an image of `tree`, which may have digests of contents.
+    pub(crate) fn of_tree(&self, tree: &Tree) -> Cow<'_, Self> {
+        if self.content_digests != ContentDigests::AsSource {
+            return Cow::Borrowed(self);
+        }
+        // No image needs a later kernel for digests that nobody asked for.
+        let is_free = |name: &DigestName| {
+            *name == DigestName::Usual || !self.hides_prefixes() && self.kernel_has(Feature::XattrPrefixes.since())
+        };
+        let name = tree.digest_name().map(|name| if is_free(&name) { name } else { DigestName::Usual });
+        let content_digests = name.map_or(ContentDigests::Off, ContentDigests::Named);
+        Cow::Owned(Self { content_digests, ..self.clone() })
+    }
+
+    /// Whether the image has digests of contents.
+    pub(crate) fn has_digests(&self) -> bool {
+        matches!(self.content_digests, ContentDigests::Named(_))
+    }
+
+    /// Whether kernels before 6.18 look for long prefixes elsewhere: in an inode that is there for other things.
+    fn hides_prefixes(&self) -> bool {
+        self.fragment_max_len() > 0 || self.packs_directories() || self.metabox.is_some()
+    }
+
     /// The long prefix that names digests of contents, if there are any and they have one.
     pub(crate) fn digest_prefix(&self) -> Option<&[u8]> {
-        let is_packed = self.fragment_max_len() > 0 || self.packs_directories() || self.metabox.is_some();
-        let feature = if is_packed { Feature::PlainXattrPrefixes } else { Feature::XattrPrefixes };
+        let ContentDigests::Named(name) = &self.content_digests else { return None };
+        let feature = if self.hides_prefixes() { Feature::PlainXattrPrefixes } else { Feature::XattrPrefixes };
         let has_prefixes =
             !self.xattr_prefixes.is_empty() || self.kernel.is_some_and(|kernel| kernel >= feature.since());
-        match self.content_digests.as_ref()? {
+        match name {
             DigestName::Usual => has_prefixes.then_some(FINGERPRINT_NAME),
             DigestName::Prefix(name) => Some(name),
         }

@@ -12,6 +12,7 @@ pub(crate) mod hole;
 mod hot;
 pub(crate) mod method_selection;
 pub(crate) mod text;
+pub(crate) mod verify;
 
 mod duplicates;
 mod file_list;
@@ -133,6 +134,11 @@ impl Plan {
     /// What is stored of a file that is taken over from a base but for this.
     pub(crate) fn gaps(&self, file: u32) -> &[Range<u64>] {
         self.gaps.get(&file).map_or(&[], |gaps| gaps)
+    }
+
+    /// Whether all of a file is taken over from a base.
+    pub(crate) fn is_kept_whole(&self, file: u32) -> bool {
+        matches!(self.files[file as usize].storage, Storage::Kept { .. }) && self.gaps(file).is_empty()
     }
 
     /// Place in `files` of a node, if it is among them.

@@ -29,6 +29,8 @@ pub struct Summary {
     pub hard_links: u64,
     /// Bytes of all regular files, hard links counted once.
     pub bytes_in: u64,
+    /// Bytes of these of which digests are stored, by which readers can verify them.
+    pub digested_bytes: u64,
     /// Size of the image in bytes.
     pub image_bytes: u64,
     /// Bytes in a block. Kernels mount no blocks longer than their pages.
@@ -98,6 +100,9 @@ pub struct Summary {
     /// Files that changed while they were read, with `keep_going`: they are there, as long as they were when they were
     /// scanned, with the bytes that they had when these were read.
     pub changed: Vec<Skipped>,
+    /// Files that do not have the digest that an image stores for them, with `keep_going`: they are there as they were read, with the digest, so
+    /// that a check finds them.
+    pub damaged: Vec<Skipped>,
 }
 
 /// Files that are compressed alike.
@@ -154,6 +159,7 @@ impl Summary {
     fn files(&mut self, view: &View<'_>, id: crate::tree::NodeId, len: u64) {
         self.files += 1;
         self.bytes_in += len;
+        self.digested_bytes += if view.inodes.has_digest(id) { len } else { 0 };
         let file = view.plan.file_of(id);
         let storage = file.map(|idx| view.plan.files[idx as usize].storage);
         self.hole_bytes += file.map_or(0, |idx| hole::total(view.plan.holes(idx)));

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::error::BuildError;
+use crate::options::digests::DigestName;
 
 mod builder;
 pub mod conformance;
@@ -17,9 +18,9 @@ pub mod placed;
 mod rare;
 
 pub use builder::{Builder, Implied};
-pub use content::{Content, ContentId, Contents};
+pub use content::{Content, ContentId, Contents, DigestOf, StoredDigest};
 pub use entries::{Entries, Entry, Iter};
-pub use error::{ContentError, TreeError, TreeProblem};
+pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem};
 pub use kept::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
@@ -288,6 +289,28 @@ impl Tree {
     pub fn kept(&self, id: NodeId) -> Result<Option<Kept>, BuildError> {
         let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
         self.contents.kept(content, len).map_err(|source| BuildError::Read { path: self.path(id), source })
+    }
+
+    /// Open the contents of a regular file as the base stores them, see [`Contents::open_kept`].
+    ///
+    /// # Errors
+    /// As [`Contents::open`], with the path.
+    pub fn open_kept(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+        self.open_by(id, |content, path| self.contents.open_kept(content, path))
+    }
+
+    /// How the digests are named that are stored for contents, if there are any, see [`Contents::digest_name`].
+    pub fn digest_name(&self) -> Option<DigestName> {
+        self.contents.digest_name()
+    }
+
+    /// The digest that an image stores for the contents of a regular file, see [`Contents::stored_digest`].
+    ///
+    /// # Errors
+    /// As [`Contents::stored_digest`], with the path.
+    pub fn stored_digest(&self, id: NodeId) -> Result<Option<StoredDigest>, BuildError> {
+        let Kind::File { content, .. } = self.node(id).kind else { return Ok(None) };
+        self.contents.stored_digest(content).map_err(|source| BuildError::Read { path: self.path(id), source })
     }
 
     /// What the base has of an older version of a regular file, see [`Contents::former`].

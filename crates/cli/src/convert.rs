@@ -1,6 +1,7 @@
 //! `kiln convert`: pack or export, by the kinds of what is there and what is wanted.
 
 use crate::console::progress::ProgressArgs;
+use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
@@ -9,7 +10,9 @@ use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::preset::{PresetArg, refusal};
 
 use crate::pack::target::Target;
-use crate::pack::{ConcatenatedArg, Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell, tell_notes};
+use crate::pack::{
+    ConcatenatedArg, Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell, tell_notes, verifiable,
+};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::PackRequest;
@@ -164,6 +167,9 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     target.commit(&summary, &signals)?;
     if !quiet {
         tell(&name, &summary);
+        if summary.digested_bytes == 0 {
+            note(format_args!("{}", verifiable(&summary)));
+        }
     }
     Ok(Exit::Done)
 }
@@ -196,7 +202,8 @@ impl Args {
         let place = SourceOptions { spool_dir, spool_limit, concatenated, stop, ..SourceOptions::default() };
         let source = open_source(&self.src, self.from, &place, Some(signals))?;
         let (policy, filter, outputs, stop) = (Policy::default(), Filter::default(), wanted.outputs, signals.stop());
-        let request = PackRequest { source: &*source, base: None, filter: &filter, policy: &policy, outputs, stop };
+        let (source, base, sync) = (&*source, None, wanted.preset == Preset::Backup);
+        let request = PackRequest { source, base, filter: &filter, policy: &policy, outputs, sync, stop };
         let job = Job { request, image: wanted.image, signals };
         let scan = job.scan(&options)?;
         tell_notes(&scan);

@@ -25,7 +25,8 @@ use std::path::{Path, PathBuf};
 /// its kin, and .zip. A path names a file, or a directory with all below it, which are archived with the directories that they lie
 /// in; globs are those of `kiln extract`. The same image gives the same bytes, whatever the number of threads.
 ///
-/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes.
+/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes. Contents are compared with the digests
+/// that IMAGE stores for them, if it does.
 ///
 /// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links, tar no sockets, cpio
 /// no extended attributes. Fractions of seconds, which only tar and mtree have, are told without that.
@@ -61,8 +62,8 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left out. Both are listed, and
-    /// the exit code is 3
+    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left out, contents without
+    /// their stored digest are written as they were read. All are listed, and the exit code is 3
     #[arg(long)]
     keep_going: bool,
 
@@ -267,6 +268,9 @@ fn tell(report: &ExportReport, quiet: bool) {
     for (_, error) in &report.damaged {
         note(format_args!("zeros stand for what is damaged: {error}"));
     }
+    for (_, error) in &report.rotten {
+        note(format_args!("damaged, written as it was read: {error}"));
+    }
     let all = report.losses.iter().filter(|(loss, _)| loss.is_missing() || !quiet);
     for (loss, LossCount { count, first }) in all {
         note(format_args!("{count} {loss}, {} first", text::escape(first)));
@@ -277,8 +281,8 @@ fn tell(report: &ExportReport, quiet: bool) {
 }
 
 fn counts(report: &ExportReport) -> Counts {
-    let ExportReport { files, dirs: directories, others, hard_links, bytes, .. } = *report;
-    Counts { files, directories, others, hard_links, bytes }
+    let ExportReport { files, dirs: directories, others, hard_links, bytes, digested_bytes, .. } = *report;
+    Counts { files, directories, others, hard_links, bytes, digested_bytes }
 }
 
 #[derive(Serialize)]
@@ -287,6 +291,7 @@ struct ReportJson {
     counts: Counts,
     losses: Vec<LossJson>,
     damaged: Vec<SkippedJson>,
+    rotten: Vec<SkippedJson>,
     skipped: Vec<SkippedJson>,
 }
 
@@ -308,6 +313,7 @@ impl ReportJson {
             counts: counts(report),
             losses: report.losses.iter().map(loss).collect(),
             damaged: report.damaged.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
+            rotten: report.rotten.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
             skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
         }
     }

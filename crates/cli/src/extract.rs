@@ -25,6 +25,8 @@ pub const CACHE_LEN: u64 = 32 << 20;
 /// `*` and `?` stop at a slash, `**` does not. As root, owners, devices and all extended attributes are restored. Nothing is
 /// ever written outside DIR, whatever the image says.
 ///
+/// Contents are compared with the digests that IMAGE stores for them, if it does (`kiln pack --content-digests`): no file is left with others.
+///
 /// Files of a composefs image whose contents are objects outside of it are listed with their objects and skipped: the exit code
 /// is 3 then. Directories and all other files are restored as the image has them.
 #[derive(clap::Args)]
@@ -158,8 +160,8 @@ fn tell(args: &Args, report: &ExtractReport) {
 }
 
 fn counts(report: &ExtractReport) -> Counts {
-    let ExtractReport { files, dirs: directories, others, hard_links, bytes, .. } = *report;
-    Counts { files, directories, others, hard_links, bytes }
+    let ExtractReport { files, dirs: directories, others, hard_links, bytes, digested_bytes, .. } = *report;
+    Counts { files, directories, others, hard_links, bytes, digested_bytes }
 }
 
 #[derive(Serialize)]

@@ -2,6 +2,7 @@
 
 mod base;
 mod by_path;
+mod digests;
 mod estimate;
 mod explain;
 pub mod hot;
@@ -17,13 +18,17 @@ pub mod target;
 mod tree_args;
 pub mod vmdk;
 
-pub use base::{TrustArg, check_stamps, tell_unused_stamps, write_stamps};
+pub use base::{StampsWanted, TrustArg, tell_stamps, tell_unused_stamps};
 pub use by_path::list_order;
+pub use digests::DigestArgs;
 pub use job::{Job, failure, source_date_epoch};
 pub use label::Label;
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 pub use sources::{ConcatenatedArg, SpoolMaxArg, open_source, parse_kind};
-pub use summary::{InSource, LeftOutXattrJson, NoteJson, PackJson, PhaseJson, Report, phases, tell, tell_notes};
+pub use summary::{
+    InSource, LeftOutXattrJson, NoteJson, PackJson, PhaseJson, Report, phases, tell, tell_left_out, tell_notes,
+    verifiable,
+};
 
 use crate::console::progress::ProgressArgs;
 use crate::console::report::{note, print_document};
@@ -281,7 +286,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let message = "the image goes to standard output, so --json and --explain, which print there, are not possible";
         return Err(Failure::Usage(message.into()));
     }
-    let stamp_file = args.base.stamp_file(stream.is_none().then_some(image))?;
+    let is_backup = args.preset == PresetArg::Backup;
+    // Stamps are of a file that has its name, and nothing else in it.
+    let is_file = matches!(destination, Destination::File(_)) && args.layout.offset == 0 && !args.dry_run;
+    let by_default = is_backup && is_file && args.layout.blob_device.is_none();
+    let stamps = args.base.stamps(stream.is_none().then_some(image), by_default)?;
     let name = stream.map_or(image, Stream::name).to_owned();
     let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
     let signals = Signals::catch()?;
@@ -304,14 +313,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         filter: &filter,
         policy: &policy,
         outputs: &outputs,
+        sync: is_backup,
         stop: signals.stop(),
     };
     let job = Job { request, image, signals: &signals };
     // The system takes back the memory of a tree and of what is told of it sooner than they are freed file by file.
     let scan = ManuallyDrop::new(job.scan(&options)?);
-    if stamp_file.is_some() {
-        check_stamps(&scan)?;
-    }
+    stamps.check(&scan)?;
     let unmatched = by_path.resolve(&scan.tree, &mut options);
     let hot = &args.by_path.hot;
     let hot_as = hot.choice(&by_path.order)?;
@@ -325,17 +333,17 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (mut summary, reasons) = built.map_err(|failure| target.failure(failure))?;
     let reasons = ManuallyDrop::new(reasons);
     let after = PhaseClock::start();
+    let mut written = None;
     if !args.dry_run {
         target.commit(&summary, &signals)?;
         after.finish("sync");
-        if let Some(path) = &stamp_file {
-            write_stamps(path, image, &scan, existing)?;
-        }
+        written = stamps.write(image, &scan, existing)?;
     }
     summary.phases = [before.phases(), summary.phases, after.phases()].concat();
     if !quiet {
         tell_unmatched(&unmatched);
         hot.tell(&hot_files);
+        tell_stamps(base.as_ref(), &scan, written);
     }
     let src = args.sources.only_source(&operands);
     let report = Report { src, image: &name, scan: Some(&scan), order: &by_path.order, summary: &summary };
@@ -423,12 +431,11 @@ fn finish(args: &Args, report: &Report<'_>, reasons: &Reasons<'_>, quiet: bool) 
 
 /// Say what is not in the image as it is in the source.
 fn tell_skipped(report: &Report<'_>) -> Exit {
-    let (scan, skipped, changed) = (report.scan, &report.summary.skipped, &report.summary.changed);
-    scan.into_iter().for_each(tell_notes);
-    let unreadable = scan.map_or(&[][..], |scan| &scan.skipped);
+    report.scan.into_iter().for_each(tell_notes);
+    let unreadable = report.scan.map_or(&[][..], |scan| &scan.skipped);
     unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
-    skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
-    changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
-    let is_complete = unreadable.is_empty() && skipped.is_empty() && changed.is_empty();
-    if is_complete { Exit::Done } else { Exit::Skipped }
+    match (tell_left_out(report.summary), unreadable.is_empty()) {
+        (Exit::Done, false) => Exit::Skipped,
+        (exit, _) => exit,
+    }
 }

@@ -82,7 +82,7 @@ impl Packer {
         Self::default()
     }
 
-    /// Where the choice of options starts.
+    /// Where the choice of options starts. With [`Preset::Backup`], what programs have written to a directory is on disk before it is looked at.
     pub fn preset(mut self, preset: Preset) -> Self {
         self.choices.preset = preset;
         self
@@ -272,7 +272,8 @@ impl Packer {
 
     fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {
         let Self { filter, policy, stop, .. } = self;
-        PackRequest { source, base: self.base.as_deref(), filter, policy, outputs, stop }
+        let sync = self.choices.preset == Preset::Backup;
+        PackRequest { source, base: self.base.as_deref(), filter, policy, outputs, sync, stop }
     }
 
     fn pack_file(&self, source: &dyn Source, file: AtomicFile) -> Result<Packed, Error> {

@@ -24,6 +24,9 @@ pub struct RelayoutRequest<'a> {
     pub hot_as: (HotAs, u64),
     /// The UUID of the new image; `None`: it comes from its contents.
     pub uuid: Option<[u8; 16]>,
+    /// Leave out contents that are to be stored anew and cannot be read, and store those as they are read that do not have the digests that the image
+    /// stores for them.
+    pub keep_going: bool,
     /// How many threads work. The image does not depend on it.
     pub threads: Threads,
     /// Files that are being written: the image must not be among them.
@@ -53,7 +56,7 @@ impl RelayoutRequest<'_> {
     /// # Errors
     /// An image that cannot be read, or has extra devices; an output that cannot be written.
     pub fn build(&self, out: Out<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Relaid, Error> {
-        let Self { image, order, hot_as, uuid, threads, outputs, scratch_dir, stop } = *self;
+        let Self { image, order, hot_as, uuid, keep_going, threads, outputs, scratch_dir, stop } = *self;
         let clock = PhaseClock::start();
         let base = Arc::new(BaseImage::open(image)?);
         let old_len = base.image().source_len();
@@ -62,6 +65,7 @@ impl RelayoutRequest<'_> {
         let mut options = BuildOptions {
             threads,
             uuid,
+            keep_going,
             scratch_dir: scratch_dir.to_owned(),
             order: nodes,
             hot: order.hot_zone(found.tree()),
@@ -113,6 +117,7 @@ pub fn relayout(image: impl AsRef<Path>, out: impl AsRef<Path>, order: &PathOrde
         order,
         hot_as: (HotAs::Same, 0),
         uuid: None,
+        keep_going: false,
         threads: Threads::default(),
         outputs: &outputs,
         scratch_dir: file.dir_path(),

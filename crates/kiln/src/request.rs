@@ -23,6 +23,8 @@ pub struct PackRequest<'a> {
     pub policy: &'a Policy,
     /// Files that are being written: no part of the tree.
     pub outputs: &'a [FileId],
+    /// Whether the system is to write first what it has in memory of the filesystem of a directory, see [`ScanOptions::sync`].
+    pub sync: bool,
     /// Ends each step early once set.
     pub stop: &'a AtomicBool,
 }
@@ -61,8 +63,8 @@ impl PackRequest<'_> {
     /// A source that cannot be read, a tree that cannot be what the policy wants.
     pub fn scan(&self, options: &BuildOptions) -> Result<Scan, Error> {
         let BuildOptions { threads, keep_going, .. } = *options;
-        let Self { filter, outputs, stop, .. } = *self;
-        let scan_options = ScanOptions { threads, keep_going, filter, outputs, stop };
+        let Self { filter, outputs, sync, stop, .. } = *self;
+        let scan_options = ScanOptions { threads, keep_going, filter, outputs, sync, stop };
         // Times are compared as the source has them.
         let scan = match self.base {
             Some(base) => kiln_source::merge::increment(self.source, base, &scan_options)?,

@@ -130,6 +130,18 @@ pub enum Defect {
         /// What the decoder says.
         source: CodecError,
     },
+    /// The contents of a file.
+    #[error("stored digest: the SHA-256 of the contents is {}, but {} is stored", hex(computed), hex(stored))]
+    Digest {
+        /// The digest that is stored.
+        stored: [u8; 32],
+        /// That of the contents as they were read.
+        computed: [u8; 32],
+    },
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl ReadError {

@@ -140,7 +140,7 @@ pub use source::offset::OffsetSource;
 pub use source::read_at::{RangeMut, ReadAt};
 pub use source::timed::TimedSource;
 pub use stats::{SIZE_BOUNDS, Sizes, Stats};
-pub use tree::digest::DigestCheck;
+pub use tree::digest::{DigestCheck, DigestVerifier};
 pub use tree::dir::DirEntry;
 pub use tree::entries::DirEntries;
 pub use tree::file_table::{DirectoryTable, FileTable, Names};

@@ -25,6 +25,7 @@
 
 mod cpio;
 mod damage;
+mod digest;
 mod format;
 mod member;
 mod members;
@@ -117,8 +118,8 @@ impl Export<'_> {
                 // The second walk meets the same files.
                 let report = std::mem::take(&mut out.report);
                 self.pass(&pseudo::CONTENT_RULES, &mut OneByOne(pseudo::ContentWriter), &mut out)?;
-                let damaged = std::mem::take(&mut out.report.damaged);
-                out.report = ExportReport { damaged, ..report };
+                let ExportReport { damaged, rotten, digested_bytes, .. } = std::mem::take(&mut out.report);
+                out.report = ExportReport { damaged, rotten, digested_bytes, ..report };
             }
         }
         out.finish()
@@ -163,6 +164,7 @@ impl Export<'_> {
 /// Count the members of a window; those that are left out do not reach the format.
 fn note(window: &mut Window, out: &mut Output<'_>) {
     out.report.add_damage(&mut window.damage);
+    out.report.digested_bytes = out.report.digested_bytes.saturating_add(window.digested_bytes);
     window.parts.retain(|part| {
         let (member, report) = (&part.member, &mut out.report);
         match &member.body {

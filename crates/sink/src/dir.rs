@@ -7,6 +7,7 @@
 mod beneath;
 mod content;
 mod crew;
+mod digest;
 mod meta;
 mod node;
 mod run;
@@ -92,6 +93,8 @@ pub struct ExtractReport {
     pub hard_links: u64,
     /// Bytes of file contents, holes included.
     pub bytes: u64,
+    /// Those of them that were compared with stored digests, and are right.
+    pub digested_bytes: u64,
     /// What is missing, by path in the image, and why: files of a composefs image whose contents are objects outside of it
     /// ([`SinkError::NeedsObject`]), and with `keep_going` what could not be read or written.
     pub skipped: Vec<(Vec<u8>, SinkError)>,
@@ -104,10 +107,11 @@ pub struct ExtractReport {
 /// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist. Where
 /// `options.root` is not a directory, `target` becomes this file, whatever is selected.
 ///
-/// What was extracted before an error stays, except that no file is left with incomplete contents.
+/// What was extracted before an error stays, except that no file is left with incomplete contents, or with others than a digest tells that the image
+/// stores for them.
 ///
 /// # Errors
-/// The first entry that cannot be read or created (with `keep_going` only a full disk ends the work), a target that is not empty, a pattern that names nothing, or [`SinkError::Stopped`].
+/// The first entry that cannot be read or created, or does not have its digest (with `keep_going` only a full disk ends the work), a target that is not empty, a pattern that names nothing, or [`SinkError::Stopped`].
 pub fn extract(
     image: &Image,
     target: &Path,

@@ -32,6 +32,9 @@ pub struct ScanOptions<'a> {
     /// Files that are never part of the tree, whatever they are called: what is being written. They can only be met in a
     /// directory.
     pub outputs: &'a [FileId],
+    /// Have the system write first what it has in memory of the filesystem of a directory. What programs write to mapped files later then changes the times
+    /// of these; without it, a page that was written before the scan can be written again with the same times.
+    pub sync: bool,
     /// Ends the scan early once set.
     pub stop: &'a AtomicBool,
 }
@@ -40,7 +43,7 @@ impl<'a> ScanOptions<'a> {
     /// Everything, on all processors, until the first error.
     pub fn new(stop: &'a AtomicBool) -> Self {
         static EVERYTHING: LazyLock<Filter> = LazyLock::new(Filter::default);
-        Self { threads: Threads::default(), keep_going: false, filter: &EVERYTHING, outputs: &[], stop }
+        Self { threads: Threads::default(), keep_going: false, filter: &EVERYTHING, outputs: &[], sync: false, stop }
     }
 
     /// An error once the caller has asked to stop.

@@ -1,7 +1,9 @@
 //! An estimate is what a build then makes: exactly for a tree that the sample holds, within its error for a larger one.
 
 use kiln_builder::tree::{NodeId, Tree};
-use kiln_builder::{Blob, BuildError, BuildOptions, Control, Dedupe, DigestName, Estimate, Fragments, Out, estimate};
+use kiln_builder::{
+    Blob, BuildError, BuildOptions, ContentDigests, Control, Dedupe, DigestName, Estimate, Fragments, Out, estimate,
+};
 use kiln_codec::{Method, Spec};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, build_to, exactly, options, with_block_bits};
@@ -71,7 +73,7 @@ fn where_bytes_lie_is_taken_into_account() {
     let tree = tree(3, 200, 16);
     let lz4 = || options(Some((Method::Lz4, 1)), 64 << 10, 2);
     let chunks = BuildOptions { chunk_bits: Some(12), ..options(None, 4096, 2) };
-    let digests = Some(DigestName::Usual);
+    let digests = ContentDigests::Named(DigestName::Usual);
     let all = [
         ("chunks", false, chunks.clone()),
         ("a device", true, chunks),
@@ -139,7 +141,7 @@ fn larger_trees_are_laid_out_as_they_are_built() {
         ("encoded beside a metabox", BuildOptions { encoded_extents: true, metabox: Some(spec), ..deflate() }),
         ("large pclusters", options(Some((Method::Deflate, 1)), 1 << 20, 2)),
         ("aligned", BuildOptions { data_align: 64 << 10, image_align: 1 << 20, ..deflate() }),
-        ("digests", BuildOptions { content_digests: Some(DigestName::Usual), ..deflate() }),
+        ("digests", BuildOptions { content_digests: ContentDigests::Named(DigestName::Usual), ..deflate() }),
         ("chunks of what does not compress", BuildOptions { chunk_bits: Some(14), ..deflate() }),
         ("plain", options(None, 4096, 2)),
     ];

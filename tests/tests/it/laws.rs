@@ -1,7 +1,7 @@
 //! Laws over trees in memory: what is built reads back, whole and healthy, with any options and any number of threads.
 
 use kiln_builder::tree::{Kind, NodeId, Tree};
-use kiln_builder::{BuildError, BuildOptions, Dedupe, DigestName, Fragments};
+use kiln_builder::{BuildError, BuildOptions, ContentDigests, Dedupe, DigestName, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::inode::Rdev;
 use kiln_format::{BlockBits, KernelVersion};
@@ -217,7 +217,7 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
                 chunk_bits: chunk_shift.map(|shift| bits + shift),
                 data_align: (align_blocks << bits).max(1),
                 inline_tails,
-                content_digests: digests.then_some(DigestName::Usual),
+                content_digests: if digests { ContentDigests::Named(DigestName::Usual) } else { ContentDigests::Off },
                 kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
                 dedupe,
                 source_date_epoch: clamp,

@@ -1,7 +1,7 @@
 //! Every pair of choices that change the layout occurs in some image, and each of these images is the tree it was made
 //! from: to our reader, to its check, to the kernel; with the same bytes at 1, 2 and 7 threads.
 
-use kiln_builder::{Blob, BuildOptions, Dedupe, DigestName, Fragments, Holes, Out};
+use kiln_builder::{Blob, BuildOptions, ContentDigests, Dedupe, DigestName, Fragments, Holes, Out};
 use kiln_codec::{Method, Spec};
 use kiln_format::inode::DataLayout;
 use kiln_format::superblock::ComprInfo;
@@ -125,7 +125,7 @@ const OLD_CHOICES: &[&[Choice]] = &[
     ],
     &[
         ("attributes shared", |options| options.own_mtimes = true),
-        ("digests", |options| options.content_digests = Some(DigestName::Usual)),
+        ("digests", |options| options.content_digests = ContentDigests::Named(DigestName::Usual)),
         ("attributes not shared", |options| (options.xattr_share_min, options.root_xattr_len) = (u64::MAX, 6000)),
     ],
     &[

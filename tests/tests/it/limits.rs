@@ -1,7 +1,7 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
 use kiln_builder::tree::{Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem};
-use kiln_builder::{BuildError, BuildOptions, DigestName, Fragments, Summary};
+use kiln_builder::{BuildError, BuildOptions, ContentDigests, DigestName, Fragments, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
 use kiln_format::dirent::PATH_MAX_LEN;
@@ -421,7 +421,7 @@ fn digests_do_not_raise_the_floor() {
         let what = format!("{choice:?}, {fragments:?}, {kernel}");
         let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
         let options = BuildOptions { kernel, fragments, ..options(choice, 4096, 1) };
-        let options = BuildOptions { content_digests: Some(DigestName::Usual), ..options };
+        let options = BuildOptions { content_digests: ContentDigests::Named(DigestName::Usual), ..options };
         let (image, summary) = image_of(&tree, &options);
         assert_eq!(summary.oldest_kernel.unwrap().to_string(), oldest, "{what}");
         assert_eq!(image.superblock().oldest_kernel().to_string(), oldest, "{what}");
@@ -436,7 +436,7 @@ fn digests_do_not_raise_the_floor() {
         assert!(["small", "large"].iter().all(|path| digest(path).1 == DigestCheck::Equal), "{what}");
     }
     // Other contents are found.
-    let plain = BuildOptions { content_digests: Some(DigestName::Usual), ..BuildOptions::default() };
+    let plain = BuildOptions { content_digests: ContentDigests::Named(DigestName::Usual), ..BuildOptions::default() };
     let (mut bytes, _) = build(&tree, &plain).unwrap();
     let text = Texture::Text.bytes(1, 100_000);
     let at = bytes.windows(100).position(|window| *window == text[50_000..50_100]).unwrap();

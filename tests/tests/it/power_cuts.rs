@@ -63,8 +63,15 @@ fn update(disk: &Disk, extent: TargetExtent, dir: &Path) -> Result<Added, Error>
     let mut edited = EditedImage::new(update.base().clone());
     edited.add(kiln_source::open(dir, &SourceOptions::default())?);
     let (filter, policy) = (Filter::default(), Policy::default());
-    let request =
-        PackRequest { source: &edited, base: None, filter: &filter, policy: &policy, outputs: &[], stop: &stop };
+    let request = PackRequest {
+        source: &edited,
+        base: None,
+        filter: &filter,
+        policy: &policy,
+        outputs: &[],
+        sync: false,
+        stop: &stop,
+    };
     let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..update.choices()?.build_options()? };
     let scan = request.scan(&options)?;
     let control = Control { stop: &stop, progress: &|_| {} };

@@ -21,6 +21,10 @@ struct Entries {
     left_out: Vec<Skipped>,
     /// Files that have changed, in the order in which they were posted.
     changed: Vec<(NodeId, Skipped)>,
+    /// Files that do not have the digest that an image stores for them, in the order in which they were posted.
+    damaged: Vec<(NodeId, Skipped)>,
+    /// Files that the source has otherwise than the base, because of an earlier attempt.
+    distrusted: BTreeSet<NodeId>,
 }
 
 /// What a finished build tells of its inputs.
@@ -29,6 +33,8 @@ pub(crate) struct ClosedLedger {
     pub skipped: Vec<Skipped>,
     /// Files that have changed and are stored, by path.
     pub changed: Vec<Skipped>,
+    /// Files that do not have their stored digest and are stored.
+    pub damaged: Vec<Skipped>,
 }
 
 impl Ledger {
@@ -47,23 +53,49 @@ impl Ledger {
         self.0.lock().changed.push((node, one));
     }
 
+    /// Post a file that does not have the digest that an image stores for it. It may yet be left out.
+    pub(crate) fn damage(&self, node: NodeId, one: Skipped) {
+        self.0.lock().damaged.push((node, one));
+    }
+
+    /// Files of which nothing is taken over from a base, and no digest.
+    pub(crate) fn distrusted(&self) -> BTreeSet<NodeId> {
+        self.0.lock().distrusted.clone()
+    }
+
+    /// Forget what this attempt has posted; nothing of these files is taken over in the next one.
+    pub(crate) fn distrust(&self, nodes: BTreeSet<NodeId>) {
+        let mut entries = self.0.lock();
+        entries.forget();
+        entries.distrusted.extend(nodes);
+    }
+
     /// Forget what this attempt has posted; `node` is to be apart in the next one.
     pub(crate) fn begin_again(&self, node: NodeId, one: Skipped) {
         let mut entries = self.0.lock();
-        entries.left_out.clear();
-        entries.changed.clear();
+        entries.forget();
         entries.apart.insert(node, one);
     }
 
     /// The end of a build. `is_stored` tells files that are in the image.
     pub(crate) fn close(self, is_stored: impl Fn(NodeId) -> bool) -> ClosedLedger {
-        let Entries { apart, left_out, changed } = self.0.into_inner();
+        let Entries { apart, left_out, changed, damaged, .. } = self.0.into_inner();
         let changed = apart.into_iter().chain(changed);
         let changed = changed.filter(|(node, one)| one.error.is_change() && is_stored(*node));
         // Of several entries for a file the last one is told.
         let by_path: BTreeMap<_, _> = changed.map(|(_, one)| (one.path, one.error)).collect();
         let changed = by_path.into_iter().map(|(path, error)| Skipped { path, error }).collect();
-        ClosedLedger { skipped: left_out, changed }
+        let damaged = damaged.into_iter().filter(|(node, _)| is_stored(*node)).map(|(_, one)| one).collect();
+        ClosedLedger { skipped: left_out, changed, damaged }
+    }
+}
+
+impl Entries {
+    /// Forget what an attempt has posted.
+    fn forget(&mut self) {
+        self.left_out.clear();
+        self.changed.clear();
+        self.damaged.clear();
     }
 }
 
@@ -90,7 +122,7 @@ mod tests {
         ledger.change(NodeId(3), changed("three", "second"));
         ledger.change(NodeId(4), changed("four", "second"));
         ledger.change(NodeId(5), changed("five", "second"));
-        let ClosedLedger { skipped, changed } = ledger.close(|node| node != NodeId(5));
+        let ClosedLedger { skipped, changed, .. } = ledger.close(|node| node != NodeId(5));
         let paths = |list: &[Skipped]| list.iter().map(|one| one.error.to_string()).collect::<Vec<_>>();
         let told = |path: &str| format!("{path}: changed while the image was being built (second)");
         assert_eq!(paths(&skipped), [told("late"), told("early")]);

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::context::Context;
+use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
-use crate::plan::hole::{self, data_runs};
-use crate::tree::Tree;
-use crate::tree::{Content, ContentError, Kind, NodeId};
+use crate::plan::hole::{self, Holes, data_runs};
+use crate::tree::{Content, ContentError, Kind, NodeId, Tree};
 use kiln_parallel::ordered::{self, Costed};
 
 /// What the values begin with.
@@ -23,34 +23,34 @@ pub(crate) const VALUE_LEN: usize = ALGORITHM.len() + DIGEST_LEN;
 /// Zeros that holes are hashed as.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The values of all files that are not empty, but not of those that are apart: these may change. A file that cannot be read
-/// has none where such files are skipped.
+/// The values of all files that are not empty: those that an image stores already, else those of the contents. Files that are apart have none of
+/// the latter, as they may change; nor has a file that cannot be read, where such files are skipped.
 ///
 /// # Errors
 /// The first file that cannot be read, otherwise; an interruption.
 pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
     let Context { tree, options, control, ledger } = context;
-    let apart = ledger.apart();
-    let jobs: Vec<_> = files(tree, options)
-        .filter(|(id, ..)| !apart.contains(id))
-        .map(|job| Costed { job, cost: ANALYSIS_COST })
-        .collect();
-    let block_bits = options.block_bits;
+    let (apart, distrusted) = (ledger.apart(), ledger.distrusted());
+    let jobs = files(tree, options).map(|job| Costed { job, cost: ANALYSIS_COST });
     let worker = || {
         let mut buf = Vec::new();
+        let (apart, distrusted) = (&apart, &distrusted);
         Ok(move |(id, len, sparse): (NodeId, u64, bool)| {
             control.check()?;
-            let value = tree.open(id).and_then(|mut content| {
-                let holes = if sparse { hole::find(&mut *content, len, block_bits) } else { Ok(Box::default()) };
-                let value = holes.and_then(|holes| value(&mut *content, len, &holes, &mut buf));
-                value.map_err(|source| BuildError::Read { path: tree.path(id), source })
-            });
-            Ok::<_, BuildError>((id, skippable(value, options)?))
+            let stored = tree.stored_digest(id).map(|stored| stored.filter(|_| !distrusted.contains(&id)));
+            let digest = match stored {
+                Ok(Some(stored)) => Ok(Some(stored.sha256)),
+                Ok(None) if apart.contains(&id) => Ok(None),
+                Ok(None) => Hashed::open((id, len, sparse), context).and_then(|file| file.digest(&mut buf)).map(Some),
+                Err(error) => Err(error),
+            };
+            Ok::<_, BuildError>((id, skippable(digest, options)?))
         })
     };
-    let mut values = HashMap::with_capacity(jobs.len());
-    ordered::run(options.threads, options.backlog(), jobs.into_iter(), worker, |(id, value)| {
-        values.extend(value.ok().map(|value| (id, value)));
+    let mut values = HashMap::new();
+    ordered::run(options.threads, options.backlog(), jobs, worker, |(id, digest)| {
+        let value = digest.ok().flatten().map(|digest| [ALGORITHM, &digest].concat().into());
+        values.extend(value.map(|value| (id, value)));
         Ok(())
     })?;
     Ok(values)
@@ -58,48 +58,95 @@ pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, Bu
 
 /// Files that have one, with their lengths, and whether they may have holes.
 pub(crate) fn files(tree: &Tree, options: &BuildOptions) -> impl Iterator<Item = (NodeId, u64, bool)> {
-    let wanted = options.content_digests.is_some();
+    let wanted = options.has_digests();
     tree.nodes().filter_map(move |(id, node)| match node.kind {
         Kind::File { len, sparse, .. } if len > 0 && wanted => Some((id, len, sparse)),
         _ => None,
     })
 }
 
-/// Holes are not read: their zeros come from memory.
-fn value(
-    content: &mut dyn Content,
+/// A file that is to be hashed.
+pub(crate) struct Hashed<'a> {
+    id: NodeId,
     len: u64,
-    holes: &[Range<u64>],
+    content: Box<dyn Content>,
+    holes: Holes,
+    context: Context<'a>,
+}
+
+impl<'a> Hashed<'a> {
+    /// Open a file of a length, which may have holes.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub(crate) fn open((id, len, sparse): (NodeId, u64, bool), context: Context<'a>) -> Result<Self, BuildError> {
+        let Context { tree, options, .. } = context;
+        let mut content = tree.open(id)?;
+        let holes = match sparse {
+            true => hole::find(&mut *content, len, options.block_bits)
+                .map_err(|source| BuildError::Read { path: tree.path(id), source })?,
+            false => Holes::default(),
+        };
+        Ok(Self { id, len, content, holes, context })
+    }
+
+    /// Bytes that are no holes.
+    pub(crate) fn data_len(&self) -> u64 {
+        self.len - hole::total(&self.holes)
+    }
+
+    /// Its SHA-256.
+    ///
+    /// # Errors
+    /// A file that cannot be read; an interruption.
+    pub(crate) fn digest(mut self, buf: &mut Vec<u8>) -> Result<[u8; DIGEST_LEN], BuildError> {
+        let Context { tree, control, .. } = self.context;
+        let failed = |source| BuildError::Read { path: tree.path(self.id), source };
+        let digest = hash(&mut *self.content, (self.len, &self.holes), buf, control, failed)?;
+        self.content.verify_unchanged().map_err(failed)?;
+        Ok(digest)
+    }
+}
+
+/// Holes are not read: their zeros come from memory.
+fn hash(
+    content: &mut dyn Content,
+    (len, holes): (u64, &[Range<u64>]),
     buf: &mut Vec<u8>,
-) -> Result<Box<[u8]>, ContentError> {
+    control: &Control<'_>,
+    failed: impl Fn(ContentError) -> BuildError,
+) -> Result<[u8; DIGEST_LEN], BuildError> {
     let mut hash = Sha256::new();
     let mut end = 0;
     for run in data_runs(len, holes) {
-        add_zeros(&mut hash, run.start - end);
+        add_zeros(&mut hash, run.start - end, control)?;
         end = run.end;
         for_steps(run, |off, step| {
+            control.check()?;
             buf.resize(step, 0);
-            content.read_exact_at(buf, off)?;
+            content.read_exact_at(buf, off).map_err(&failed)?;
             hash.update(&*buf);
-            Ok::<_, ContentError>(true)
+            Ok::<_, BuildError>(true)
         })?;
     }
-    add_zeros(&mut hash, len - end);
-    content.verify_unchanged()?;
-    Ok([ALGORITHM, &hash.finalize()].concat().into())
+    add_zeros(&mut hash, len - end, control)?;
+    Ok(hash.finalize().into())
 }
 
-fn add_zeros(hash: &mut Sha256, mut len: u64) {
+fn add_zeros(hash: &mut Sha256, mut len: u64, control: &Control<'_>) -> Result<(), BuildError> {
     while len > 0 {
+        control.check()?;
         let step = len.min(ZEROS.len() as u64);
         hash.update(&ZEROS[..step as usize]);
         len -= step;
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     /// A file in whose holes nothing may be read.
     struct Sparse {
@@ -131,9 +178,12 @@ mod tests {
         for holes in [vec![], vec![all], vec![0..70_000, 300_000..600_001], vec![5..10, 899_999..LEN]] {
             let mut text: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8 + 1).collect();
             holes.iter().for_each(|hole| text[hole.start as usize..hole.end as usize].fill(0));
-            let expected = [ALGORITHM, &Sha256::digest(&text)].concat();
+            let expected: [u8; DIGEST_LEN] = Sha256::digest(&text).into();
             let mut content = Sparse { text, holes: holes.clone() };
-            assert_eq!(*value(&mut content, LEN, &holes, &mut Vec::new()).unwrap(), *expected, "{holes:?}");
+            let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
+            let failed = |source| BuildError::Read { path: Vec::new(), source };
+            let found = hash(&mut content, (LEN, &holes), &mut Vec::new(), &control, failed);
+            assert_eq!(found.unwrap(), expected, "{holes:?}");
         }
     }
 }

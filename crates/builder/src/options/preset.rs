@@ -6,6 +6,7 @@ pub(crate) mod limits;
 
 use kiln_codec::Method;
 
+use crate::options::digests::{ContentDigests, DigestName};
 use crate::options::{Dedupe, Fragments};
 
 /// Files of at most this many bytes are small: they fill so few pclusters that the room left in the last one counts.
@@ -28,6 +29,8 @@ pub enum Preset {
     /// Zstandard, level 3, in pclusters of 64 KiB; no file is packed, compressed ends lie beside inodes: for random reads of small
     /// files.
     Dataset,
+    /// As [`Preset::Balanced`], with digests of contents: for trees that are to be restored.
+    Backup,
 }
 
 /// The options of a preset, before the target kernel is considered.
@@ -44,8 +47,17 @@ pub(crate) struct Defaults {
 }
 
 impl Preset {
-    /// All presets, from the fastest build to the slowest; `Dataset`, which has another purpose, is last.
+    /// All presets that lay images out differently, from the fastest build to the slowest; `Dataset`, which has another purpose, is last. `Backup` lays
+    /// them out as `Balanced`.
     pub const ALL: [Preset; 5] = [Preset::Plain, Preset::Fast, Preset::Balanced, Preset::Archive, Preset::Dataset];
+
+    /// Whether images have digests of contents.
+    pub(crate) fn content_digests(self) -> ContentDigests {
+        match self {
+            Preset::Backup => ContentDigests::Named(DigestName::Usual),
+            _ => ContentDigests::AsSource,
+        }
+    }
 
     pub(crate) fn defaults(self) -> Defaults {
         let small_files = Fragments::UpTo(SMALL_FILE_LEN);
@@ -61,7 +73,7 @@ impl Preset {
         match self {
             Preset::Plain => defaults(None, Fragments::Off, Dedupe::Files),
             Preset::Fast => defaults(Some((Method::Lz4, 1)), small_files, Dedupe::Files),
-            Preset::Balanced => defaults(zstd, small_files, Dedupe::Parts),
+            Preset::Balanced | Preset::Backup => defaults(zstd, small_files, Dedupe::Parts),
             Preset::Archive => Defaults {
                 pcluster_len: 1 << 20,
                 unit_len: 1 << 20,

@@ -183,7 +183,9 @@ impl<'a> PackWorker<'a> {
                 .and_then(|()| content.verify_unchanged())
                 .map_err(|source| BuildError::Read { path: tree.path(node), source })
         };
-        match read(tree.open(node)) {
+        // What stands beside inodes of a file that is taken over is of that file.
+        let open = if self.plan.is_kept_whole(file) { tree.open_kept(node) } else { tree.open(node) };
+        match read(open) {
             Ok(()) => Ok(None),
             Err(change) if change.is_change() && self.may_change(file) => {
                 read(tree.open_changed(node)).map(|()| Some(change))
@@ -195,7 +197,7 @@ impl<'a> PackWorker<'a> {
     /// Whether a file may be another one than was planned, as long as others find in it what they share. A digest would tell
     /// of what it was.
     fn may_change(&self, file: u32) -> bool {
-        let has_digest = self.options.content_digests.is_some() && !self.plan.apart.contains(&file);
+        let has_digest = self.options.has_digests() && !self.plan.apart.contains(&file);
         self.options.keep_going && !has_digest
     }
 

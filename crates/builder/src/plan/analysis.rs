@@ -101,7 +101,7 @@ pub(crate) fn analyze(
             };
             let analysis = match look(tree.open(wanted.node), wanted) {
                 // A digest of it is to be stored, which tells of what it was.
-                Err(change) if change.is_change() && options.content_digests.is_some() && !wanted.is_apart => {
+                Err(change) if change.is_change() && options.has_digests() && !wanted.is_apart => {
                     return Err(change);
                 }
                 Err(change) if options.keep_going && change.is_change() => {

@@ -48,19 +48,20 @@ pub(crate) fn look_up(
     mut files: Vec<FilePlan>,
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, KeptFiles, Gaps), BuildError> {
-    let Context { tree, options, control, .. } = context;
+    let Context { tree, options, control, ledger } = context;
     let Some(base) = tree.base() else { return Ok((files, KeptFiles::default(), Gaps::new())) };
     let facts = base.facts();
     let [base_len, block_len] = [facts.block_bits, options.block_bits].map(BlockBits::len);
     if base_len != block_len {
         return Err(BuildError::BaseBlocks { base_len, block_len });
     }
-    let rules = Rules::new(facts, options);
+    let (rules, distrusted) = (Rules::new(facts, options), ledger.distrusted());
     let mut kept = Vec::new();
     let worker = || {
         Ok(|range: Range<usize>| {
             control.check()?;
-            let candidates = (range.start as u32..).zip(&files[range]).filter(|(_, file)| is_candidate(file));
+            let candidates = (range.start as u32..).zip(&files[range]);
+            let candidates = candidates.filter(|(_, file)| is_candidate(file) && !distrusted.contains(&file.node));
             let known =
                 candidates.map(|(idx, file)| Ok((idx, tree.kept(file.node)?.filter(|how| rules.allow(how, file)))));
             known.collect::<Result<Vec<_>, BuildError>>()

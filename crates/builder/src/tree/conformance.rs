@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::options::digests::DigestName;
 use kiln_format::BlockBits;
 use kiln_format::compr_cfg::ComprCfgs;
 
-use super::content::{Content, ContentId, Contents};
+use super::content::{Content, ContentId, Contents, DigestOf, StoredDigest};
 use super::error::ContentError;
 use super::kept::{Base, BaseFacts, Former, Kept, KeptExtents, Taking};
 use super::placed::{Device, PlacedRun};
@@ -36,7 +38,7 @@ pub fn assert_forwards(
 }
 
 /// Answers of all methods of [`Contents`], by their names.
-fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static str, String); 8] {
+fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static str, String); 11] {
     let (path, len) = (path.as_bytes(), LEN as u64);
     [
         ("open", text(contents.open(id, path))),
@@ -45,6 +47,9 @@ fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static
         ("placed", format!("{:?}", contents.placed(id, len))),
         ("base", format!("{:?}", contents.base().map(|base| base.facts().identity.clone()))),
         ("kept", format!("{:?}", contents.kept(id, len))),
+        ("open_kept", text(contents.open_kept(id, path))),
+        ("digest_name", format!("{:?}", contents.digest_name())),
+        ("stored_digest", format!("{:?}", contents.stored_digest(id))),
         ("former", format!("{:?}", contents.former(id))),
         ("open_former", text(contents.open_former(id, path))),
     ]
@@ -94,6 +99,19 @@ impl Contents for Echo {
 
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         Ok(Some(Kept::Fragment { off: u64::from(id.0) << 32 | len }))
+    }
+
+    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        Ok(EchoContent::boxed("open_kept", id, path))
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        Some(DigestName::Prefix(b"echo".to_vec()))
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        let sha256 = std::array::from_fn(|at| if at == 0 { id.0 as u8 } else { 0 });
+        Ok(Some(StoredDigest { sha256, image: Path::new("echo").into(), of: DigestOf::Contents }))
     }
 
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
@@ -164,6 +182,19 @@ mod tests {
         }
     }
 
+    /// All that [`Forgetful`] does not forward, but for `former`.
+    const NOT_FORWARDED: [&str; 9] = [
+        "open_changed",
+        "devices",
+        "placed",
+        "base",
+        "kept",
+        "open_kept",
+        "digest_name",
+        "stored_digest",
+        "open_former",
+    ];
+
     #[test]
     fn every_method_of_contents_is_asked() {
         let text = include_str!("content.rs");
@@ -177,14 +208,13 @@ mod tests {
     #[test]
     fn what_forwards_all_passes() {
         assert_forwards(&Echo, (ContentId(3), "a"), (ContentId(3), "a"), &[]);
-        let own = ["open_changed", "devices", "placed", "base", "kept", "former", "open_former"];
+        let own = [&NOT_FORWARDED[..], &["former"]].concat();
         assert_forwards(&Forgetful, (ContentId(3), "a"), (ContentId(3), "a"), &own);
     }
 
     #[test]
     #[should_panic(expected = "former: not forwarded as it has to be")]
     fn what_forgets_a_method_is_caught() {
-        let own = ["open_changed", "devices", "placed", "base", "kept", "open_former"];
-        assert_forwards(&Forgetful, (ContentId(3), "a"), (ContentId(3), "a"), &own);
+        assert_forwards(&Forgetful, (ContentId(3), "a"), (ContentId(3), "a"), &NOT_FORWARDED);
     }
 }

@@ -1,15 +1,37 @@
 //! Contents of regular files, as sources give them.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::error::ContentError;
 use super::kept::{Base, Former, Kept};
 use super::placed::{Device, PlacedRun};
+use crate::options::digests::DigestName;
 
 /// Names a file's contents to the tree's [`Contents`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContentId(pub u32);
+
+/// A digest that an image stores for contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredDigest {
+    /// SHA-256.
+    pub sha256: [u8; 32],
+    /// What errors call the image.
+    pub image: Arc<Path>,
+    /// Which contents it tells of.
+    pub of: DigestOf,
+}
+
+/// Which contents a stored digest tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DigestOf {
+    /// Those that [`Contents::open`] gives.
+    Contents,
+    /// Those that the base stores, which [`Contents::open_kept`] gives. They are believed to be those of the source.
+    Kept,
+}
 
 /// Gives contents to any number of threads, any file more than once. [`conformance`](super::conformance) tests implementations that stand before
 /// others: a method that one of these does not forward is lost without a word.
@@ -56,6 +78,29 @@ pub trait Contents: Send + Sync {
     /// A base that is damaged.
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         let _ = (id, len);
+        Ok(None)
+    }
+
+    /// Open the contents `id` as the base stores them, of which [`Contents::kept`] tells.
+    ///
+    /// # Errors
+    /// As [`Contents::open`].
+    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.open(id, path)
+    }
+
+    /// How the digests are named that are stored for contents, if there are any, see [`Contents::stored_digest`].
+    fn digest_name(&self) -> Option<DigestName> {
+        None
+    }
+
+    /// The digest that an image stores for the contents `id`, whatever can be read of them now. `None`: there is none, or the source itself
+    /// is what counts.
+    ///
+    /// # Errors
+    /// Attributes that cannot be read.
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        let _ = id;
         Ok(None)
     }
 

@@ -2,6 +2,8 @@
 
 use kiln_format::dirent::NAME_MAX_LEN;
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Why contents could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +14,25 @@ pub enum ContentError {
     /// The file is not the one that was scanned.
     #[error("changed while the image was being built ({0})")]
     Changed(&'static str),
+    /// The contents are not those whose digest an image stores.
+    #[error(transparent)]
+    Digest(#[from] Box<DigestMismatch>),
+}
+
+/// Contents that do not have the digest that an image stores for them: they are rotten, or the digest is.
+#[derive(Debug, thiserror::Error)]
+#[error("damaged in {}: its SHA-256 is {}, but {} is stored for it", image.display(), hex(computed), hex(stored))]
+pub struct DigestMismatch {
+    /// What errors call the image.
+    pub image: Arc<Path>,
+    /// The SHA-256 that is stored.
+    pub stored: [u8; 32],
+    /// That of the contents as they were read.
+    pub computed: [u8; 32],
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Why something is no tree.

@@ -1,5 +1,6 @@
 //! What commands say: to people and, as JSON, to programs.
 
+mod contents;
 mod counts;
 mod entry;
 mod failed;
@@ -7,6 +8,7 @@ mod json;
 mod skipped;
 mod streamed;
 
+pub use contents::Contents;
 pub use counts::Counts;
 pub use entry::EntryJson;
 pub use failed::ErrorJson;

@@ -10,6 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Write files of an image to standard output
 ///
+/// Contents are compared with the digest that IMAGE stores for them, if it does: others have been written when that shows, and the exit code
+/// tells.
+///
 /// A file of a composefs image whose contents are an object outside of it is named with its object and skipped: the exit code
 /// is 3 then.
 #[derive(clap::Args)]
@@ -49,12 +52,16 @@ fn copy(args: &Args, image: &Image, path: &[u8], out: &mut impl Write) -> Result
         note(format_args!("skipped: {}: its contents are {object}, which is not in the image", Escaped(path)));
         return Ok(Exit::Skipped);
     }
+    let mut digest = image.digest_verifier(&inode).map_err(failure)?;
     let mut buffer = vec![0; 1 << 20];
     let mut off = 0;
     loop {
         let len = image.read_at(&inode, &mut buffer, off).map_err(failure)?;
         if len == 0 {
-            return Ok(Exit::Done);
+            return digest.map_or(Ok(()), |digest| digest.finish().map_err(failure)).map(|()| Exit::Done);
+        }
+        if let Some(digest) = &mut digest {
+            digest.update(&buffer[..len]);
         }
         out.write_all(&buffer[..len])?;
         off += len as u64;

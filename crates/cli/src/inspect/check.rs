@@ -13,9 +13,9 @@ use std::fmt;
 
 /// Read everything in an image and report what is wrong
 ///
-/// Metadata must be consistent, and compressed data decodable. Damage to data that leaves it decodable shows only where digests of
-/// contents are stored (`kiln pack --content-digests`), as the format has no checksums of data; the last line says of how many
-/// bytes.
+/// Metadata must be consistent, and compressed data decodable. Damage to data that leaves it decodable, as it does in files that are
+/// stored as they are, shows only where digests of contents are stored (`kiln pack --content-digests`), as the format has no checksums
+/// of data. The last line says of how many bytes there are some; where there are none, contents are not verifiable.
 ///
 /// Exit codes as fsck(8): 0 nothing wrong, 4 errors found, 8 the check itself failed, 16 wrong usage.
 #[derive(clap::Args)]
@@ -122,9 +122,16 @@ impl fmt::Display for Proof<'_> {
         let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.0;
         let checksum = if *has_checksum { "its checksum is right" } else { "it has no checksum" };
         write!(f, "metadata: consistent, of the superblock {checksum}, and none binds names to contents; contents: ")?;
-        write!(f, "{digested_bytes} of {file_bytes} bytes are covered by digests")?;
-        if digested_bytes < file_bytes {
-            write!(f, ", the others can be decoded, but there is nothing to compare them with")?;
+        match *digested_bytes {
+            0 if *file_bytes > 0 => {
+                write!(f, "not verifiable: without digests nothing tells of damage that leaves them decodable")?;
+            }
+            digested => {
+                write!(f, "{digested} of {file_bytes} bytes are covered by digests")?;
+                if digested < *file_bytes {
+                    write!(f, ", the others are not verifiable: there is nothing to compare them with")?;
+                }
+            }
         }
         match objects {
             0 => Ok(()),

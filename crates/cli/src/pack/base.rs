@@ -54,13 +54,63 @@ impl BaseArgs {
         Ok(Some(base))
     }
 
-    /// Where stamps are written, if they are wanted, for an image at this path, or none if it goes elsewhere.
-    pub fn stamp_file(&self, image: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    /// Which stamps are written for an image at this path, or none if it goes elsewhere. `by_default`: those that a source has, though nobody has
+    /// asked for them.
+    pub fn stamps(&self, image: Option<&Path>, by_default: bool) -> Result<StampsWanted, Failure> {
         match (self.stamp, image) {
-            (false, _) => Ok(None),
-            (true, Some(image)) => Ok(Some(Stamps::path(image))),
+            (true, Some(image)) => Ok(StampsWanted::Required(Stamps::path(image))),
             (true, None) => Err(Failure::Usage("--stamp: the image needs a name: stamps lie beside it".into())),
+            (false, Some(image)) if by_default => Ok(StampsWanted::Possible(Stamps::path(image))),
+            (false, _) => Ok(StampsWanted::None),
         }
+    }
+}
+
+/// Which stamps are to be written, and where.
+pub enum StampsWanted {
+    /// None.
+    None,
+    /// Those that a source has, if it has any. What lies there belongs to an image that is there no more.
+    Possible(PathBuf),
+    /// Those of a source that must have some.
+    Required(PathBuf),
+}
+
+impl StampsWanted {
+    /// Refuse a source that has none, though it must.
+    pub fn check(&self, scan: &Scan) -> Result<(), Failure> {
+        if let Self::Required(_) = self { check_stamps(scan).map(drop) } else { Ok(()) }
+    }
+
+    /// Write them for the image, which is complete, and say where they are. `existing` is about those that were asked for.
+    pub fn write(&self, image: &Path, scan: &Scan, existing: Existing) -> Result<Option<&Path>, Failure> {
+        let (path, existing) = match self {
+            Self::Required(path) => (path, existing),
+            Self::Possible(path) if scan.stamps.is_some() => (path, Existing::Replace),
+            Self::Possible(_) | Self::None => return Ok(None),
+        };
+        write_stamps(path, image, scan, existing).map(|()| Some(&**path))
+    }
+}
+
+/// Say what the next time, and this one, do not see of the changes of a directory.
+pub fn tell_stamps(base: Option<&IncrementBase>, scan: &Scan, written: Option<&Path>) {
+    let is_blind = base.is_some_and(|base| base.trust == Trust::Times && base.stamps.is_none());
+    match written {
+        _ if scan.stamps.is_none() => {}
+        None if is_blind => {
+            note(format_args!(
+                "no stamps: changes that keep size and time are not seen (--stamp writes some for the next time)"
+            ));
+        }
+        Some(path) if is_blind => {
+            note(format_args!(
+                "no stamps of the older image: changes that kept size and time were not seen; next time {} tells",
+                path.display()
+            ));
+        }
+        Some(path) => note(format_args!("stamps: {}", path.display())),
+        None => {}
     }
 }
 

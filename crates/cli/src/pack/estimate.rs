@@ -20,7 +20,8 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     let signals = Signals::catch()?;
     let mut choices = Vec::new();
-    for &preset in PresetArg::value_variants() {
+    // The preset for backups lays images out as another one.
+    for &preset in PresetArg::value_variants().iter().filter(|preset| **preset != PresetArg::Backup) {
         choices.push((preset, options(args, preset.into(), None)));
     }
     let Some(options) = choices.iter().find_map(|(_, options)| options.as_ref().ok().cloned()) else {
@@ -34,6 +35,7 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
         filter: &filter,
         policy: &policy,
         outputs: &[],
+        sync: false,
         stop: signals.stop(),
     };
     let src = args.sources.only_source(operands);

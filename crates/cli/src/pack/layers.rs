@@ -69,6 +69,7 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
             filter: &filter,
             policy: &policy,
             outputs: &outputs,
+            sync: false,
             stop: signals.stop(),
         };
         let job = Job { request, image: path, signals: &signals };

@@ -1,8 +1,9 @@
 //! Options about where bytes lie.
 
+use super::digests::DigestArgs;
 use crate::console::size;
 use crate::exit::Failure;
-use kiln_builder::{BuildOptions, ChunkEntries, DigestName};
+use kiln_builder::{BuildOptions, ChunkEntries};
 use kiln_format::BlockBits;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -73,10 +74,8 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "PREFIX")]
     xattr_prefix: Vec<OsString>,
 
-    /// Store the SHA-256 of each file's contents, hidden from programs: kiln check verifies it. With --kernel 6.18 and later
-    /// kernels may share equal files by it
-    #[arg(long)]
-    content_digests: bool,
+    #[command(flatten)]
+    digests: DigestArgs,
 
     /// Leave SIZE bytes for extended attributes of the root
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
@@ -109,7 +108,7 @@ impl LayoutArgs {
             omit_dot: self.omit_dot,
             xattr_share_min: self.xattr_share,
             xattr_prefixes: self.xattr_prefix.iter().map(|name| name.as_bytes().to_vec()).collect(),
-            content_digests: self.content_digests.then_some(DigestName::Usual),
+            content_digests: self.digests.choice(options.content_digests),
             root_xattr_len: usize::try_from(self.root_xattr_size).unwrap_or(usize::MAX),
             extent_max_len: self.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
             build_time: self.build_time,

@@ -18,6 +18,9 @@ pub enum PresetArg {
     Archive,
     /// zstd,3, 64 KiB; no file packed, compressed ends beside inodes: for random reads of small files
     Dataset,
+    /// as balanced, for trees that are to be restored: with digests of contents; for a directory also stamps for the next time (--stamp), and what
+    /// programs have written is on disk before it is looked at
+    Backup,
 }
 
 impl From<PresetArg> for Preset {
@@ -28,6 +31,7 @@ impl From<PresetArg> for Preset {
             PresetArg::Balanced => Preset::Balanced,
             PresetArg::Archive => Preset::Archive,
             PresetArg::Dataset => Preset::Dataset,
+            PresetArg::Backup => Preset::Backup,
         }
     }
 }

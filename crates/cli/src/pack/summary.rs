@@ -1,8 +1,9 @@
 //! What `kiln pack` says at the end.
 
-use crate::console::report::{Bytes, PathJson, SkippedJson, note};
+use crate::console::report::{Bytes, Contents, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
+use crate::exit::Exit;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
 use kiln_source::filter::DataOrder;
 use kiln_source::{LeftOutXattr, LeftOutXattrs, Note, Scan, Unreadable};
@@ -148,10 +149,11 @@ pub fn tell(image: &Path, summary: &Summary) {
         Some(files) => format!("{name}: {} in {files} files", Human(bytes)),
         None => format!("{name}: {}", Human(bytes)),
     });
+    let digests = (summary.digested_bytes > 0).then(|| verifiable(summary).to_string());
     let ways = summary.compression_uses.iter().filter(|_| summary.compression_uses.len() > 1);
     let ways = ways.map(|used| format!("{}: {} in {} files", way(used.spec), Human(used.bytes), used.files));
     let inline = (summary.inline_files > 0).then(|| format!("inline: {} files", summary.inline_files));
-    note(format_args!("{}", parts.chain(ways).chain(inline).collect::<Vec<_>>().join("; ")));
+    note(format_args!("{}", parts.chain(ways).chain(inline).chain(digests).collect::<Vec<_>>().join("; ")));
     if summary.dropped_chunks > 0 {
         let chunks = summary.dropped_chunks;
         note(format_args!(
@@ -176,6 +178,21 @@ pub fn tell(image: &Path, summary: &Summary) {
         let (because, pages) = (because.unwrap_or_default(), pages.unwrap_or_default());
         note(format_args!("mounts on Linux {kernel} and later{pages}{because}"));
     }
+}
+
+/// How much of the contents of an image can be verified later, for people.
+pub fn verifiable(summary: &Summary) -> Contents {
+    Contents { bytes: summary.bytes_in, digested_bytes: summary.digested_bytes, what: "verifiable" }
+}
+
+/// Say what a build has left out, or stored otherwise than it was, for people.
+pub fn tell_left_out(summary: &Summary) -> Exit {
+    let Summary { skipped, changed, damaged, .. } = summary;
+    skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
+    changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
+    damaged.iter().for_each(|one| note(format_args!("stored as it was read, with its old digest: {}", one.error)));
+    let is_complete = skipped.is_empty() && changed.is_empty() && damaged.is_empty();
+    if is_complete { Exit::Done } else { Exit::Skipped }
 }
 
 /// The two lines of that which matter most.
@@ -220,6 +237,7 @@ pub struct PackJson {
     others: u64,
     hard_links: u64,
     bytes_in: u64,
+    digested_bytes: u64,
     image_bytes: u64,
     block_size: u64,
     order: String,
@@ -253,6 +271,7 @@ pub struct PackJson {
     phases: Vec<PhaseJson>,
     outputs: Vec<PathJson>,
     changed: Vec<SkippedJson>,
+    damaged: Vec<SkippedJson>,
     skipped: Vec<SkippedJson>,
     notes: Vec<NoteJson>,
     left_out_xattrs: Vec<LeftOutXattrJson>,
@@ -293,6 +312,7 @@ impl PackJson {
             others: summary.others,
             hard_links: summary.hard_links,
             bytes_in: summary.bytes_in,
+            digested_bytes: summary.digested_bytes,
             image_bytes: summary.image_bytes,
             block_size: summary.block_len,
             order: order.to_string(),
@@ -326,6 +346,7 @@ impl PackJson {
             phases: summary.phases.iter().map(PhaseJson::new).collect(),
             outputs: scan.iter().flat_map(|scan| &scan.outputs).map(|path| PathJson::new(path)).collect(),
             changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
+            damaged: summary.damaged.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
             skipped: scanned.chain(built).collect(),
             notes: scan.map_or_else(Vec::new, |scan| NoteJson::list(&scan.notes)),
             left_out_xattrs: scan.map_or_else(Vec::new, |scan| LeftOutXattrJson::list(&scan.left_out_xattrs)),

@@ -52,6 +52,11 @@ struct CommonArgs {
     #[arg(long)]
     force: bool,
 
+    /// Go on where contents that are stored anew cannot be read, or do not have the digests that IMAGE stores for them: the former are skipped, the
+    /// latter stored as they were read, with the old digest. Both are listed, and the exit code is 3
+    #[arg(long)]
+    keep_going: bool,
+
     /// Where files without a name take room
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,

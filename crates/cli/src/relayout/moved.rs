@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::pack::hot::HotArgs;
 use crate::pack::output::{Destination, Stream};
 use crate::pack::target::Target;
-use crate::pack::{PackJson, Report, failure, tell_unmatched};
+use crate::pack::{PackJson, Report, failure, tell_left_out, tell_unmatched, verifiable};
 use crate::process::signals::Signals;
 use kiln::{HotAs, Relaid, RelayoutRequest, Unmatched};
 use kiln_builder::{Existing, PhaseClock, Progress, Summary};
@@ -27,7 +27,7 @@ pub(super) struct Moved<'a> {
 impl Moved<'_> {
     /// Make it.
     pub(super) fn make(&self) -> Result<Exit, Failure> {
-        let CommonArgs { uuid, force, spool, threads, nice, progress: progress_args, json } = self.common;
+        let CommonArgs { uuid, force, keep_going, spool, threads, nice, progress: progress_args, json } = self.common;
         nice.apply()?;
         let destination = Destination::find(self.out)?;
         let stream = destination.stream();
@@ -49,6 +49,7 @@ impl Moved<'_> {
             order,
             hot_as,
             uuid: uuid.map(Uuid::into_bytes),
+            keep_going: *keep_going,
             threads: threads.threads(),
             outputs: &outputs,
             scratch_dir: target.scratch_dir(),
@@ -66,6 +67,7 @@ impl Moved<'_> {
         summary.phases.extend(after.phases());
         let (src, order) = (self.image, self.order);
         let report = Report { src, image: &name, scan: None, order, summary: &summary };
+        let exit = tell_left_out(&summary);
         if !quiet {
             tell_unmatched(&Unmatched { paths: unmatched, hints: Vec::new() });
             tell(&report, old_len);
@@ -76,7 +78,7 @@ impl Moved<'_> {
         if *json {
             print_document(&PackJson::new(&report))?;
         }
-        Ok(Exit::Done)
+        Ok(exit)
     }
 }
 
@@ -84,7 +86,12 @@ impl Moved<'_> {
 fn tell(report: &Report<'_>, old_len: u64) {
     let Summary { files, image_bytes, bytes_in, kept_files, kept_bytes, copied_bytes, .. } = *report.summary;
     let (src, image) = (report.src.display(), report.image.display());
-    note(format_args!("{src}: {} became {image}: {}", Human(old_len), Human(image_bytes)));
+    note(format_args!(
+        "{src}: {} became {image}: {}; {}",
+        Human(old_len),
+        Human(image_bytes),
+        verifiable(report.summary)
+    ));
     note(format_args!(
         "moved as stored: {kept_files} files, {} stored as {}; stored anew: {} files, {}",
         Human(kept_bytes),

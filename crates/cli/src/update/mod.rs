@@ -11,8 +11,8 @@ use crate::exit::{Exit, Failure};
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{
-    ConcatenatedArg, SpoolMaxArg, TreeArgs, TrustArg, check_stamps, failure, open_source, parse_kind,
-    source_date_epoch, tell_unused_stamps, write_stamps,
+    ConcatenatedArg, DigestArgs, SpoolMaxArg, StampsWanted, TreeArgs, TrustArg, failure, open_source, parse_kind,
+    source_date_epoch, tell_stamps, tell_unused_stamps,
 };
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
@@ -98,6 +98,9 @@ pub struct Args {
     #[arg(long, value_name = "X.Y")]
     kernel: Option<KernelVersion>,
 
+    #[command(flatten)]
+    digests: DigestArgs,
+
     /// Overwrite what lies behind the image in its file, whatever it is
     #[arg(long)]
     force: bool,
@@ -164,12 +167,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         filter: &filter,
         policy: &policy,
         outputs: &outputs,
+        sync: args.preset == Some(PresetArg::Backup),
         stop: signals.stop(),
     };
     let scan = request.scan(&options).map_err(fail)?;
-    if args.stamp {
-        check_stamps(&scan)?;
-    }
+    let stamps = stamps(args, base.as_ref());
+    stamps.check(&scan)?;
     started.finish("scan");
     let meter = args.progress.meter();
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
@@ -185,16 +188,14 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     drop(meter);
     let (mut summary, added) = built.map_err(fail)?;
     summary.phases.splice(0..0, started.phases());
-    let had_stamps = base.is_some_and(|base| base.stamps.is_some());
-    if args.stamp || had_stamps && scan.stamps.is_some() {
-        write_stamps(&Stamps::path(&args.image), &args.image, &scan, Existing::Replace)?;
-    }
+    let written = stamps.write(&args.image, &scan, Existing::Replace)?;
     let src = args.src.as_deref().unwrap_or(&args.image);
     let number = added.map_or(update.number(), |added| added.number);
     let report = Report { image: &args.image, src, scan: &scan, summary: &summary, number, added };
     let exit = report.tell_skipped();
     if !args.progress.quiet {
         report.tell();
+        tell_stamps(base.as_ref(), &scan, written);
     }
     if args.json {
         print_document(&UpdateJson::new(&report))?;
@@ -215,6 +216,17 @@ fn base(args: &Args, update: &Update<'_>) -> Result<Option<IncrementBase>, Error
     let base = IncrementBase::of(update.base().clone(), args.base_trust.into())?;
     tell_unused_stamps(&base);
     Ok(Some(base))
+}
+
+/// Which stamps are written: where there were some, they are kept up to date.
+fn stamps(args: &Args, base: Option<&IncrementBase>) -> StampsWanted {
+    let path = Stamps::path(&args.image);
+    let is_backup = args.preset == Some(PresetArg::Backup) && args.src.is_some() && args.image.is_file();
+    match args.stamp {
+        true => StampsWanted::Required(path),
+        false if is_backup || base.is_some_and(|base| base.stamps.is_some()) => StampsWanted::Possible(path),
+        false => StampsWanted::None,
+    }
 }
 
 /// What the image is to be.
@@ -269,6 +281,7 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
     Ok(BuildOptions {
         threads: args.threads.threads(),
+        content_digests: args.digests.choice(options.content_digests),
         source_date_epoch: source_date_epoch()?,
         build_time: Some(time),
         keep_going: args.keep_going,

@@ -4,7 +4,7 @@ use crate::console::report::{Bytes, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::Exit;
-use crate::pack::{InSource, LeftOutXattrJson, NoteJson, PhaseJson, phases, tell_notes};
+use crate::pack::{InSource, LeftOutXattrJson, NoteJson, PhaseJson, phases, tell_left_out, tell_notes, verifiable};
 use kiln::update::{Added, Update};
 use kiln_builder::Summary;
 use kiln_builder::tree::{Kind, Tree};
@@ -49,20 +49,23 @@ pub fn unchanged(tree: &Tree, update: &Update<'_>) -> Summary {
 impl Report<'_> {
     /// Say what is not in the image as it is in the source.
     pub fn tell_skipped(&self) -> Exit {
-        let (unreadable, Summary { skipped, changed, .. }) = (&self.scan.skipped, self.summary);
         tell_notes(self.scan);
+        let unreadable = &self.scan.skipped;
         unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(self.src, skipped))));
-        skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
-        changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
-        let is_complete = unreadable.is_empty() && skipped.is_empty() && changed.is_empty();
-        if is_complete { Exit::Done } else { Exit::Skipped }
+        match (tell_left_out(self.summary), unreadable.is_empty()) {
+            (Exit::Done, false) => Exit::Skipped,
+            (exit, _) => exit,
+        }
     }
 
     /// For people, on standard error.
     pub fn tell(&self) {
         let Self { image, summary, number, .. } = self;
         let Summary { files, directories, others, hard_links, .. } = *summary;
-        note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
+        note(format_args!(
+            "{files} files, {directories} directories, {others} others, {hard_links} hard links; {}",
+            verifiable(summary)
+        ));
         match self.added {
             Some(added) => {
                 let new_files = files - summary.kept_files;
@@ -111,11 +114,13 @@ pub struct UpdateJson {
     others: u64,
     hard_links: u64,
     bytes_in: u64,
+    digested_bytes: u64,
     kept_files: u64,
     kept_bytes: u64,
     phases: Vec<PhaseJson>,
     outputs: Vec<PathJson>,
     changed: Vec<SkippedJson>,
+    damaged: Vec<SkippedJson>,
     skipped: Vec<SkippedJson>,
     notes: Vec<NoteJson>,
     left_out_xattrs: Vec<LeftOutXattrJson>,
@@ -141,11 +146,13 @@ impl UpdateJson {
             others: summary.others,
             hard_links: summary.hard_links,
             bytes_in: summary.bytes_in,
+            digested_bytes: summary.digested_bytes,
             kept_files: summary.kept_files,
             kept_bytes: summary.kept_bytes,
             phases: summary.phases.iter().map(PhaseJson::new).collect(),
             outputs: scan.outputs.iter().map(|path| PathJson::new(path)).collect(),
             changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
+            damaged: summary.damaged.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),
             skipped: scanned.chain(built).collect(),
             notes: NoteJson::list(&scan.notes),
             left_out_xattrs: LeftOutXattrJson::list(&scan.left_out_xattrs),

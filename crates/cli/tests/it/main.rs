@@ -2,11 +2,13 @@
 
 mod archive_ends;
 mod attributes;
+mod backup;
 mod common;
 mod convert;
 mod definitions;
 mod delta;
 mod diff;
+mod digests;
 mod dropin;
 mod edits;
 mod estimate;
@@ -32,6 +34,7 @@ mod record;
 mod reference;
 mod relayout;
 mod repeats;
+mod rot;
 mod select;
 mod server;
 mod shuffle;

@@ -1,7 +1,7 @@
 //! An image beside the tree that an update is to make of it: it may be that one already.
 
 use kiln_builder::tree::{ContentError, Kept, Kind, NodeId, Tree};
-use kiln_builder::{BuildError, BuildOptions, Control};
+use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control};
 use kiln_diff::{Aspect, DiffError, DiffOptions, diff};
 use kiln_read::{FileType, Image, ReadError};
 use kiln_source::image::erofs::ImageSource;
@@ -64,19 +64,26 @@ fn has_header(image: &Image, tree: &Tree, options: &BuildOptions) -> Result<bool
     let is_other = superblock.inos != (tree.len() + unnamed) as u64
         || options.uuid.is_some_and(|uuid| uuid != superblock.uuid)
         || options.label != [0; 16] && options.label != superblock.volume_name;
-    Ok(!is_other && (options.content_digests.is_none() || has_digests(image)?))
+    if is_other {
+        return Ok(false);
+    }
+    Ok(match &options.content_digests {
+        ContentDigests::AsSource => true,
+        ContentDigests::Off => has_digests(image)? != Some(true),
+        ContentDigests::Named(_) => has_digests(image)? != Some(false),
+    })
 }
 
-/// Whether the first file that is not empty has a digest of its contents.
-fn has_digests(image: &Image) -> Result<bool, ReadError> {
+/// Tells if the first file that is not empty has a digest of its contents; `None`: there is no such file.
+fn has_digests(image: &Image) -> Result<Option<bool>, ReadError> {
     let root = image.inode(image.root_nid())?;
     for entry in image.walk(&root, b"") {
         let inode = entry?.inode;
         if inode.meta.file_type == FileType::Regular && inode.meta.size > 0 {
-            return Ok(image.content_digest(&inode)?.is_some());
+            return Ok(Some(image.content_digest(&inode)?.is_some()));
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 /// Whether two files of equal length are the same bytes of the image. `false`: it is not known.

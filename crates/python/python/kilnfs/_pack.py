@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     HostPath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
     TreePath: TypeAlias = str | bytes
     Sources: TypeAlias = HostPath | Sequence[HostPath | tuple[HostPath, TreePath]]
-    Preset: TypeAlias = Literal["plain", "fast", "balanced", "archive", "dataset"]
+    Preset: TypeAlias = Literal["plain", "fast", "balanced", "archive", "dataset", "backup"]
     Hints: TypeAlias = Mapping[str, str | None] | Iterable[tuple[str, str | None]]
     Progress: TypeAlias = Callable[[int, int], object]
 
@@ -108,7 +108,7 @@ def pack(
     * `source`: a path, or several, of which later ones lie over earlier ones; `(path, directory)` puts one below that
       directory.
     * `preset`: `"dataset"` (zstd,3; each file by itself), `"plain"` (not compressed), `"fast"`, `"balanced"`,
-      `"archive"`.
+      `"archive"`; `"backup"`: as `"balanced"`, with digests of contents by which a restore verifies.
     * `compress`: `"none"`, or a method with a level, `"lz4"`, `"lz4hc,12"`, `"zstd,9"`, `"deflate"`, `"lzma,6"`;
       `unit`: what is compressed as one piece at most, in bytes.
     * `kernel`: `"6.6"`: use only what that Linux mounts.

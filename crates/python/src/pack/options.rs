@@ -162,7 +162,8 @@ pub(super) fn preset(name: &str) -> PyResult<Preset> {
         "balanced" => Preset::Balanced,
         "archive" => Preset::Archive,
         "dataset" => Preset::Dataset,
-        other => return Err(refusal("preset", other, "use plain, fast, balanced, archive or dataset")),
+        "backup" => Preset::Backup,
+        other => return Err(refusal("preset", other, "use plain, fast, balanced, archive, dataset or backup")),
     })
 }
 

@@ -1,12 +1,12 @@
 //! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a long prefix that the superblock
 //! announces, or is stored in full, for kernels that do not have these.
 
-use crate::error::ReadError;
+use crate::error::{Defect, ReadError};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
-use kiln_format::Compat;
 use kiln_format::inode::FileType;
 use kiln_format::xattr::{FINGERPRINT_NAME, HIDDEN, LONG_PREFIX, RawXattrEntry};
+use kiln_format::{Compat, Nid};
 use sha2::{Digest, Sha256};
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
@@ -62,27 +62,82 @@ impl Image {
         visited.map_err(|error| error.at_nid(inode.nid)).map(|()| digest)
     }
 
+    /// What compares the contents of an inode with their stored digest while a caller reads them. `None`: there is no digest, or the contents
+    /// are too long for so small an image.
+    ///
+    /// # Errors
+    /// As [`Image::content_digest`].
+    pub fn digest_verifier(&self, inode: &Inode) -> Result<Option<DigestVerifier>, ReadError> {
+        self.verifier(inode).map(Result::ok)
+    }
+
+    fn verifier(&self, inode: &Inode) -> Result<Result<DigestVerifier, DigestCheck>, ReadError> {
+        if inode.meta.file_type != FileType::Regular {
+            return Ok(Err(DigestCheck::Absent));
+        }
+        let Some(stored) = self.content_digest(inode)? else { return Ok(Err(DigestCheck::Absent)) };
+        let size = inode.meta.size;
+        if size > 1 << 30 && size / RATIO_MAX > self.source_len() {
+            return Ok(Err(DigestCheck::TooLong));
+        }
+        Ok(Ok(DigestVerifier { hash: Sha256::new(), stored, nid: inode.nid }))
+    }
+
     /// Read the contents of an inode and compare them with their stored digest.
     ///
     /// # Errors
     /// Contents or attributes that cannot be read.
     pub fn check_digest(&self, inode: &Inode) -> Result<DigestCheck, ReadError> {
+        let mut verifier = match self.verifier(inode)? {
+            Ok(verifier) => verifier,
+            Err(unverified) => return Ok(unverified),
+        };
         let size = inode.meta.size;
-        if inode.meta.file_type != FileType::Regular {
-            return Ok(DigestCheck::Absent);
-        }
-        let Some(stored) = self.content_digest(inode)? else { return Ok(DigestCheck::Absent) };
-        if size > 1 << 30 && size / RATIO_MAX > self.source_len() {
-            return Ok(DigestCheck::TooLong);
-        }
-        let mut hash = Sha256::new();
         let mut buf = vec![0; STEP.min(size as usize)];
         let mut off = 0;
         while off < size {
             let len = self.read_at(inode, &mut buf, off)?;
-            hash.update(&buf[..len]);
+            verifier.update(&buf[..len]);
             off += len as u64;
         }
-        Ok(if hash.finalize()[..] == stored { DigestCheck::Equal } else { DigestCheck::Different })
+        Ok(if verifier.finish().is_ok() { DigestCheck::Equal } else { DigestCheck::Different })
+    }
+}
+
+/// Compares contents with their stored digest while they are read, front to back, see [`Image::digest_verifier`].
+#[derive(Clone, Debug)]
+pub struct DigestVerifier {
+    hash: Sha256,
+    stored: [u8; 32],
+    nid: Nid,
+}
+
+impl DigestVerifier {
+    /// The bytes that follow.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+    }
+
+    /// Zeros that follow: a hole.
+    pub fn update_zeros(&mut self, mut len: u64) {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        while len > 0 {
+            let step = len.min(ZEROS.len() as u64);
+            self.hash.update(&ZEROS[..step as usize]);
+            len -= step;
+        }
+    }
+
+    /// All was read.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] if the contents have another digest.
+    pub fn finish(self) -> Result<(), ReadError> {
+        let (stored, computed) = (self.stored, self.hash.finalize().into());
+        if computed == stored {
+            return Ok(());
+        }
+        let defect = Box::new(Defect::Digest { stored, computed });
+        Err(ReadError::Corrupt { path: None, nid: Some(self.nid), defect })
     }
 }

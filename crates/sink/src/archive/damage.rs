@@ -20,6 +20,8 @@ pub(super) struct Damage {
     pub(super) left_out: Vec<(Vec<u8>, SinkError)>,
     /// Members that have zeros instead of some of their data. One may be named several times.
     pub(super) zeroed: Vec<(Vec<u8>, SinkError)>,
+    /// Members that have other data than their stored digests tell.
+    pub(super) rotten: Vec<(Vec<u8>, SinkError)>,
 }
 
 impl Damage {
@@ -29,7 +31,7 @@ impl Damage {
 
     /// Whether all was read.
     pub(super) fn is_none(&self) -> bool {
-        self.left_out.is_empty() && self.zeroed.is_empty()
+        self.left_out.is_empty() && self.zeroed.is_empty() && self.rotten.is_empty()
     }
 
     /// What was met so far; the next is noted anew.
@@ -57,6 +59,20 @@ impl Damage {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Note that the contents of a member do not have the digest that is stored for them, which `error` tells.
+    ///
+    /// # Errors
+    /// `error`, if the export does not go on.
+    pub(super) fn rotten(&mut self, path: &[u8], error: ReadError) -> Result<(), SinkError> {
+        let error = SinkError::Read(error.at_path(path));
+        if !self.goes_on(&error) {
+            return Err(error);
+        }
+        self.listed_len += size_of::<(Vec<u8>, SinkError)>() + 2 * path.len();
+        self.rotten.push((path.to_vec(), error));
+        Ok(())
     }
 
     /// Whether the export goes on after an error: it is about a part of the image, and others can be read nevertheless.

@@ -6,6 +6,7 @@
 //! window is written, the next one is read.
 
 use super::damage::Damage;
+use super::digest::{Digests, Piece};
 use super::member::{Body, Links, Member, Rules};
 use super::members::Members;
 use super::options::ExportOptions;
@@ -35,6 +36,7 @@ pub(super) struct Reader<'a> {
     /// Whether maps of data are read before members are begun.
     looks_ahead: bool,
     damage: Damage,
+    digests: Digests<'a>,
     control: Control<'a>,
     names: HashMap<Nid, Names>,
     /// A member of which parts are still to be given.
@@ -75,7 +77,8 @@ impl<'a> Reader<'a> {
         control: Control<'a>,
     ) -> Self {
         let (threads, looks_ahead, damage) = (options.threads, options.keep_going, Damage::new(options));
-        Self { image, members, rules, threads, looks_ahead, damage, control, names: HashMap::new(), current: None }
+        let (digests, names) = (Digests::new(image), HashMap::new());
+        Self { image, members, rules, threads, looks_ahead, damage, digests, control, names, current: None }
     }
 
     /// Count the names that `members`, which are the same as those to be read, have for each inode.
@@ -136,7 +139,8 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let contents = self.fetch(&parts, &fetches, memory, len)?;
-        Ok(Some(Window { parts, contents, damage: self.damage.take() }))
+        let (damage, digested_bytes) = (self.damage.take(), self.digests.take_bytes());
+        Ok(Some(Window { parts, contents, damage, digested_bytes }))
     }
 
     /// Read contents into their places.
@@ -155,17 +159,35 @@ impl<'a> Reader<'a> {
             rest = behind;
         }
         let read = self.image.read_many_into(&mut reads, self.threads);
-        let mut start = 0;
+        let (mut start, mut pieces) = (0, Vec::with_capacity(fetches.len()));
         for ((nth, Fetch { inode, off, len }), result) in fetches.iter().zip(read) {
             let (path, place) = (&parts[*nth].member.path, start..start + len);
             start = place.end;
+            let is_whole = result.is_ok();
             match result {
                 Ok(have) => debug_assert_eq!(have, *len, "ranges lie inside their files"),
-                Err(error) => self.damage.salvage(self.image, path, (inode, *off, &mut memory[place]), error)?,
+                Err(error) => {
+                    self.damage.salvage(self.image, path, (inode, *off, &mut memory[place.clone()]), error)?
+                }
             }
+            pieces.push((*nth, Piece { off: *off, place, is_whole }));
         }
+        self.compare(parts, pieces, &memory)?;
         (self.control.progress)(len as u64);
         Ok(memory)
+    }
+
+    /// Compare contents with stored digests.
+    fn compare(&mut self, parts: &[Part], pieces: Vec<(usize, Piece)>, contents: &[u8]) -> Result<(), SinkError> {
+        if !self.rules.contents {
+            return Ok(());
+        }
+        let mut pieces = pieces.into_iter().peekable();
+        for (nth, part) in parts.iter().enumerate() {
+            let of_part = iter::from_fn(|| pieces.next_if(|(of, _)| *of == nth)).map(|(_, piece)| piece);
+            self.digests.see(part, of_part, contents, &mut self.damage)?;
+        }
+        Ok(())
     }
 
     /// Begin a member; `None`: it is left out.

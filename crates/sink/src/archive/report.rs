@@ -19,6 +19,8 @@ pub struct ExportReport {
     pub hard_links: u64,
     /// Bytes of contents of these files, holes included.
     pub bytes: u64,
+    /// Those of them that were compared with stored digests, and are right.
+    pub digested_bytes: u64,
     /// What the format cannot say, by kind.
     pub losses: BTreeMap<Loss, LossCount>,
     /// Files of a composefs image whose contents are objects outside of it, by path ([`SinkError::NeedsObject`]), and, with
@@ -27,6 +29,9 @@ pub struct ExportReport {
     /// Files that have zeros for a part of their contents that could not be read, by path, with the first reason; with
     /// [`keep_going`](super::ExportOptions::keep_going).
     pub damaged: Vec<(Vec<u8>, SinkError)>,
+    /// Files whose contents do not have the digests that the image stores for them: the archive has what was read, of which some bytes are wrong;
+    /// with [`keep_going`](super::ExportOptions::keep_going).
+    pub rotten: Vec<(Vec<u8>, SinkError)>,
 }
 
 /// How often a format could not say something.
@@ -104,12 +109,14 @@ impl fmt::Display for Loss {
 impl ExportReport {
     /// Whether something that was asked for is not in the archive.
     pub fn is_incomplete(&self) -> bool {
-        !self.skipped.is_empty() || !self.damaged.is_empty() || self.losses.keys().any(|loss| loss.is_missing())
+        let is_damaged = !self.damaged.is_empty() || !self.rotten.is_empty();
+        !self.skipped.is_empty() || is_damaged || self.losses.keys().any(|loss| loss.is_missing())
     }
 
     /// What the reader met.
     pub(super) fn add_damage(&mut self, damage: &mut Damage) {
         self.skipped.append(&mut damage.left_out);
+        self.rotten.append(&mut damage.rotten);
         for (path, error) in damage.zeroed.drain(..) {
             // A long file comes in several windows, one behind the other.
             if self.damaged.last().is_none_or(|(last, _)| *last != path) {

@@ -12,6 +12,8 @@ pub(super) struct Window {
     pub(super) contents: Vec<u8>,
     /// What was to be in it and could not be read.
     pub(super) damage: Damage,
+    /// Bytes of members that end in it and have the digests that are stored for them.
+    pub(super) digested_bytes: u64,
 }
 
 /// A member, or a part of one that is longer than a window.

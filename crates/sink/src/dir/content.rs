@@ -3,7 +3,7 @@
 use super::node::Entry;
 use super::run::Run;
 use crate::SinkError;
-use kiln_read::ExtentKind;
+use kiln_read::{DigestVerifier, ExtentKind};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -28,13 +28,13 @@ pub(super) fn set_len(run: &Run<'_>, entry: &Entry, file: &File) -> Result<(), S
     }
 }
 
-/// Write the bytes of `range`; holes are left out.
+/// Write the bytes of `range`; holes are left out. `digest` sees all of it.
 pub(super) fn copy(
     run: &Run<'_>,
-    entry: &Entry,
-    file: &File,
+    (entry, file): (&Entry, &File),
     range: Range<u64>,
     buffer: &mut [u8],
+    mut digest: Option<&mut DigestVerifier>,
 ) -> Result<(), SinkError> {
     let mut off = range.start;
     while off < range.end {
@@ -44,12 +44,42 @@ pub(super) fn copy(
         let end = if data_end > off {
             let bytes = &mut buffer[..(data_end - off) as usize];
             copy_data(run, entry, file, off, bytes)?;
+            if let Some(digest) = &mut digest {
+                digest.update(bytes);
+            }
             data_end
         } else {
-            extent_end(run, entry, off)?.1.min(range.end)
+            let end = extent_end(run, entry, off)?.1.min(range.end);
+            if let Some(digest) = &mut digest {
+                digest.update_zeros(end - off);
+            }
+            end
         };
         run.advance(end - off);
         off = end;
+    }
+    Ok(())
+}
+
+/// Show `digest` the bytes of `range`, which have been written.
+pub(super) fn read_back(
+    run: &Run<'_>,
+    (entry, file): (&Entry, &File),
+    range: Range<u64>,
+    buffer: &mut [u8],
+    digest: &mut DigestVerifier,
+) -> Result<(), SinkError> {
+    let mut off = range.start;
+    while off < range.end {
+        run.check()?;
+        let len = usize::try_from(range.end - off).unwrap_or(usize::MAX).min(buffer.len());
+        let bytes = &mut buffer[..len];
+        file.read_exact_at(bytes, off).map_err(|source| {
+            let path = run.target.path_of(&entry.path);
+            SinkError::Io { path, action: "read what was written", source }
+        })?;
+        digest.update(bytes);
+        off += len as u64;
     }
     Ok(())
 }

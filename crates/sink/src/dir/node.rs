@@ -27,9 +27,9 @@ impl Entry {
         name_of(&self.path)
     }
 
-    /// Make an empty file, for its owner only until it is complete.
+    /// Make an empty file, for its owner only until it is complete. What was written can be read back.
     pub(super) fn create_file(&self, run: &Run<'_>) -> Result<File, SinkError> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(&self.parent, self.name(), flags, Mode::RUSR | Mode::WUSR);
         self.make(run, "create", create).map(File::from)
     }

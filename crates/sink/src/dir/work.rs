@@ -1,11 +1,13 @@
 //! What workers do: files, and everything else that is no directory.
 
+use super::digest::DigestChain;
 use super::node::Entry;
 use super::run::Run;
 use super::{content, meta};
 use crate::SinkError;
 use kiln_format::inode::FileType;
-use kiln_read::SeekWhat;
+use kiln_read::{DigestVerifier, SeekWhat};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,21 +32,26 @@ pub(super) struct Large {
     /// Ranges in work, and one for the walker as long as it may add more.
     shares: AtomicU64,
     failed: AtomicBool,
+    /// Its digest, if the image stores one.
+    digest: Mutex<Option<DigestChain>>,
 }
 
 impl Large {
     /// Create the file, and give `send` its ranges. Ranges within holes are left out: a file of nothing else may be of any size.
     pub(super) fn split(run: &Run<'_>, entry: Entry, send: impl Fn(Job)) {
-        let file = match create_file(run, &entry) {
-            Ok(file) => file,
+        let made = verifier(run, &entry).and_then(|digest| Ok((create_file(run, &entry)?, digest)));
+        let (file, digest) = match made {
+            Ok(made) => made,
             Err(error) => return run.fail(&entry.path, error),
         };
-        let large = Arc::new(Self { entry, file, shares: AtomicU64::new(1), failed: AtomicBool::new(false) });
+        let digest = Mutex::new(digest.map(DigestChain::new));
+        let large = Arc::new(Self { entry, file, shares: AtomicU64::new(1), failed: AtomicBool::new(false), digest });
         let mut off = 0;
         while !large.failed.load(Ordering::Relaxed) {
             match large.next_range(run, off) {
                 Ok(None) => break,
                 Ok(Some(range)) => {
+                    large.skip(off..range.start);
                     off = range.end;
                     large.shares.fetch_add(1, Ordering::Relaxed);
                     send(Job::Range(Arc::clone(&large), range));
@@ -52,7 +59,8 @@ impl Large {
                 Err(error) => large.fail(run, error),
             }
         }
-        large.give_back_share(run);
+        large.skip(off..large.entry.inode.meta.size);
+        large.give_back_share(run, &mut content::buffer());
     }
 
     /// The first range from `off` on that is not all hole.
@@ -65,16 +73,44 @@ impl Large {
         Ok((start < size).then(|| start..start.saturating_add(RANGE_LEN).min(size)))
     }
 
-    fn fill(&self, run: &Run<'_>, range: Range<u64>, buffer: &mut [u8]) {
-        if !self.failed.load(Ordering::Relaxed)
-            && let Err(error) = content::copy(run, &self.entry, &self.file, range, buffer)
-        {
-            self.fail(run, error);
+    /// Note a range that is all hole.
+    fn skip(&self, range: Range<u64>) {
+        if let Some(chain) = self.digest.lock().as_mut().filter(|_| !range.is_empty()) {
+            chain.note(range, true, None);
         }
-        self.give_back_share(run);
     }
 
-    fn give_back_share(&self, run: &Run<'_>) {
+    fn fill(&self, run: &Run<'_>, range: Range<u64>, buffer: &mut [u8]) {
+        if !self.failed.load(Ordering::Relaxed) {
+            let mut digest = self.digest.lock().as_mut().and_then(|chain| chain.turn(range.start));
+            match content::copy(run, (&self.entry, &self.file), range.clone(), buffer, digest.as_mut()) {
+                Ok(()) => {
+                    if let Some(chain) = self.digest.lock().as_mut() {
+                        chain.note(range, false, digest);
+                    }
+                }
+                Err(error) => self.fail(run, error),
+            }
+        }
+        self.give_back_share(run, buffer);
+    }
+
+    /// Show the digest what others have written before its turn.
+    fn catch_up(&self, run: &Run<'_>, buffer: &mut [u8]) -> Result<(), SinkError> {
+        let behind = || self.digest.lock().as_mut().and_then(DigestChain::behind);
+        while let Some(mut behind) = behind() {
+            behind.show(run, (&self.entry, &self.file), buffer)?;
+            if let Some(chain) = self.digest.lock().as_mut() {
+                chain.note(behind.range, false, Some(behind.digest));
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back_share(&self, run: &Run<'_>, buffer: &mut [u8]) {
+        if !self.failed.load(Ordering::Relaxed) {
+            self.catch_up(run, buffer).unwrap_or_else(|error| self.fail(run, error));
+        }
         if self.shares.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.complete(run);
         }
@@ -82,8 +118,13 @@ impl Large {
 
     fn complete(&self, run: &Run<'_>) {
         if !self.failed.load(Ordering::Relaxed) {
-            match meta::restore(run, &self.file, &self.entry.path, &self.entry.inode) {
-                Ok(()) => count_file(run, &self.entry),
+            let digest = self.digest.lock().take();
+            let is_digested = digest.is_some();
+            let done = digest
+                .map_or(Ok(()), |digest| digest.finish(&self.entry))
+                .and_then(|()| meta::restore(run, &self.file, &self.entry.path, &self.entry.inode));
+            match done {
+                Ok(()) => count_file(run, &self.entry, is_digested),
                 Err(error) => self.fail(run, error),
             }
         }
@@ -98,6 +139,11 @@ impl Large {
             run.fail(&self.entry.path, error);
         }
     }
+}
+
+/// What compares the contents of a file with their stored digest, if there is one.
+fn verifier(run: &Run<'_>, entry: &Entry) -> Result<Option<DigestVerifier>, SinkError> {
+    run.image.digest_verifier(&entry.inode).map_err(|error| error.at_path(&entry.path).into())
 }
 
 /// Do one job.
@@ -116,11 +162,16 @@ pub(super) fn work(run: &Run<'_>, job: Job, buffer: &mut [u8]) {
 }
 
 fn extract_file(run: &Run<'_>, entry: &Entry, buffer: &mut [u8]) -> Result<(), SinkError> {
+    let mut digest = verifier(run, entry)?;
+    let is_digested = digest.is_some();
     let file = create_file(run, entry)?;
-    content::copy(run, entry, &file, 0..entry.inode.meta.size, buffer)
+    content::copy(run, (entry, &file), 0..entry.inode.meta.size, buffer, digest.as_mut())
+        .and_then(|()| {
+            digest.map_or(Ok(()), |digest| Ok(digest.finish().map_err(|error| error.at_path(&entry.path))?))
+        })
         .and_then(|()| meta::restore(run, &file, &entry.path, &entry.inode))
         .inspect_err(|_| entry.remove())?;
-    count_file(run, entry);
+    count_file(run, entry, is_digested);
     Ok(())
 }
 
@@ -138,9 +189,10 @@ fn extract_other(run: &Run<'_>, entry: &Entry) -> Result<(), SinkError> {
     Ok(())
 }
 
-fn count_file(run: &Run<'_>, entry: &Entry) {
+fn count_file(run: &Run<'_>, entry: &Entry, is_digested: bool) {
     run.count(|report| {
         report.files += 1;
         report.bytes += entry.inode.meta.size;
+        report.digested_bytes += if is_digested { entry.inode.meta.size } else { 0 };
     });
 }

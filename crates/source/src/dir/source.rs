@@ -1,6 +1,6 @@
 //! A directory as a source.
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, open, syncfs};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,9 @@ impl Source for DirSource {
         let unreadable = |source: io::Error| Unreadable { path: root.clone(), source };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root_fd = open(root, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
+        if options.sync {
+            syncfs(&root_fd).map_err(|error| unreadable(error.into()))?;
+        }
         let root_entry = look(root_fd.as_fd(), c"").map_err(unreadable)?;
         let walk = Walk { root: root_fd.as_fd(), device: root_entry.id.device, options };
         let found = walk.run(root_entry);

@@ -6,6 +6,7 @@
 pub(crate) mod base;
 mod contents;
 mod device;
+mod digests;
 mod kept;
 mod problem;
 mod relayout;

@@ -1,8 +1,9 @@
 //! Contents of several trees under one row of numbers.
 
+use kiln_builder::DigestName;
 use kiln_builder::tree::{
-    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Node, NodeId, PlacedRun, Tree,
-    TreeError, TreeProblem,
+    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Node, NodeId, PlacedRun,
+    StoredDigest, Tree, TreeError, TreeProblem,
 };
 use std::io;
 use std::sync::Arc;
@@ -109,6 +110,25 @@ impl Contents for MergedContents {
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         let (part, id) = self.part(id);
         if part.contents.base().is_some() { part.contents.kept(id, len) } else { Ok(None) }
+    }
+
+    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        let (part, id) = self.part(id);
+        part.contents.open_kept(id, &path[part.prefix_len..])
+    }
+
+    /// That of the first part that has some. Where an image refers to data, these are not read: so all parts must have some.
+    fn digest_name(&self) -> Option<DigestName> {
+        let mut names = self.parts.iter().map(|part| part.contents.digest_name());
+        match self.devices.is_empty() {
+            true => names.flatten().next(),
+            false => names.try_fold(None, |first, name| name.map(|name| first.or(Some(name)))).flatten(),
+        }
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        let (part, id) = self.part(id);
+        part.contents.stored_digest(id)
     }
 
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {

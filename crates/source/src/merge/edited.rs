@@ -1,8 +1,9 @@
 //! An image with edits: paths removed, sources over it, contents replaced. What is not edited has the contents that the image stores.
 
+use kiln_builder::DigestName;
 use kiln_builder::tree::{
     Base, Builder, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Metadata, Node, NodeId,
-    PlacedRun, Tree, TreeError, TreeProblem,
+    PlacedRun, StoredDigest, Tree, TreeError, TreeProblem,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -187,6 +188,18 @@ impl Contents for StoredContents {
         self.stored.kept(id, len)
     }
 
+    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.stored.open_kept(id, path)
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.stored.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.stored.stored_digest(id)
+    }
+
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
         self.stored.former(id)
     }
@@ -220,6 +233,14 @@ impl Contents for ChangedContents {
         self.new.placed(id, len)
     }
 
+    fn digest_name(&self) -> Option<DigestName> {
+        self.new.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.new.stored_digest(id)
+    }
+
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
         former_of(&*self.stored, &self.former, id)
     }
@@ -247,7 +268,7 @@ mod tests {
     #[test]
     fn what_is_changed_is_of_its_source_and_only_its_older_version_of_the_image() {
         let changed = ChangedContents { new: Box::new(Echo), stored: Arc::new(Echo), former: Versions::new() };
-        let own = ["base", "kept", "former", "open_former"];
+        let own = ["base", "kept", "open_kept", "former", "open_former"];
         assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
         let former = Versions::from([(3, (ContentId(7), 1 << 20))]);
         let changed = ChangedContents { former, ..changed };

@@ -5,8 +5,11 @@ mod moved;
 mod pairs;
 mod stamps;
 
-use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun};
-use std::collections::HashMap;
+use kiln_builder::DigestName;
+use kiln_builder::tree::{
+    Base, Content, ContentError, ContentId, Contents, Device, DigestOf, Former, Kept, PlacedRun, StoredDigest,
+};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -88,10 +91,12 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
         (Trust::Times, ..) => Evidence::Times { settled: latest.unwrap_or(i64::MIN).saturating_sub(CLOCK_SECS) },
     };
     let Pairs { mut kept, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
+    let mut believed: HashSet<u32> = kept.keys().copied().collect();
     let trees = [&scan.tree, &old];
     let Compared { equal, differences } = comparison::compare(trees, in_doubt, Wanted::Differences, options)?;
     kept.extend(equal);
     let mut moved = Moved::find(trees, &kept, &evidence);
+    believed.extend(moved.kept.iter().map(|(new, _)| *new));
     kept.extend(moved.kept.drain(..));
     loop {
         let in_doubt = moved.round(&scan.tree, &kept);
@@ -103,7 +108,8 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
     let mut former = versions(trees);
     former.extend(moved.former);
     let (old, base) = (old.into_contents(), base.image.clone());
-    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, former, differences, base }));
+    let tree =
+        scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, believed, former, differences, base }));
     Ok(Scan { tree, ..scan })
 }
 
@@ -113,6 +119,8 @@ struct Increment {
     old: Box<dyn Contents>,
     /// Contents of the image, by those of the tree.
     kept: HashMap<u32, ContentId>,
+    /// Those of them that were not compared.
+    believed: HashSet<u32>,
     /// Older versions, of files that have changed.
     former: Versions,
     /// Where these differ, if it is known.
@@ -122,17 +130,11 @@ struct Increment {
 
 impl Contents for Increment {
     fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match self.kept.get(&id.0) {
-            Some(old) => self.old.open(*old, path),
-            None => self.new.open(id, path),
-        }
+        self.new.open(id, path)
     }
 
     fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match self.kept.get(&id.0) {
-            Some(old) => self.old.open(*old, path),
-            None => self.new.open_changed(id, path),
-        }
+        self.new.open_changed(id, path)
     }
 
     fn devices(&self) -> Vec<Device> {
@@ -149,6 +151,25 @@ impl Contents for Increment {
 
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         self.kept.get(&id.0).map_or(Ok(None), |old| self.old.kept(*old, len))
+    }
+
+    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match self.kept.get(&id.0) {
+            Some(old) => self.old.open(*old, path),
+            None => self.new.open(id, path),
+        }
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.old.digest_name().or_else(|| self.new.digest_name())
+    }
+
+    /// That of the source, if it is an image that has one; else of what is believed to be the same that of the base, so that damage to it shows.
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        let of_source = self.new.stored_digest(id)?;
+        let believed = self.kept.get(&id.0).filter(|_| of_source.is_none() && self.believed.contains(&id.0));
+        let of_base = believed.map_or(Ok(None), |old| self.old.stored_digest(*old))?;
+        Ok(of_source.or(of_base.map(|stored| StoredDigest { of: DigestOf::Kept, ..stored })))
     }
 
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
@@ -173,10 +194,11 @@ mod tests {
 
     #[test]
     fn what_is_not_kept_is_of_the_source() {
-        let (kept, former) = (HashMap::from([(4, ContentId(9))]), Versions::new());
+        let (kept, believed, former) = (HashMap::from([(4, ContentId(9))]), HashSet::new(), Versions::new());
         let (differences, base) = (Differences::new(), empty_base());
-        let increment = Increment { new: Box::new(Echo), old: Box::new(Echo), kept, former, differences, base };
-        let own = ["base", "kept", "former", "open_former"];
+        let (new, old) = (Box::new(Echo), Box::new(Echo));
+        let increment = Increment { new, old, kept, believed, former, differences, base };
+        let own = ["base", "kept", "open_kept", "former", "open_former"];
         assert_forwards(&increment, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }

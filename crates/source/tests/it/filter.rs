@@ -39,7 +39,7 @@ fn make(root: &Path, paths: &[&[u8]]) {
 /// Scan a directory. An image of the whole directory must give the same: tree, entries left out, error.
 fn try_scan(root: &Path, filter: &Filter, threads: usize, keep_going: bool) -> Result<Scan, SourceError> {
     let (threads, stop) = (Threads::at_least_one(threads), AtomicBool::new(false));
-    let options = ScanOptions { threads, keep_going, filter, outputs: &[], stop: &stop };
+    let options = ScanOptions { threads, keep_going, filter, outputs: &[], sync: false, stop: &stop };
     let of_dir = DirSource::new(root).scan(&options);
     if !filter.one_file_system {
         let whole = DirSource::new(root).scan(&ScanOptions::new(&stop)).unwrap().tree;

@@ -123,6 +123,7 @@ impl Choices {
                 own_mtimes,
                 metabox,
                 encoded_extents,
+                content_digests: self.preset.content_digests(),
                 ..BuildOptions::default()
             });
         };
@@ -142,6 +143,7 @@ impl Choices {
             trial: self.trial(compression.pcluster_len, form)?,
             encoded_extents,
             own_mtimes,
+            content_digests: self.preset.content_digests(),
             ..BuildOptions::default()
         })
     }

@@ -17,7 +17,7 @@ use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, Label, source_date_epoch};
 use crate::process::threads::processors;
 use kiln::ByPath;
 use kiln_builder::Threads;
-use kiln_builder::{BuildOptions, DigestName};
+use kiln_builder::{BuildOptions, ContentDigests, DigestName};
 use kiln_format::BlockBits;
 use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
@@ -247,7 +247,9 @@ impl Options {
             xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
             root_xattr_len: self.root_xattr_len,
             xattr_prefixes: self.xattr_prefixes,
-            content_digests: self.content_digests.map(DigestName::Prefix),
+            content_digests: self
+                .content_digests
+                .map_or(ContentDigests::Off, |name| ContentDigests::Named(DigestName::Prefix(name))),
             plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
             extent_max_len: self.extent_max_len,
             build_time,

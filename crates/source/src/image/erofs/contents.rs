@@ -1,8 +1,10 @@
 //! Contents of the files of an image.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, Kept, PlacedRun};
+use kiln_builder::DigestName;
+use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, DigestOf, Kept, PlacedRun, StoredDigest};
 use kiln_read::{Image, Inode, Nid, SeekWhat};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::device::ImageDevices;
@@ -12,6 +14,10 @@ use super::problem::failed;
 /// Opens files of an image by their nids.
 pub(super) struct ImageContents {
     pub image: Image,
+    /// What errors call it.
+    pub path: Arc<Path>,
+    /// How digests of contents are named, if there are any.
+    pub digests: Option<DigestName>,
     /// By content id.
     pub nids: Arc<[Nid]>,
     /// What other images are to refer to.
@@ -37,6 +43,19 @@ impl Contents for ImageContents {
     fn kept(&self, id: ContentId, _: u64) -> Result<Option<Kept>, ContentError> {
         let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
         kept::kept(&self.image, &inode).map_err(failed)
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.digests.clone()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        if self.digests.is_none() {
+            return Ok(None);
+        }
+        let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
+        let sha256 = self.image.content_digest(&inode).map_err(failed)?;
+        Ok(sha256.map(|sha256| StoredDigest { sha256, image: self.path.clone(), of: DigestOf::Contents }))
     }
 }
 

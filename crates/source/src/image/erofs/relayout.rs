@@ -2,9 +2,9 @@
 
 use kiln_builder::tree::{
     Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, KeptExtent, KeptExtents, Kind, NodeId,
-    PlacedRun, Tree,
+    PlacedRun, StoredDigest, Tree,
 };
-use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
+use kiln_builder::{BuildOptions, DigestName, HotZone, SMALL_FILE_LEN};
 use kiln_read::{Nid, ReadError};
 use std::ops::Range;
 use std::path::Path;
@@ -187,6 +187,14 @@ impl Contents for StoredContents {
         Ok(self.kept[id.0 as usize].clone())
     }
 
+    fn digest_name(&self) -> Option<DigestName> {
+        self.contents.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.contents.stored_digest(id)
+    }
+
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
         self.contents.former(id)
     }
@@ -205,6 +213,6 @@ mod tests {
     #[test]
     fn contents_are_those_of_the_image_and_only_how_they_are_stored_is_known_here() {
         let stored = StoredContents { contents: Box::new(Echo), kept: vec![None; 4], base: empty_base() };
-        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["base", "kept"]);
+        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["base", "kept", "open_kept"]);
     }
 }

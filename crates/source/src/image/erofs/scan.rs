@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::contents::ImageContents;
 use super::device::ImageDevices;
+use super::digests;
 use crate::archive::left_out::LeftOut;
 use crate::error::{SourceError, Unreadable};
 use crate::limit::MemoryLimit;
@@ -56,7 +57,9 @@ pub(super) fn scan(
         }
     }
     let nids: Arc<[Nid]> = scanner.contents.into();
-    let contents = ImageContents { image: image.clone(), nids: nids.clone(), devices };
+    let digests = scanner.has_digests.then(|| digests::name(image));
+    let contents =
+        ImageContents { image: image.clone(), path: named.path.into(), digests, nids: nids.clone(), devices };
     let tree = scanner.builder.finish(Box::new(contents)).map_err(|error| named.no_tree(error))?;
     Ok((Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) }, nids))
 }
@@ -66,6 +69,8 @@ struct Scanner<'a> {
     builder: Builder,
     /// Nid of each content.
     contents: Vec<Nid>,
+    /// Whether a digest is stored for any of them.
+    has_digests: bool,
     /// Nodes of inodes with several names.
     linked: HashMap<Nid, NodeId>,
     /// Directories from the root to where the walk is, with the lengths of their paths; `None`: it is left out, and so is all below.
@@ -79,7 +84,7 @@ impl<'a> Scanner<'a> {
         let (contents, linked, open) = (Vec::new(), HashMap::new(), Vec::new());
         let memory = MemoryLimit::new(named.image.source_len());
         let left_out = LeftOut::new(named.path, options);
-        Self { named, builder: Builder::default(), contents, linked, open, memory, left_out }
+        Self { named, builder: Builder::default(), contents, has_digests: false, linked, open, memory, left_out }
     }
 
     /// Leave out what the walk could not read.
@@ -133,6 +138,11 @@ impl<'a> Scanner<'a> {
         let at_path = |error: ReadError| named.unreadable(error.at_path(path));
         let meta = &inode.meta;
         let kind = self.kind(inode).map_err(at_path)?;
+        if let Kind::File { len: 1.., .. } = kind
+            && !self.has_digests
+        {
+            self.has_digests = named.image.content_digest(inode).map_err(at_path)?.is_some();
+        }
         let xattrs = xattrs(named.image, inode).map_err(at_path)?;
         let xattr_bytes: usize = xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
         let target_len = if let Kind::Symlink(target) = &kind { target.len() } else { 0 };

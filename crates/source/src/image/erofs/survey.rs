@@ -1,12 +1,14 @@
 //! How an image is made, as far as it shows: the options of one that is made like it.
 
 use kiln_builder::tree::{Kept, KeptExtents, NodeId};
-use kiln_builder::{BuildOptions, Dedupe, DigestName, Fragments, Hints, Spec};
+use kiln_builder::{BuildOptions, ContentDigests, Dedupe, Fragments, Hints, Spec};
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use kiln_format::inode::{Form, InodeData};
-use kiln_format::xattr::{FINGERPRINT_NAME, split_name};
+use kiln_format::xattr::split_name;
 use kiln_format::{Algorithm, BlockBits, Compat, Incompat, Nid};
 use kiln_read::{ExtentKind, Image, Inode, ReadError};
+
+use super::digests;
 
 /// What the inodes of an image show.
 #[derive(Default)]
@@ -143,7 +145,8 @@ impl Survey {
         self.plain.into_iter().for_each(|node| hints.insert(node, None));
         let features = superblock.features();
         let kernel = features.iter().map(|feature| feature.since()).max().unwrap_or(OLDEST_KERNEL);
-        let (xattr_prefixes, content_digests) = names(image, self.has_digests);
+        let content_digests =
+            if self.has_digests { ContentDigests::Named(digests::name(image)) } else { ContentDigests::Off };
         let built_at =
             (superblock.build_time > 0).then(|| superblock.epoch.saturating_add(superblock.build_time.into()));
         Ok(BuildOptions {
@@ -152,7 +155,7 @@ impl Survey {
             inline_tails: self.has_inline || !self.has_padded,
             compact_inodes: self.has_compact,
             omit_dot: self.omits_dot,
-            xattr_prefixes,
+            xattr_prefixes: prefixes(image),
             plain_xattr_prefixes: superblock.compat.contains(Compat::PLAIN_XATTR_PFX),
             content_digests,
             compression,
@@ -190,24 +193,12 @@ impl Survey {
     }
 }
 
-/// Long prefixes, and how digests of contents are named, if there are any.
-fn names(image: &Image, has_digests: bool) -> (Vec<Vec<u8>>, Option<DigestName>) {
-    let superblock = image.superblock();
-    let all = image.xattr_prefixes();
-    // Where they lie in a special inode, kernels look for them in the image itself only if they are newer.
-    let is_plain = superblock.compat.contains(Compat::PLAIN_XATTR_PFX);
-    let in_image = is_plain || superblock.packed_nid.or(superblock.metabox_nid).is_none();
-    let is_front = |name: &[u8]| split_name(name).is_some_and(|(_, infix)| !infix.is_empty());
-    let prefixes = all.iter().filter(|name| in_image && is_front(name)).cloned().collect();
-    let announced =
-        image.has_content_digests().then(|| all.get(usize::from(superblock.ishare_xattr_prefix_id))).flatten();
-    let digests = match announced {
-        Some(name) if in_image && name == FINGERPRINT_NAME => Some(DigestName::Prefix(name.clone())),
-        // A name that programs see is that of an attribute as any other, too.
-        Some(name) if is_front(name) => None,
-        _ => Some(DigestName::Usual),
-    };
-    (prefixes, digests.filter(|_| has_digests))
+/// Long prefixes of names of attributes, but for that of digests of contents.
+fn prefixes(image: &Image) -> Vec<Vec<u8>> {
+    let is_front = |name: &Vec<u8>| split_name(name).is_some_and(|(_, infix)| !infix.is_empty());
+    let mut prefixes = image.xattr_prefixes().to_vec();
+    prefixes.retain(|name| digests::has_prefixes(image) && is_front(name));
+    prefixes
 }
 
 /// What the length of pclusters depends on.

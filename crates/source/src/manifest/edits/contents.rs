@@ -1,6 +1,9 @@
 //! Contents of a tree to which definitions have added files.
 
-use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun};
+use kiln_builder::DigestName;
+use kiln_builder::tree::{
+    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun, StoredDigest,
+};
 use kiln_read::{MemorySource, ReadAt};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -130,6 +133,24 @@ impl Contents for EditedContents {
         match id.0.checked_sub(self.first_added) {
             Some(_) => Ok(None),
             None => self.base.kept(id, len),
+        }
+    }
+
+    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        match id.0.checked_sub(self.first_added) {
+            Some(_) => self.open(id, path),
+            None => self.base.open_kept(id, self.base_path(id, path)),
+        }
+    }
+
+    fn digest_name(&self) -> Option<DigestName> {
+        self.base.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        match id.0.checked_sub(self.first_added) {
+            Some(_) => Ok(None),
+            None => self.base.stored_digest(id),
         }
     }
 

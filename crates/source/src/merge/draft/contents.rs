@@ -1,6 +1,9 @@
 //! Contents of a draft that are not in its spool.
 
-use kiln_builder::tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun};
+use kiln_builder::DigestName;
+use kiln_builder::tree::{
+    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun, StoredDigest,
+};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -118,12 +121,24 @@ impl Contents for DraftContents {
         self.base.placed(id, len)
     }
 
+    fn digest_name(&self) -> Option<DigestName> {
+        self.base.digest_name()
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.base.stored_digest(id)
+    }
+
     fn base(&self) -> Option<Arc<dyn Base>> {
         self.base.base()
     }
 
     fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
         self.base.kept(id, len)
+    }
+
+    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        self.base.open_kept(id, self.path(id, path))
     }
 
     fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
@@ -151,8 +166,10 @@ mod tests {
         let first = base.take(2).unwrap();
         base.add(first, Tree::new(vec![root], Box::new(Echo)).unwrap(), b"at/dir");
         let draft = DraftContents { base, moved: HashMap::from([(6, b"at/dir/first"[..].into())]) };
-        assert_forwards(&draft.base, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &[]);
-        assert_forwards(&draft, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &[]);
-        assert_forwards(&draft, (ContentId(6), "name"), (ContentId(1), "first"), &[]);
+        // Files of the host have no digests, and where an image refers to data, all have some or none has.
+        let own = ["digest_name"];
+        assert_forwards(&draft.base, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
+        assert_forwards(&draft, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
+        assert_forwards(&draft, (ContentId(6), "name"), (ContentId(1), "first"), &own);
     }
 }

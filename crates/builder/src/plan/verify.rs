@@ -1,0 +1,82 @@
+//! What is read of images is compared with the digests that are stored there, before anything is stored.
+
+use std::collections::BTreeSet;
+
+use crate::context::Context;
+use crate::error::{BuildError, Skipped};
+use crate::inodes::digest::Hashed;
+use crate::plan::Plan;
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
+use crate::plan::file::{FilePlan, Storage};
+use crate::tree::{DigestMismatch, DigestOf, Kind, NodeId, StoredDigest};
+use kiln_parallel::ordered::{self, Costed};
+
+/// Contents over a GiB of which less than one byte in so many is no hole are not hashed: that could take years.
+const RATIO_MAX: u64 = 64;
+
+/// Compare them. What is taken over from a base is not read, and keeps its digest. Returns the files that the source has otherwise than the base,
+/// though they were believed to be the same: they are to be looked at anew.
+///
+/// # Errors
+/// The first file that does not have its digest, unless the build keeps going: it is told then, and keeps the digest. An interruption.
+pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeId>, BuildError> {
+    let Context { tree, options, control, ledger } = context;
+    let distrusted = ledger.distrusted();
+    let is_read = |(idx, file): &(u32, &FilePlan)| {
+        let is_elsewhere = matches!(file.storage, Storage::LeftOut | Storage::Empty | Storage::Placed { .. });
+        !is_elsewhere && !plan.is_kept_whole(*idx) && !distrusted.contains(&file.node)
+    };
+    let jobs = (0..).zip(&plan.files).filter(is_read).map(|(_, job)| Costed { job, cost: ANALYSIS_COST });
+    let worker = || {
+        let mut buf = Vec::new();
+        Ok(move |file: &FilePlan| {
+            control.check()?;
+            let found = mismatch(file, plan, context, &mut buf);
+            Ok::<_, BuildError>((file.node, skippable(found, options)?))
+        })
+    };
+    let mut anew = BTreeSet::new();
+    ordered::run(options.threads, options.backlog(), jobs, worker, |(node, found)| {
+        // What cannot be read shows again when it is stored.
+        let Ok(Some((of, mismatch))) = found else { return Ok(()) };
+        if of == DigestOf::Kept {
+            anew.insert(node);
+            return Ok(());
+        }
+        let path = tree.path(node);
+        let error = BuildError::Read { path: path.clone(), source: Box::new(mismatch).into() };
+        if !options.keep_going {
+            return Err(error);
+        }
+        ledger.damage(node, Skipped { path, error });
+        Ok(())
+    })?;
+    Ok(anew)
+}
+
+/// How the contents of a file differ from what their stored digest tells, if there is one.
+fn mismatch(
+    file: &FilePlan,
+    plan: &Plan,
+    context: Context<'_>,
+    buf: &mut Vec<u8>,
+) -> Result<Option<(DigestOf, DigestMismatch)>, BuildError> {
+    let Context { tree, options, .. } = context;
+    let Kind::File { len, sparse, .. } = tree.node(file.node).kind else { return Ok(None) };
+    let Some(StoredDigest { sha256: stored, image, of }) = tree.stored_digest(file.node)? else { return Ok(None) };
+    if of == DigestOf::Kept && !options.has_digests() {
+        return Ok(None);
+    }
+    // Equal bytes have equal digests.
+    if let Storage::Duplicate(first) = file.storage
+        && tree.stored_digest(plan.files[first as usize].node)?.is_some_and(|one| (one.sha256, one.of) == (stored, of))
+    {
+        return Ok(None);
+    }
+    let hashed = Hashed::open((file.node, len, sparse), context)?;
+    if len > 1 << 30 && hashed.data_len() < len / RATIO_MAX {
+        return Ok(None);
+    }
+    let computed = hashed.digest(buf)?;
+    Ok((computed != stored).then_some((of, DigestMismatch { image, stored, computed })))
+}

@@ -1,0 +1,26 @@
+//! `--content-digests`
+
+use kiln_builder::{ContentDigests, DigestName};
+
+#[derive(clap::Args)]
+pub struct DigestArgs {
+    /// Store the SHA-256 of each file's contents, hidden from programs: kiln check, extract, export and cat compare it. With --kernel 6.18
+    /// and later kernels may share equal files by it. The default if the older image, or an EROFS image that is packed, has some
+    #[arg(long, conflicts_with = "no_content_digests")]
+    content_digests: bool,
+
+    /// Store none
+    #[arg(long)]
+    no_content_digests: bool,
+}
+
+impl DigestArgs {
+    /// What was asked for, or `default`.
+    pub fn choice(&self, default: ContentDigests) -> ContentDigests {
+        match (self.content_digests, self.no_content_digests) {
+            (true, _) => ContentDigests::Named(DigestName::Usual),
+            (_, true) => ContentDigests::Off,
+            _ => default,
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Digests of contents: kept from one image to the next, compared where contents are read, and never made of what is rotten.
+
+use crate::common::trees::{OLD, set_time, write};
+use crate::common::{Scratch, fails, json, number, run, stderr, stdout, text};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A tree of files of `OLD` and an image of it, packed with `options`, in which a byte of `big`, which is stored as it is, is wrong in a copy.
+fn rotten(options: &[&str]) -> Scratch {
+    let scratch = Scratch::new();
+    let src = scratch.path("src");
+    fs::create_dir(&src).unwrap();
+    let big: Vec<u8> = (0..300_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    write(Path::new(&src).join("big"), &big, OLD);
+    write(Path::new(&src).join("small"), text(1, 9000), OLD);
+    write(Path::new(&src).join("late"), "newest", OLD + 9);
+    set_time(Path::new(&src), OLD);
+    let good = scratch.path("good");
+    stdout(&[&["pack", "--quiet", "--hint", "/big=none", &src, &good][..], options].concat());
+    let mut bytes = fs::read(scratch.path("good")).unwrap();
+    let at = bytes.windows(64).position(|window| *window == big[100_000..100_064]).expect("stored as it is");
+    bytes[at + 7] ^= 0x10;
+    fs::write(scratch.path("rotten"), bytes).unwrap();
+    scratch
+}
+
+fn checked(image: &str) -> Value {
+    json(&run(&["check", "--json", image]).stdout)
+}
+
+/// That all contents of an image are right, by their digests.
+fn is_whole(image: &str) {
+    let checked = checked(image);
+    assert_eq!(
+        (number(&checked, "problem_count"), &checked["digested_bytes"]),
+        (0, &checked["file_bytes"]),
+        "{checked}"
+    );
+}
+
+/// That a check finds that `big` of an image is rotten.
+fn is_found(image: &str) {
+    let checked = checked(image);
+    assert_eq!((number(&checked, "problem_count"), &checked["problems"][0]["path"]), (1, &"/big".into()), "{checked}");
+}
+
+#[test]
+fn the_next_image_has_digests_if_the_last_one_has() {
+    let scratch = rotten(&["--content-digests"]);
+    let [src, good, new] = ["src", "good", "new"].map(|name| scratch.path(name));
+    for args in [
+        &["pack", "--quiet", "--base", &good, &src, &new][..],
+        &["pack", "--quiet", "--base", &good, "--preset", "plain", &src, &new],
+        &["pack", "--quiet", &good, &new],
+        &["pack", "--quiet", &good, &src, "-o", &new],
+        &["convert", "--quiet", &good, &new],
+        &["compact", "--quiet", &good, &new],
+        &["relayout", "--quiet", &good, &new],
+    ] {
+        stdout(args);
+        is_whole(&new);
+        fs::remove_file(&new).unwrap();
+        if args[0] == "pack" {
+            stdout(&[args, &["--no-content-digests"]].concat());
+            assert_eq!(number(&checked(&new), "digested_bytes"), 0);
+            fs::remove_file(&new).unwrap();
+        }
+    }
+    stdout(&["pack", "--quiet", &src, &new]);
+    assert_eq!(number(&checked(&new), "digested_bytes"), 0, "nobody has asked for some");
+}
+
+#[test]
+fn updates_keep_digests() {
+    for (name, options) in
+        [("hidden", &[][..]), ("announced", &["--kernel", "6.18"]), ("plain", &["--preset", "plain"])]
+    {
+        let scratch = rotten(&[&["--content-digests"][..], options].concat());
+        let [src, good, more] = ["src", "good", "more"].map(|name| scratch.path(name));
+        let announced =
+            |image: &str| json(&stdout(&["info", "--json", image]))["feature_compat"].as_u64().unwrap() & 0x20;
+        let before = announced(&good);
+        assert_eq!(before > 0, name == "announced");
+        write(Path::new(&src).join("new"), text(5, 20_000), OLD + 20);
+        stdout(&["update", "--quiet", &good, &src]);
+        is_whole(&good);
+        fs::create_dir(&more).unwrap();
+        write(Path::new(&more).join("added"), text(6, 3000), OLD);
+        stdout(&["update", "--quiet", &good, "--add", &more, "--remove", "small"]);
+        is_whole(&good);
+        stdout(&["update", "--quiet", &good, "--replace", &format!("big={src}/small")]);
+        is_whole(&good);
+        assert_eq!(announced(&good), before, "{name}");
+        let said = stderr(&run(&["update", &good, &src]));
+        assert!(said.contains("contents: verifiable"), "{said}");
+        stdout(&["update", "--quiet", "--no-content-digests", &good, &src]);
+        assert_eq!(number(&checked(&good), "digested_bytes"), 0);
+        let said = stderr(&run(&["update", &good, &src]));
+        assert!(said.contains("contents: not verifiable"), "{said}");
+        stdout(&["update", "--quiet", "--content-digests", &good, &src]);
+        is_whole(&good);
+    }
+}
+
+#[test]
+fn what_is_moved_keeps_its_digest() {
+    let scratch = rotten(&["--content-digests"]);
+    let [src, rotten, new] = ["src", "rotten", "new"].map(|name| scratch.path(name));
+    is_found(&rotten);
+    for args in [
+        &["compact", "--quiet", &rotten, &new][..],
+        &["relayout", "--quiet", &rotten, &new],
+        &["pack", "--quiet", "--hint", "/big=none", "--base", &rotten, &src, &new],
+        &["pack", "--quiet", "--hint", "/big=none", "--content-digests", "--base", &rotten, &src, &new],
+    ] {
+        stdout(args);
+        is_found(&new);
+        fs::remove_file(&new).unwrap();
+    }
+    stdout(&["update", "--quiet", &rotten, &src]);
+    is_found(&rotten);
+}
+
+/// Chunks are not taken over.
+const CHUNKS: [&str; 4] = ["--preset", "plain", "--chunk-size", "4k"];
+
+/// Where anything is read, the source is what counts: nothing is taken over that is not as there.
+#[test]
+fn an_increment_stores_anew_what_is_rotten_in_its_base() {
+    for digests in [&["--content-digests"][..], &["--no-content-digests"]] {
+        for options in [&["--base-trust", "content"][..], &CHUNKS] {
+            let scratch = rotten(&[digests, if options == CHUNKS { options } else { &[] }].concat());
+            let [src, rotten, new] = ["src", "rotten", "new"].map(|name| scratch.path(name));
+            let pack = ["pack", "--quiet", "--content-digests", "--base", &rotten, &src, &new];
+            stdout(&[&pack[..], options].concat());
+            is_whole(&new);
+            stdout(&["diff", &new, &src]);
+        }
+        // What is taken over by its time has the digest of the base or of the source, which tells.
+        let scratch = rotten(digests);
+        let [src, rotten, new] = ["src", "rotten", "new"].map(|name| scratch.path(name));
+        stdout(&["pack", "--quiet", "--hint", "/big=none", "--content-digests", "--base", &rotten, &src, &new]);
+        is_found(&new);
+    }
+}
+
+/// A base whose times say that nothing has changed, though something has: what is not taken over is stored as it is, with its own digest.
+#[test]
+fn digests_are_of_what_is_stored() {
+    let scratch = rotten(&[&["--content-digests"][..], &CHUNKS].concat());
+    let [src, good, new] = ["src", "good", "new"].map(|name| scratch.path(name));
+    write(Path::new(&src).join("small"), text(77, 9000), OLD);
+    stdout(&[&["pack", "--quiet", "--base", &good, &src, &new][..], &CHUNKS].concat());
+    is_whole(&new);
+    stdout(&["diff", &new, &src]);
+}
+
+/// A source that is an image has digests of its own, whatever the base has.
+#[test]
+fn a_rotten_source_over_a_good_base_is_told() {
+    let scratch = rotten(&[&["--content-digests"][..], &CHUNKS].concat());
+    let [good, rotten, new] = ["good", "rotten", "new"].map(|name| scratch.path(name));
+    let pack = ["pack", "--quiet", "--base", &good, &rotten, &new];
+    fails(&[&pack[..], &CHUNKS].concat(), 1, "big: damaged in ");
+    fails(&[&pack[..], &CHUNKS, &["--base-trust", "content"]].concat(), 1, "big: damaged in ");
+}
+
+#[test]
+fn what_is_read_is_compared() {
+    let scratch = rotten(&[&["--content-digests"][..], &CHUNKS].concat());
+    let [rotten, new] = ["rotten", "new"].map(|name| scratch.path(name));
+    let shown = |args: &[&str]| {
+        fails(args, 1, "big: damaged in ");
+        let said = stderr(&run(args));
+        assert!(
+            said.contains(&rotten) && said.contains("its SHA-256 is ") && said.contains(" is stored for it"),
+            "{said}"
+        );
+        assert!(!Path::new(&new).exists());
+    };
+    let pack = ["pack", "--quiet", &rotten, &new];
+    let off = ["pack", "--quiet", "--no-content-digests", &rotten, &new];
+    // Chunks are stored anew.
+    let anew = ["compact", "--quiet", &rotten, &new];
+    for args in [&pack[..], &off, &["convert", "--quiet", &rotten, &new], &anew] {
+        shown(args);
+    }
+    for args in [&pack[..], &anew] {
+        let kept = run(&[args, &["--keep-going", "--json"]].concat());
+        assert_eq!(kept.status.code(), Some(3), "{}", stderr(&kept));
+        assert!(
+            stderr(&kept).contains("stored as it was read, with its old digest: big: damaged in "),
+            "{}",
+            stderr(&kept)
+        );
+        assert_eq!(json(&kept.stdout)["damaged"][0]["path"], "big");
+        is_found(&new);
+        fs::remove_file(&new).unwrap();
+    }
+}
+
+#[test]
+fn restores_compare_contents() {
+    let scratch = rotten(&["--content-digests"]);
+    let [good, rotten, dir, tar] = ["good", "rotten", "dir", "out.tar"].map(|name| scratch.path(name));
+    let damage = "stored digest: the SHA-256 of the contents is ";
+    fails(&["extract", &rotten, &dir], 1, damage);
+    assert!(!Path::new(&dir).join("big").exists());
+    fs::remove_dir_all(&dir).unwrap();
+    let kept = run(&["extract", "--keep-going", "--json", &rotten, &dir]);
+    assert_eq!(kept.status.code(), Some(3), "{}", stderr(&kept));
+    let told = json(&kept.stdout);
+    assert_eq!((&told["skipped"][0]["path"], number(&told, "digested_bytes")), (&"big".into(), 9006), "{told}");
+    assert!(!Path::new(&dir).join("big").exists() && Path::new(&dir).join("small").exists());
+    fails(&["export", &rotten, &tar], 1, damage);
+    assert!(!Path::new(&tar).exists());
+    let kept = run(&["export", "--keep-going", "--json", &rotten, &tar]);
+    assert_eq!(kept.status.code(), Some(3), "{}", stderr(&kept));
+    assert_eq!(json(&kept.stdout)["rotten"][0]["path"], "big");
+    let cat = run(&["cat", &rotten, "big"]);
+    assert_eq!((cat.status.code(), cat.stdout.len()), (Some(1), 300_000));
+    assert!(stderr(&cat).contains(damage) && stderr(&cat).contains("big"), "{}", stderr(&cat));
+    fs::remove_dir_all(&dir).unwrap();
+    let said = stderr(&run(&["extract", &good, &dir]));
+    assert!(said.contains("; contents: verified\n"), "{said}");
+    let (said, plain) = (stderr(&run(&["export", "--force", &good, &tar])), scratch.path("plain"));
+    assert!(said.contains("; contents: verified\n"), "{said}");
+    stdout(&["pack", "--quiet", &scratch.path("src"), &plain]);
+    fs::remove_dir_all(&dir).unwrap();
+    for args in [&["extract", &plain, &dir][..], &["export", "--force", &plain, &tar], &["check", &plain]] {
+        let said = stderr(&run(args));
+        assert!(said.contains("contents: not verifiable"), "{args:?}: {said}");
+    }
+}
+
+/// Large files are extracted in ranges, by several threads, and holes are left out: each byte is in the digest.
+#[test]
+fn large_files_with_holes_are_compared() {
+    let scratch = Scratch::new();
+    let [src, image, dir] = ["src", "image", "dir"].map(|name| scratch.path(name));
+    fs::create_dir(&src).unwrap();
+    let large = File::create(format!("{src}/large")).unwrap();
+    large.set_len(150 << 20).unwrap();
+    for (seed, at) in [(1, 0_u64), (2, 40 << 20), (3, (64 << 20) + 5000), (4, (100 << 20) + 77), (5, 149 << 20)] {
+        large.write_all_at(&text(seed, 900_000), at).unwrap();
+    }
+    File::create(format!("{src}/end")).unwrap().set_len(70 << 20).unwrap();
+    for options in [&["--preset", "fast"][..], &["--preset", "plain"]] {
+        stdout(&[&["pack", "--quiet", "--force", "--content-digests", &src, &image][..], options].concat());
+        for threads in ["1", "5"] {
+            let told = json(&stdout(&["extract", "--quiet", "--json", "--threads", threads, &image, &dir]));
+            assert_eq!(told["digested_bytes"], told["bytes"], "{told}");
+            stdout(&["diff", &dir, &src]);
+            fs::remove_dir_all(&dir).unwrap();
+        }
+        let told = json(&stdout(&["export", "--quiet", "--json", "--force", &image, &scratch.path("out.tar")]));
+        assert_eq!(told["digested_bytes"], told["bytes"], "{told}");
+    }
+    let mut bytes = fs::read(&image).unwrap();
+    let part = &text(4, 900_000)[600_000..600_064];
+    let at = bytes.windows(64).position(|window| window == part).expect("stored as it is");
+    bytes[at] ^= 1;
+    fs::write(&image, bytes).unwrap();
+    for threads in ["1", "5"] {
+        fails(&["extract", "--quiet", "--threads", threads, &image, &dir], 1, "large");
+        assert!(!Path::new(&dir).join("large").exists());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

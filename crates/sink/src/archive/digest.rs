@@ -1,0 +1,87 @@
+//! Contents of members, compared with stored digests on their way into windows.
+
+use super::damage::Damage;
+use super::member::{Body, Member};
+use super::window::Part;
+use crate::SinkError;
+use kiln_read::{DigestVerifier, Image};
+use std::ops::Range;
+
+/// Compares members one after the other.
+pub(super) struct Digests<'a> {
+    image: &'a Image,
+    /// That of the member of which more follows. `None`: it has none, or some of it could not be read.
+    current: Option<Running>,
+    /// Bytes of members that have the digests that are stored for them.
+    bytes: u64,
+}
+
+struct Running {
+    verifier: DigestVerifier,
+    /// The first byte of the file that it has not seen.
+    next: u64,
+}
+
+/// Bytes of a window's contents, and where they lie in their file.
+pub(super) struct Piece {
+    pub(super) off: u64,
+    pub(super) place: Range<usize>,
+    /// Whether all of it was read.
+    pub(super) is_whole: bool,
+}
+
+impl<'a> Digests<'a> {
+    /// Of members of `image`.
+    pub(super) fn new(image: &'a Image) -> Self {
+        Self { image, current: None, bytes: 0 }
+    }
+
+    /// See a part of a member, which consists of `pieces` of `contents`.
+    ///
+    /// # Errors
+    /// Attributes that cannot be read; another digest than the stored one, unless the export goes on, to which `damage` sees.
+    pub(super) fn see(
+        &mut self,
+        part: &Part,
+        pieces: impl Iterator<Item = Piece>,
+        contents: &[u8],
+        damage: &mut Damage,
+    ) -> Result<(), SinkError> {
+        let member = &*part.member;
+        if part.is_first {
+            self.current = begin(self.image, member)?;
+        }
+        for Piece { off, place, is_whole } in pieces {
+            self.current = self.current.take().filter(|_| is_whole);
+            if let Some(Running { verifier, next }) = &mut self.current {
+                verifier.update_zeros(off - *next);
+                *next = off + place.len() as u64;
+                verifier.update(&contents[place]);
+            }
+        }
+        if part.is_last
+            && let Some(Running { mut verifier, next }) = self.current.take()
+        {
+            let size = member.inode.size();
+            verifier.update_zeros(size - next);
+            match verifier.finish() {
+                Ok(()) => self.bytes = self.bytes.saturating_add(size),
+                Err(error) => damage.rotten(&member.path, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of members since the last call.
+    pub(super) fn take_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+fn begin(image: &Image, member: &Member) -> Result<Option<Running>, SinkError> {
+    if !matches!(member.body, Body::Data(_)) {
+        return Ok(None);
+    }
+    let verifier = image.digest_verifier(&member.inode).map_err(|error| error.at_path(&member.path))?;
+    Ok(verifier.map(|verifier| Running { verifier, next: 0 }))
+}

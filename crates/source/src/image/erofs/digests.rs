@@ -1,0 +1,22 @@
+//! How the digests of contents of an image are named.
+
+use kiln_builder::DigestName;
+use kiln_format::Compat;
+use kiln_format::xattr::FINGERPRINT_NAME;
+use kiln_read::Image;
+
+/// The name of an image that has some. One that programs see is that of an attribute as any other, too: the digest gets the usual one.
+pub(super) fn name(image: &Image) -> DigestName {
+    let (number, prefixes) = (usize::from(image.superblock().ishare_xattr_prefix_id), image.xattr_prefixes());
+    let is_usual = prefixes.get(number).is_some_and(|name| name == FINGERPRINT_NAME);
+    match image.has_content_digests() && has_prefixes(image) && is_usual {
+        true => DigestName::Prefix(FINGERPRINT_NAME.to_vec()),
+        false => DigestName::Usual,
+    }
+}
+
+/// Whether kernels look for long prefixes in the image itself. Where these lie in a special inode, only newer ones do.
+pub(super) fn has_prefixes(image: &Image) -> bool {
+    let superblock = image.superblock();
+    superblock.compat.contains(Compat::PLAIN_XATTR_PFX) || superblock.packed_nid.or(superblock.metabox_nid).is_none()
+}
