@@ -2,6 +2,7 @@
 
 pub(crate) mod buffer;
 
+use crate::errors::Subject;
 use kiln_parallel::Threads;
 use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -15,6 +16,8 @@ const DEFAULT_THREADS_MAX: usize = 4;
 #[derive(Clone)]
 pub(crate) enum What {
     Path(Vec<u8>),
+    /// A path of the image with this UUID, and of no other.
+    PathOf(Vec<u8>, [u8; 16]),
     Nid(u64),
 }
 
@@ -22,15 +25,23 @@ impl What {
     /// The path, where that is what was given.
     pub(crate) fn path(&self) -> Option<&[u8]> {
         match self {
-            What::Path(path) => Some(path),
+            What::Path(path) | What::PathOf(path, _) => Some(path),
             What::Nid(_) => None,
+        }
+    }
+
+    /// What to call it in an error.
+    pub(crate) fn subject(&self) -> Subject {
+        match self {
+            What::Path(path) | What::PathOf(path, _) => Subject::Path(path.clone()),
+            What::Nid(nid) => Subject::Nid(*nid),
         }
     }
 
     /// The inode; of a path that ends in a symbolic link, as `last` says.
     pub(crate) fn inode(&self, image: &Image, last: FollowLast) -> Result<Inode, ReadError> {
         match self {
-            What::Path(path) => image.resolve(path, last),
+            What::Path(path) | What::PathOf(path, _) => image.resolve(path, last),
             What::Nid(nid) => image.inode(Nid(*nid)),
         }
     }
@@ -48,7 +59,10 @@ impl<'py> FromPyObject<'_, 'py> for What {
         }
         match name(&object)? {
             Some(path) if path.contains(&0) => Err(PyValueError::new_err("a path with a null byte")),
-            Some(path) => Ok(What::Path(path)),
+            Some(path) => match image_uuid(&object)? {
+                Some(uuid) => Ok(What::PathOf(path, uuid)),
+                None => Ok(What::Path(path)),
+            },
             None => {
                 let class = object.get_type().name()?;
                 Err(PyTypeError::new_err(format!("a path (str, bytes, kilnfs.Path) or a nid (int), not {class}")))
@@ -73,6 +87,14 @@ pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
         Some(method) => Ok(Some(method.call0()?.cast::<PyBytes>()?.as_bytes().to_vec())),
         None => Ok(None),
     }
+}
+
+/// The UUID of the image that `object` belongs to, if it says so: a path, or rows of several images.
+pub(crate) fn image_uuid(object: &Bound<'_, PyAny>) -> PyResult<Option<[u8; 16]>> {
+    if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
+        return Ok(None);
+    }
+    object.getattr_opt("__kilnfs_uuid__")?.map(|uuid| uuid.extract()).transpose()
 }
 
 /// Names in bytes, of which none may be something else.

@@ -2,7 +2,7 @@
 
 use crate::arguments::buffer::WritableBuffer;
 use crate::arguments::{Name, What, threads};
-use crate::errors::{self, About};
+use crate::errors::{self, About, Subject};
 use crate::explain;
 use crate::index::Index;
 use crate::index::labels::LabelDepth;
@@ -49,8 +49,29 @@ impl Image {
     }
 
     /// The exception for an error of this image.
-    pub(crate) fn exception(&self, py: Python<'_>, error: &ReadError, path: Option<&[u8]>) -> PyErr {
-        errors::exception(py, error, About { image: &self.name, path })
+    pub(crate) fn exception(&self, py: Python<'_>, error: &ReadError, subject: &Subject) -> PyErr {
+        let (path, nid) = match subject {
+            Subject::Image => (None, None),
+            Subject::Path(path) => (Some(path.as_slice()), None),
+            Subject::Nid(nid) => (None, Some(*nid)),
+        };
+        errors::exception(py, error, About { image: &self.name, path, nid })
+    }
+
+    /// Refuses `what`, which belongs to the image with this UUID, if this is another one.
+    pub(crate) fn refuse_another(&self, py: Python<'_>, what: &str, uuid: [u8; 16]) -> PyResult<()> {
+        let found = self.get()?.superblock().uuid;
+        if uuid == found { Ok(()) } else { Err(errors::of_another(py, what, uuid, found, &self.name)) }
+    }
+
+    /// Refuses a path of another image.
+    pub(crate) fn refuse_foreign(&self, py: Python<'_>, what: &What) -> PyResult<()> {
+        match what {
+            What::PathOf(path, uuid) => {
+                self.refuse_another(py, &format!("the path {:?}", String::from_utf8_lossy(path)), *uuid)
+            }
+            What::Path(_) | What::Nid(_) => Ok(()),
+        }
     }
 
     /// What `work` on the image gives, while other threads of Python run. Errors are about `what`.
@@ -60,17 +81,15 @@ impl Image {
         what: Option<&What>,
         work: impl FnOnce(&ReadImage) -> Result<T, ReadError> + Send,
     ) -> PyResult<T> {
+        what.map_or(Ok(()), |what| self.refuse_foreign(py, what))?;
         let image = self.get()?;
-        py.detach(|| work(&image)).map_err(|error| self.exception(py, &error, what.and_then(What::path)))
+        let subject = || what.map_or(Subject::Image, What::subject);
+        py.detach(|| work(&image)).map_err(|error| self.exception(py, &error, &subject()))
     }
 
     /// The inode of `what`.
     fn inode(&self, py: Python<'_>, what: &What, last: FollowLast) -> PyResult<Inode> {
         self.work(py, Some(what), |image| what.inode(image, last))
-    }
-
-    pub(crate) fn name(&self) -> &[u8] {
-        &self.name
     }
 }
 
@@ -104,7 +123,7 @@ fn mapped(image: &std::path::Path, devices: &[PathBuf]) -> PyResult<ImageSources
         match unsafe { kiln_read::MappedSource::open(path) } {
             Ok(source) => Ok(Arc::new(source)),
             Err(error) => Python::attach(|py| {
-                Err(errors::exception(py, &error, About { image: path.as_os_str().as_bytes(), path: None }))
+                Err(errors::exception(py, &error, About { image: path.as_os_str().as_bytes(), path: None, nid: None }))
             }),
         }
     };
@@ -206,20 +225,27 @@ impl Image {
     fn _getxattr<'py>(&self, py: Python<'py>, what: What, name: Name, follow: bool) -> PyResult<Bound<'py, PyBytes>> {
         let value =
             self.work(py, Some(&what), |image| image.get_xattr(&what.inode(image, follow_last(follow))?, &name.0))?;
-        let path = what.path().map(|path| errors::text(py, path)).transpose()?;
         match value {
             Some(value) => Ok(PyBytes::new(py, &value)),
             None => {
                 let errno = rustix::io::Errno::NODATA.raw_os_error();
-                Err(PyOSError::new_err((errno, "No such extended attribute", path.map(Bound::unbind))))
+                let path = errors::text(py, what.path().unwrap_or(&self.name))?.unbind();
+                Err(PyOSError::new_err((
+                    errno,
+                    "No such extended attribute",
+                    path,
+                    py.None(),
+                    self.py_name(py)?.unbind(),
+                )))
             }
         }
     }
 
     #[pyo3(signature = (what, start=0, stop=None))]
     fn read<'py>(&self, py: Python<'py>, what: What, start: u64, stop: Option<u64>) -> PyResult<Bound<'py, PyBytes>> {
+        self.refuse_foreign(py, &what)?;
         let image = self.get()?;
-        let fail = |error: ReadError| self.exception(py, &error, what.path());
+        let fail = |error: ReadError| self.exception(py, &error, &what.subject());
         let inode = py.detach(|| what.inode(&image, FollowLast::Follow)).map_err(fail)?;
         let range = start..stop.unwrap_or(u64::MAX).min(inode.size()).max(start);
         let len = range.end - range.start;
@@ -263,7 +289,7 @@ impl Image {
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let (py, image) = (slf.py(), slf.get());
         let opened = image.get()?;
-        let files = Files::of(what, rows)?;
+        let files = Files::of(slf, what, rows)?;
         let read = || -> Result<Vec<Bytes>, (usize, ReadError)> {
             let each = |nth| {
                 let inode = files.inode(&opened, nth)?;
@@ -271,7 +297,7 @@ impl Image {
             };
             (0..files.len()).map(|nth| each(nth).map_err(|error| (nth, error))).collect()
         };
-        let parts = py.detach(read).map_err(|(nth, error)| image.exception(py, &error, files.path(nth).as_deref()))?;
+        let parts = py.detach(read).map_err(|(nth, error)| image.exception(py, &error, &files.subject(slf, nth)))?;
         parts.into_iter().map(|bytes| memory::fixed_view(py, bytes)).collect()
     }
 
@@ -291,7 +317,7 @@ impl Image {
             other => return Err(PyValueError::new_err(format!("on_error={other:?}: 'raise' or 'return'"))),
         };
         let threads = self::threads(threads)?;
-        ReadMany { files: Files::of(what, rows)?, ranges, threads, on_error }.run(slf, out)
+        ReadMany { files: Files::of(slf, what, rows)?, ranges, threads, on_error }.run(slf, out)
     }
 
     #[pyo3(signature = (what, *, rows=None, threads=None, window_bytes=64 << 20))]
@@ -302,7 +328,7 @@ impl Image {
         threads: Option<usize>,
         window_bytes: u64,
     ) -> PyResult<IterMany> {
-        IterMany::new(slf, Files::of(what, rows)?, self::threads(threads)?, window_bytes)
+        IterMany::new(slf, Files::of(slf, what, rows)?, self::threads(threads)?, window_bytes)
     }
 
     #[pyo3(signature = (what, *, rows=None))]
@@ -311,7 +337,7 @@ impl Image {
         what: &Bound<'py, PyAny>,
         rows: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Positions> {
-        Positions::of(slf, &Files::of(what, rows)?)
+        Positions::of(slf, &Files::of(slf, what, rows)?)
     }
 
     #[pyo3(signature = (what, *, rows=None))]
@@ -320,7 +346,7 @@ impl Image {
         what: &Bound<'py, PyAny>,
         rows: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let order = Positions::of(slf, &Files::of(what, rows)?)?.order();
+        let order = Positions::of(slf, &Files::of(slf, what, rows)?)?.order();
         memory::column_view(slf.py(), memory::column(order), "Q")
     }
 
@@ -332,12 +358,12 @@ impl Image {
     ) -> PyResult<u64> {
         let (py, image) = (slf.py(), slf.get());
         let opened = image.get()?;
-        let files = Files::of(what, rows)?;
+        let files = Files::of(slf, what, rows)?;
         if image.is_path && !opened.is_cold() && py.detach(|| files.are_resident(&opened)) {
             return Ok(0);
         }
         py.detach(|| files.prefetch(&opened))
-            .map_err(|(nth, error)| image.exception(py, &error, files.path(nth).as_deref()))
+            .map_err(|(nth, error)| image.exception(py, &error, &files.subject(slf, nth)))
     }
 
     #[pyo3(signature = (root, *, extensions=vec![], glob=None, depth=None, threads=None))]
@@ -414,5 +440,5 @@ impl Image {
 
 /// The exception for an image that cannot be opened: it is about the image itself.
 fn open_error(py: Python<'_>, error: &ReadError, name: &[u8]) -> PyErr {
-    errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name) })
+    errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name), nid: None })
 }

@@ -8,7 +8,7 @@ mod stored;
 
 use crate::arguments::buffer::integers;
 use crate::arguments::{Name, RowOrSlice, What, name, places};
-use crate::errors;
+use crate::errors::{self, Subject};
 use crate::image::Image;
 use crate::memory;
 use crate::sequence;
@@ -47,14 +47,7 @@ impl Index {
     /// The same files in another image that has the same UUID.
     fn bound_checked(mut self, py: Python<'_>, image: Option<Py<Image>>) -> PyResult<Self> {
         if let Some(image) = &image {
-            let uuid = image.get().get()?.superblock().uuid;
-            if uuid != self.columns.uuid {
-                let [expected, found] = [self.columns.uuid, uuid].map(|uuid| hex(&uuid));
-                let message = format!("the index is of an image with UUID {expected}, and this one has {found}");
-                let errno = rustix::io::Errno::STALE.raw_os_error();
-                let name = errors::text(py, image.get().name())?;
-                return Err(PyErr::from_value(py.get_type::<PyOSError>().call1((errno, message, name))?));
-            }
+            image.get().refuse_another(py, "the index", self.columns.uuid)?;
         }
         self.image = image;
         Ok(self)
@@ -81,7 +74,7 @@ impl Index {
         let image = self.image(py)?;
         let opened = image.get().get()?;
         let found = py.detach(|| self.columns.find_all(&opened, &name));
-        let rows = found.map_err(|error| image.get().exception(py, &error, Some(&name)))?;
+        let rows = found.map_err(|error| image.get().exception(py, &error, &Subject::Path(name.clone())))?;
         // Another way to write a path, with `//` or through a link, leads to the row as well.
         match rows.first() {
             Some(&row) if !self.path_of(py, row)?.eq(text)? => Ok(Vec::new()),
@@ -90,7 +83,12 @@ impl Index {
     }
 
     fn path_of<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyAny>> {
-        let image = self.image(py)?;
+        errors::text(py, &self.path_in(self.image(py)?.bind(py), row)?)
+    }
+
+    /// The path of a row, which `image` has: the index need not be bound to it.
+    pub(crate) fn path_in(&self, image: &Bound<'_, Image>, row: usize) -> PyResult<Vec<u8>> {
+        let py = image.py();
         let opened = image.get().get()?;
         let place = self.columns.place(row);
         // No lock is held while names are read: a child that is forked off meanwhile would wait for it for ever.
@@ -99,19 +97,14 @@ impl Index {
             Some(name) => name,
             None => {
                 let read = py.detach(|| self.columns.names(&opened, place.idx));
-                let names = read.map_err(|error| image.get().exception(py, &error, None))?;
+                let names = read.map_err(|error| image.get().exception(py, &error, &Subject::Image))?;
                 let mut cache = lock(&self.names);
                 *cache = DirectoryNames::new(place.idx, names);
                 cache.get(place).flatten()
             }
         };
-        let path = self.columns.path(place, name).map_err(|error| image.get().exception(py, &error, None))?;
-        errors::text(py, &path)
+        self.columns.path(place, name).map_err(|error| image.get().exception(py, &error, &Subject::Image))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[pymethods]
@@ -142,12 +135,13 @@ impl Index {
     fn find(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<usize> {
         let what: What = path.extract()?;
         let image = self.image(py)?;
+        image.get().refuse_foreign(py, &what)?;
         let opened = image.get().get()?;
         let found = py.detach(|| match &what {
-            What::Path(path) => self.columns.find(&opened, path),
+            What::Path(path) | What::PathOf(path, _) => self.columns.find(&opened, path),
             What::Nid(nid) => Ok(self.columns.nids.get().iter().position(|row| row == nid)),
         });
-        let fail = |error| image.get().exception(py, &error, what.path());
+        let fail = |error| image.get().exception(py, &error, &what.subject());
         let absent = || PyFileNotFoundError::new_err((2, "Not in the index", path.clone().unbind()));
         found.map_err(fail)?.ok_or_else(absent)
     }

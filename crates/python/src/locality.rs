@@ -88,7 +88,7 @@ impl LocalityOrder {
     ) -> PyResult<Self> {
         let py = index.py();
         let image = index.get().image(py)?;
-        let positions = Positions::of(image.bind(py), &Files::of(index.as_any(), None)?)?;
+        let positions = Positions::of(image.bind(py), &Files::of(image.bind(py), index.as_any(), None)?)?;
         let columns = &index.get().columns;
         py.detach(|| {
             let count = columns.len() as u64;

@@ -1,6 +1,6 @@
 //! Work on the whole image: checking and extracting. It ends early where the caller's thread gets a signal.
 
-use crate::errors::{self, About};
+use crate::errors::{self, Subject};
 use crate::image::Image;
 use crate::pack::interrupt::{self, Meter};
 use kiln::Threads;
@@ -73,7 +73,7 @@ pub(crate) fn check<'py>(
     let count = |bytes| meter.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes, 0);
     let mut tick = meter.reporter(progress);
     let checked = interrupt::run(py, &stop, &mut tick, || opened.check_with(threads, &count))?;
-    let report = checked.map_err(|error| image.exception(py, &error, None))?;
+    let report = checked.map_err(|error| image.exception(py, &error, &Subject::Image))?;
     let facts = PyDict::new(py);
     facts.set_item("inodes", report.inodes)?;
     facts.set_item("directories", report.directories)?;
@@ -92,7 +92,7 @@ pub(crate) fn check<'py>(
 fn sink_error(py: Python<'_>, image: &Image, error: SinkError) -> PyErr {
     let message = error.to_string();
     match error {
-        SinkError::Read(error) => image.exception(py, &error, None),
+        SinkError::Read(error) => image.exception(py, &error, &Subject::Image),
         SinkError::Io { path, source, .. } => {
             let errno = source.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
             let path = errors::text(py, path.as_os_str().as_bytes()).map(Bound::unbind).ok();
@@ -106,7 +106,7 @@ fn sink_error(py: Python<'_>, image: &Image, error: SinkError) -> PyErr {
                     kiln_read::FormatError::corrupt("erofs_dirent", 0, "name", nid.0, "not the name of a file").into(),
                 ),
             };
-            errors::exception(py, &defect, About { image: image.name(), path: Some(&path) })
+            image.exception(py, &defect, &Subject::Path(path))
         }
         SinkError::NeedsObject { path, .. } => {
             let path = errors::text(py, &path).map(Bound::unbind).ok();

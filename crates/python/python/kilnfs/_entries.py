@@ -6,7 +6,7 @@ import os
 from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISDIR
 from typing import AnyStr, Generic, NamedTuple
 
-from ._names import decode, encode, joined
+from ._names import decode, encode, joined, uuid_of
 
 TYPE_CHECKING = False
 
@@ -79,6 +79,10 @@ class DirEntry(Generic[AnyStr]):
 
     def __kilnfs_path__(self) -> bytes:
         return encode(self.path)
+
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return uuid_of(self._image)
 
     def __repr__(self) -> str:
         return f"<DirEntry {self.name!r}>"

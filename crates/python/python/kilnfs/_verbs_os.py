@@ -6,7 +6,7 @@ import os
 from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG
 
 from . import _native
-from ._names import as_text, decode, encode, is_absence
+from ._names import as_text, decode, encode, is_absence, refuse_foreign
 
 TYPE_CHECKING = False
 
@@ -169,6 +169,7 @@ class OsVerbs(_native.Image):
         """
         from ._glob import select
 
+        refuse_foreign(root, self)
         if isinstance(pattern, bytes):
             return (encode(path) for path in select(self, as_text(root), decode(pattern)) if path)
         return (path for path in select(self, as_text(root), pattern) if path)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from ._names import as_text, encode
+from ._names import as_text, encode, refuse_foreign
 from ._verbs_os import OsVerbs
 
 TYPE_CHECKING = False
@@ -111,6 +111,7 @@ class ZipVerbs(OsVerbs):
         """
         from ._extract import extract
 
+        refuse_foreign(member, self)
         target = os.curdir if path is None else os.fspath(path)
         extract(self, [encode(member)], os.fsencode(target), filter, None, None)
         return os.path.join(target, as_text(member).strip("/"))
@@ -135,7 +136,12 @@ class ZipVerbs(OsVerbs):
         """
         from ._extract import extract
 
-        chosen = None if members is None else [encode(member) for member in members]
+        chosen = None
+        if members is not None:
+            chosen = []
+            for member in members:
+                refuse_foreign(member, self)
+                chosen.append(encode(member))
         extract(self, chosen, os.fsencode(path), filter, threads, progress)
 
     def check(self, *, threads: int | None = None, progress: Callable[[int, int], None] | None = None) -> CheckReport:

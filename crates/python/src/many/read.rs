@@ -108,8 +108,8 @@ fn readable(image: &ReadImage, inode: Inode, range: Range<u64>) -> Result<(Inode
 
 impl ReadMany {
     /// Read, and give the batch.
-    pub(crate) fn run<'py>(self, image: &Bound<'py, Image>, out: Option<&Bound<'py, PyAny>>) -> PyResult<Batch> {
-        let (py, image) = (image.py(), image.get());
+    pub(crate) fn run<'py>(self, slf: &Bound<'py, Image>, out: Option<&Bound<'py, PyAny>>) -> PyResult<Batch> {
+        let (py, image) = (slf.py(), slf.get());
         let opened = image.get()?;
         let count = self.files.len();
         if let Some(ranges) = &self.ranges {
@@ -122,7 +122,7 @@ impl ReadMany {
             }
         }
         let mut plan = py.detach(|| ReadPlan::of(&opened, &self.files, self.ranges.as_deref(), self.threads));
-        self.raise_first(py, image, &plan)?;
+        self.raise_first(slf, &plan)?;
         let data = match out {
             Some(out) => {
                 let mut buffer = WritableBuffer::of(out)?;
@@ -141,18 +141,18 @@ impl ReadMany {
                 BatchData::Pooled(block)
             }
         };
-        self.raise_first(py, image, &plan)?;
+        self.raise_first(slf, &plan)?;
         let errors = PyDict::new(py);
         for (nth, error) in &plan.errors {
-            errors.set_item(nth, image.exception(py, error, self.files.path(*nth).as_deref()))?;
+            errors.set_item(nth, image.exception(py, error, &self.files.subject(slf, *nth)))?;
         }
         Batch::new(py, data, plan.offsets, errors)
     }
 
-    fn raise_first(&self, py: Python<'_>, image: &Image, plan: &ReadPlan) -> PyResult<()> {
+    fn raise_first(&self, image: &Bound<'_, Image>, plan: &ReadPlan) -> PyResult<()> {
         match plan.errors.first() {
             Some((nth, error)) if self.on_error == OnError::Raise => {
-                Err(image.exception(py, error, self.files.path(*nth).as_deref()))
+                Err(image.get().exception(image.py(), error, &self.files.subject(image, *nth)))
             }
             _ => Ok(()),
         }
