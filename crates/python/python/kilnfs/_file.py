@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
-from _thread import allocate_lock
+from _thread import RLock
 from stat import S_ISDIR, S_ISREG
 
-from ._names import as_text, encode, failure, read_only
+from ._names import as_text, encode, failure, name_file, read_only, uuid_of
 
 TYPE_CHECKING = False
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 else:
     _RawIO = io.RawIOBase
 
-# Positions of files change under this lock, which is held for a few instructions and never while bytes are read. A
-# child begins with a new one: the thread that held it when the process forked is not there.
-_positions = allocate_lock()
+# The process. A child has another one: its locks are new, as the thread that held one when the process forked is not
+# there.
+_process = object()
 
 
-def _renew_lock() -> None:
-    global _positions
-    _positions = allocate_lock()
+def _enter_child() -> None:
+    global _process
+    _process = object()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_enter_child)
 
 
 class File(_RawIO):
@@ -60,6 +60,7 @@ class File(_RawIO):
         self._path = path
         self._size = numbers[6]
         self._position = 0
+        self._locks: dict[object, RLock] = {}
 
     @property
     def name(self) -> str | bytes | int:
@@ -85,7 +86,7 @@ class File(_RawIO):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         self._check()
-        with _positions:
+        with self._moving():
             if whence == os.SEEK_CUR:
                 offset += self._position
             elif whence == os.SEEK_END:
@@ -115,6 +116,11 @@ class File(_RawIO):
     def readall(self) -> bytes:
         return self.read()
 
+    def _moving(self) -> RLock:
+        """The lock under which the position changes. It is held for a few instructions and never while bytes are read,
+        and its thread may take it again: a handler of a signal may read any file, this one, too."""
+        return self._locks.get(_process) or self._locks.setdefault(_process, RLock())
+
     def _check(self) -> None:
         if self.closed:
             raise ValueError("I/O operation on closed file")
@@ -122,7 +128,7 @@ class File(_RawIO):
     def _claim(self, size: int) -> tuple[int, int]:
         """First byte and the one behind the last of what this thread reads now. The position is behind it already."""
         self._check()
-        with _positions:
+        with self._moving():
             start = self._position
             stop = max(start, min(start + size, self._size))
             self._position = stop
@@ -135,6 +141,10 @@ class File(_RawIO):
         if self._path is None:
             raise TypeError("this file was opened by its nid: it has no path")
         return encode(self._path)
+
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return uuid_of(self.image)
 
     def __repr__(self) -> str:
         return f"<kilnfs.File {self.name!r} of {self.image.name!r}{', closed' if self.closed else ''}>"
@@ -158,8 +168,10 @@ class _GivenBack:
         pass
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, OSError):
+            name_file(error, self._file._path, self._file.image)
         if kind is not None:
-            with _positions:
+            with self._file._moving():
                 if self._file._position == self._stop:
                     self._file._position = self._start
 
@@ -180,6 +192,10 @@ class BufferedFile(io.BufferedReader):
 
     def __kilnfs_path__(self) -> bytes:
         return self.raw.__kilnfs_path__()
+
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return self.raw.__kilnfs_uuid__
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuffered, (type(self), self.raw, self._buffer_size, self.tell())
