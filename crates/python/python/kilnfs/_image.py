@@ -7,6 +7,7 @@ import os
 
 from . import _native
 from ._names import encode, failure
+from ._retry import RETRIES
 from ._verbs_zip import ZipVerbs
 
 TYPE_CHECKING = False
@@ -37,6 +38,8 @@ class Image(ZipVerbs):
     _options: dict[str, Any]
     _reopen_as: str | bytes | None
     _identity: tuple[int | str | bytes, bytes]
+    _version: str | None
+    """What changes with the contents of a remote image: its ETag, say. None where nothing is known."""
     _source_cache: int | None
     """Bytes that the source keeps of what was read; None where the system does that."""
 
@@ -49,9 +52,10 @@ class Image(ZipVerbs):
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
+        retries: int = RETRIES,
         **storage_options: Any,
     ) -> Self:
-        source, name, again = _recognise(image, storage_options)
+        source, name, again = _recognise(image, retries, storage_options)
         options: dict[str, Any] = {
             "offset": offset,
             # Absolute, so that a worker with another working directory finds them.
@@ -63,7 +67,8 @@ class Image(ZipVerbs):
         self = super().__new__(cls, source, name, **options)
         self._source_cache = getattr(source, "cache_length", None)
         self._reopen_as = again
-        self._options = options | storage_options
+        self._version = version_of(source)
+        self._options = options | {"retries": retries} | storage_options
         # Of images in memory none is another.
         self._identity = (id(self) if again is None else again, self.uuid)
         return self
@@ -89,7 +94,7 @@ class Image(ZipVerbs):
             )
         if self.closed:
             raise ValueError(f"the image {self.name!r} is closed")
-        return _reopen, (type(self), self._reopen_as, self._options, self.uuid, self.source_length)
+        return _reopen, (type(self), self._reopen_as, self._options, self.uuid, self.source_length, self._version)
 
     @property
     def root(self) -> Path:
@@ -102,9 +107,10 @@ class Image(ZipVerbs):
         >>> image.path("cat/1.txt").read_bytes()
         b'meow\\n'
         """
-        from ._names import as_text
+        from ._names import as_text, refuse_foreign
         from ._path import Path
 
+        refuse_foreign(path, self)
         return Path(self, "/", as_text(path))
 
     def __truediv__(self, name: Name) -> Path:
@@ -189,6 +195,7 @@ def open(
     cache_bytes: int = 6 << 20,
     verify_checksum: bool = True,
     mmap: bool = False,
+    retries: int = RETRIES,
     **storage_options: Any,
 ) -> Image:
     """Open an image, or the manifest of one that is divided into shards.
@@ -201,6 +208,15 @@ def open(
     its table. `cache_bytes` limits what is kept in memory, per process. `mmap=True` maps the file: faster, but if
     somebody shortens it or its disk fails, the process is killed by SIGBUS instead of getting an OSError.
 
+    `retries` is how often a read of a URL is tried again where its error may pass: a lost or refused connection, a
+    timeout, the answers 408, 425, 429, 500, 502, 503 and 504 of a web server. Pauses are 0.5, 1, 2, … s, 30 s at most,
+    and as long as the server asks for.
+
+    A remote image has to stay the same file while it is open. One that was replaced is an `OSError` (ESTALE): at once
+    where the store takes a condition with each request, or names the version in each answer (web servers with ETags or
+    times of modification, S3, Google Cloud Storage); else after 64 MiB or 60 s of reading. What was read in between
+    cannot be recalled.
+
     >>> image = kilnfs.open("train.erofs")
     >>> image.read("dog/1.txt")
     b'woof\\n'
@@ -212,6 +228,7 @@ def open(
         "cache_bytes": cache_bytes,
         "verify_checksum": verify_checksum,
         "mmap": mmap,
+        "retries": retries,
     }
     if _is_manifest(image):
         from .shards import open as open_shards
@@ -221,23 +238,40 @@ def open(
     return Image(image, **options, **storage_options)
 
 
-def _reopen(cls: type[Image], again: str | bytes, options: dict[str, Any], uuid: bytes, length: int) -> Image:
+def version_of(source: object) -> str | None:
+    """What a source says that changes with the contents; None for local files."""
+    identity: tuple[int, str | None] | None = getattr(source, "identity", None)
+    return None if identity is None else identity[1]
+
+
+def refuse_changed(image: Image, uuid: bytes, length: int, version: str | None) -> None:
+    """Close an image that is another one than it was in the process that it comes from, and raise OSError (ESTALE)."""
+    if (image.uuid, image.source_length, image._version) == (uuid, length, version):
+        return
+    now = f"uuid {image.uuid.hex()}, {image.source_length} bytes, {image._version}"
+    image.close()
+    then = f"uuid {uuid.hex()}, {length} bytes, {version}"
+    raise failure(errno.ESTALE, None, image.name, f"the image is another one now: {now}; pickled with {then}")
+
+
+def _reopen(
+    cls: type[Image], again: str | bytes, options: dict[str, Any], uuid: bytes, length: int, version: str | None
+) -> Image:
     """An image that was pickled. It has to be the one that it was: an index of another would lead to other files."""
     image = cls(again, **options)
-    if (image.uuid, image.source_length) != (uuid, length):
-        found = f"uuid {image.uuid.hex()}, {image.source_length} bytes; pickled with uuid {uuid.hex()}, {length} bytes"
-        image.close()
-        raise failure(errno.ESTALE, None, image.name, f"the image {image.name!r} is another one now: {found}")
+    refuse_changed(image, uuid, length, version)
     return image
 
 
-def _recognise(image: object, storage_options: dict[str, Any]) -> tuple[Any, str, str | bytes | None]:
+def _recognise(
+    image: object, retries: int, storage_options: dict[str, Any]
+) -> tuple[Any, str, str | bytes | None]:
     """Source and name for the native side, and what opens it again in another process."""
     if isinstance(image, str) and "://" in image:
         from ._source import is_url, open_url
 
         if is_url(image):
-            target = open_url(image, **storage_options)
+            target = open_url(image, retries=retries, **storage_options)
             # Without a password, as errors show it; what opens it again has all of it.
             return target, os.fsdecode(target) if isinstance(target, bytes) else target.name, image
     if storage_options:

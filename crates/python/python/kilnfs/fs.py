@@ -25,6 +25,7 @@ from ._fs_info import FoundInfo, Sizes, followed_info_of, info_of
 from ._fs_walk import levels, walk
 from ._fsspec_types import AbstractFileSystem, isfilelike, tokenize
 from ._names import decode, is_absence, joined, read_only
+from ._retry import RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,6 +92,7 @@ class ErofsFileSystem(AbstractFileSystem):
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
+        retries: int = RETRIES,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -105,7 +107,7 @@ class ErofsFileSystem(AbstractFileSystem):
             "verify_checksum": verify_checksum,
             "mmap": mmap,
         }
-        self._opened = opened(fo, target_protocol, target_options, options)
+        self._opened = opened(fo, target_protocol, target_options, options, retries)
         self.image = self._opened.image
 
     @classmethod
@@ -402,7 +404,9 @@ class ErofsFileSystem(AbstractFileSystem):
         """As `checksum`, as text; the same in all processes."""
         path = self._strip_protocol(path)
         numbers, more = self.image._stat(path, True)
-        return tokenize(self.image.name, self._opened.identity, path, numbers[1], numbers[6], more["st_mtime_ns"])
+        target = self._opened.target
+        where = self.image.name if target is None else (target.protocol, target.path)
+        return tokenize(where, self._opened.identity, path, numbers[1], numbers[6], more["st_mtime_ns"])
 
     # what would write
 

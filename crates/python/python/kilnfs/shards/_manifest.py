@@ -8,6 +8,7 @@ from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from .._urls import redact
 from ._pack import RECORD_MAX_LEN, _record_name, uuid_of
 from ._plan import DIRECTORIES, PLAN_DIR, _digest
 from ._store import is_remote, store_of
@@ -50,7 +51,7 @@ class Manifest:
     def __init__(self, url: str, fields: dict[str, Any], *, absolute: bool = False) -> None:
         self.url = url
         """The directory of the manifest."""
-        check = _Checker(f"{url}/{NAME}")
+        check = _Checker(redact(f"{url}/{NAME}"))
         if check.text(fields, "", "format") != FORMAT:
             raise check.error("", "format", fields["format"], f"not {FORMAT!r}")
         if check.count(fields, "", "version") != VERSION:
@@ -154,9 +155,9 @@ def read_manifest(place: str, *, absolute: bool = False, storage_options: dict[s
     try:
         fields = json.loads(store.read(name, MANIFEST_MAX_LEN))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ManifestError(f"{place}: no JSON: {error}") from None
+        raise ManifestError(f"{redact(place)}: no JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise ManifestError(f"{place}: no JSON object")
+        raise ManifestError(f"{redact(place)}: no JSON object")
     return Manifest(store.url, fields, absolute=absolute)
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, overload
 
+from .._names import name_file
 from ._shard_tree import NID_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import SupportsIndex
 
     from ._sharded_image import ShardedImage
@@ -26,8 +27,11 @@ class ShardedBatch(Sequence[memoryview]):
         self._data: memoryview | None = None
 
     @classmethod
-    def read(cls, image: ShardedImage, numbers: Iterable[int], threads: int | None) -> ShardedBatch:
-        """Files by their numbers: each shard is read once, in stored order."""
+    def read(
+        cls, image: ShardedImage, numbers: Iterable[int], threads: int | None, path_of: Callable[[int], str | None]
+    ) -> ShardedBatch:
+        """Files by their numbers: each shard is read once, in stored order. `path_of` is the path of the file at a
+        place among them, for an error."""
         by_shard: dict[int, list[tuple[int, int]]] = {}
         count = 0
         for place, number in enumerate(numbers):
@@ -35,7 +39,11 @@ class ShardedBatch(Sequence[memoryview]):
             count += 1
         parts: list[memoryview] = [memoryview(b"")] * count
         for shard, nids in sorted(by_shard.items()):
-            batch = image.shard(shard).read_many(array("Q", (nid for _, nid in nids)), threads=threads)
+            opened = image.shard(shard)
+            batch = opened.read_many(array("Q", (nid for _, nid in nids)), threads=threads, on_error="return")
+            for idx, error in sorted(batch.errors.items()):
+                name_file(error, path_of(nids[idx][0]), opened)
+                raise error
             for idx, (place, _) in enumerate(nids):
                 parts[place] = batch[idx]
         return cls(parts)

@@ -9,8 +9,10 @@ from hashlib import blake2b
 from stat import S_IFDIR
 from typing import TYPE_CHECKING, Any
 
-from .._names import decode, encode, failure, is_absence
+from .._names import decode, encode, failure, is_absence, name_file, refuse_foreign
+from .._native import Index
 from .._verbs_os import OsVerbs
+from .._urls import redact
 from .._verbs_zip import ZipVerbs
 from ._manifest import read_manifest
 from ._shard_tree import DIRECTORY, NID_BITS, ShardTree
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from .._image import Image
     from .._names import Name, What
-    from .._native import Index
     from .._path import Path
     from .._reports import CheckReport, Cost, Extent
     from ._manifest import Manifest
@@ -46,7 +47,7 @@ else:
 
 WINDOW = 8
 """Shards that are open at once unless something else is asked for."""
-_IMAGE_OPTIONS = frozenset(("cache_bytes", "verify_checksum", "mmap"))
+_IMAGE_OPTIONS = frozenset(("cache_bytes", "verify_checksum", "mmap", "retries"))
 
 
 def open(
@@ -91,22 +92,23 @@ class ShardedImage(_Verbs):
     def __init__(self, place: str, manifest: Manifest, *, window: int, absolute: bool, options: dict[str, Any]) -> None:
         self.manifest = manifest
         self._place, self._absolute, self._options = place, absolute, options
-        self._window = ShardWindow(place, manifest, window, options)
-        self._tree = ShardTree(place, manifest, self._window, _storage_options(options))
+        # Names in errors, without passwords.
+        self._window = ShardWindow(redact(place), manifest, window, options)
+        self._tree = ShardTree(redact(place), manifest, self._window, _storage_options(options))
 
     # what it is
 
     @property
     def name(self) -> str:
-        """The path or URL of the manifest."""
-        return self._place
+        """The path or URL of the manifest, without a password."""
+        return redact(self._place)
 
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._window.closed
 
-    @property
+    @cached_property
     def uuid(self) -> bytes:
         """16 bytes that depend on the UUIDs of all shards."""
         return blake2b("".join(self.manifest.uuids).encode(), digest_size=16).digest()
@@ -130,7 +132,7 @@ class ShardedImage(_Verbs):
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
-        return f"<kilnfs.shards.ShardedImage {self._place!r} of {len(self.manifest)} shards{state}>"
+        return f"<kilnfs.shards.ShardedImage {self.name!r} of {len(self.manifest)} shards{state}>"
 
     def __reduce__(self) -> tuple[Callable[..., ShardedImage], tuple[object, ...]]:
         self._window.check_open()
@@ -153,6 +155,7 @@ class ShardedImage(_Verbs):
         """A path of the tree, from its root."""
         from .._path import Path
 
+        refuse_foreign(path, self)
         return Path(self, "/", decode(encode(path)))
 
     def __truediv__(self, name: Any) -> Path:
@@ -194,7 +197,12 @@ class ShardedImage(_Verbs):
     def read_sample(self, number: int) -> bytes:
         """The contents of a sample."""
         shard, row = self.locate(number)
-        return self.shard(shard).read(self.shard_index(shard).nids[row])
+        index = self.shard_index(shard)
+        try:
+            return self.shard(shard).read(index.nids[row])
+        except OSError as error:
+            name_file(error, index.path(row), self.shard(shard))
+            raise
 
     def read_samples(self, numbers: Iterable[int], *, threads: int | None = None) -> ShardedBatch:
         """Contents of samples in the order in which they were asked for; each shard is read once, in stored order."""
@@ -209,6 +217,7 @@ class ShardedImage(_Verbs):
     def _lookup(self, what: What, follow: bool) -> int:
         if isinstance(what, int):
             return what
+        refuse_foreign(what, self)
         return self._tree.resolve(encode(what), follow)
 
     def _stat(self, what: What, follow: bool) -> tuple[tuple[int, ...], dict[str, int]]:
@@ -276,17 +285,24 @@ class ShardedImage(_Verbs):
         if isinstance(what, ShardedIndex):
             if what.image is not self:
                 what = what.bind(self)
-            chosen = range(len(what)) if rows is None else rows
-            return ShardedBatch.read(self, (what.number(row) for row in chosen), threads)
+            index = what
+            chosen = range(len(index)) if rows is None else list(rows)
+            numbers = (index.number(row) for row in chosen)
+            return ShardedBatch.read(self, numbers, threads, lambda place: index.path(chosen[place]))
+        if isinstance(what, Index) and what.uuid.hex() not in (uuid.replace("-", "") for uuid in self.manifest.uuids):
+            text = f"the index is of an image with UUID {what.uuid.hex()}, and no shard has that"
+            raise failure(errno.ESTALE, None, self.name, text)
         if rows is not None:
             raise TypeError("rows: of an index, and paths were given")
-        numbers = []
+        found: list[int] = []
+        paths: list[str | None] = []
         for one in what:
             number = self._lookup(one, True)
             if number >= DIRECTORY:
                 raise failure(errno.EISDIR, _shown(one), self.name)
-            numbers.append(number)
-        return ShardedBatch.read(self, numbers, threads)
+            found.append(number)
+            paths.append(_shown(one))
+        return ShardedBatch.read(self, found, threads, paths.__getitem__)
 
     def extents(self, path: What) -> list[Extent]:
         """Where the contents of a file are stored in its shard, piece by piece."""
@@ -373,8 +389,7 @@ class ShardedImage(_Verbs):
             return call(image, number & (1 << NID_BITS) - 1)
         except OSError as error:
             # The shard knows a nid.
-            if not isinstance(what, int):
-                error.filename = _shown(what)
+            name_file(error, _shown(what), image)
             raise
 
     def _directory(self, number: int) -> bytes:
@@ -385,7 +400,7 @@ def _reopen(place: str, window: int, absolute: bool, options: dict[str, Any], uu
     """A set of shards that was pickled: it has to be the one that it was."""
     image = open(place, window=window, absolute=absolute, **options)
     if image.uuid != uuid:
-        raise failure(errno.ESTALE, None, place, f"{place}: other shards than when it was pickled")
+        raise failure(errno.ESTALE, None, image.name, "other shards than when it was pickled")
     return image
 
 

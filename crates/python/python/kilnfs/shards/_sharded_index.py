@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from .._names import decode, encode, failure, is_absence
+from .._names import decode, encode, failure, is_absence, refuse_foreign
 from ._manifest import ManifestError
 from ._shard_tree import DIRECTORY, NID_BITS
 
@@ -181,6 +181,10 @@ class ShardedIndex(Sequence[str]):
         """That of the set of shards."""
         return self.image.uuid
 
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return self.uuid
+
     def path(self, i: SupportsIndex) -> str:
         """The path of a row, without a slash in front. Negative rows are counted from the end."""
         row = operator.index(i)
@@ -195,8 +199,7 @@ class ShardedIndex(Sequence[str]):
 
     def bind(self, image: ShardedImage) -> ShardedIndex:
         """The same index for another object that has these shards open. ESTALE where they are others."""
-        if image.uuid != self.image.uuid:
-            raise failure(errno.ESTALE, None, image.name, f"{image.name}: the index is of other shards")
+        refuse_foreign(self, image)
         return ShardedIndex(image, self._choice, self._counts, self.classes)
 
     def __reduce__(self) -> tuple[object, ...]:
