@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import operator
 import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+
+from ._names import failure, name_file, note_sample
+from ._urls import redact
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -76,6 +80,8 @@ class Samples(Sequence[Any]):
         self.threads = threads
         self._options = options
         self._image: Image | None = None
+        # UUID and version (ETag, …) of the image that was opened first: other processes have to find the same.
+        self._opened: tuple[bytes, str | None] | None = None
         self._index: Index | None = None
         self._index_path: str | None = None
         self._expected_digest: bytes | None = None
@@ -111,7 +117,12 @@ class Samples(Sequence[Any]):
                 raise TypeError(f"{source!r} is no path")
             import kilnfs
 
-            self._image = kilnfs.open(source, **self._options)
+            image = kilnfs.open(source, **self._options)
+            opened = (image.uuid, getattr(image, "_version", None))
+            if self._opened not in (None, opened):
+                then, now = self._opened, opened
+                raise failure(errno.ESTALE, None, image.name, f"the image is another one now: {now}; it was {then}")
+            self._image, self._opened = image, opened
         return self._image
 
     @property
@@ -124,8 +135,6 @@ class Samples(Sequence[Any]):
 
             index = Index.load(self._index_path, self.image)
             if self._expected_digest not in (None, index.digest):
-                import errno
-
                 raise OSError(errno.ESTALE, "the index is no longer the one of this dataset", self._index_path)
             self._index = index
         elif self._index.image is None:
@@ -164,12 +173,15 @@ class Samples(Sequence[Any]):
         if isinstance(index, slice):
             return self.__getitems__(range(len(self))[index])
         row = _row(index, len(self))
-        if self.decode == "bytes":
-            data: Any = self.image.read(self.files.nids[row])
-        else:
-            data = self._decoded(self.contents([row])[0][0])
-        labels = self.targets
-        return self._finished(data) if labels is None else self._finished(data, labels[row])
+        label = None if self.targets is None else self.targets[row]
+        if self.decode != "bytes":
+            return self._made(self.contents([row])[0][0], row, label)
+        try:
+            data = self.image.read(self.files.nids[row])
+        except OSError as error:
+            name_file(error, self._path_of(row), self.image)
+            raise
+        return self._made(data, row, label)
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
         """These samples, read at once."""
@@ -177,13 +189,10 @@ class Samples(Sequence[Any]):
             # A subclass has another notion of a sample.
             return [self[index] for index in indices]
         batch, rows = self.contents(indices)
-        if self.decode == "bytes":
-            data: Iterator[Any] = map(batch.tobytes, range(len(rows)))
-        else:
-            data = map(self._decoded, map(batch.__getitem__, range(len(rows))))
+        data: Iterator[Any] = map(batch.tobytes if self.decode == "bytes" else batch.__getitem__, range(len(rows)))
         labels = self.targets
         picked = None if labels is None else array("q", [labels[row] for row in rows])
-        finished = map(self._finished, data) if picked is None else map(self._finished, data, picked)
+        finished = map(self._made, data, rows) if picked is None else map(self._made, data, rows, picked)
         if callable(self.decode) or self.transform is not None or self.target_transform is not None:
             return list(finished)
         samples = SampleList(finished)
@@ -210,6 +219,21 @@ class Samples(Sequence[Any]):
         """Other samples of the same image."""
         self._index, self._index_path, self._expected_digest = index.bind(self.image), None, None
 
+    def _made(self, contents: Any, row: int, label: int | None = None) -> Any:
+        """The sample of a row. What `decode` and the transforms raise says which one it is about."""
+        try:
+            return self._finished(contents if self.decode == "bytes" else self._decoded(contents), label)
+        except Exception as error:
+            note_sample(error, row, self._path_of(row), self.image)
+            raise
+
+    def _path_of(self, row: int) -> str | None:
+        """The path of a row, for an error; None where the image does not tell it any more."""
+        try:
+            return self.files.path(row)
+        except (OSError, ValueError):
+            return None
+
     def _decoded(self, contents: memoryview) -> Any:
         return self.decode(contents) if callable(self.decode) else contents
 
@@ -230,6 +254,7 @@ class Samples(Sequence[Any]):
 
     def __repr__(self) -> str:
         name = self._source if isinstance(self._source, (str, bytes)) else self.image.name
+        name = redact(name) if isinstance(name, str) else name
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         return f"<{kind} of {name!r}, {len(self)} samples, {len(self.classes)} classes>"
 
