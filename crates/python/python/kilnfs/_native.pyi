@@ -1,7 +1,7 @@
 """What the native module of kilnfs offers. Its classes are bases and parts of those that users see."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, SupportsIndex, overload, Protocol, Self, TypedDict, final, type_check_only
+from typing import Any, Literal, SupportsIndex, overload, Protocol, Self, TypedDict, final, type_check_only
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -198,7 +198,7 @@ class LocalityOrder:
         window_blocks: int | None = None,
         window_bytes: int | None = None,
         shuffle: bool = True,
-        drop_last: bool = True,
+        last_batch: Literal["drop", "short", "fill"] = "drop",  # what becomes of samples that do not fill a batch
     ) -> Self: ...
     @property
     def steps(self) -> int: ...  # batches of an epoch
