@@ -8,7 +8,7 @@ import os
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, SupportsIndex, TypeGuard
 
     class HasPath(Protocol):
         """An object that stands for a path in an image: `kilnfs.Path`, `DirEntry`, `Entry`, `File`."""
@@ -40,6 +40,29 @@ def encode(name: Name) -> bytes:
         raise TypeError(f"a path in an image is str, bytes or kilnfs.Path, not {type(name).__name__}")
     found: bytes = raw(name)
     return found
+
+
+def one_file(path: Name | None, nid: SupportsIndex | None = None) -> What:
+    """The file of a call that takes a path, or the number of an inode as `nid=`."""
+    if nid is not None:
+        if path is not None:
+            raise TypeError("a path or nid=, not both")
+        number = nid.__index__()
+        if number < 0:
+            raise ValueError(f"nid={number}: use 0 or more")
+        return number
+    if path is None:
+        raise TypeError("a path is missing, or nid=")
+    if hasattr(type(path), "__index__"):
+        raise TypeError(
+            f"a path (str, bytes, kilnfs.Path), not {type(path).__name__}: nid= takes the number of an inode"
+        )
+    return path
+
+
+def is_name(value: object) -> TypeGuard[Name]:
+    """Whether a value may be a path in an image."""
+    return isinstance(value, (str, bytes)) or hasattr(type(value), "__kilnfs_path__")
 
 
 def as_text(name: Name) -> str:

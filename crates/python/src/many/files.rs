@@ -1,13 +1,13 @@
 //! Which files a call is about: rows of an index, numbers of inodes, or paths.
 
-use crate::arguments::What;
 use crate::arguments::buffer::integers;
+use crate::arguments::{Named, What};
 use crate::index::Index;
 use kiln_parallel::Threads;
 use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString};
 
 /// Files, in the order in which they are asked for.
 pub(crate) enum Files {
@@ -16,7 +16,7 @@ pub(crate) enum Files {
 }
 
 impl Files {
-    /// Files of an [`Index`], of numbers of inodes, or of a list of paths; of these only `rows`, in their order.
+    /// Files of an [`Index`], or of paths that are iterated over; of these only `rows`, in their order.
     ///
     /// # Errors
     /// Something else, a row that there is not.
@@ -28,19 +28,26 @@ impl Files {
         if what.is_instance_of::<PyString>() || what.is_instance_of::<PyBytes>() {
             return Err(PyTypeError::new_err("a list of paths, not one path"));
         }
-        let names_first = || -> PyResult<bool> {
-            let first = what.get_item(0)?;
-            Ok(first.is_instance_of::<PyString>()
-                || first.is_instance_of::<PyBytes>()
-                || first.hasattr("__kilnfs_path__")?)
-        };
-        let is_list = what.is_instance_of::<PyList>() || what.is_instance_of::<PyTuple>();
-        if is_list && what.len()? > 0 && names_first()? {
-            let paths = pick(&what.extract::<Vec<Bound<'_, PyAny>>>()?, picked, Bound::clone)?;
-            let path = |path: Bound<'_, PyAny>| path.extract();
-            return Ok(Files::Paths(paths.into_iter().map(path).collect::<PyResult<_>>()?));
+        let paths = names(what)?;
+        let paths = pick(&paths, picked, Bound::clone)?;
+        Ok(Files::Paths(paths.iter().map(|path| path.extract().map(|Named(path)| path)).collect::<PyResult<_>>()?))
+    }
+
+    /// The files of a call: `what` as for [`Files::of`], or `nids`, numbers of inodes.
+    pub(crate) fn asked(
+        what: Option<&Bound<'_, PyAny>>,
+        nids: Option<&Bound<'_, PyAny>>,
+        picked: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Files> {
+        match (what, nids) {
+            (Some(what), None) => Files::of(what, picked),
+            (None, Some(nids)) => {
+                let picked = picked.map(|rows| integers(rows, "rows")).transpose()?;
+                Ok(Files::Nids(pick(&integers(nids, "nids")?, picked, u64::clone)?))
+            }
+            (Some(_), Some(_)) => Err(PyTypeError::new_err("an index or paths, or nids=, not both")),
+            (None, None) => Err(PyTypeError::new_err("an index or paths are missing, or nids=")),
         }
-        Ok(Files::Nids(pick(&integers(what, "nids")?, picked, u64::clone)?))
     }
 
     /// How many.
@@ -99,6 +106,20 @@ impl Files {
         let resident = self.inode(image, self.len() / 2).and_then(|inode| image.is_resident(&inode));
         !matches!(resident, Ok(Some(false)))
     }
+}
+
+/// The items of what holds names: a list, a column of a table, an iterator.
+fn names<'py>(what: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    // Items of pyarrow's arrays are no text, but have it.
+    let what = match what.getattr_opt("to_pylist")? {
+        Some(to_pylist) => to_pylist.call0()?,
+        None => what.clone(),
+    };
+    let Ok(items) = what.try_iter() else {
+        let class = what.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("an index or paths, not {class}")));
+    };
+    items.collect()
 }
 
 /// All of `files`, or those in the picked rows.
