@@ -86,24 +86,33 @@ class Locality(Generic[_Item]):
     ) -> None:
         here = self._world()
         self.rank = _whole("rank", here[0] if rank is None else rank, 0)
+        """Which of the processes this is, from 0 on."""
         self.world_size = _whole("world_size", here[1] if world_size is None else world_size, 1)
+        """How many processes take part."""
         if self.rank >= self.world_size:
             raise ValueError(f"rank is {self.rank}, but must be below world_size, which is {self.world_size}")
         self.batch_size = _whole("batch_size", batch_size, 1)
+        """Samples of this process in a step."""
         self.seed = _whole("seed", seed, 0)
+        """Chooses among all orders."""
         self.shuffle = bool(shuffle)
+        """Whether the order is random; otherwise it is that of storage."""
         self.drop_last = bool(drop_last)
+        """Whether samples that do not fill the last step are left out."""
         self._prefetch = bool(prefetch)
         self._dataset = dataset
         self._index, self._rows, self._places = chosen(dataset, subset)
         name = self._image.name
         cache: int | None = getattr(self._image, "_source_cache", None)
         self.lanes = _lanes(name, self.world_size) if lanes is None else _whole("lanes", lanes, 1)
+        """Parts of the dataset from which each step takes equally many samples."""
         self.block_bytes = (
             _storage.block_bytes(name, cache) if block_bytes == "auto" else _whole("block_bytes", block_bytes, 1)
         )
+        """Stored bytes of a block."""
         self._window_blocks = None if window_blocks == "auto" else _whole("window_blocks", window_blocks, 1)
         self.window_bytes = _storage.window_bytes(cache) if window_bytes is None else _whole("window_bytes", window_bytes, 1)
+        """Stored bytes of a window at most."""
         self._order = self._new_order()
         if self._order.window_capped and self._order.blocks > self._order.window_blocks * self.lanes:
             warnings.warn(
