@@ -155,6 +155,14 @@ def test_a_directory_is_no_image(tmp_path: Path) -> None:
         assert raised.value.filename == str(tmp_path)
 
 
+def test_urls_are_no_paths_to_pack(tmp_path: Path) -> None:
+    for source, image in ((tmp_path, "s3://bucket/x.erofs"), ("s3://bucket/files", tmp_path / "x.erofs")):
+        with pytest.raises(ValueError, match=r"='s3://bucket/.*no URL: kilnfs\.shards"):
+            kilnfs.pack(source, image)
+    with kilnfs.Builder() as tree, pytest.raises(ValueError, match="no URL"):
+        tree.write("https://host/x.erofs")
+
+
 def test_shards_take_the_same(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

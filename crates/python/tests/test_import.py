@@ -52,6 +52,7 @@ def test_names() -> None:
         assert getattr(kilnfs, name) is not None
     with pytest.raises(AttributeError, match="nonsense"):
         kilnfs.nonsense  # noqa: B018
+    assert run_python("import kilnfs; print(kilnfs.shards.open.__name__)") == "open\n"
     assert not hasattr(kilnfs, "torch_") and kilnfs.__version__.count(".") >= 1
 
 

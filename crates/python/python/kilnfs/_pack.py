@@ -155,7 +155,7 @@ def pack(
         hints=hints, owner=owner, mtime=mtime, dedupe=dedupe, inline=inline,
         content_digests=content_digests, index=index, threads=threads, overwrite=overwrite, dry_run=dry_run,
     )  # fmt: skip
-    packed = _native.pack(_sources(source), os.fsencode(image), options, progress)
+    packed = _native.pack(_sources(source), _local(image, "image"), options, progress)
     return _result(packed, image, False if dry_run else index)
 
 
@@ -330,7 +330,7 @@ class Builder:
             hints=hints, owner=owner, mtime=mtime, dedupe=dedupe, inline=inline,
             content_digests=content_digests, index=index, threads=threads, overwrite=overwrite, dry_run=dry_run,
         )  # fmt: skip
-        written = self._native.write(os.fsencode(image), options, progress)
+        written = self._native.write(_local(image, "image"), options, progress)
         return _result(written, image, False if dry_run else index)
 
 
@@ -413,14 +413,26 @@ def tree_path(path: TreePath) -> bytes:
 
 def _sources(source: Sources) -> list[tuple[bytes, bytes]]:
     if isinstance(source, (str, bytes, os.PathLike)):
-        return [(os.fsencode(source), b"")]
+        return [(_local(source, "source"), b"")]
     parts = [
-        (os.fsencode(one[0]), tree_path(one[1])) if isinstance(one, tuple) else (os.fsencode(one), b"")
+        (_local(one[0], "source"), tree_path(one[1])) if isinstance(one, tuple) else (_local(one, "source"), b"")
         for one in source
     ]
     if not parts:
         raise ValueError("source: name one at least")
     return parts
+
+
+def _local(path: HostPath, argument: str) -> bytes:
+    """A path of this system, and no URL."""
+    raw = os.fsencode(path)
+    scheme = raw.partition(b"://")[0]
+    if b"://" in raw and scheme.isalnum():
+        raise ValueError(
+            f"{argument}={os.fsdecode(raw)!r}: a path of this system is needed, no URL: kilnfs.shards reads from URLs "
+            "and writes to them"
+        )
+    return raw
 
 
 def _bytes(data: Buffer) -> bytes:

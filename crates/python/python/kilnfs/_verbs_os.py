@@ -72,14 +72,14 @@ class OsVerbs(_native.Image):
     @overload
     def listdir(self, path: bytes) -> list[bytes]: ...
     @overload
-    def listdir(self, path: str | HasPath | None = None, *, nid: SupportsIndex | None = None) -> list[str]: ...
-    def listdir(self, path: Name | None = None, *, nid: SupportsIndex | None = None) -> list[str] | list[bytes]:
+    def listdir(self, path: str | HasPath = "/", *, nid: SupportsIndex | None = None) -> list[str]: ...
+    def listdir(self, path: Name = "/", *, nid: SupportsIndex | None = None) -> list[str] | list[bytes]:
         """The names in a directory, by default the root, sorted by their bytes.
 
         >>> image.listdir("cat"), image.listdir(b"cat")
         (['1.txt', '2.txt'], [b'1.txt', b'2.txt'])
         """
-        listed = self._listdir("/" if path is None and nid is None else one_file(path, nid))
+        listed = self._listdir(one_file(path if nid is None or path != "/" else None, nid))
         return [name for name, _, _ in listed] if isinstance(path, bytes) else [decode(name) for name, _, _ in listed]
 
     @overload
