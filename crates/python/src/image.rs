@@ -76,7 +76,8 @@ impl Image {
         self.work(py, Some(what), |image| what.inode(image, last))
     }
 
-    /// Compare `bytes`, which were read from the start of a file on, with its digest, if they are all of it and that was asked for.
+    /// Compare `bytes`, which were read from the start of a file on, with its digest, if they are all of it and that
+    /// was asked for.
     pub(crate) fn verified(&self, image: &ReadImage, inode: &Inode, start: u64, bytes: &[u8]) -> Result<(), ReadError> {
         match self.verify && start == 0 && bytes.len() as u64 == inode.size() {
             true => image.verify_contents(inode, bytes),
@@ -134,7 +135,8 @@ impl Image {
     #[new]
     #[pyo3(signature = (
         source, name, *, offset=None, devices=vec![], cache_bytes=None, verify_checksum=true, mmap=false, verify=false
-    ), text_signature = "(source, name, *, offset=0, devices=..., cache_bytes=6291456, verify_checksum=True, mmap=False, verify=False)")]
+    ), text_signature = "(source, name, *, offset=0, devices=..., cache_bytes=6291456, verify_checksum=True, \
+        mmap=False, verify=False)")]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
@@ -178,8 +180,8 @@ impl Image {
         self.get().is_err()
     }
 
-    /// Closes the image: methods raise ValueError from now on. Memory that was given out stays valid, and calls of other threads that
-    /// are under way end as usual.
+    /// Closes the image: methods raise ValueError from now on. Memory that was given out stays valid, and calls of
+    /// other threads that are under way end as usual.
     ///
     /// >>> other = kilnfs.open("train.erofs")
     /// >>> other.close()
@@ -214,9 +216,9 @@ impl Image {
         names::superblock(py, &self.get()?)
     }
 
-    /// Counters since the image was opened in this process: `reads` and `served_bytes` (what was asked for), `fetches` and
-    /// `fetched_bytes` (what was read from the file, requests for a URL), `decodes` and `decoded_bytes` (pclusters that were
-    /// decompressed, and what they gave), `cache_hits`. Costs nothing.
+    /// Counters since the image was opened in this process: `reads` and `served_bytes` (what was asked for), `fetches`
+    /// and `fetched_bytes` (what was read from the file, requests for a URL), `decodes` and `decoded_bytes` (pclusters
+    /// that were decompressed, and what they gave), `cache_hits`. Costs nothing.
     ///
     /// >>> before = image.stats()["served_bytes"]
     /// >>> image.read("cat/1.txt")
@@ -272,22 +274,27 @@ impl Image {
         }
     }
 
-    /// The contents of a file from byte `start` to byte `stop`, by default all of it, as `bytes`: fewer where the file ends before.
+    /// The contents of a file from byte `start` to byte `stop`, by default all of it, as `bytes`: fewer where the file
+    /// ends before.
     ///
-    /// `what` is a path (`str`, `bytes`, `kilnfs.Path`), absolute or from the root, or `nid=` the number of an inode. Symbolic links
-    /// are followed.
+    /// `what` is a path (`str`, `bytes`, `kilnfs.Path`), absolute or from the root, or `nid=` the number of an inode.
+    /// Symbolic links are followed.
     ///
-    /// Costs a lookup of each name of the path, none with `nid=`; one read of the image, or none where pclusters are in the cache; one
-    /// copy. Compressed files are decompressed by whole pclusters. Many files are cheaper by `read_many`.
+    /// Costs a lookup of each name of the path, none with `nid=`; one read of the image, or none where pclusters are in
+    /// the cache; one copy. Compressed files are decompressed by whole pclusters. Many files are cheaper by
+    /// `read_many`.
     ///
-    /// Raises OSError: FileNotFoundError, NotADirectoryError, IsADirectoryError, `kilnfs.CorruptImageError`; ValueError where the
-    /// image is closed or a number does not fit.
+    /// Raises OSError: FileNotFoundError, NotADirectoryError, IsADirectoryError, `kilnfs.CorruptImageError`; ValueError
+    /// where the image is closed or a number does not fit.
     ///
     /// >>> image.read("cat/1.txt"), image.read("cat/1.txt", 1, 3)
     /// (b'meow\n', b'eo')
     /// >>> image.read(nid=image.stat("cat/1.txt").st_ino)
     /// b'meow\n'
-    #[pyo3(signature = (what=None, start=None, stop=None, *, nid=None), text_signature = "($self, what=None, start=0, stop=None, *, nid=None)")]
+    #[pyo3(
+        signature = (what=None, start=None, stop=None, *, nid=None),
+        text_signature = "($self, what=None, start=0, stop=None, *, nid=None)"
+    )]
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -325,17 +332,22 @@ impl Image {
         }
     }
 
-    /// Reads a file from byte `start` on into `buffer`, and returns how many bytes there were: fewer than its length only at the end
-    /// of the file. `buffer` is writable and contiguous, of any element: a `bytearray`, an array, a NumPy array or a tensor's.
+    /// Reads a file from byte `start` on into `buffer`, and returns how many bytes there were: fewer than its length
+    /// only at the end of the file. `buffer` is writable and contiguous, of any element: a `bytearray`, an array, a
+    /// NumPy array or a tensor's.
     ///
-    /// Costs as `read`, without memory of its own: what is stored as it is and what is decompressed goes straight into the buffer.
+    /// Costs as `read`, without memory of its own: what is stored as it is and what is decompressed goes straight into
+    /// the buffer.
     ///
     /// Raises OSError as `read`; TypeError for a buffer that is read-only.
     ///
     /// >>> buffer = bytearray(3)
     /// >>> image.read_into("cat/1.txt", buffer), buffer
     /// (3, bytearray(b'meo'))
-    #[pyo3(signature = (what=None, buffer=None, *, start=None, nid=None), text_signature = "($self, what=None, buffer=None, *, start=0, nid=None)")]
+    #[pyo3(
+        signature = (what=None, buffer=None, *, start=None, nid=None),
+        text_signature = "($self, what=None, buffer=None, *, start=0, nid=None)"
+    )]
     fn read_into(
         &self,
         py: Python<'_>,
@@ -355,18 +367,21 @@ impl Image {
         })
     }
 
-    /// The contents of a file from byte `start` to byte `stop` as a read-only `memoryview` of bytes, which stays valid when the image is
-    /// closed.
+    /// The contents of a file from byte `start` to byte `stop` as a read-only `memoryview` of bytes, which stays valid
+    /// when the image is closed.
     ///
-    /// Zero-copy where the range is one run that is stored as it is, and the image is mapped (`mmap=True`) or in memory. Otherwise it
-    /// copies: compressed files, files with holes, several extents, or an end that lies beside the inode (`kilnfs.pack(inline=False)`
-    /// makes no such ends), and all files of an image that is not mapped.
+    /// Zero-copy where the range is one run that is stored as it is, and the image is mapped (`mmap=True`) or in
+    /// memory. Otherwise it copies: compressed files, files with holes, several extents, or an end that lies beside the
+    /// inode (`kilnfs.pack(inline=False)` makes no such ends), and all files of an image that is not mapped.
     ///
     /// Raises OSError as `read`.
     ///
     /// >>> bytes(image.view("cat/1.txt", 1))
     /// b'eow\n'
-    #[pyo3(signature = (what=None, start=None, stop=None, *, nid=None), text_signature = "($self, what=None, start=0, stop=None, *, nid=None)")]
+    #[pyo3(
+        signature = (what=None, start=None, stop=None, *, nid=None),
+        text_signature = "($self, what=None, start=0, stop=None, *, nid=None)"
+    )]
     fn view<'py>(
         &self,
         py: Python<'py>,
@@ -385,12 +400,12 @@ impl Image {
         memory::fixed_view(py, bytes)
     }
 
-    /// The contents of many files as a list of read-only views, in the order of the question; see `read_many` for `what`, `rows` and
-    /// `nids`.
+    /// The contents of many files as a list of read-only views, in the order of the question; see `read_many` for
+    /// `what`, `rows` and `nids`.
     ///
-    /// Zero-copy as `view` is: for mapped images whose files are one run each. A file of 16 KiB then costs 0.4 µs; one that copies, as its
-    /// end lies beside its inode, 3 µs. Reads one file after the other on the calling thread: of compressed images, and of images that
-    /// are not mapped, `read_many` is faster.
+    /// Zero-copy as `view` is: for mapped images whose files are one run each. A file of 16 KiB then costs 0.4 µs; one
+    /// that copies, as its end lies beside its inode, 3 µs. Reads one file after the other on the calling thread: of
+    /// compressed images, and of images that are not mapped, `read_many` is faster.
     ///
     /// Raises OSError that names the file.
     ///
@@ -421,19 +436,22 @@ impl Image {
 
     /// The contents of many files in one buffer, as a `kilnfs.Batch` in the order of the question.
     ///
-    /// * `what`: a `kilnfs.Index`, or paths from whatever can be iterated over: a list, a generator, a column of a table. `nids` are
-    ///   numbers of inodes instead. `rows`: only these, in this order, which may repeat: whole numbers in a list or a buffer of 32 or
-    ///   64 bits.
+    /// * `what`: a `kilnfs.Index`, or paths from whatever can be iterated over: a list, a generator, a column of a
+    ///   table. `nids` are numbers of inodes instead. `rows`: only these, in this order, which may repeat: whole
+    ///   numbers in a list or a buffer of 32 or 64 bits.
     /// * `ranges`: a pair (first byte, the one behind the last or None) for each file.
-    /// * `out`: a writable buffer that gets the contents, at least as long as they are; by default one of the image's pool.
+    /// * `out`: a writable buffer that gets the contents, at least as long as they are; by default one of the image's
+    ///   pool.
     /// * `threads`: at most so many read and decompress, by default as many as there are processors, up to 4.
-    /// * `on_error="return"`: errors of single files are in `Batch.errors`, and raised where such a file is asked for; "raise" raises
-    ///   the first.
+    /// * `on_error="return"`: errors of single files are in `Batch.errors`, and raised where such a file is asked for;
+    ///   "raise" raises the first.
     ///
-    /// Costs a lookup of each path, none with an index; the files are read in stored order, neighbours by one request; what is stored
-    /// as it is and what is decompressed goes straight into the buffer: no copy. Memory is the sum of the lengths.
+    /// Costs a lookup of each path, none with an index; the files are read in stored order, neighbours by one request;
+    /// what is stored as it is and what is decompressed goes straight into the buffer: no copy. Memory is the sum of
+    /// the lengths.
     ///
-    /// Raises OSError that names the file; MemoryError where contents are longer than memory; IndexError for a row that there is not.
+    /// Raises OSError that names the file; MemoryError where contents are longer than memory; IndexError for a row that
+    /// there is not.
     ///
     /// >>> index = image.index()
     /// >>> batch = image.read_many(index, rows=[3, 1])
@@ -462,17 +480,20 @@ impl Image {
         ReadMany { files: Files::asked(what, nids, rows)?, ranges, threads, on_error }.run(slf, out)
     }
 
-    /// Iterates over files in stored order, with bounded memory: pairs of the place of a file among those asked for and its contents, a
-    /// writable view. `what`, `rows`, `nids` and `threads` are as for `read_many`.
+    /// Iterates over files in stored order, with bounded memory: pairs of the place of a file among those asked for and
+    /// its contents, a writable view. `what`, `rows`, `nids` and `threads` are as for `read_many`.
     ///
-    /// Costs as `read_many`, for so many files at a time as have `window_bytes` bytes together, at least one. Views stay valid; their
-    /// memory is that of their window. All places are looked up before the first file comes.
+    /// Costs as `read_many`, for so many files at a time as have `window_bytes` bytes together, at least one. Views
+    /// stay valid; their memory is that of their window. All places are looked up before the first file comes.
     ///
     /// Raises OSError that names the file, and may be asked for the next one then.
     ///
     /// >>> {place: bytes(contents) for place, contents in image.iter_many(["dog/1.txt", "cat/1.txt"])}[1]
     /// b'meow\n'
-    #[pyo3(signature = (what=None, *, rows=None, nids=None, threads=None, window_bytes=None), text_signature = "($self, what=None, *, rows=None, nids=None, threads=None, window_bytes=67108864)")]
+    #[pyo3(
+        signature = (what=None, *, rows=None, nids=None, threads=None, window_bytes=None),
+        text_signature = "($self, what=None, *, rows=None, nids=None, threads=None, window_bytes=67108864)"
+    )]
     fn iter_many<'py>(
         slf: &Bound<'py, Self>,
         what: Option<&Bound<'py, PyAny>>,
@@ -485,8 +506,8 @@ impl Image {
         IterMany::new(slf, Files::asked(what, nids, rows)?, self::threads(threads)?, window_bytes)
     }
 
-    /// Where files are stored, as `kilnfs._native.Positions`: a row for each file, in the order of the question. `what`, `rows` and
-    /// `nids` are as for `read_many`.
+    /// Where files are stored, as `kilnfs._native.Positions`: a row for each file, in the order of the question.
+    /// `what`, `rows` and `nids` are as for `read_many`.
     ///
     /// Costs a look at the metadata of each file, and reads no contents.
     ///
@@ -505,8 +526,9 @@ impl Image {
         Positions::of(slf, &Files::asked(what, nids, rows)?)
     }
 
-    /// The places of files among those asked for, in the order in which their contents are stored: a read-only view of unsigned numbers
-    /// of 64 bits ('Q'). `what`, `rows` and `nids` are as for `read_many`, and costs and errors as for `positions`.
+    /// The places of files among those asked for, in the order in which their contents are stored: a read-only view of
+    /// unsigned numbers of 64 bits ('Q'). `what`, `rows` and `nids` are as for `read_many`, and costs and errors as for
+    /// `positions`.
     ///
     /// >>> sorted(image.physical_order(image.index()))
     /// [0, 1, 2, 3]
@@ -521,11 +543,11 @@ impl Image {
         memory::column_view(slf.py(), memory::column(order), "Q")
     }
 
-    /// Says that these files will be read soon, and returns how many bytes the storage was told of: 0 where they are in memory. `what`,
-    /// `rows` and `nids` are as for `read_many`.
+    /// Says that these files will be read soon, and returns how many bytes the storage was told of: 0 where they are in
+    /// memory. `what`, `rows` and `nids` are as for `read_many`.
     ///
-    /// Costs a look at the metadata of each file. Does not wait for contents: the system reads them ahead, and of a URL they are fetched
-    /// by the next call that reads.
+    /// Costs a look at the metadata of each file. Does not wait for contents: the system reads them ahead, and of a URL
+    /// they are fetched by the next call that reads.
     ///
     /// Raises OSError that names the file.
     ///
@@ -575,7 +597,8 @@ impl Image {
         Ok(Index::bound(columns, slf))
     }
 
-    /// Write the index that `_index` gives for these arguments behind the image, in the file at `path`; its length in bytes.
+    /// Write the index that `_index` gives for these arguments behind the image, in the file at `path`; its length in
+    /// bytes.
     #[pyo3(signature = (path, root, *, extensions=vec![], glob=None, depth=None, threads=None))]
     fn _store_index<'py>(
         slf: &Bound<'py, Self>,

@@ -26,8 +26,8 @@ use std::sync::Mutex;
 
 /// Regular files below a directory, in path order, as a table of 16 bytes a file: made by `Image.index`.
 ///
-/// It is a sequence of paths, which are read from the image as they are asked for; a slice is an index. It can be pickled, and used
-/// after a fork without its memory being copied.
+/// It is a sequence of paths, which are read from the image as they are asked for; a slice is an index. It can be
+/// pickled, and used after a fork without its memory being copied.
 ///
 /// >>> index = image.index("cat")
 /// >>> len(index), index[0], list(index[1:])
@@ -141,8 +141,8 @@ impl Index {
         }
     }
 
-    /// The path of row `i` from the root of the image, without a slash in front; negative rows are counted from the end. IndexError where
-    /// there is no such row.
+    /// The path of row `i` from the root of the image, without a slash in front; negative rows are counted from the
+    /// end. IndexError where there is no such row.
     ///
     /// Costs a look at the names of the directory, which are kept for the rows that follow; 2 µs.
     ///
@@ -152,7 +152,8 @@ impl Index {
         self.path_of(py, self.row(i)?)
     }
 
-    /// The row of a path, which may be written in any way: with `//` or through a link. FileNotFoundError where no row has it.
+    /// The row of a path, which may be written in any way: with `//` or through a link. FileNotFoundError where no row
+    /// has it.
     ///
     /// Costs a lookup of the path and a binary search.
     ///
@@ -184,7 +185,8 @@ impl Index {
         Ok(!self.rows_of(py, path)?.is_empty())
     }
 
-    /// The first row from `start` on, and before `stop`, that has this path, as `path` gives it. ValueError where none has.
+    /// The first row from `start` on, and before `stop`, that has this path, as `path` gives it. ValueError where none
+    /// has.
     ///
     /// >>> image.index().index("cat/1.txt")
     /// 1
@@ -218,7 +220,8 @@ impl Index {
         memory::column_view(py, self.columns.nids.bytes(), "Q")
     }
 
-    /// The length of each file in bytes: a read-only view of unsigned numbers of 32 bits ('I'), or 64 ('Q') where a file has 4 GiB. No copy.
+    /// The length of each file in bytes: a read-only view of unsigned numbers of 32 bits ('I'), or 64 ('Q') where a
+    /// file has 4 GiB. No copy.
     ///
     /// >>> list(image.index().sizes)
     /// [14, 5, 5, 5]
@@ -228,8 +231,8 @@ impl Index {
         memory::column_view(py, bytes, format)
     }
 
-    /// The class of each file, as a place in `classes`: a read-only view of unsigned numbers of 32 bits ('I'); None where files have no
-    /// classes. No copy.
+    /// The class of each file, as a place in `classes`: a read-only view of unsigned numbers of 32 bits ('I'); None
+    /// where files have no classes. No copy.
     ///
     /// >>> list(image.index(group="parent").labels)
     /// [0, 1, 1, 2]
@@ -275,8 +278,8 @@ impl Index {
         self.image.as_ref().map(|image| image.clone_ref(py))
     }
 
-    /// An index of these rows, in this order, which may repeat. `rows` are whole numbers: any iterable, or a buffer. IndexError for a
-    /// row that there is not.
+    /// An index of these rows, in this order, which may repeat. `rows` are whole numbers: any iterable, or a buffer.
+    /// IndexError for a row that there is not.
     ///
     /// Costs 16 bytes a row, and 8 for its place in the directories.
     ///
@@ -292,8 +295,8 @@ impl Index {
         Ok(Index::new(py.detach(|| self.columns.subset(&rows)), image, None))
     }
 
-    /// The same files with other labels, one for each row, which are places in `classes`. ValueError where there are not as many labels
-    /// as rows, or a label has no class. Costs 4 bytes a row.
+    /// The same files with other labels, one for each row, which are places in `classes`. ValueError where there are
+    /// not as many labels as rows, or a label has no class. Costs 4 bytes a row.
     ///
     /// >>> image.index().with_labels([0, 1, 1, 0], ["other", "cat"]).classes
     /// ['other', 'cat']
@@ -312,8 +315,8 @@ impl Index {
         Ok(Index::new(self.columns.labelled(labels, classes), image, None))
     }
 
-    /// The same index for another object that has the image open. OSError (ESTALE) where it is another image, by its UUID. Shares the
-    /// columns: costs nothing.
+    /// The same index for another object that has the image open. OSError (ESTALE) where it is another image, by its
+    /// UUID. Shares the columns: costs nothing.
     ///
     /// >>> index = image.index()
     /// >>> with kilnfs.open("train.erofs") as other:
@@ -323,8 +326,8 @@ impl Index {
         Index::new(self.columns.clone(), None, self.file.clone()).bound_checked(py, Some(image))
     }
 
-    /// Writes the index to a file, which appears when it is complete, and replaces one that is there. 16 bytes a file, and the paths of
-    /// directories. Raises OSError.
+    /// Writes the index to a file, which appears when it is complete, and replaces one that is there. 16 bytes a file,
+    /// and the paths of directories. Raises OSError.
     ///
     /// >>> image.index().save("train.idx")
     fn save(&self, py: Python<'_>, path: Name) -> PyResult<()> {
@@ -333,11 +336,11 @@ impl Index {
         py.detach(|| stored::save(&self.columns, &file)).map_err(|error| io_error(py, &error, &path))
     }
 
-    /// The index in a file that `save` has written, for `image` if it is given. The file is mapped into memory, so that processes share
-    /// its pages: it must not be changed meanwhile, which `save` never does. A pickle has its path.
+    /// The index in a file that `save` has written, for `image` if it is given. The file is mapped into memory, so that
+    /// processes share its pages: it must not be changed meanwhile, which `save` never does. A pickle has its path.
     ///
-    /// Costs a pass over the file to compare its digest. Raises OSError: EINVAL for what is no index or is damaged, ESTALE where the
-    /// image is another.
+    /// Costs a pass over the file to compare its digest. Raises OSError: EINVAL for what is no index or is damaged,
+    /// ESTALE where the image is another.
     ///
     /// >>> image.index().save("train.idx")
     /// >>> list(kilnfs.Index.load("train.idx", image))[1]

@@ -251,9 +251,10 @@ def open(
     its table. `cache_bytes` limits what is kept in memory, per process. `mmap=True` maps the file: faster, but if
     somebody shortens it or its disk fails, the process is killed by SIGBUS instead of getting an OSError.
 
-    `verify=True` compares the contents of each file that is read whole with their digest and raises
-    CorruptImageError where they differ. Files without a digest and parts of files are not compared: images have digests
-    that are packed so (`kilnfs.pack(content_digests=True)`), and `check().contents` says how far. It costs the hashing of what is read, about 1 ms for each MB (SHA-256), and no second read.
+    `verify=True` compares the contents of each file that is read whole with their digest and raises CorruptImageError
+    where they differ. Files without a digest and parts of files are not compared: images have digests that are packed
+    so (`kilnfs.pack(content_digests=True)`), and `check().contents` says how far. It costs the hashing of what is read
+    (SHA-256), and no second read.
 
     For type checkers "manifest.json" and calls with `window=` are a `kilnfs.shards.ShardedImage`; of a manifest by
     another name `kilnfs.shards.open` has that type.

@@ -60,7 +60,8 @@ class Parts:
                 rows.extend([-1] * width)
             if rows[at + nth] >= 0:
                 other = index[rows[at + nth]]
-                raise failure(errno.EEXIST, path, image, f"the part {names[nth]!r} of {stem!r}, which {other!r} is, too")
+                text = f"the part {names[nth]!r} of {stem!r}, which {other!r} is, too"
+                raise failure(errno.EEXIST, path, image, text)
             rows[at + nth] = row
         lacking = [(stem, at * width) for stem, at in samples.items() if -1 in rows[at * width : (at + 1) * width]]
         if lacking and missing == "raise":

@@ -271,7 +271,7 @@ class Samples(Sequence[Sample]):
     _own_getitem = __getitem__
 
     def contents(self, indices: Iterable[SupportsIndex]) -> tuple[Batch, array[int]]:
-        """The contents of these samples' files, as they are, and their rows in the index. Of several parts the first's."""
+        """The contents of these samples' files, as they are, and their rows in the index. Of several parts the first."""
         rows = self._rows(indices)
         if self._parts is None:
             return self._read(self.files, rows), rows

@@ -87,7 +87,8 @@ impl Batch {
         }
     }
 
-    /// The contents of all files one behind the other: a writable view of bytes ('B'), which stays valid when the batch goes. No copy.
+    /// The contents of all files one behind the other: a writable view of bytes ('B'), which stays valid when the batch
+    /// goes. No copy.
     ///
     /// >>> bytes(image.read_many(["cat/1.txt", "dog/1.txt"]).data)
     /// b'meow\nwoof\n'
@@ -96,7 +97,8 @@ impl Batch {
         self.data.bind(py).clone()
     }
 
-    /// Where each file begins in `data`, and last where the last one ends: signed numbers of 64 bits ('q'), one more than there are files.
+    /// Where each file begins in `data`, and last where the last one ends: signed numbers of 64 bits ('q'), one more
+    /// than there are files.
     ///
     /// >>> list(image.read_many(["cat/1.txt", "dog/1.txt"]).offsets)
     /// [0, 5, 10]
@@ -115,7 +117,8 @@ impl Batch {
         memory::column_view(py, memory::column(sizes), "q")
     }
 
-    /// The errors of files that could not be read, by their places, of `read_many(on_error="return")`. Asking for such a file raises its error.
+    /// The errors of files that could not be read, by their places, of `read_many(on_error="return")`. Asking for such
+    /// a file raises its error.
     ///
     /// >>> list(image.read_many(["cat/1.txt", "nothing"], on_error="return").errors)
     /// [1]
@@ -124,8 +127,8 @@ impl Batch {
         self.errors.bind(py).clone()
     }
 
-    /// The contents of one file as `bytes`: a copy, where `batch[i]` is a view. IndexError where there is no such file, OSError where it
-    /// could not be read.
+    /// The contents of one file as `bytes`: a copy, where `batch[i]` is a view. IndexError where there is no such file,
+    /// OSError where it could not be read.
     ///
     /// >>> image.read_many(["cat/1.txt"]).tobytes(0)
     /// b'meow\n'
@@ -146,8 +149,8 @@ impl Batch {
         sequence::by_comparison(slf.as_any(), "__contains__", &PyTuple::new(slf.py(), [value])?)?.extract()
     }
 
-    /// The place of the first file that has these bytes, between the limits `start` and `stop` if they are given. ValueError where none
-    /// has. Compares one file after the other.
+    /// The place of the first file that has these bytes, between the limits `start` and `stop` if they are given.
+    /// ValueError where none has. Compares one file after the other.
     ///
     /// >>> image.read_many(["cat/1.txt", "dog/1.txt"]).index(b"woof\n")
     /// 1

@@ -368,7 +368,7 @@ class ShardedImage(_Verbs):
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
     ) -> memoryview:
-        """The places of these files among those asked for, in the order in which they are stored: shard by shard. 'Q'."""
+        """The places of these files among those asked for, in the order in which they are stored, shard by shard: 'Q'."""
         order = array("Q")
         for shard, files in by_shard(self._numbers(what, rows, nids)):
             order.extend(files[place][0] for place in self.shard(shard).physical_order(nids=nids_of(files)))
