@@ -111,8 +111,8 @@ def test_names_sizes_classes(image: kilnfs.Image) -> None:
     assert (raw.name, raw.size, raw.mode) == ("hello.txt", 12, "rb") == (buffered.name, buffered.size, buffered.mode)
     assert image.open(b"hello.txt").name == b"hello.txt"
     assert (image / "hello.txt").open().name == "/hello.txt"
-    assert image.open(raw.nid).read() == b"hello\nworld\n"
-    assert image.open(raw.nid).name == raw.nid
+    assert image.open(nid=raw.nid).read() == b"hello\nworld\n"
+    assert image.open(nid=raw.nid).name == raw.nid
     assert "hello.txt" in repr(raw) and "closed" not in repr(raw)
     for call in (raw.fileno, buffered.fileno, raw.truncate, lambda: buffered.write(b"")):
         with pytest.raises(io.UnsupportedOperation):

@@ -130,6 +130,9 @@ pub enum Defect {
         /// What the decoder says.
         source: CodecError,
     },
+    /// The contents of a file.
+    #[error("the contents have another digest than the one that is stored for them")]
+    Digest,
 }
 
 impl ReadError {

@@ -27,7 +27,9 @@ class DirEntry(Generic[AnyStr]):
     __slots__ = ("_image", "_kind", "_nid", "_stats", "name", "path")
 
     name: AnyStr
+    """The name in the directory."""
     path: AnyStr
+    """The path: that of the directory as it was asked for, and the name."""
 
     def __init__(self, image: _native.Image, name: AnyStr, path: AnyStr, nid: int, kind: int) -> None:
         self.name = name
@@ -142,7 +144,9 @@ class Entry(NamedTuple):
     mtime_ns: int
     """Nanoseconds since 1970."""
     uid: int
+    """The owner."""
     gid: int
+    """The group."""
     nid: int
     """The inode; names of one file have the same."""
 

@@ -56,7 +56,9 @@ class File(_RawIO):
         if not S_ISREG(numbers[0]):
             raise failure(errno.EINVAL, path, image.name, "devices, FIFOs and sockets have no contents")
         self.image = image
+        """The image that the file is in."""
         self.nid = nid
+        """The number of its inode."""
         self._path = path
         self._size = numbers[6]
         self._position = 0
@@ -73,18 +75,24 @@ class File(_RawIO):
         return self._size
 
     def readable(self) -> bool:
+        """True. ValueError where the file is closed."""
         self._check()
         return True
 
     def seekable(self) -> bool:
+        """True. ValueError where the file is closed."""
         self._check()
         return True
 
     def tell(self) -> int:
+        """The position in bytes: where the next read begins."""
         self._check()
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move to a position in bytes, from the start, from here (1) or from the end (2), and return it. It may lie behind
+        the end, and not before the start (OSError, EINVAL).
+        """
         self._check()
         with self._moving():
             if whence == os.SEEK_CUR:
@@ -99,21 +107,24 @@ class File(_RawIO):
         return offset
 
     def readinto(self, buffer: Buffer, /) -> int:
+        """Read into a writable buffer, without a copy in between; returns how many bytes there were, 0 at the end."""
         with memoryview(buffer) as view, view.cast("B") as into:
             start, stop = self._claim(len(into))
             if start < stop:
                 with into[: stop - start] as part, self._given_back(start, stop):
-                    self.image.read_into(self.nid, part, start=start)
+                    self.image.read_into(buffer=part, nid=self.nid, start=start)
         return stop - start
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """So many bytes from the position on, all by default; fewer only at the end."""
         start, stop = self._claim(self._size if size is None or size < 0 else size)
         if start >= stop:
             return b""
         with self._given_back(start, stop):
-            return self.image.read(self.nid, start, stop)
+            return self.image.read(None, start, stop, nid=self.nid)
 
     def readall(self) -> bytes:
+        """All bytes from the position on."""
         return self.read()
 
     def _moving(self) -> RLock:
@@ -180,6 +191,7 @@ class BufferedFile(io.BufferedReader):
     """What `open(…, "rb")` gives: `io.BufferedReader`, which can be pickled."""
 
     raw: File
+    """The file below the buffer."""
 
     def __init__(self, raw: File, buffer_size: int) -> None:
         super().__init__(raw, buffer_size)

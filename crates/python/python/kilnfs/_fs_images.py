@@ -97,7 +97,7 @@ def opened(
     stamp: tuple[Hashable, ...]
     if isinstance(where, bytes):
         name = os.fsdecode(where)
-        found = os.stat(where)
+        found = os.stat(name)
         target = Target("file", name, {})
         length, version = found.st_size, None
         stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

@@ -6,24 +6,29 @@ import errno
 import os
 
 from . import _native
-from ._names import encode, failure
+from ._names import encode, failure, one_file
 from ._retry import RETRIES
 from ._verbs_zip import ZipVerbs
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, BinaryIO, Literal, Self, TypeGuard
+    from typing import Any, BinaryIO, Literal, Self, SupportsIndex, TypeGuard, overload
 
     from typing_extensions import Buffer
 
-    from ._names import Name, What
+    from ._names import Name
     from ._path import Path
     from ._reports import Cost, Extent, ImageInfo
+    from .shards import ShardedImage
 
     ImageSource = str | bytes | os.PathLike[str] | os.PathLike[bytes] | BinaryIO | Buffer
+else:
+
+    def overload(function):
+        return function
 
 
 class Image(ZipVerbs):
@@ -53,6 +58,7 @@ class Image(ZipVerbs):
         verify_checksum: bool = True,
         mmap: bool = False,
         retries: int = RETRIES,
+        verify: bool = False,
         **storage_options: Any,
     ) -> Self:
         source, name, again = _recognise(image, retries, storage_options)
@@ -63,8 +69,14 @@ class Image(ZipVerbs):
             "cache_bytes": cache_bytes,
             "verify_checksum": verify_checksum,
             "mmap": mmap,
+            "verify": verify,
         }
-        self = super().__new__(cls, source, name, **options)
+        try:
+            self = super().__new__(cls, source, name, **options)
+        except OSError:
+            if isinstance(source, bytes) and os.path.isdir(source):
+                raise failure(errno.EISDIR, name, name) from None
+            raise
         self._source_cache = getattr(source, "cache_length", None)
         self._reopen_as = again
         self._version = version_of(source)
@@ -145,28 +157,22 @@ class Image(ZipVerbs):
         of a file is: the name of its directory ("parent"), the directory at a depth below `root` (1 for those in it),
         or what a function makes of its path.
 
+        Costs a look at all metadata below `root`: of an image behind a URL they are fetched, with the ends of files
+        that lie among them. An index that was packed with the image (`kilnfs.pack(index=…)`) and asked for by the same
+        arguments is one request.
+
         >>> index = image.index(extensions=".txt", group="parent")
         >>> list(index), list(index.labels), index.classes
         (['about.txt', 'cat/1.txt', 'cat/2.txt', 'dog/1.txt'], [0, 1, 1, 2], ['', 'cat', 'dog'])
         """
-        if extensions is None:
-            extensions = ()
-        elif isinstance(extensions, (str, bytes)):
-            extensions = (extensions,)
-        index = self._index(
-            root,
-            extensions=[encode(extension) for extension in extensions],
-            glob=None if glob is None else encode(glob),
-            depth=group if isinstance(group, int) else None,
-            threads=threads,
-        )
+        index = self._index(root, **_index_choice(glob, extensions, group), threads=threads)
         if group is None or isinstance(group, int):
             return index
         from ._labels import labelled
 
         return labelled(index, group)
 
-    def extents(self, path: What) -> list[Extent]:
+    def extents(self, path: Name | None = None, *, nid: SupportsIndex | None = None) -> list[Extent]:
         """Where the contents of a file are stored, piece by piece.
 
         >>> [(extent.start, extent.length) for extent in image.extents("cat/1.txt")]
@@ -174,9 +180,16 @@ class Image(ZipVerbs):
         """
         from ._reports import Extent
 
-        return [Extent.of(extent) for extent in self._extents(path)]
+        return [Extent.of(extent) for extent in self._extents(one_file(path, nid))]
 
-    def explain(self, path: What, start: int = 0, stop: int | None = None) -> Cost:
+    def explain(
+        self,
+        path: Name | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        nid: SupportsIndex | None = None,
+    ) -> Cost:
         """What reading a range of a file costs: bytes fetched, bytes decoded.
 
         >>> image.explain("cat/1.txt").wanted
@@ -184,9 +197,45 @@ class Image(ZipVerbs):
         """
         from ._reports import Cost
 
-        return Cost.of(self._explain(path, start, stop))
+        return Cost.of(self._explain(one_file(path, nid), start, stop))
 
 
+@overload
+def open(
+    image: Literal["manifest.json", b"manifest.json"],
+    *,
+    window: int = ...,
+    absolute: bool = ...,
+    cache_bytes: int = ...,
+    verify_checksum: bool = ...,
+    mmap: bool = ...,
+    verify: bool = ...,
+    **storage_options: Any,
+) -> ShardedImage: ...
+@overload
+def open(
+    image: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    *,
+    window: int,
+    absolute: bool = ...,
+    cache_bytes: int = ...,
+    verify_checksum: bool = ...,
+    mmap: bool = ...,
+    verify: bool = ...,
+    **storage_options: Any,
+) -> ShardedImage: ...
+@overload
+def open(
+    image: ImageSource,
+    *,
+    offset: int = ...,
+    devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = ...,
+    cache_bytes: int = ...,
+    verify_checksum: bool = ...,
+    mmap: bool = ...,
+    verify: bool = ...,
+    **storage_options: Any,
+) -> Image: ...
 def open(
     image: ImageSource,
     *,
@@ -196,6 +245,7 @@ def open(
     verify_checksum: bool = True,
     mmap: bool = False,
     retries: int = RETRIES,
+    verify: bool = False,
     **storage_options: Any,
 ) -> Image:
     """Open an image, or the manifest of one that is divided into shards.
@@ -217,6 +267,14 @@ def open(
     times of modification, S3, Google Cloud Storage); else after 64 MiB or 60 s of reading. What was read in between
     cannot be recalled.
 
+    `verify=True` compares the contents of each file that is read whole with their digest and raises CorruptImageError
+    where they differ. Files without a digest and parts of files are not compared: images have digests that are packed
+    so (`kilnfs.pack(content_digests=True)`), and `check().contents` says how far. It costs the hashing of what is read
+    (SHA-256), and no second read.
+
+    For type checkers "manifest.json" and calls with `window=` are a `kilnfs.shards.ShardedImage`; of a manifest by
+    another name `kilnfs.shards.open` has that type.
+
     >>> image = kilnfs.open("train.erofs")
     >>> image.read("dog/1.txt")
     b'woof\\n'
@@ -229,6 +287,7 @@ def open(
         "verify_checksum": verify_checksum,
         "mmap": mmap,
         "retries": retries,
+        "verify": verify,
     }
     if _is_manifest(image):
         from .shards import open as open_shards
@@ -236,6 +295,44 @@ def open(
         # It has the methods of an image.
         return open_shards(image, **options, **storage_options)
     return Image(image, **options, **storage_options)
+
+
+def _index_choice(glob: Any, extensions: Any, group: Any) -> dict[str, Any]:
+    """Arguments of `Image.index` as the native side takes them."""
+    if extensions is None:
+        extensions = ()
+    elif isinstance(extensions, (str, bytes)):
+        extensions = (extensions,)
+    return {
+        "extensions": [encode(extension) for extension in extensions],
+        "glob": None if glob is None else encode(glob),
+        "depth": group if isinstance(group, int) else None,
+    }
+
+
+def index_arguments(choice: bool | Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Image.index` by which an index is packed; those that `Samples` gives if it is True."""
+    if isinstance(choice, bool):
+        return {"group": 1}
+    arguments = dict(choice)
+    unknown = arguments.keys() - {"root", "glob", "extensions", "group"}
+    if unknown:
+        raise TypeError(f"index: {min(unknown)!r}: use root, glob, extensions and group")
+    group = arguments.get("group")
+    if not (group is None or isinstance(group, int)):
+        raise ValueError(f"index: group={group!r}: use a depth, or None")
+    return arguments
+
+
+def store_index(image: str | bytes | os.PathLike[str] | os.PathLike[bytes], choice: bool | Mapping[str, Any]) -> int:
+    """Write an index behind an image, as `kilnfs.pack(index=…)` takes it. Returns its length in bytes."""
+    arguments = index_arguments(choice)
+    with Image(image) as opened:
+        if choice is True and not opened.index(group=1).classes:
+            # As `Samples` asks where there are no classes.
+            arguments = {}
+        root, *rest = (arguments.get(name) for name in ("root", "glob", "extensions", "group"))
+        return opened._store_index(os.fsencode(image), "/" if root is None else root, **_index_choice(*rest))
 
 
 def version_of(source: object) -> str | None:

@@ -8,7 +8,7 @@ import os
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Any, Protocol, SupportsIndex, TypeGuard
 
     class HasPath(Protocol):
         """An object that stands for a path in an image: `kilnfs.Path`, `DirEntry`, `Entry`, `File`."""
@@ -67,6 +67,29 @@ def refuse_foreign(what: object, image: Any) -> None:
     if uuid is not None and uuid != uuid_of(image):
         text = f"{what!r} is of an image with UUID {uuid.hex()}, and this one has {uuid_of(image).hex()}"
         raise failure(errno.ESTALE, None, image.name, text)
+
+
+def one_file(path: Name | None, nid: SupportsIndex | None = None) -> What:
+    """The file of a call that takes a path, or the number of an inode as `nid=`."""
+    if nid is not None:
+        if path is not None:
+            raise TypeError("a path or nid=, not both")
+        number = nid.__index__()
+        if number < 0:
+            raise ValueError(f"nid={number}: use 0 or more")
+        return number
+    if path is None:
+        raise TypeError("a path is missing, or nid=")
+    if hasattr(type(path), "__index__"):
+        raise TypeError(
+            f"a path (str, bytes, kilnfs.Path), not {type(path).__name__}: nid= takes the number of an inode"
+        )
+    return path
+
+
+def is_name(value: object) -> TypeGuard[Name]:
+    """Whether a value may be a path in an image."""
+    return isinstance(value, (str, bytes)) or hasattr(type(value), "__kilnfs_path__")
 
 
 def as_text(name: Name) -> str:

@@ -42,8 +42,11 @@ class ErofsFile(BufferedFile):
         # A file that fits is read by one call.
         super().__init__(raw, buffer_size or min(max(raw.size, 4 << 10), 128 << 10))
         self.fs = fs
+        """The filesystem."""
         self.path = path
+        """The path, without the protocol."""
         self.blocksize = buffer_size
+        """Bytes of the buffer that were asked for; None for the default."""
 
     @property
     def details(self) -> dict[str, Any]:
@@ -93,6 +96,7 @@ class ErofsFileSystem(AbstractFileSystem):
         verify_checksum: bool = True,
         mmap: bool = False,
         retries: int = RETRIES,
+        verify: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -106,9 +110,11 @@ class ErofsFileSystem(AbstractFileSystem):
             "cache_bytes": cache_bytes,
             "verify_checksum": verify_checksum,
             "mmap": mmap,
+            "verify": verify,
         }
         self._opened = opened(fo, target_protocol, target_options, options, retries)
         self.image = self._opened.image
+        """The open image, which all objects that refer to the same file share."""
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -411,6 +417,7 @@ class ErofsFileSystem(AbstractFileSystem):
     # what would write
 
     def _read_only(self, path: Any = "", *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `OSError` (EROFS), as everything does that would write: images do not change."""
         raise read_only(path if isinstance(path, (str, bytes)) else str(path), self.image.name)
 
     mkdir = makedirs = mkdirs = makedir = rmdir = rm = rm_file = _rm = delete = touch = _read_only

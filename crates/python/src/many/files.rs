@@ -1,7 +1,7 @@
 //! Which files a call is about: rows of an index, numbers of inodes, or paths.
 
 use crate::arguments::buffer::integers;
-use crate::arguments::{What, image_uuid};
+use crate::arguments::{Named, What, image_uuid};
 use crate::errors::Subject;
 use crate::image::Image;
 use crate::index::Index;
@@ -9,7 +9,7 @@ use kiln_parallel::Threads;
 use kiln_read::{FollowLast, Image as ReadImage, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Files, in the order in which they are asked for.
@@ -26,7 +26,7 @@ pub(crate) enum Files {
 }
 
 impl Files {
-    /// Files of an [`Index`], of numbers of inodes, or of a list of paths; of these only `rows`, in their order.
+    /// Files of an [`Index`], or of paths that are iterated over; of these only `rows`, in their order.
     ///
     /// # Errors
     /// Something else, a row that there is not, an index or a path of another image than `image`.
@@ -50,23 +50,31 @@ impl Files {
         if what.is_instance_of::<PyString>() || what.is_instance_of::<PyBytes>() {
             return Err(PyTypeError::new_err("a list of paths, not one path"));
         }
-        let names_first = || -> PyResult<bool> {
-            let first = what.get_item(0)?;
-            Ok(first.is_instance_of::<PyString>()
-                || first.is_instance_of::<PyBytes>()
-                || first.hasattr("__kilnfs_path__")?)
+        let paths = pick(&names(what)?, picked.as_deref(), Bound::clone)?;
+        let path = |path: Bound<'_, PyAny>| -> PyResult<What> {
+            let Named(path) = path.extract()?;
+            image.get().refuse_foreign(py, &path)?;
+            Ok(path)
         };
-        let is_list = what.is_instance_of::<PyList>() || what.is_instance_of::<PyTuple>();
-        if is_list && what.len()? > 0 && names_first()? {
-            let paths = pick(&what.extract::<Vec<Bound<'_, PyAny>>>()?, picked.as_deref(), Bound::clone)?;
-            let path = |path: Bound<'_, PyAny>| -> PyResult<What> {
-                let path = path.extract()?;
-                image.get().refuse_foreign(py, &path)?;
-                Ok(path)
-            };
-            return Ok(Files::Paths(paths.into_iter().map(path).collect::<PyResult<_>>()?));
+        Ok(Files::Paths(paths.into_iter().map(path).collect::<PyResult<_>>()?))
+    }
+
+    /// The files of a call: `what` as for [`Files::of`], or `nids`, numbers of inodes.
+    pub(crate) fn asked(
+        image: &Bound<'_, Image>,
+        what: Option<&Bound<'_, PyAny>>,
+        nids: Option<&Bound<'_, PyAny>>,
+        picked: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Files> {
+        match (what, nids) {
+            (Some(what), None) => Files::of(image, what, picked),
+            (None, Some(nids)) => {
+                let picked = picked.map(|rows| integers(rows, "rows")).transpose()?;
+                Ok(Files::Nids(pick(&integers(nids, "nids")?, picked.as_deref(), u64::clone)?))
+            }
+            (Some(_), Some(_)) => Err(PyTypeError::new_err("an index or paths, or nids=, not both")),
+            (None, None) => Err(PyTypeError::new_err("an index or paths are missing, or nids=")),
         }
-        Ok(Files::Nids(pick(&integers(what, "nids")?, picked.as_deref(), u64::clone)?))
     }
 
     /// How many.
@@ -144,6 +152,20 @@ impl Files {
         let resident = self.inode(image, self.len() / 2).and_then(|inode| image.is_resident(&inode));
         !matches!(resident, Ok(Some(false)))
     }
+}
+
+/// The items of what holds names: a list, a column of a table, an iterator.
+fn names<'py>(what: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    // Items of pyarrow's arrays are no text, but have it.
+    let what = match what.getattr_opt("to_pylist")? {
+        Some(to_pylist) => to_pylist.call0()?,
+        None => what.clone(),
+    };
+    let Ok(items) = what.try_iter() else {
+        let class = what.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("an index or paths, not {class}")));
+    };
+    items.collect()
 }
 
 /// All of `files`, or those in the picked rows.

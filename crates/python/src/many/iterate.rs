@@ -65,7 +65,7 @@ impl IterMany {
         let mut plan = py.detach(|| ReadPlan::of(&opened, &window, None, self.threads));
         let mut block = block_for(&image.pool, plan.len())?;
         let data = block.bytes_mut(plan.len() as usize);
-        py.detach(|| plan.read(&opened, data, self.threads));
+        py.detach(|| plan.read(image, &opened, data, self.threads));
         let errors = PyDict::new(py);
         for (nth, error) in &plan.errors {
             errors.set_item(nth, image.exception(py, error, &window.subject(self.image.bind(py), *nth)))?;

@@ -72,7 +72,7 @@ impl ReadPlan {
     }
 
     /// Read all files into `data`, which is as long as they are together.
-    pub(crate) fn read(&mut self, image: &ReadImage, data: &mut [u8], threads: Threads) {
+    pub(crate) fn read(&mut self, of: &Image, image: &ReadImage, data: &mut [u8], threads: Threads) {
         let (mut rest, mut reads, mut places) = (data, Vec::with_capacity(self.inodes.len()), Vec::new());
         for (nth, inode) in self.inodes.iter().enumerate() {
             let len = (self.offsets[nth + 1] - self.offsets[nth]) as usize;
@@ -83,7 +83,12 @@ impl ReadPlan {
                 places.push(nth);
             }
         }
-        let results = image.read_many_into(&mut reads, threads);
+        let mut results = image.read_many_into(&mut reads, threads);
+        for (result, read) in results.iter_mut().zip(&reads) {
+            if result.is_ok() {
+                *result = of.verified(image, &read.inode, read.off, &*read.buf).map(|()| read.buf.len());
+            }
+        }
         self.errors.extend(results.into_iter().zip(places).filter_map(|(result, nth)| Some((nth, result.err()?))));
         self.errors.sort_by_key(|&(nth, _)| nth);
     }
@@ -131,13 +136,13 @@ impl ReadMany {
                     return Err(PyValueError::new_err(message));
                 }
                 let data = &mut buffer.bytes_mut()[..plan.len() as usize];
-                py.detach(|| plan.read(&opened, data, self.threads));
+                py.detach(|| plan.read(image, &opened, data, self.threads));
                 BatchData::Callers(out.clone().unbind())
             }
             None => {
                 let mut block = block_for(&image.pool, plan.len())?;
                 let data = block.bytes_mut(plan.len() as usize);
-                py.detach(|| plan.read(&opened, data, self.threads));
+                py.detach(|| plan.read(image, &opened, data, self.threads));
                 BatchData::Pooled(block)
             }
         };

@@ -36,6 +36,9 @@ pub(super) struct Options {
     owner: Option<(u32, u32)>,
     mtime: Option<String>,
     dedupe: Option<String>,
+    /// Whether ends of uncompressed files lie beside their inodes.
+    inline: bool,
+    content_digests: bool,
     threads: Option<usize>,
     overwrite: bool,
     dry_run: bool,
@@ -64,6 +67,12 @@ impl Options {
         if let Some(threads) = self.threads {
             let count = NonZeroUsize::new(threads).ok_or_else(|| refusal("threads", threads, "use 1 or more"))?;
             packer = packer.threads(Threads::from(count));
+        }
+        if !self.inline {
+            packer = packer.without_inline_tails();
+        }
+        if self.content_digests {
+            packer = packer.content_digests();
         }
         if self.overwrite {
             packer = packer.replace();

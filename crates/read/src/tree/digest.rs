@@ -1,7 +1,7 @@
 //! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a long prefix that the superblock
 //! announces, or is stored in full, for kernels that do not have these.
 
-use crate::error::ReadError;
+use crate::error::{Defect, ReadError};
 use crate::image::Image;
 use crate::metadata::inode::Inode;
 use kiln_format::Compat;
@@ -60,6 +60,23 @@ impl Image {
             ControlFlow::Break(())
         });
         visited.map_err(|error| error.at_nid(inode.nid)).map(|()| digest)
+    }
+
+    /// Compare all contents of an inode, which were read, with their stored digest, if there is one.
+    ///
+    /// # Errors
+    /// Contents that have another digest; attributes that cannot be read.
+    pub fn verify_contents(&self, inode: &Inode, contents: &[u8]) -> Result<(), ReadError> {
+        if inode.meta.file_type != FileType::Regular {
+            return Ok(());
+        }
+        match self.content_digest(inode)? {
+            Some(stored) if Sha256::digest(contents)[..] != stored => {
+                let defect = Box::new(Defect::Digest);
+                Err(ReadError::Corrupt { path: None, nid: Some(inode.nid), defect })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Read the contents of an inode and compare them with their stored digest.

@@ -211,6 +211,7 @@ impl ErrorJson {
         match defect {
             Defect::Field(error) => self.record(self.kind, error),
             Defect::Stream { pa, .. } => self.offset = Some(*pa),
+            Defect::Digest => {}
             _ => {}
         }
     }

@@ -57,20 +57,28 @@ class Manifest:
         if check.count(fields, "", "version") != VERSION:
             raise check.error("", "version", fields["version"], f"this kilnfs reads version {VERSION}")
         self.by = check.text(fields, "", "by")
+        """How files are divided: "hash" or "path"."""
         if self.by not in ("hash", "path"):
             raise check.error("", "by", self.by, "neither 'hash' nor 'path'")
         self.seed = check.count(fields, "", "seed", maximum=(1 << 64) - 1)
+        """The seed of the plan."""
         self.directories = _place(check.text(fields, "", "directories"), url, absolute, check, "", "directories")
+        """Path or URL of the list of directories."""
         self.directories_digest = check.text(fields, "", "directories_digest")
+        """BLAKE2b of that list, 32 bytes in hexadecimal."""
         shards = fields.get("shards")
         if not isinstance(shards, list):
             raise check.error("", "shards", shards, "no list")
         if not 0 < len(shards) <= SHARDS_MAX:
             raise check.error("shards", "length", len(shards), f"not 1 to {SHARDS_MAX} records")
         self.names: list[str] = []
+        """Path or URL of each shard."""
         self.uuids: list[str] = []
+        """UUID of each shard, in hexadecimal groups."""
         self.first: list[bytes] = []
+        """The first path of each shard, where `by` is "path"."""
         self.sizes = array("Q")
+        """Length of each shard in bytes."""
         samples = array("Q")
         for number, shard in enumerate(shards):
             record = f"shards[{number}]"

@@ -32,19 +32,15 @@ class ShardedBatch(Sequence[memoryview]):
     ) -> ShardedBatch:
         """Files by their numbers: each shard is read once, in stored order. `path_of` is the path of the file at a
         place among them, for an error."""
-        by_shard: dict[int, list[tuple[int, int]]] = {}
-        count = 0
-        for place, number in enumerate(numbers):
-            by_shard.setdefault(number >> NID_BITS, []).append((place, number & (1 << NID_BITS) - 1))
-            count += 1
-        parts: list[memoryview] = [memoryview(b"")] * count
-        for shard, nids in sorted(by_shard.items()):
+        chosen = list(numbers)
+        parts: list[memoryview] = [memoryview(b"")] * len(chosen)
+        for shard, files in by_shard(chosen):
             opened = image.shard(shard)
-            batch = opened.read_many(array("Q", (nid for _, nid in nids)), threads=threads, on_error="return")
+            batch = opened.read_many(nids=nids_of(files), threads=threads, on_error="return")
             for idx, error in sorted(batch.errors.items()):
-                name_file(error, path_of(nids[idx][0]), opened)
+                name_file(error, path_of(files[idx][0]), opened)
                 raise error
-            for idx, (place, _) in enumerate(nids):
+            for idx, (place, _) in enumerate(files):
                 parts[place] = batch[idx]
         return cls(parts)
 
@@ -92,6 +88,19 @@ class ShardedBatch(Sequence[memoryview]):
 
     def __repr__(self) -> str:
         return f"<kilnfs.shards.ShardedBatch of {len(self)} files, {sum(map(len, self._parts))} bytes>"
+
+
+def by_shard(numbers: Iterable[int]) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Files by their numbers, shard by shard: for each of its files the place among those asked for, and the nid."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for place, number in enumerate(numbers):
+        found.setdefault(number >> NID_BITS, []).append((place, number & (1 << NID_BITS) - 1))
+    return sorted(found.items())
+
+
+def nids_of(files: list[tuple[int, int]]) -> array[int]:
+    """The nids of a shard's files."""
+    return array("Q", (nid for _, nid in files))
 
 
 def _restore(data: bytes, offsets: list[int]) -> ShardedBatch:
