@@ -5,7 +5,7 @@
 //!
 //! # Inside
 //!
-//! `image` (an open image), `index` (files of a dataset in flat columns, in memory or a mapped file), `many` (batches, iteration,
+//! `image` (an open image), `index` (files of a dataset in flat columns, in memory, a mapped file, or behind the image), `many` (batches, iteration,
 //! positions), `locality` (the order of `shuffle` for an index), `pack`, `whole` (checks, extraction). `memory` owns what Python sees as buffers, and
 //! `source` lets an object of Python be a `ReadAt`. Long calls run on a thread of their own while the calling one looks for signals
 //! (`pack::interrupt`).
