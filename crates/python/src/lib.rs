@@ -11,7 +11,8 @@
 //! (`pack::interrupt`).
 //!
 //! `python/kilnfs` gives that its shape: `_image` and `_verbs_*` (zipfile's and os's verbs), `_path`, `_file`; `_samples` and `_locality` (datasets
-//! and samplers without a framework), on which `torch` and `torchvision` put base classes; `fs` (fsspec); `_pack`; `shards`, whose images are one
+//! and samplers without a framework), on which `torch` and `torchvision` put base classes; `fs` (fsspec); `_fsspec_source` (remote images;
+//! `_pinned`: one version of them, `_retry`, `_urls`: without secrets); `_pack`; `shards`, whose images are one
 //! tree (`_shard_tree`) and open in a window (`_window`). `import kilnfs` imports none of them before they are used.
 #![deny(unsafe_code)] // but where a module says why
 #![allow(clippy::too_many_arguments)] // keywords of Python

@@ -144,6 +144,9 @@ class RangeHandler(BaseHTTPRequestHandler):
                 self.send_error(416)
                 return
         body = data[start:end]
+        if server.endless and wanted:
+            self._endless(start, len(data))
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         if server.tells_version:
@@ -158,6 +161,21 @@ class RangeHandler(BaseHTTPRequestHandler):
                     server.sent += len(body[at : at + (1 << 16)])
             except OSError:  # the client does not want the rest
                 self.close_connection = True
+
+    def _endless(self, start: int, length: int) -> None:
+        """Much more than was asked for, without saying so."""
+        server: Any = self.server
+        self.send_response(206)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Content-Range", f"bytes {start}-{length - 1}/{length}")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            for _ in range(1024):
+                self.wfile.write(b"40000\r\n" + bytes(1 << 18) + b"\r\n")
+                server.sent += 1 << 18
+        except OSError:
+            pass
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -180,6 +198,7 @@ class RangeServer(ThreadingHTTPServer):
         self.conditions: list[str] = []
         self.failures: list[Any] = []
         """What the next requests for ranges get: a status, or "close"."""
+        self.endless = False
         self.sent = 0
         """Bytes of bodies."""
 

@@ -272,6 +272,14 @@ def test_a_server_without_ranges_is_found_before_its_body_is_fetched(server: Ran
     assert server.sent < 16 << 20
 
 
+def test_an_answer_that_does_not_end_is_not_fetched(server: RangeServer, images: tuple[Path, Path]) -> None:
+    url = server.put(images[0], "/x")
+    server.endless = True
+    with pytest.raises(OSError, match="the server gives more than 131072 bytes"):
+        kilnfs.open(url)
+    assert server.sent < 32 << 20
+
+
 def test_a_small_image_needs_no_ranges(server: RangeServer, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "a").write_text("text")

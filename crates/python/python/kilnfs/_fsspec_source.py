@@ -144,7 +144,8 @@ class _Connection:
             if info.get(key) is not None:
                 return f"{key} {info[key]}"
         try:
-            return f"modified {self.fs.modified(self.path)}"
+            with self._serial:
+                return f"modified {self.fs.modified(self.path)}"
         except Exception:  # whatever it is: this filesystem does not know
             return None
 

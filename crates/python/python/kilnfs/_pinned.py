@@ -128,7 +128,7 @@ class HttpRanges(_Requests):
             response.raise_for_status()
             is_sure = self._is_sure(response.headers)
             self._check_length(response, start, length)
-            return await response.read(), is_sure
+            return await self._body(response, length), is_sure
 
     def _is_sure(self, headers: Mapping[str, str]) -> bool:
         """Whether the answer names the version. `OtherVersion` if it is another one."""
@@ -143,7 +143,24 @@ class HttpRanges(_Requests):
             raise OtherVersion(f"{total} bytes, not {self._size}")
         return is_sure
 
+    async def _body(self, response: Any, length: int) -> bytes:
+        """The body, which is no longer than what was asked for: not all servers say how long it is."""
+        if "Content-Length" in response.headers:
+            data: bytes = await response.read()
+            return data
+        parts, found = [], 0
+        async for part in response.content.iter_any():
+            parts.append(part)
+            found += len(part)
+            if found > length:
+                response.close()
+                raise OSError(errno.EIO, f"the server gives more than {length} bytes")
+        return b"".join(parts)
+
     def _check_length(self, response: Any, start: int, length: int) -> None:
+        if response.headers.get("Content-Encoding", "identity") not in ("", "identity"):
+            response.close()
+            raise OSError(errno.EIO, f"the server compresses ranges ({response.headers['Content-Encoding']})")
         told = response.headers.get("Content-Length", "")
         found = int(told) if told.isdecimal() else None
         place = response.headers.get("Content-Range", f"bytes {start}-")
