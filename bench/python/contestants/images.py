@@ -110,7 +110,7 @@ class Kilnfs(Contestant):
 
 
 class Read(Kilnfs):
-    """`Image.read(nid)`: one call for each sample, which gives `bytes`."""
+    """`Image.read(nid=…)`: one call for each sample, which gives `bytes`."""
 
     takes_file_object = True
 
@@ -120,7 +120,7 @@ class Read(Kilnfs):
 
     def read(self, ids: Sequence[int]) -> Sequence[Buffer]:
         read, nids = self.image.read, self.nids
-        return [read(nids[i]) for i in ids]
+        return [read(nid=nids[i]) for i in ids]
 
 
 class ReadMany(Kilnfs):

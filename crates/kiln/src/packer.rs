@@ -1,8 +1,8 @@
 //! Packing with choices.
 
 use kiln_builder::{
-    AtomicFile, BuildError, BuildOptions, Choices, Estimate, Existing, Interval, OptionError, Out, Output, PhaseClock,
-    Preset, Progress, Summary,
+    AtomicFile, BuildError, BuildOptions, Choices, DigestName, Estimate, Existing, Interval, OptionError, Out, Output,
+    PhaseClock, Preset, Progress, Summary,
 };
 use kiln_format::KernelVersion;
 use kiln_parallel::Threads;
@@ -48,6 +48,8 @@ pub struct Packer {
     policy: Policy,
     by_path: ByPath,
     base: Option<Arc<IncrementBase>>,
+    content_digests: Option<DigestName>,
+    no_inline_tails: bool,
     stop: Arc<AtomicBool>,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
 }
@@ -127,6 +129,18 @@ impl Packer {
     /// How some files are compressed.
     pub fn hints(mut self, hints: HintRules) -> Self {
         self.by_path.hints = hints;
+        self
+    }
+
+    /// Store the SHA-256 of each file's contents, so that readers can verify them. Files are read once more.
+    pub fn content_digests(mut self) -> Self {
+        self.content_digests = Some(DigestName::Usual);
+        self
+    }
+
+    /// Store the ends of uncompressed files as blocks, not beside their inodes: see [`BuildOptions::inline_tails`].
+    pub fn without_inline_tails(mut self) -> Self {
+        self.no_inline_tails = true;
         self
     }
 
@@ -267,7 +281,14 @@ impl Packer {
     fn options_of(&self, preset: Preset) -> Result<BuildOptions, OptionError> {
         let Self { threads, keep_going, source_date_epoch, .. } = *self;
         let choices = Choices { preset, ..self.choices.clone() };
-        Ok(BuildOptions { threads, keep_going, source_date_epoch, ..choices.build_options()? })
+        Ok(BuildOptions {
+            threads,
+            keep_going,
+            source_date_epoch,
+            inline_tails: !self.no_inline_tails,
+            content_digests: self.content_digests.clone(),
+            ..choices.build_options()?
+        })
     }
 
     fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {

@@ -3,15 +3,27 @@
 use kiln_read::{Defect, ReadError};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
 /// What an error is about.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
     /// The image.
     pub image: &'a [u8],
-    /// The path in the image that the caller gave.
+    /// The path in the image, where it is known.
     pub path: Option<&'a [u8]>,
+    /// The inode, where no path is known.
+    pub nid: Option<u64>,
+}
+
+/// The file that an error is about.
+pub(crate) enum Subject {
+    /// None: the image itself.
+    Image,
+    /// The path in the image.
+    Path(Vec<u8>),
+    /// The number of its inode, where no path is known.
+    Nid(u64),
 }
 
 /// The exception for an error of reading: `OSError` by its number, [`ImageError`](../python/kilnfs/_errors.py) for what the image is to blame for.
@@ -22,8 +34,7 @@ pub(crate) fn exception(py: Python<'_>, error: &ReadError, about: About<'_>) -> 
 fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr> {
     if let ReadError::Io { source, .. } = error {
         if let Some(raised) = source.get_ref().and_then(|inner| inner.downcast_ref::<PyErr>()) {
-            // What a source in Python has raised.
-            return Ok(raised.clone_ref(py));
+            return of_source(py, raised, about);
         }
         if source.kind() == std::io::ErrorKind::OutOfMemory {
             return Ok(PyMemoryError::new_err(error.to_string()));
@@ -39,7 +50,8 @@ fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr>
         ReadError::Io { source, .. } => source.raw_os_error().unwrap_or_else(|| error.errno()),
         _ => error.errno(),
     };
-    let path = about.path.or_else(|| error.path()).map(|path| text(py, path)).transpose()?;
+    let path =
+        about.path.or_else(|| error.path().filter(|path| !path.is_empty())).map(|path| text(py, path)).transpose()?;
     let message = match error {
         // Python's message has the path, too.
         ReadError::NotFound { .. } => "No such file or directory in the image".to_owned(),
@@ -48,7 +60,7 @@ fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr>
         ReadError::TooManySymlinks { .. } => "Too many levels of symbolic links".to_owned(),
         _ => error.clone().without_path().to_string(),
     };
-    let arguments = (errno, message, path, py.None(), text(py, about.image)?);
+    let arguments = arguments(py, errno, message, path, about)?;
     let Some((defect, nid)) = defect else {
         let raised = py.get_type::<PyOSError>().call1(arguments)?;
         return Ok(PyErr::from_value(raised));
@@ -64,6 +76,53 @@ fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr>
         _ => {}
     }
     Ok(PyErr::from_value(raised))
+}
+
+/// Arguments of `OSError`. Where no path is known, the image is the file that the error is about: of two names Python drops
+/// the second if there is no first.
+fn arguments<'py>(
+    py: Python<'py>,
+    errno: i32,
+    message: String,
+    path: Option<Bound<'py, PyAny>>,
+    about: About<'_>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let image = text(py, about.image)?;
+    match (path, about.nid) {
+        (Some(path), _) => (errno, message, path, py.None(), image).into_pyobject(py),
+        (None, Some(nid)) if !message.contains("nid ") => {
+            (errno, format!("nid {nid}: {message}"), image).into_pyobject(py)
+        }
+        (None, _) => (errno, message, image).into_pyobject(py),
+    }
+}
+
+/// The exception for what a source in Python has raised: an error of the system names the file, too.
+fn of_source(py: Python<'_>, raised: &PyErr, about: About<'_>) -> PyResult<PyErr> {
+    let value = raised.value(py);
+    let is_builtin = value.get_type().module()? == "builtins";
+    let (Ok(errno), Ok(message)) = (value.getattr("errno"), value.getattr("strerror")) else {
+        return Ok(raised.clone_ref(py));
+    };
+    if !is_builtin || errno.is_none() || message.is_none() {
+        return Ok(raised.clone_ref(py));
+    }
+    // Another object: files that were fetched together share the one that was raised.
+    let path = about.path.map(|path| text(py, path)).transpose()?;
+    let arguments = arguments(py, errno.extract()?, message.extract()?, path, about)?;
+    let named = PyErr::from_value(py.get_type::<PyOSError>().call1(arguments)?);
+    named.set_traceback(py, raised.traceback(py));
+    named.set_cause(py, raised.cause(py));
+    Ok(named)
+}
+
+/// The exception for `what` of the image with the UUID `expected`, which was given to `image`, whose UUID is `found`.
+pub(crate) fn of_another(py: Python<'_>, what: &str, expected: [u8; 16], found: [u8; 16], image: &[u8]) -> PyErr {
+    let [expected, found] = [expected, found].map(|uuid| uuid.map(|byte| format!("{byte:02x}")).concat());
+    let message = format!("{what} is of an image with UUID {expected}, and this one has {found}");
+    let errno = rustix::io::Errno::STALE.raw_os_error();
+    let raised = text(py, image).and_then(|image| py.get_type::<PyOSError>().call1((errno, message, image)));
+    raised.map_or_else(|failure| failure, PyErr::from_value)
 }
 
 /// A name of the image as text: UTF-8, and other bytes as lone surrogates (`surrogateescape`), whatever the locale.

@@ -5,13 +5,14 @@
 //!
 //! # Inside
 //!
-//! `image` (an open image), `index` (files of a dataset in flat columns, in memory or a mapped file), `many` (batches, iteration,
+//! `image` (an open image), `index` (files of a dataset in flat columns, in memory, a mapped file, or behind the image), `many` (batches, iteration,
 //! positions), `locality` (the order of `shuffle` for an index), `pack`, `whole` (checks, extraction). `memory` owns what Python sees as buffers, and
 //! `source` lets an object of Python be a `ReadAt`. Long calls run on a thread of their own while the calling one looks for signals
 //! (`pack::interrupt`).
 //!
 //! `python/kilnfs` gives that its shape: `_image` and `_verbs_*` (zipfile's and os's verbs), `_path`, `_file`; `_samples` and `_locality` (datasets
-//! and samplers without a framework), on which `torch` and `torchvision` put base classes; `fs` (fsspec); `_pack`; `shards`, whose images are one
+//! and samplers without a framework), on which `torch` and `torchvision` put base classes; `fs` (fsspec); `_fsspec_source` (remote images;
+//! `_pinned`: one version of them, `_retry`, `_urls`: without secrets); `_pack`; `shards`, whose images are one
 //! tree (`_shard_tree`) and open in a window (`_window`). `import kilnfs` imports none of them before they are used.
 #![deny(unsafe_code)] // but where a module says why
 #![allow(clippy::too_many_arguments)] // keywords of Python

@@ -9,7 +9,7 @@ use kiln_parallel::locks::lock;
 use kiln_read::FilePosition;
 use kiln_shuffle::defaults::{SHUFFLED_DISPERSION, StoredOrder, WindowChoice, window_blocks};
 use kiln_shuffle::report::{self, Labels};
-use kiln_shuffle::{Blocks, Choices, Epoch, Invalid, Order, Share, Stored};
+use kiln_shuffle::{Blocks, Choices, Epoch, Invalid, LastBatch, Order, Share, Stored};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -73,7 +73,7 @@ impl LocalityOrder {
 impl LocalityOrder {
     #[new]
     #[pyo3(signature = (
-        index, batch_size, *, seed=0, lanes=1, block_bytes, window_blocks=None, window_bytes=None, shuffle=true, drop_last=true
+        index, batch_size, *, seed=0, lanes=1, block_bytes, window_blocks=None, window_bytes=None, shuffle=true, last_batch="drop"
     ))]
     fn new(
         index: &Bound<'_, Index>,
@@ -84,11 +84,17 @@ impl LocalityOrder {
         window_blocks: Option<u32>,
         window_bytes: Option<u64>,
         shuffle: bool,
-        drop_last: bool,
+        last_batch: &str,
     ) -> PyResult<Self> {
         let py = index.py();
+        let last = match last_batch {
+            "drop" => LastBatch::Drop,
+            "short" => LastBatch::Short,
+            "fill" => LastBatch::Fill,
+            other => return Err(PyValueError::new_err(format!("last_batch={other:?}: 'drop', 'short' or 'fill'"))),
+        };
         let image = index.get().image(py)?;
-        let positions = Positions::of(image.bind(py), &Files::of(index.as_any(), None)?)?;
+        let positions = Positions::of(image.bind(py), &Files::of(image.bind(py), index.as_any(), None)?)?;
         let columns = &index.get().columns;
         py.detach(|| {
             let count = columns.len() as u64;
@@ -111,7 +117,7 @@ impl LocalityOrder {
                 None => choose_window(known, (batch_size, lanes), block_bytes, window_bytes),
             };
             let choices =
-                Choices { seed, batch_global: batch_size, lanes, window_blocks: window.blocks, shuffle, drop_last };
+                Choices { seed, batch_global: batch_size, lanes, window_blocks: window.blocks, shuffle, last };
             let order = Order::new(blocks, choices).map_err(invalid)?;
             Ok(LocalityOrder { order, window, is_stored_shuffled, labels, cursor: Mutex::new(None) })
         })

@@ -22,8 +22,13 @@ const SPARE_LEN_MAX: usize = 64 << 20;
 /// A cache line: no two arrays share one.
 const ALIGN: usize = 64;
 
+/// An alignment for which zeros come from `calloc`; above it Rust's allocator takes other memory and writes zeros to all of it.
+const CALLOC_ALIGN: usize = 8;
+
 /// Bytes that have been initialised once, and that Python may write to while no method of this crate has a reference to them.
 pub(crate) struct Block {
+    /// What was allocated: `start` lies up to a cache line behind it.
+    base: NonNull<u8>,
     start: NonNull<u8>,
     capacity: usize,
 }
@@ -34,12 +39,18 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Zeros, which the system gives page by page as they are written; nothing where memory does not suffice.
+    /// Zeros, which of large blocks the system gives page by page as they are written; nothing where memory does not suffice.
     fn zeroed(capacity: usize) -> Option<Block> {
-        let layout = Layout::from_size_align(capacity.max(1), ALIGN).ok()?;
+        let layout = Self::layout(capacity)?;
         // SAFETY: the layout has a length above 0.
-        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-        Some(Block { start, capacity })
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        // SAFETY: the allocation is ALIGN bytes longer than the block.
+        let start = unsafe { base.add(base.align_offset(ALIGN)) };
+        Some(Block { base, start, capacity })
+    }
+
+    fn layout(capacity: usize) -> Option<Layout> {
+        Layout::from_size_align(capacity.checked_add(ALIGN)?, CALLOC_ALIGN).ok()
     }
 
     /// The first `len` bytes, for as long as the block is not shared.
@@ -52,9 +63,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Ok(layout) = Layout::from_size_align(self.capacity.max(1), ALIGN) {
+        if let Some(layout) = Self::layout(self.capacity) {
             // SAFETY: allocated with this layout.
-            unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
+            unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
         }
     }
 }

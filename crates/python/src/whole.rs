@@ -1,6 +1,6 @@
 //! Work on the whole image: checking and extracting. It ends early where the caller's thread gets a signal.
 
-use crate::errors::{self, About};
+use crate::errors::{self, Subject};
 use crate::image::Image;
 use crate::pack::interrupt::{self, Meter};
 use kiln::Threads;
@@ -15,9 +15,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a policy of PEP 706 keeps of the image: owners, permission bits, attributes.
-fn options(policy: &str, threads: Threads) -> PyResult<ExtractOptions> {
-    // A name that is there already is an error: nothing is replaced.
-    let base = ExtractOptions { threads: threads.count(), existing: Existing::Keep, ..ExtractOptions::default() };
+fn options(policy: &str, existing: Existing, threads: Threads) -> PyResult<ExtractOptions> {
+    let base = ExtractOptions { threads: threads.count(), existing, ..ExtractOptions::default() };
     match policy {
         "fully_trusted" => Ok(base),
         "tar" => Ok(ExtractOptions { umask: 0o7022, ..base }),
@@ -33,11 +32,12 @@ pub(crate) fn extract_members<'py>(
     members: Vec<Vec<u8>>,
     target: Vec<u8>,
     policy: &str,
+    existing: Existing,
     threads: Threads,
     progress: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let opened = image.get()?;
-    let options = options(policy, threads)?;
+    let options = options(policy, existing, threads)?;
     let selection = if members.is_empty() { Ok(Selection::everything()) } else { Selection::of(members) };
     let selection = selection.map_err(|error| sink_error(py, image, error))?;
     let target = PathBuf::from(OsString::from_vec(target));
@@ -73,12 +73,13 @@ pub(crate) fn check<'py>(
     let count = |bytes| meter.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes, 0);
     let mut tick = meter.reporter(progress);
     let checked = interrupt::run(py, &stop, &mut tick, || opened.check_with(threads, &count))?;
-    let report = checked.map_err(|error| image.exception(py, &error, None))?;
+    let report = checked.map_err(|error| image.exception(py, &error, &Subject::Image))?;
     let facts = PyDict::new(py);
     facts.set_item("inodes", report.inodes)?;
     facts.set_item("directories", report.directories)?;
     facts.set_item("extents", report.extents)?;
     facts.set_item("bytes", report.bytes)?;
+    facts.set_item("file_bytes", report.file_bytes)?;
     facts.set_item("digested_bytes", report.digested_bytes)?;
     facts.set_item("problem_count", report.problem_count)?;
     let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
@@ -92,9 +93,14 @@ pub(crate) fn check<'py>(
 fn sink_error(py: Python<'_>, image: &Image, error: SinkError) -> PyErr {
     let message = error.to_string();
     match error {
-        SinkError::Read(error) => image.exception(py, &error, None),
-        SinkError::Io { path, source, .. } => {
+        SinkError::Read(error) => image.exception(py, &error, &Subject::Image),
+        SinkError::Io { path, action, source } => {
             let errno = source.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
+            // Python's message has the path, too.
+            let message = match source.kind() {
+                std::io::ErrorKind::AlreadyExists => "is there already: overwrite=True replaces files".to_owned(),
+                _ => format!("cannot {action}: {source}"),
+            };
             let path = errors::text(py, path.as_os_str().as_bytes()).map(Bound::unbind).ok();
             PyOSError::new_err((errno, message, path))
         }
@@ -106,7 +112,7 @@ fn sink_error(py: Python<'_>, image: &Image, error: SinkError) -> PyErr {
                     kiln_read::FormatError::corrupt("erofs_dirent", 0, "name", nid.0, "not the name of a file").into(),
                 ),
             };
-            errors::exception(py, &defect, About { image: image.name(), path: Some(&path) })
+            image.exception(py, &defect, &Subject::Path(path))
         }
         SinkError::NeedsObject { path, .. } => {
             let path = errors::text(py, &path).map(Bound::unbind).ok();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -113,6 +114,23 @@ class RangeHandler(BaseHTTPRequestHandler):
         data = server.files.get(self.path)
         wanted = self.headers.get("Range")
         server.requests.append((self.command, self.path, wanted))
+        condition = self.headers.get("If-Match")
+        if server.failures and wanted:
+            failure = server.failures.pop(0)
+            if failure == "close":
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+            else:
+                self.send_response(failure)
+                self.send_header("Content-Length", "0")
+                self.send_header("Retry-After", "0")
+                self.end_headers()
+            return
+        if condition is not None:
+            server.conditions.append(condition)
+            if server.refuses_conditions or (server.honours_conditions and condition != server.etag(self.path)):
+                self.send_error(412)
+                return
         if data is None:
             self.send_error(404)
             return
@@ -126,14 +144,38 @@ class RangeHandler(BaseHTTPRequestHandler):
                 self.send_error(416)
                 return
         body = data[start:end]
+        if server.endless and wanted:
+            self._endless(start, len(data))
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", server.etag(self.path))
+        if server.tells_version:
+            self.send_header("ETag", server.etag(self.path))
         if status == 206:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
         self.end_headers()
         if with_body:
-            self.wfile.write(body)
+            try:
+                for at in range(0, len(body), 1 << 16):
+                    self.wfile.write(body[at : at + (1 << 16)])
+                    server.sent += len(body[at : at + (1 << 16)])
+            except OSError:  # the client does not want the rest
+                self.close_connection = True
+
+    def _endless(self, start: int, length: int) -> None:
+        """Much more than was asked for, without saying so."""
+        server: Any = self.server
+        self.send_response(206)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Content-Range", f"bytes {start}-{length - 1}/{length}")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            for _ in range(1024):
+                self.wfile.write(b"40000\r\n" + bytes(1 << 18) + b"\r\n")
+                server.sent += 1 << 18
+        except OSError:
+            pass
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -150,14 +192,28 @@ class RangeServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, str, str | None]] = []
         self.knows_ranges = True
         self.version = 1
+        self.tells_version = True
+        self.honours_conditions = True
+        self.refuses_conditions = False
+        self.conditions: list[str] = []
+        self.failures: list[Any] = []
+        """What the next requests for ranges get: a status, or "close"."""
+        self.endless = False
+        self.sent = 0
+        """Bytes of bodies."""
 
     def etag(self, path: str) -> str:
         return f'"{path}-{self.version}"'
 
-    def put(self, image: str, path: str) -> str:
+    def put(self, image: str | os.PathLike[str], path: str) -> str:
         with open(image, "rb") as file:
             self.files[path] = file.read()
         return f"http://127.0.0.1:{self.server_port}{path}"
+
+    def replace(self, image: str | os.PathLike[str], path: str) -> None:
+        """Another file is uploaded there."""
+        self.put(image, path)
+        self.version += 1
 
 
 @contextmanager

@@ -88,12 +88,30 @@ def test_one_member(image: kilnfs.Image, tree: Path, tmp_path: Path, monkeypatch
         image.extractall(tmp_path, filter="none")
 
 
+def test_extracting_over_what_is_there(image: kilnfs.Image, tmp_path: Path) -> None:
+    image.extractall(tmp_path, ["train"])
+    (tmp_path / "train/cat/1.jpg").write_text("mine")
+    with pytest.raises(FileExistsError):
+        image.extractall(tmp_path, ["train"])
+    image.extractall(tmp_path, ["train"], overwrite=True)
+    assert (tmp_path / "train/cat/1.jpg").read_bytes() == image.read("train/cat/1.jpg")
+    # Never a directory by something else.
+    (tmp_path / "hello.txt").mkdir()
+    with pytest.raises(OSError):
+        image.extract("hello.txt", tmp_path, overwrite=True)
+    assert (tmp_path / "hello.txt").is_dir()
+
+
 def test_what_is_there_already_stays(image: kilnfs.Image, tmp_path: Path) -> None:
     (tmp_path / "hello.txt").write_text("mine")
     with pytest.raises(FileExistsError) as raised:
         image.extract("hello.txt", tmp_path)
     assert os.fspath(raised.value.filename).endswith("hello.txt")
     assert (tmp_path / "hello.txt").read_text() == "mine"
+    assert str(raised.value).count("hello.txt") == 1 and "overwrite=True" in str(raised.value)
+    image.extract("hello.txt", tmp_path, overwrite=True)
+    assert (tmp_path / "hello.txt").read_text() == "hello\nworld\n"
+    (tmp_path / "hello.txt").write_text("mine")
     # Directories are used.
     (tmp_path / "train" / "cat").mkdir(parents=True)
     (tmp_path / "train" / "mine").touch()

@@ -111,8 +111,8 @@ def test_names_sizes_classes(image: kilnfs.Image) -> None:
     assert (raw.name, raw.size, raw.mode) == ("hello.txt", 12, "rb") == (buffered.name, buffered.size, buffered.mode)
     assert image.open(b"hello.txt").name == b"hello.txt"
     assert (image / "hello.txt").open().name == "/hello.txt"
-    assert image.open(raw.nid).read() == b"hello\nworld\n"
-    assert image.open(raw.nid).name == raw.nid
+    assert image.open(nid=raw.nid).read() == b"hello\nworld\n"
+    assert image.open(nid=raw.nid).name == raw.nid
     assert "hello.txt" in repr(raw) and "closed" not in repr(raw)
     for call in (raw.fileno, buffered.fileno, raw.truncate, lambda: buffered.write(b"")):
         with pytest.raises(io.UnsupportedOperation):
@@ -263,3 +263,86 @@ def test_threads_with_files_of_their_own(image: kilnfs.Image, tree: Path) -> Non
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("verb", ["seek", "read", "tell"])
+@pytest.mark.parametrize("same", [False, True])
+def test_a_signal_handler_may_read_a_file(image_path: Path, verb: str, same: bool) -> None:
+    """The handler runs wherever the interrupted thread is in `seek` or `read`, with its lock or without."""
+    from conftest import run_python
+
+    told = run_python(
+        """
+import faulthandler, signal, sys
+import kilnfs
+from kilnfs import _file
+
+faulthandler.dump_traceback_later(60, exit=True)
+image = kilnfs.open(sys.argv[1])
+verb, same = sys.argv[2], sys.argv[3] == "True"
+file = image.open("hello.txt", buffering=0)
+other = file if same else image.open("hello.txt", buffering=0)
+handled = []
+
+def handle(number, frame):
+    handled.append(frame.f_back.f_code.co_name)  # below `trace`
+    sys.settrace(None)
+    other.seek(6)
+    assert other.read(5) == b"world"
+
+signal.signal(signal.SIGUSR1, handle)
+for line in range(40):
+    steps = 0
+
+    def trace(frame, event, argument):
+        global steps
+        if frame.f_code.co_filename == _file.__file__:
+            steps += event == "line"
+            if steps == line + 1 and event == "line":
+                sys.settrace(None)
+                frame.f_trace = None
+                signal.raise_signal(signal.SIGUSR1)
+                return None
+            return trace
+
+    sys.settrace(trace)
+    if verb == "seek":
+        file.seek(0)
+    elif verb == "read":
+        assert file.read(5) in (b"hello", b"world", b"", b"\\n")
+    else:
+        file.tell()
+    sys.settrace(None)
+    file.seek(0)
+print(len(handled) > 1, sorted(set(handled)))
+""",
+        str(image_path),
+        verb,
+        str(same),
+    )
+    assert told.startswith("True"), told
+    if verb != "tell":
+        assert {"seek": "seek", "read": "_claim"}[verb] in told
+
+
+def test_a_lock_that_a_thread_holds_does_not_stop_a_child_nor_other_files(image: kilnfs.Image) -> None:
+    with image.open("hello.txt", buffering=0) as file, image.open("hello.txt", buffering=0) as other:
+        held, leave = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with file._moving():
+                held.set()
+                leave.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(60)
+        try:
+            assert other.read(5) == b"hello"
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0 if file.seek(6) == 6 and file.read() == b"world\n" else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+        finally:
+            leave.set()
+            thread.join()

@@ -52,6 +52,7 @@ def test_names() -> None:
         assert getattr(kilnfs, name) is not None
     with pytest.raises(AttributeError, match="nonsense"):
         kilnfs.nonsense  # noqa: B018
+    assert run_python("import kilnfs; print(kilnfs.shards.open.__name__)") == "open\n"
     assert not hasattr(kilnfs, "torch_") and kilnfs.__version__.count(".") >= 1
 
 
@@ -91,8 +92,11 @@ def test_stub_of_the_native_module(tmp_path) -> None:
 PROGRAM = """
 from __future__ import annotations
 import io, os
-from typing import assert_type
+from array import array
+from collections.abc import Iterator
+from typing import Any, assert_type
 import kilnfs
+from kilnfs.shards import ShardedImage
 
 image = kilnfs.open("train.erofs")
 assert_type(image.listdir("a"), list[str])
@@ -111,13 +115,63 @@ for directory, dirs, files in image.walk():
     assert_type(dirs, list[str])
 assert_type(image.index(), kilnfs.Index)
 assert_type(image.read_many(["a"]), kilnfs.Batch)
+assert_type(kilnfs.open("manifest.json"), ShardedImage)
+assert_type(kilnfs.open(os.environ["SET"], window=4), ShardedImage)
+assert_type(kilnfs.open("manifest.json").iter_many(["a"]), Iterator[tuple[int, memoryview]])
+assert_type(kilnfs.open("manifest.json").views(["a"]), list[memoryview])
+assert_type(image.read(nid=5), bytes)
+assert_type(image.open(nid=5).read(), bytes)
+assert_type(image.open("a", mode="r"), io.TextIOWrapper)
+pairs = kilnfs.Samples[tuple[bytes, int]]("train.erofs")
+assert_type(pairs[0], tuple[bytes, int])
+assert_type(pairs[:5], list[tuple[bytes, int]])
+for contents, label in pairs:
+    assert_type(label, int)
+
+
+class Array:
+    # As numpy's arrays by its stubs in Python 3.11: no buffers, but iterables of anything.
+    def __iter__(self) -> Any: ...
+
+
+index = image.index()
+image.read_many(index, rows=Array())
+image.read_many(index, rows=array("Q", [1]))
+image.read_many(name for name in ["a"])
+image.read_many(nids=Array())
+index.subset(Array())
+index.subset([1])
+image.read(image / "a")
+"""
+
+REFUSED = """
+from __future__ import annotations
+import kilnfs
+
+image = kilnfs.open("train.erofs")
+image.read(None, nid="a")
+image.read(1.5)
+image.read(5)
+image.stat(5)
+image.open(5)
+image.read_many("oops", rows="x")
+image.read_many([1.5])
+image.views([5])
+image.positions(5)
+kilnfs.Samples[int]("train.erofs")[0].nothing
 """
 
 
 def test_callers_see_types(tmp_path) -> None:
     pytest.importorskip("mypy")
-    (tmp_path / "program.py").write_text(PROGRAM)
-    run = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
-    run += ["--follow-imports=silent", "program.py"]
+    for name, program in (("program.py", PROGRAM), ("refused.py", REFUSED)):
+        (tmp_path / name).write_text(program)
+    run = [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.11", "--cache-dir", str(tmp_path / "cache")]
+    run += ["--follow-imports=silent", "program.py", "refused.py"]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, env=os.environ | package_path())
-    assert done.returncode == 0, done.stdout + done.stderr
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert not [error for error in errors if not error.startswith("refused.py:")], done.stdout + done.stderr
+    # Each call of the other program is an error.
+    first = REFUSED.splitlines().index('image = kilnfs.open("train.erofs")') + 2
+    lines = {int(error.split(":")[1]) for error in errors}
+    assert lines == set(range(first, len(REFUSED.splitlines()) + 1)), done.stdout

@@ -39,15 +39,48 @@ def epoch_of(dataset: Any, epoch: int, **choices: Any) -> list[list[int]]:
 
 def test_an_epoch_is_a_permutation(samples: Samples) -> None:
     sampler = batches(samples, drop_last=False)
-    visited = [row for batch in sampler for row in batch]
+    given = list(sampler)
+    visited = [row for batch in given for row in batch]
     count = len(samples)
-    assert set(visited) == set(range(count))
-    assert len(visited) == len(sampler) * 10 == -(-count // 10) * 10
-    assert visited[count:] == visited[: len(visited) - count], "the start of the epoch fills the last batch"
+    assert count % 10, "the last batch is shorter"
+    assert sorted(visited) == list(range(count)), "each sample once"
+    assert [len(batch) for batch in given] == [10] * (count // 10) + [count % 10]
+    assert len(given) == len(sampler)
     assert visited == sampler.order(0).tolist()
-    assert visited[:count] != sorted(visited[:count])
+    assert visited != sorted(visited)
     dropped = [row for batch in batches(samples) for row in batch]
     assert dropped == visited[: count // 10 * 10]
+
+
+@pytest.mark.parametrize("lanes", [1, 5])
+def test_the_last_batch_is_short_where_one_rank_takes_it(samples: Samples, lanes: int) -> None:
+    for shuffle in (True, False):
+        choices: dict[str, Any] = {**CHOICES, "lanes": lanes, "shuffle": shuffle, "drop_last": False}
+        items = LocalityItems(samples, 50, **choices)
+        assert sorted(items) == list(range(len(samples))) and len(items) == len(samples)
+        sampler = LocalityBatches(samples, 50, **choices)
+        given = list(sampler)
+        assert sorted(sum(given, [])) == list(range(len(samples)))
+        # A state of the last batch but one leads to it, and one of the end to the next epoch.
+        iterator = iter(again := LocalityBatches(samples, 50, **choices))
+        assert list(islice(iterator, len(given) - 1)) == given[:-1]
+        resumed = LocalityBatches(samples, 50, **choices)
+        resumed.load_state_dict(again.state_dict())
+        assert list(resumed) == given[-1:]
+        again = LocalityBatches(samples, 50, **choices)
+        again.load_state_dict(resumed.state_dict())
+        assert again.epoch == 1
+
+
+def test_ranks_have_equally_many_batches_of_equally_many_samples(samples: Samples) -> None:
+    count = len(samples)
+    ranks = [list(batches(samples, rank=rank, world_size=3, drop_last=False)) for rank in range(3)]
+    assert {len(batch) for rank in ranks for batch in rank} == {10} and count % 30
+    assert {len(rank) for rank in ranks} == {-(-count // 30)}
+    visited = [row for step in zip(*ranks, strict=True) for batch in step for row in batch]
+    assert set(visited) == set(range(count))
+    assert visited[count:] == visited[: len(visited) - count], "the start of the epoch fills the last step"
+    assert visited == batches(samples, rank=0, world_size=3, drop_last=False).order(0).tolist()
 
 
 def test_each_iteration_is_another_epoch_and_the_same_anywhere(samples: Samples) -> None:
@@ -361,7 +394,7 @@ def test_arguments_are_checked_by_name(samples: Samples) -> None:
         ({"block_bytes": 0}, "block_bytes is 0"),
         ({"window_blocks": 0}, "window_blocks is 0"),
         ({"window_bytes": 0}, "window_bytes is 0"),
-        ({"batch_size": 100_000}, "drop_last=False fills it"),
+        ({"batch_size": 100_000}, "drop_last=False takes them"),
     ]:
         with pytest.raises(ValueError, match=message):
             batches(samples, **{"batch_size": 10, **wrong})
@@ -458,3 +491,59 @@ def test_the_fetcher_of_pytorch_reads_a_batch_at_once(samples: Samples) -> None:
         assert b"".join(data for data, _ in batch) == bytes(batch.batch.data)
         count += len(batch)
     assert count == len(rows) * 10
+
+
+class Loader:
+    """What a sampler sees of PyTorch's loaders with workers: batches are asked for ahead of those that are passed on."""
+
+    def __init__(self, sampler: Any, workers: int = 2, prefetch: int = 2) -> None:
+        self._batches, self._num_workers, self._prefetch = iter(sampler), workers, prefetch
+        self._send_idx = self._rcvd_idx = 0
+        self._sent: list[Any] = []
+
+    def _next_index(self) -> Any:
+        return next(self._batches)
+
+    def _put(self) -> None:
+        try:
+            self._sent.append(self._next_index())
+        except StopIteration:
+            return
+        self._send_idx += 1
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self._num_workers * self._prefetch or 1):
+            self._put()
+        while self._sent:
+            batch = self._sent.pop(0)
+            self._rcvd_idx += 1
+            if self._num_workers:
+                self._put()
+            yield batch
+            if not self._num_workers:
+                self._put()
+
+
+def test_a_state_that_workers_have_drawn_ahead_of_is_refused(samples: Samples) -> None:
+    sampler = batches(samples)
+    loader = Loader(sampler)
+    for number, _ in enumerate(loader):
+        if number == 4:
+            break
+    with pytest.raises(ValueError, match=r"asked for batches up to 9 of epoch 0.*state_dict\(batches=\.\.\.\)"):
+        sampler.state_dict()
+    assert sampler.state_dict(batches=number + 1)["position"] == 50
+    del loader
+    with pytest.raises(ValueError, match="state_dict"):
+        sampler.state_dict()
+    # An epoch that was used to its end.
+    sampler = batches(samples)
+    loader = Loader(sampler)
+    assert len(list(loader)) == sampler.steps
+    assert sampler.state_dict()["position"] == sampler.steps * 10
+    # Without workers nothing is drawn ahead.
+    sampler = batches(samples)
+    for number, _ in enumerate(Loader(sampler, workers=0)):
+        assert sampler.state_dict()["position"] == 10 * (number + 1)
+        if number == 3:
+            break

@@ -71,7 +71,7 @@ def test_listdir(each_image: kilnfs.Image, tree: Path) -> None:
         assert each_image.listdir(os.fsencode(path)) == sorted(os.listdir(os.fsencode(directory)))
     assert os.fsdecode(RAW_NAME) in each_image.listdir()
     assert each_image.listdir(each_image.root / "many") == each_image.listdir("many")
-    assert each_image.listdir(each_image.stat("many").st_ino) == each_image.listdir("/many")
+    assert each_image.listdir(nid=each_image.stat("many").st_ino) == each_image.listdir("/many")
 
 
 def test_scandir(image: kilnfs.Image, tree: Path) -> None:

@@ -319,7 +319,7 @@ def test_missing_target_directory_and_unknown_protocol(counting: type[CountingFi
 
 
 def test_passwords_are_not_shown() -> None:
-    assert Target(None, "https://user:secret@host/x?a=b@c", {}).name == "https://user:***@host/x?a=b@c"
+    assert Target(None, "https://user:secret@host/x?a=b@c", {}).name == "https://***@host/x?a=***"
     assert Target("s3", "bucket/x", {}).name == "s3://bucket/x"
 
 

@@ -65,7 +65,7 @@ def test_contents(each_image: kilnfs.Image, tree: Path) -> None:
             with open(real, "rb") as file:
                 contents = file.read()
             assert each_image.read(path) == contents
-            assert each_image.read(each_image.stat(path).st_ino) == contents
+            assert each_image.read(nid=each_image.stat(path).st_ino) == contents
             assert each_image.read(path, 7, 4000) == contents[7:4000]
             assert bytes(each_image.view(path)) == contents
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::blocks::Blocks;
 use crate::lanes::{Lane, deal};
-use crate::order::{Choices, Order, Share};
+use crate::order::{Choices, LastBatch, Order, Share};
 use crate::rng::{Key, Purpose};
 
 /// The order of one epoch, and a place in it. Keeps the order of the blocks, and of samples only that of the window of each lane that is being
@@ -124,7 +124,7 @@ impl Epoch {
     pub fn upcoming(&self, share: &Share) -> Vec<u32> {
         let per_lane = u64::from(self.choices.batch_global / self.choices.lanes);
         let mut samples = Vec::new();
-        for (lane, wanted) in self.wanted(share).into_iter().flatten() {
+        for (lane, wanted) in self.wanted(share).unwrap_or_default() {
             let lane = &self.lanes[lane];
             let mut from = wanted.start;
             while from < wanted.end.min(u64::from(lane.len())) {
@@ -152,9 +152,8 @@ impl Epoch {
     /// reading begins, nothing has announced these windows.
     pub fn underway(&mut self, share: &Share) -> Vec<u32> {
         let per_lane = u64::from(self.choices.batch_global / self.choices.lanes);
-        let wanted: Vec<_> = self.wanted(share).into_iter().flatten().collect();
         let mut samples = Vec::new();
-        for (lane, wanted) in wanted {
+        for (lane, wanted) in self.wanted(share).unwrap_or_default() {
             let at = self.place(lane, wanted.start);
             let slots = wanted.start % per_lane..wanted.start % per_lane + (wanted.end - wanted.start);
             let window = self.window(lane, at);
@@ -180,18 +179,22 @@ impl Epoch {
     }
 
     /// Which samples of which lanes are the next batch's part in `share`; those beyond the end of a lane stand for its first ones.
-    fn wanted(&self, share: &Share) -> Option<impl Iterator<Item = (usize, Range<u64>)> + use<>> {
+    fn wanted(&self, share: &Share) -> Option<Vec<(usize, Range<u64>)>> {
         let per_lane = self.choices.batch_global / self.choices.lanes;
         let start = self.step * u64::from(per_lane);
         // Shares of another order may reach further.
         let bound = |at: u32| at.min(self.choices.batch_global);
         let (first, end) = (bound(share.0.start), bound(share.0.end));
-        (self.step < self.steps).then(|| {
-            (first / per_lane..end.div_ceil(per_lane)).map(move |lane| {
-                let slot = |at: u32| u64::from(at.saturating_sub(lane * per_lane).min(per_lane));
-                (lane as usize, start + slot(first)..start + slot(end))
-            })
-        })
+        let part = |lane: u32| {
+            let len = match self.choices.last {
+                LastBatch::Short => u64::from(self.lanes[lane as usize].len()),
+                LastBatch::Drop | LastBatch::Fill => u64::MAX,
+            };
+            let slot = |at: u32| u64::from(at.saturating_sub(lane * per_lane).min(per_lane));
+            (lane as usize, (start + slot(first)).min(len)..(start + slot(end)).min(len))
+        };
+        let parts = (first / per_lane..end.div_ceil(per_lane)).map(part);
+        (self.step < self.steps).then(|| parts.filter(|(_, wanted)| !wanted.is_empty()).collect())
     }
 
     /// The place in a lane that `at` stands for.

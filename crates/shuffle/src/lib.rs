@@ -14,8 +14,8 @@
 //!    where there are so many. The samples of a window are permuted, by a generator whose key is seed, epoch, lane and window.
 //! 4. [`Epoch::next_batch`]: step t takes samples tG/C to (t+1)G/C of each lane, one lane behind the other: the global batch of G samples. Rank r of
 //!    W takes the r-th of W equal parts. So global batches do not depend on W, nor on workers or prefetching.
-//! 5. An epoch has ⌊N/G⌋ batches with `drop_last`; otherwise ⌈N/G⌉, and a lane that has ended begins again from its start. All ranks have equally
-//!    many batches, of equally many samples.
+//! 5. An epoch has ⌊N/G⌋ batches with [`LastBatch::Drop`]; otherwise ⌈N/G⌉. With [`LastBatch::Fill`] a lane that has ended begins again from its
+//!    start, so that all ranks have equally many batches, of equally many samples; with [`LastBatch::Short`] it gives what it has.
 //!
 //! Without `shuffle` nothing is permuted, and each lane is a contiguous part of the stored order.
 //!
@@ -79,5 +79,5 @@ mod state;
 pub use blocks::{Blocks, Stored};
 pub use epoch::Epoch;
 pub use error::Invalid;
-pub use order::{Choices, Order, Share};
+pub use order::{Choices, LastBatch, Order, Share};
 pub use state::{ALGORITHM, Mismatch, State};

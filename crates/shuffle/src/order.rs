@@ -20,15 +20,25 @@ pub struct Choices {
     pub window_blocks: u32,
     /// Otherwise samples come in stored order: each lane is a contiguous part of it.
     pub shuffle: bool,
-    /// Whether samples that do not fill a batch are left out in this epoch. Otherwise the last batch is filled with samples from the
-    /// start of the epoch, those of a lane with those of the same lane.
-    pub drop_last: bool,
+    /// What becomes of samples that do not fill a batch.
+    pub last: LastBatch,
+}
+
+/// What becomes of samples at the end of an epoch that do not fill a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastBatch {
+    /// They are left out in this epoch.
+    Drop,
+    /// They are a batch that is shorter: each sample comes once.
+    Short,
+    /// The batch is filled with samples from the start of the epoch, those of a lane with those of the same lane: each rank has equally many.
+    Fill,
 }
 
 impl Default for Choices {
     /// Seed 0, batches of 256 from one lane, 256 blocks, shuffled, what is left over dropped.
     fn default() -> Self {
-        Self { seed: 0, batch_global: 256, lanes: 1, window_blocks: 256, shuffle: true, drop_last: true }
+        Self { seed: 0, batch_global: 256, lanes: 1, window_blocks: 256, shuffle: true, last: LastBatch::Drop }
     }
 }
 
@@ -36,7 +46,7 @@ impl Choices {
     /// How many batches an epoch of so many samples has.
     pub fn steps(&self, sample_count: u32) -> u64 {
         let (count, batch) = (u64::from(sample_count), u64::from(self.batch_global.max(1)));
-        if self.drop_last { count / batch } else { count.div_ceil(batch) }
+        if self.last == LastBatch::Drop { count / batch } else { count.div_ceil(batch) }
     }
 }
 
@@ -52,7 +62,7 @@ pub struct Order {
 pub struct Share(pub(crate) Range<u32>);
 
 impl Share {
-    /// Samples of the rank in each batch.
+    /// Samples of the rank in each batch that is not short.
     pub fn len(&self) -> u32 {
         self.0.len() as u32
     }
@@ -65,7 +75,7 @@ impl Order {
     /// Choices of which one is 0 or does not fit another one.
     pub fn new(blocks: impl Into<Arc<Blocks>>, choices: Choices) -> Result<Self, Invalid> {
         let blocks = blocks.into();
-        let Choices { batch_global, lanes, window_blocks, drop_last, .. } = choices;
+        let Choices { batch_global, lanes, window_blocks, last, .. } = choices;
         for (field, value) in [("batch_global", batch_global), ("lanes", lanes), ("window_blocks", window_blocks)] {
             if value == 0 {
                 return Err(Invalid::new(field, 0_u32, "1 or more"));
@@ -75,7 +85,7 @@ impl Order {
             return Err(Invalid::new("lanes", lanes, format!("a divisor of batch_global, which is {batch_global}")));
         }
         let count = blocks.sample_count();
-        if !drop_last && count > 0 && count < lanes {
+        if last == LastBatch::Fill && count > 0 && count < lanes {
             return Err(Invalid::new("lanes", lanes, format!("{count} at most: there are no more samples")));
         }
         Ok(Self { blocks, choices })

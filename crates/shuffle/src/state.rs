@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::order::Choices;
+use crate::order::{Choices, LastBatch};
 
 /// The version of the algorithm: which order follows from given blocks and choices. Another order is another number.
 pub const ALGORITHM: u32 = 1;
@@ -45,7 +45,7 @@ pub struct State {
     pub block_bytes: u64,
     /// As [`Choices::window_blocks`].
     pub window_blocks: u32,
-    /// As [`Choices::drop_last`].
+    /// Whether [`Choices::last`] is [`LastBatch::Drop`].
     pub drop_last: bool,
     /// As [`Choices::shuffle`].
     pub shuffle: bool,
@@ -88,7 +88,7 @@ impl Error for Mismatch {}
 impl State {
     /// The start of an order of `n_samples` samples. `block_bytes`, `image_uuid` and `index_digest` are to be set.
     pub fn new(choices: &Choices, n_samples: u32) -> Self {
-        let Choices { seed, batch_global, lanes, window_blocks, shuffle, drop_last } = *choices;
+        let Choices { seed, batch_global, lanes, window_blocks, shuffle, last } = *choices;
         Self {
             algorithm: ALGORITHM,
             seed,
@@ -99,7 +99,7 @@ impl State {
             lanes,
             block_bytes: 0,
             window_blocks,
-            drop_last,
+            drop_last: last == LastBatch::Drop,
             shuffle,
             image_uuid: String::new(),
             index_digest: String::new(),
@@ -140,10 +140,11 @@ impl State {
         Ok(state)
     }
 
-    /// Samples of all batches of an epoch, those that fill the last batch included: where positions end.
+    /// Samples of all batches of an epoch if all were whole: where positions end.
     pub fn epoch_len(&self) -> u64 {
         let Self { batch_global, drop_last, .. } = *self;
-        let choices = Choices { batch_global, drop_last, ..Choices::default() };
+        let last = if drop_last { LastBatch::Drop } else { LastBatch::Fill };
+        let choices = Choices { batch_global, last, ..Choices::default() };
         choices.steps(self.n_samples).saturating_mul(u64::from(batch_global))
     }
 

@@ -42,6 +42,9 @@ _MODULES = {
     "pack": "_pack",
 }
 
+_SUBMODULES = ("fs", "shards", "torch", "torchvision")
+"""Modules that users import, or name: `kilnfs.shards.open`."""
+
 __all__ = [
     "Batch",
     "Builder",
@@ -62,9 +65,12 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     module = _MODULES.get(name)
-    if module is None:
+    if module is None and name not in _SUBMODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
+
+    if module is None:
+        return import_module(f"{__name__}.{name}")
 
     value: object = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value

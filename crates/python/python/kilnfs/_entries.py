@@ -6,7 +6,7 @@ import os
 from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISDIR
 from typing import AnyStr, Generic, NamedTuple
 
-from ._names import decode, encode, joined
+from ._names import decode, encode, joined, uuid_of
 
 TYPE_CHECKING = False
 
@@ -27,7 +27,9 @@ class DirEntry(Generic[AnyStr]):
     __slots__ = ("_image", "_kind", "_nid", "_stats", "name", "path")
 
     name: AnyStr
+    """The name in the directory."""
     path: AnyStr
+    """The path: that of the directory as it was asked for, and the name."""
 
     def __init__(self, image: _native.Image, name: AnyStr, path: AnyStr, nid: int, kind: int) -> None:
         self.name = name
@@ -79,6 +81,10 @@ class DirEntry(Generic[AnyStr]):
 
     def __kilnfs_path__(self) -> bytes:
         return encode(self.path)
+
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return uuid_of(self._image)
 
     def __repr__(self) -> str:
         return f"<DirEntry {self.name!r}>"
@@ -138,7 +144,9 @@ class Entry(NamedTuple):
     mtime_ns: int
     """Nanoseconds since 1970."""
     uid: int
+    """The owner."""
     gid: int
+    """The group."""
     nid: int
     """The inode; names of one file have the same."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 class ImageError(OSError):
     """An image contradicts the format, or uses what kilnfs does not read.
 
-    `filename` is the path in the image where known, `filename2` the image.
+    `filename` is the path in the image, and `filename2` the image; where no path is known, `filename` is the image.
     """
 
     nid: int | None = None
@@ -20,8 +20,8 @@ class ImageError(OSError):
 
     @property
     def path(self) -> str | None:
-        """The path in the image."""
-        path: str | None = self.filename
+        """The path in the image, where it is known."""
+        path: str | None = None if self.filename2 is None else self.filename
         return path
 
 

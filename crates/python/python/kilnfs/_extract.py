@@ -28,6 +28,7 @@ def extract(
     members: Sequence[bytes] | None,
     target: bytes,
     filter: str,
+    overwrite: bool,
     threads: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -45,7 +46,7 @@ def extract(
     if filter == "data":
         for path, nid, kind in _all(image, chosen):
             _refuse(image, path, nid, kind)
-    image._extract(chosen, target, policy=filter, threads=threads, progress=progress)
+    image._extract(chosen, target, policy=filter, overwrite=overwrite, threads=threads, progress=progress)
 
 
 def _inside(image: _native.Image, member: bytes) -> bytes:

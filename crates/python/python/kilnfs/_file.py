@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
-from _thread import allocate_lock
+from _thread import RLock
 from stat import S_ISDIR, S_ISREG
 
-from ._names import as_text, encode, failure, read_only
+from ._names import as_text, encode, failure, name_file, read_only, uuid_of
 
 TYPE_CHECKING = False
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 else:
     _RawIO = io.RawIOBase
 
-# Positions of files change under this lock, which is held for a few instructions and never while bytes are read. A
-# child begins with a new one: the thread that held it when the process forked is not there.
-_positions = allocate_lock()
+# The process. A child has another one: its locks are new, as the thread that held one when the process forked is not
+# there.
+_process = object()
 
 
-def _renew_lock() -> None:
-    global _positions
-    _positions = allocate_lock()
+def _enter_child() -> None:
+    global _process
+    _process = object()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_enter_child)
 
 
 class File(_RawIO):
@@ -56,10 +56,13 @@ class File(_RawIO):
         if not S_ISREG(numbers[0]):
             raise failure(errno.EINVAL, path, image.name, "devices, FIFOs and sockets have no contents")
         self.image = image
+        """The image that the file is in."""
         self.nid = nid
+        """The number of its inode."""
         self._path = path
         self._size = numbers[6]
         self._position = 0
+        self._locks: dict[object, RLock] = {}
 
     @property
     def name(self) -> str | bytes | int:
@@ -72,20 +75,26 @@ class File(_RawIO):
         return self._size
 
     def readable(self) -> bool:
+        """True. ValueError where the file is closed."""
         self._check()
         return True
 
     def seekable(self) -> bool:
+        """True. ValueError where the file is closed."""
         self._check()
         return True
 
     def tell(self) -> int:
+        """The position in bytes: where the next read begins."""
         self._check()
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move to a position in bytes, from the start, from here (1) or from the end (2), and return it. It may lie behind
+        the end, and not before the start (OSError, EINVAL).
+        """
         self._check()
-        with _positions:
+        with self._moving():
             if whence == os.SEEK_CUR:
                 offset += self._position
             elif whence == os.SEEK_END:
@@ -98,22 +107,30 @@ class File(_RawIO):
         return offset
 
     def readinto(self, buffer: Buffer, /) -> int:
+        """Read into a writable buffer, without a copy in between; returns how many bytes there were, 0 at the end."""
         with memoryview(buffer) as view, view.cast("B") as into:
             start, stop = self._claim(len(into))
             if start < stop:
                 with into[: stop - start] as part, self._given_back(start, stop):
-                    self.image.read_into(self.nid, part, start=start)
+                    self.image.read_into(buffer=part, nid=self.nid, start=start)
         return stop - start
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """So many bytes from the position on, all by default; fewer only at the end."""
         start, stop = self._claim(self._size if size is None or size < 0 else size)
         if start >= stop:
             return b""
         with self._given_back(start, stop):
-            return self.image.read(self.nid, start, stop)
+            return self.image.read(None, start, stop, nid=self.nid)
 
     def readall(self) -> bytes:
+        """All bytes from the position on."""
         return self.read()
+
+    def _moving(self) -> RLock:
+        """The lock under which the position changes. It is held for a few instructions and never while bytes are read,
+        and its thread may take it again: a handler of a signal may read any file, this one, too."""
+        return self._locks.get(_process) or self._locks.setdefault(_process, RLock())
 
     def _check(self) -> None:
         if self.closed:
@@ -122,7 +139,7 @@ class File(_RawIO):
     def _claim(self, size: int) -> tuple[int, int]:
         """First byte and the one behind the last of what this thread reads now. The position is behind it already."""
         self._check()
-        with _positions:
+        with self._moving():
             start = self._position
             stop = max(start, min(start + size, self._size))
             self._position = stop
@@ -135,6 +152,10 @@ class File(_RawIO):
         if self._path is None:
             raise TypeError("this file was opened by its nid: it has no path")
         return encode(self._path)
+
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return uuid_of(self.image)
 
     def __repr__(self) -> str:
         return f"<kilnfs.File {self.name!r} of {self.image.name!r}{', closed' if self.closed else ''}>"
@@ -158,8 +179,10 @@ class _GivenBack:
         pass
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, OSError):
+            name_file(error, self._file._path, self._file.image)
         if kind is not None:
-            with _positions:
+            with self._file._moving():
                 if self._file._position == self._stop:
                     self._file._position = self._start
 
@@ -168,6 +191,7 @@ class BufferedFile(io.BufferedReader):
     """What `open(…, "rb")` gives: `io.BufferedReader`, which can be pickled."""
 
     raw: File
+    """The file below the buffer."""
 
     def __init__(self, raw: File, buffer_size: int) -> None:
         super().__init__(raw, buffer_size)
@@ -180,6 +204,10 @@ class BufferedFile(io.BufferedReader):
 
     def __kilnfs_path__(self) -> bytes:
         return self.raw.__kilnfs_path__()
+
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return self.raw.__kilnfs_uuid__
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuffered, (type(self), self.raw, self._buffer_size, self.tell())

@@ -6,7 +6,6 @@ here: an image is closed when the last object that uses it is gone.
 
 from __future__ import annotations
 
-import errno
 import os
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,8 @@ from weakref import WeakValueDictionary
 from . import _native
 from ._fsspec_source import Target
 from ._fsspec_types import tokenize
-from ._image import Image
+from ._image import Image, refuse_changed, version_of
+from ._retry import RETRIES
 from ._source import FileObjectSource
 
 if TYPE_CHECKING:
@@ -33,22 +33,23 @@ class FsImage(Image):
         self = _native.Image.__new__(cls, source, name, **options)
         self._reopen_as = None if target is None else name
         self._options = options
-        self._identity = (id(self) if target is None else name, self.uuid)
+        self._version = version_of(source)
+        # Two URLs may be shown by one name.
+        self._identity = (id(self) if target is None else tokenize(target.protocol, target.path), self.uuid)
         self._target = target
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
         if self._target is None or self.closed:
             return super().__reduce__()
-        return _reopened, (type(self), self._target, self._options, self.uuid, self.source_length)
+        return _reopened, (type(self), self._target, self._options, self.uuid, self.source_length, self._version)
 
 
-def _reopened(cls: type[FsImage], target: Target, options: dict[str, Any], uuid: bytes, length: int) -> FsImage:
+def _reopened(
+    cls: type[FsImage], target: Target, options: dict[str, Any], uuid: bytes, length: int, version: str | None
+) -> FsImage:
     image = cls(target.open(), target.name, target, options)
-    if (image.uuid, image.source_length) != (uuid, length):
-        raise OSError(
-            errno.ESTALE, f"another image now: {image.source_length} bytes, not {length}, or another UUID", target.name
-        )
+    refuse_changed(image, uuid, length, version)
     return image
 
 
@@ -76,7 +77,11 @@ _tables: dict[int, _Table] = {}
 
 
 def opened(
-    fo: Any, protocol: str | None, target_options: Mapping[str, Any] | None, image_options: dict[str, Any]
+    fo: Any,
+    protocol: str | None,
+    target_options: Mapping[str, Any] | None,
+    image_options: dict[str, Any],
+    retries: int = RETRIES,
 ) -> Opened:
     """The image in the file `fo` (path, URL or file object), shared with all others in this process that named the same
     file.
@@ -87,12 +92,12 @@ def opened(
         source = FileObjectSource(fo)
         image = FsImage(source, source.name, None, image_options)
         return Opened(image, (source.length(), None, image.uuid), None)
-    target = Target(protocol, os.fspath(fo), target_options)
+    target = Target(protocol, os.fspath(fo), target_options, retries)
     where = target.open()
     stamp: tuple[Hashable, ...]
     if isinstance(where, bytes):
         name = os.fsdecode(where)
-        found = os.stat(where)
+        found = os.stat(name)
         target = Target("file", name, {})
         length, version = found.st_size, None
         stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

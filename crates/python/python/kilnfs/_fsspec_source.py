@@ -4,41 +4,63 @@ from __future__ import annotations
 
 import errno
 import os
+import time
+from contextlib import nullcontext
 from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ._block_cache import BLOCK_LEN, BLOCKS, BlockCache
+from ._pinned import ConditionRefused, OtherVersion, ranges_of
+from ._retry import RETRIES, may_pass, pauses, retried, status_of, wait
 from ._source import target_error
+from ._store_options import refuse_unknown
+from ._urls import Redaction, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
 _VERSION_KEYS: Final = (
     *("ETag", "etag", "e_tag", "Content-MD5", "content_md5", "md5Hash", "generation"),
     *("mtime", "LastModified", "last_modified", "Last-Modified", "updated", "modified"),
 )
 """What filesystems of fsspec call that which changes with the contents of a file, the surest first."""
+CHECK_LEN: Final = 64 << 20
+"""Bytes that are read at most before the target is looked at again, where the store does not say with each answer which
+version it is of."""
+CHECK_SECONDS: Final = 60.0
+"""And seconds of reading, if those pass first."""
+_PROBE_LEN: Final = 4096
+"""Bytes that are compared where a store knows no versions."""
 
 
 class Target:
     """How a file is reached: URL (or protocol and path) and options. This is all that pickles carry."""
 
-    def __init__(self, protocol: str | None, path: str, options: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, protocol: str | None, path: str, options: Mapping[str, Any] | None, retries: int = RETRIES
+    ) -> None:
+        if retries < 0:
+            raise ValueError(f"retries is {retries}, but must be 0 or more")
         self.protocol = protocol
         self.path = path
         self.options: dict[str, Any] = dict(options or {})
+        self.retries = retries
 
     @property
     def name(self) -> str:
-        """The URL as errors show it, without a password."""
-        path = self.path if self.protocol is None or "://" in self.path else f"{self.protocol}://{self.path}"
-        scheme, separator, rest = path.rpartition("://")
-        host, slash, tail = rest.partition("/")
-        user, at, server = host.rpartition("@")
-        if at and ":" in user:
-            host = f"{user.partition(':')[0]}:***@{server}"
-        return scheme + separator + host + slash + tail
+        """The URL as errors show it, without passwords and signatures: two URLs may have one name."""
+        return redact(self._url)
+
+    @property
+    def redaction(self) -> Redaction:
+        """What takes this URL's secrets out of texts."""
+        return Redaction(self._url)
+
+    @property
+    def _url(self) -> str:
+        return self.path if self.protocol is None or "://" in self.path else f"{self.protocol}://{self.path}"
 
     def connect(self) -> tuple[Any, str]:
         """The filesystem, as fsspec makes it in this process, and the path in it."""
@@ -47,10 +69,12 @@ class Target:
         except ImportError as error:
             raise ImportError(f"{self.name}: fsspec reads URLs; install it (pip install fsspec)") from error
         if self.protocol is None:
-            found: tuple[Any, str] = fsspec.core.url_to_fs(self.path, **self.options)
-            return found
-        fs = fsspec.filesystem(self.protocol, **self.options)
-        return fs, fs._strip_protocol(self.path)
+            fs, path = fsspec.core.url_to_fs(self.path, **self.options)
+        else:
+            fs = fsspec.filesystem(self.protocol, **self.options)
+            path = fs._strip_protocol(self.path)
+        refuse_unknown(fs, self.name)
+        return fs, path
 
     def open(self) -> bytes | FsspecSource:
         """The path, if it is a local file: nothing reads that better than the native module. Else a source."""
@@ -59,7 +83,7 @@ class Target:
         return os.fsencode(path) if type(fs) is local.LocalFileSystem else FsspecSource(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Target, (self.protocol, self.path, self.options)
+        return Target, (self.protocol, self.path, self.options, self.retries)
 
 
 class _Connection:
@@ -67,53 +91,155 @@ class _Connection:
 
     def __init__(self, target: Target, block_len: int, block_count: int) -> None:
         self.name = target.name
+        self._redaction = target.redaction
+        self._retries = target.retries
         self.fs, self.path = target.connect()
         # Synchronous filesystems need not be safe for threads (FTP is not), so they are called by one at a time.
-        self.serial: Lock | None = None if getattr(self.fs, "async_impl", False) else Lock()
-        try:
-            info = self.fs.info(self.path)
-        except Exception as error:
-            raise target_error(error, self.name, "opening", opening=True) from error
+        self._serial: AbstractContextManager[Any] = nullcontext() if getattr(self.fs, "async_impl", False) else Lock()
+        info = self._info(opening=True)
         if info.get("type") == "directory":
             raise OSError(errno.EISDIR, "a directory, not an image", self.name)
         size = info.get("size")
         if not isinstance(size, int) or size < 0:
             raise OSError(errno.EOPNOTSUPP, f"the target does not tell its length (size is {size!r})", self.name)
         self.identity = (size, self._version(info))
+        self._ranges = ranges_of(self.fs, self.path, info)
+        self._stale: str | None = None
+        self._unchecked, self._checked_at = 0, time.monotonic()
+        # The first bytes that were asked for: the superblock.
+        self._probe: tuple[int, bytes] | None = None
         self.cache = BlockCache(self._fetch, size, block_len=block_len, block_count=block_count)
+
+    def _info(self, *, opening: bool = False) -> Mapping[str, Any]:
+        """What the store says of the file now."""
+        try:
+            return retried(self._info_now, self._retries)
+        except Exception as error:
+            raise self._error(error, "opening" if opening else "looking at it again", opening=opening) from self._cause(
+                error
+            )
+
+    def _info_now(self) -> Mapping[str, Any]:
+        with self._serial:
+            # What was listed before may be old.
+            below: Any = getattr(self.fs, "fs", None)
+            if not type(self.fs).__module__.endswith(".cached"):
+                self.fs.invalidate_cache(self.path)
+            if hasattr(below, "invalidate_cache"):
+                below.invalidate_cache()
+            try:
+                info: Mapping[str, Any] = self.fs.info(self.path)
+            except FileNotFoundError as error:
+                # The web server's own answer, which fsspec has replaced by "not found", whatever it was.
+                cause = error.__cause__
+                is_of_http = type(cause).__module__.startswith("aiohttp")
+                is_of_http = is_of_http or isinstance(cause, (ConnectionError, TimeoutError))
+                if isinstance(cause, Exception) and is_of_http and status_of(cause) != 404:
+                    raise cause from None
+                raise
+            return info
 
     def _version(self, info: Mapping[str, Any]) -> str | None:
         for key in _VERSION_KEYS:
             if info.get(key) is not None:
                 return f"{key} {info[key]}"
         try:
-            return f"modified {self.fs.modified(self.path)}"
+            with self._serial:
+                return f"modified {self.fs.modified(self.path)}"
         except Exception:  # whatever it is: this filesystem does not know
             return None
 
+    def _error(self, error: Exception, what: str, *, opening: bool = False) -> OSError:
+        """The error of the store as one of reading."""
+        return target_error(error, self.name, what, opening=opening, redaction=self._redaction)
+
+    def _cause(self, error: Exception) -> BaseException | None:
+        return self._redaction.cause(error)
+
     def _fetch(self, ranges: list[tuple[int, int]]) -> list[bytes]:
-        """One `cat_ranges` of the target for all ranges. An error names URL and range."""
-        starts, ends = [start for start, _ in ranges], [start + length for start, length in ranges]
+        """The bytes of all ranges, which are asked for at once. An error names URL and range."""
+        self.refuse_stale()
+        answers, are_sure = self._ask(ranges)
+        data = [self._checked(answer, *place) for answer, place in zip(answers, ranges, strict=True)]
+        if self._probe is None and data:
+            self._probe = (ranges[0][0], data[0][:_PROBE_LEN])
+        if not are_sure:
+            self._unchecked += sum(map(len, data))
+            if self._unchecked >= CHECK_LEN or time.monotonic() - self._checked_at >= CHECK_SECONDS:
+                self.check()
+        return data
+
+    def _ask(self, ranges: list[tuple[int, int]]) -> tuple[list[Any], bool]:
+        """Bytes or an exception for each range, after more attempts where errors may pass; and whether all are of this
+        version for sure."""
+        answers: list[Any] = [None] * len(ranges)
+        todo, are_sure = list(range(len(ranges))), True
+        for pause in (*pauses(self._retries), None):
+            got, is_sure = self._ask_once([ranges[place] for place in todo])
+            are_sure = are_sure and is_sure
+            for place, answer in zip(todo, got, strict=True):
+                answers[place] = answer
+            todo = [place for place in todo if isinstance(answers[place], Exception) and may_pass(answers[place])]
+            if not todo or pause is None:
+                break
+            wait(pause, answers[todo[0]])
+        return answers, are_sure
+
+    def _ask_once(self, ranges: list[tuple[int, int]]) -> tuple[list[Any], bool]:
         try:
-            if self.serial is None:
-                answers = self.fs.cat_ranges([self.path] * len(ranges), starts, ends, on_error="return")
-            else:
-                with self.serial:
-                    answers = self.fs.cat_ranges([self.path] * len(ranges), starts, ends, on_error="return")
-            answers = list(answers)
+            with self._serial:
+                answers, are_sure = self._ranges.read(ranges)
         except MemoryError:
             raise
         except Exception as error:
-            what = ", ".join(f"{start}..{end}" for start, end in zip(starts[:3], ends, strict=False))
-            more = f" and {len(ranges) - 3} more" if len(ranges) > 3 else ""
-            raise target_error(error, self.name, f"bytes {what}{more}") from error
+            return [error] * len(ranges), True
         if len(answers) != len(ranges):
-            self._refuse(f"the target gave {len(answers)} answers to {len(ranges)} ranges", starts[0], ends[-1])
-        return [self._checked(answer, *place) for answer, place in zip(answers, ranges, strict=True)]
+            end = ranges[-1][0] + ranges[-1][1]
+            self._refuse(f"the target gave {len(answers)} answers to {len(ranges)} ranges", ranges[0][0], end)
+        others = [answer for answer in answers if isinstance(answer, OtherVersion)]
+        if not others:
+            return answers, are_sure
+        self.check()
+        if not all(isinstance(other, ConditionRefused) for other in others) or not self._ranges.unconditional():
+            raise self._become_stale(f"a read says {self._redaction.text(str(others[0]))}")
+        # The store refuses a condition that is met.
+        return self._ask_once(ranges)
+
+    def check(self) -> None:
+        """Look at the target again. `OSError` (ESTALE), from now on, if it is another one."""
+        self.refuse_stale()
+        info = self._info()
+        found = (info.get("size"), self._version(info))
+        if found != self.identity:
+            raise self._become_stale(f"{found[0]} bytes ({found[1]}) now")
+        if self.identity[1] is None and self._probe is not None:
+            start, known = self._probe
+            answers, _ = self._ask([(start, len(known))])
+            if bytes(self._checked(answers[0], start, len(known))) != known:
+                raise self._become_stale("as many bytes now, and other ones")
+        self._unchecked, self._checked_at = 0, time.monotonic()
+
+    def _become_stale(self, now: str) -> OSError:
+        length, version = self.identity
+        unsure = ""
+        if self._unchecked:
+            unsure = (
+                f"; of the {self._unchecked} bytes read in the last {time.monotonic() - self._checked_at:.0f} s, "
+                "some may be of the other one"
+            )
+        self._stale = f"the target has changed since it was opened: {length} bytes ({version}) then, {now}{unsure}"
+        return OSError(errno.ESTALE, self._stale, self.name)
+
+    def refuse_stale(self) -> None:
+        """`OSError` (ESTALE) once the target was found to be another one."""
+        if self._stale is not None:
+            raise OSError(errno.ESTALE, self._stale, self.name)
 
     def _checked(self, answer: Any, start: int, length: int) -> bytes:
         if isinstance(answer, Exception):
-            raise target_error(answer, self.name, f"bytes {start}..{start + length}") from answer
+            if status_of(answer) in (404, 416) or isinstance(answer, FileNotFoundError):
+                self.check()
+            raise self._error(answer, f"bytes {start}..{start + length}") from self._cause(answer)
         if not isinstance(answer, bytes):
             try:
                 answer = bytes(memoryview(answer))
@@ -124,6 +250,7 @@ class _Connection:
             if len(answer) > length:
                 hint = "; a server that ignores ranges can be read through simplecache::"
             elif start + length <= self.identity[0]:
+                self.check()
                 hint = "; it is shorter than when it was opened"
             self._refuse(f"the target gave {len(answer)} bytes, not {length}{hint}", start, start + length)
         data: bytes = answer
@@ -141,6 +268,9 @@ class FsspecSource:
     * After a fork the child makes a filesystem of its own from URL and options, as does the process that unpickles a
       source, and compares length and ETag (or time of modification) with those at the first opening: `OSError` (ESTALE)
       if the target is another file now.
+    * While it is read, the target has to stay the same file: see `_pinned`. Where the store does not vouch for that,
+      the source looks after 64 MiB or 60 s.
+    * Errors that may pass are waited for: `retries` more attempts.
     * `will_need` sends nothing: announced blocks, at most 24 MiB, ride along with the next fetch. So no thread outlives
       a call.
     """
@@ -190,7 +320,9 @@ class FsspecSource:
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
         """The bytes of each range (first byte, length). Errors are `OSError` and name URL and range."""
-        return self._here().cache.read(ranges)
+        here = self._here()
+        here.refuse_stale()
+        return here.cache.read(ranges)
 
     def will_need(self, start: int, length: int) -> None:
         """These bytes will be read soon: they ride along with the next fetch, if they are few."""

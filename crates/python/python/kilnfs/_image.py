@@ -6,23 +6,29 @@ import errno
 import os
 
 from . import _native
-from ._names import encode, failure
+from ._names import encode, failure, one_file
+from ._retry import RETRIES
 from ._verbs_zip import ZipVerbs
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, BinaryIO, Literal, Self, TypeGuard
+    from typing import Any, BinaryIO, Literal, Self, SupportsIndex, TypeGuard, overload
 
     from typing_extensions import Buffer
 
-    from ._names import Name, What
+    from ._names import Name
     from ._path import Path
     from ._reports import Cost, Extent, ImageInfo
+    from .shards import ShardedImage
 
     ImageSource = str | bytes | os.PathLike[str] | os.PathLike[bytes] | BinaryIO | Buffer
+else:
+
+    def overload(function):
+        return function
 
 
 class Image(ZipVerbs):
@@ -37,6 +43,8 @@ class Image(ZipVerbs):
     _options: dict[str, Any]
     _reopen_as: str | bytes | None
     _identity: tuple[int | str | bytes, bytes]
+    _version: str | None
+    """What changes with the contents of a remote image: its ETag, say. None where nothing is known."""
     _source_cache: int | None
     """Bytes that the source keeps of what was read; None where the system does that."""
 
@@ -49,9 +57,11 @@ class Image(ZipVerbs):
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
+        retries: int = RETRIES,
+        verify: bool = False,
         **storage_options: Any,
     ) -> Self:
-        source, name, again = _recognise(image, storage_options)
+        source, name, again = _recognise(image, retries, storage_options)
         options: dict[str, Any] = {
             "offset": offset,
             # Absolute, so that a worker with another working directory finds them.
@@ -59,11 +69,18 @@ class Image(ZipVerbs):
             "cache_bytes": cache_bytes,
             "verify_checksum": verify_checksum,
             "mmap": mmap,
+            "verify": verify,
         }
-        self = super().__new__(cls, source, name, **options)
+        try:
+            self = super().__new__(cls, source, name, **options)
+        except OSError:
+            if isinstance(source, bytes) and os.path.isdir(source):
+                raise failure(errno.EISDIR, name, name) from None
+            raise
         self._source_cache = getattr(source, "cache_length", None)
         self._reopen_as = again
-        self._options = options | storage_options
+        self._version = version_of(source)
+        self._options = options | {"retries": retries} | storage_options
         # Of images in memory none is another.
         self._identity = (id(self) if again is None else again, self.uuid)
         return self
@@ -89,7 +106,7 @@ class Image(ZipVerbs):
             )
         if self.closed:
             raise ValueError(f"the image {self.name!r} is closed")
-        return _reopen, (type(self), self._reopen_as, self._options, self.uuid, self.source_length)
+        return _reopen, (type(self), self._reopen_as, self._options, self.uuid, self.source_length, self._version)
 
     @property
     def root(self) -> Path:
@@ -102,9 +119,10 @@ class Image(ZipVerbs):
         >>> image.path("cat/1.txt").read_bytes()
         b'meow\\n'
         """
-        from ._names import as_text
+        from ._names import as_text, refuse_foreign
         from ._path import Path
 
+        refuse_foreign(path, self)
         return Path(self, "/", as_text(path))
 
     def __truediv__(self, name: Name) -> Path:
@@ -139,28 +157,22 @@ class Image(ZipVerbs):
         of a file is: the name of its directory ("parent"), the directory at a depth below `root` (1 for those in it),
         or what a function makes of its path.
 
+        Costs a look at all metadata below `root`: of an image behind a URL they are fetched, with the ends of files
+        that lie among them. An index that was packed with the image (`kilnfs.pack(index=…)`) and asked for by the same
+        arguments is one request.
+
         >>> index = image.index(extensions=".txt", group="parent")
         >>> list(index), list(index.labels), index.classes
         (['about.txt', 'cat/1.txt', 'cat/2.txt', 'dog/1.txt'], [0, 1, 1, 2], ['', 'cat', 'dog'])
         """
-        if extensions is None:
-            extensions = ()
-        elif isinstance(extensions, (str, bytes)):
-            extensions = (extensions,)
-        index = self._index(
-            root,
-            extensions=[encode(extension) for extension in extensions],
-            glob=None if glob is None else encode(glob),
-            depth=group if isinstance(group, int) else None,
-            threads=threads,
-        )
+        index = self._index(root, **_index_choice(glob, extensions, group), threads=threads)
         if group is None or isinstance(group, int):
             return index
         from ._labels import labelled
 
         return labelled(index, group)
 
-    def extents(self, path: What) -> list[Extent]:
+    def extents(self, path: Name | None = None, *, nid: SupportsIndex | None = None) -> list[Extent]:
         """Where the contents of a file are stored, piece by piece.
 
         >>> [(extent.start, extent.length) for extent in image.extents("cat/1.txt")]
@@ -168,9 +180,16 @@ class Image(ZipVerbs):
         """
         from ._reports import Extent
 
-        return [Extent.of(extent) for extent in self._extents(path)]
+        return [Extent.of(extent) for extent in self._extents(one_file(path, nid))]
 
-    def explain(self, path: What, start: int = 0, stop: int | None = None) -> Cost:
+    def explain(
+        self,
+        path: Name | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        nid: SupportsIndex | None = None,
+    ) -> Cost:
         """What reading a range of a file costs: bytes fetched, bytes decoded.
 
         >>> image.explain("cat/1.txt").wanted
@@ -178,9 +197,45 @@ class Image(ZipVerbs):
         """
         from ._reports import Cost
 
-        return Cost.of(self._explain(path, start, stop))
+        return Cost.of(self._explain(one_file(path, nid), start, stop))
 
 
+@overload
+def open(
+    image: Literal["manifest.json", b"manifest.json"],
+    *,
+    window: int = ...,
+    absolute: bool = ...,
+    cache_bytes: int = ...,
+    verify_checksum: bool = ...,
+    mmap: bool = ...,
+    verify: bool = ...,
+    **storage_options: Any,
+) -> ShardedImage: ...
+@overload
+def open(
+    image: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+    *,
+    window: int,
+    absolute: bool = ...,
+    cache_bytes: int = ...,
+    verify_checksum: bool = ...,
+    mmap: bool = ...,
+    verify: bool = ...,
+    **storage_options: Any,
+) -> ShardedImage: ...
+@overload
+def open(
+    image: ImageSource,
+    *,
+    offset: int = ...,
+    devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = ...,
+    cache_bytes: int = ...,
+    verify_checksum: bool = ...,
+    mmap: bool = ...,
+    verify: bool = ...,
+    **storage_options: Any,
+) -> Image: ...
 def open(
     image: ImageSource,
     *,
@@ -189,6 +244,8 @@ def open(
     cache_bytes: int = 6 << 20,
     verify_checksum: bool = True,
     mmap: bool = False,
+    retries: int = RETRIES,
+    verify: bool = False,
     **storage_options: Any,
 ) -> Image:
     """Open an image, or the manifest of one that is divided into shards.
@@ -201,6 +258,23 @@ def open(
     its table. `cache_bytes` limits what is kept in memory, per process. `mmap=True` maps the file: faster, but if
     somebody shortens it or its disk fails, the process is killed by SIGBUS instead of getting an OSError.
 
+    `retries` is how often a read of a URL is tried again where its error may pass: a lost or refused connection, a
+    timeout, the answers 408, 425, 429, 500, 502, 503 and 504 of a web server. Pauses are 0.5, 1, 2, … s, 30 s at most,
+    and as long as the server asks for.
+
+    A remote image has to stay the same file while it is open. One that was replaced is an `OSError` (ESTALE): at once
+    where the store takes a condition with each request, or names the version in each answer (web servers with ETags or
+    times of modification, S3, Google Cloud Storage); else after 64 MiB or 60 s of reading. What was read in between
+    cannot be recalled.
+
+    `verify=True` compares the contents of each file that is read whole with their digest and raises CorruptImageError
+    where they differ. Files without a digest and parts of files are not compared: images have digests that are packed
+    so (`kilnfs.pack(content_digests=True)`), and `check().contents` says how far. It costs the hashing of what is read
+    (SHA-256), and no second read.
+
+    For type checkers "manifest.json" and calls with `window=` are a `kilnfs.shards.ShardedImage`; of a manifest by
+    another name `kilnfs.shards.open` has that type.
+
     >>> image = kilnfs.open("train.erofs")
     >>> image.read("dog/1.txt")
     b'woof\\n'
@@ -212,6 +286,8 @@ def open(
         "cache_bytes": cache_bytes,
         "verify_checksum": verify_checksum,
         "mmap": mmap,
+        "retries": retries,
+        "verify": verify,
     }
     if _is_manifest(image):
         from .shards import open as open_shards
@@ -221,23 +297,78 @@ def open(
     return Image(image, **options, **storage_options)
 
 
-def _reopen(cls: type[Image], again: str | bytes, options: dict[str, Any], uuid: bytes, length: int) -> Image:
+def _index_choice(glob: Any, extensions: Any, group: Any) -> dict[str, Any]:
+    """Arguments of `Image.index` as the native side takes them."""
+    if extensions is None:
+        extensions = ()
+    elif isinstance(extensions, (str, bytes)):
+        extensions = (extensions,)
+    return {
+        "extensions": [encode(extension) for extension in extensions],
+        "glob": None if glob is None else encode(glob),
+        "depth": group if isinstance(group, int) else None,
+    }
+
+
+def index_arguments(choice: bool | Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Image.index` by which an index is packed; those that `Samples` gives if it is True."""
+    if isinstance(choice, bool):
+        return {"group": 1}
+    arguments = dict(choice)
+    unknown = arguments.keys() - {"root", "glob", "extensions", "group"}
+    if unknown:
+        raise TypeError(f"index: {min(unknown)!r}: use root, glob, extensions and group")
+    group = arguments.get("group")
+    if not (group is None or isinstance(group, int)):
+        raise ValueError(f"index: group={group!r}: use a depth, or None")
+    return arguments
+
+
+def store_index(image: str | bytes | os.PathLike[str] | os.PathLike[bytes], choice: bool | Mapping[str, Any]) -> int:
+    """Write an index behind an image, as `kilnfs.pack(index=…)` takes it. Returns its length in bytes."""
+    arguments = index_arguments(choice)
+    with Image(image) as opened:
+        if choice is True and not opened.index(group=1).classes:
+            # As `Samples` asks where there are no classes.
+            arguments = {}
+        root, *rest = (arguments.get(name) for name in ("root", "glob", "extensions", "group"))
+        return opened._store_index(os.fsencode(image), "/" if root is None else root, **_index_choice(*rest))
+
+
+def version_of(source: object) -> str | None:
+    """What a source says that changes with the contents; None for local files."""
+    identity: tuple[int, str | None] | None = getattr(source, "identity", None)
+    return None if identity is None else identity[1]
+
+
+def refuse_changed(image: Image, uuid: bytes, length: int, version: str | None) -> None:
+    """Close an image that is another one than it was in the process that it comes from, and raise OSError (ESTALE)."""
+    if (image.uuid, image.source_length, image._version) == (uuid, length, version):
+        return
+    now = f"uuid {image.uuid.hex()}, {image.source_length} bytes, {image._version}"
+    image.close()
+    then = f"uuid {uuid.hex()}, {length} bytes, {version}"
+    raise failure(errno.ESTALE, None, image.name, f"the image is another one now: {now}; pickled with {then}")
+
+
+def _reopen(
+    cls: type[Image], again: str | bytes, options: dict[str, Any], uuid: bytes, length: int, version: str | None
+) -> Image:
     """An image that was pickled. It has to be the one that it was: an index of another would lead to other files."""
     image = cls(again, **options)
-    if (image.uuid, image.source_length) != (uuid, length):
-        found = f"uuid {image.uuid.hex()}, {image.source_length} bytes; pickled with uuid {uuid.hex()}, {length} bytes"
-        image.close()
-        raise failure(errno.ESTALE, None, image.name, f"the image {image.name!r} is another one now: {found}")
+    refuse_changed(image, uuid, length, version)
     return image
 
 
-def _recognise(image: object, storage_options: dict[str, Any]) -> tuple[Any, str, str | bytes | None]:
+def _recognise(
+    image: object, retries: int, storage_options: dict[str, Any]
+) -> tuple[Any, str, str | bytes | None]:
     """Source and name for the native side, and what opens it again in another process."""
     if isinstance(image, str) and "://" in image:
         from ._source import is_url, open_url
 
         if is_url(image):
-            target = open_url(image, **storage_options)
+            target = open_url(image, retries=retries, **storage_options)
             # Without a password, as errors show it; what opens it again has all of it.
             return target, os.fsdecode(target) if isinstance(target, bytes) else target.name, image
     if storage_options:

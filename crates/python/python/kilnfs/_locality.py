@@ -7,9 +7,11 @@ how it goes on.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
+import weakref
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _storage
@@ -43,7 +45,9 @@ class Locality(Generic[_Item]):
       1 GiB, or a quarter of the memory; five sixteenths of that cache of kilnfs.
     * `subset`: only these samples, by their number in the dataset.
     * `shuffle=False`: samples in stored order. `drop_last`: whether samples that do not fill the last step are left
-      out; otherwise samples from the start of the epoch fill it. All ranks have equally many batches.
+      out. Otherwise they are a batch that is shorter, as PyTorch's samplers give it: each sample comes once. With
+      `world_size` above 1 samples from the start of the epoch fill the last step instead, and come twice, as with
+      PyTorch's `DistributedSampler`: all ranks have equally many batches of `batch_size`.
     * `prefetch`: whether the system is told which blocks follow.
 
     Each iteration is an epoch: the one that was set, and the next one after each iteration that handed out batches.
@@ -82,24 +86,33 @@ class Locality(Generic[_Item]):
     ) -> None:
         here = self._world()
         self.rank = _whole("rank", here[0] if rank is None else rank, 0)
+        """Which of the processes this is, from 0 on."""
         self.world_size = _whole("world_size", here[1] if world_size is None else world_size, 1)
+        """How many processes take part."""
         if self.rank >= self.world_size:
             raise ValueError(f"rank is {self.rank}, but must be below world_size, which is {self.world_size}")
         self.batch_size = _whole("batch_size", batch_size, 1)
+        """Samples of this process in a step."""
         self.seed = _whole("seed", seed, 0)
+        """Chooses among all orders."""
         self.shuffle = bool(shuffle)
+        """Whether the order is random; otherwise it is that of storage."""
         self.drop_last = bool(drop_last)
+        """Whether samples that do not fill the last step are left out."""
         self._prefetch = bool(prefetch)
         self._dataset = dataset
         self._index, self._rows, self._places = chosen(dataset, subset)
         name = self._image.name
         cache: int | None = getattr(self._image, "_source_cache", None)
         self.lanes = _lanes(name, self.world_size) if lanes is None else _whole("lanes", lanes, 1)
+        """Parts of the dataset from which each step takes equally many samples."""
         self.block_bytes = (
             _storage.block_bytes(name, cache) if block_bytes == "auto" else _whole("block_bytes", block_bytes, 1)
         )
+        """Stored bytes of a block."""
         self._window_blocks = None if window_blocks == "auto" else _whole("window_blocks", window_blocks, 1)
         self.window_bytes = _storage.window_bytes(cache) if window_bytes is None else _whole("window_bytes", window_bytes, 1)
+        """Stored bytes of a window at most."""
         self._order = self._new_order()
         if self._order.window_capped and self._order.blocks > self._order.window_blocks * self.lanes:
             warnings.warn(
@@ -110,7 +123,7 @@ class Locality(Generic[_Item]):
         if len(self._index) and not self._order.steps:
             raise ValueError(
                 f"{len(self._index)} samples are no batch of {self.batch_global}, which all ranks take together: "
-                "drop_last=False fills it"
+                "drop_last=False takes them"
             )
         # Where the next iteration begins, if that was chosen; otherwise in the epoch behind the last one.
         self._start: tuple[int, int] | None = (0, 0)
@@ -135,7 +148,7 @@ class Locality(Generic[_Item]):
             window_blocks=self._window_blocks,
             window_bytes=self.window_bytes,
             shuffle=self.shuffle,
-            drop_last=self.drop_last,
+            last_batch="drop" if self.drop_last else "short" if self.world_size == 1 else "fill",
         )
 
     def _world(self) -> tuple[int, int]:
@@ -182,7 +195,8 @@ class Locality(Generic[_Item]):
             self._forget_iterations()
 
     def order(self, epoch: int) -> memoryview:
-        """All samples of an epoch, of all ranks, in the order in which they are visited: 'I'."""
+        """All samples of an epoch, of all ranks, in the order in which they are visited: 'I'. Those that fill the last
+        step of several ranks are among them."""
         order = self._order.order(_whole("epoch", epoch, 0))
         places = self._places
         return order if places is None else memoryview(array("I", [places[row] for row in order]))
@@ -221,9 +235,15 @@ class Locality(Generic[_Item]):
 
         Loaders with workers ask for batches before training uses them. With them say how many `batches` training has
         used in this iteration: `for i, batch in enumerate(loader): …; state = sampler.state_dict(batches=i + 1)`.
-        `torchdata.stateful_dataloader` knows that by itself.
+        Without that it is a ValueError while such a loader has batches that training has not got.
+        `torchdata.stateful_dataloader` knows the number by itself.
         """
         epoch, step = self._at
+        if batches is None and self._last is not None and self._last.is_ahead(self.steps):
+            raise ValueError(
+                f"the loader's workers have asked for batches up to {step} of epoch {epoch}, and training has not used "
+                "all of them: give the number that it has used in this iteration, state_dict(batches=...)"
+            )
         if batches is not None:
             batches = _whole("batches", batches, 0)
             drawn = 0
@@ -278,6 +298,7 @@ class Locality(Generic[_Item]):
             self._again = None
         self._start = None
         iteration.step = iteration.first
+        iteration.loader = _loader_with_workers()
         self._last, self._at = iteration, (iteration.epoch, iteration.first)
 
     def _draw(self, iteration: _Iteration) -> list[int]:
@@ -345,7 +366,8 @@ class LocalityItems(Locality[int]):
         return _Items(self)
 
     def __len__(self) -> int:
-        return self.steps * self.batch_size
+        whole = self.steps * self.batch_size
+        return whole if self.drop_last or self.world_size > 1 else len(self._index)
 
 
 class _Iteration:
@@ -355,6 +377,19 @@ class _Iteration:
         self.sampler = sampler
         self.epoch = self.first = 0
         self.step = -1  # not begun
+        self.loader: Callable[[], Any] | None = None
+        """The loader's iterator that asks for batches ahead of training, if there is one: a weak reference."""
+
+    def is_ahead(self, steps: int) -> bool:
+        """Whether a loader with workers has been given batches that it has not passed on."""
+        if self.loader is None or self.step <= self.first:
+            return False
+        loader = self.loader()
+        sent, received = getattr(loader, "_send_idx", None), getattr(loader, "_rcvd_idx", None)
+        if isinstance(sent, int) and isinstance(received, int):
+            return received < sent
+        # The loader's iterator is gone, or another one: what it has not passed on is not known.
+        return self.step < steps
 
 
 class _Batches(_Iteration, Iterator[list[int]]):
@@ -377,6 +412,24 @@ class _Items(_Iteration, Iterator[int]):
             # Only whole batches are positions.
             self.sampler._done(self)
         return next(self._left)
+
+
+def _loader_with_workers() -> Callable[[], Any] | None:
+    """A weak reference to the iterator of PyTorch's DataLoader that asks for a batch now, if workers read for it: then
+    it asks for batches before training uses them, which nothing else tells a sampler.
+
+    The iterator of torchdata's StatefulDataLoader is none of these: it takes a state with each batch.
+    """
+    frame = sys._getframe(2)
+    for _ in range(8):
+        if frame.f_code.co_name == "_next_index":
+            loader = frame.f_locals.get("self")
+            stateful = type(loader).__module__.startswith("torchdata.")
+            return weakref.ref(loader) if getattr(loader, "_num_workers", 0) and not stateful else None
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
 
 
 def _lanes(name: str, world_size: int) -> int:

@@ -8,11 +8,12 @@ import os
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Any, Protocol, SupportsIndex, TypeGuard
 
     class HasPath(Protocol):
         """An object that stands for a path in an image: `kilnfs.Path`, `DirEntry`, `Entry`, `File`."""
 
+        # It may have `__kilnfs_uuid__`, the UUID of its image: others refuse it.
         def __kilnfs_path__(self) -> bytes: ...
 
     Name = str | bytes | HasPath
@@ -42,6 +43,55 @@ def encode(name: Name) -> bytes:
     return found
 
 
+def name_file(error: OSError, path: str | bytes | None, image: Any) -> None:
+    """Say which file of which image an error is about, where it names the image only."""
+    if path is not None and error.filename2 is None:
+        error.filename, error.filename2 = path, image.name if error.filename is None else error.filename
+
+
+def note_sample(error: BaseException, row: int, path: str | None, image: Any) -> None:
+    """Add to an error which sample it is about."""
+    where = "" if path is None else f", {path!r}"
+    error.add_note(f"sample {row}{where} of {image.name!r}")
+
+
+def uuid_of(image: Any) -> bytes:
+    """The UUID of an image, which may be closed."""
+    uuid: bytes = image._identity[1]
+    return uuid
+
+
+def refuse_foreign(what: object, image: Any) -> None:
+    """Raise OSError (ESTALE) for a path or an index of another image."""
+    uuid = getattr(what, "__kilnfs_uuid__", None)
+    if uuid is not None and uuid != uuid_of(image):
+        text = f"{what!r} is of an image with UUID {uuid.hex()}, and this one has {uuid_of(image).hex()}"
+        raise failure(errno.ESTALE, None, image.name, text)
+
+
+def one_file(path: Name | None, nid: SupportsIndex | None = None) -> What:
+    """The file of a call that takes a path, or the number of an inode as `nid=`."""
+    if nid is not None:
+        if path is not None:
+            raise TypeError("a path or nid=, not both")
+        number = nid.__index__()
+        if number < 0:
+            raise ValueError(f"nid={number}: use 0 or more")
+        return number
+    if path is None:
+        raise TypeError("a path is missing, or nid=")
+    if hasattr(type(path), "__index__"):
+        raise TypeError(
+            f"a path (str, bytes, kilnfs.Path), not {type(path).__name__}: nid= takes the number of an inode"
+        )
+    return path
+
+
+def is_name(value: object) -> TypeGuard[Name]:
+    """Whether a value may be a path in an image."""
+    return isinstance(value, (str, bytes)) or hasattr(type(value), "__kilnfs_path__")
+
+
 def as_text(name: Name) -> str:
     """A path as `str`."""
     return name if isinstance(name, str) else decode(encode(name))
@@ -59,7 +109,9 @@ def is_absence(error: OSError) -> bool:
 
 def failure(number: int, path: str | bytes | None, image: str, text: str | None = None) -> OSError:
     """The OSError of a number, about a path in an image; of the subclass that Python has for the number."""
-    return OSError(number, text or os.strerror(number), path, None, image)
+    message = text or os.strerror(number)
+    # Python drops the second name where there is no first.
+    return OSError(number, message, image) if path is None else OSError(number, message, path, None, image)
 
 
 def read_only(path: str | bytes, image: str) -> OSError:

@@ -1,13 +1,22 @@
 """What the native module of kilnfs offers. Its classes are bases and parts of those that users see."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, SupportsIndex, overload, Protocol, Self, TypedDict, final, type_check_only
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, Protocol, Self, SupportsIndex, TypedDict, final, overload, type_check_only
 
 from typing_extensions import Buffer, disjoint_base
 
 __version__: str
 
-_What = str | bytes | int | Any  # a path in the image, a nid, or an object with `__kilnfs_path__`
+@type_check_only
+class HasPath(Protocol):
+    """An object that stands for a path in an image: `kilnfs.Path`, `DirEntry`, `Entry`, `File`."""
+
+    def __kilnfs_path__(self) -> bytes: ...
+
+_Name = str | bytes | HasPath
+_What = _Name | int  # a path, or the nid of an inode
+_Files = Index | Iterable[_Name]  # the files of an index, or paths from whatever can be iterated over
+_Rows = Iterable[SupportsIndex] | Buffer  # numpy's arrays are buffers for type checkers from Python 3.12 on
 
 def main(args: Sequence[str | bytes], program: Sequence[str | bytes]) -> int:
     """Run the command `kiln` with these arguments, the first of which is its name. `program` starts it anew in the background."""
@@ -26,8 +35,8 @@ class Source(Protocol):
 class Image:
     """An open image. All methods may be called from any thread; each releases the interpreter while it reads or decodes.
 
-    `what` is a path in the image (`str`, `bytes`, or an object with `__kilnfs_path__() -> bytes`), absolute or from the root, or the
-    nid of an inode. Errors are `OSError` with `filename` (the path) and `filename2` (the image), see `kilnfs._errors`.
+    `what` is a path in the image (`str`, `bytes`, or an object with `__kilnfs_path__() -> bytes`), absolute or from the root; `nid` is
+    the number of an inode instead. Errors are `OSError` with `filename` (the path) and `filename2` (the image), see `kilnfs._errors`.
     """
 
     def __new__(
@@ -40,6 +49,7 @@ class Image:
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
+        verify: bool = False,
     ) -> Self: ...
     @property
     def name(self) -> str: ...
@@ -64,35 +74,43 @@ class Image:
     def _getxattr(self, what: _What, name: bytes, follow: bool) -> bytes: ...  # ENODATA
 
     # contents; symbolic links are followed
-    def read(self, what: _What, start: int = 0, stop: int | None = None) -> bytes: ...
-    def read_into(self, what: _What, buffer: Buffer, *, start: int = 0) -> int: ...  # bytes read: fewer only at the end
-    def view(self, what: _What, start: int = 0, stop: int | None = None) -> memoryview: ...  # read-only
-    def views(self, what: Index | Buffer | Sequence[_What], *, rows: Buffer | Sequence[int] | None = None) -> list[memoryview]: ...
+    def read(
+        self, what: _Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
+    ) -> bytes: ...
+    def read_into(
+        self, what: _Name | None = None, buffer: Buffer | None = None, *, start: int = 0, nid: SupportsIndex | None = None
+    ) -> int: ...
+    def view(
+        self, what: _Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
+    ) -> memoryview: ...
+    def views(
+        self, what: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None
+    ) -> list[memoryview]: ...
     def read_many(
         self,
-        what: Index | Buffer | Sequence[_What],  # an index, nids ('Q' or 'q'), or paths
+        what: _Files | None = None,
         *,
-        rows: Buffer | Sequence[int] | None = None,  # of an index or of nids: only these, in this order
-        ranges: Sequence[tuple[int, int]] | None = None,  # first byte and the one behind the last, one for each file
-        out: Buffer | None = None,  # writable; the batch's memory
+        rows: _Rows | None = None,
+        nids: _Rows | None = None,
+        ranges: Iterable[Iterable[SupportsIndex | None]] | Buffer | None = None,
+        out: Buffer | None = None,
         threads: int | None = None,
-        on_error: str = "raise",  # or "return": in Batch.errors
+        on_error: str = "raise",  # or "return"
     ) -> Batch: ...
     def iter_many(
         self,
-        what: Index | Buffer | Sequence[_What],
+        what: _Files | None = None,
         *,
-        rows: Buffer | Sequence[int] | None = None,
+        rows: _Rows | None = None,
+        nids: _Rows | None = None,
         threads: int | None = None,
-        window_bytes: int = 64 << 20,
-    ) -> IterMany: ...
-    def positions(
-        self, what: Index | Buffer | Sequence[_What], *, rows: Buffer | Sequence[int] | None = None
-    ) -> Positions: ...
+        window_bytes: int = 67108864,
+    ) -> Iterator[tuple[int, memoryview]]: ...
+    def positions(self, what: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None) -> Positions: ...
     def physical_order(
-        self, what: Index | Buffer | Sequence[_What], *, rows: Buffer | Sequence[int] | None = None
-    ) -> memoryview: ...  # 'Q'
-    def prefetch(self, what: Index | Buffer | Sequence[_What], *, rows: Buffer | Sequence[int] | None = None) -> int: ...
+        self, what: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None
+    ) -> memoryview: ...
+    def prefetch(self, what: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None) -> int: ...
 
     def _index(
         self,
@@ -103,12 +121,23 @@ class Image:
         depth: int | None = None,  # labels: directories at this depth below the root are the classes
         threads: int | None = None,
     ) -> Index: ...
+    def _store_index(
+        self,
+        path: bytes,  # of the file that the image is in
+        root: _What,
+        *,
+        extensions: Sequence[bytes] = ...,
+        glob: bytes | None = None,
+        depth: int | None = None,
+        threads: int | None = None,
+    ) -> int: ...
     def _extract(
-        self, members: Sequence[bytes], target: bytes, *, policy: str, threads: int | None = None, progress: Callable[[int, int], None] | None = None
+        self, members: Sequence[bytes], target: bytes, *, policy: str, overwrite: bool = False, threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, Any]: ...
     def _check(self, *, threads: int | None = None, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]: ...
     def _extents(self, what: _What) -> list[dict[str, Any]]: ...
-    def _explain(self, what: _What, start: int = 0, stop: int | None = None) -> dict[str, Any]: ...
+    def _explain(self, what: _What, start: int | None = None, stop: int | None = None) -> dict[str, Any]: ...
 
 @final
 class IterMany:
@@ -175,9 +204,9 @@ class Index(Sequence[str]):
     def image(self) -> Image | None: ...
     def index(self, value: object, start: int = 0, stop: int | None = None, /) -> int: ...  # ValueError
     def path(self, i: int) -> str: ...
-    def find(self, path: str | bytes) -> int: ...  # row; FileNotFoundError
-    def subset(self, rows: Buffer | Sequence[int]) -> Index: ...
-    def with_labels(self, labels: Buffer | Sequence[int], classes: Sequence[str]) -> Index: ...
+    def find(self, path: _Name) -> int: ...  # row; FileNotFoundError
+    def subset(self, rows: _Rows) -> Index: ...
+    def with_labels(self, labels: _Rows, classes: Sequence[str]) -> Index: ...
     def bind(self, image: Image) -> Index: ...  # ESTALE where the image is another
     def save(self, path: str | bytes) -> None: ...  # atomic
     @staticmethod
@@ -198,7 +227,7 @@ class LocalityOrder:
         window_blocks: int | None = None,
         window_bytes: int | None = None,
         shuffle: bool = True,
-        drop_last: bool = True,
+        last_batch: Literal["drop", "short", "fill"] = "drop",  # what becomes of samples that do not fill a batch
     ) -> Self: ...
     @property
     def steps(self) -> int: ...  # batches of an epoch
@@ -218,7 +247,7 @@ class LocalityOrder:
     # 'I', a rank's part of the rows to announce with this step, in stored order: with all steps of a window, the next window
     def underway(self, epoch: int, step: int, rank: int = 0, world_size: int = 1) -> memoryview: ...
     # 'I', the rows of the window of this step that a rank reads from here on, in stored order
-    def report(self, epoch: int, labels: Buffer | None = None) -> dict[str, float]: ...
+    def report(self, epoch: int, labels: _Rows | None = None) -> dict[str, float]: ...
 
 @type_check_only
 class PackOptions(TypedDict):
@@ -239,6 +268,8 @@ class PackOptions(TypedDict):
     strict_xattrs: bool
     concatenated: bool
     dedupe: str | None  # parts, files or off
+    inline: bool
+    content_digests: bool
     threads: int | None
     overwrite: bool
     dry_run: bool

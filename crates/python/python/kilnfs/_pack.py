@@ -35,7 +35,7 @@ class PackResult:
     bytes: int
     """Bytes in them."""
     image_bytes: int
-    """Size of the image."""
+    """Size of the image, and of the index behind it."""
     seconds: float
     """Wall time of all phases: scan, plan, pack, sync."""
     cpu_seconds: float
@@ -63,16 +63,25 @@ class Estimate:
     """
 
     preset: str
+    """The preset that it is about."""
     refused: str | None = None
     """Why this preset cannot be had together with the other options; the figures are 0 then."""
     bytes: int = 0
+    """Bytes in the files of the source."""
     image_bytes: int = 0
+    """Size of the image."""
     image_bytes_error: int = 0
+    """Its error, in bytes."""
     seconds: float = 0.0
+    """Wall time of packing."""
     seconds_error: float = 0.0
+    """Its error, in seconds."""
     cpu_seconds: float = 0.0
+    """CPU time of packing."""
     cpu_seconds_error: float = 0.0
+    """Its error, in seconds."""
     min_kernel: str = ""
+    """The oldest Linux that mounts the image."""
     sampled_bytes: int = 0
     """Bytes that were packed for the estimate. Where it is all that is to be packed, sizes are exact."""
 
@@ -94,6 +103,9 @@ def pack(
     strict_xattrs: bool = False,
     concatenated: bool = False,
     dedupe: Literal["parts", "files", "off"] | None = None,
+    inline: bool = True,
+    content_digests: bool = False,
+    index: bool | Mapping[str, Any] = False,
     threads: int | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -123,6 +135,15 @@ def pack(
       an ACL has a name without an id. Else they are left out, and the result counts them.
     * `concatenated`: read tar archives that lie one behind the other as one; else an archive ends at its end mark.
     * `dedupe`: `"files"` or `"parts"` of equal contents are stored once, or `"off"`.
+    * `inline=False`: ends of files that are not compressed are blocks of their own, not bytes beside inodes. The image
+      is larger, by half a block for each such file at most; `views` of a mapped image copy nothing, and a remote
+      `index()` does not fetch these ends.
+    * `content_digests`: the SHA-256 of each file's contents is stored, so that `check()` and `open(verify=True)` find
+      damage in files that are stored as they are, which nothing else shows. Files are read once more.
+    * `index`: an index is written behind the image once that is complete, in the same file: 16 bytes a file, and the
+      paths of directories. True: the one that `kilnfs.Samples` asks for; or a dictionary of arguments of `Image.index`
+      (`root`, `glob`, `extensions`, `group` as a depth). Who asks for the same index of an image behind a URL gets it
+      by one request. Drivers and other programs see an image with bytes behind its end.
     * `progress(done, total)`: bytes, called on this thread about 20 times a second; an exception in it ends the work,
       as Ctrl-C does.
     * `dry_run`: do everything, but keep no image.
@@ -141,9 +162,11 @@ def pack(
     options = pack_options(
         preset=preset, compress=compress, unit=unit, kernel=kernel, order=order, seed=seed, exclude=exclude,
         hints=hints, owner=owner, mtime=mtime, strict_xattrs=strict_xattrs, concatenated=concatenated, dedupe=dedupe,
-        threads=threads, overwrite=overwrite, dry_run=dry_run,
+        inline=inline, content_digests=content_digests, index=index, threads=threads, overwrite=overwrite,
+        dry_run=dry_run,
     )  # fmt: skip
-    return _result(_native.pack(_sources(source), os.fsencode(image), options, progress))
+    packed = _native.pack(_sources(source), _local(image, "image"), options, progress)
+    return _result(packed, image, False if dry_run else index)
 
 
 def estimate(
@@ -156,6 +179,7 @@ def estimate(
     exclude: Iterable[str | bytes] = (),
     hints: Hints | None = None,
     dedupe: Literal["parts", "files", "off"] | None = None,
+    inline: bool = True,
     threads: int | None = None,
 ) -> list[Estimate]:
     """What images of `source` would be, one estimate for each preset: a sample of the data is packed, and nothing is
@@ -172,6 +196,7 @@ def estimate(
         exclude=exclude,
         hints=hints,
         dedupe=dedupe,
+        inline=inline,
         threads=threads,
     )
     return [Estimate(**figures) for figures in _native.estimate(_sources(source), names, options)]
@@ -298,6 +323,9 @@ class Builder:
         mtime: int | str | None = None,
         strict_xattrs: bool = False,
         dedupe: Literal["parts", "files", "off"] | None = None,
+        inline: bool = True,
+        content_digests: bool = False,
+        index: bool | Mapping[str, Any] = False,
         threads: int | None = None,
         overwrite: bool = False,
         progress: Progress | None = None,
@@ -310,10 +338,11 @@ class Builder:
         """
         options = pack_options(
             preset=preset, compress=compress, unit=unit, kernel=kernel, order=order, seed=seed, exclude=exclude,
-            hints=hints, owner=owner, mtime=mtime, strict_xattrs=strict_xattrs, dedupe=dedupe, threads=threads,
-            overwrite=overwrite, dry_run=dry_run,
+            hints=hints, owner=owner, mtime=mtime, strict_xattrs=strict_xattrs, dedupe=dedupe, inline=inline,
+            content_digests=content_digests, index=index, threads=threads, overwrite=overwrite, dry_run=dry_run,
         )  # fmt: skip
-        return _result(self._native.write(os.fsencode(image), options, progress))
+        written = self._native.write(_local(image, "image"), options, progress)
+        return _result(written, image, False if dry_run else index)
 
 
 def pack_options(
@@ -332,13 +361,20 @@ def pack_options(
     strict_xattrs: bool = False,
     concatenated: bool = False,
     dedupe: str | None = None,
+    inline: bool = True,
+    content_digests: bool = False,
+    index: bool | Mapping[str, Any] = False,
     threads: int | None = None,
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> _native.PackOptions:
     """The options as the native module takes them. `only`: the only paths that are packed, with a zero byte behind
-    each.
+    each. `index`, which is written behind the image later, is looked at only.
     """
+    if index is not False:
+        from ._image import index_arguments
+
+        index_arguments(index)
     if isinstance(exclude, (str, bytes)):
         raise TypeError(f"exclude={exclude!r}: a list of globs is wanted, not one")
     if not 0 <= seed < 1 << 64:
@@ -373,6 +409,8 @@ def pack_options(
         "strict_xattrs": strict_xattrs,
         "concatenated": concatenated,
         "dedupe": dedupe,
+        "inline": inline,
+        "content_digests": content_digests,
         "threads": threads,
         "overwrite": overwrite,
         "dry_run": dry_run,
@@ -390,14 +428,26 @@ def tree_path(path: TreePath) -> bytes:
 
 def _sources(source: Sources) -> list[tuple[bytes, bytes]]:
     if isinstance(source, (str, bytes, os.PathLike)):
-        return [(os.fsencode(source), b"")]
+        return [(_local(source, "source"), b"")]
     parts = [
-        (os.fsencode(one[0]), tree_path(one[1])) if isinstance(one, tuple) else (os.fsencode(one), b"")
+        (_local(one[0], "source"), tree_path(one[1])) if isinstance(one, tuple) else (_local(one, "source"), b"")
         for one in source
     ]
     if not parts:
         raise ValueError("source: name one at least")
     return parts
+
+
+def _local(path: HostPath, argument: str) -> bytes:
+    """A path of this system, and no URL."""
+    raw = os.fsencode(path)
+    scheme = raw.partition(b"://")[0]
+    if b"://" in raw and scheme.isalnum():
+        raise ValueError(
+            f"{argument}={os.fsdecode(raw)!r}: a path of this system is needed, no URL: kilnfs.shards reads from URLs "
+            "and writes to them"
+        )
+    return raw
 
 
 def _bytes(data: Buffer) -> bytes:
@@ -414,11 +464,17 @@ def _meta(mode: int, mtime: float | None, owner: tuple[int, int]) -> tuple[int, 
     return mode, uid, gid, nanoseconds
 
 
-def _result(figures: dict[str, Any]) -> PackResult:
+def _result(figures: dict[str, Any], image: HostPath, index: bool | Mapping[str, Any]) -> PackResult:
+    """What was packed, with the index behind it that was asked for."""
+    index_bytes = 0
+    if index is not False:
+        from ._image import store_index
+
+        index_bytes = store_index(image, index)
     return PackResult(
         files=figures["files"],
         bytes=figures["bytes"],
-        image_bytes=figures["image_bytes"],
+        image_bytes=figures["image_bytes"] + index_bytes,
         seconds=figures["seconds"],
         cpu_seconds=figures["cpu_seconds"],
         peak_bytes=_peak_bytes(),

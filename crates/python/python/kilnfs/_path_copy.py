@@ -93,7 +93,7 @@ class Copy:
                 buffer = memoryview(bytearray(min(size, _CHUNK_LEN)))
                 start = 0
                 while start < size:
-                    count = self._image.read_into(nid, buffer, start=start)
+                    count = self._image.read_into(buffer=buffer, nid=nid, start=start)
                     if not count:
                         raise failure(errno.EIO, None, self._image.name, f"nid {nid} ends at byte {start} of {size}")
                     written = 0

@@ -49,6 +49,10 @@ class PurePath:
     def __kilnfs_path__(self) -> bytes:
         return encode(self._path)
 
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return self._image._identity[1]
+
     def __bytes__(self) -> bytes:
         return encode(self._path)
 

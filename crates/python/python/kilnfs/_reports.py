@@ -5,7 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, Self
+    from typing import Any, Literal, Self
 
 
 class Report:
@@ -39,7 +39,9 @@ class ImageInfo(Report):
     build_time: int
     """Seconds since 1970."""
     label: str
+    """The volume name, text of 16 bytes at most; empty where it has none."""
     root_nid: int
+    """The inode of the root directory."""
     packed_nid: int | None
     """The inode that holds small files and ends of files, packed together."""
     devices: int
@@ -53,16 +55,22 @@ class ImageInfo(Report):
 
 
 class CheckReport(Report):
-    """What a check has found."""
+    """What a check has found. As text it says whether the image is whole, and whether contents could be verified."""
 
     inodes: int
+    """Inodes that were checked."""
     directories: int
+    """Directories among them."""
     extents: int
+    """Extents of their contents."""
     bytes: int
     """Contents that were read and decoded."""
+    file_bytes: int
+    """Contents of regular files."""
     digested_bytes: int
-    """Contents that were compared with a digest in the image."""
+    """Contents of regular files that were compared with a digest in the image, and are right."""
     problem_count: int
+    """How many things are wrong."""
     problems: list[str]
     """What is wrong, and where; the first ones of very many."""
     notes: list[str]
@@ -70,8 +78,24 @@ class CheckReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing is wrong, as far as it can be told: see `contents`."""
         return self.problem_count == 0
+
+    @property
+    def contents(self) -> Literal["verified", "verified in part", "not verifiable", "none"]:
+        """How much of the files' contents has been compared with digests. Where there are none, damage in files that
+        are stored as they are goes unseen. "none": no file has contents.
+        """
+        if not self.file_bytes:
+            return "none"
+        if not self.digested_bytes:
+            return "not verifiable"
+        return "verified" if self.digested_bytes == self.file_bytes else "verified in part"
+
+    def __str__(self) -> str:
+        found = "ok" if self.ok else f"{self.problem_count} found to be wrong, first: {self.problems[0]}"
+        how = f", {self.digested_bytes} of {self.file_bytes} bytes" if self.contents == "verified in part" else ""
+        return f"{found}; contents: {self.contents}{how}"
 
 
 class Extent(Report):
@@ -92,6 +116,7 @@ class Extent(Report):
     stored: int
     """Bytes on the device."""
     algorithm: str | None
+    """The compressor, "zstd" for example; None for what is stored as it is."""
 
 
 class Cost(Report):

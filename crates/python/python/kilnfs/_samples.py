@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import operator
 import os
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+
+from ._names import failure, name_file, note_sample
+from ._urls import redact
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from typing_extensions import TypeVar
+
     from ._image import Image
     from ._native import Batch, Index
 
+    from ._parts import Parts
+
     Source: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes] | Image
+    Decode: TypeAlias = str | Callable[[memoryview], Any]
+
+    Sample = TypeVar("Sample", default=Any)
+else:
+    from typing import TypeVar
+
+    Sample = TypeVar("Sample")
 
 
-class Samples(Sequence[Any]):
+class Samples(Sequence[Sample]):
     """The files below a directory of an image as samples, in path order: `samples[i]` is (data, label), or data where
-    there are no classes.
+    there are no classes. For type checkers `kilnfs.Samples[tuple[bytes, int]]` says what a sample is.
 
     A class is a directory in `root`, and a label the class's place in `classes`. `image` is the path or URL of an
     image, or an open one.
@@ -29,6 +44,11 @@ class Samples(Sequence[Any]):
       `Image.index`: by default the directory in `root` that it is in (files beside these directories are left out),
       None for no classes. `index` replaces all of these and `root`: a `kilnfs.Index`, or the path of a saved one, which
       all processes then share.
+    * `parts` makes a sample of several files: `{"image": ".jpg", "label": ".json"}` of `a/1.jpg` and `a/1.json`, whose
+      stem is `a/1`. Data is a dictionary of these names then, read by one call for all parts of all samples that are
+      asked for. `decode` may be a dictionary by part ("bytes" for those that it does not name). A sample without one of
+      its parts is a FileNotFoundError that names the stem, or left out with `missing="skip"`. `files` are those of the
+      first part. Finding the samples reads all names, some 2 µs a file.
     * `decode` makes data of a file's contents: "bytes", "buffer" (a writable memoryview), or a function of such a
       memoryview. `transform` and `target_transform` are applied to data and label.
     * `threads` that read a batch: by default 1 in a child process, such as a worker of a loader, and elsewhere up to 4.
@@ -48,6 +68,16 @@ class Samples(Sequence[Any]):
     [(b'woof\\n', 1), (b'meow\\n', 0)]
     >>> samples.samples[2]
     ('dog/1.txt', 1)
+
+    >>> import json
+    >>> def from_json(contents):
+    ...     return json.loads(bytes(contents))
+    >>> with kilnfs.Builder() as tree:
+    ...     _ = tree.add_many([("1.jpg", b"picture"), ("1.json", b'{"is": "cat"}')])
+    ...     _ = tree.write("pairs.erofs", overwrite=True)
+    >>> parts = {"image": ".jpg", "label": ".json"}
+    >>> kilnfs.Samples("pairs.erofs", parts=parts, decode={"label": from_json})[0]
+    {'image': b'picture', 'label': {'is': 'cat'}}
     """
 
     def __init__(
@@ -59,24 +89,34 @@ class Samples(Sequence[Any]):
         glob: str | None = None,
         group: Literal["parent"] | int | Callable[[str], str] | None = 1,
         index: Index | str | os.PathLike[str] | None = None,
-        decode: str | Callable[[memoryview], Any] = "bytes",
+        parts: Mapping[str, str] | None = None,
+        missing: Literal["raise", "skip"] = "raise",
+        decode: Decode | Mapping[str, Decode] = "bytes",
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[int], Any] | None = None,
         threads: int | None = None,
         **options: Any,
     ) -> None:
-        if not callable(decode) and decode not in self._decoders:
-            names = ", ".join(repr(name) for name in self._decoders)
-            raise ValueError(f"decode is {decode!r}, but must be {names} or a function")
+        self._check_decode(decode, parts)
+        if missing not in ("raise", "skip"):
+            raise ValueError(f"missing is {missing!r}, but must be 'raise' or 'skip'")
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}, but must be 1 or more")
         self.decode = decode
+        """How contents become data, as it was given."""
         self.transform = transform
+        """What is applied to data; None for nothing."""
         self.target_transform = target_transform
+        """What is applied to labels; None for nothing."""
         self.threads = threads
+        """Threads that read a batch; None: 1 in a child process, elsewhere up to 4."""
         self._options = options
         self._image: Image | None = None
+        # UUID and version (ETag, …) of the image that was opened first: other processes have to find the same.
+        self._opened: tuple[bytes, str | None] | None = None
         self._index: Index | None = None
+        self._first: Index | None = None
+        self._parts: Parts | None = None
         self._index_path: str | None = None
         self._expected_digest: bytes | None = None
         self._source: Source
@@ -86,19 +126,42 @@ class Samples(Sequence[Any]):
             if options:
                 raise TypeError(f"image is open already: {', '.join(options)} cannot be given")
             self._source = self._image = image
+        if parts is not None and extensions is not None:
+            raise TypeError("parts chooses the files: extensions cannot be given")
         if index is None:
-            chosen: dict[str, Any] = {"extensions": _listed(extensions), "glob": glob, "threads": threads}
+            ends = _listed(extensions) if parts is None else list(parts.values())
+            chosen: dict[str, Any] = {"extensions": ends, "glob": glob, "threads": threads}
             found = self.image.index(root, group=group, **chosen)
             # Without directories there are no classes.
             self._index = self.image.index(root, **chosen) if group == 1 and not found.classes else found
+            self._find_parts(parts, missing)
             return
         if extensions is not None or glob is not None or root not in ("/", b"/", "", b"") or group != 1:
             raise TypeError("index chooses the files: root, extensions, glob and group cannot be given")
         if isinstance(index, (str, os.PathLike)):
             self._index_path = os.path.abspath(index)
-            self._expected_digest = self.files.digest
+            self._expected_digest = self._members.digest
         else:
             self._index = index.bind(self.image)
+        self._find_parts(parts, missing)
+
+    def _check_decode(self, decode: Decode | Mapping[str, Decode], parts: Mapping[str, str] | None) -> None:
+        if parts is not None and not parts:
+            raise ValueError("parts: name one at least")
+        by_part = decode.items() if isinstance(decode, Mapping) else [("", decode)]
+        for part, way in by_part:
+            of = f"decode[{part!r}]" if isinstance(decode, Mapping) else "decode"
+            if isinstance(decode, Mapping) and (parts is None or part not in parts):
+                raise ValueError(f"{of}: parts has no such part")
+            if not callable(way) and way not in self._decoders:
+                names = ", ".join(repr(name) for name in self._decoders)
+                raise ValueError(f"{of} is {way!r}, but must be {names} or a function")
+
+    def _find_parts(self, parts: Mapping[str, str] | None, missing: Literal["raise", "skip"]) -> None:
+        if parts is not None:
+            from ._parts import Parts
+
+            self._parts = Parts.of(self._members, parts, missing, self.image.name)
 
     _decoders: tuple[str, ...] = ("bytes", "buffer")
 
@@ -111,12 +174,26 @@ class Samples(Sequence[Any]):
                 raise TypeError(f"{source!r} is no path")
             import kilnfs
 
-            self._image = kilnfs.open(source, **self._options)
+            image = kilnfs.open(source, **self._options)
+            opened = (image.uuid, getattr(image, "_version", None))
+            if self._opened not in (None, opened):
+                then, now = self._opened, opened
+                raise failure(errno.ESTALE, None, image.name, f"the image is another one now: {now}; it was {then}")
+            self._image, self._opened = image, opened
         return self._image
 
     @property
     def files(self) -> Index:
-        """The index: paths, nids, sizes and labels of the files."""
+        """The index: paths, nids, sizes and labels of the files, one for each sample: of several parts the first."""
+        if self._parts is None:
+            return self._members
+        if self._first is None:
+            self._first = self._members.subset(self._parts.first() or ())
+        return self._first
+
+    @property
+    def _members(self) -> Index:
+        """The index of all files that samples are made of."""
         if self._index is None:
             if self._index_path is None:
                 raise TypeError("neither an index nor the path of one")
@@ -124,8 +201,6 @@ class Samples(Sequence[Any]):
 
             index = Index.load(self._index_path, self.image)
             if self._expected_digest not in (None, index.digest):
-                import errno
-
                 raise OSError(errno.ESTALE, "the index is no longer the one of this dataset", self._index_path)
             self._index = index
         elif self._index.image is None:
@@ -157,40 +232,47 @@ class Samples(Sequence[Any]):
         return len(self.files)
 
     @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...
+    def __getitem__(self, index: SupportsIndex) -> Sample: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: slice) -> list[Sample]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
         if isinstance(index, slice):
             return self.__getitems__(range(len(self))[index])
         row = _row(index, len(self))
-        if self.decode == "bytes":
-            data: Any = self.image.read(self.files.nids[row])
-        else:
-            data = self._decoded(self.contents([row])[0][0])
-        labels = self.targets
-        return self._finished(data) if labels is None else self._finished(data, labels[row])
+        label = None if self.targets is None else self.targets[row]
+        if self._parts is not None:
+            return self._made(next(self._of_parts(self._parts, (row,))), row, label)
+        if self.decode != "bytes":
+            return self._made(self.contents([row])[0][0], row, label)
+        try:
+            data = self.image.read(nid=self.files.nids[row])
+        except OSError as error:
+            name_file(error, self._path_of(row), self.image)
+            raise
+        return self._made(data, row, label)
 
-    def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
+    def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Sample]:
         """These samples, read at once."""
         if type(self).__getitem__ is not type(self)._own_getitem:
             # A subclass has another notion of a sample.
             return [self[index] for index in indices]
-        batch, rows = self.contents(indices)
-        if self.decode == "bytes":
-            data: Iterator[Any] = map(batch.tobytes, range(len(rows)))
+        if self._parts is not None:
+            rows = self._rows(indices)
+            data: Iterator[Any] = self._of_parts(self._parts, rows)
         else:
-            data = map(self._decoded, map(batch.__getitem__, range(len(rows))))
+            batch, rows = self.contents(indices)
+            data = map(batch.tobytes if self.decode == "bytes" else batch.__getitem__, range(len(rows)))
         labels = self.targets
         picked = None if labels is None else array("q", [labels[row] for row in rows])
-        finished = map(self._finished, data) if picked is None else map(self._finished, data, picked)
-        if callable(self.decode) or self.transform is not None or self.target_transform is not None:
+        finished = map(self._made, data, rows) if picked is None else map(self._made, data, rows, picked)
+        plain = self._parts is None and not callable(self.decode)
+        if not plain or self.transform is not None or self.target_transform is not None:
             return list(finished)
-        samples = SampleList(finished)
+        samples: SampleList[Any] = SampleList(finished)
         samples.batch, samples.labels = batch, picked
         return samples
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Sample]:
         # By batches, and with each sample's memory freed when its batch is done.
         for start in range(0, len(self), 64):
             yield from self.__getitems__(range(start, min(start + 64, len(self))))
@@ -198,20 +280,60 @@ class Samples(Sequence[Any]):
     _own_getitem = __getitem__
 
     def contents(self, indices: Iterable[SupportsIndex]) -> tuple[Batch, array[int]]:
-        """The contents of these samples' files, as they are, and their rows in the index."""
+        """The contents of these samples' files, as they are, and their rows in the index. Of several parts the first."""
+        rows = self._rows(indices)
+        if self._parts is None:
+            return self._read(self.files, rows), rows
+        first = self._parts.first()
+        return self._read(self._members, array("Q", [first[row] for row in rows])), rows
+
+    def _rows(self, indices: Iterable[SupportsIndex]) -> array[int]:
         count = len(self)
-        rows = array("Q", [_row(index, count) for index in indices])
-        threads = self.threads
-        if threads is None and _in_child():
-            threads = 1
-        return self.image.read_many(self.files, rows=rows or (), threads=threads), rows
+        return array("Q", [_row(index, count) for index in indices])
+
+    def _read(self, index: Index, rows: array[int]) -> Batch:
+        threads = 1 if self.threads is None and _in_child() else self.threads
+        return self.image.read_many(index, rows=rows or (), threads=threads)
+
+    def _of_parts(self, parts: Parts, samples: Sequence[int]) -> Iterator[list[memoryview]]:
+        """The contents of all parts of each of these samples, read by one call."""
+        batch, width = self._read(self._members, parts.of_samples(samples)), len(parts.names)
+        return (batch[at : at + width] for at in range(0, len(samples) * width, width))
 
     def replace_index(self, index: Index) -> None:
         """Other samples of the same image."""
         self._index, self._index_path, self._expected_digest = index.bind(self.image), None, None
+        self._parts = self._first = None
 
-    def _decoded(self, contents: memoryview) -> Any:
-        return self.decode(contents) if callable(self.decode) else contents
+    def _made(self, contents: Any, row: int, label: int | None = None) -> Any:
+        """The sample of a row. What `decode` and the transforms raise says which one it is about."""
+        try:
+            return self._finished(self._data(contents), label)
+        except Exception as error:
+            note_sample(error, row, self._path_of(row), self.image)
+            raise
+
+    def _path_of(self, row: int) -> str | None:
+        """The path of a row, for an error; None where the image does not tell it any more."""
+        try:
+            return self.files.path(row)
+        except (OSError, ValueError):
+            return None
+
+    def _data(self, contents: Any) -> Any:
+        """The data of a sample: of the contents of its file, or of those of all its parts."""
+        if self._parts is None:
+            return contents if self.decode == "bytes" else self._decoded(contents, self.decode)
+        names, decode = self._parts.names, self.decode
+        by_part = decode if isinstance(decode, Mapping) else dict.fromkeys(names, decode)
+        return {
+            name: self._decoded(part, by_part.get(name, "bytes")) for name, part in zip(names, contents, strict=True)
+        }
+
+    def _decoded(self, contents: memoryview, decode: Any) -> Any:
+        if callable(decode):
+            return decode(contents)
+        return contents.tobytes() if decode == "bytes" else contents
 
     def _finished(self, data: Any, label: int | None = None) -> Any:
         if self.transform is not None:
@@ -226,15 +348,18 @@ class Samples(Sequence[Any]):
             state["_image"] = None
         if self._index_path is not None:
             state["_index"] = None
+        # Made of the others where it is wanted.
+        state["_first"] = None
         return state
 
     def __repr__(self) -> str:
         name = self._source if isinstance(self._source, (str, bytes)) else self.image.name
+        name = redact(name) if isinstance(name, str) else name
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         return f"<{kind} of {name!r}, {len(self)} samples, {len(self.classes)} classes>"
 
 
-class SampleList(list[Any]):
+class SampleList(list[Sample]):
     """Samples as they were stored, and the one buffer that holds them: collate functions need no copy of each."""
 
     batch: Batch | None = None

@@ -13,11 +13,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._block_cache import BlockCache
+from ._retry import RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ._fsspec_source import FsspecSource
+    from ._urls import Redaction
 
 _PREAD_MAX = 1 << 30
 """Most bytes of one `os.pread`; the system reads at most 2 GiB at once."""
@@ -204,7 +206,9 @@ def _plain_descriptor(fileobj: Any) -> int | None:
 _ABOUT_PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENODATA}
 
 
-def target_error(error: Exception, name: str, what: str, *, opening: bool = False) -> OSError:
+def target_error(
+    error: Exception, name: str, what: str, *, opening: bool = False, redaction: Redaction | None = None
+) -> OSError:
     """The `OSError` that says for which bytes (`what`) of which target (`name`) a read failed.
 
     Unless the image is just being opened, an error about a path becomes ESTALE (the target is gone) or EIO: it is not
@@ -222,6 +226,8 @@ def target_error(error: Exception, name: str, what: str, *, opening: bool = Fals
         reason = error.strerror
     else:
         reason = f"{type(error).__name__}: {error}"
+    if redaction is not None:
+        reason = redaction.text(reason)
     return OSError(number, f"{what}: {reason}", name)
 
 
@@ -235,7 +241,7 @@ def is_url(path: str) -> bool:
     return bool(separator) and all(part.isascii() and part[:1].isalpha() for part in scheme.split("::"))
 
 
-def open_url(url: str, **storage_options: Any) -> bytes | FsspecSource:
+def open_url(url: str, *, retries: int = RETRIES, **storage_options: Any) -> bytes | FsspecSource:
     """What a URL names, as the first argument of `_native.Image`: the path of a local file, or a source that reads by
     fsspec.
 
@@ -248,4 +254,4 @@ def open_url(url: str, **storage_options: Any) -> bytes | FsspecSource:
     """
     from ._fsspec_source import Target
 
-    return Target(None, url, storage_options).open()
+    return Target(None, url, storage_options, retries).open()

@@ -6,16 +6,16 @@ import os
 from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG
 
 from . import _native
-from ._names import as_text, decode, encode, is_absence
+from ._names import as_text, decode, encode, is_absence, one_file, refuse_foreign
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import overload
+    from typing import SupportsIndex, overload
 
     from ._entries import ScandirIterator
-    from ._names import HasPath, Name, What
+    from ._names import HasPath, Name
 else:
 
     def overload(function):
@@ -25,42 +25,45 @@ else:
 class OsVerbs(_native.Image):
     """The functions of `os` as methods. Links are resolved inside the image only."""
 
-    def stat(self, path: What, *, follow_symlinks: bool = True) -> os.stat_result:
-        """What `os.stat` gives: `st_ino` is the nid, `st_dev` is 0.
+    def stat(
+        self, path: Name | None = None, *, follow_symlinks: bool = True, nid: SupportsIndex | None = None
+    ) -> os.stat_result:
+        """What `os.stat` gives: `st_ino` is the nid, `st_dev` is 0. `nid=` takes the number of an inode instead of a
+        path, here and elsewhere.
 
         >>> image.stat("cat/1.txt").st_size
         5
         """
-        return os.stat_result(*self._stat(path, follow_symlinks))
+        return os.stat_result(*self._stat(one_file(path, nid), follow_symlinks))
 
-    def lstat(self, path: What) -> os.stat_result:
+    def lstat(self, path: Name) -> os.stat_result:
         """`stat` of a symbolic link itself."""
-        return os.stat_result(*self._stat(path, False))
+        return os.stat_result(*self._stat(one_file(path), False))
 
-    def exists(self, path: What) -> bool:
+    def exists(self, path: Name) -> bool:
         """Whether a path leads to something. An image that is damaged there raises its error."""
         return self._type(path, True) != 0
 
-    def lexists(self, path: What) -> bool:
+    def lexists(self, path: Name) -> bool:
         """Whether there is something of this name, be it a broken link."""
         return self._type(path, False) != 0
 
-    def isfile(self, path: What) -> bool:
+    def isfile(self, path: Name) -> bool:
         """Whether a path leads to a regular file."""
         return self._type(path, True) == S_IFREG
 
-    def isdir(self, path: What) -> bool:
+    def isdir(self, path: Name) -> bool:
         """Whether a path leads to a directory."""
         return self._type(path, True) == S_IFDIR
 
-    def islink(self, path: What) -> bool:
+    def islink(self, path: Name) -> bool:
         """Whether this is a symbolic link."""
         return self._type(path, False) == S_IFLNK
 
-    def _type(self, path: What, follow: bool) -> int:
+    def _type(self, path: Name, follow: bool) -> int:
         """`S_IFMT` of what a path leads to, 0 if there is nothing."""
         try:
-            return S_IFMT(self._stat(path, follow)[0][0])
+            return S_IFMT(self._stat(one_file(path), follow)[0][0])
         except OSError as error:
             if is_absence(error):
                 return 0
@@ -69,21 +72,21 @@ class OsVerbs(_native.Image):
     @overload
     def listdir(self, path: bytes) -> list[bytes]: ...
     @overload
-    def listdir(self, path: str | int | HasPath = "/") -> list[str]: ...
-    def listdir(self, path: What = "/") -> list[str] | list[bytes]:
-        """The names in a directory, sorted by their bytes.
+    def listdir(self, path: str | HasPath = "/", *, nid: SupportsIndex | None = None) -> list[str]: ...
+    def listdir(self, path: Name = "/", *, nid: SupportsIndex | None = None) -> list[str] | list[bytes]:
+        """The names in a directory, by default the root, sorted by their bytes.
 
         >>> image.listdir("cat"), image.listdir(b"cat")
         (['1.txt', '2.txt'], [b'1.txt', b'2.txt'])
         """
-        listed = self._listdir(path)
+        listed = self._listdir(one_file(path if nid is None or path != "/" else None, nid))
         return [name for name, _, _ in listed] if isinstance(path, bytes) else [decode(name) for name, _, _ in listed]
 
     @overload
     def scandir(self, path: bytes) -> ScandirIterator[bytes]: ...
     @overload
-    def scandir(self, path: str | int | HasPath = "/") -> ScandirIterator[str]: ...
-    def scandir(self, path: What = "/") -> ScandirIterator[str] | ScandirIterator[bytes]:
+    def scandir(self, path: str | HasPath = "/") -> ScandirIterator[str]: ...
+    def scandir(self, path: Name = "/") -> ScandirIterator[str] | ScandirIterator[bytes]:
         """The entries of a directory, with their types, for which no inode is read.
 
         >>> with image.scandir("cat") as entries:
@@ -94,8 +97,7 @@ class OsVerbs(_native.Image):
 
         if isinstance(path, bytes):
             return ScandirIterator[bytes](self, path, path)
-        # As with os.scandir: entries of a directory that has no path have names only.
-        return ScandirIterator[str](self, path, "" if isinstance(path, int) else as_text(path))
+        return ScandirIterator[str](self, path, as_text(path))
 
     @overload
     def walk(
@@ -141,19 +143,21 @@ class OsVerbs(_native.Image):
     @overload
     def readlink(self, path: bytes) -> bytes: ...
     @overload
-    def readlink(self, path: str | int | HasPath) -> str: ...
-    def readlink(self, path: What) -> str | bytes:
+    def readlink(self, path: str | HasPath | None = None, *, nid: SupportsIndex | None = None) -> str: ...
+    def readlink(self, path: Name | None = None, *, nid: SupportsIndex | None = None) -> str | bytes:
         """The target of a symbolic link, as it is stored."""
-        target = self._readlink(path)
+        target = self._readlink(one_file(path, nid))
         return target if isinstance(path, bytes) else decode(target)
 
-    def listxattr(self, path: What, *, follow_symlinks: bool = True) -> list[str]:
+    def listxattr(
+        self, path: Name | None = None, *, follow_symlinks: bool = True, nid: SupportsIndex | None = None
+    ) -> list[str]:
         """Names of the extended attributes."""
-        return [decode(name) for name in self._listxattr(path, follow_symlinks)]
+        return [decode(name) for name in self._listxattr(one_file(path, nid), follow_symlinks)]
 
-    def getxattr(self, path: What, attribute: str | bytes, *, follow_symlinks: bool = True) -> bytes:
+    def getxattr(self, path: Name, attribute: str | bytes, *, follow_symlinks: bool = True) -> bytes:
         """Value of an extended attribute."""
-        return self._getxattr(path, encode(attribute), follow_symlinks)
+        return self._getxattr(one_file(path), encode(attribute), follow_symlinks)
 
     @overload
     def glob(self, pattern: bytes, *, root: Name = "/") -> Iterator[bytes]: ...
@@ -169,6 +173,7 @@ class OsVerbs(_native.Image):
         """
         from ._glob import select
 
+        refuse_foreign(root, self)
         if isinstance(pattern, bytes):
             return (encode(path) for path in select(self, as_text(root), decode(pattern)) if path)
         return (path for path in select(self, as_text(root), pattern) if path)

@@ -25,6 +25,7 @@ from ._fs_info import FoundInfo, Sizes, followed_info_of, info_of
 from ._fs_walk import levels, walk
 from ._fsspec_types import AbstractFileSystem, isfilelike, tokenize
 from ._names import decode, is_absence, joined, read_only
+from ._retry import RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,8 +42,11 @@ class ErofsFile(BufferedFile):
         # A file that fits is read by one call.
         super().__init__(raw, buffer_size or min(max(raw.size, 4 << 10), 128 << 10))
         self.fs = fs
+        """The filesystem."""
         self.path = path
+        """The path, without the protocol."""
         self.blocksize = buffer_size
+        """Bytes of the buffer that were asked for; None for the default."""
 
     @property
     def details(self) -> dict[str, Any]:
@@ -91,6 +95,8 @@ class ErofsFileSystem(AbstractFileSystem):
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
+        retries: int = RETRIES,
+        verify: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -104,9 +110,11 @@ class ErofsFileSystem(AbstractFileSystem):
             "cache_bytes": cache_bytes,
             "verify_checksum": verify_checksum,
             "mmap": mmap,
+            "verify": verify,
         }
-        self._opened = opened(fo, target_protocol, target_options, options)
+        self._opened = opened(fo, target_protocol, target_options, options, retries)
         self.image = self._opened.image
+        """The open image, which all objects that refer to the same file share."""
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -402,11 +410,14 @@ class ErofsFileSystem(AbstractFileSystem):
         """As `checksum`, as text; the same in all processes."""
         path = self._strip_protocol(path)
         numbers, more = self.image._stat(path, True)
-        return tokenize(self.image.name, self._opened.identity, path, numbers[1], numbers[6], more["st_mtime_ns"])
+        target = self._opened.target
+        where = self.image.name if target is None else (target.protocol, target.path)
+        return tokenize(where, self._opened.identity, path, numbers[1], numbers[6], more["st_mtime_ns"])
 
     # what would write
 
     def _read_only(self, path: Any = "", *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises `OSError` (EROFS), as everything does that would write: images do not change."""
         raise read_only(path if isinstance(path, (str, bytes)) else str(path), self.image.name)
 
     mkdir = makedirs = mkdirs = makedir = rmdir = rm = rm_file = _rm = delete = touch = _read_only

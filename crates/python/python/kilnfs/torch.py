@@ -11,23 +11,23 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.utils.data
 
 from ._locality import LocalityBatches, LocalityItems
-from ._samples import PathLabels, SampleList, Samples
+from ._samples import PathLabels, Sample, SampleList, Samples
 
 if TYPE_CHECKING:
     from ._native import Batch, Index
-    from ._samples import Source
+    from ._samples import Decode, Source
 
 __all__ = ["Collated", "Dataset", "LocalityBatchSampler", "LocalitySampler", "PathLabels", "SampleList", "collate"]
 
 
-class Dataset(Samples, torch.utils.data.Dataset[Any]):
+class Dataset(Samples[Sample], torch.utils.data.Dataset[Sample]):
     """`kilnfs.Samples` for `torch.utils.data.DataLoader`, which reads a batch by one call of `__getitems__`.
 
     `decode` is "buffer" (a writable memoryview), "bytes", "tensor" (one-dimensional, uint8), or a function of a
@@ -45,7 +45,9 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
         glob: str | None = None,
         group: Literal["parent"] | int | Callable[[str], str] | None = 1,
         index: Index | str | os.PathLike[str] | None = None,
-        decode: str | Callable[[memoryview], Any] = "buffer",
+        parts: Mapping[str, str] | None = None,
+        missing: Literal["raise", "skip"] = "raise",
+        decode: Decode | Mapping[str, Decode] = "buffer",
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[int], Any] | None = None,
         threads: int | None = None,
@@ -58,6 +60,8 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
             glob=glob,
             group=group,
             index=index,
+            parts=parts,
+            missing=missing,
             decode=decode,
             transform=transform,
             target_transform=target_transform,
@@ -65,8 +69,8 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
             **options,
         )
 
-    def _decoded(self, contents: memoryview) -> Any:
-        return as_tensor(contents) if self.decode == "tensor" else super()._decoded(contents)
+    def _decoded(self, contents: memoryview, decode: Any) -> Any:
+        return as_tensor(contents) if decode == "tensor" else super()._decoded(contents, decode)
 
 
 def as_tensor(contents: Any) -> torch.Tensor:

@@ -18,7 +18,9 @@ import torch
 import torchvision.datasets
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
+from ._names import note_sample
 from ._samples import PathLabels, Samples
+from ._urls import redact
 from .torch import Collated, as_tensor
 
 if TYPE_CHECKING:
@@ -37,14 +39,31 @@ def pil_loader(file: io.BytesIO) -> Any:
         return picture.convert("RGB")
 
 
+class _Contents(io.BytesIO):
+    """The contents of a sample, with the path in the image as the name, which loaders put into their errors. It is
+    looked up when it is asked for."""
+
+    def __init__(self, contents: memoryview, samples: Samples, row: int) -> None:
+        super().__init__(contents)
+        self._samples, self._row = samples, row
+
+    @property
+    def name(self) -> str:
+        """The path in the image."""
+        return self._samples._path_of(self._row) or f"sample {self._row}"
+
+    def __repr__(self) -> str:
+        return f"<kilnfs contents name={self.name!r}>"
+
+
 class ImageFolder(torchvision.datasets.ImageFolder):
     """Pictures below `directory` of an image, whose directories are classes: the samples that torchvision's
     `ImageFolder` finds in the directory that the image was made from, in the same order.
 
     Differences: `root` is the image, a path or URL; paths in `samples` are those in the image; `loader` is given the
-    contents as a file object (`io.BytesIO`), not a path; `samples`, `imgs` and `targets` take 16 bytes a sample, and
-    make tuples as they are asked for. `index` is a `kilnfs.Index` or the path of a saved one, of files of `directory`
-    with labels. A loader reads each batch by one call, in stored order.
+    contents as a file object (`io.BytesIO`) whose `name` is the path in the image, not a path; `samples`, `imgs` and
+    `targets` take 16 bytes a sample, and make tuples as they are asked for. `index` is a `kilnfs.Index` or the path of a
+    saved one, of files of `directory` with labels. A loader reads each batch by one call, in stored order.
     """
 
     loader: Callable[[Any], Any]
@@ -71,6 +90,7 @@ class ImageFolder(torchvision.datasets.ImageFolder):
         self._targets: array[int] | None = None
         # What DatasetFolder's constructor does, without a list of all targets.
         name = root if isinstance(root, (str, os.PathLike)) else self._samples.image.name
+        name = redact(name) if isinstance(name, str) else name
         torchvision.datasets.VisionDataset.__init__(self, name, transform=transform, target_transform=target_transform)
         self.loader = loader
         self.extensions = IMG_EXTENSIONS if is_valid_file is None else None
@@ -178,7 +198,7 @@ class ImageFolder(torchvision.datasets.ImageFolder):
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
         contents, row = self._samples.contents([index])
-        return self._finished(contents[0], row[0])
+        return self._named(contents[0], row[0])
 
     _own_getitem = __getitem__
 
@@ -188,10 +208,17 @@ class ImageFolder(torchvision.datasets.ImageFolder):
             # A subclass has another notion of a sample.
             return [self[index] for index in indices]
         batch, rows = self._samples.contents(indices)
-        return [self._finished(batch[place], row) for place, row in enumerate(rows)]
+        return [self._named(batch[place], row) for place, row in enumerate(rows)]
+
+    def _named(self, contents: memoryview, row: int) -> tuple[Any, Any]:
+        try:
+            return self._finished(contents, row)
+        except Exception as error:
+            note_sample(error, row, self._samples._path_of(row), self.image)
+            raise
 
     def _finished(self, contents: memoryview, row: int) -> tuple[Any, Any]:
-        sample = self.loader(io.BytesIO(contents))
+        sample = self.loader(_Contents(contents, self._samples, row))
         if self.transform is not None:
             sample = self.transform(sample)
         label = self.targets[row]

@@ -48,6 +48,9 @@ impl WritableBuffer {
 }
 
 /// Whole numbers from a buffer of any of the usual types, or from a sequence. `what` names them in errors.
+///
+/// Elements whose format names a byte order (`>i`, `!i`, `<i`) are read one by one, by the object that has them: PyO3 0.30 takes
+/// `>` for this machine's order where that is `<`.
 pub(crate) fn integers(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u64>> {
     let py = object.py();
     if let Ok(buffer) = pyo3::buffer::PyUntypedBuffer::get(object) {
@@ -60,6 +63,9 @@ pub(crate) fn integers(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u6
         if buffer.item_count() == 0 {
             // It may have no address, which is that of no type.
             return Ok(Vec::new());
+        }
+        if matches!(buffer.format().to_bytes(), [b'<' | b'>' | b'!', ..]) {
+            return iterated(object, what);
         }
         if let Ok(buffer) = buffer.as_typed::<u64>() {
             return buffer.to_vec(py);
@@ -76,6 +82,11 @@ pub(crate) fn integers(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u6
         let format = buffer.format().to_string_lossy().into_owned();
         return Err(PyTypeError::new_err(format!("{what}: a buffer of 32-bit or 64-bit integers, not of '{format}'")));
     }
+    iterated(object, what)
+}
+
+/// Whole numbers that an object gives one by one.
+fn iterated(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u64>> {
     let mut numbers = Vec::with_capacity(object.len().unwrap_or(0));
     for item in object.try_iter()? {
         let item = item?;

@@ -92,7 +92,7 @@ pub(crate) fn scan(
 }
 
 /// A path without slashes in front, behind, and twice.
-fn normal(path: &[u8]) -> Vec<u8> {
+pub(super) fn normal(path: &[u8]) -> Vec<u8> {
     let parts: Vec<_> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     parts.join(&b'/')
 }

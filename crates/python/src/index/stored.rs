@@ -25,7 +25,7 @@ const ALIGN: usize = 64;
 const SECTIONS: usize = 11;
 
 /// Strings one behind the other, each with its length in front.
-fn strings(strings: &[Vec<u8>]) -> Bytes {
+pub(super) fn strings(strings: &[Vec<u8>]) -> Bytes {
     let mut bytes = Vec::new();
     for string in strings {
         bytes.extend((string.len() as u64).to_le_bytes());

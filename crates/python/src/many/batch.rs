@@ -15,7 +15,13 @@ pub(crate) enum BatchData {
     Callers(Py<PyAny>),
 }
 
-/// Contents of many files in one buffer, in the order in which they were asked for.
+/// Contents of many files in one buffer, in the order in which they were asked for: made by `Image.read_many`.
+///
+/// `batch[i]` is a writable `memoryview` of file i, without a copy; a slice is a list of these. A pickle has all bytes.
+///
+/// >>> batch = image.read_many(["cat/1.txt", "dog/1.txt"])
+/// >>> len(batch), bytes(batch[1])
+/// (2, b'woof\n')
 #[pyclass(frozen, sequence, module = "kilnfs._native")]
 pub(crate) struct Batch {
     /// A view of all bytes, which Python may write to.
@@ -81,32 +87,51 @@ impl Batch {
         }
     }
 
-    /// All bytes, which may be written to.
+    /// The contents of all files one behind the other: a writable view of bytes ('B'), which stays valid when the batch
+    /// goes. No copy.
+    ///
+    /// >>> bytes(image.read_many(["cat/1.txt", "dog/1.txt"]).data)
+    /// b'meow\nwoof\n'
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.data.bind(py).clone()
     }
 
-    /// Where each file begins in `data`, and last where the last one ends: one more than there are files.
+    /// Where each file begins in `data`, and last where the last one ends: signed numbers of 64 bits ('q'), one more
+    /// than there are files.
+    ///
+    /// >>> list(image.read_many(["cat/1.txt", "dog/1.txt"]).offsets)
+    /// [0, 5, 10]
     #[getter]
     fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         memory::column_view(py, memory::column(self.offsets.clone()), "q")
     }
 
-    /// Bytes of each file.
+    /// Length of each file in bytes: signed numbers of 64 bits ('q').
+    ///
+    /// >>> list(image.read_many(["cat/1.txt", "dog/1.txt"]).sizes)
+    /// [5, 5]
     #[getter]
     fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let sizes: Vec<i64> = self.offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
         memory::column_view(py, memory::column(sizes), "q")
     }
 
-    /// Errors of single files, by their places.
+    /// The errors of files that could not be read, by their places, of `read_many(on_error="return")`. Asking for such
+    /// a file raises its error.
+    ///
+    /// >>> list(image.read_many(["cat/1.txt", "nothing"], on_error="return").errors)
+    /// [1]
     #[getter]
     fn errors<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
         self.errors.bind(py).clone()
     }
 
-    /// The bytes of one file, copied.
+    /// The contents of one file as `bytes`: a copy, where `batch[i]` is a view. IndexError where there is no such file,
+    /// OSError where it could not be read.
+    ///
+    /// >>> image.read_many(["cat/1.txt"]).tobytes(0)
+    /// b'meow\n'
     fn tobytes<'py>(&self, py: Python<'py>, i: isize) -> PyResult<Bound<'py, PyAny>> {
         self.part(py, self.place(i)?)?.call_method0("tobytes")
     }
@@ -124,7 +149,11 @@ impl Batch {
         sequence::by_comparison(slf.as_any(), "__contains__", &PyTuple::new(slf.py(), [value])?)?.extract()
     }
 
-    /// The place of the first file that has these bytes. ValueError where none has.
+    /// The place of the first file that has these bytes, between the limits `start` and `stop` if they are given.
+    /// ValueError where none has. Compares one file after the other.
+    ///
+    /// >>> image.read_many(["cat/1.txt", "dog/1.txt"]).index(b"woof\n")
+    /// 1
     #[pyo3(signature = (value, /, *limits))]
     fn index<'py>(
         slf: &Bound<'py, Self>,
@@ -135,7 +164,10 @@ impl Batch {
         sequence::by_comparison(slf.as_any(), "index", &PyTuple::new(slf.py(), arguments)?)
     }
 
-    /// How many files have these bytes.
+    /// How many files have these bytes. Compares all of them.
+    ///
+    /// >>> image.read_many(["cat/1.txt", "dog/1.txt"]).count(b"woof\n")
+    /// 1
     #[pyo3(signature = (value, /))]
     fn count<'py>(slf: &Bound<'py, Self>, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         sequence::by_comparison(slf.as_any(), "count", &PyTuple::new(slf.py(), [value])?)

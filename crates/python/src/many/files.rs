@@ -1,90 +1,143 @@
 //! Which files a call is about: rows of an index, numbers of inodes, or paths.
 
-use crate::arguments::What;
 use crate::arguments::buffer::integers;
+use crate::arguments::{Named, What, image_uuid};
+use crate::errors::Subject;
+use crate::image::Image;
 use crate::index::Index;
 use kiln_parallel::Threads;
-use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
+use kiln_read::{FollowLast, Image as ReadImage, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyString};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Files, in the order in which they are asked for.
 pub(crate) enum Files {
     Nids(Vec<u64>),
+    /// Rows of an index (`None`: all), and the numbers of their inodes; whether their names cannot be read.
+    Rows {
+        index: Py<Index>,
+        rows: Option<Vec<u64>>,
+        nids: Vec<u64>,
+        is_nameless: AtomicBool,
+    },
     Paths(Vec<What>),
 }
 
 impl Files {
-    /// Files of an [`Index`], of numbers of inodes, or of a list of paths; of these only `rows`, in their order.
+    /// Files of an [`Index`], or of paths that are iterated over; of these only `rows`, in their order.
     ///
     /// # Errors
-    /// Something else, a row that there is not.
-    pub(crate) fn of(what: &Bound<'_, PyAny>, picked: Option<&Bound<'_, PyAny>>) -> PyResult<Files> {
+    /// Something else, a row that there is not, an index or a path of another image than `image`.
+    pub(crate) fn of(
+        image: &Bound<'_, Image>,
+        what: &Bound<'_, PyAny>,
+        picked: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Files> {
+        let py = image.py();
         let picked = picked.map(|rows| integers(rows, "rows")).transpose()?;
         if let Ok(index) = what.cast::<Index>() {
-            return Ok(Files::Nids(pick(index.get().columns.nids.get(), picked, u64::clone)?));
+            let columns = &index.get().columns;
+            image.get().refuse_another(py, "the index", columns.uuid)?;
+            let nids = pick(columns.nids.get(), picked.as_deref(), u64::clone)?;
+            let index = index.clone().unbind();
+            return Ok(Files::Rows { index, rows: picked, nids, is_nameless: AtomicBool::new(false) });
+        }
+        if let Some(uuid) = image_uuid(what)? {
+            image.get().refuse_another(py, "the index", uuid)?;
         }
         if what.is_instance_of::<PyString>() || what.is_instance_of::<PyBytes>() {
             return Err(PyTypeError::new_err("a list of paths, not one path"));
         }
-        let names_first = || -> PyResult<bool> {
-            let first = what.get_item(0)?;
-            Ok(first.is_instance_of::<PyString>()
-                || first.is_instance_of::<PyBytes>()
-                || first.hasattr("__kilnfs_path__")?)
+        let paths = pick(&names(what)?, picked.as_deref(), Bound::clone)?;
+        let path = |path: Bound<'_, PyAny>| -> PyResult<What> {
+            let Named(path) = path.extract()?;
+            image.get().refuse_foreign(py, &path)?;
+            Ok(path)
         };
-        let is_list = what.is_instance_of::<PyList>() || what.is_instance_of::<PyTuple>();
-        if is_list && what.len()? > 0 && names_first()? {
-            let paths = pick(&what.extract::<Vec<Bound<'_, PyAny>>>()?, picked, Bound::clone)?;
-            let path = |path: Bound<'_, PyAny>| path.extract();
-            return Ok(Files::Paths(paths.into_iter().map(path).collect::<PyResult<_>>()?));
+        Ok(Files::Paths(paths.into_iter().map(path).collect::<PyResult<_>>()?))
+    }
+
+    /// The files of a call: `what` as for [`Files::of`], or `nids`, numbers of inodes.
+    pub(crate) fn asked(
+        image: &Bound<'_, Image>,
+        what: Option<&Bound<'_, PyAny>>,
+        nids: Option<&Bound<'_, PyAny>>,
+        picked: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Files> {
+        match (what, nids) {
+            (Some(what), None) => Files::of(image, what, picked),
+            (None, Some(nids)) => {
+                let picked = picked.map(|rows| integers(rows, "rows")).transpose()?;
+                Ok(Files::Nids(pick(&integers(nids, "nids")?, picked.as_deref(), u64::clone)?))
+            }
+            (Some(_), Some(_)) => Err(PyTypeError::new_err("an index or paths, or nids=, not both")),
+            (None, None) => Err(PyTypeError::new_err("an index or paths are missing, or nids=")),
         }
-        Ok(Files::Nids(pick(&integers(what, "nids")?, picked, u64::clone)?))
     }
 
     /// How many.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Files::Nids(nids) => nids.len(),
+            Files::Nids(nids) | Files::Rows { nids, .. } => nids.len(),
             Files::Paths(paths) => paths.len(),
         }
     }
 
     /// Some of them.
-    pub(crate) fn picked(&self, places: &[u64]) -> Files {
+    pub(crate) fn picked(&self, py: Python<'_>, places: &[u64]) -> Files {
+        let of = |numbers: &[u64]| places.iter().map(|&place| numbers[place as usize]).collect();
         match self {
-            Files::Nids(nids) => Files::Nids(places.iter().map(|&place| nids[place as usize]).collect()),
+            Files::Nids(nids) => Files::Nids(of(nids)),
+            Files::Rows { index, rows, nids, is_nameless } => {
+                let is_nameless = AtomicBool::new(is_nameless.load(Ordering::Relaxed));
+                let rows = Some(rows.as_deref().map_or_else(|| places.to_vec(), of));
+                Files::Rows { index: index.clone_ref(py), rows, nids: of(nids), is_nameless }
+            }
             Files::Paths(paths) => Files::Paths(places.iter().map(|&place| paths[place as usize].clone()).collect()),
         }
     }
 
     /// The inode of one; symbolic links are followed.
-    pub(crate) fn inode(&self, image: &Image, nth: usize) -> Result<Inode, ReadError> {
+    pub(crate) fn inode(&self, image: &ReadImage, nth: usize) -> Result<Inode, ReadError> {
         match self {
-            Files::Nids(nids) => image.inode(Nid(nids[nth])),
+            Files::Nids(nids) | Files::Rows { nids, .. } => image.inode(Nid(nids[nth])),
             Files::Paths(paths) => paths[nth].inode(image, FollowLast::Follow),
         }
     }
 
     /// The inodes of all; symbolic links are followed. Paths are looked up by one thread.
-    pub(crate) fn inodes(&self, image: &Image, threads: Threads) -> Vec<Result<Inode, ReadError>> {
+    pub(crate) fn inodes(&self, image: &ReadImage, threads: Threads) -> Vec<Result<Inode, ReadError>> {
         match self {
-            Files::Nids(nids) => image.inodes(&nids.iter().copied().map(Nid).collect::<Vec<_>>(), threads),
+            Files::Nids(nids) | Files::Rows { nids, .. } => {
+                image.inodes(&nids.iter().copied().map(Nid).collect::<Vec<_>>(), threads)
+            }
             Files::Paths(paths) => paths.iter().map(|path| path.inode(image, FollowLast::Follow)).collect(),
         }
     }
 
-    /// What to call one in an error.
-    pub(crate) fn path(&self, nth: usize) -> Option<Vec<u8>> {
+    /// What to call one of `image` in an error. The name of a row is looked up; if that fails once, inodes have numbers: a
+    /// source that is gone is not waited for again for each.
+    pub(crate) fn subject(&self, image: &Bound<'_, Image>, nth: usize) -> Subject {
         match self {
-            Files::Nids(_) => None,
-            Files::Paths(paths) => paths[nth].path().map(<[u8]>::to_vec),
+            Files::Nids(nids) => Subject::Nid(nids[nth]),
+            Files::Rows { index, rows, nids, is_nameless } => {
+                let row = rows.as_ref().map_or(nth, |rows| rows[nth] as usize);
+                if !is_nameless.load(Ordering::Relaxed) {
+                    match index.get().path_in(image, row) {
+                        Ok(path) => return Subject::Path(path),
+                        Err(_) => is_nameless.store(true, Ordering::Relaxed),
+                    }
+                }
+                Subject::Nid(nids[nth])
+            }
+            Files::Paths(paths) => paths[nth].subject(),
         }
     }
 
     /// Tell the image's source that these will be read soon. The bytes that it was told of, or the first error and whose it is.
-    pub(crate) fn prefetch(&self, image: &Image) -> Result<u64, (usize, ReadError)> {
+    pub(crate) fn prefetch(&self, image: &ReadImage) -> Result<u64, (usize, ReadError)> {
         let inodes = self.inodes(image, Threads::at_least_one(1)).into_iter().enumerate();
         let inodes: Vec<Inode> =
             inodes.map(|(nth, inode)| inode.map_err(|error| (nth, error))).collect::<Result<_, _>>()?;
@@ -92,7 +145,7 @@ impl Files {
     }
 
     /// Whether the contents of these are in memory in all likelihood, as far as the one in the middle tells.
-    pub(crate) fn are_resident(&self, image: &Image) -> bool {
+    pub(crate) fn are_resident(&self, image: &ReadImage) -> bool {
         if self.len() == 0 {
             return true;
         }
@@ -101,10 +154,24 @@ impl Files {
     }
 }
 
+/// The items of what holds names: a list, a column of a table, an iterator.
+fn names<'py>(what: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    // Items of pyarrow's arrays are no text, but have it.
+    let what = match what.getattr_opt("to_pylist")? {
+        Some(to_pylist) => to_pylist.call0()?,
+        None => what.clone(),
+    };
+    let Ok(items) = what.try_iter() else {
+        let class = what.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("an index or paths, not {class}")));
+    };
+    items.collect()
+}
+
 /// All of `files`, or those in the picked rows.
-fn pick<T>(files: &[T], picked: Option<Vec<u64>>, copy: impl Fn(&T) -> T) -> PyResult<Vec<T>> {
+fn pick<T>(files: &[T], picked: Option<&[u64]>, copy: impl Fn(&T) -> T) -> PyResult<Vec<T>> {
     let Some(picked) = picked else { return Ok(files.iter().map(copy).collect()) };
     let beyond = |row| PyIndexError::new_err(format!("row {row} is beyond the last of {} files", files.len()));
     let row = |row: u64| usize::try_from(row).ok().and_then(|row| files.get(row)).map(&copy).ok_or_else(|| beyond(row));
-    picked.into_iter().map(row).collect()
+    picked.iter().copied().map(row).collect()
 }

@@ -61,14 +61,14 @@ impl IterMany {
                 order.pop_front();
             }
         });
-        let window = files.picked(&places);
+        let window = files.picked(py, &places);
         let mut plan = py.detach(|| ReadPlan::of(&opened, &window, None, self.threads));
         let mut block = block_for(&image.pool, plan.len())?;
         let data = block.bytes_mut(plan.len() as usize);
-        py.detach(|| plan.read(&opened, data, self.threads));
+        py.detach(|| plan.read(image, &opened, data, self.threads));
         let errors = PyDict::new(py);
         for (nth, error) in &plan.errors {
-            errors.set_item(nth, image.exception(py, error, window.path(*nth).as_deref()))?;
+            errors.set_item(nth, image.exception(py, error, &window.subject(self.image.bind(py), *nth)))?;
         }
         let batch = Batch::new(py, BatchData::Pooled(block), plan.offsets, errors)?;
         (state.window, state.batch, state.next) = (places.into(), Some(Py::new(py, batch)?), 0);

@@ -18,8 +18,8 @@ pub(crate) struct Positions {
 
 impl Positions {
     /// The places of `files`.
-    pub(crate) fn of(image: &Bound<'_, Image>, files: &Files) -> PyResult<Positions> {
-        let (py, image) = (image.py(), image.get());
+    pub(crate) fn of(slf: &Bound<'_, Image>, files: &Files) -> PyResult<Positions> {
+        let (py, image) = (slf.py(), slf.get());
         let opened = image.get()?;
         let places = py.detach(|| -> Result<Vec<_>, (usize, ReadError)> {
             let place = |nth| {
@@ -28,7 +28,7 @@ impl Positions {
             };
             (0..files.len()).map(|nth| place(nth).map_err(|error| (nth, error))).collect()
         });
-        let places = places.map_err(|(nth, error)| image.exception(py, &error, files.path(nth).as_deref()))?;
+        let places = places.map_err(|(nth, error)| image.exception(py, &error, &files.subject(slf, nth)))?;
         Ok(Positions { places })
     }
 

@@ -72,7 +72,7 @@ impl ReadPlan {
     }
 
     /// Read all files into `data`, which is as long as they are together.
-    pub(crate) fn read(&mut self, image: &ReadImage, data: &mut [u8], threads: Threads) {
+    pub(crate) fn read(&mut self, of: &Image, image: &ReadImage, data: &mut [u8], threads: Threads) {
         let (mut rest, mut reads, mut places) = (data, Vec::with_capacity(self.inodes.len()), Vec::new());
         for (nth, inode) in self.inodes.iter().enumerate() {
             let len = (self.offsets[nth + 1] - self.offsets[nth]) as usize;
@@ -83,7 +83,12 @@ impl ReadPlan {
                 places.push(nth);
             }
         }
-        let results = image.read_many_into(&mut reads, threads);
+        let mut results = image.read_many_into(&mut reads, threads);
+        for (result, read) in results.iter_mut().zip(&reads) {
+            if result.is_ok() {
+                *result = of.verified(image, &read.inode, read.off, &*read.buf).map(|()| read.buf.len());
+            }
+        }
         self.errors.extend(results.into_iter().zip(places).filter_map(|(result, nth)| Some((nth, result.err()?))));
         self.errors.sort_by_key(|&(nth, _)| nth);
     }
@@ -108,8 +113,8 @@ fn readable(image: &ReadImage, inode: Inode, range: Range<u64>) -> Result<(Inode
 
 impl ReadMany {
     /// Read, and give the batch.
-    pub(crate) fn run<'py>(self, image: &Bound<'py, Image>, out: Option<&Bound<'py, PyAny>>) -> PyResult<Batch> {
-        let (py, image) = (image.py(), image.get());
+    pub(crate) fn run<'py>(self, slf: &Bound<'py, Image>, out: Option<&Bound<'py, PyAny>>) -> PyResult<Batch> {
+        let (py, image) = (slf.py(), slf.get());
         let opened = image.get()?;
         let count = self.files.len();
         if let Some(ranges) = &self.ranges {
@@ -122,7 +127,7 @@ impl ReadMany {
             }
         }
         let mut plan = py.detach(|| ReadPlan::of(&opened, &self.files, self.ranges.as_deref(), self.threads));
-        self.raise_first(py, image, &plan)?;
+        self.raise_first(slf, &plan)?;
         let data = match out {
             Some(out) => {
                 let mut buffer = WritableBuffer::of(out)?;
@@ -131,28 +136,28 @@ impl ReadMany {
                     return Err(PyValueError::new_err(message));
                 }
                 let data = &mut buffer.bytes_mut()[..plan.len() as usize];
-                py.detach(|| plan.read(&opened, data, self.threads));
+                py.detach(|| plan.read(image, &opened, data, self.threads));
                 BatchData::Callers(out.clone().unbind())
             }
             None => {
                 let mut block = block_for(&image.pool, plan.len())?;
                 let data = block.bytes_mut(plan.len() as usize);
-                py.detach(|| plan.read(&opened, data, self.threads));
+                py.detach(|| plan.read(image, &opened, data, self.threads));
                 BatchData::Pooled(block)
             }
         };
-        self.raise_first(py, image, &plan)?;
+        self.raise_first(slf, &plan)?;
         let errors = PyDict::new(py);
         for (nth, error) in &plan.errors {
-            errors.set_item(nth, image.exception(py, error, self.files.path(*nth).as_deref()))?;
+            errors.set_item(nth, image.exception(py, error, &self.files.subject(slf, *nth)))?;
         }
         Batch::new(py, data, plan.offsets, errors)
     }
 
-    fn raise_first(&self, py: Python<'_>, image: &Image, plan: &ReadPlan) -> PyResult<()> {
+    fn raise_first(&self, image: &Bound<'_, Image>, plan: &ReadPlan) -> PyResult<()> {
         match plan.errors.first() {
             Some((nth, error)) if self.on_error == OnError::Raise => {
-                Err(image.exception(py, error, self.files.path(*nth).as_deref()))
+                Err(image.get().exception(image.py(), error, &self.files.subject(image, *nth)))
             }
             _ => Ok(()),
         }

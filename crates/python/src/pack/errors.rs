@@ -26,7 +26,7 @@ pub(super) fn to_py(py: Python<'_>, error: Error, image: Option<&Path>) -> PyErr
         Error::Policy(error) => of_policy(py, error),
         Error::Build(error) => of_build(py, error, image),
         Error::Output(error) => of_output(py, error),
-        Error::Read { image, source } => exception(py, &source, About { image: &bytes(&image), path: None }),
+        Error::Read { image, source } => exception(py, &source, About { image: &bytes(&image), path: None, nid: None }),
         other => PyRuntimeError::new_err(other.to_string()),
     }
 }
@@ -46,7 +46,9 @@ pub(super) fn of_source(py: Python<'_>, error: SourceError) -> PyErr {
     let message = |error: &SourceError| error.to_string();
     match error {
         SourceError::Unreadable(Unreadable { path, source }) => of_io(py, &source, &bytes(&path)),
-        SourceError::Image { path, source, .. } => exception(py, &source, About { image: &bytes(&path), path: None }),
+        SourceError::Image { path, source, .. } => {
+            exception(py, &source, About { image: &bytes(&path), path: None, nid: None })
+        }
         SourceError::Malformed { path, offset, reason } => {
             os_error(py, Errno::UCLEAN, format!("at byte {offset}: {reason}"), &bytes(&path))
         }

@@ -38,6 +38,9 @@ pub(super) struct Options {
     strict_xattrs: bool,
     pub(super) concatenated: bool,
     dedupe: Option<String>,
+    /// Whether ends of uncompressed files lie beside their inodes.
+    inline: bool,
+    content_digests: bool,
     threads: Option<usize>,
     overwrite: bool,
     dry_run: bool,
@@ -66,6 +69,12 @@ impl Options {
         if let Some(threads) = self.threads {
             let count = NonZeroUsize::new(threads).ok_or_else(|| refusal("threads", threads, "use 1 or more"))?;
             packer = packer.threads(Threads::from(count));
+        }
+        if !self.inline {
+            packer = packer.without_inline_tails();
+        }
+        if self.content_digests {
+            packer = packer.content_digests();
         }
         if self.overwrite {
             packer = packer.replace();

@@ -173,6 +173,24 @@ def test_loaders_are_given_a_file(image: Path) -> None:
     assert ours[2][0] == pictures[2][0].size
 
 
+def test_errors_of_loaders_name_the_picture(tmp_path: Path) -> None:
+    source = make_pictures(tmp_path / "set")
+    (source / "dog" / "007.png").write_bytes(b"no picture")
+    path = pack(source, tmp_path / "set.erofs")
+    ours = kilnfs.torchvision.ImageFolder(path)
+    row = [name for name, _ in ours.samples].index("dog/007.png")
+    note = f"sample {row}, 'dog/007.png' of '{path}'"
+    for read in (lambda: ours[row], lambda: ours.__getitems__([0, row])):
+        with pytest.raises(OSError, match="name='dog/007.png'") as caught:
+            read()
+        assert caught.value.__notes__ == [note]
+    # A worker sends the text.
+    loader = DataLoader(ours, batch_size=2, sampler=[row], num_workers=1, collate_fn=list)
+    with pytest.raises(OSError, match="dog/007.png") as sent:
+        next(iter(loader))
+    assert note in str(sent.value)
+
+
 def test_jpeg_decoding_of_batches(source: Path, image: Path) -> None:
     dataset = Dataset(image, extensions=".jpg")
     samples = dataset.__getitems__(range(len(dataset)))

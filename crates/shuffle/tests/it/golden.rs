@@ -1,6 +1,6 @@
 //! Orders are the same on every machine, and those of a second program that was written from the description of the algorithm alone.
 
-use kiln_shuffle::{Choices, Order};
+use kiln_shuffle::{Choices, LastBatch, Order};
 
 use crate::blocks;
 
@@ -21,7 +21,7 @@ fn orders_are_those_of_the_reference() {
             lanes: lanes as u32,
             window_blocks: window_blocks as u32,
             shuffle: shuffle == 1,
-            drop_last: drop_last == 1,
+            last: if drop_last == 1 { LastBatch::Drop } else { LastBatch::Fill },
         };
         let order = Order::new(blocks, choices).unwrap().order(epoch);
         assert_eq!(order.into_iter().map(u64::from).collect::<Vec<_>>(), numbers(expected), "{case}");

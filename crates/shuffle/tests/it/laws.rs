@@ -1,6 +1,6 @@
 //! What holds for every order.
 
-use kiln_shuffle::{Choices, Epoch, Order, Share};
+use kiln_shuffle::{Choices, Epoch, LastBatch, Order, Share};
 use std::collections::HashSet;
 
 use crate::blocks;
@@ -10,13 +10,16 @@ fn cases() -> impl Iterator<Item = (u32, u64, Choices)> {
     let counts = [0, 1, 2, 7, 64, 100, 333, 1000];
     let shapes = [(1, 1), (6, 2), (8, 8), (30, 3), (64, 4)];
     let block_lens = [1, 5, 38, 5000];
-    let switches = [(true, true), (true, false), (false, true), (false, false)];
+    let lasts = [LastBatch::Drop, LastBatch::Short, LastBatch::Fill];
+    let switches = lasts.map(|last| [(true, last), (false, last)]).concat();
     counts.into_iter().enumerate().flat_map(move |(idx, count)| {
+        let switches = switches.clone();
         shapes.into_iter().flat_map(move |(batch_global, lanes)| {
+            let switches = switches.clone();
             block_lens.into_iter().flat_map(move |block_len| {
-                switches.into_iter().map(move |(shuffle, drop_last)| {
+                switches.clone().into_iter().map(move |(shuffle, last)| {
                     let (seed, window_blocks) = (idx as u64 * 31 + u64::from(lanes), [1, 3, 64][idx % 3]);
-                    (count, block_len, Choices { seed, batch_global, lanes, window_blocks, shuffle, drop_last })
+                    (count, block_len, Choices { seed, batch_global, lanes, window_blocks, shuffle, last })
                 })
             })
         })
@@ -43,16 +46,21 @@ fn each_sample_is_visited_once() {
     let mut refused = 0;
     for (count, block_len, choices) in cases() {
         let Some(order) = order(count, block_len, choices) else {
-            assert!(!choices.drop_last && (1..choices.lanes).contains(&count), "{count} {choices:?}");
+            assert!(choices.last == LastBatch::Fill && (1..choices.lanes).contains(&count), "{count} {choices:?}");
             refused += 1;
             continue;
         };
         let (batch, lanes) = (choices.batch_global, choices.lanes);
         for epoch in [0, 1, 1 << 40] {
             let visited = order.order(epoch);
-            assert_eq!(visited.len() as u64, order.steps() * u64::from(batch));
             let visits = visits(count, &visited);
-            if choices.drop_last {
+            if choices.last == LastBatch::Short {
+                assert!(visits.iter().all(|&visits| visits == 1), "{count} {choices:?}");
+                assert_eq!(order.steps(), u64::from(count.div_ceil(batch)));
+                continue;
+            }
+            assert_eq!(visited.len() as u64, order.steps() * u64::from(batch));
+            if choices.last == LastBatch::Drop {
                 assert!(visits.iter().all(|&visits| visits <= 1), "{count} {choices:?}");
                 assert!(count as usize - visited.len() < batch as usize);
             } else {
@@ -83,7 +91,7 @@ fn resuming_at_any_step_gives_the_order_of_an_epoch_that_was_not_interrupted() {
             let rest = rest(&mut epoch, &whole);
             assert_eq!(
                 rest,
-                visited[(step * u64::from(choices.batch_global)) as usize..],
+                visited[visited.len().min((step * u64::from(choices.batch_global)) as usize)..],
                 "{count} {step} {choices:?}"
             );
             assert_eq!(epoch.step(), order.steps());
@@ -105,7 +113,9 @@ fn ranks_take_the_same_global_batches_whatever_their_number() {
             for batch in &batches {
                 let parts = epochs.iter_mut().zip(&shares).map(|(epoch, share)| epoch.next_batch(share).unwrap());
                 let parts: Vec<Vec<u32>> = parts.collect();
-                assert!(parts.iter().all(|part| part.len() as u32 * world_size == choices.batch_global));
+                let is_whole = batch.len() as u32 == choices.batch_global;
+                assert!(is_whole || choices.last == LastBatch::Short);
+                assert!(!is_whole || parts.iter().all(|part| part.len() as u32 * world_size == choices.batch_global));
                 assert_eq!(parts.concat(), *batch, "{count} {world_size} {choices:?}");
             }
             assert!(epochs.iter_mut().zip(&shares).all(|(epoch, share)| epoch.next_batch(share).is_none()));
@@ -115,11 +125,13 @@ fn ranks_take_the_same_global_batches_whatever_their_number() {
 
 #[test]
 fn without_shuffling_samples_come_in_stored_order() {
-    let choices = Choices { batch_global: 10, shuffle: false, drop_last: false, ..Choices::default() };
+    let choices = Choices { batch_global: 10, shuffle: false, last: LastBatch::Fill, ..Choices::default() };
     let stored: Vec<u32> = (0..105).rev().collect();
     let visited = Order::new(blocks(stored.clone(), 7), choices).unwrap().order(9);
     assert_eq!(visited[..105], stored);
     assert_eq!(visited[105..], stored[..5]);
+    let short = Choices { last: LastBatch::Short, ..choices };
+    assert_eq!(Order::new(blocks(stored.clone(), 7), short).unwrap().order(9), stored);
 
     let visited = Order::new(blocks(stored.clone(), 7), Choices { lanes: 5, ..choices }).unwrap().order(9);
     let lane: Vec<u32> = visited.chunks(10).flat_map(|batch| &batch[2..4]).copied().collect();
@@ -228,7 +240,7 @@ fn choices_that_do_not_fit_are_refused_by_name() {
     assert_eq!(refused(Choices { window_blocks: 0, ..default }), "window_blocks is 0, but must be 1 or more");
     let error = refused(Choices { lanes: 5, ..default });
     assert_eq!(error, "lanes is 5, but must be a divisor of batch_global, which is 12");
-    let error = refused(Choices { lanes: 3, drop_last: false, ..default });
+    let error = refused(Choices { lanes: 3, last: LastBatch::Fill, ..default });
     assert_eq!(error, "lanes is 3, but must be 2 at most: there are no more samples");
 
     let order = Order::new(blocks(0..2, 1), default).unwrap();

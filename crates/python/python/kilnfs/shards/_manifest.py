@@ -8,6 +8,7 @@ from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from .._urls import redact
 from ._pack import RECORD_MAX_LEN, _record_name, uuid_of
 from ._plan import DIRECTORIES, PLAN_DIR, _digest
 from ._store import is_remote, store_of
@@ -50,26 +51,34 @@ class Manifest:
     def __init__(self, url: str, fields: dict[str, Any], *, absolute: bool = False) -> None:
         self.url = url
         """The directory of the manifest."""
-        check = _Checker(f"{url}/{NAME}")
+        check = _Checker(redact(f"{url}/{NAME}"))
         if check.text(fields, "", "format") != FORMAT:
             raise check.error("", "format", fields["format"], f"not {FORMAT!r}")
         if check.count(fields, "", "version") != VERSION:
             raise check.error("", "version", fields["version"], f"this kilnfs reads version {VERSION}")
         self.by = check.text(fields, "", "by")
+        """How files are divided: "hash" or "path"."""
         if self.by not in ("hash", "path"):
             raise check.error("", "by", self.by, "neither 'hash' nor 'path'")
         self.seed = check.count(fields, "", "seed", maximum=(1 << 64) - 1)
+        """The seed of the plan."""
         self.directories = _place(check.text(fields, "", "directories"), url, absolute, check, "", "directories")
+        """Path or URL of the list of directories."""
         self.directories_digest = check.text(fields, "", "directories_digest")
+        """BLAKE2b of that list, 32 bytes in hexadecimal."""
         shards = fields.get("shards")
         if not isinstance(shards, list):
             raise check.error("", "shards", shards, "no list")
         if not 0 < len(shards) <= SHARDS_MAX:
             raise check.error("shards", "length", len(shards), f"not 1 to {SHARDS_MAX} records")
         self.names: list[str] = []
+        """Path or URL of each shard."""
         self.uuids: list[str] = []
+        """UUID of each shard, in hexadecimal groups."""
         self.first: list[bytes] = []
+        """The first path of each shard, where `by` is "path"."""
         self.sizes = array("Q")
+        """Length of each shard in bytes."""
         samples = array("Q")
         for number, shard in enumerate(shards):
             record = f"shards[{number}]"
@@ -154,9 +163,9 @@ def read_manifest(place: str, *, absolute: bool = False, storage_options: dict[s
     try:
         fields = json.loads(store.read(name, MANIFEST_MAX_LEN))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ManifestError(f"{place}: no JSON: {error}") from None
+        raise ManifestError(f"{redact(place)}: no JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise ManifestError(f"{place}: no JSON object")
+        raise ManifestError(f"{redact(place)}: no JSON object")
     return Manifest(store.url, fields, absolute=absolute)
 
 

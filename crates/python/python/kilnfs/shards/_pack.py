@@ -108,7 +108,8 @@ def _image(entry: PlanEntry, listed: bytes, path: str, threads: int | None, scra
     options = {**json.loads(entry.options), "seed": _shard_seed(entry), "threads": threads, "overwrite": True}
     if not is_remote(entry.source):
         source = [(os.fsencode(entry.source), b"")]
-        return _result(_native.pack(source, os.fsencode(path), pack_options(only=listed, **options), None))
+        packed = _native.pack(source, os.fsencode(path), pack_options(only=listed, **options), None)
+        return _result(packed, path, options.get("index", False))
     with Builder(spool_dir=scratch) as tree:
         tree.add_many(_fetched(entry.source, listed))
         return tree.write(path, **options)

@@ -22,7 +22,12 @@ VERSION = 1
 PLAN_DIR = "plan"
 """Where the lists lie, below the directory of the shards."""
 DIRECTORIES = "directories.list"
-OPTIONS = frozenset(("preset", "compress", "unit", "kernel", "order", "hints", "owner", "mtime", "dedupe"))
+OPTIONS = frozenset(
+    (
+        *("preset", "compress", "unit", "kernel", "order", "hints", "owner", "mtime", "dedupe"),
+        *("inline", "content_digests", "index"),
+    )
+)
 """Arguments of `kilnfs.pack` that a plan takes: the image depends on them."""
 BUFFER_BYTES = 64 << 20
 """Lists that wait in memory until they are written."""
@@ -34,22 +39,33 @@ class PlanEntry:
     """One shard to pack. It is small whatever the shard holds: the list of its files lies beside the shards."""
 
     version: int
+    """Of plans: entries of another one are refused."""
     number: int
+    """Which shard of the plan it is, from 0 on."""
     count: int
     """Shards of the plan."""
     source: str
+    """Directory or URL of the files."""
     into: str
+    """Directory or URL of the shards."""
     by: str
+    """How files are divided: "hash" or "path"."""
     seed: int
+    """The seed of the plan."""
     name: str
     """Of the shard's file."""
     list_name: str
+    """Where the list of its files is, from `into` on."""
     list_digest: str
+    """BLAKE2b of that list, 32 bytes in hexadecimal."""
     files: int
+    """Paths in that list: files, links and empty directories."""
     bytes: int
+    """Bytes of the files."""
     first: str
     """The first path, where `by` is `"path"`."""
     directories_digest: str
+    """BLAKE2b of the list of all directories, 32 bytes in hexadecimal."""
     options: str
     """Arguments of `pack`, as JSON."""
     kilnfs: str
@@ -92,7 +108,7 @@ def plan(
       index, and a file more changes one shard (as long as their number stays).
     * `by="path"`: each shard has a range of the sorted paths: a directory lies in few shards.
     * Other arguments are those of `kilnfs.pack`: `preset`, `compress`, `unit`, `kernel`, `order`, `hints`, `owner`,
-      `mtime`, `dedupe`.
+      `mtime`, `dedupe`, `inline`, `content_digests`, `index`.
 
     Lists of files are written to `into`/plan; the directory may be removed after `finish`.
     """

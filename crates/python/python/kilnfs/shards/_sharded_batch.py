@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, overload
 
+from .._names import name_file
 from ._shard_tree import NID_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import SupportsIndex
 
     from ._sharded_image import ShardedImage
@@ -26,17 +27,20 @@ class ShardedBatch(Sequence[memoryview]):
         self._data: memoryview | None = None
 
     @classmethod
-    def read(cls, image: ShardedImage, numbers: Iterable[int], threads: int | None) -> ShardedBatch:
-        """Files by their numbers: each shard is read once, in stored order."""
-        by_shard: dict[int, list[tuple[int, int]]] = {}
-        count = 0
-        for place, number in enumerate(numbers):
-            by_shard.setdefault(number >> NID_BITS, []).append((place, number & (1 << NID_BITS) - 1))
-            count += 1
-        parts: list[memoryview] = [memoryview(b"")] * count
-        for shard, nids in sorted(by_shard.items()):
-            batch = image.shard(shard).read_many(array("Q", (nid for _, nid in nids)), threads=threads)
-            for idx, (place, _) in enumerate(nids):
+    def read(
+        cls, image: ShardedImage, numbers: Iterable[int], threads: int | None, path_of: Callable[[int], str | None]
+    ) -> ShardedBatch:
+        """Files by their numbers: each shard is read once, in stored order. `path_of` is the path of the file at a
+        place among them, for an error."""
+        chosen = list(numbers)
+        parts: list[memoryview] = [memoryview(b"")] * len(chosen)
+        for shard, files in by_shard(chosen):
+            opened = image.shard(shard)
+            batch = opened.read_many(nids=nids_of(files), threads=threads, on_error="return")
+            for idx, error in sorted(batch.errors.items()):
+                name_file(error, path_of(files[idx][0]), opened)
+                raise error
+            for idx, (place, _) in enumerate(files):
                 parts[place] = batch[idx]
         return cls(parts)
 
@@ -84,6 +88,19 @@ class ShardedBatch(Sequence[memoryview]):
 
     def __repr__(self) -> str:
         return f"<kilnfs.shards.ShardedBatch of {len(self)} files, {sum(map(len, self._parts))} bytes>"
+
+
+def by_shard(numbers: Iterable[int]) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Files by their numbers, shard by shard: for each of its files the place among those asked for, and the nid."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for place, number in enumerate(numbers):
+        found.setdefault(number >> NID_BITS, []).append((place, number & (1 << NID_BITS) - 1))
+    return sorted(found.items())
+
+
+def nids_of(files: list[tuple[int, int]]) -> array[int]:
+    """The nids of a shard's files."""
+    return array("Q", (nid for _, nid in files))
 
 
 def _restore(data: bytes, offsets: list[int]) -> ShardedBatch:

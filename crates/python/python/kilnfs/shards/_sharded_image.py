@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import errno
 import os
+from array import array
 from functools import cached_property
 from hashlib import blake2b
 from stat import S_IFDIR
 from typing import TYPE_CHECKING, Any
 
-from .._names import decode, encode, failure, is_absence
+from .._names import decode, encode, failure, is_absence, is_name, name_file, one_file, refuse_foreign
+from .._native import Index
 from .._verbs_os import OsVerbs
+from .._urls import redact
 from .._verbs_zip import ZipVerbs
 from ._manifest import read_manifest
 from ._shard_tree import DIRECTORY, NID_BITS, ShardTree
-from ._sharded_batch import ShardedBatch
+from ._sharded_batch import ShardedBatch, by_shard, nids_of
 from ._sharded_index import IndexChoice, ShardedIndex
 from ._window import ShardWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
-    from typing import Literal, Self, TypeVar
+    from typing import Literal, NoReturn, Self, SupportsIndex, TypeVar
 
     from typing_extensions import Buffer
 
     from .._image import Image
     from .._names import Name, What
-    from .._native import Index
     from .._path import Path
     from .._reports import CheckReport, Cost, Extent
     from ._manifest import Manifest
@@ -46,7 +48,7 @@ else:
 
 WINDOW = 8
 """Shards that are open at once unless something else is asked for."""
-_IMAGE_OPTIONS = frozenset(("cache_bytes", "verify_checksum", "mmap"))
+_IMAGE_OPTIONS = frozenset(("cache_bytes", "verify_checksum", "mmap", "retries", "verify"))
 
 
 def open(
@@ -90,23 +92,25 @@ class ShardedImage(_Verbs):
 
     def __init__(self, place: str, manifest: Manifest, *, window: int, absolute: bool, options: dict[str, Any]) -> None:
         self.manifest = manifest
+        """Names, UUIDs and counts of all shards."""
         self._place, self._absolute, self._options = place, absolute, options
-        self._window = ShardWindow(place, manifest, window, options)
-        self._tree = ShardTree(place, manifest, self._window, _storage_options(options))
+        # Names in errors, without passwords.
+        self._window = ShardWindow(redact(place), manifest, window, options)
+        self._tree = ShardTree(redact(place), manifest, self._window, _storage_options(options))
 
     # what it is
 
     @property
     def name(self) -> str:
-        """The path or URL of the manifest."""
-        return self._place
+        """The path or URL of the manifest, without a password."""
+        return redact(self._place)
 
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._window.closed
 
-    @property
+    @cached_property
     def uuid(self) -> bytes:
         """16 bytes that depend on the UUIDs of all shards."""
         return blake2b("".join(self.manifest.uuids).encode(), digest_size=16).digest()
@@ -130,7 +134,7 @@ class ShardedImage(_Verbs):
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
-        return f"<kilnfs.shards.ShardedImage {self._place!r} of {len(self.manifest)} shards{state}>"
+        return f"<kilnfs.shards.ShardedImage {self.name!r} of {len(self.manifest)} shards{state}>"
 
     def __reduce__(self) -> tuple[Callable[..., ShardedImage], tuple[object, ...]]:
         self._window.check_open()
@@ -153,6 +157,7 @@ class ShardedImage(_Verbs):
         """A path of the tree, from its root."""
         from .._path import Path
 
+        refuse_foreign(path, self)
         return Path(self, "/", decode(encode(path)))
 
     def __truediv__(self, name: Any) -> Path:
@@ -169,6 +174,14 @@ class ShardedImage(_Verbs):
     def __bool__(self) -> bool:
         """Not whether it has samples, as `len` would make it."""
         return True
+
+    def __iter__(self) -> Iterator[str]:
+        """The paths of the samples, by their numbers. Opens one shard after the other."""
+        return map(self.sample_path, range(len(self)))
+
+    def __contains__(self, path: object) -> bool:
+        """Whether there is something of this name, be it a directory or a broken link."""
+        return is_name(path) and self.lexists(path)
 
     def locate(self, number: int) -> tuple[int, int]:
         """Shard of a sample, and its row in the index of that shard: a binary search."""
@@ -194,7 +207,12 @@ class ShardedImage(_Verbs):
     def read_sample(self, number: int) -> bytes:
         """The contents of a sample."""
         shard, row = self.locate(number)
-        return self.shard(shard).read(self.shard_index(shard).nids[row])
+        index = self.shard_index(shard)
+        try:
+            return self.shard(shard).read(nid=index.nids[row])
+        except OSError as error:
+            name_file(error, index.path(row), self.shard(shard))
+            raise
 
     def read_samples(self, numbers: Iterable[int], *, threads: int | None = None) -> ShardedBatch:
         """Contents of samples in the order in which they were asked for; each shard is read once, in stored order."""
@@ -209,6 +227,7 @@ class ShardedImage(_Verbs):
     def _lookup(self, what: What, follow: bool) -> int:
         if isinstance(what, int):
             return what
+        refuse_foreign(what, self)
         return self._tree.resolve(encode(what), follow)
 
     def _stat(self, what: What, follow: bool) -> tuple[tuple[int, ...], dict[str, int]]:
@@ -254,47 +273,177 @@ class ShardedImage(_Verbs):
     def _getxattr(self, what: What, name: bytes, follow: bool) -> bytes:
         return self._with_attributes(what, follow, lambda image, path: image._getxattr(path, name, False))
 
-    def read(self, what: What, start: int = 0, stop: int | None = None) -> bytes:
+    def read(
+        self, what: Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
+    ) -> bytes:
         """The contents of a file, or a part of it."""
-        return self._of_file(what, True, errno.EISDIR, lambda image, nid: image.read(nid, start, stop))
+        file = one_file(what, nid)
+        return self._of_file(file, True, errno.EISDIR, lambda image, nid: image.read(None, start, stop, nid=nid))
 
-    def read_into(self, what: What, buffer: Buffer, *, start: int = 0) -> int:
+    def read_into(
+        self,
+        what: Name | None = None,
+        buffer: Buffer | None = None,
+        *,
+        start: int = 0,
+        nid: SupportsIndex | None = None,
+    ) -> int:
         """Read a part of a file into a buffer. Returns how many bytes there were: fewer only at the end."""
-        return self._of_file(what, True, errno.EISDIR, lambda image, nid: image.read_into(nid, buffer, start=start))
+        file = one_file(what, nid)
 
-    def view(self, what: What, start: int = 0, stop: int | None = None) -> memoryview:
+        def read(image: Image, nid: int) -> int:
+            return image.read_into(None, buffer, start=start, nid=nid)
+
+        return self._of_file(file, True, errno.EISDIR, read)
+
+    def view(
+        self, what: Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
+    ) -> memoryview:
         """The contents of a file, read-only, without a copy where possible."""
-        return self._of_file(what, True, errno.EISDIR, lambda image, nid: image.view(nid, start, stop))
+        file = one_file(what, nid)
+        return self._of_file(file, True, errno.EISDIR, lambda image, nid: image.view(None, start, stop, nid=nid))
 
     def read_many(  # type: ignore[override]
-        self, what: Iterable[What] | ShardedIndex, *, rows: Iterable[int] | None = None, threads: int | None = None
+        self,
+        what: Iterable[Name] | ShardedIndex | None = None,
+        *,
+        rows: Iterable[SupportsIndex] | Buffer | None = None,
+        nids: Iterable[SupportsIndex] | Buffer | None = None,
+        threads: int | None = None,
     ) -> ShardedBatch:
         """Contents of many files in the order in which they were asked for; each shard is read once, in stored order.
 
-        `what` is paths, or an index of these shards, of which `rows` chooses some.
+        `what` is paths, or an index of these shards, of which `rows` chooses some; `nids` are numbers of files.
         """
+        numbers, path_of = self._files(what, rows, nids)
+        return ShardedBatch.read(self, numbers, threads, path_of)
+
+    def views(
+        self,
+        what: Iterable[Name] | ShardedIndex | None = None,
+        *,
+        rows: Iterable[SupportsIndex] | Buffer | None = None,
+        nids: Iterable[SupportsIndex] | Buffer | None = None,
+    ) -> list[memoryview]:
+        """Contents of many files, read-only, in the order in which they were asked for; as `Image.views` gives those of
+        each shard.
+        """
+        numbers, _ = self._files(what, rows, nids)
+        found: list[memoryview] = [memoryview(b"")] * len(numbers)
+        for shard, files in by_shard(numbers):
+            for (place, _), view in zip(files, self.shard(shard).views(nids=nids_of(files)), strict=True):
+                found[place] = view
+        return found
+
+    def iter_many(
+        self,
+        what: Iterable[Name] | ShardedIndex | None = None,
+        *,
+        rows: Iterable[SupportsIndex] | Buffer | None = None,
+        nids: Iterable[SupportsIndex] | Buffer | None = None,
+        threads: int | None = None,
+        window_bytes: int = 64 << 20,
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Place among those asked for, and contents, of each file: one shard after the other, in stored order, with
+        `window_bytes` of memory.
+        """
+        parts = by_shard(self._files(what, rows, nids)[0])
+        return self._iterate(parts, threads, window_bytes)
+
+    def _iterate(
+        self, parts: list[tuple[int, list[tuple[int, int]]]], threads: int | None, window_bytes: int
+    ) -> Iterator[tuple[int, memoryview]]:
+        for shard, files in parts:
+            image = self.shard(shard)
+            for place, contents in image.iter_many(nids=nids_of(files), threads=threads, window_bytes=window_bytes):
+                yield files[place][0], contents
+
+    def prefetch(
+        self,
+        what: Iterable[Name] | ShardedIndex | None = None,
+        *,
+        rows: Iterable[SupportsIndex] | Buffer | None = None,
+        nids: Iterable[SupportsIndex] | Buffer | None = None,
+    ) -> int:
+        """Say that these files will be read soon. Returns how many bytes the storage was told of. Opens their shards:
+        more than the window has room for are told of in vain.
+        """
+        parts = by_shard(self._files(what, rows, nids)[0])
+        return sum(self.shard(shard).prefetch(nids=nids_of(files)) for shard, files in parts)
+
+    def physical_order(
+        self,
+        what: Iterable[Name] | ShardedIndex | None = None,
+        *,
+        rows: Iterable[SupportsIndex] | Buffer | None = None,
+        nids: Iterable[SupportsIndex] | Buffer | None = None,
+    ) -> memoryview:
+        """The places of these files among those asked for, in the order in which they are stored, shard by shard: 'Q'."""
+        order = array("Q")
+        for shard, files in by_shard(self._files(what, rows, nids)[0]):
+            order.extend(files[place][0] for place in self.shard(shard).physical_order(nids=nids_of(files)))
+        return memoryview(order)
+
+    @property
+    def source_length(self) -> int:
+        """Bytes of all shards."""
+        return sum(self.manifest.sizes)
+
+    @property
+    def info(self) -> NoReturn:
+        """Shards have a superblock each: `image.shard(number).info`."""
+        raise AttributeError("shards have a superblock each: use image.shard(number).info")
+
+    def positions(self, *arguments: object, **more: object) -> NoReturn:
+        """Addresses are those of one image: `image.shard(number).positions`."""
+        raise TypeError("addresses are those of one image: use image.shard(number).positions")
+
+    def _files(
+        self,
+        what: Iterable[Name] | ShardedIndex | None,
+        rows: Iterable[SupportsIndex] | Buffer | None,
+        nids: Iterable[SupportsIndex] | Buffer | None,
+    ) -> tuple[list[int], Callable[[int], str | None]]:
+        """The numbers of the files of a call, and the path of the one at a place among them, for errors."""
+        if what is None and nids is None:
+            raise TypeError("an index or paths are missing, or nids=")
+        if what is not None and nids is not None:
+            raise TypeError("an index or paths, or nids=, not both")
+        chosen: Any = rows
         if isinstance(what, ShardedIndex):
-            if what.image is not self:
-                what = what.bind(self)
-            chosen = range(len(what)) if rows is None else rows
-            return ShardedBatch.read(self, (what.number(row) for row in chosen), threads)
+            index = what if what.image is self else what.bind(self)
+            found = range(len(index)) if rows is None else list(chosen)
+            return [index.number(row) for row in found], lambda place: index.path(found[place])
+        if isinstance(what, Index) and what.uuid.hex() not in (uuid.replace("-", "") for uuid in self.manifest.uuids):
+            text = f"the index is of an image with UUID {what.uuid.hex()}, and no shard has that"
+            raise failure(errno.ESTALE, None, self.name, text)
         if rows is not None:
-            raise TypeError("rows: of an index, and paths were given")
-        numbers = []
-        for one in what:
-            number = self._lookup(one, True)
-            if number >= DIRECTORY:
-                raise failure(errno.EISDIR, _shown(one), self.name)
-            numbers.append(number)
-        return ShardedBatch.read(self, numbers, threads)
+            raise TypeError("rows: of an index, and none was given")
+        if what is None:
+            given: Any = nids
+            return [number.__index__() for number in given], lambda place: None
+        if isinstance(what, (str, bytes)):
+            raise TypeError("a list of paths, not one path")
+        paths = list(what.to_pylist() if hasattr(what, "to_pylist") else what)
+        return [self._file_number(path) for path in paths], lambda place: _shown(paths[place])
 
-    def extents(self, path: What) -> list[Extent]:
+    def _file_number(self, path: Name) -> int:
+        number = self._lookup(one_file(path), True)
+        if number >= DIRECTORY:
+            raise failure(errno.EISDIR, _shown(path), self.name)
+        return number
+
+    def extents(self, path: Name | None = None, *, nid: SupportsIndex | None = None) -> list[Extent]:
         """Where the contents of a file are stored in its shard, piece by piece."""
-        return self._of_file(path, True, errno.EISDIR, lambda image, nid: image.extents(nid))
+        file = one_file(path, nid)
+        return self._of_file(file, True, errno.EISDIR, lambda image, nid: image.extents(nid=nid))
 
-    def explain(self, path: What, start: int = 0, stop: int | None = None) -> Cost:
+    def explain(
+        self, path: Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
+    ) -> Cost:
         """What reading a range of a file costs."""
-        return self._of_file(path, True, errno.EISDIR, lambda image, nid: image.explain(nid, start, stop))
+        file = one_file(path, nid)
+        return self._of_file(file, True, errno.EISDIR, lambda image, nid: image.explain(None, start, stop, nid=nid))
 
     def index(  # type: ignore[override]
         self,
@@ -339,6 +488,7 @@ class ShardedImage(_Verbs):
         target: bytes,
         *,
         policy: str,
+        overwrite: bool = False,
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, Any]:
@@ -348,7 +498,7 @@ class ShardedImage(_Verbs):
             chosen = [member for member in members if _has(image, member)]
             if members and not chosen:
                 continue
-            report = image._extract(chosen, target, policy=policy, threads=threads, progress=progress)
+            report = image._extract(chosen, target, policy=policy, overwrite=overwrite, threads=threads, progress=progress)
         return report
 
     def _with_attributes(self, what: What, follow: bool, call: Callable[[Image, Any], T]) -> T:
@@ -373,8 +523,7 @@ class ShardedImage(_Verbs):
             return call(image, number & (1 << NID_BITS) - 1)
         except OSError as error:
             # The shard knows a nid.
-            if not isinstance(what, int):
-                error.filename = _shown(what)
+            name_file(error, _shown(what), image)
             raise
 
     def _directory(self, number: int) -> bytes:
@@ -385,7 +534,7 @@ def _reopen(place: str, window: int, absolute: bool, options: dict[str, Any], uu
     """A set of shards that was pickled: it has to be the one that it was."""
     image = open(place, window=window, absolute=absolute, **options)
     if image.uuid != uuid:
-        raise failure(errno.ESTALE, None, place, f"{place}: other shards than when it was pickled")
+        raise failure(errno.ESTALE, None, image.name, "other shards than when it was pickled")
     return image
 
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from .._names import decode, encode, failure, is_absence
+from .._names import decode, encode, failure, is_absence, refuse_foreign
 from ._manifest import ManifestError
 from ._shard_tree import DIRECTORY, NID_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Literal, SupportsIndex
 
     from .._image import Image
@@ -76,6 +76,7 @@ class ShardedIndex(Sequence[str]):
 
     def __init__(self, image: ShardedImage, choice: IndexChoice, counts: Sequence[int], classes: list[str]) -> None:
         self.image = image
+        """The shards."""
         self.classes = classes
         """Names of the classes of all shards, sorted by their bytes; a label is a place in this list."""
         self._choice = choice
@@ -153,6 +154,10 @@ class ShardedIndex(Sequence[str]):
             array("I", [] if labels is None else [renamed[label] for label in labels]), self.classes
         )
 
+    def subset(self, rows: Iterable[SupportsIndex]) -> ShardedSubset:
+        """These rows, in this order: 8 bytes each."""
+        return ShardedSubset(self, array("Q", [operator.index(row) for row in rows]))
+
     def rows(self, number: int) -> range:
         """The rows of one shard."""
         return range(self._ends[number] - self._counts[number], self._ends[number])
@@ -181,6 +186,10 @@ class ShardedIndex(Sequence[str]):
         """That of the set of shards."""
         return self.image.uuid
 
+    @property
+    def __kilnfs_uuid__(self) -> bytes:
+        return self.uuid
+
     def path(self, i: SupportsIndex) -> str:
         """The path of a row, without a slash in front. Negative rows are counted from the end."""
         row = operator.index(i)
@@ -195,8 +204,7 @@ class ShardedIndex(Sequence[str]):
 
     def bind(self, image: ShardedImage) -> ShardedIndex:
         """The same index for another object that has these shards open. ESTALE where they are others."""
-        if image.uuid != self.image.uuid:
-            raise failure(errno.ESTALE, None, image.name, f"{image.name}: the index is of other shards")
+        refuse_foreign(self, image)
         return ShardedIndex(image, self._choice, self._counts, self.classes)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -205,3 +213,83 @@ class ShardedIndex(Sequence[str]):
     def __repr__(self) -> str:
         classes = f", {len(self.classes)} classes" if self.classes else ""
         return f"<kilnfs.shards.ShardedIndex of {len(self)} files in {len(self._counts)} shards{classes}>"
+
+
+class ShardedSubset(Sequence[str]):
+    """Some rows of a `ShardedIndex`, in another order. Made by its `subset`."""
+
+    def __init__(self, files: ShardedIndex, rows: array[int]) -> None:
+        self._files, self._rows = files, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, i: SupportsIndex) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    def __getitem__(self, i: SupportsIndex | slice) -> str | list[str]:
+        if isinstance(i, slice):
+            return [self._files.path(row) for row in self._rows[i]]
+        return self.path(i)
+
+    def path(self, i: SupportsIndex) -> str:
+        """The path of a row, without a slash in front. Negative rows are counted from the end."""
+        return self._files.path(self._rows[i])
+
+    def shard(self, number: int) -> Index:
+        """The index of one shard, of all rows that the whole index has there."""
+        return self._files.shard(number)
+
+    @property
+    def image(self) -> ShardedImage:
+        """The shards."""
+        return self._files.image
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes of all shards, sorted by their bytes; a label is a place in this list."""
+        return self._files.classes
+
+    @property
+    def nids(self) -> Sequence[int]:
+        """Numbers of the files, as those of the whole index."""
+        return _Picked(self._files.nids, self._rows)
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Lengths in bytes."""
+        return _Picked(self._files.sizes, self._rows)
+
+    @property
+    def labels(self) -> Sequence[int] | None:
+        """The class of each file, as a place in `classes`; None where there are no classes."""
+        labels = self._files.labels
+        return None if labels is None else _Picked(labels, self._rows)
+
+    @property
+    def uuid(self) -> bytes:
+        """That of the set of shards."""
+        return self._files.uuid
+
+    def __repr__(self) -> str:
+        return f"<kilnfs.shards.ShardedSubset of {len(self)} files>"
+
+
+class _Picked(Sequence[int]):
+    """Some rows of a column."""
+
+    def __init__(self, column: Sequence[int], rows: array[int]) -> None:
+        self._column, self._rows = column, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, row: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, row: slice) -> array[int]: ...
+    def __getitem__(self, row: SupportsIndex | slice) -> int | array[int]:
+        if isinstance(row, slice):
+            return array("Q", [self._column[one] for one in self._rows[row]])
+        return self._column[self._rows[row]]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .._retry import RETRIES, retried
+from .._source import target_error
+from .._urls import Redaction, redact
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -107,8 +111,13 @@ class RemoteStore:
         self._fs, self._root = filesystem(self.url, **storage_options)
 
     def read(self, name: str, limit: int) -> bytes:
-        data: bytes = self._fs.cat_file(self._key(name), end=limit + 1)
-        return _limited(data, limit, f"{self.url}/{name}")
+        url = f"{self.url}/{name}"
+        try:
+            data: bytes = retried(lambda: self._fs.cat_file(self._key(name), end=limit + 1), RETRIES)
+        except Exception as error:
+            hidden = Redaction(url)
+            raise target_error(error, redact(url), "reading", opening=True, redaction=hidden) from hidden.cause(error)
+        return _limited(data, limit, redact(url))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         data: bytes = self._fs.cat_file(self._key(name), start=start, end=start + length)
@@ -156,7 +165,7 @@ def filesystem(url: str, **storage_options: Any) -> tuple[Any, str]:
     try:
         import fsspec  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
-        raise ImportError(f"{url}: places other than directories need fsspec: pip install fsspec") from None
+        raise ImportError(f"{redact(url)}: places other than directories need fsspec: pip install fsspec") from None
     fs, root = fsspec.core.url_to_fs(url, **storage_options)
     return fs, str(root).rstrip("/")
 

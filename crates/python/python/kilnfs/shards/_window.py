@@ -9,6 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from .._names import failure
+from .._urls import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -119,6 +120,6 @@ class ShardWindow:
         if image.uuid.hex() != uuid.replace("-", ""):
             found = image.uuid.hex()
             image.close()
-            message = f"shards[{number}].uuid = {uuid!r}: {name} is another image, with the UUID {found}"
+            message = f"shards[{number}].uuid = {uuid!r}: {redact(name)} is another image, with the UUID {found}"
             raise failure(errno.ESTALE, None, self._place, f"{self._place}: {message}")
         return OpenShard(image)

@@ -1,0 +1,106 @@
+"""Which errors of a store may pass, and how long to wait for that."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+RETRIES = 3
+"""Attempts after the first one, unless something else is asked for."""
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
+"""Answers of HTTP that say: later."""
+_ERRNOS = frozenset(
+    (
+        *(errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE),
+        *(errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH, errno.ETIMEDOUT),
+    )
+)
+_CLASSES = frozenset(
+    (
+        *("ConnectionError", "ChunkedEncodingError", "IncompleteRead", "Timeout", "TimeoutError"),  # Python, requests
+        *("ClientPayloadError", "ServerDisconnectedError", "FSTimeoutError"),  # aiohttp, fsspec
+        *("ConnectionClosedError", "ConnectTimeoutError", "ReadTimeoutError", "ResponseParserError"),  # botocore
+        *("ServiceRequestError", "ServiceResponseError"),  # Azure
+    )
+)
+"""Names of classes: the modules that they are in need not be installed."""
+
+
+def status_of(error: BaseException) -> int | None:
+    """The status of HTTP that an error is about, as aiohttp, requests, botocore, gcsfs and Azure tell it.
+
+    >>> from urllib.error import HTTPError
+    >>> status_of(HTTPError("http://host", 503, "later", None, None)), status_of(OSError(5, "x"))
+    (503, None)
+    """
+    each: BaseException | None = error
+    while each is not None:
+        response: Any = getattr(each, "response", None)
+        if isinstance(response, dict):
+            told = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        else:
+            told = getattr(response, "status_code", None)
+        for name in ("status", "status_code", "code"):
+            told = getattr(each, name, None) if told is None else told
+        if isinstance(told, int) and 100 <= told < 600:
+            return told
+        each = each.__cause__
+    return None
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same request may succeed a little later: the server is busy, or the connection was lost.
+
+    >>> [may_pass(error) for error in (ConnectionResetError("lost"), FileNotFoundError("x"), OSError(5, "x"))]
+    [True, False, False]
+    """
+    if isinstance(error, FileNotFoundError):
+        return False
+    status = status_of(error)
+    if status is not None:
+        return status in _STATUSES
+    names = {base.__name__ for base in type(error).__mro__}
+    if any("SSL" in name or "Certificate" in name for name in names):
+        return False
+    return bool(names & _CLASSES) or (isinstance(error, OSError) and error.errno in _ERRNOS)
+
+
+def pauses(retries: int) -> Iterator[float]:
+    """Seconds to wait before each attempt after the first: 0.5, 1, 2, … up to 30, each a quarter longer or shorter, so
+    that clients that failed together do not come again together."""
+    import random
+
+    for attempt in range(retries):
+        yield min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE) * random.uniform(0.75, 1.25)
+
+
+def wait(pause: float, error: BaseException) -> None:
+    """Wait so long, or as the server has asked for: 30 s at most."""
+    headers: Any = getattr(error, "headers", None)
+    try:
+        asked = float(headers["Retry-After"])
+    except (TypeError, KeyError, ValueError):
+        asked = 0.0
+    time.sleep(min(max(pause, asked), _LONGEST_PAUSE))
+
+
+def retried(work: Callable[[], T], retries: int) -> T:
+    """What `work` gives, after `retries` more attempts at most where its error may pass."""
+    for pause in pauses(retries):
+        try:
+            return work()
+        except Exception as error:
+            if not may_pass(error):
+                raise
+            wait(pause, error)
+    return work()
