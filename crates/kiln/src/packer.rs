@@ -1,8 +1,8 @@
 //! Packing with choices.
 
 use kiln_builder::{
-    AtomicFile, BuildError, BuildOptions, Choices, DigestName, Estimate, Existing, Interval, OptionError, Out, Output,
-    PhaseClock, Preset, Progress, Summary,
+    AtomicFile, BuildError, BuildOptions, Choices, ContentDigests, DigestName, Estimate, Existing, Interval,
+    OptionError, Out, Output, PhaseClock, Preset, Progress, Summary,
 };
 use kiln_format::KernelVersion;
 use kiln_parallel::Threads;
@@ -48,7 +48,7 @@ pub struct Packer {
     policy: Policy,
     by_path: ByPath,
     base: Option<Arc<IncrementBase>>,
-    content_digests: Option<DigestName>,
+    content_digests: Option<ContentDigests>,
     no_inline_tails: bool,
     stop: Arc<AtomicBool>,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
@@ -134,7 +134,7 @@ impl Packer {
 
     /// Store the SHA-256 of each file's contents, so that readers can verify them. Files are read once more.
     pub fn content_digests(mut self) -> Self {
-        self.content_digests = Some(DigestName::Usual);
+        self.content_digests = Some(ContentDigests::Named(DigestName::Usual));
         self
     }
 
@@ -281,14 +281,10 @@ impl Packer {
     fn options_of(&self, preset: Preset) -> Result<BuildOptions, OptionError> {
         let Self { threads, keep_going, source_date_epoch, .. } = *self;
         let choices = Choices { preset, ..self.choices.clone() };
-        Ok(BuildOptions {
-            threads,
-            keep_going,
-            source_date_epoch,
-            inline_tails: !self.no_inline_tails,
-            content_digests: self.content_digests.clone(),
-            ..choices.build_options()?
-        })
+        let options = choices.build_options()?;
+        let content_digests = self.content_digests.clone().unwrap_or(options.content_digests);
+        let inline_tails = options.inline_tails && !self.no_inline_tails;
+        Ok(BuildOptions { threads, keep_going, source_date_epoch, inline_tails, content_digests, ..options })
     }
 
     fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {

@@ -9,7 +9,7 @@ use crate::process::signals::Signals;
 use kiln_builder::tree::{Implied, Metadata};
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
-use kiln_source::archive::tar::{TarData, TarIndex, TarOptions, TarSource};
+use kiln_source::archive::tar::{DotDot, TarData, TarIndex, TarOptions, TarSource};
 use kiln_source::dir::DirSource;
 use kiln_source::merge::{Merged, Part, Whiteouts};
 use kiln_source::{
