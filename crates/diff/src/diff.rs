@@ -25,8 +25,8 @@ pub struct DiffOptions<'a> {
     pub ignore: &'a [Aspect],
     /// Times of last modification later than this many seconds since 1970 count as this.
     pub latest_mtime: Option<i64>,
-    /// Returns true for a file of the first tree and one of the second, of equal length, of which something else tells that their contents are the
-    /// same: they are not read. May be called by any thread.
+    /// Returns true for a file of the first tree and one of the second, of equal length, of which something else tells
+    /// that their contents are the same: they are not read. May be called by any thread.
     pub is_same: Option<&'a (dyn Fn(NodeId, NodeId) -> bool + Sync)>,
     /// Report an added or removed directory without what is in it.
     pub brief: bool,

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const DIRENT_LEN: usize = 12;
 /// Longest name in bytes.
 pub const NAME_MAX_LEN: usize = 255;
-/// Longest path in bytes, with a slash between names and none in front. The format has no limit; but deeper trees are
+/// Longest path in bytes, with a slash in front of each name. The format has no limit; but deeper trees are
 /// not for programs, and hostile ones would cost readers their depth squared.
 pub const PATH_MAX_LEN: usize = 64 << 10;
 

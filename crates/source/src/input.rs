@@ -7,6 +7,7 @@
 //! (`layer`), and `place` tells where that is in the file.
 
 pub(crate) mod candidate;
+pub mod disk;
 mod joined;
 mod layer;
 mod lz4_frames;

@@ -12,7 +12,7 @@
 //!
 //! * `input/` finds out what is at a path: its first bytes, plain and decompressed (`candidate`), by which a `SourceKind` recognises it. Formats that
 //!   are read at any position (`image/`, zip) get a `ReadAt`; formats that are read front to back (tar, cpio) get a `Tape`, which keeps what cannot
-//!   be read twice in a nameless file. `disk` finds the partition of a disk in which a source is.
+//!   be read twice in a nameless file. `input/disk` finds the partition of a disk in which a source is.
 //! * `archive/members` is what all archives share: the tree in the making, errors with their offsets, the limit of memory. `archive/left_out` decides
 //!   for every kind of source whether damage ends a scan.
 //! * A tar archive is opened by `oci`, which knows by its members whether it is one of images (`oci/archive`) or of
@@ -30,7 +30,6 @@
 
 pub mod archive;
 pub mod dir;
-pub mod disk;
 mod error;
 pub mod filter;
 pub mod image;
@@ -48,6 +47,7 @@ mod unknown;
 
 pub use error::{SourceError, Unreadable};
 pub use input::candidate::{Candidate, SourceOptions};
+pub use input::disk;
 pub use input::spool::SpoolLimit;
 pub use input::stream_format::StreamFormat;
 pub use input::tape::Tape;

@@ -1,8 +1,8 @@
 //! What no kind of source recognises: what it seems to be, and what to do.
 
-use crate::disk::{partitions, tell};
 use crate::error::SourceError;
 use crate::input::candidate::Candidate;
+use crate::input::disk::{partitions, tell};
 
 /// How images for virtual machines are read.
 const ATTACH: &str = "attach it, as with qemu-nbd, and pack where its partitions are mounted";

@@ -72,6 +72,7 @@ replay! {
     device_table "device-table",
     fs_config "fs-config",
     compressed "compressed",
+    partitions "partitions",
     patch "patch",
     generation "generation",
     updated_image "updated-image",
@@ -94,7 +95,7 @@ fn the_small_images_are_good() {
 
 /// Readers of sources, lists and generations, whose seeds are mutated here, too: a mutation needs no coverage to be found where a format has
 /// few fields.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "tar",
     "cpio",
     "zip",
@@ -107,6 +108,7 @@ const SOURCES: [&str; 16] = [
     "device-table",
     "fs-config",
     "compressed",
+    "partitions",
     "generation",
     "updated-image",
     "hot-list",

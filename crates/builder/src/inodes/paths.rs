@@ -17,7 +17,8 @@ pub(super) fn check(tree: &Tree) -> Result<(), BuildError> {
     let mut stack = vec![(NodeId::ROOT, 0)];
     while let Some((dir, dir_len)) = stack.pop() {
         for entry in tree.entries(dir) {
-            let len = dir_len + usize::from(dir_len > 0) + entry.name.len();
+            // As readers count: with a slash in front of each name.
+            let len = dir_len + 1 + entry.name.len();
             if len > PATH_MAX_LEN {
                 let mut path = [&*tree.path(dir), b"/", entry.name].concat();
                 path.truncate(FRONT_LEN);

@@ -41,8 +41,8 @@ pub(crate) fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -
     Ok(holes.into())
 }
 
-/// The holes of a file of `len` bytes without its last block, if there are data before: some programs take a file for ended behind the last extent
-/// that has a place (fsck.erofs 1.9.4).
+/// The holes of a file of `len` bytes without its last block, if there are data before: some programs take a file for
+/// ended behind the last extent that has a place (fsck.erofs 1.9.4).
 pub(crate) fn before_end(mut holes: Holes, len: u64, block_bits: BlockBits) -> Holes {
     if let Some(last) = holes.last_mut()
         && last.end == len

@@ -18,8 +18,9 @@ use super::placed::{Device, PlacedRun};
 /// Length that is asked for: of contents, and of what is read of them.
 const LEN: usize = 256;
 
-/// Assert that `outer`, which stands before [`Echo`], asks it all that it is asked itself: of the contents `asked` at a path, those that
-/// `forwarded` names. `own` names the methods of [`Contents`] that `outer` answers by itself. Meant for tests.
+/// Assert that `outer`, which stands before [`Echo`], asks it all that it is asked itself: of the contents `asked` at a
+/// path, those that `forwarded` names. `own` names the methods of [`Contents`] that `outer` answers by itself. Meant
+/// for tests.
 ///
 /// # Panics
 /// A method that is not in `own` gives another answer than [`Echo`] does, or one that is gives the same.

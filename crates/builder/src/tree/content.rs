@@ -33,8 +33,8 @@ pub enum DigestOf {
     Kept,
 }
 
-/// Gives contents to any number of threads, any file more than once. [`conformance`](super::conformance) tests implementations that stand before
-/// others: a method that one of these does not forward is lost without a word.
+/// Gives contents to any number of threads, any file more than once. [`conformance`](super::conformance) tests
+/// implementations that stand before others: a method that one of these does not forward is lost without a word.
 pub trait Contents: Send + Sync {
     /// Open the contents `id` of the file at `path` (relative, without leading slash).
     ///

@@ -91,8 +91,9 @@ fn layers_and_mkfs_never_read_on() {
         let archive = match mode {
             // Headers and nothing else.
             "headerball" => {
-                let headers = scratch.path("headers");
-                fs::write(&headers, [&layer[..1024], &[0; 9216], &layer[10240..11264], &[0; 1024]].concat()).unwrap();
+                let (headers, mtime) = (scratch.path("headers"), ("mtime", "1"));
+                let [first, second] = ["f", "hidden"].map(|name| crate::attributes::tar(&[(name, &[mtime])]));
+                fs::write(&headers, [first, vec![0; 8192], second].concat()).unwrap();
                 headers
             }
             _ => archive.clone(),

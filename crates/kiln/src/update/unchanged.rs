@@ -12,11 +12,12 @@ use super::Update;
 use crate::error::Error;
 
 impl Update<'_> {
-    /// Tells if the image has all of `tree`, which has the [base](Self::base), already: an update would only append the same metadata again.
+    /// Tells if the image has all of `tree`, which has the [base](Self::base), already: an update would only append the
+    /// same metadata again.
     ///
-    /// Names, metadata, attributes and hard links are compared, and what `options` say of the image as a whole: UUID, label, digests of contents.
-    /// How what is new is stored does not count, for nothing is. Contents that the tree takes over from the same place of the image are not
-    /// read.
+    /// Names, metadata, attributes and hard links are compared, and what `options` say of the image as a whole: UUID,
+    /// label, digests of contents. How what is new is stored does not count, for nothing is. Contents that the tree
+    /// takes over from the same place of the image are not read.
     ///
     /// # Errors
     /// An image that cannot be read; an interruption.
@@ -57,7 +58,7 @@ impl Update<'_> {
     }
 }
 
-/// Whether the image has as many inodes, and is as a whole what `options` say.
+/// Returns true if the image has as many inodes, and is as a whole what `options` say.
 fn has_header(image: &Image, tree: &Tree, options: &BuildOptions) -> Result<bool, ReadError> {
     let superblock = image.superblock();
     let unnamed = [superblock.packed_nid, superblock.metabox_nid].into_iter().flatten().count();
@@ -74,7 +75,7 @@ fn has_header(image: &Image, tree: &Tree, options: &BuildOptions) -> Result<bool
     })
 }
 
-/// Tells if the first file that is not empty has a digest of its contents; `None`: there is no such file.
+/// Returns true if the first file that is not empty has a digest of its contents; `None` if there is no such file.
 fn has_digests(image: &Image) -> Result<Option<bool>, ReadError> {
     let root = image.inode(image.root_nid())?;
     for entry in image.walk(&root, b"") {
@@ -86,7 +87,7 @@ fn has_digests(image: &Image) -> Result<Option<bool>, ReadError> {
     Ok(None)
 }
 
-/// Whether two files of equal length are the same bytes of the image. `false`: it is not known.
+/// Returns true if two files of equal length are known to be the same bytes of the image.
 fn is_stored_alike(old: &Tree, a: NodeId, tree: &Tree, b: NodeId) -> bool {
     match (old.kept(a), tree.kept(b)) {
         (Ok(Some(one)), Ok(Some(other))) if one == other => match one {
@@ -98,7 +99,7 @@ fn is_stored_alike(old: &Tree, a: NodeId, tree: &Tree, b: NodeId) -> bool {
     }
 }
 
-/// Whether the last bytes of two files of equal length are the same.
+/// Returns true if the last bytes of two files of equal length are the same.
 fn has_tail_of(old: &Tree, a: NodeId, tree: &Tree, b: NodeId, tail_len: u64) -> Result<bool, ContentError> {
     let Kind::File { len, .. } = old.node(a).kind else { return Ok(false) };
     let off = len.saturating_sub(tail_len);

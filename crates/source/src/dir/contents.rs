@@ -55,8 +55,8 @@ impl Stamp {
         self.compare(&Self::of(file)?)
     }
 
-    /// All of it that says whether a file has other contents: 32 bits each of inode, length, mtime and ctime. A number that another file gets when the
-    /// first is gone comes with another ctime.
+    /// All of it that says whether a file has other contents: 32 bits each of inode, length, mtime and ctime. A number
+    /// that another file gets when the first is gone comes with another ctime.
     pub(crate) fn value(&self) -> u128 {
         [self.ino, self.len, self.mtime, self.ctime].into_iter().fold(0, |all, part| all << 32 | u128::from(part))
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::disk::{self, PartitionChoice};
 use super::layer::Layer;
 use super::part::PartSource;
 use super::reader::Reader;
@@ -15,7 +16,6 @@ use super::spool::{SpoolLimit, SpoolPlace};
 use super::stream::Stream;
 use super::stream_format::StreamFormat;
 use super::tape::{Tape, read_full};
-use crate::disk::{self, PartitionChoice};
 use crate::error::{SourceError, Unreadable};
 use crate::oci::choice::ImageChoice;
 

@@ -65,9 +65,9 @@ pub enum Trust {
     Contents,
 }
 
-/// The tree of `source` with what is unchanged since `base` was made of it: regular files of the same path and contents, and those that were moved
-/// from a path at which the base has them and `source` does not. All but their contents is as it is in `source`. Both are scanned at the same
-/// time.
+/// The tree of `source` with what is unchanged since `base` was made of it: regular files of the same path and
+/// contents, and those that were moved from a path at which the base has them and `source` does not. All but their
+/// contents is as it is in `source`. Both are scanned at the same time.
 ///
 /// Few images say when they were made. But each was made when the latest of the times in it had come, and files that were changed before that
 /// are not what a later change with the same time has made of them.

@@ -78,7 +78,8 @@ pub struct Choices {
     pub fragments: Option<Fragments>,
     /// The largest pcluster of packed files, in bytes.
     pub packed_pcluster_len: Option<u64>,
-    /// Whether compressed files have encoded extents; by default where a kernel is chosen that has them, and ends do not lie beside inodes.
+    /// Whether compressed files have encoded extents; by default where a kernel is chosen that has them, and ends do
+    /// not lie beside inodes.
     pub encoded_extents: Option<bool>,
     /// Compressed ends of files lie beside inodes.
     pub tail_packing: bool,
@@ -153,7 +154,8 @@ impl Choices {
         match self.encoded_extents {
             Some(true) => self.check_kernel(OptionField::EncodedExtents, since).map(|()| true),
             Some(false) => Ok(false),
-            // Unlike the other features it is not taken where nothing says that it can be had, nor where what was asked for excludes it.
+            // Unlike the other features it is not taken where nothing says that it can be had, nor where what was asked
+            // for excludes it.
             None if self.tail_packing => Ok(false),
             None => Ok(self.metadata.is_some() || self.kernel.is_some_and(|kernel| kernel >= since)),
         }

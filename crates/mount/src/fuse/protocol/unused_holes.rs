@@ -1,11 +1,12 @@
 //! Holes that no file of an image has.
 //!
-//! Programs ask for holes, file by file: `cp` does in files that take less room than their length, as compressed files do. An answer of ENOSYS
-//! ends such requests for the whole mount. The kernel then answers that a file is data up to its end. No field of an image says that there are no
-//! holes, so a thread looks through all inodes after the first request. Until it has, requests are answered one by one.
+//! Programs ask for holes, file by file: `cp` does in files that take less room than their length, as compressed files
+//! do. An answer of ENOSYS ends such requests for the whole mount. The kernel then answers that a file is data up to
+//! its end. No field of an image says that there are no holes, so a thread looks through all inodes after the first
+//! request. Until it has, requests are answered one by one.
 //!
-//! Attributes that no inode has are asked for one by one always: after ENOSYS the kernel answers EOPNOTSUPP, where its own driver for EROFS answers
-//! ENODATA, and an empty list.
+//! Attributes that no inode has are asked for one by one always: after ENOSYS the kernel answers EOPNOTSUPP, where its
+//! own driver for EROFS answers ENODATA, and an empty list.
 
 use kiln_read::{Image, Inode, ReadError, SeekWhat};
 use std::sync::atomic::{AtomicU8, Ordering};

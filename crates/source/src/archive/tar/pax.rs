@@ -170,7 +170,7 @@ impl Extended {
         fn name(xattr: &Xattr) -> &[u8] {
             without_mark(&xattr.name)
         }
-        self.xattrs.sort_by(|(a_origin, a), (b_origin, b)| name(b).cmp(&name(a)).then(a_origin.cmp(b_origin)));
+        self.xattrs.sort_by(|(a_origin, a), (b_origin, b)| name(b).cmp(name(a)).then(a_origin.cmp(b_origin)));
         self.xattrs.reverse();
         self.xattrs.dedup_by(|(_, later), (_, kept)| name(later) == name(kept));
         self.xattrs.into_iter().map(|(_, xattr)| xattr).collect()

@@ -1,7 +1,8 @@
 //! Files that an image has at other paths: they were moved or renamed since.
 //!
-//! Only files that the image has no more at their paths, or with other contents there, are looked for: an unchanged tree costs nothing. Equal stamps
-//! prove that two files are one. Otherwise size and time, or size and name, nominate a file, and its bytes decide.
+//! Only files that the image has no more at their paths, or with other contents there, are looked for: an unchanged
+//! tree costs nothing. Equal stamps prove that two files are one. Otherwise size and time, or size and name, nominate a
+//! file, and its bytes decide.
 
 use kiln_builder::tree::{ContentId, Kind, NodeId, Tree};
 use std::collections::{HashMap, HashSet};
