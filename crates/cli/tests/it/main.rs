@@ -15,6 +15,7 @@ mod full_disk;
 mod help;
 mod hostile;
 mod hotlist;
+mod in_place;
 mod increment;
 mod interrupted;
 mod json;
