@@ -87,15 +87,15 @@ pub enum Failure {
     Delta { path: PathBuf, source: DeltaError },
     /// The old image of a patch is not at a place where there is no journal either.
     #[error("{}: {source} (no journal at {}; --journal names another one)", old.display(), journal.display())]
-    NoJournal { old: PathBuf, journal: PathBuf, source: DeltaError },
+    NoJournal { old: PathBuf, journal: PathBuf, source: Box<DeltaError> },
     /// A journal is not of the target, or could not be replayed.
     #[error("{}: {source}: the journal is {}: name its own target, or another --journal for this one; if its own target is gone for good, \
              remove it", old.display(), journal.display())]
-    Journal { old: PathBuf, journal: PathBuf, source: DeltaError },
+    Journal { old: PathBuf, journal: PathBuf, source: Box<DeltaError> },
     /// A journal lies beside an image that cannot be read, or that is about to be changed.
     #[error("{}: {}{}", image.display(), source.as_ref().map(|source| format!("{source}: ")).unwrap_or_default(),
             left_over::hint(image, journal))]
-    LeftOver { image: PathBuf, journal: PathBuf, source: Option<ReadError> },
+    LeftOver { image: PathBuf, journal: PathBuf, source: Option<Box<ReadError>> },
     /// An image could not be updated in place.
     #[error("{}: {source}", image.display())]
     Update { image: PathBuf, source: UpdateError },
@@ -173,7 +173,7 @@ impl Failure {
         }
         match source {
             ReadError::Corrupt { .. } | ReadError::Unsupported { .. } if let Some(journal) = left_over::find(path) => {
-                Failure::LeftOver { image: image.into(), journal, source: Some(source) }
+                Failure::LeftOver { image: image.into(), journal, source: Some(Box::new(source)) }
             }
             ReadError::MissingDevices { .. } => {
                 Failure::MissingDevices { image: image.into(), option: device_option, source }

@@ -31,7 +31,7 @@ impl Mounted {
         let fd = place.as_raw_fd();
         let id = fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
         let id = id.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        let id = id.ok_or_else(|| io::Error::from(Errno::OPNOTSUPP))?;
+        let id: u64 = id.ok_or_else(|| io::Error::from(Errno::OPNOTSUPP))?;
         let dir = fs::read_link(format!("/proc/self/fd/{fd}"))?;
         let table = fs::read("/proc/self/mountinfo")?;
         let mut lines = table.split(|&byte| byte == b'\n').filter_map(Self::of_line);

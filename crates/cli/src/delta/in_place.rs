@@ -29,8 +29,9 @@ pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<(), 
         let progress = |Progress { done_bytes, total_bytes }: Progress| meter.set(done_bytes, total_bytes);
         let control = Control { stop: signals.stop(), progress: &progress };
         in_place::apply(patch, &target, &journal.file, &control).map_err(|error| match error {
-            source @ DeltaError::WrongOld { .. } if is_blank => {
-                Failure::NoJournal { old: old.to_owned(), journal: journal.path.clone(), source }
+            error @ DeltaError::WrongOld { .. } if is_blank => {
+                let (old, journal) = (old.to_owned(), journal.path.clone());
+                Failure::NoJournal { old, journal, source: Box::new(error) }
             }
             error => of_journal(error, old, &journal, of_patch),
         })
@@ -69,8 +70,9 @@ fn of_journal(error: DeltaError, old: &Path, journal: &Journal, rest: &dyn Fn(De
     match error {
         source @ DeltaError::Journal { .. } => Failure::Delta { path: journal.path.clone(), source },
         source @ DeltaError::NotWritten => Failure::Delta { path: old.to_owned(), source },
-        source @ DeltaError::WrongTarget { .. } => {
-            Failure::Journal { old: old.to_owned(), journal: journal.path.clone(), source }
+        error @ DeltaError::WrongTarget { .. } => {
+            let (old, journal) = (old.to_owned(), journal.path.clone());
+            Failure::Journal { old, journal, source: Box::new(error) }
         }
         error => rest(error),
     }

@@ -76,8 +76,7 @@ impl Head {
             ));
         }
         let mut bytes = vec![0; len.min(HEAD_MAX_LEN)];
-        if len < FRONT_LEN + FIELDS_LEN + CHECK_LEN
-            || len > HEAD_MAX_LEN
+        if !(FRONT_LEN + FIELDS_LEN + CHECK_LEN..=HEAD_MAX_LEN).contains(&len)
             || !read_all(journal, &mut bytes, 0).map_err(read_failed)?
         {
             return Ok(Found::Damaged);

@@ -69,9 +69,11 @@ impl ErrorJson {
                     self.read(source);
                 }
             }
-            Failure::Delta { path, source }
-            | Failure::Journal { old: path, source, .. }
-            | Failure::NoJournal { old: path, source, .. } => {
+            Failure::Journal { old, source, .. } | Failure::NoJournal { old, source, .. } => {
+                at(old);
+                self.delta(source);
+            }
+            Failure::Delta { path, source } => {
                 at(path);
                 self.delta(source);
             }
