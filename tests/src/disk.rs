@@ -46,11 +46,16 @@ impl Disk {
         lock(&self.durable).clone()
     }
 
-    /// What is left after a power failure: of what was not synced, any part.
+    /// What is left after a power failure: of what was not synced, any sectors.
     pub fn after_power_cut(&self, rng: &mut Rng) -> Vec<u8> {
+        self.after_power_cut_by(SECTOR_LEN, rng)
+    }
+
+    /// The same for a disk that writes `unit_len` bytes as a whole or not at all.
+    pub fn after_power_cut_by(&self, unit_len: usize, rng: &mut Rng) -> Vec<u8> {
         let mut bytes = self.durable();
         for event in &*lock(&self.pending) {
-            done(&mut bytes, event, &mut || rng.below(2) == 0);
+            done(&mut bytes, event, unit_len, &mut || rng.below(2) == 0);
         }
         bytes
     }
@@ -62,16 +67,16 @@ impl Disk {
 
     fn act(&self, event: Event) -> io::Result<()> {
         self.spend()?;
-        done(&mut lock(&self.now), &event, &mut || true);
+        done(&mut lock(&self.now), &event, SECTOR_LEN, &mut || true);
         lock(&self.pending).push(event);
         Ok(())
     }
 }
 
-fn done(bytes: &mut Vec<u8>, event: &Event, survives: &mut dyn FnMut() -> bool) {
+fn done(bytes: &mut Vec<u8>, event: &Event, unit_len: usize, survives: &mut dyn FnMut() -> bool) {
     match event {
         Event::Write(off, data) => {
-            for (sector, at) in data.chunks(SECTOR_LEN).zip((*off as usize..).step_by(SECTOR_LEN)) {
+            for (sector, at) in data.chunks(unit_len).zip((*off as usize..).step_by(unit_len)) {
                 if survives() {
                     let len = bytes.len().max(at + sector.len());
                     bytes.resize(len, 0);

@@ -1,5 +1,6 @@
 //! How the command ends: one function from a failure to an exit code.
 
+use crate::delta::left_over;
 use crate::process::memory;
 use kiln::update::UpdateError;
 use kiln_builder::{BuildError, OutputError};
@@ -26,8 +27,35 @@ pub enum Exit {
     ErrorsFound,
     /// `diff` has found differences.
     Different,
+    /// What `apply --in-place --status` has found.
+    InPlace(InPlaceState),
     /// A program that was run for the user has ended with this exit code, or 128 and the number of a signal.
     Command(u8),
+}
+
+/// What a target of `apply --in-place` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InPlaceState {
+    /// The old image: nothing was written.
+    Old,
+    /// The new one.
+    New,
+    /// Half of each: its journal completes it.
+    Unfinished,
+    /// Something else, or nothing tells.
+    Unknown,
+}
+
+impl InPlaceState {
+    /// What scripts read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Old => "old",
+            Self::New => "new",
+            Self::Unfinished => "unfinished",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// Why a command failed.
@@ -57,6 +85,17 @@ pub enum Failure {
     /// A patch could not be made or applied.
     #[error("{}: {source}", path.display())]
     Delta { path: PathBuf, source: DeltaError },
+    /// The old image of a patch is not at a place where there is no journal either.
+    #[error("{}: {source} (no journal at {}; --journal names another one)", old.display(), journal.display())]
+    NoJournal { old: PathBuf, journal: PathBuf, source: Box<DeltaError> },
+    /// A journal is not of the target, or could not be replayed.
+    #[error("{}: {source}: the journal is {}: name its own target, or another --journal for this one; if its own target is gone for good, \
+             remove it", old.display(), journal.display())]
+    Journal { old: PathBuf, journal: PathBuf, source: Box<DeltaError> },
+    /// A journal lies beside an image that cannot be read, or that is about to be changed.
+    #[error("{}: {}{}", image.display(), source.as_ref().map(|source| format!("{source}: ")).unwrap_or_default(),
+            left_over::hint(image, journal))]
+    LeftOver { image: PathBuf, journal: PathBuf, source: Option<Box<ReadError>> },
     /// An image could not be updated in place.
     #[error("{}: {source}", image.display())]
     Update { image: PathBuf, source: UpdateError },
@@ -133,6 +172,9 @@ impl Failure {
             image.push(format!(" (image at byte {offset})"));
         }
         match source {
+            ReadError::Corrupt { .. } | ReadError::Unsupported { .. } if let Some(journal) = left_over::find(path) => {
+                Failure::LeftOver { image: image.into(), journal, source: Some(Box::new(source)) }
+            }
             ReadError::MissingDevices { .. } => {
                 Failure::MissingDevices { image: image.into(), option: device_option, source }
             }
@@ -175,7 +217,8 @@ impl Failure {
     pub fn fsck_code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 16,
-            Failure::Read { source: ReadError::Corrupt { .. } | ReadError::Unsupported { .. }, .. } => 4,
+            Failure::Read { source: ReadError::Corrupt { .. } | ReadError::Unsupported { .. }, .. }
+            | Failure::LeftOver { .. } => 4,
             _ => 8,
         }
     }
@@ -189,6 +232,10 @@ impl Exit {
             Exit::Skipped => 3,
             Exit::ErrorsFound => 4,
             Exit::Different => 1,
+            Exit::InPlace(InPlaceState::New) => 0,
+            Exit::InPlace(InPlaceState::Old) => 10,
+            Exit::InPlace(InPlaceState::Unfinished) => 11,
+            Exit::InPlace(InPlaceState::Unknown) => 12,
             Exit::Command(code) => code,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::console::report::note;
 use crate::console::size;
+use crate::delta::left_over;
 use crate::exit::Failure;
 use kiln_read::{FollowLast, Image, ImageOptions, Inode, ReadError};
 use std::ffi::OsStr;
@@ -73,6 +74,22 @@ impl ImageArgs {
     pub fn require_devices(&self) -> Result<(), Failure> {
         let devices = self.open_path(&ImageOptions::default()).map_or(Ok(()), |image| image.require_devices());
         devices.map_err(|error| self.failure(error))
+    }
+
+    /// Say that a journal lies beside the image, if one does.
+    pub fn note_left_over(&self) {
+        if let Some(journal) = left_over::find(&self.image) {
+            note(format_args!("{}: {}", self.image.display(), left_over::hint(&self.image, &journal)));
+        }
+    }
+
+    /// Refuse an image that is half written, as a journal beside it tells, before the kernel is asked to mount it,
+    /// which would not say why not.
+    pub fn refuse_unfinished(&self) -> Result<(), Failure> {
+        match left_over::find(&self.image) {
+            None => Ok(()),
+            Some(_) => self.open_path(&ImageOptions::default()).map(drop).map_err(|error| self.failure(error)),
+        }
     }
 
     fn open_path(&self, options: &ImageOptions) -> Result<Image, ReadError> {

@@ -158,6 +158,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let preload = args.preload.as_deref().map(lists::hot_or_plain_file).transpose()?;
     let options = MountOptions::of(&args.options);
     let via = via(args, &options)?;
+    if !args.in_background {
+        args.image.refuse_unfinished()?;
+        if !args.quiet {
+            args.image.note_left_over();
+        }
+    }
     if via != Some(Via::Fuse) {
         args.image.require_devices()?;
     }

@@ -144,6 +144,11 @@ impl<R: Read + Send> Patch<R> {
     /// [`DeltaError::Encoder`], [`DeltaError::WrongOld`]; an image that cannot be read; an interruption.
     pub fn check(&self, old: &dyn ReadAt, stop: &AtomicBool) -> Result<(), DeltaError> {
         self.check_encoders()?;
+        self.check_old(old, stop)
+    }
+
+    /// The part of [`Patch::check`] that is about the old image.
+    pub(crate) fn check_old(&self, old: &dyn ReadAt, stop: &AtomicBool) -> Result<(), DeltaError> {
         self.check_identity(old)?;
         check_used(&self.header, old, stop)
     }
@@ -201,7 +206,7 @@ impl<R: Read + Send> Patch<R> {
         Threads::at_least_one(self.threads.count().min(most))
     }
 
-    fn check_encoders(&self) -> Result<(), DeltaError> {
+    pub(crate) fn check_encoders(&self) -> Result<(), DeltaError> {
         for one in &self.header.encoders {
             let method = one.form.spec.method;
             let have = method.encoder_version();
@@ -225,7 +230,11 @@ impl<R: Read + Send> Patch<R> {
         let failed = |source| DeltaError::ImageBytes { side: Side::Old, off: 0, len: head_len as u64, source };
         old.read_exact_at(head, 0).map_err(failed)?;
         let Some(Ok(found)) = head.get(SUPERBLOCK_OFF as usize..).map(Superblock::decode) else {
-            return Err(DeltaError::WrongOld { what: "no EROFS image".to_owned() });
+            let what = match head.iter().all(|&byte| byte == 0) {
+                true => "no EROFS image: it begins with 4 KiB of zeros, as one that was not written to its end",
+                false => "no EROFS image",
+            };
+            return Err(DeltaError::WrongOld { what: what.to_owned() });
         };
         if found.uuid != self.header.old_uuid {
             let what = format!("its UUID is {}, but {} is needed", hex(&found.uuid), hex(&self.header.old_uuid));

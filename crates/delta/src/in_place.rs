@@ -2,55 +2,42 @@
 //!
 //! Two steps, so that a crash at any moment leaves the old image, or a journal that completes the new one:
 //!
-//! 1. The new image is made, and verified, while the old one is only read. Blocks that differ from what is at their place go to the journal. At
-//!    its end the journal is synced, and then gets its head, which says that it is complete.
-//! 2. Its blocks are written to their places and synced. Only then may the journal be removed.
+//! 1. The new image is made, and verified, while the old one is only read. Blocks that differ from what is at their
+//!    place go to the journal, each with digests of what is there. At its end the journal is synced, and then gets its
+//!    head, which says that it is complete, and what it is for.
+//! 2. Its blocks are written to their places, synced, and compared with BLAKE3 of the new image. The first block is
+//!    zeros meanwhile, and is written last: half an image is none. Only then may the journal be removed.
 //!
-//! A journal with a head is replayed from its beginning however often the second step was cut short; one without a head is begun anew.
+//! A journal with a head is replayed from its beginning however often the second step was cut short; one without a head
+//! is begun anew. Whether the target is what a journal was written for is found out before anything is written
+//! (`survey`): a name may lead to something else by now.
 
-use kiln_builder::{Control, Output, Progress, read_exact_at, write_all_at};
-use kiln_read::{RangeMut, ReadAt};
+mod blocks;
+mod head;
+pub(crate) mod read;
+mod records;
+mod replay;
+mod survey;
+mod target;
+
+pub use head::is_journal;
+pub use survey::Standing;
+pub use target::{Identity, Resize, Target};
+
+use kiln_builder::{Control, Output, Progress};
+use kiln_read::ReadAt;
 use std::io::{self, ErrorKind, Read};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Applied, Front, Patch, Sink};
-use crate::error::{DeltaError, Side};
-use crate::stop::check_stop;
+use crate::apply::{Applied, Front, Patch};
+use crate::error::DeltaError;
+use blocks::Blocks;
+use head::{Found, Head};
+use records::RecordsWriter;
+use replay::replay;
+use survey::survey;
 
-/// What a journal begins with.
-const MAGIC: [u8; 8] = *b"\x8Akilnjrn";
-/// Magic, digest of the new image, its length, length and digest of the records, checksum of all this.
-const HEAD_LEN: usize = 8 + 32 + 8 + 8 + 32 + 8;
-/// Where records begin.
-const RECORDS_OFF: u64 = 4096;
-/// Blocks that are compared with what is there, in bytes.
-const BLOCK_LEN: usize = 4096;
-/// One record holds at most so many bytes.
-const RECORD_MAX_LEN: usize = 1 << 20;
-/// In front of the bytes of a record: where they go, and how many.
-const RECORD_HEAD_LEN: usize = 16;
-
-/// Where the old image is and the new one shall be.
-pub struct Target<D> {
-    /// Read and written; nothing else may write to it meanwhile.
-    pub device: Arc<D>,
-    /// Bytes that it has.
-    pub len: u64,
-    /// Whether its length can change, as that of a file can.
-    pub resize: Resize,
-}
-
-/// Whether the length of a target can change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resize {
-    /// It is a file, which gets the length of the new image.
-    ToImage,
-    /// It is a device, which may be longer than an image.
-    Never,
-}
-
-/// How it ended.
+/// End of applying in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlace {
     /// The patch was applied.
@@ -62,10 +49,12 @@ pub enum InPlace {
 }
 
 /// Apply `patch` over the old image. Once this returns, the journal is of no use any more. After an error or a crash the old image is there, or
-/// the same call with the same journal completes the new one. Progress counts bytes of the new image as they are made.
+/// the same call with the same journal completes the new one, and so does [`complete`]. Progress counts bytes of the
+/// new image as they are made.
 ///
 /// # Errors
-/// As [`Patch::apply`]; a journal of another patch, a target that is too small, a full disk.
+/// As [`Patch::apply`]; a journal of another patch that is not completely applied, or of another target; a target that
+/// is too small, a full disk.
 pub fn apply<D: Output + Send + Sync + 'static, R: Read + Send>(
     patch: Patch<R>,
     target: &Target<D>,
@@ -79,30 +68,42 @@ pub fn apply<D: Output + Send + Sync + 'static, R: Read + Send>(
             io::Error::new(ErrorKind::StorageFull, format!("it has {} bytes, but {new_len} are needed", target.len));
         return Err(DeltaError::Write { action: "write the device", source });
     }
-    if let Some(head) = Head::read(journal)? {
-        if head.new_digest != new_digest {
-            let what = "is that of another patch, which is not completely applied: apply that one first".to_owned();
-            return Err(DeltaError::Journal { what });
+    let found = Head::read(journal)?;
+    if let Found::Head(head) = &found {
+        let is_of_patch = head.new_digest == new_digest;
+        match survey(head, journal, target, stop)? {
+            Standing::Unfinished if !is_of_patch => {
+                let what =
+                    "is that of another patch, which is not completely applied: complete that one first".to_owned();
+                return Err(DeltaError::Journal { what });
+            }
+            Standing::New if is_of_patch => return Ok(InPlace::WasThere),
+            _ if is_of_patch => {
+                replay(head, journal, target)?;
+                return Ok(InPlace::Resumed);
+            }
+            // Nothing of it was written, or all.
+            Standing::Old | Standing::Unfinished | Standing::New => {}
         }
-        head.verify(journal, stop)?;
-        replay(&head, journal, target)?;
-        return Ok(InPlace::Resumed);
     }
-    let old: Arc<dyn ReadAt> = Arc::new(DeviceSource { device: target.device.clone(), len: target.len });
-    match patch.check(&*old, stop) {
-        Err(DeltaError::WrongOld { .. }) if is_new(&*old, target, new_len, &new_digest, stop)? => {
-            return Ok(InPlace::WasThere);
+    match standing_by_patch(&patch, target, stop)? {
+        Ok(Standing::New) => return Ok(InPlace::WasThere),
+        Ok(_) => {}
+        Err(DeltaError::WrongOld { .. }) if matches!(found, Found::Damaged) => {
+            return Err(DeltaError::Journal {
+                what: "has a damaged head, and its target is not the old image".to_owned(),
+            });
         }
-        checked => checked?,
+        Err(error) => return Err(error),
     }
-    let mut records =
-        Records { journal, at: RECORDS_OFF, hasher: blake3::Hasher::new(), pending: Vec::new(), start: 0 };
-    // What an earlier run has left has no head.
-    journal.set_len(0).map_err(write_failed)?;
-    let mut blocks =
-        Blocks { old: &*old, old_len: target.len, records: &mut records, front: Vec::new(), there: Vec::new() };
+    patch.check_encoders()?;
+    let mut records = RecordsWriter::new(journal);
+    // What an earlier run has left has no head, or is of no use.
+    journal.set_len(0).and_then(|()| journal.sync()).map_err(read::write_failed)?;
+    let old_uuid = patch.header().old_uuid;
+    let mut blocks = Blocks::new(target, &mut records);
     let applied = patch.apply_unchecked(
-        old.clone(),
+        target.source(),
         Front::default(),
         &mut |off, bytes, _| {
             blocks.take(off, bytes)?;
@@ -112,257 +113,80 @@ pub fn apply<D: Output + Send + Sync + 'static, R: Read + Send>(
         stop,
     )?;
     blocks.end(new_len)?;
-    let head = records.finish(new_digest, new_len)?;
+    let (records, identity) = (records.finish()?, target.identity.clone());
+    let head = Head { new_digest, new_len, old_uuid, target_len: target.len, records, identity };
+    // What has arrived in the journal is what will be written.
+    head.records(journal, &mut |_| crate::stop::check_stop(stop))?;
     head.write(journal)?;
     replay(&head, journal, target)?;
     Ok(InPlace::Applied(applied))
 }
 
-/// Whether the new image is there already, as after a crash behind the last write.
-fn is_new<D>(
-    source: &dyn ReadAt,
-    target: &Target<D>,
-    new_len: u64,
-    digest: &[u8; 32],
-    stop: &AtomicBool,
-) -> Result<bool, DeltaError> {
-    let fits = match target.resize {
-        Resize::ToImage => target.len == new_len,
-        Resize::Never => target.len >= new_len,
+/// Complete what an earlier run of [`apply`] has begun, by its journal alone.
+///
+/// # Errors
+/// A journal that is not complete, or of another target; errors of the system.
+pub fn complete<D: Output>(target: &Target<D>, journal: &dyn Output, stop: &AtomicBool) -> Result<InPlace, DeltaError> {
+    let head = match Head::read(journal)? {
+        Found::Head(head) => head,
+        Found::Nothing => {
+            let what = "is not complete: nothing of it was written, and there is nothing to complete".to_owned();
+            return Err(DeltaError::Journal { what });
+        }
+        Found::Damaged => return Err(DeltaError::Journal { what: "has a damaged head".to_owned() }),
     };
-    let whole = 0..new_len;
-    Ok(fits && crate::apply::used_digest(std::slice::from_ref(&whole), source, stop)? == *digest)
-}
-
-/// Write what the journal holds to its places.
-fn replay<D: Output>(head: &Head, journal: &dyn Output, target: &Target<D>) -> Result<(), DeltaError> {
-    head.records(journal, &mut |off, bytes| {
-        if off.checked_add(bytes.len() as u64).is_none_or(|end| end > head.new_len) {
-            return Err(DeltaError::Journal { what: format!("writes behind the new image, at {off}") });
-        }
-        write_all_at(&*target.device, bytes, off).map_err(DeltaError::write("write the new image"))
-    })?;
-    let failed = DeltaError::write("sync the new image");
-    if target.resize == Resize::ToImage {
-        target.device.set_len(head.new_len).map_err(&failed)?;
-    }
-    target.device.sync().map_err(&failed)
-}
-
-fn write_failed(source: io::Error) -> DeltaError {
-    DeltaError::Write { action: "write the journal", source }
-}
-
-/// The new image as it comes, in blocks that are compared with what is at their place. So a journal has as many bytes as
-/// [`Header::changed_len`](crate::Header::changed_len) says, and what is in front of them.
-struct Blocks<'a, 'b> {
-    old: &'a dyn ReadAt,
-    old_len: u64,
-    records: &'a mut Records<'b>,
-    /// The front of a block.
-    front: Vec<u8>,
-    /// What is at the place.
-    there: Vec<u8>,
-}
-
-impl Blocks<'_, '_> {
-    /// The next bytes, which go to `off`.
-    fn take(&mut self, mut off: u64, mut bytes: &[u8]) -> Result<(), DeltaError> {
-        if !self.front.is_empty() {
-            let (part, rest) = bytes.split_at(bytes.len().min(BLOCK_LEN - self.front.len()));
-            self.front.extend_from_slice(part);
-            (off, bytes) = (off + part.len() as u64, rest);
-            if self.front.len() < BLOCK_LEN {
-                return Ok(());
-            }
-            self.end(off)?;
-        }
-        let (whole, rest) = bytes.split_at(bytes.len() / BLOCK_LEN * BLOCK_LEN);
-        self.compare(off, whole)?;
-        self.front.extend_from_slice(rest);
-        Ok(())
-    }
-
-    /// Compare what is left, which ends at `end`.
-    fn end(&mut self, end: u64) -> Result<(), DeltaError> {
-        let block = std::mem::take(&mut self.front);
-        self.compare(end - block.len() as u64, &block)?;
-        self.front = block;
-        self.front.clear();
-        Ok(())
-    }
-
-    fn compare(&mut self, off: u64, bytes: &[u8]) -> Result<(), DeltaError> {
-        self.there.resize(self.old_len.saturating_sub(off).min(bytes.len() as u64) as usize, 0);
-        let failed = |source| DeltaError::ImageBytes { side: Side::Old, off, len: bytes.len() as u64, source };
-        if !self.there.is_empty() {
-            self.old.read_exact_at(&mut self.there, off).map_err(failed)?;
-        }
-        for (at, block) in (0..).step_by(BLOCK_LEN).zip(bytes.chunks(BLOCK_LEN)) {
-            if self.there.get(at..at + block.len()) != Some(block) {
-                self.records.add(off + at as u64, block)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Blocks that differ, as they come.
-struct Records<'a> {
-    journal: &'a dyn Output,
-    at: u64,
-    hasher: blake3::Hasher,
-    /// Bytes of the record in the making, and where they go.
-    pending: Vec<u8>,
-    start: u64,
-}
-
-impl Records<'_> {
-    fn add(&mut self, off: u64, bytes: &[u8]) -> Result<(), DeltaError> {
-        let follows = self.start + self.pending.len() as u64 == off;
-        if !follows || self.pending.len() + bytes.len() > RECORD_MAX_LEN {
-            self.flush()?;
-            self.start = off;
-        }
-        self.pending.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), DeltaError> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let mut record = Vec::with_capacity(RECORD_HEAD_LEN + self.pending.len());
-        record.extend(self.start.to_le_bytes());
-        record.extend((self.pending.len() as u64).to_le_bytes());
-        record.append(&mut self.pending);
-        self.hasher.update(&record);
-        write_all_at(self.journal, &record, self.at).map_err(write_failed)?;
-        self.at += record.len() as u64;
-        Ok(())
-    }
-
-    /// Write what is left, and sync.
-    fn finish(mut self, new_digest: [u8; 32], new_len: u64) -> Result<Head, DeltaError> {
-        self.flush()?;
-        self.journal.sync().map_err(write_failed)?;
-        let records_digest = *self.hasher.finalize().as_bytes();
-        Ok(Head { new_digest, new_len, records_len: self.at - RECORDS_OFF, records_digest })
-    }
-}
-
-/// What says that a journal is complete.
-struct Head {
-    new_digest: [u8; 32],
-    new_len: u64,
-    records_len: u64,
-    records_digest: [u8; 32],
-}
-
-impl Head {
-    /// The head of a complete journal.
-    fn read(journal: &dyn Output) -> Result<Option<Self>, DeltaError> {
-        let mut bytes = [0; HEAD_LEN];
-        if !read_all(journal, &mut bytes, 0).map_err(read_failed)? {
-            return Ok(None);
-        }
-        let (fields, check) = bytes.split_at(HEAD_LEN - 8);
-        if fields[..8] != MAGIC || blake3::hash(fields).as_bytes()[..8] != *check {
-            return Ok(None);
-        }
-        let number = |at: usize| fields[at..at + 8].iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
-        let digest = |at: usize| {
-            let mut digest = [0; 32];
-            digest.copy_from_slice(&fields[at..at + 32]);
-            digest
-        };
-        let (new_digest, records_digest) = (digest(8), digest(56));
-        Ok(Some(Self { new_digest, new_len: number(40), records_len: number(48), records_digest }))
-    }
-
-    fn write(&self, journal: &dyn Output) -> Result<(), DeltaError> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(self.new_digest);
-        bytes.extend(self.new_len.to_le_bytes());
-        bytes.extend(self.records_len.to_le_bytes());
-        bytes.extend(self.records_digest);
-        bytes.extend(&blake3::hash(&bytes).as_bytes()[..8]);
-        write_all_at(journal, &bytes, 0).and_then(|()| journal.sync()).map_err(write_failed)
-    }
-
-    /// Refuse records that are not those of the head.
-    fn verify(&self, journal: &dyn Output, stop: &AtomicBool) -> Result<(), DeltaError> {
-        let mut hasher = blake3::Hasher::new();
-        self.records(journal, &mut |off, bytes| {
-            check_stop(stop)?;
-            hasher.update(&off.to_le_bytes()).update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
-            Ok(())
-        })?;
-        match *hasher.finalize().as_bytes() == self.records_digest {
-            true => Ok(()),
-            false => Err(DeltaError::Journal { what: "is damaged (BLAKE3 of its records differs)".to_owned() }),
+    match survey(&head, journal, target, stop)? {
+        Standing::New => Ok(InPlace::WasThere),
+        Standing::Old | Standing::Unfinished => {
+            replay(&head, journal, target)?;
+            Ok(InPlace::Resumed)
         }
     }
+}
 
-    fn records(&self, journal: &dyn Output, take: &mut Sink<'_>) -> Result<(), DeltaError> {
-        let damaged = |at: u64| DeltaError::Journal { what: format!("is damaged at byte {at}") };
-        let end = RECORDS_OFF.saturating_add(self.records_len);
-        let (mut at, mut bytes) = (RECORDS_OFF, Vec::new());
-        while at < end {
-            let mut head = [0; RECORD_HEAD_LEN];
-            if !read_all(journal, &mut head, at).map_err(read_failed)? {
-                return Err(damaged(at));
-            }
-            let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
-            let (off, len) = (number(&head[..8]), number(&head[8..]));
-            if len > RECORD_MAX_LEN as u64 {
-                return Err(damaged(at));
-            }
-            bytes.resize(len as usize, 0);
-            if !read_all(journal, &mut bytes, at + RECORD_HEAD_LEN as u64).map_err(read_failed)? {
-                return Err(damaged(at));
-            }
-            take(off, &bytes)?;
-            at += RECORD_HEAD_LEN as u64 + len;
+/// Compares a target with a journal; none if the journal is not complete: then nothing of it was written.
+///
+/// # Errors
+/// As [`complete`].
+pub fn standing<D: Output>(
+    target: &Target<D>,
+    journal: &dyn Output,
+    stop: &AtomicBool,
+) -> Result<Option<Standing>, DeltaError> {
+    match Head::read(journal)? {
+        Found::Head(head) => survey(&head, journal, target, stop).map(Some),
+        Found::Nothing => Ok(None),
+        Found::Damaged => Err(DeltaError::Journal { what: "has a damaged head".to_owned() }),
+    }
+}
+
+/// Compares a target with both images of a patch. The inner error says why it is neither.
+///
+/// # Errors
+/// What cannot be read; an interruption.
+pub fn standing_by_patch<D: Output + Send + Sync + 'static, R: Read + Send>(
+    patch: &Patch<R>,
+    target: &Target<D>,
+    stop: &AtomicBool,
+) -> Result<Result<Standing, DeltaError>, DeltaError> {
+    let (source, header) = (target.source(), patch.header());
+    match patch.check_old(&*source, stop) {
+        Ok(()) => Ok(Ok(Standing::Old)),
+        Err(error @ DeltaError::WrongOld { .. }) => {
+            let fits = match target.resize {
+                Resize::ToImage => target.len == header.new_len,
+                Resize::Never => target.len >= header.new_len,
+            };
+            Ok(match fits && is_new(&*source, header.new_len, &header.new_digest, stop)? {
+                true => Ok(Standing::New),
+                false => Err(error),
+            })
         }
-        Ok(())
+        Err(error) => Err(error),
     }
 }
 
-fn read_failed(source: io::Error) -> DeltaError {
-    DeltaError::Write { action: "read the journal", source }
-}
-
-/// Fill `buf` from `off` on. Whether there were so many bytes.
-pub(crate) fn read_all(output: &dyn Output, buf: &mut [u8], off: u64) -> io::Result<bool> {
-    match read_exact_at(output, buf, off) {
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
-        read => read.map(|()| true),
-    }
-}
-
-/// The target as a source.
-struct DeviceSource<D> {
-    device: Arc<D>,
-    len: u64,
-}
-
-impl<D: Output + Send + Sync> ReadAt for DeviceSource<D> {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.len)
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
-        read_exact_at(&*self.device, buf, off)
-    }
-
-    fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
-        ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
-    }
-
-    fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
-        None
-    }
-
-    fn will_need(&self, _off: u64, _len: u64) {}
+fn is_new(source: &dyn ReadAt, len: u64, digest: &[u8; 32], stop: &AtomicBool) -> Result<bool, DeltaError> {
+    let whole = 0..len;
+    Ok(crate::apply::used_digest(std::slice::from_ref(&whole), source, stop)? == *digest)
 }

@@ -24,13 +24,15 @@
 //! * Applying is a sequence of steps that do not need each other (`apply::steps`): one thread at a time reads the patch and makes text, `ordered`
 //!   (crate `parallel`) encodes on several, one writes. `old_space` keeps decoded extents itself: pieces are parts of them, and the cache of an image
 //!   admits an extent when it is wanted twice.
-//! * `resumable` makes a file whose front and notes say, after a crash, where to go on. `in_place` writes what changes to a journal first: a crash
-//!   leaves the old image, or a journal that is complete.
+//! * `resumable` makes a file whose front and notes say, after a crash, where to go on. `in_place` writes what changes
+//!   to a journal first (`head`, `records`): a crash leaves the old image, or a journal that is complete. `survey`
+//!   compares a target with a journal before `replay` writes to it.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 mod apply;
 mod error;
+pub mod first_block;
 mod format;
 pub mod in_place;
 mod make;

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use crate::apply::{Applied, Front, Patch};
 use crate::error::DeltaError;
 use crate::format::header::Header;
-use crate::in_place::read_all;
+use crate::in_place::read::read_all;
 use crate::stop::check_stop;
 
 /// What a note begins with.

@@ -18,7 +18,7 @@ mod inferred;
 mod unchanged;
 
 pub use error::UpdateError;
-pub use file::{TargetExtent, UpdateTarget, UpdatedFile};
+pub use file::{TargetExtent, UpdateTarget, UpdatedFile, lock_for_update};
 
 use kiln_builder::tree::Tree;
 use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Reasons, Summary, write_all_at};

@@ -85,6 +85,14 @@ pub enum MountError {
         /// What the system said.
         source: io::Error,
     },
+    /// The image is in use by something that would read a mixture of two images, or that writes one.
+    #[error("{}: in use: {by}", path.display())]
+    InUse {
+        /// The image.
+        path: PathBuf,
+        /// What uses it, and what to do.
+        by: String,
+    },
     /// There is nothing to unmount.
     #[error("{}: not mounted", path.display())]
     NotMounted {

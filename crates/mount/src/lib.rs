@@ -19,6 +19,7 @@
 //! * **Metrics** have one form, the text of Prometheus, which an ioctl on the root of the mount fetches (`ask`): no socket has to be found.
 //! * **Recordings**: the server keeps reads in a bounded ring while a client fetches them by ioctls, and prefetches nothing meanwhile. It knows
 //!   inodes and no paths; the client finds names at the end, by a walk through the mount.
+//! * **In use**: a server holds a shared lock on its image (`in_use`), so that nobody writes another image over it.
 //! * The server's process tells glibc to keep one heap and to return what is freed (`heap`), and maps all of its own code (`program`).
 #![deny(unsafe_code)]
 #![warn(unreachable_pub)]
@@ -28,6 +29,7 @@ mod error;
 pub mod fuse;
 mod fusermount;
 mod heap;
+mod in_use;
 pub mod kernel;
 mod mount_source;
 mod preload;
@@ -39,6 +41,7 @@ mod unmount;
 pub use attributes::Attributes;
 pub use error::MountError;
 pub use heap::return_freed_memory;
+pub use in_use::claim_unused;
 pub use mount_source::check_free;
 pub use preload::{Preload, Preloaded, default_preload, preload};
 pub use program::load_program;

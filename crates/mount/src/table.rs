@@ -31,11 +31,19 @@ impl Mounted {
         let fd = place.as_raw_fd();
         let id = fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
         let id = id.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        let id = id.ok_or_else(|| io::Error::from(Errno::OPNOTSUPP))?;
+        let id: u64 = id.ok_or_else(|| io::Error::from(Errno::OPNOTSUPP))?;
         let dir = fs::read_link(format!("/proc/self/fd/{fd}"))?;
         let table = fs::read("/proc/self/mountinfo")?;
-        let line = table.split(|&byte| byte == b'\n').find_map(|line| Self::of_line(line, id));
+        let mut lines = table.split(|&byte| byte == b'\n').filter_map(Self::of_line);
+        let line = lines.find_map(|(number, mounted)| (number == id).then_some(mounted));
         Ok(line.filter(|mounted| mounted.dir == dir))
+    }
+
+    /// All mounts that this process sees.
+    pub(crate) fn all() -> io::Result<Vec<Self>> {
+        let table = fs::read("/proc/self/mountinfo")?;
+        let lines = table.split(|&byte| byte == b'\n').filter_map(Self::of_line);
+        Ok(lines.map(|(_, mounted)| mounted).collect())
     }
 
     /// Whether an EROFS image is mounted here, by any program.
@@ -43,8 +51,8 @@ impl Mounted {
         IMAGE_TYPES.contains(&&*self.fs_type)
     }
 
-    /// The mount `id`, if the line is about it.
-    fn of_line(line: &[u8], id: u64) -> Option<Self> {
+    /// The mount that a line is about, and its number.
+    fn of_line(line: &[u8]) -> Option<(u64, Self)> {
         let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let number: u64 = str::from_utf8(fields.first()?).ok()?.parse().ok()?;
         // Optional fields, if any, end with a hyphen.
@@ -52,7 +60,7 @@ impl Mounted {
         let [fs_type, source, ..] = fields.get(rest..)? else { return None };
         let fs_type = String::from_utf8_lossy(&unescape(fs_type)).into_owned();
         let (dir, source) = (OsString::from_vec(unescape(fields[4])), OsString::from_vec(unescape(source)));
-        (number == id).then(|| Self { dir: dir.into(), fs_type, source })
+        Some((number, Self { dir: dir.into(), fs_type, source }))
     }
 }
 
@@ -81,15 +89,15 @@ mod tests {
     fn lines_are_read_with_their_escapes() {
         const LINE: &[u8] =
             br"36 35 98:0 / /mnt\040two\134\012 ro,nosuid shared:1 master:7 - fuse.kiln odd,\040name\043 ro,user_id=0";
-        let mounted = Mounted::of_line(LINE, 36).unwrap();
+        let (number, mounted) = Mounted::of_line(LINE).unwrap();
+        assert_eq!(number, 36);
         assert_eq!(mounted.dir, Path::new("/mnt two\\\n"));
         assert_eq!((&*mounted.fs_type, mounted.source.to_str()), ("fuse.kiln", Some("odd, name#")));
         assert!(mounted.is_image());
-        assert_eq!(Mounted::of_line(LINE, 35), None);
-        let plain = Mounted::of_line(b"1 0 0:2 / / rw - tmpfs none rw", 1).unwrap();
+        let (_, plain) = Mounted::of_line(b"1 0 0:2 / / rw - tmpfs none rw").unwrap();
         assert_eq!((&*plain.fs_type, plain.is_image()), ("tmpfs", false));
         for cut in 0..LINE.len() - 40 {
-            assert_eq!(Mounted::of_line(&LINE[..cut], 36), None, "{cut}");
+            assert_eq!(Mounted::of_line(&LINE[..cut]), None, "{cut}");
         }
     }
 
@@ -98,6 +106,7 @@ mod tests {
         assert_eq!(Mounted::at(Path::new("/proc")).unwrap().unwrap().fs_type, "proc");
         assert_eq!(Mounted::at(Path::new("/proc/self/..")).unwrap().unwrap().dir, Path::new("/proc"));
         assert_eq!(Mounted::at(Path::new("/proc/self")).unwrap(), None);
+        assert!(Mounted::all().unwrap().iter().any(|mounted| mounted.dir == Path::new("/proc")));
         assert_eq!(Mounted::at(Path::new("/nonexistent")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -8,7 +8,7 @@ use crate::console::size::Human;
 use crate::exit::Failure;
 use crate::pack::output::Stream;
 use kiln_builder::{AtomicFile, Control, Existing, Place, Progress};
-use kiln_delta::{Applied, DeltaError, Sink, resumable};
+use kiln_delta::{Applied, DeltaError, Sink, first_block, resumable};
 use kiln_read::ReadAt;
 use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -17,8 +17,6 @@ use std::sync::Arc;
 
 /// What is shorter is made in about a second, in a file without a name, of which nothing remains however the command ends.
 const RESUMABLE_MIN_LEN: u64 = 2 * resumable::STEP_LEN;
-/// The front of a device is written last: until then, nothing there is taken for an image.
-const FRONT_LEN: usize = 4096;
 
 /// A new image that is about to be made.
 pub(super) struct Making<'a> {
@@ -118,11 +116,11 @@ impl Making<'_> {
             let what = format!("the image has {new_len} bytes, the device {len}");
             return Err(failed("write")(Error::new(ErrorKind::StorageFull, what)));
         }
-        let (mut front, is_quiet) = (vec![0; FRONT_LEN.min(new_len as usize)], self.applying.quiet);
+        let (mut front, is_quiet) = (vec![0; first_block::len_in(new_len)], self.applying.quiet);
         let applied = self.apply(
             &mut |off: u64, bytes: &[u8]| {
                 if off == 0 {
-                    file.write_all_at(&front, 0).map_err(write_failed)?;
+                    first_block::blank(file, front.len()).map_err(write_failed)?;
                 }
                 let in_front = (front.len() as u64).saturating_sub(off).min(bytes.len() as u64) as usize;
                 if in_front > 0 {
@@ -133,7 +131,7 @@ impl Making<'_> {
             is_quiet,
         )?;
         file.sync_all().map_err(failed("write"))?;
-        file.write_all_at(&front, 0).and_then(|()| file.sync_all()).map_err(failed("write"))?;
+        first_block::write(file, &front).map_err(failed("write"))?;
         tell(&applied, is_quiet);
         Ok(())
     }

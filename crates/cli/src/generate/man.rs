@@ -82,6 +82,15 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
             ("1", "failed; standard error tells why"),
             ("2", "wrong usage"),
         ],
+        "apply" => &[
+            ("0", "done; with --status: OLD is the new image"),
+            ("1", "failed; standard error tells why"),
+            ("2", "wrong usage"),
+            ("10", "with --status: OLD is the old image, nothing was written"),
+            ("11", "with --status: OLD is unfinished, and its journal completes it"),
+            ("12", "with --status: unknown; standard error tells why"),
+            ("128 + n", "ended by signal n"),
+        ],
         "hotlist-diff" => &[("0", "both lists have the same"), ("1", "they are different"), ("2", "trouble")],
         "diff" => &[
             ("0", "both trees are the same"),

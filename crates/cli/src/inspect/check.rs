@@ -45,6 +45,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     // A wrong checksum is one finding of many, not the end.
     let options = ImageOptions::default().with_any_checksum();
     let image = args.image.open_with(&options)?;
+    args.image.note_left_over();
     let meter = args.progress.meter();
     if meter.is_shown() {
         meter.set(0, contents_len(&image));

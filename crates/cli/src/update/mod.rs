@@ -7,6 +7,7 @@ mod summary;
 use crate::console::progress::ProgressArgs;
 use crate::console::report::print_document;
 use crate::console::size;
+use crate::delta::left_over;
 use crate::exit::{Exit, Failure};
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
@@ -154,6 +155,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let started = PhaseClock::start();
     let time = now()?;
     let file = open_for_update(&args.image).map_err(fail)?;
+    refuse_left_over(&args.image)?;
     let update = begin(args, &file).map_err(fail)?;
     let options = options(args, &update, time).map_err(|failure| refuse(failure, fail))?;
     let source = source(args, &update, &signals)?;
@@ -201,6 +203,14 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         print_document(&UpdateJson::new(&report))?;
     }
     Ok(exit)
+}
+
+/// Refuse an image that is half of another one, or of which a journal says so.
+fn refuse_left_over(image: &Path) -> Result<(), Failure> {
+    match left_over::find(image) {
+        Some(journal) => Err(Failure::LeftOver { image: image.to_owned(), journal, source: None }),
+        None => Ok(()),
+    }
 }
 
 fn begin<'a>(args: &Args, file: &'a UpdatedFile) -> Result<Update<'a>, Error> {

@@ -1,6 +1,6 @@
 //! `kiln rollback`
 
-use super::{failure, now};
+use super::{failure, now, refuse_left_over};
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
@@ -37,6 +37,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let fail = |error| failure(error, &signals, &args.image);
     let file = open_for_update(&args.image).map_err(fail)?;
+    refuse_left_over(&args.image)?;
     let behind = if args.force { BehindImage::Anything } else { BehindImage::OwnRemains };
     let update = file.target().and_then(|target| Update::begin(target, behind)).map_err(fail)?;
     let last = update.generations().last().map_or(0, |last| last.number);

@@ -73,6 +73,7 @@ fn every_field_is_documented() {
         &["explain", "--json", &golden("zstd-1m-frag.erofs"), "big/text", "5-9"],
         &["du", "--json", &golden("inline.erofs")],
         &["delta", "--json", &golden("lz4.erofs"), &golden("zstd.erofs"), &scratch.path("patch")],
+        &["apply", "--in-place", "--status", "--json", &golden("zstd.erofs"), &scratch.path("patch")],
         &["extract", "--json", &golden("inline.erofs"), &scratch.path("out"), "big"],
         &["pack", "--json", &scratch.path("src"), &scratch.path("image")],
         &["update", "--json", &scratch.path("image"), &scratch.path("src")],

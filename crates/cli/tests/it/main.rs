@@ -19,6 +19,7 @@ mod full_disk;
 mod help;
 mod hostile;
 mod hotlist;
+mod in_place;
 mod increment;
 mod interrupted;
 mod json;

@@ -3,6 +3,7 @@
 mod common;
 mod hostile;
 mod in_place;
+mod journals;
 mod random_pairs;
 mod resumable;
 mod round_trip;

@@ -43,15 +43,24 @@ pub struct UpdatedFile {
     changed_at: Option<i64>,
 }
 
+/// Lock an image that is about to be written to in its place, until `file` is closed: by `update`, `rollback` and
+/// patches in place alike. Readers take no such lock.
+///
+/// # Errors
+/// [`UpdateError::Locked`]; a file that cannot be locked.
+pub fn lock_for_update(file: &File) -> Result<(), UpdateError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(UpdateError::Locked),
+        Err(TryLockError::Error(source)) => Err(UpdateError::Io { action: "lock it", source }),
+    }
+}
+
 impl UpdatedFile {
     pub(super) fn open(path: &Path) -> Result<Self, UpdateError> {
         let failed = |action| move |source| UpdateError::Io { action, source };
         let file = File::options().read(true).write(true).open(path).map_err(failed("open it for writing"))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(UpdateError::Locked),
-            Err(TryLockError::Error(source)) => return Err(failed("lock it")(source)),
-        }
+        lock_for_update(&file)?;
         // Once it is locked: whoever had the lock before has changed it.
         let meta = file.metadata().map_err(failed("look at it"))?;
         let extent = match meta.file_type() {

@@ -16,7 +16,7 @@ use super::read_ahead::ReadAhead;
 use super::recorder::Recorder;
 use super::threads::leader_followers::LeaderFollowers;
 use super::threads::watched::{Watched, wait};
-use crate::{MountError, mount_source, unmount};
+use crate::{MountError, in_use, mount_source, unmount};
 use fuser::{Config, Session, SessionACL};
 use kiln_read::{ImageOptions, ImageSources, Latency, Opening, ReadPolicy};
 use rustix::fd::BorrowedFd;
@@ -42,7 +42,8 @@ const THREADS_MAX: usize = 256;
 /// files until they are closed or the process ends.
 ///
 /// # Errors
-/// The image cannot be opened, or an extra device of it is missing; `dir` is no directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
+/// The image cannot be opened, an extra device of it is missing, or another image is written over it; `dir` is no
+/// directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
 /// a damaged extent for example, go to the caller, and to the log (the facade `log`) with inode, path and offset.
 pub fn serve(
     sources: ImageSources,
@@ -51,6 +52,7 @@ pub fn serve(
     stop: BorrowedFd<'_>,
     ready: &mut dyn FnMut(),
 ) -> Result<(), MountError> {
+    let held = sources.path().map(in_use::hold).transpose()?;
     let image = sources.open(&open_options(options)).and_then(|image| image.require_devices().map(|()| image));
     let image = image.map_err(|error| MountError::Image { source: Box::new(error) })?;
     let dir = mount_source::mount_point(dir)?;
@@ -88,7 +90,12 @@ pub fn serve(
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
     let session = filesystem().and_then(|filesystem| Session::from_fd(filesystem, device, SessionACL::All, config));
     let session = session.map_err(|error| failed(&mount.dir, error))?;
-    let session = Watched::spawn("kiln-fuse", move || session.run()).map_err(|error| failed(&mount.dir, error))?;
+    // As long as the session answers, nobody writes another image over this one.
+    let run = move || {
+        let _held = held;
+        session.run()
+    };
+    let session = Watched::spawn("kiln-fuse", run).map_err(|error| failed(&mount.dir, error))?;
 
     let answered = answer(&mount.dir, &session, stop);
     let mut tuned = Ok(());

@@ -57,6 +57,14 @@ impl ImageSources {
         Self { generation, ..self }
     }
 
+    /// Path of the primary source, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.primary {
+            Place::Path(path) => Some(path),
+            Place::Source(_) => None,
+        }
+    }
+
     /// Open the image. Its offset is that of the sources, not [that of the options](ImageOptions::offset). If the policy has
     /// [latency](ReadPolicy::latency), the sources note it there.
     ///

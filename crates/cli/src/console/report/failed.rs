@@ -62,6 +62,17 @@ impl ErrorJson {
             }
             Failure::Sink(SinkError::Io { path, .. }) => at(path),
             Failure::Sink(error) => self.sink(error),
+            Failure::LeftOver { image, source, .. } => {
+                at(image);
+                self.kind = "input";
+                if let Some(source) = source {
+                    self.read(source);
+                }
+            }
+            Failure::Journal { old, source, .. } | Failure::NoJournal { old, source, .. } => {
+                at(old);
+                self.delta(source);
+            }
             Failure::Delta { path, source } => {
                 at(path);
                 self.delta(source);
@@ -127,13 +138,16 @@ impl ErrorJson {
     fn delta(&mut self, error: &DeltaError) {
         match error {
             DeltaError::Image { source, .. } => self.read(source),
-            DeltaError::NotAPatch(_) | DeltaError::WrongOld { .. } | DeltaError::Journal { .. } => self.kind = "input",
+            DeltaError::NotAPatch(_)
+            | DeltaError::WrongOld { .. }
+            | DeltaError::WrongTarget { .. }
+            | DeltaError::Journal { .. } => self.kind = "input",
             DeltaError::Version { .. } | DeltaError::Encoder { .. } => self.kind = "unsupported",
             DeltaError::Patch(defect) => {
                 (self.kind, self.offset) = ("corrupt", Some(defect.at));
                 (self.record, self.field, self.value) = (Some(defect.record), Some(defect.field), Some(defect.value));
             }
-            DeltaError::WrongNew => self.kind = "corrupt",
+            DeltaError::WrongNew | DeltaError::NotWritten => self.kind = "corrupt",
             DeltaError::Encode(error) => self.build(error),
             DeltaError::Interrupted => self.kind = "signal",
             _ => {}
