@@ -83,7 +83,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let signals = Signals::catch()?;
     let (old, new) = (open(&args.old)?, open(&args.new)?);
-    let options = MakeOptions { portable: args.portable, spool_dir: spool_dir(args.spool.as_deref()) };
+    let options =
+        MakeOptions { portable: args.portable, spool_dir: spool_dir(args.spool.as_deref()), ..MakeOptions::default() };
     let make = |out: &mut dyn Write| {
         let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
         let progress = |Progress { done_bytes, total_bytes }: Progress| meter.set(done_bytes, total_bytes);
@@ -105,7 +106,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         tell(&made);
     }
     if args.json {
-        let Made { patch_len, old_len, new_len, copied, encoded, carried, literal } = made;
+        let Made { patch_len, old_len, new_len, copied, encoded, carried, literal, .. } = made;
         print_document(&MadeJson {
             patch_bytes: patch_len,
             old_bytes: old_len,

@@ -10,11 +10,17 @@ pub struct MakeOptions {
     pub portable: bool,
     /// Where the patch's body waits for its header, in a file without a name.
     pub spool_dir: PathBuf,
+    /// CPU time that encoders may take which do not give the new image's bytes again, in picoseconds by a model ([`kiln_codec::Spec::cost`]): as
+    /// much as those take that do, and this. Then what no known encoder gives is carried encoded.
+    pub search_cost_max: u64,
 }
+
+/// Sixteen seconds: LZMA at its default level, which is the slowest there is, encodes 64 MB in them.
+const SEARCH_COST_MAX: u64 = 16_000_000_000_000;
 
 impl Default for MakeOptions {
     fn default() -> Self {
-        Self { portable: false, spool_dir: Spool::default_dir() }
+        Self { portable: false, spool_dir: Spool::default_dir(), search_cost_max: SEARCH_COST_MAX }
     }
 }
 
@@ -35,4 +41,6 @@ pub struct Made {
     pub carried: u64,
     /// Bytes of text that nothing of the old image resembles.
     pub literal: u64,
+    /// CPU time that encoders have taken which did not give the new image's bytes again, in picoseconds by a model.
+    pub search_cost: u64,
 }

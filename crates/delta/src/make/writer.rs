@@ -9,11 +9,12 @@ use std::sync::atomic::AtomicBool;
 use crate::error::{DeltaError, Side as ErrorSide};
 use crate::format::body::{Item, RAW_MAX_LEN};
 use crate::format::header::TextFile;
+use crate::make::ahead::Ahead;
 use crate::make::chunks::ChunkIndex;
 use crate::make::group::Group;
-use crate::make::made::Made;
+use crate::make::made::{Made, MakeOptions};
 use crate::make::map::{ImageMap, Span, Stored};
-use crate::make::neighbours::Neighbours;
+use crate::make::neighbours::{self, Neighbours};
 use crate::make::prover::{Proof, Prover};
 use crate::make::region::OldText;
 use crate::make::stored::StoredIndex;
@@ -50,15 +51,17 @@ impl<'a> Maker<'a> {
         old: Side<'a>,
         new: Side<'a>,
         body: &'a File,
-        portable: bool,
+        options: &MakeOptions,
         stop: &'a AtomicBool,
     ) -> Result<Self, DeltaError> {
         let check = || check_stop(stop);
         let stored = StoredIndex::new(old.source, old.map, &check)?;
         let chunks = ChunkIndex::new(old.image, old.map, &check)?;
-        let neighbours = Neighbours::new(old.map, new.map, chunks);
-        let prover = (!portable).then(|| Prover::new(new.image, new.source, new.map));
-        let group = Group::new(OldText { source: old.source, image: old.image, map: old.map }, body)?;
+        let metadata = neighbours::metadata(old.map);
+        let neighbours = Neighbours::new(old.map, new.map, chunks, &metadata);
+        let search_cost_max = options.search_cost_max;
+        let prover = (!options.portable).then(|| Prover::new(new.image, new.source, new.map, search_cost_max));
+        let group = Group::new(OldText { source: old.source, image: old.image, map: old.map, metadata }, body)?;
         Ok(Self { old, new, stored, neighbours, prover, group, stop })
     }
 
@@ -78,8 +81,10 @@ impl<'a> Maker<'a> {
         }
         self.gap(at..self.new.map.len)?;
         told(self.new.map.len);
-        let forms = self.prover.map_or_else(Vec::new, |prover| prover.forms);
-        let (texts, made) = self.group.finish()?;
+        let (forms, search_cost) =
+            self.prover.map_or_else(Default::default, |prover| (prover.forms, prover.search_cost));
+        let (texts, mut made) = self.group.finish()?;
+        made.search_cost = search_cost;
         Ok(Written { texts, forms, made })
     }
 
@@ -92,10 +97,10 @@ impl<'a> Maker<'a> {
         let mut at = 0;
         while at < run.len() {
             check_stop(self.stop)?;
-            let there = found[at..].iter().take_while(|found| found.is_some()).count();
-            let copied = self.copied(&run[at..], there);
-            let proof = match &mut self.prover {
-                Some(prover) if copied == 0 => prover.prove(&run[at..])?,
+        let ahead = Ahead::new(run, |idx| found[idx].is_some(), self.prover.as_ref());
+            let copied = ahead.copied(at);
+            let proof = match (&mut self.prover, ahead.algorithm(at)) {
+                (Some(prover), Some(algorithm)) if copied == 0 => prover.prove(&run[at..], algorithm)?,
                 _ => None,
             };
             let count = match &proof {
@@ -115,20 +120,6 @@ impl<'a> Maker<'a> {
             at += count;
         }
         Ok(())
-    }
-
-    /// How many of the first spans, of which the old image has `there`, are copied: those behind which filling may begin.
-    fn copied(&self, run: &[Span], there: usize) -> usize {
-        let algorithm = run.iter().find_map(|span| match span.stored {
-            Stored::Encoded(algorithm) => Some(algorithm),
-            _ => None,
-        });
-        match (&self.prover, algorithm) {
-            (Some(prover), Some(algorithm)) if there < run.len() && !prover.starts_anywhere(algorithm) => {
-                run[..there].iter().rposition(|span| prover.may_end_with(span)).map_or(0, |idx| idx + 1)
-            }
-            _ => there,
-        }
     }
 
     /// A span as it is stored.
