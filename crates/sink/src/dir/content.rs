@@ -3,7 +3,8 @@
 use super::node::Entry;
 use super::run::Run;
 use crate::SinkError;
-use kiln_read::ExtentKind;
+use crate::salvage::{is_damage, salvage};
+use kiln_read::{ExtentKind, ReadError};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -40,13 +41,17 @@ pub(super) fn copy(
     while off < range.end {
         run.check()?;
         let stop = range.end.min(off.saturating_add(buffer.len() as u64));
-        let data_end = data_end(run, entry, off, stop)?;
-        let end = if data_end > off {
-            let bytes = &mut buffer[..(data_end - off) as usize];
-            copy_data(run, entry, file, off, bytes)?;
-            data_end
-        } else {
-            extent_end(run, entry, off)?.1.min(range.end)
+        let end = match data_end(run, entry, off, stop) {
+            Ok(data_end) if data_end > off => {
+                copy_data(run, entry, file, off, &mut buffer[..(data_end - off) as usize])?;
+                data_end
+            }
+            Ok(_) => hole_end(run, entry, off, range.end)?,
+            // Nothing tells where these bytes lie.
+            Err(error) => {
+                lose(run, entry, off..stop, error)?;
+                stop
+            }
         };
         run.advance(end - off);
         off = end;
@@ -55,7 +60,7 @@ pub(super) fn copy(
 }
 
 /// Where the data at `off` ends, as far as `stop`; `off` if a hole is there.
-fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
+fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, ReadError> {
     let mut end = off;
     while end < stop {
         match extent_end(run, entry, end)? {
@@ -66,17 +71,24 @@ fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, Si
     Ok(stop)
 }
 
+/// Where the hole at `off` ends, as far as `stop`.
+fn hole_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
+    let end = extent_end(run, entry, off).map_err(|error| error.at_path(&entry.path))?.1;
+    Ok(end.min(stop))
+}
+
 /// Kind and end of the extent at `off`.
-fn extent_end(run: &Run<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), SinkError> {
-    let extent = run.image.extent_at(&entry.inode, off).map_err(|error| error.at_path(&entry.path))?;
+fn extent_end(run: &Run<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), ReadError> {
+    let extent = run.image.extent_at(&entry.inode, off)?;
     Ok((extent.kind, extent.end().max(off + 1))) // whatever happens, we go on
 }
 
 fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u8]) -> Result<(), SinkError> {
     let at_path = |source| SinkError::Io { path: run.target.path_of(&entry.path), action: "write", source };
-    let have = run.image.read_at(&entry.inode, bytes, off).map_err(|error| error.at_path(&entry.path))?;
-    if have < bytes.len() {
-        return Err(at_path(io::ErrorKind::UnexpectedEof.into()));
+    match run.image.read_at(&entry.inode, bytes, off) {
+        Ok(have) if have < bytes.len() => return Err(at_path(io::ErrorKind::UnexpectedEof.into())),
+        Ok(_) => {}
+        Err(_) => read_rest(run, entry, off, bytes)?,
     }
     if !entry.inode.meta.layout().is_compressed() {
         return file.write_all_at(bytes, off).map_err(at_path);
@@ -86,6 +98,20 @@ fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u
         file.write_all_at(&bytes[run.clone()], off + run.start as u64).map_err(at_path)?;
     }
     Ok(())
+}
+
+/// Read the bytes from `off` on, which could not be read as a whole: zeros for those that are lost.
+fn read_rest(run: &Run<'_>, entry: &Entry, off: u64, bytes: &mut [u8]) -> Result<(), SinkError> {
+    let mut lost = Vec::new();
+    salvage(run.image, &entry.inode, off, bytes, &mut |range, error| lost.push((range, error)));
+    lost.into_iter().try_for_each(|(range, error)| lose(run, entry, range, error))
+}
+
+/// Note that `range` of the file is lost; an error with its place, unless zeros are to take its place.
+fn lose(run: &Run<'_>, entry: &Entry, range: Range<u64>, error: ReadError) -> Result<(), SinkError> {
+    let is_kept = run.options.zeros && is_damage(&error);
+    let error = error.at_path(&entry.path).at_byte(range.start);
+    if is_kept { run.lose(|lost| lost.add(&entry.path, range, error)) } else { Err(error.into()) }
 }
 
 /// The parts of `bytes`, which lie at `off` of their file, without the aligned blocks of zeros.

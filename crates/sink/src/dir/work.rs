@@ -59,7 +59,11 @@ impl Large {
     fn next_range(&self, run: &Run<'_>, off: u64) -> Result<Option<Range<u64>>, SinkError> {
         run.check()?;
         let (inode, size) = (&self.entry.inode, self.entry.inode.meta.size);
-        let data = run.image.seek(inode, off, SeekWhat::Data).map_err(|error| error.at_path(&self.entry.path))?;
+        let data = match run.image.seek(inode, off, SeekWhat::Data) {
+            // Whoever reads the range will see what is lost.
+            Err(_) if run.options.zeros => (off < size).then_some(off),
+            data => data.map_err(|error| error.at_path(&self.entry.path))?,
+        };
         let start = data.map_or(size, |data| (data - data % RANGE_LEN).max(off));
         run.advance(start - off);
         Ok((start < size).then(|| start..start.saturating_add(RANGE_LEN).min(size)))
