@@ -133,7 +133,9 @@ impl Making<'_> {
             is_quiet,
         )?;
         file.sync_all().map_err(failed("write"))?;
-        file.write_all_at(&front, 0).and_then(|()| file.sync_all()).map_err(failed("write"))?;
+        file.write_all_at(&front, 0).map_err(failed("write"))?;
+        file.sync_all()
+            .map_err(failed("sync it (the new image is in place all the same, but a crash may undo that)"))?;
         tell(&applied, is_quiet);
         Ok(())
     }

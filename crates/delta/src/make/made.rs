@@ -43,4 +43,16 @@ pub struct Made {
     pub literal: u64,
     /// CPU time that encoders have taken which did not give the new image's bytes again, in picoseconds by a model.
     pub search_cost: u64,
+    /// Text of what is carried encoded, as far as it was compared with the old image's, in bytes.
+    pub compared: u64,
+    /// Of these, bytes that a build over the old image would have kept.
+    pub known: u64,
+}
+
+impl Made {
+    /// Whether a new image packed with the old one as its base would make the patch far shorter: what is carried makes up much of the image, though
+    /// most of its text is that of the old one.
+    pub fn base_helps(&self) -> bool {
+        self.carried > self.new_len / 8 && self.patch_len > self.new_len / 8 && self.known > self.compared / 2
+    }
 }

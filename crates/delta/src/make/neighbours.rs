@@ -94,7 +94,19 @@ impl<'a> Neighbours<'a> {
             let end = (place.off + chunk.len() as u64 + CHUNK_AROUND).min(size);
             Some(Region { source: place.source, range: start..end })
         });
-        Likely { chunks: chunks.collect(), near }
+        Likely { chunks: chunks.collect(), near, metadata: None }
+    }
+
+    /// Bytes of `text`, which begins at byte `la` of a file, that a build over the old image would have kept: in chunks of the same file at the same
+    /// place, or of any file that is packed together with others.
+    pub(crate) fn kept_len(&self, file: u32, la: u64, text: &[u8]) -> u64 {
+        let is_packed = self.new.packed == Some(file);
+        let there = self.old.counterpart(&self.new.files[file as usize]);
+        let is_kept = |chunk: &Range<usize>| {
+            let place = self.chunks.find(&text[chunk.clone()]);
+            place.is_some_and(|place| is_packed || Some(place.source) == there && place.off == la + chunk.start as u64)
+        };
+        chunks(text).filter(is_kept).map(|chunk| chunk.len() as u64).sum()
     }
 
     /// For encoded bytes that are carried: those of the same file, about as far from its front.

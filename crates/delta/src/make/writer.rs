@@ -20,6 +20,9 @@ use crate::make::region::OldText;
 use crate::make::stored::StoredIndex;
 use crate::stop::check_stop;
 
+/// Text of what is carried that is compared with the old image's, at most, in bytes: enough to see whether most of it is there, too.
+const COMPARED_MAX_LEN: u64 = 64 << 20;
+
 /// One of the images.
 #[derive(Clone, Copy)]
 pub(crate) struct Side<'a> {
@@ -94,10 +97,10 @@ impl<'a> Maker<'a> {
         for span in run {
             found.push(self.stored.find(span, self.new.source, self.old.source)?);
         }
+        let ahead = Ahead::new(run, |idx| found[idx].is_some(), self.prover.as_ref());
         let mut at = 0;
         while at < run.len() {
             check_stop(self.stop)?;
-        let ahead = Ahead::new(run, |idx| found[idx].is_some(), self.prover.as_ref());
             let copied = ahead.copied(at);
             let proof = match (&mut self.prover, ahead.algorithm(at)) {
                 (Some(prover), Some(algorithm)) if copied == 0 => prover.prove(&run[at..], algorithm)?,
@@ -127,6 +130,9 @@ impl<'a> Maker<'a> {
         if let Some(found) = found {
             return found.iter().try_for_each(|(pos, len)| self.group.copy(*pos, *len));
         }
+        if matches!(span.stored, Stored::Encoded(_)) {
+            self.compare(span)?;
+        }
         let mut at = 0;
         while at < span.plen {
             let len = RAW_MAX_LEN.min(span.plen - at);
@@ -144,6 +150,19 @@ impl<'a> Maker<'a> {
             self.group.push(Item::Raw { len }, &bytes, likely)?;
             at += len;
         }
+        Ok(())
+    }
+
+    /// Look whether a build over the old image would have kept the text of a span that is carried.
+    fn compare(&mut self, span: &Span) -> Result<(), DeltaError> {
+        if self.group.made.compared >= COMPARED_MAX_LEN {
+            return Ok(());
+        }
+        let mut text = vec![0; span.llen.min(COMPARED_MAX_LEN) as usize];
+        let inode = &self.new.map.files[span.file as usize].inode;
+        let read = self.new.image.read_at(inode, &mut text, span.la).map_err(DeltaError::image(ErrorSide::New))?;
+        self.group.made.compared += read as u64;
+        self.group.made.known += self.neighbours.kept_len(span.file, span.la, &text[..read]);
         Ok(())
     }
 
