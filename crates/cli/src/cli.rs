@@ -45,6 +45,7 @@ pub enum Command {
     Update(Box<crate::update::Args>),
     Generations(crate::update::generations::Args),
     Rollback(crate::update::rollback::Args),
+    Repair(crate::update::repair::Args),
     Relayout(crate::relayout::Args),
     Compact(crate::relayout::compact::Args),
     Oci(crate::oci::Args),

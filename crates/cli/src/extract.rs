@@ -8,16 +8,20 @@ use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln_read::ImageOptions;
-use kiln_sink::dir::{Control, Existing, ExtractOptions, ExtractReport, Owners};
+use kiln_sink::dir::{Control, Existing, ExtractOptions, ExtractReport, LostContents, Owners};
 use kiln_sink::{Selection, SinkError};
 use rustix::fs::Mode;
 use serde::Serialize;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 /// Decoded data that is kept, in bytes: files that share pclusters are neighbours in a walk.
 pub const CACHE_LEN: u64 = 32 << 20;
+
+/// Ranges of a file that are shown, at most; JSON has all.
+const RANGES_SHOWN: usize = 8;
 
 /// Write an image, or parts of it, as a directory
 ///
@@ -66,6 +70,10 @@ pub struct Args {
     #[arg(long)]
     keep_going: bool,
 
+    /// Make files of whose contents something cannot be read, too, with zeros in its place, and list these ranges
+    #[arg(long, requires = "keep_going")]
+    zeros: bool,
+
     #[command(flatten)]
     threads: ThreadsArgs,
 
@@ -90,8 +98,8 @@ impl Args {
     /// The arguments of an extraction that restores all that it can.
     pub fn whole(image: ImageArgs, dir: PathBuf, select: Vec<OsString>, way: Way) -> Self {
         let Way { force, keep_going, threads, progress, json } = way;
-        let (no_owners, no_perms, no_xattrs) = (false, false, false);
-        Self { image, dir, select, force, no_owners, no_perms, no_xattrs, keep_going, threads, progress, json }
+        let (no_owners, no_perms, no_xattrs, zeros) = (false, false, false, false);
+        Self { image, dir, select, force, no_owners, no_perms, no_xattrs, keep_going, zeros, threads, progress, json }
     }
 }
 
@@ -106,6 +114,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let options = ExtractOptions {
         threads: args.threads.count(),
         keep_going: args.keep_going,
+        zeros: args.zeros,
         owners: if args.no_owners { Owners::Skip } else { Owners::IfRoot },
         umask: if args.no_perms { umask() } else { 0 },
         xattrs: !args.no_xattrs,
@@ -135,7 +144,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.json {
         print_document(&ReportJson::new(&report))?;
     }
-    Ok(if report.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
+    Ok(if report.skipped.is_empty() && report.lost.is_empty() { Exit::Done } else { Exit::Skipped })
 }
 
 /// The bits that new files of this process do not get.
@@ -150,6 +159,15 @@ fn tell(args: &Args, report: &ExtractReport) {
     for (_, error) in &report.skipped {
         note(format_args!("skipped: {error}"));
     }
+    for LostContents { path, ranges, error } in &report.lost {
+        let shown: Vec<String> = ranges.iter().take(RANGES_SHOWN).map(|range| range_text(range)).collect();
+        let more = match ranges.len().saturating_sub(RANGES_SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} ranges more"),
+        };
+        let (path, shown) = (text::escape(path), shown.join(", "));
+        note(format_args!("{path}: zeros instead of what is lost, bytes {shown}{more}: {error}"));
+    }
     if let Some((path, name)) = &report.first_unset_xattr {
         let (path, name, count) = (text::escape(path), text::escape(name), report.unset_xattrs);
         note(format_args!("{count} extended attributes could not be set, {name} of {path} first"));
@@ -157,6 +175,11 @@ fn tell(args: &Args, report: &ExtractReport) {
     if !args.progress.quiet {
         note(format_args!("{}", counts(report)));
     }
+}
+
+/// A range as its first byte and its last one.
+fn range_text(range: &Range<u64>) -> String {
+    format!("{} to {}", range.start, range.end.saturating_sub(1))
 }
 
 fn counts(report: &ExtractReport) -> Counts {
@@ -170,6 +193,16 @@ struct ReportJson {
     counts: Counts,
     unset_xattrs: u64,
     skipped: Vec<SkippedJson>,
+    lost: Vec<LostJson>,
+}
+
+/// A file that has zeros instead of some of its contents.
+#[derive(Serialize)]
+struct LostJson {
+    #[serde(flatten)]
+    file: SkippedJson,
+    /// First byte in the file, and the byte behind the last one.
+    ranges: Vec<[u64; 2]>,
 }
 
 impl ReportJson {
@@ -178,6 +211,14 @@ impl ReportJson {
             counts: counts(report),
             unset_xattrs: report.unset_xattrs,
             skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
+            lost: report.lost.iter().map(LostJson::new).collect(),
         }
+    }
+}
+
+impl LostJson {
+    fn new(lost: &LostContents) -> Self {
+        let ranges = lost.ranges.iter().map(|range| [range.start, range.end]).collect();
+        Self { file: SkippedJson::new(&lost.path, &lost.error), ranges }
     }
 }

@@ -98,6 +98,7 @@ fn advice(command: &Command) -> Advice {
         | Command::Extract(_)
         | Command::Oci(_)
         | Command::Relayout(_)
+        | Command::Repair(_)
         | Command::Update(_) => "fewer --threads need less",
         _ => "",
     };
@@ -125,6 +126,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Update(args) => update::run(&args),
         Command::Generations(args) => update::generations::run(&args),
         Command::Rollback(args) => update::rollback::run(&args),
+        Command::Repair(args) => update::repair::run(&args),
         Command::Relayout(args) => relayout::run(&args),
         Command::Compact(args) => compact::run(&args),
         Command::Oci(args) => oci::run(&args),

@@ -1,5 +1,6 @@
 //! Making a patch.
 
+mod ahead;
 mod chunks;
 mod group;
 pub(crate) mod made;
@@ -77,7 +78,7 @@ pub fn make(
     })?;
     let old_side = writer::Side { source: &**old, image: &old_image, map: &old_map };
     let new_side = writer::Side { source: &**new, image: &new_image, map: &new_map };
-    let maker = Maker::new(old_side, new_side, spool.file(), options.portable, stop)?;
+    let maker = Maker::new(old_side, new_side, spool.file(), options, stop)?;
     let written = maker.run(&|at| told(Phase::Describe, at))?;
     let (new_digest, changed_len) = digest_of(&**new, new_map.len, &**old, old_map.len, stop)?;
     let encoders =

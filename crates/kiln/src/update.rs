@@ -8,17 +8,20 @@
 //!
 //! An update is a build of a tree whose base is the image itself: `Taking::InPlace` leaves kept extents where they are, and `Out::behind` says that
 //! data and metadata begin behind the old image. `builder::build_behind` writes nothing else and returns the head (superblock and configuration
-//! records), which the update writes last. `format::generation` has the records by which `read::metadata::generations` finds older trees;
+//! records), which the update writes last; [`Repair`] writes that of an older generation. `format::generation` has the records by which
+//! `read::metadata::generations` finds older trees, and `read::metadata::recovery` those of a damaged image;
 //! `source::merge::EditedImage` is an image with edits as a source.
 
 pub(crate) mod error;
 mod file;
 mod head;
 mod inferred;
+mod repair;
 mod unchanged;
 
 pub use error::UpdateError;
 pub use file::{TargetExtent, UpdateTarget, UpdatedFile, lock_for_update};
+pub use repair::Repair;
 
 use kiln_builder::tree::Tree;
 use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Reasons, Summary, write_all_at};
@@ -26,11 +29,11 @@ use kiln_format::generation::{END_LEN, GenerationEnd, GenerationRecord, LABEL_MA
 use kiln_format::superblock::{SUPERBLOCK_OFF, set_blocks};
 use kiln_read::{Generation, Image, ImageOptions, ReadAt, Superblock, generations};
 use kiln_source::image::erofs::BaseImage;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Error;
+use error::{NEW_IS_IN_PLACE, io_error};
 use head::Head;
 
 /// What may be overwritten behind an image.
@@ -249,8 +252,8 @@ impl<'a> Update<'a> {
                 return Err(error);
             }
         };
-        let written = write_all_at(output, &sector, SUPERBLOCK_OFF).and_then(|()| output.sync());
-        written.map_err(failed("write the superblock"))?;
+        write_all_at(output, &sector, SUPERBLOCK_OFF).map_err(failed("write the superblock"))?;
+        output.sync().map_err(failed(NEW_IS_IN_PLACE))?;
         Ok((done, Added { number, appended_bytes: end - position }))
     }
 }
@@ -258,10 +261,6 @@ impl<'a> Update<'a> {
 fn last(generations: &[Generation]) -> Result<&Generation, Error> {
     let none = || BuildError::Internal("an image without a generation".to_owned());
     Ok(generations.last().ok_or_else(none)?)
-}
-
-fn io_error(action: &'static str) -> impl Fn(io::Error) -> UpdateError {
-    move |source| UpdateError::Io { action, source }
 }
 
 /// The front of `text` that takes at most `len` bytes.

@@ -107,6 +107,7 @@ fn sink_error(py: Python<'_>, image: &Image, error: SinkError) -> PyErr {
         SinkError::BadName { path, nid } => {
             let defect = kiln_read::ReadError::Corrupt {
                 path: Some(path.clone()),
+                file_off: None,
                 nid: Some(nid),
                 defect: Box::new(
                     kiln_read::FormatError::corrupt("erofs_dirent", 0, "name", nid.0, "not the name of a file").into(),

@@ -16,10 +16,12 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum ReadError {
     /// The image contradicts the format: it is damaged or hostile. Make it anew, or fetch it again.
-    #[error("corrupt image: {}{defect}", PathPrefix(path, *nid))]
+    #[error("corrupt image: {}{defect}{}", PathPrefix(path, *nid), FileByte(*file_off))]
     Corrupt {
         /// Path inside the image, where known.
         path: Option<Vec<u8>>,
+        /// The first byte of the file's contents that cannot be read, where known.
+        file_off: Option<u64>,
         /// Inode, where known.
         nid: Option<Nid>,
         /// What is wrong.
@@ -36,10 +38,12 @@ pub enum ReadError {
         defect: Box<Defect>,
     },
     /// The bytes under the image could not be read.
-    #[error("cannot read: {}{source}{}", PathPrefix(path, None), IoRange(*range))]
+    #[error("cannot read: {}{source}{}{}", PathPrefix(path, None), IoRange(*range), FileByte(*file_off))]
     Io {
         /// Path inside the image, or of the image itself when it cannot be opened.
         path: Option<Vec<u8>>,
+        /// The first byte of the file's contents that cannot be read, where known.
+        file_off: Option<u64>,
         /// Byte offset and length of the read that failed.
         range: Option<(u64, u64)>,
         /// What the source reported.
@@ -166,24 +170,32 @@ impl ReadError {
     }
 
     pub(crate) fn open(path: &Path, source: io::Error) -> Self {
-        ReadError::Io { path: Some(path.as_os_str().as_bytes().to_vec()), range: None, source: Arc::new(source) }
+        ReadError::Io {
+            path: Some(path.as_os_str().as_bytes().to_vec()),
+            file_off: None,
+            range: None,
+            source: Arc::new(source),
+        }
     }
 
     pub(crate) fn io(off: u64, len: u64, source: io::Error) -> Self {
-        ReadError::Io { path: None, range: Some((off, len)), source: Arc::new(source) }
+        ReadError::Io { path: None, file_off: None, range: Some((off, len)), source: Arc::new(source) }
     }
 
     /// A thread that cannot be had.
     pub(crate) fn thread(source: io::Error) -> Self {
-        ReadError::Io { path: None, range: None, source: Arc::new(source) }
+        ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(source) }
     }
 
     /// A stream that does not decode; memory and library failures are not the image's fault.
     pub(crate) fn stream(pa: u64, plen: u32, source: CodecError) -> Self {
         match source {
-            CodecError::Corrupt { .. } => {
-                ReadError::Corrupt { path: None, nid: None, defect: Box::new(Defect::Stream { pa, plen, source }) }
-            }
+            CodecError::Corrupt { .. } => ReadError::Corrupt {
+                path: None,
+                file_off: None,
+                nid: None,
+                defect: Box::new(Defect::Stream { pa, plen, source }),
+            },
             CodecError::Memory => ReadError::io(pa, plen.into(), io::ErrorKind::OutOfMemory.into()),
             other => ReadError::Internal { what: other.to_string() },
         }
@@ -207,6 +219,14 @@ impl ReadError {
                 *path = at.to_vec();
             }
             _ => {}
+        }
+        self
+    }
+
+    /// The error with the first byte of a file's contents that cannot be read, unless it already names one.
+    pub fn at_byte(mut self, off: u64) -> ReadError {
+        if let ReadError::Corrupt { file_off, .. } | ReadError::Io { file_off, .. } = &mut self {
+            file_off.get_or_insert(off);
         }
         self
     }
@@ -259,7 +279,9 @@ impl ReadError {
 impl From<FormatError> for ReadError {
     fn from(error: FormatError) -> Self {
         match error.problem {
-            Problem::Corrupt => ReadError::Corrupt { path: None, nid: None, defect: Box::new(error.into()) },
+            Problem::Corrupt => {
+                ReadError::Corrupt { path: None, file_off: None, nid: None, defect: Box::new(error.into()) }
+            }
             Problem::Unsupported => ReadError::Unsupported { path: None, nid: None, defect: Box::new(error.into()) },
             Problem::DoesNotFit => ReadError::Internal { what: error.to_string() },
         }
@@ -324,6 +346,18 @@ impl fmt::Display for MissingTags<'_> {
         write!(f, " (tag {}", Escaped(first))?;
         tags.try_for_each(|tag| write!(f, ", {}", Escaped(tag)))?;
         f.write_str(")")
+    }
+}
+
+/// The byte of a file, behind a message about its contents.
+struct FileByte(Option<u64>);
+
+impl fmt::Display for FileByte {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(off) => write!(f, ", where byte {off} of the file is"),
+            None => Ok(()),
+        }
     }
 }
 

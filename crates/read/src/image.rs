@@ -3,7 +3,7 @@
 use crate::cache::fork_local::ForkLocal;
 use crate::cache::state::ImageState;
 use crate::error::ReadError;
-use crate::metadata::generations;
+use crate::metadata::generation_source;
 use crate::metadata::inode::Inode;
 use crate::metadata::long_prefixes::LongPrefixes;
 use crate::metadata::superblock::{has_composefs_header, read_compr_cfgs, read_front, verify_checksum};
@@ -98,7 +98,7 @@ impl Image {
         let counters = Arc::<Counters>::default();
         let primary = image_in(primary, options.offset)?;
         let primary = match options.generation {
-            Some(number) => generations::as_of(primary, number)?,
+            Some(number) => generation_source::as_of(primary, number)?,
             None => primary,
         };
         let mut all = Devices::primary(primary, counters.clone())?;
@@ -244,7 +244,7 @@ fn image_in(source: Arc<dyn ReadAt>, offset: u64) -> Result<Arc<dyn ReadAt>, Rea
         0 => Ok(source),
         _ => match OffsetSource::new(source, offset) {
             Ok(part) => Ok(Arc::new(part)),
-            Err(error) => Err(ReadError::Io { path: None, range: None, source: Arc::new(error) }),
+            Err(error) => Err(ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(error) }),
         },
     }
 }

@@ -126,6 +126,7 @@ pub use map::extents::Extents;
 pub use metadata::composefs::ComposefsObject;
 pub use metadata::generations::{Generation, generations};
 pub use metadata::inode::Inode;
+pub use metadata::recovery::{FoundGenerations, GenerationDamage, find_generations};
 pub use metadata::space::MetadataSpace;
 pub use metadata::xattr::Xattr;
 pub use options::read_policy::{DecodeMemory, ReadPolicy, Readahead, Retention, SourcePrefetch};

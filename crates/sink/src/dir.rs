@@ -8,6 +8,7 @@ mod beneath;
 mod content;
 mod crew;
 mod digest;
+mod lost;
 mod meta;
 mod node;
 mod run;
@@ -16,6 +17,7 @@ mod walk;
 mod work;
 
 pub use crate::control::Control;
+pub use lost::LostContents;
 
 use crate::{Selection, SinkError};
 use crew::Crew;
@@ -60,6 +62,8 @@ pub struct ExtractOptions {
     pub threads: usize,
     /// Go on after an entry that cannot be read or written, and list it in the report.
     pub keep_going: bool,
+    /// Make files of whose contents something cannot be read, with zeros in its place, and list what is lost in the report.
+    pub zeros: bool,
     /// Owners.
     pub owners: Owners,
     /// Permission bits that no file gets, whatever the image says; 0 to restore all.
@@ -76,7 +80,7 @@ pub struct ExtractOptions {
 impl Default for ExtractOptions {
     fn default() -> Self {
         let (owners, existing) = (Owners::default(), Existing::default());
-        Self { threads: 0, keep_going: false, owners, umask: 0, xattrs: true, existing, root: None }
+        Self { threads: 0, keep_going: false, zeros: false, owners, umask: 0, xattrs: true, existing, root: None }
     }
 }
 
@@ -98,6 +102,8 @@ pub struct ExtractReport {
     /// What is missing, by path in the image, and why: files of a composefs image whose contents are objects outside of it
     /// ([`SinkError::NeedsObject`]), and with `keep_going` what could not be read or written.
     pub skipped: Vec<(Vec<u8>, SinkError)>,
+    /// Files that have zeros instead of what could not be read, with `zeros`; by path.
+    pub lost: Vec<LostContents>,
     /// Extended attributes that the caller may not set, or the target's filesystem does not have.
     pub unset_xattrs: u64,
     /// Path and attribute of the first of these.

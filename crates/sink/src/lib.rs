@@ -11,6 +11,7 @@ pub mod archive;
 mod control;
 pub mod dir;
 mod error;
+mod salvage;
 mod selection;
 
 pub use error::SinkError;

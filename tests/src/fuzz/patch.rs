@@ -21,7 +21,7 @@ static BASE: LazyLock<Base> = LazyLock::new(|| {
         Arc::new(MemorySource::new(fs::read(golden::file(name)).expect("the images are part of the project")))
     };
     let (old, mut patch) = (source("lz4.erofs"), Vec::new());
-    let options = MakeOptions { portable: false, spool_dir: std::env::temp_dir() };
+    let options = MakeOptions { portable: false, spool_dir: std::env::temp_dir(), ..MakeOptions::default() };
     let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
     make(&old, &source("zstd.erofs"), &mut patch, &options, &control).expect("good images");
     let (header, streams) = unseal(&patch).expect("a good patch");

@@ -103,10 +103,12 @@ fn cut_everywhere(old: &[u8], extent: TargetExtent, act: &dyn Fn(&Disk) -> Resul
     let (mut seen_old, mut seen_new) = (0, 0);
     for count in 0.. {
         let disk = Disk::new(old.to_vec(), &Arc::new(AtomicU64::new(count)));
-        if act(&disk).is_ok() {
+        let Err(error) = act(&disk) else {
             assert!(seen_old > 3 && seen_new > 0, "{count}: {seen_old} old, {seen_new} new");
             return;
-        }
+        };
+        let is_in_place = snapshot(&disk.now()) == after;
+        assert_eq!(error.to_string().contains("shows the new tree"), is_in_place, "cut behind {count}: {error}");
         for bytes in [disk.now(), disk.durable(), disk.after_power_cut(&mut rng), disk.after_power_cut(&mut rng)] {
             let found = snapshot(&bytes);
             let is_new = found == after;

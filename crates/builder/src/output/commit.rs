@@ -50,22 +50,25 @@ pub fn commit(output: &mut impl Unpublished, durability: Durability) -> Result<(
         output.sync().map_err(failed("write"))?;
     }
     output.publish().map_err(failed("give the file its name"))?;
-    if synced { output.sync_name().map_err(failed("write its directory")) } else { Ok(()) }
+    if synced { output.sync_name().map_err(failed(SYNC_NAME)) } else { Ok(()) }
 }
+
+/// The last step, which fails when everything is there.
+const SYNC_NAME: &str = "sync its directory (the new file is in place all the same, but a crash may undo that)";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Notes what is done to it.
+    /// Notes what is done to it, and fails in one step.
     #[derive(Default)]
-    struct Noted(RefCell<Vec<&'static str>>);
+    struct Noted(RefCell<Vec<&'static str>>, Option<&'static str>);
 
     impl Noted {
         fn note(&self, step: &'static str) -> io::Result<()> {
             self.0.borrow_mut().push(step);
-            Ok(())
+            if self.1 == Some(step) { Err(io::Error::other("no")) } else { Ok(()) }
         }
     }
 
@@ -105,6 +108,15 @@ mod tests {
             let mut noted = Noted::default();
             commit(&mut noted, durability).unwrap();
             assert_eq!(noted.0.into_inner(), steps);
+        }
+    }
+
+    #[test]
+    fn an_error_says_whether_the_new_file_is_in_place() {
+        for (step, is_in_place) in [("sync", false), ("publish", false), ("sync_name", true)] {
+            let mut noted = Noted(RefCell::default(), Some(step));
+            let error = commit(&mut noted, Durability::Synced).unwrap_err();
+            assert_eq!(error.action.contains("is in place"), is_in_place, "{step}: {}", error.action);
         }
     }
 }

@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// whoever applies it compresses them as NEW is compressed, which is tried here before the patch relies on it. What compression does not give
 /// again, as in images of other programs, is carried compressed.
 ///
+/// Images that were packed apart may share little as they are stored. Where that makes the patch large, this is said: a NEW that is packed with
+/// `kiln pack --base OLD` keeps what has not changed.
+///
 /// A patch needs the encoders of the program that made it, and says so where they are missing; --portable makes one that needs none, and is larger.
 ///
 /// Memory: about 500 MiB, and 1/20 of what OLD holds.
@@ -73,6 +76,8 @@ struct MadeJson {
     encoded_bytes: u64,
     carried_bytes: u64,
     literal_bytes: u64,
+    /// Packing NEW with OLD as its base would make the patch far shorter.
+    base_helps: bool,
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
@@ -83,7 +88,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let signals = Signals::catch()?;
     let (old, new) = (open(&args.old)?, open(&args.new)?);
-    let options = MakeOptions { portable: args.portable, spool_dir: spool_dir(args.spool.as_deref()) };
+    let options =
+        MakeOptions { portable: args.portable, spool_dir: spool_dir(args.spool.as_deref()), ..MakeOptions::default() };
     let make = |out: &mut dyn Write| {
         let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
         let progress = |Progress { done_bytes, total_bytes }: Progress| meter.set(done_bytes, total_bytes);
@@ -103,9 +109,16 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     };
     if !args.quiet {
         tell(&made);
+        if made.base_helps() {
+            let (old, new) = (args.old.display(), args.new.display());
+            note(format_args!(
+                "most contents of {new} are those of {old}, but stored otherwise: packed with kiln pack --base {old}, it needs a far \
+                 smaller patch"
+            ));
+        }
     }
     if args.json {
-        let Made { patch_len, old_len, new_len, copied, encoded, carried, literal } = made;
+        let Made { patch_len, old_len, new_len, copied, encoded, carried, literal, .. } = made;
         print_document(&MadeJson {
             patch_bytes: patch_len,
             old_bytes: old_len,
@@ -114,6 +127,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
             encoded_bytes: encoded,
             carried_bytes: carried,
             literal_bytes: literal,
+            base_helps: made.base_helps(),
         })?;
     }
     Ok(Exit::Done)

@@ -131,7 +131,8 @@ impl Making<'_> {
             is_quiet,
         )?;
         file.sync_all().map_err(failed("write"))?;
-        first_block::write(file, &front).map_err(failed("write"))?;
+        first_block::write(file, &front)
+            .map_err(failed("sync it (the new image is in place all the same, but a crash may undo that)"))?;
         tell(&applied, is_quiet);
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::process::threads::ThreadsArgs;
+use crate::update::lost::lost_generations;
 use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
 use serde::Serialize;
@@ -44,6 +45,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     // A wrong checksum is one finding of many, not the end.
     let options = ImageOptions::default().with_any_checksum();
+    let lost = lost_generations(&args.image);
+    if let Some(lost) = &lost {
+        note(format_args!("{}: {lost}", args.image.image.display()));
+    }
     let image = args.image.open_with(&options)?;
     args.image.note_left_over();
     let meter = args.progress.meter();
@@ -59,11 +64,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         note(format_args!("{}: {problem} (--no-sbcrc: no error)", args.image.image.display()));
     }
     if args.json {
-        print_document(&ReportJson::new(&report))?;
+        print_document(&ReportJson::new(&report, lost.as_deref()))?;
     } else {
         tell(args, &report);
     }
-    Ok(if report.problem_count == 0 { Exit::Done } else { Exit::ErrorsFound })
+    Ok(if report.problem_count == 0 && lost.is_none() { Exit::Done } else { Exit::ErrorsFound })
 }
 
 /// What is to be checked, in bytes: contents of files, and what many files or inodes are packed in. Parts that cannot be read are
@@ -156,6 +161,8 @@ struct ReportJson {
     objects: u64,
     /// Whether the superblock has a checksum.
     has_checksum: bool,
+    /// Why generations of an image that was updated in place are missing.
+    lost_generations: Option<String>,
     /// What is no error.
     notes: Vec<String>,
     problem_count: u64,
@@ -171,7 +178,7 @@ struct ProblemJson {
 }
 
 impl ReportJson {
-    fn new(report: &CheckReport) -> Self {
+    fn new(report: &CheckReport, lost_generations: Option<&str>) -> Self {
         let problem = |problem: &kiln_read::CheckProblem| ProblemJson {
             problem: SkippedJson::new(&problem.path, &problem),
             nid: problem.nid.map(|nid| nid.0),
@@ -186,6 +193,7 @@ impl ReportJson {
             unverified_digests: report.unverified_digests,
             objects: report.objects,
             has_checksum: report.has_checksum,
+            lost_generations: lost_generations.map(str::to_owned),
             notes: report.notes.iter().map(ToString::to_string).collect(),
             problem_count: report.problem_count,
             problems: report.problems.iter().map(problem).collect(),

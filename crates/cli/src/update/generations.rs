@@ -1,11 +1,12 @@
 //! `kiln generations`
 
-use crate::console::report::{Out, print_document};
+use super::lost::damage_of;
+use crate::console::report::{Out, note, print_document};
 use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
-use kiln_read::{FileSource, Generation, ReadAt, generations};
+use kiln_read::{FileSource, Generation, ReadAt, find_generations};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,6 +15,11 @@ use std::sync::Arc;
 /// List the trees that an image has had
 ///
 /// Each `kiln update` and `kiln rollback` adds a generation; 0 is the image as it was built. `kiln mount --via fuse --generation N` shows an older one.
+///
+/// Of an image that was cut, whose front is lost, or whose records are damaged, those are listed that are whole, and it is said what is wrong; commands
+/// read them by --generation, and `kiln repair` shows the newest one.
+///
+/// Exit codes: 0 all generations are there; 4 the image is damaged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,6 +37,8 @@ pub struct Args {
 #[derive(Serialize)]
 struct GenerationsJson {
     generations: Vec<GenerationJson>,
+    /// Why these may not be all.
+    damage: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -49,15 +57,21 @@ struct GenerationJson {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let failed = |source| Failure::of_image(&args.image, 0, DEVICE_OPTION, source);
     let source: Arc<dyn ReadAt> = Arc::new(FileSource::open(&args.image).map_err(failed)?);
-    let list = generations(&source).map_err(failed)?;
+    let found = find_generations(&source).map_err(failed)?;
+    let damage = found.damage.as_ref().map(ToString::to_string);
+    let is_damaged = damage.is_some();
     if args.json {
-        print_document(&GenerationsJson { generations: list.iter().map(GenerationJson::new).collect() })?;
+        let generations = found.whole.iter().map(GenerationJson::new).collect();
+        print_document(&GenerationsJson { generations, damage })?;
     } else {
         let mut out = Out::new();
-        print(&list, &mut out)?;
+        print(&found.whole, &mut out)?;
         out.finish()?;
     }
-    Ok(Exit::Done)
+    if let Some(damage) = damage_of(&found) {
+        note(format_args!("{}: {damage}", args.image.display()));
+    }
+    Ok(if is_damaged { Exit::ErrorsFound } else { Exit::Done })
 }
 
 fn print(list: &[Generation], out: &mut Out) -> io::Result<()> {

@@ -1,6 +1,8 @@
 //! `kiln update`, and the commands about what it leaves.
 
 pub mod generations;
+pub mod lost;
+pub mod repair;
 pub mod rollback;
 mod summary;
 

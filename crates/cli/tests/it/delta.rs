@@ -79,11 +79,51 @@ fn what_does_not_fit_is_refused_and_nothing_appears() {
     fs::write(&patch, damaged).unwrap();
     fails(&["apply", &old, &patch, &made], 1, "damaged patch");
     fails(&["apply", "--in-place", &old, &patch], 1, "damaged patch");
+    fs::write(&patch, [&bytes[..], b"\n"].concat()).unwrap();
+    for args in
+        [&["apply", &old, &patch, &made][..], &["apply", &old, &patch, "-"], &["apply", "--in-place", &old, &patch]]
+    {
+        fails(args, 1, "something lies behind the end of the patch");
+    }
     fails(&["delta", &patch, &new, &scratch.path("other")], 1, "patch");
     assert!(fs::read(&new).unwrap() == before);
     assert_eq!(scratch.names(), ["new", "old", "patch", "src"]);
     fs::write(&patch, bytes).unwrap();
     stdout(&["apply", "--in-place", "-q", &old, &patch]);
+}
+
+#[test]
+fn it_is_said_when_a_base_would_make_the_patch_small() {
+    let scratch = Scratch::new();
+    let [root, old, apart, based, patch] = ["src", "old", "apart", "based", "patch"].map(|name| scratch.path(name));
+    fs::create_dir(&root).unwrap();
+    let mut rng = Rng::new(5);
+    let text: Vec<u8> = (0..300_000).flat_map(|_| format!("{:x} ", rng.below(5000)).into_bytes()).collect();
+    // Small files, which are packed together.
+    let fill = |text: &[u8]| {
+        let files = text.chunks(5000).enumerate();
+        files.for_each(|(at, bytes)| fs::write(format!("{root}/small{at:03}"), bytes).unwrap());
+    };
+    fill(&text);
+    stdout(&["pack", "-q", &root, &old]);
+    // All that is packed behind the first one is compressed otherwise.
+    fs::write(format!("{root}/small000"), &text[..4000]).unwrap();
+    stdout(&["pack", "-q", &root, &apart]);
+    stdout(&["pack", "-q", "--base", &old, &root, &based]);
+    let said = |new: &str, options: &[&str]| {
+        let output = run(&[&["delta", "--force", "--json", &old, new, &patch], options].concat());
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["base_helps"].as_bool(), Some(stderr(&output).contains("kiln pack --base")), "{json}");
+        (json["base_helps"].as_bool().unwrap(), json["patch_bytes"].as_u64().unwrap())
+    };
+    let (helps, long) = said(&apart, &["--portable"]);
+    let (helps_no_more, short) = said(&based, &["--portable"]);
+    assert!(helps && !helps_no_more && short * 4 < long, "{helps} {long} {helps_no_more} {short}");
+    assert!(!said(&apart, &[]).0, "encoding again makes it small, too");
+    // Of other contents, no base makes a patch small.
+    fill(&text.iter().map(|byte| byte ^ 1).collect::<Vec<_>>());
+    stdout(&["pack", "-q", "--force", &root, &apart]);
+    assert!(!said(&apart, &["--portable"]).0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 34] = [
+const COMMANDS: [&str; 35] = [
     "pack",
     "mount",
     "umount",
@@ -27,6 +27,7 @@ const COMMANDS: [&str; 34] = [
     "update",
     "generations",
     "rollback",
+    "repair",
     "relayout",
     "compact",
     "oci",

@@ -301,15 +301,36 @@ fn damaged_images_are_exported_with_zeros() {
     let mut expected = contents("b");
     let hole = number(&extents[2], "offset")..number(&extents[3], "offset");
     assert!(hole.len() > 1000);
-    expected[hole].fill(0);
-    for (name, expected) in [("a", contents("a")), ("b", expected.clone()), ("link", expected), ("d", contents("d"))] {
+    expected[hole.clone()].fill(0);
+    for (name, expected) in
+        [("a", contents("a")), ("b", expected.clone()), ("link", expected.clone()), ("d", contents("d"))]
+    {
         let mut found = Vec::new();
         fs::File::open(format!("{dir}/{name}")).unwrap().read_to_end(&mut found).unwrap();
         assert!(found == expected, "{name}");
     }
     assert!(!Path::new(&format!("{dir}/c")).exists());
-    // A directory gets whole files only.
+    // A directory gets whole files only, unless zeros are asked for.
     let whole = scratch.path("whole");
-    assert_eq!(run(&["export", "--to", "dir", "--keep-going", &image, &whole]).status.code(), Some(3));
+    let output = run(&["export", "--to", "dir", "--keep-going", &image, &whole]);
+    assert_eq!(output.status.code(), Some(3));
     assert_eq!(crate::common::names(&whole), ["a", "d"]);
+    let byte = format!("where byte {} of the file is", hole.start);
+    assert!(stderr(&output).contains(&byte), "{byte}: {}", stderr(&output));
+    let zeroed = scratch.path("zeroed");
+    assert_eq!(run(&["extract", "--zeros", &image, &zeroed]).status.code(), Some(2), "with --keep-going only");
+    let output = run(&["extract", "--keep-going", "--zeros", "--json", &image, &zeroed]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert_eq!(crate::common::names(&zeroed), ["a", "b", "d", "link"]);
+    assert!(
+        fs::read(format!("{zeroed}/b")).unwrap() == expected
+            && fs::read(format!("{zeroed}/a")).unwrap() == contents("a")
+    );
+    let report = json(&output.stdout);
+    assert_eq!(crate::json::undocumented(&report), Vec::<String>::new());
+    let lost = report["lost"].as_array().unwrap();
+    assert_eq!((lost.len(), &lost[0]["path"]), (1, &Value::from("b")), "{report}");
+    assert_eq!(lost[0]["ranges"], serde_json::json!([[hole.start, hole.end]]));
+    let words = format!("bytes {} to {}", hole.start, hole.end - 1);
+    assert!(stderr(&output).contains(&words), "{words}: {}", stderr(&output));
 }

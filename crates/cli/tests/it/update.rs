@@ -219,6 +219,76 @@ fn generations_are_listed_and_mounted() {
 }
 
 #[test]
+fn what_is_whole_of_a_damaged_image_is_read_and_shown() {
+    let (scratch, src, image) = small();
+    let mut trees = vec![of_dir(Path::new(&src)).unwrap()];
+    for seed in 10..14 {
+        write(Path::new(&src).join(format!("late{seed}")), text(seed, 200_000), OLD);
+        update(&image, &src, &[]);
+        trees.push(of_dir(Path::new(&src)).unwrap());
+    }
+    let told = json(&stdout(&["generations", "--json", &image]));
+    assert!(told["damage"].is_null() && crate::json::undocumented(&told).is_empty(), "{told}");
+    fails(&["repair", &image], 2, "nothing to repair");
+    let whole = fs::read(&image).unwrap();
+    let [damaged, new] = ["damaged", "new"].map(|name| scratch.path(name));
+    // Cut in the third update, and without its front.
+    let at = number(&told["generations"][3], "start") as usize + 3000;
+    let mut no_front = whole.clone();
+    no_front[..4096].fill(0);
+    let cases =
+        [(&whole[..at], 3, format!("cut off at byte {at}")), (&no_front, 4, "its superblock is lost".to_owned())];
+    for (bytes, count, words) in cases {
+        fs::write(&damaged, bytes).unwrap();
+        let listed = run(&["generations", "--json", &damaged]);
+        assert_eq!(listed.status.code(), Some(4), "{}", stderr(&listed));
+        let told = json(&listed.stdout);
+        assert_eq!(told["generations"].as_array().unwrap().len(), count, "{told}");
+        assert!(told["damage"].as_str().unwrap().contains(&words), "{told}");
+        fails(&["generations", &damaged], 4, &format!("generations 0 to {} are whole", count - 1));
+        fails(&["check", &damaged], 4, &words);
+        for (number, tree) in trees[..count].iter().enumerate() {
+            assert_same(tree, &tree_of(&damaged, Some(number as u32)), "as it was");
+        }
+        fails(&["ls", "--generation", &count.to_string(), &damaged], 1, "kiln generations");
+        assert_eq!(run(&["update", &damaged, &src]).status.code(), Some(1));
+        // As a new image, and in place.
+        stdout(&["repair", "--quiet", "-o", &new, &damaged]);
+        stdout(&["repair", "--quiet", "--generation", "1", "--force", "-o", &scratch.path("one"), &damaged]);
+        assert!(fs::read(&damaged).unwrap() == bytes, "it stays as it is");
+        fails(&["repair", "-o", &new, &damaged], 1, "exists already");
+        fails(&["repair", "--generation", "7", &damaged], 1, "generation 7 is not whole");
+        stdout(&["repair", "--quiet", &damaged]);
+        for (image, number) in [(&new, count - 1), (&damaged, count - 1), (&scratch.path("one"), 1)] {
+            assert_same(&trees[number], &tree_of(image, None), image);
+            stdout(&["check", image]);
+            stdout(&["generations", image]);
+        }
+        fs::remove_file(&new).unwrap();
+        // It goes on from there.
+        update(&damaged, &src, &[]);
+        assert_same(&trees[4], &tree_of(&damaged, None), "updated");
+    }
+    // Data of the newest tree is rotten, too: the one before is the newest whole one.
+    let mut rotten = whole[..at].to_vec();
+    let late = Image::open_path(image.as_ref(), &[], &ImageOptions::default()).unwrap();
+    let inode = late.resolve(b"late11", kiln_read::FollowLast::Keep).unwrap();
+    let pa = match late.extent_at(&inode, 0).unwrap().kind {
+        kiln_read::ExtentKind::Encoded { pa, .. } => pa as usize,
+        kind => panic!("{kind:?}"),
+    };
+    rotten[pa..pa + 2000].fill(0xff);
+    fs::write(&damaged, &rotten).unwrap();
+    stdout(&["repair", "--quiet", "-o", &new, &damaged]);
+    assert_same(&trees[1], &tree_of(&new, None), "the newest whole one");
+    fails(&["repair", "--generation", "2", &damaged], 4, "generation 2 is damaged");
+    // Nothing of an image that was never updated is whole once it is cut.
+    fs::write(&damaged, &whole[..number(&told["generations"][0], "end") as usize - 5]).unwrap();
+    fails(&["generations", &damaged], 4, "no generation is whole");
+    fails(&["repair", &damaged], 2, "no generation is whole");
+}
+
+#[test]
 fn edits_are_made() {
     let (scratch, src, image) = small();
     let more = scratch.path("more");

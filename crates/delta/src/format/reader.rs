@@ -165,7 +165,26 @@ impl<R: Read> BodyReader<R> {
         if hasher.finalize().as_bytes()[..CHECK_LEN] != sum {
             return Err(self.defect("check", u64::from_le_bytes(sum), "not that of the block's bytes").into());
         }
-        Ok(pieces != [0; STREAMS])
+        let is_end = pieces == [0; STREAMS];
+        if is_end {
+            self.check_end()?;
+        }
+        Ok(!is_end)
+    }
+
+    /// Refuse what lies behind the last block.
+    fn check_end(&mut self) -> Result<(), DeltaError> {
+        let mut behind = Vec::with_capacity(1);
+        let read = (&mut self.input).take(1).read_to_end(&mut behind);
+        read.map_err(|source| DeltaError::PatchRead { at: self.at, source })?;
+        match behind.first() {
+            None => Ok(()),
+            Some(&byte) => {
+                let (record, at, value) = ("end", self.at, byte.into());
+                let reason = "something lies behind the end of the patch";
+                Err(PatchDefect { record, at, field: "byte", value, reason }.into())
+            }
+        }
     }
 
     fn fill(&mut self, buf: &mut [u8]) -> Result<(), DeltaError> {

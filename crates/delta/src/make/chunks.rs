@@ -64,7 +64,7 @@ pub(crate) struct ChunkIndex {
 }
 
 impl ChunkIndex {
-    /// Of all text of an image: of the packed inode, and of files that are stored for themselves.
+    /// Of all text of an image: of the packed inode, and of files that are stored for themselves. Holes are no text.
     pub(crate) fn new(
         image: &Image,
         map: &ImageMap,
@@ -73,18 +73,19 @@ impl ChunkIndex {
         let mut index = Self::default();
         let mut text = vec![0; READ_LEN];
         for (idx, file) in map.files.iter().enumerate() {
-            let mut off = 0;
-            let end = ImageMap::own_text_len(file);
-            while off < end {
-                check()?;
-                let len = (end - off).min(READ_LEN as u64) as usize;
-                let read = image.read_at(&file.inode, &mut text[..len], off);
-                read.map_err(DeltaError::image(Side::Old))?;
-                for chunk in chunks(&text[..len]) {
-                    let place = Place { source: idx as u32, off: off + chunk.start as u64 };
-                    index.places.entry(xxh3_64(&text[chunk])).or_insert(place);
+            for range in &file.own_text {
+                let mut off = range.start;
+                while off < range.end {
+                    check()?;
+                    let len = (range.end - off).min(READ_LEN as u64) as usize;
+                    let read = image.read_at(&file.inode, &mut text[..len], off);
+                    read.map_err(DeltaError::image(Side::Old))?;
+                    for chunk in chunks(&text[..len]) {
+                        let place = Place { source: idx as u32, off: off + chunk.start as u64 };
+                        index.places.entry(xxh3_64(&text[chunk])).or_insert(place);
+                    }
+                    off += len as u64;
                 }
-                off += len as u64;
             }
         }
         Ok(index)

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 
 use crate::error::DeltaError;
 use crate::format::body::{GROUP_ITEMS_MAX, Item};
@@ -27,6 +28,8 @@ pub(crate) struct Group<'a> {
     text: Vec<u8>,
     near: Vec<Region>,
     chunks: Vec<Region>,
+    /// Ranges of the old image whose metadata is likely.
+    metadata: Vec<Range<u64>>,
     matcher: Matcher,
     hay: Haystack,
     texts: TextTable,
@@ -38,9 +41,9 @@ impl<'a> Group<'a> {
     pub(crate) fn new(old: OldText<'a>, body: &'a File) -> Result<Self, DeltaError> {
         let texts = TextTable::new(old.map.len);
         let body = BodyWriter::new(BufWriter::new(body)).map_err(write_failed)?;
-        let (items, text, near, chunks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (items, text, near, chunks, metadata) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (matcher, hay, made) = (Matcher::default(), Haystack::default(), Made::default());
-        Ok(Self { old, items, text, near, chunks, matcher, hay, texts, body, made })
+        Ok(Self { old, items, text, near, chunks, metadata, matcher, hay, texts, body, made })
     }
 
     /// Stored bytes of the old image. What follows may join them.
@@ -62,6 +65,13 @@ impl<'a> Group<'a> {
         self.text.extend_from_slice(text);
         self.near.extend(likely.near);
         self.chunks.extend(likely.chunks);
+        // Padding between files would name all metadata again and again.
+        match (likely.metadata, self.metadata.last_mut()) {
+            (Some(range), Some(last)) if (last.start..=last.end).contains(&range.start) => {
+                last.end = last.end.max(range.end);
+            }
+            (range, _) => self.metadata.extend(range),
+        }
         Ok(())
     }
 
@@ -87,7 +97,9 @@ impl<'a> Group<'a> {
         self.body.group(&self.items).map_err(write_failed)?;
         self.items.clear();
         let text = std::mem::take(&mut self.text);
-        let (mut regions, len) = first_of(merged(std::mem::take(&mut self.near), REGION_GAP), HAY_MAX_LEN);
+        let mut near = std::mem::take(&mut self.near);
+        near.extend(self.metadata.drain(..).flat_map(|range| self.old.metadata_in(range)));
+        let (mut regions, len) = first_of(merged(near, REGION_GAP), HAY_MAX_LEN);
         regions.extend(first_of(merged(std::mem::take(&mut self.chunks), REGION_GAP), HAY_MAX_LEN - len).0);
         self.pieces(&text, merged(regions, REGION_GAP))?;
         self.text = text;

@@ -10,11 +10,17 @@ pub struct MakeOptions {
     pub portable: bool,
     /// Where the patch's body waits for its header, in a file without a name.
     pub spool_dir: PathBuf,
+    /// CPU time that encoders may take which do not give the new image's bytes again, in picoseconds by a model ([`kiln_codec::Spec::cost`]): as
+    /// much as those take that do, and this. Then what no known encoder gives is carried encoded.
+    pub search_cost_max: u64,
 }
+
+/// Sixteen seconds: LZMA at its default level, which is the slowest there is, encodes 64 MB in them.
+const SEARCH_COST_MAX: u64 = 16_000_000_000_000;
 
 impl Default for MakeOptions {
     fn default() -> Self {
-        Self { portable: false, spool_dir: Spool::default_dir() }
+        Self { portable: false, spool_dir: Spool::default_dir(), search_cost_max: SEARCH_COST_MAX }
     }
 }
 
@@ -35,4 +41,18 @@ pub struct Made {
     pub carried: u64,
     /// Bytes of text that nothing of the old image resembles.
     pub literal: u64,
+    /// CPU time that encoders have taken which did not give the new image's bytes again, in picoseconds by a model.
+    pub search_cost: u64,
+    /// Text of what is carried encoded, as far as it was compared with the old image's, in bytes.
+    pub compared: u64,
+    /// Of these, bytes that a build over the old image would have kept.
+    pub known: u64,
+}
+
+impl Made {
+    /// Whether a new image packed with the old one as its base would make the patch far shorter: what is carried makes up much of the image, though
+    /// most of its text is that of the old one.
+    pub fn base_helps(&self) -> bool {
+        self.carried > self.new_len / 8 && self.patch_len > self.new_len / 8 && self.known > self.compared / 2
+    }
 }

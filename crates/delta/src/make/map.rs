@@ -13,6 +13,8 @@ pub(crate) struct MapFile {
     pub name_key: u64,
     /// What of its front is stored in spans, in bytes.
     pub in_spans: u64,
+    /// Text that it has for itself, in order: neither holes nor what is in the packed inode.
+    pub own_text: Vec<Range<u64>>,
     /// Where the rest of it is.
     pub tail: Tail,
 }
@@ -127,8 +129,15 @@ impl ImageMap {
     fn add(&mut self, image: &Image, inode: Inode, path: &[u8]) -> Result<u32, ReadError> {
         let idx = self.files.len() as u32;
         let (mut in_spans, mut tail) = (0, Tail::Stored);
+        let mut own_text: Vec<Range<u64>> = Vec::new();
         for extent in image.extents(&inode) {
             let extent = extent?;
+            if !matches!(extent.kind, ExtentKind::Hole | ExtentKind::Fragment { .. }) {
+                match own_text.last_mut() {
+                    Some(last) if last.end == extent.la => last.end = extent.end(),
+                    _ => own_text.push(extent.la..extent.end()),
+                }
+            }
             let stored = match extent.kind {
                 ExtentKind::Encoded { algorithm, device: 0, pa, plen, partial: false, inline: None } => {
                     Some((pa, plen.into(), Stored::Encoded(algorithm)))
@@ -171,18 +180,19 @@ impl ImageMap {
         let (path_key, name_key) = (xxh3_64(path), xxh3_64(&name));
         self.paths.entry(path_key).or_insert(idx);
         self.names.entry(name_key).or_insert(idx);
-        self.files.push(MapFile { inode, path_key, name_key, in_spans, tail });
+        // Uncompressed ends beside inodes are metadata.
+        let own_len = if tail == Tail::Inline { inode.size() } else { in_spans };
+        own_text.retain_mut(|range| {
+            range.end = range.end.min(own_len);
+            !range.is_empty()
+        });
+        self.files.push(MapFile { inode, path_key, name_key, in_spans, own_text, tail });
         Ok(idx)
     }
 
     /// The file that is the same one in an older or newer version: by path, else by a path that differs in digits.
     pub(crate) fn counterpart(&self, file: &MapFile) -> Option<u32> {
         self.paths.get(&file.path_key).or_else(|| self.names.get(&file.name_key)).copied()
-    }
-
-    /// What of a file an index of chunks should have: not what is in the packed inode.
-    pub(crate) fn own_text_len(file: &MapFile) -> u64 {
-        if file.tail == Tail::Inline { file.inode.size() } else { file.in_spans }
     }
 
     /// By file, from where to where its stored bytes reach.

@@ -7,6 +7,8 @@
 //! * Exact matches come from lists of places with the same hash of 8 bytes instead of a suffix array. Of a long list, the places next to where
 //!   the last offset leads are compared: text that occurs often, such as a licence, mostly goes on there.
 //! * While text goes on equal at the last offset, nothing is looked up.
+//! * Of a run of one byte, such as padding, only the front is in the lists: a run of the text then is one match, wherever it is looked up.
+//! * Steps are counted. Text that repeats itself could cost its length at each byte; once it has cost [`STEPS_PER_BYTE`], less is tried.
 
 use crate::make::region::Haystack;
 use std::ops::Range;
@@ -21,6 +23,30 @@ const GOOD_LEN: usize = 512;
 const RUN_MIN: usize = 24;
 /// What a match at another offset must be longer than what the last offset gives, in bytes.
 const GAIN_MIN: isize = 8;
+
+/// Steps for each byte of the text, on average, after which less is tried. Ordinary text takes a quarter of it at most.
+const STEPS_PER_BYTE: u64 = 256;
+
+/// Counts what is compared: places, words and bytes.
+struct Steps {
+    taken: u64,
+    limit: u64,
+}
+
+impl Steps {
+    fn for_text(len: usize) -> Self {
+        Self { taken: 0, limit: (len as u64 + 4096) * STEPS_PER_BYTE }
+    }
+
+    fn take(&mut self, count: usize) {
+        self.taken += count as u64;
+    }
+
+    /// Places to compare for each byte, at most, and bytes that a match is extended backwards or looked at beyond [`GOOD_LEN`].
+    fn effort(&self) -> (usize, usize) {
+        if self.taken < self.limit { (PLACES_MAX, usize::MAX) } else { (1, GOOD_LEN) }
+    }
+}
 
 /// A part of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +91,10 @@ fn equal_len(a: &[u8], b: &[u8]) -> usize {
 impl Matcher {
     /// The parts of `text`, one behind the other.
     pub(crate) fn find(&mut self, text: &[u8], hay: &Haystack) -> Vec<Part> {
+        self.find_in(text, hay, &mut Steps::for_text(text.len()))
+    }
+
+    fn find_in(&mut self, text: &[u8], hay: &Haystack, steps: &mut Steps) -> Vec<Part> {
         self.index(&hay.bytes);
         let mut parts = Parts { text, hay: &hay.bytes, list: Vec::new() };
         let mut last = Anchor { text: 0, at: 0, region: 0..0 };
@@ -89,7 +119,7 @@ impl Matcher {
                         break;
                     }
                 }
-                (len, found) = self.longest(text, scan, (scan as isize + offset).max(0) as usize, hay);
+                (len, found) = self.longest(text, scan, (scan as isize + offset).max(0) as usize, hay, steps);
                 while scored < scan + len {
                     score += same(scored).is_some() as isize;
                     scored += 1;
@@ -114,14 +144,14 @@ impl Matcher {
                 true => next,
                 false => Anchor { region: hay.region_of(found), ..next },
             };
-            last = parts.join(&last, next, is_end);
+            last = parts.join(&last, next, is_end, steps);
             if is_end {
                 break;
             }
         }
         if parts.end() < text.len() {
             let end = Anchor { text: text.len(), at: 0, region: 0..0 };
-            parts.join(&last, end, true);
+            parts.join(&last, end, true, steps);
         }
         parts.list
     }
@@ -155,8 +185,10 @@ impl Matcher {
     }
 
     /// The longest match of the text from `scan` on, and where it is; of equal ones that next to `expected`.
-    fn longest(&self, text: &[u8], scan: usize, expected: usize, hay: &Haystack) -> (usize, usize) {
+    fn longest(&self, text: &[u8], scan: usize, expected: usize, hay: &Haystack, steps: &mut Steps) -> (usize, usize) {
+        let (places_max, reach) = steps.effort();
         let rest = &text[scan..];
+        let rest = &rest[..rest.len().min(reach)];
         if rest.len() < KEY_LEN {
             return (0, 0);
         }
@@ -165,7 +197,7 @@ impl Matcher {
         let (mut best_len, mut best) = (0, 0);
         let middle = places.partition_point(|at| (*at as usize) < expected);
         let (mut below, mut above) = (places[..middle].iter().rev().peekable(), places[middle..].iter().peekable());
-        for _ in 0..PLACES_MAX {
+        for _ in 0..places_max {
             let nearer = match (below.peek(), above.peek()) {
                 (Some(a), Some(b)) if expected - **a as usize <= **b as usize - expected => below.next(),
                 (Some(_), None) => below.next(),
@@ -173,9 +205,11 @@ impl Matcher {
             };
             let Some(&at) = nearer else { break };
             let from = &hay.bytes[at as usize..];
+            steps.take(1);
             // Only what is longer matters.
             if best_len == 0 || from.get(best_len) == rest.get(best_len) {
                 let len = equal_len(rest, from);
+                steps.take(len / KEY_LEN);
                 if len > best_len && len >= KEY_LEN {
                     (best_len, best) = (len, at as usize);
                     if len >= GOOD_LEN {
@@ -192,11 +226,11 @@ impl Matcher {
     }
 }
 
-/// Where keys are looked for, and the keys. Of runs of one byte, a part is enough.
+/// Where keys are looked for, and the keys. Of a run of one byte, the first place is enough.
 fn keys(hay: &[u8]) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     (0..hay.len().saturating_sub(KEY_LEN - 1)).map(|at| (at, key(&hay[at..]))).filter(|(at, key)| {
         let first = key & 0xFF;
-        at % 64 == 0 || *key != first * 0x0101_0101_0101_0101
+        *key != first * 0x0101_0101_0101_0101 || *at == 0 || u64::from(hay[at - 1]) != first
     })
 }
 
@@ -227,16 +261,18 @@ impl Parts<'_> {
 
     /// Add what lies between two anchors: the first one goes on as far as it is worth it, the other one backwards. Returns where the other one
     /// begins then.
-    fn join(&mut self, last: &Anchor, next: Anchor, is_end: bool) -> Anchor {
+    fn join(&mut self, last: &Anchor, next: Anchor, is_end: bool, steps: &mut Steps) -> Anchor {
+        let (_, reach) = steps.effort();
         let room = next.text - last.text;
         let forward = room.min(last.region.end.saturating_sub(last.at));
         let equal = |text: usize, at: usize| self.text[text] == self.hay[at];
         let mut ahead = best_len(forward, |n| equal(last.text + n, last.at + n));
         let mut back = 0;
         if !is_end {
-            let backward = room.min(next.at - next.region.start);
+            let backward = room.min(next.at - next.region.start).min(reach);
             back = best_len(backward, |n| equal(next.text - n - 1, next.at - n - 1));
         }
+        steps.take(room);
         if ahead + back > room {
             // Both reach: cut where most bytes are equal.
             let overlap = ahead + back - room;
@@ -332,6 +368,44 @@ mod tests {
         let parts = Matcher::default().find(&text, &hay);
         let cost = cost(&text, &hay, &parts);
         assert!(cost <= 100 + 150 + 20, "{cost}");
+    }
+
+    /// Look for `text` in `hay`: bytes that nothing equals, parts, and steps for each byte of the text.
+    fn tried(text: &[u8], hay: &Haystack) -> (usize, usize, u64) {
+        let mut steps = Steps::for_text(text.len());
+        let parts = Matcher::default().find_in(text, hay, &mut steps);
+        (cost(text, hay, &parts), parts.len(), steps.taken / text.len() as u64)
+    }
+
+    #[test]
+    fn padding_is_found_in_few_steps() {
+        // Files with padding up to the next multiple of 1 MiB: the new one has a byte more in one of them.
+        let unit = |seed, len| [&noise(seed, len)[..], &vec![0; (1 << 20) - len]].concat();
+        let old: Vec<u8> = (1..5).flat_map(|seed| unit(seed, 20_000)).collect();
+        let new: Vec<u8> = (1..5).flat_map(|seed| unit(seed, 20_000 + usize::from(seed == 3))).collect();
+        let padding = [&vec![0; 4096 - 128][..], &new[20_480..1 << 20], &new[(1 << 20) + 20_480..2 << 20]].concat();
+        for text in [&new, &padding] {
+            let (cost, parts, steps) = tried(text, &haystack(&[&old]));
+            assert!(cost <= 2 && parts < 12 && steps < 8, "{cost} {parts} {steps}");
+        }
+    }
+
+    #[test]
+    fn text_that_repeats_itself_takes_steps_as_its_length_does() {
+        let periods: [&[u8]; 3] = [&noise(1, 9), b"0123456789abcdef\n", &noise(2, 600)];
+        for period in periods {
+            let old: Vec<u8> = period.iter().copied().cycle().take(300_000).collect();
+            let mut new = old.clone();
+            // A byte here and there: each place of the old one gives as much as all others.
+            for at in (700..new.len()).step_by(1300) {
+                new[at] ^= 1;
+            }
+            let regions: Vec<&[u8]> = old.chunks(1000).collect();
+            for hay in [haystack(&[&old]), haystack(&regions)] {
+                let (cost, _, steps) = tried(&new, &hay);
+                assert!(steps <= STEPS_PER_BYTE + 140 && cost < new.len() / 100, "{cost} {steps}");
+            }
+        }
     }
 
     #[test]

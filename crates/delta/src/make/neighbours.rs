@@ -28,6 +28,8 @@ pub(crate) struct Likely {
     pub near: Vec<Region>,
     /// By content.
     pub chunks: Vec<Region>,
+    /// Metadata, in this range of the image.
+    pub metadata: Option<Range<u64>>,
 }
 
 /// Finds them.
@@ -35,17 +37,23 @@ pub(crate) struct Neighbours<'a> {
     old: &'a ImageMap,
     new: &'a ImageMap,
     chunks: ChunkIndex,
-    /// What of the old image is no file's.
-    metadata: Vec<Region>,
+    /// Bytes of the old image that are no file's.
+    metadata_len: u64,
     /// From where to where stored bytes of files reach, in both images.
     reaches: [Vec<Range<u64>>; 2],
 }
 
+/// What of an image is no file's, with the bytes in between where it lies close together.
+pub(crate) fn metadata(map: &ImageMap) -> Vec<Range<u64>> {
+    let gaps = map.gaps().into_iter().filter(|range| range.end - range.start >= MIN_LEN);
+    let regions = merged(gaps.map(|range| Region { source: RAW, range }).collect(), METADATA_GAP);
+    regions.into_iter().map(|region| region.range).collect()
+}
+
 impl<'a> Neighbours<'a> {
-    pub(crate) fn new(old: &'a ImageMap, new: &'a ImageMap, chunks: ChunkIndex) -> Self {
-        let gaps = old.gaps().into_iter().filter(|range| range.end - range.start >= MIN_LEN);
-        let metadata = merged(gaps.map(|range| Region { source: RAW, range }).collect(), METADATA_GAP);
-        Self { old, new, chunks, metadata, reaches: [old.reaches(), new.reaches()] }
+    pub(crate) fn new(old: &'a ImageMap, new: &'a ImageMap, chunks: ChunkIndex, metadata: &[Range<u64>]) -> Self {
+        let metadata_len = metadata.iter().map(|range| range.end - range.start).sum();
+        Self { old, new, chunks, metadata_len, reaches: [old.reaches(), new.reaches()] }
     }
 
     /// For metadata: all of it, or what is about as far from the end. Images end with their metadata.
@@ -53,17 +61,12 @@ impl<'a> Neighbours<'a> {
         if len < MIN_LEN {
             return Likely::default();
         }
-        let total: u64 = self.metadata.iter().map(|region| region.range.end - region.range.start).sum();
         let middle = self.old.len.saturating_sub(self.new.len - at) + len / 2;
-        let reach = match total <= METADATA_MAX_LEN {
+        let reach = match self.metadata_len <= METADATA_MAX_LEN {
             true => 0..self.old.len,
             false => middle.saturating_sub(METADATA_MAX_LEN / 2)..middle + METADATA_MAX_LEN / 2,
         };
-        let clipped = self.metadata.iter().map(|Region { source, range }| Region {
-            source: *source,
-            range: range.start.max(reach.start)..range.end.min(reach.end),
-        });
-        Likely { near: clipped.filter(|region| region.range.start < region.range.end).collect(), chunks: Vec::new() }
+        Likely { metadata: Some(reach), ..Likely::default() }
     }
 
     /// For text of a file: the same file, and what has the same chunks.
@@ -91,7 +94,19 @@ impl<'a> Neighbours<'a> {
             let end = (place.off + chunk.len() as u64 + CHUNK_AROUND).min(size);
             Some(Region { source: place.source, range: start..end })
         });
-        Likely { chunks: chunks.collect(), near }
+        Likely { chunks: chunks.collect(), near, metadata: None }
+    }
+
+    /// Bytes of `text`, which begins at byte `la` of a file, that a build over the old image would have kept: in chunks of the same file at the same
+    /// place, or of any file that is packed together with others.
+    pub(crate) fn kept_len(&self, file: u32, la: u64, text: &[u8]) -> u64 {
+        let is_packed = self.new.packed == Some(file);
+        let there = self.old.counterpart(&self.new.files[file as usize]);
+        let is_kept = |chunk: &Range<usize>| {
+            let place = self.chunks.find(&text[chunk.clone()]);
+            place.is_some_and(|place| is_packed || Some(place.source) == there && place.off == la + chunk.start as u64)
+        };
+        chunks(text).filter(is_kept).map(|chunk| chunk.len() as u64).sum()
     }
 
     /// For encoded bytes that are carried: those of the same file, about as far from its front.
@@ -102,7 +117,7 @@ impl<'a> Neighbours<'a> {
         let start = at.saturating_sub(CARRIED_AROUND).max(reach.start);
         let end = at.saturating_add(span.plen + CARRIED_AROUND).min(reach.end);
         let region = (start < end).then_some(Region { source: RAW, range: start..end });
-        Likely { near: region.into_iter().collect(), chunks: Vec::new() }
+        Likely { near: region.into_iter().collect(), ..Likely::default() }
     }
 
     /// The part of the same file of the old image, as it is stored there, and what is around it.

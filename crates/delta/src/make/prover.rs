@@ -17,8 +17,8 @@ use crate::make::map::{ImageMap, Span, Stored, Tail};
 const READY_MAX: usize = 3;
 /// Searches over all levels that find nothing, at most.
 const SEARCHES_MAX: u32 = 12;
-/// Once so much text more was encoded in vain than with success, in bytes, nothing more is tried.
-const VAIN_MAX_LEN: u64 = 96 << 20;
+/// What reading a byte of text costs, as [`Spec::cost`] counts: it is decoded, and compared.
+const TEXT_COST: u64 = 2000;
 /// Text is tried to end so many pclusters behind the last one that is right.
 const ENDS_TRIED: [usize; 3] = [1, 2, 0];
 /// Ends that are tried with one form, at most.
@@ -50,8 +50,10 @@ pub(crate) struct Prover<'a> {
     longest: [(u64, u64); Algorithm::ALL.len()],
     encoded_extents: bool,
     searches: u32,
-    vain: u64,
-    proved: u64,
+    /// What attempts may cost that give nothing, beyond what those cost that do; and what they have cost.
+    search_cost_max: u64,
+    pub search_cost: u64,
+    proved_cost: u64,
 }
 
 /// What filling shall give: pclusters, and the bytes that are stored from the first of them on.
@@ -59,6 +61,8 @@ pub(crate) struct Prover<'a> {
 struct Wanted<'a> {
     spans: &'a [Span],
     stored: &'a [u8],
+    /// What encoding a byte costs.
+    cost: u64,
 }
 
 /// How far filling was right.
@@ -68,7 +72,7 @@ struct Attempt {
 }
 
 impl<'a> Prover<'a> {
-    pub(crate) fn new(image: &'a Image, source: &'a dyn ReadAt, map: &'a ImageMap) -> Self {
+    pub(crate) fn new(image: &'a Image, source: &'a dyn ReadAt, map: &'a ImageMap, search_cost_max: u64) -> Self {
         let mut longest = [(0, 0); Algorithm::ALL.len()];
         let block_bits = image.superblock().block_bits;
         let mut encoded_extents = false;
@@ -88,8 +92,9 @@ impl<'a> Prover<'a> {
             longest,
             encoded_extents,
             searches: 0,
-            vain: 0,
-            proved: 0,
+            search_cost_max,
+            search_cost: 0,
+            proved_cost: 0,
         }
     }
 
@@ -106,16 +111,9 @@ impl<'a> Prover<'a> {
         }
     }
 
-    /// A proof for the first of `spans`, which are one file's and lie one behind the other, as its text does.
-    pub(crate) fn prove(&mut self, spans: &[Span]) -> Result<Option<Proof>, DeltaError> {
-        let encoded = spans.iter().find_map(|span| match span.stored {
-            Stored::Encoded(algorithm) | Stored::Tail(algorithm) => Some(algorithm),
-            _ => None,
-        });
-        let Some(algorithm) = encoded else { return Ok(None) };
-        if self.vain > VAIN_MAX_LEN + 2 * self.proved {
-            return Ok(None);
-        }
+    /// A proof for the first of `spans`, which are one file's and lie one behind the other, as its text does; `algorithm` is that of the first
+    /// of them that is encoded.
+    pub(crate) fn prove(&mut self, spans: &[Span], algorithm: Algorithm) -> Result<Option<Proof>, DeltaError> {
         let known: Vec<RefillForm> =
             self.forms.iter().copied().filter(|form| form.spec.method.algorithm() == algorithm).collect();
         for form in known {
@@ -137,6 +135,11 @@ impl<'a> Prover<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether enough was tried in vain.
+    fn is_spent(&self) -> bool {
+        self.search_cost > self.search_cost_max.saturating_add(self.proved_cost)
     }
 
     /// Forms that an image may have been packed with, the likely ones first.
@@ -179,8 +182,10 @@ impl<'a> Prover<'a> {
     }
 
     fn prove_by(&mut self, spans: &[Span], form: RefillForm) -> Result<Option<Proof>, DeltaError> {
-        let Some(refiller) = self.take(form)? else { return Ok(None) };
-        let mut refiller = refiller;
+        if self.is_spent() {
+            return Ok(None);
+        }
+        let Some(mut refiller) = self.take(form)? else { return Ok(None) };
         let proof = self.prove_with(spans, form, &mut refiller);
         self.ready.insert(0, (form, refiller));
         self.ready.truncate(READY_MAX);
@@ -189,7 +194,7 @@ impl<'a> Prover<'a> {
             self.forms.push(form);
             self.forms.len() - 1
         });
-        self.proved += proof.text.end - proof.text.start;
+        self.proved_cost += (proof.text.end - proof.text.start) * form.spec.cost();
         Ok(Some(proof))
     }
 
@@ -208,7 +213,7 @@ impl<'a> Prover<'a> {
     ) -> Result<Option<Proof>, DeltaError> {
         let first = spans[0];
         if matches!(first.stored, Stored::Tail(_)) {
-            return self.prove_tail(&first, refiller);
+            return self.prove_tail(&first, form, refiller);
         }
         let file = &self.map.files[first.file as usize];
         let segment = form.segment_len();
@@ -245,8 +250,9 @@ impl<'a> Prover<'a> {
         if !ends.is_empty() {
             text = self.text(first.file, first.la, text_len)?;
         }
+        let cost = form.spec.cost();
         for end in ends {
-            let attempt = self.attempt(refiller, &text, end, Wanted { spans, stored: &stored })?;
+            let attempt = self.attempt(refiller, &text, end, Wanted { spans, stored: &stored, cost })?;
             if attempt.is_whole {
                 return Ok(Some(Proof { spans: count, encoder: 0, text: 0..text_len, end, room: None }));
             }
@@ -264,13 +270,14 @@ impl<'a> Prover<'a> {
         }
         let mut tried = Vec::new();
         while let Some(count) = counts.pop() {
-            if count == 0 || count > spans.len() || tried.contains(&count) || tried.len() >= ENDS_MAX {
+            let is_enough = tried.len() >= ENDS_MAX || self.is_spent();
+            if count == 0 || count > spans.len() || tried.contains(&count) || is_enough {
                 continue;
             }
             tried.push(count);
             let len = (spans[count - 1].text_end() - first.la) as usize;
             for end in [RefillEnd::Padded, RefillEnd::Open] {
-                let wanted = Wanted { spans: &spans[..count], stored: &stored };
+                let wanted = Wanted { spans: &spans[..count], stored: &stored, cost };
                 let attempt = self.attempt(refiller, &text[..len], end, wanted)?;
                 if attempt.is_whole {
                     let text = first.la..first.la + len as u64;
@@ -290,7 +297,12 @@ impl<'a> Prover<'a> {
     }
 
     /// A proof for the end of a file beside its inode.
-    fn prove_tail(&mut self, span: &Span, refiller: &mut Refiller) -> Result<Option<Proof>, DeltaError> {
+    fn prove_tail(
+        &mut self,
+        span: &Span,
+        form: RefillForm,
+        refiller: &mut Refiller,
+    ) -> Result<Option<Proof>, DeltaError> {
         let stored = self.stored(std::slice::from_ref(span))?;
         let text = self.text(span.file, span.la, span.llen)?;
         // What is not shorter than the text is not stored encoded.
@@ -302,7 +314,7 @@ impl<'a> Prover<'a> {
                 return Ok(Some(Proof { spans: 1, encoder: 0, text, end, room: Some(room) }));
             }
         }
-        self.vain += span.llen;
+        self.search_cost += span.llen * (TEXT_COST + form.spec.cost());
         Ok(None)
     }
 
@@ -319,7 +331,7 @@ impl<'a> Prover<'a> {
         refiller: &mut Refiller,
         text: &[u8],
         end: RefillEnd,
-        Wanted { spans, stored }: Wanted<'_>,
+        Wanted { spans, stored, cost }: Wanted<'_>,
     ) -> Result<Attempt, DeltaError> {
         let want: usize = spans.iter().map(|span| span.plen as usize).sum();
         let (mut checked, mut right, mut taken) = (0, 0, 0u64);
@@ -337,7 +349,8 @@ impl<'a> Prover<'a> {
         })?;
         let is_whole = refilled.bytes.len() >= checked && refilled.bytes.get(..want) == Some(&stored[..want]);
         if !is_whole {
-            self.vain += text.len() as u64 * (right as u64 + 1) / spans.len() as u64;
+            let len = text.len() as u64;
+            self.search_cost += len * TEXT_COST + len * (right as u64 + 1) / spans.len() as u64 * cost;
         }
         Ok(Attempt { spans: right, is_whole })
     }

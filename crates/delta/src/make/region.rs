@@ -79,9 +79,18 @@ pub(crate) struct OldText<'a> {
     pub source: &'a dyn ReadAt,
     pub image: &'a Image,
     pub map: &'a ImageMap,
+    /// What of the image is no file's, in order and apart from each other.
+    pub metadata: Vec<Range<u64>>,
 }
 
 impl OldText<'_> {
+    /// The metadata in a range of the image.
+    pub(crate) fn metadata_in(&self, Range { start, end }: Range<u64>) -> impl Iterator<Item = Region> {
+        let first = self.metadata.partition_point(|one| one.end <= start);
+        let there = self.metadata[first..].iter().take_while(move |one| one.start < end);
+        there.map(move |one| Region { source: RAW, range: one.start.max(start)..one.end.min(end) })
+    }
+
     /// Read regions into memory.
     pub(crate) fn load(&self, regions: Vec<Region>, hay: &mut Haystack) -> Result<(), DeltaError> {
         hay.bytes.clear();

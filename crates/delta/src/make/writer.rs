@@ -9,15 +9,19 @@ use std::sync::atomic::AtomicBool;
 use crate::error::{DeltaError, Side as ErrorSide};
 use crate::format::body::{Item, RAW_MAX_LEN};
 use crate::format::header::TextFile;
+use crate::make::ahead::Ahead;
 use crate::make::chunks::ChunkIndex;
 use crate::make::group::Group;
-use crate::make::made::Made;
+use crate::make::made::{Made, MakeOptions};
 use crate::make::map::{ImageMap, Span, Stored};
-use crate::make::neighbours::Neighbours;
+use crate::make::neighbours::{self, Neighbours};
 use crate::make::prover::{Proof, Prover};
 use crate::make::region::OldText;
 use crate::make::stored::StoredIndex;
 use crate::stop::check_stop;
+
+/// Text of what is carried that is compared with the old image's, at most, in bytes: enough to see whether most of it is there, too.
+const COMPARED_MAX_LEN: u64 = 64 << 20;
 
 /// One of the images.
 #[derive(Clone, Copy)]
@@ -50,15 +54,17 @@ impl<'a> Maker<'a> {
         old: Side<'a>,
         new: Side<'a>,
         body: &'a File,
-        portable: bool,
+        options: &MakeOptions,
         stop: &'a AtomicBool,
     ) -> Result<Self, DeltaError> {
         let check = || check_stop(stop);
         let stored = StoredIndex::new(old.source, old.map, &check)?;
         let chunks = ChunkIndex::new(old.image, old.map, &check)?;
-        let neighbours = Neighbours::new(old.map, new.map, chunks);
-        let prover = (!portable).then(|| Prover::new(new.image, new.source, new.map));
-        let group = Group::new(OldText { source: old.source, image: old.image, map: old.map }, body)?;
+        let metadata = neighbours::metadata(old.map);
+        let neighbours = Neighbours::new(old.map, new.map, chunks, &metadata);
+        let search_cost_max = options.search_cost_max;
+        let prover = (!options.portable).then(|| Prover::new(new.image, new.source, new.map, search_cost_max));
+        let group = Group::new(OldText { source: old.source, image: old.image, map: old.map, metadata }, body)?;
         Ok(Self { old, new, stored, neighbours, prover, group, stop })
     }
 
@@ -78,8 +84,10 @@ impl<'a> Maker<'a> {
         }
         self.gap(at..self.new.map.len)?;
         told(self.new.map.len);
-        let forms = self.prover.map_or_else(Vec::new, |prover| prover.forms);
-        let (texts, made) = self.group.finish()?;
+        let (forms, search_cost) =
+            self.prover.map_or_else(Default::default, |prover| (prover.forms, prover.search_cost));
+        let (texts, mut made) = self.group.finish()?;
+        made.search_cost = search_cost;
         Ok(Written { texts, forms, made })
     }
 
@@ -89,13 +97,13 @@ impl<'a> Maker<'a> {
         for span in run {
             found.push(self.stored.find(span, self.new.source, self.old.source)?);
         }
+        let ahead = Ahead::new(run, |idx| found[idx].is_some(), self.prover.as_ref());
         let mut at = 0;
         while at < run.len() {
             check_stop(self.stop)?;
-            let there = found[at..].iter().take_while(|found| found.is_some()).count();
-            let copied = self.copied(&run[at..], there);
-            let proof = match &mut self.prover {
-                Some(prover) if copied == 0 => prover.prove(&run[at..])?,
+            let copied = ahead.copied(at);
+            let proof = match (&mut self.prover, ahead.algorithm(at)) {
+                (Some(prover), Some(algorithm)) if copied == 0 => prover.prove(&run[at..], algorithm)?,
                 _ => None,
             };
             let count = match &proof {
@@ -117,24 +125,13 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// How many of the first spans, of which the old image has `there`, are copied: those behind which filling may begin.
-    fn copied(&self, run: &[Span], there: usize) -> usize {
-        let algorithm = run.iter().find_map(|span| match span.stored {
-            Stored::Encoded(algorithm) => Some(algorithm),
-            _ => None,
-        });
-        match (&self.prover, algorithm) {
-            (Some(prover), Some(algorithm)) if there < run.len() && !prover.starts_anywhere(algorithm) => {
-                run[..there].iter().rposition(|span| prover.may_end_with(span)).map_or(0, |idx| idx + 1)
-            }
-            _ => there,
-        }
-    }
-
     /// A span as it is stored.
     fn span(&mut self, span: &Span, found: Option<&[(u64, u64)]>) -> Result<(), DeltaError> {
         if let Some(found) = found {
             return found.iter().try_for_each(|(pos, len)| self.group.copy(*pos, *len));
+        }
+        if matches!(span.stored, Stored::Encoded(_)) {
+            self.compare(span)?;
         }
         let mut at = 0;
         while at < span.plen {
@@ -153,6 +150,19 @@ impl<'a> Maker<'a> {
             self.group.push(Item::Raw { len }, &bytes, likely)?;
             at += len;
         }
+        Ok(())
+    }
+
+    /// Look whether a build over the old image would have kept the text of a span that is carried.
+    fn compare(&mut self, span: &Span) -> Result<(), DeltaError> {
+        if self.group.made.compared >= COMPARED_MAX_LEN {
+            return Ok(());
+        }
+        let mut text = vec![0; span.llen.min(COMPARED_MAX_LEN) as usize];
+        let inode = &self.new.map.files[span.file as usize].inode;
+        let read = self.new.image.read_at(inode, &mut text, span.la).map_err(DeltaError::image(ErrorSide::New))?;
+        self.group.made.compared += read as u64;
+        self.group.made.known += self.neighbours.kept_len(span.file, span.la, &text[..read]);
         Ok(())
     }
 

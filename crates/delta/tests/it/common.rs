@@ -73,6 +73,15 @@ fn tree(files: &Files) -> Tree {
     mem.finish().unwrap()
 }
 
+/// An image of one sparse file, which ends with `end` behind a hole.
+pub fn sparse(hole_len: u64, end: &[u8], options: &BuildOptions) -> Vec<u8> {
+    let (mut mem, mut file) = (MemTree::default(), MemFile::default());
+    file.push_hole(hole_len);
+    file.push(end.to_vec());
+    mem.file(NodeId::ROOT, b"sparse", file);
+    build(&mem.finish().unwrap(), options).unwrap().0
+}
+
 /// Options of a preset.
 pub fn preset(preset: Preset) -> BuildOptions {
     BuildOptions { scratch_dir: std::env::temp_dir(), ..BuildOptions::preset(preset, None).unwrap() }
@@ -84,7 +93,11 @@ pub fn source(bytes: &[u8]) -> Arc<dyn ReadAt> {
 
 /// A patch.
 pub fn make(old: &[u8], new: &[u8], portable: bool) -> (Vec<u8>, Made) {
-    let options = MakeOptions { portable, spool_dir: std::env::temp_dir() };
+    make_with(old, new, &MakeOptions { portable, spool_dir: std::env::temp_dir(), ..MakeOptions::default() })
+}
+
+/// A patch with these options.
+pub fn make_with(old: &[u8], new: &[u8], options: &MakeOptions) -> (Vec<u8>, Made) {
     let (mut patch, stop) = (Vec::new(), AtomicBool::new(false));
     let told = std::sync::Mutex::new((0, 0));
     let progress = |now: Progress| {
@@ -93,7 +106,7 @@ pub fn make(old: &[u8], new: &[u8], portable: bool) -> (Vec<u8>, Made) {
         *told = (now.done_bytes, now.total_bytes);
     };
     let control = Control { stop: &stop, progress: &progress };
-    let made = kiln_delta::make(&source(old), &source(new), &mut patch, &options, &control).unwrap();
+    let made = kiln_delta::make(&source(old), &source(new), &mut patch, options, &control).unwrap();
     assert_eq!(*told.lock().unwrap(), (2 * new.len() as u64, 2 * new.len() as u64));
     assert_eq!(made.patch_len, patch.len() as u64);
     (patch, made)

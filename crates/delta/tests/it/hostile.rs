@@ -50,6 +50,19 @@ fn a_patch_that_is_cut_short_is_refused() {
 }
 
 #[test]
+fn bytes_behind_the_end_are_refused() {
+    let (old, new) = images();
+    let (patch, _) = make(&old, &new, false);
+    assert!(survives(&old, &new, &patch));
+    for behind in [&b"\0"[..], b"x", &patch] {
+        match apply(&old, &[&patch, behind].concat()) {
+            Err(DeltaError::Patch(defect)) => assert_eq!((defect.at, defect.record), (patch.len() as u64, "end")),
+            other => panic!("{:?}", other.map(|(bytes, _)| bytes.len())),
+        }
+    }
+}
+
+#[test]
 fn what_is_inside_of_right_checksums_may_be_anything() {
     let (old, new) = images();
     let (patch, _) = make(&old, &new, false);

@@ -1,8 +1,9 @@
 //! What a patch makes is the new image, however the images were made.
 
-use crate::common::{apply, files, image, make, next, preset};
+use crate::common::{apply, files, image, make, make_with, next, preset, sparse};
 use kiln_builder::{BuildOptions, Choices, Compression, MethodChoice, Preset, Spec};
 use kiln_codec::Method;
+use kiln_delta::MakeOptions;
 
 /// Make and apply a patch between two versions; how long it is, and how many bytes were carried encoded.
 fn delta(old: &BuildOptions, new: &BuildOptions, portable: bool) -> (u64, u64) {
@@ -86,4 +87,34 @@ fn equal_images_make_a_short_patch() {
 fn the_same_images_make_the_same_patch() {
     let (old, new) = (image(&files(1), &preset(Preset::Fast)), image(&files(3), &preset(Preset::Balanced)));
     assert!(make(&old, &new, false).0 == make(&old, &new, false).0);
+}
+
+#[test]
+fn holes_are_not_read() {
+    // At some gigabytes a second, a hole that is read does not end.
+    for one in Preset::ALL {
+        let (old, new) = (sparse(1 << 40, b"x\n", &preset(one)), sparse(1 << 40, b"x\ny\n", &preset(one)));
+        let (patch, _) = make(&old, &new, false);
+        assert!(apply(&old, &patch).unwrap().0 == new, "{one:?}");
+    }
+}
+
+#[test]
+fn looking_for_an_encoder_ends() {
+    // A level that is found after others were tried in vain.
+    let spec = Spec::new(Method::Lzma, Some(3), 64 << 10).unwrap();
+    let options = BuildOptions { compression: Some(spec), encoded_extents: true, ..preset(Preset::Plain) };
+    let files = files(1);
+    let (old, new) = (image(&files, &options), image(&next(&files, 2), &options));
+    let made_within = |search_cost_max| {
+        let options = MakeOptions { spool_dir: std::env::temp_dir(), search_cost_max, ..MakeOptions::default() };
+        let (patch, made) = make_with(&old, &new, &options);
+        assert!(apply(&old, &patch).unwrap().0 == new);
+        made
+    };
+    let found = made_within(MakeOptions::default().search_cost_max);
+    assert!(found.carried == 0 && found.search_cost > 0, "{found:?}");
+    let none = made_within(0);
+    // One attempt is over the limit.
+    assert!(none.encoded == 0 && none.carried > 0 && none.search_cost < found.search_cost, "{none:?} {found:?}");
 }

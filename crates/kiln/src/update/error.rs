@@ -29,7 +29,10 @@ pub enum UpdateError {
         what: &'static str,
     },
     /// The image is shorter than its superblock says.
-    #[error("damaged: its superblock counts {blocks_len} bytes (blocks), but it has {len}")]
+    #[error(
+        "damaged: its superblock counts {blocks_len} bytes (blocks), but it has {len}: kiln generations lists what is whole, and kiln repair \
+         shows the newest of it"
+    )]
     Short {
         /// Bytes that the superblock counts.
         blocks_len: u64,
@@ -58,4 +61,13 @@ pub enum UpdateError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// The last step of an update, as in "cannot ...": it fails when everything is there.
+pub(super) const NEW_IS_IN_PLACE: &str =
+    "sync the superblock (the image shows the new tree all the same, but a crash may bring back what it was)";
+
+/// An error of the system, and what was tried.
+pub(super) fn io_error(action: &'static str) -> impl Fn(io::Error) -> UpdateError {
+    move |source| UpdateError::Io { action, source }
 }

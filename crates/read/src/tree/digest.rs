@@ -138,6 +138,6 @@ impl DigestVerifier {
             return Ok(());
         }
         let defect = Box::new(Defect::Digest { stored, computed });
-        Err(ReadError::Corrupt { path: None, nid: Some(self.nid), defect })
+        Err(ReadError::Corrupt { path: None, nid: Some(self.nid), file_off: None, defect })
     }
 }

@@ -2,7 +2,10 @@
 
 use kiln_format::generation::{END_LEN, GenerationEnd, GenerationRecord, HEAD_LEN, RECORD_LEN};
 use kiln_format::superblock::{SUPERBLOCK_OFF, checksum, checksum_len, set_blocks};
-use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, ReadError, generations};
+use kiln_read::{
+    FoundGenerations, GenerationDamage, Image, ImageOptions, MemorySource, ReadAt, ReadError, find_generations,
+    generations,
+};
 use kiln_tests::golden;
 use kiln_tests::snapshot::of_image;
 use std::sync::Arc;
@@ -117,4 +120,57 @@ fn what_lies_is_refused() {
     for len in (1024..bytes.len()).step_by(509) {
         let _ = generations(&source(&bytes[..len]));
     }
+}
+
+fn numbers(found: &FoundGenerations) -> Vec<u32> {
+    found.whole.iter().map(|one| one.number).collect()
+}
+
+#[test]
+fn what_is_whole_is_found_in_an_image_that_is_cut() {
+    let (first, bytes, [one, two]) = updated();
+    let whole = find_generations(&source(&bytes)).unwrap();
+    assert!(whole.damage.is_none() && numbers(&whole) == [0, 1, 2]);
+    let before = of_image(&Image::open(source(&first), Vec::new(), &ImageOptions::default()).unwrap()).unwrap();
+    for len in (1536..bytes.len()).step_by(509).chain([two.position + RECORD_LEN, two.position + RECORD_LEN - 1]) {
+        let cut = &bytes[..len];
+        let found = find_generations(&source(cut)).unwrap();
+        let damage = found.damage.clone().unwrap();
+        assert!(matches!(damage, GenerationDamage::Cut { len: at, .. } if at == len as u64), "{damage}");
+        // What the record of the next one follows is whole.
+        let count = [&one, &two].iter().filter(|added| added.position + RECORD_LEN <= len).count() as u32;
+        assert_eq!(numbers(&found), (0..count).collect::<Vec<_>>(), "{len}");
+        for number in 0..count {
+            assert_eq!(of_image(&open(cut, number).unwrap()).unwrap(), before, "{len} {number}");
+        }
+        let error = open(cut, count).unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains("kiln generations"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_whole_is_found_without_superblock_or_records() {
+    let (_, bytes, [one, two]) = updated();
+    let mut no_superblock = bytes.clone();
+    no_superblock[HEAD].fill(0);
+    let found = find_generations(&source(&no_superblock)).unwrap();
+    assert!(matches!(found.damage, Some(GenerationDamage::NoSuperblock(_))) && numbers(&found) == [0, 1]);
+    assert_eq!((found.whole[1].label.as_str(), found.whole[1].end), ("one", two.position as u64));
+    assert!(open(&no_superblock, 1).is_ok() && open(&no_superblock, 2).is_err());
+    // A record is the only one that has the superblock of the generation before.
+    for (added, whole) in [(&one, &[1, 2][..]), (&two, &[0, 2])] {
+        let mut damaged = bytes.clone();
+        damaged[added.position + 600] ^= 1;
+        let found = find_generations(&source(&damaged)).unwrap();
+        assert!(matches!(found.damage, Some(GenerationDamage::Record(_))), "{:?}", found.damage);
+        assert_eq!(numbers(&found), whole);
+        assert!(whole.iter().all(|number| open(&damaged, *number).is_ok()) && generations(&source(&damaged)).is_err());
+    }
+    // Neither is of this image: a record of another one, and one that does not lie where its generation ends.
+    let mut others = no_superblock.clone();
+    let mut record = GenerationRecord::decode(&others[two.position..], two.position as u64).unwrap();
+    record.position = others.len() as u64;
+    others.extend(record.encode().unwrap());
+    assert_eq!(numbers(&find_generations(&source(&others)).unwrap()), [0, 1]);
+    assert!(find_generations(&source(&vec![0; 1 << 16])).is_err(), "no image");
 }

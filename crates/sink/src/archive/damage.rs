@@ -5,6 +5,7 @@
 
 use super::options::ExportOptions;
 use crate::SinkError;
+use crate::salvage::{self, salvage};
 use kiln_read::{Image, Inode, ReadError};
 
 /// Memory that lists of what is damaged may take, in bytes: a hostile image could have a long path for each of its bytes.
@@ -96,19 +97,7 @@ impl Damage {
             return Err(error);
         }
         self.listed_len += size_of::<(Vec<u8>, SinkError)>() + 2 * path.len();
-        buf.fill(0);
-        let mut done = 0;
-        while done < buf.len() {
-            let at = off + done as u64;
-            let Ok(extent) = image.extent_at(inode, at) else { break };
-            let len = usize::try_from(extent.end().saturating_sub(at)).unwrap_or(usize::MAX).max(1);
-            let len = len.min(buf.len() - done);
-            let part = &mut buf[done..done + len];
-            if image.read_at(inode, part, at).is_err() {
-                part.fill(0);
-            }
-            done += len;
-        }
+        salvage(image, inode, off, buf, &mut |_, _| {});
         self.zeroed.push((path.to_vec(), error));
         Ok(())
     }
@@ -118,9 +107,7 @@ impl Damage {
 fn is_damage(error: &SinkError) -> bool {
     match error {
         SinkError::BadName { .. } => true,
-        SinkError::Read(error) => {
-            matches!(error, ReadError::Corrupt { .. } | ReadError::Unsupported { .. } | ReadError::Io { .. })
-        }
+        SinkError::Read(error) => salvage::is_damage(error),
         _ => false,
     }
 }

@@ -3,7 +3,8 @@
 use super::node::Entry;
 use super::run::Run;
 use crate::SinkError;
-use kiln_read::{DigestVerifier, ExtentKind};
+use crate::salvage::{is_damage, salvage};
+use kiln_read::{DigestVerifier, ExtentKind, ReadError};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -28,37 +29,60 @@ pub(super) fn set_len(run: &Run<'_>, entry: &Entry, file: &File) -> Result<(), S
     }
 }
 
-/// Write the bytes of `range`; holes are left out. `digest` sees all of it.
+/// Write the bytes of `range`; holes are left out. `digest` sees all of it. Returns false if something is lost: then the digest means nothing.
 pub(super) fn copy(
     run: &Run<'_>,
     (entry, file): (&Entry, &File),
     range: Range<u64>,
     buffer: &mut [u8],
     mut digest: Option<&mut DigestVerifier>,
-) -> Result<(), SinkError> {
-    let mut off = range.start;
+) -> Result<bool, SinkError> {
+    let (mut off, mut is_whole) = (range.start, true);
     while off < range.end {
         run.check()?;
         let stop = range.end.min(off.saturating_add(buffer.len() as u64));
-        let data_end = data_end(run, entry, off, stop)?;
-        let end = if data_end > off {
-            let bytes = &mut buffer[..(data_end - off) as usize];
-            copy_data(run, entry, file, off, bytes)?;
-            if let Some(digest) = &mut digest {
-                digest.update(bytes);
+        let end = match data_end(run, entry, off, stop) {
+            Ok(data_end) if data_end > off => {
+                let bytes = &mut buffer[..(data_end - off) as usize];
+                is_whole &= copy_data(run, entry, file, off, bytes)?;
+                if let Some(digest) = &mut digest {
+                    digest.update(bytes);
+                }
+                data_end
             }
-            data_end
-        } else {
-            let end = extent_end(run, entry, off)?.1.min(range.end);
-            if let Some(digest) = &mut digest {
-                digest.update_zeros(end - off);
+            Ok(_) => {
+                let end = hole_end(run, entry, off, range.end)?;
+                if let Some(digest) = &mut digest {
+                    digest.update_zeros(end - off);
+                }
+                end
             }
-            end
+            // Nothing tells where these bytes lie.
+            Err(error) => {
+                lose(run, entry, off..stop, error)?;
+                is_whole = false;
+                stop
+            }
         };
         run.advance(end - off);
         off = end;
     }
-    Ok(())
+    Ok(is_whole)
+}
+
+/// Compare the contents of a file, all of which were written, with their digest. Returns true if they have it. Where what is lost is only
+/// listed, a file with another digest is: nothing tells which of its bytes are wrong.
+pub(super) fn verify(
+    run: &Run<'_>,
+    entry: &Entry,
+    digest: Option<DigestVerifier>,
+    is_whole: bool,
+) -> Result<bool, SinkError> {
+    let Some(digest) = digest.filter(|_| is_whole) else { return Ok(false) };
+    match digest.finish() {
+        Ok(()) => Ok(true),
+        Err(error) => lose(run, entry, 0..entry.inode.meta.size, error).map(|()| false),
+    }
 }
 
 /// Show `digest` the bytes of `range`, which have been written.
@@ -85,7 +109,7 @@ pub(super) fn read_back(
 }
 
 /// Where the data at `off` ends, as far as `stop`; `off` if a hole is there.
-fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
+fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, ReadError> {
     let mut end = off;
     while end < stop {
         match extent_end(run, entry, end)? {
@@ -96,26 +120,50 @@ fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, Si
     Ok(stop)
 }
 
+/// Where the hole at `off` ends, as far as `stop`.
+fn hole_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
+    let end = extent_end(run, entry, off).map_err(|error| error.at_path(&entry.path))?.1;
+    Ok(end.min(stop))
+}
+
 /// Kind and end of the extent at `off`.
-fn extent_end(run: &Run<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), SinkError> {
-    let extent = run.image.extent_at(&entry.inode, off).map_err(|error| error.at_path(&entry.path))?;
+fn extent_end(run: &Run<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), ReadError> {
+    let extent = run.image.extent_at(&entry.inode, off)?;
     Ok((extent.kind, extent.end().max(off + 1))) // whatever happens, we go on
 }
 
-fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u8]) -> Result<(), SinkError> {
+/// Write the data that lies at `off`. Returns false if something is lost.
+fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
     let at_path = |source| SinkError::Io { path: run.target.path_of(&entry.path), action: "write", source };
-    let have = run.image.read_at(&entry.inode, bytes, off).map_err(|error| error.at_path(&entry.path))?;
-    if have < bytes.len() {
-        return Err(at_path(io::ErrorKind::UnexpectedEof.into()));
-    }
+    let is_whole = match run.image.read_at(&entry.inode, bytes, off) {
+        Ok(have) if have < bytes.len() => return Err(at_path(io::ErrorKind::UnexpectedEof.into())),
+        Ok(_) => true,
+        Err(_) => read_rest(run, entry, off, bytes)?,
+    };
     if !entry.inode.meta.layout().is_compressed() {
-        return file.write_all_at(bytes, off).map_err(at_path);
+        return file.write_all_at(bytes, off).map_err(at_path).map(|()| is_whole);
     }
     // Only some compressed layouts have holes: in others they are extents of zeros.
     for run in nonzero_runs(bytes, off) {
         file.write_all_at(&bytes[run.clone()], off + run.start as u64).map_err(at_path)?;
     }
-    Ok(())
+    Ok(is_whole)
+}
+
+/// Read the bytes from `off` on, which could not be read as a whole: zeros for those that are lost. Returns false if there are some.
+fn read_rest(run: &Run<'_>, entry: &Entry, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
+    let mut lost = Vec::new();
+    salvage(run.image, &entry.inode, off, bytes, &mut |range, error| lost.push((range, error)));
+    let is_whole = lost.is_empty();
+    lost.into_iter().try_for_each(|(range, error)| lose(run, entry, range, error))?;
+    Ok(is_whole)
+}
+
+/// Note that `range` of the file is lost; an error with its place, unless zeros are to take its place.
+fn lose(run: &Run<'_>, entry: &Entry, range: Range<u64>, error: ReadError) -> Result<(), SinkError> {
+    let is_kept = run.options.zeros && is_damage(&error);
+    let error = error.at_path(&entry.path).at_byte(range.start);
+    if is_kept { run.lose(|lost| lost.add(&entry.path, range, error)) } else { Err(error.into()) }
 }
 
 /// The parts of `bytes`, which lie at `off` of their file, without the aligned blocks of zeros.

@@ -48,14 +48,9 @@ impl DigestChain {
         Some(Behind { range: self.next..end, is_hole, digest })
     }
 
-    /// All is written.
-    ///
-    /// # Errors
-    /// Another digest than the stored one.
-    pub(super) fn finish(self, entry: &Entry) -> Result<(), SinkError> {
-        let complete = self.digest.filter(|_| self.next == entry.inode.meta.size);
-        let digest = complete.expect("a file that is whole was seen by its digest");
-        digest.finish().map_err(|error| error.at_path(&entry.path).into())
+    /// The digest of a file of `size` bytes, all of which are written.
+    pub(super) fn finish(self, size: u64) -> DigestVerifier {
+        self.digest.filter(|_| self.next == size).expect("a file that is whole was seen by its digest")
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all threads of one extraction share.
 
+use super::lost::Lost;
 use super::target::Target;
 use super::{ExtractOptions, ExtractReport, Owners};
 use crate::SinkError;
@@ -33,6 +34,7 @@ pub(super) struct Run<'a> {
 #[derive(Default)]
 struct Outcome {
     report: ExtractReport,
+    lost: Lost,
     error: Option<SinkError>,
 }
 
@@ -75,6 +77,11 @@ impl<'a> Run<'a> {
         add(&mut self.outcome.lock().report);
     }
 
+    /// Note contents that are lost.
+    pub(super) fn lose(&self, add: impl FnOnce(&mut Lost) -> Result<(), SinkError>) -> Result<(), SinkError> {
+        add(&mut self.outcome.lock().lost)
+    }
+
     /// An attribute that was not set, for a reason that is no fault of the image.
     pub(super) fn note_unset_xattr(&self, path: &[u8], name: &[u8]) {
         self.count(|report| {
@@ -106,11 +113,12 @@ impl<'a> Run<'a> {
 
     /// The report, or the error that has ended the extraction.
     pub(super) fn into_report(self) -> Result<ExtractReport, SinkError> {
-        let outcome = self.outcome.into_inner();
-        match outcome.error {
+        let Outcome { mut report, lost, error } = self.outcome.into_inner();
+        report.lost = lost.into_list(&report.skipped);
+        match error {
             Some(error) => Err(error),
             None if self.stop.load(Ordering::Relaxed) => Err(SinkError::Stopped),
-            None => Ok(outcome.report),
+            None => Ok(report),
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Large {
     /// Ranges in work, and one for the walker as long as it may add more.
     shares: AtomicU64,
     failed: AtomicBool,
+    /// Something of it is lost, and zeros stand there.
+    is_lossy: AtomicBool,
     /// Its digest, if the image stores one.
     digest: Mutex<Option<DigestChain>>,
 }
@@ -45,7 +47,8 @@ impl Large {
             Err(error) => return run.fail(&entry.path, error),
         };
         let digest = Mutex::new(digest.map(DigestChain::new));
-        let large = Arc::new(Self { entry, file, shares: AtomicU64::new(1), failed: AtomicBool::new(false), digest });
+        let (shares, [failed, is_lossy]) = (AtomicU64::new(1), [const { AtomicBool::new(false) }; 2]);
+        let large = Arc::new(Self { entry, file, shares, failed, is_lossy, digest });
         let mut off = 0;
         while !large.failed.load(Ordering::Relaxed) {
             match large.next_range(run, off) {
@@ -67,7 +70,11 @@ impl Large {
     fn next_range(&self, run: &Run<'_>, off: u64) -> Result<Option<Range<u64>>, SinkError> {
         run.check()?;
         let (inode, size) = (&self.entry.inode, self.entry.inode.meta.size);
-        let data = run.image.seek(inode, off, SeekWhat::Data).map_err(|error| error.at_path(&self.entry.path))?;
+        let data = match run.image.seek(inode, off, SeekWhat::Data) {
+            // Whoever reads the range will see what is lost.
+            Err(_) if run.options.zeros => (off < size).then_some(off),
+            data => data.map_err(|error| error.at_path(&self.entry.path))?,
+        };
         let start = data.map_or(size, |data| (data - data % RANGE_LEN).max(off));
         run.advance(start - off);
         Ok((start < size).then(|| start..start.saturating_add(RANGE_LEN).min(size)))
@@ -84,7 +91,10 @@ impl Large {
         if !self.failed.load(Ordering::Relaxed) {
             let mut digest = self.digest.lock().as_mut().and_then(|chain| chain.turn(range.start));
             match content::copy(run, (&self.entry, &self.file), range.clone(), buffer, digest.as_mut()) {
-                Ok(()) => {
+                Ok(is_whole) => {
+                    if !is_whole {
+                        self.is_lossy.store(true, Ordering::Relaxed);
+                    }
                     if let Some(chain) = self.digest.lock().as_mut() {
                         chain.note(range, false, digest);
                     }
@@ -118,13 +128,15 @@ impl Large {
 
     fn complete(&self, run: &Run<'_>) {
         if !self.failed.load(Ordering::Relaxed) {
-            let digest = self.digest.lock().take();
-            let is_digested = digest.is_some();
-            let done = digest
-                .map_or(Ok(()), |digest| digest.finish(&self.entry))
-                .and_then(|()| meta::restore(run, &self.file, &self.entry.path, &self.entry.inode));
+            let Self { entry, file, .. } = self;
+            let digest = self.digest.lock().take().map(|chain| chain.finish(entry.inode.meta.size));
+            let done =
+                content::verify(run, entry, digest, !self.is_lossy.load(Ordering::Relaxed)).and_then(|is_equal| {
+                    meta::restore(run, file, &entry.path, &entry.inode)?;
+                    Ok(is_equal)
+                });
             match done {
-                Ok(()) => count_file(run, &self.entry, is_digested),
+                Ok(is_digested) => count_file(run, entry, is_digested),
                 Err(error) => self.fail(run, error),
             }
         }
@@ -163,13 +175,10 @@ pub(super) fn work(run: &Run<'_>, job: Job, buffer: &mut [u8]) {
 
 fn extract_file(run: &Run<'_>, entry: &Entry, buffer: &mut [u8]) -> Result<(), SinkError> {
     let mut digest = verifier(run, entry)?;
-    let is_digested = digest.is_some();
     let file = create_file(run, entry)?;
-    content::copy(run, (entry, &file), 0..entry.inode.meta.size, buffer, digest.as_mut())
-        .and_then(|()| {
-            digest.map_or(Ok(()), |digest| Ok(digest.finish().map_err(|error| error.at_path(&entry.path))?))
-        })
-        .and_then(|()| meta::restore(run, &file, &entry.path, &entry.inode))
+    let is_digested = content::copy(run, (entry, &file), 0..entry.inode.meta.size, buffer, digest.as_mut())
+        .and_then(|is_whole| content::verify(run, entry, digest, is_whole))
+        .and_then(|is_equal| meta::restore(run, &file, &entry.path, &entry.inode).map(|()| is_equal))
         .inspect_err(|_| entry.remove())?;
     count_file(run, entry, is_digested);
     Ok(())

@@ -134,6 +134,7 @@ fn sink_options(extract: &Extract, target: Option<&Named>) -> ExtractOptions {
     ExtractOptions {
         threads: processors(),
         keep_going: false,
+        zeros: false,
         owners: if extract.owners.unwrap_or(is_root) { Owners::Restore } else { Owners::Skip },
         umask: if extract.permissions.unwrap_or(is_root) { 0 } else { umask() },
         xattrs: extract.xattrs,

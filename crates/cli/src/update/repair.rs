@@ -1,0 +1,115 @@
+//! `kiln repair`
+
+use super::failure;
+use super::lost::damage_of;
+use crate::console::progress::ShownArgs;
+use crate::console::report::note;
+use crate::exit::{Exit, Failure};
+use crate::process::signals::Signals;
+use crate::process::threads::ThreadsArgs;
+use kiln::update::{Repair, open_for_update};
+use kiln_builder::{AtomicFile, Existing};
+use kiln_read::{FileSource, ReadAt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Show the newest whole tree of a damaged image
+///
+/// An updated image that was cut, or whose front is lost, has older trees that are whole. The newest of them in which reading everything finds nothing
+/// wrong becomes what the image shows; or the one that --generation names, whatever is wrong with it. In place, one sector is written, as by
+/// `kiln update`; what lies behind the tree stays until the next update overwrites it. With --output the image stays as it is.
+///
+/// Exit codes: 0 a whole tree is shown; 4 the tree that --generation names is shown, and is damaged.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kiln generations backup.erofs
+  kiln repair backup.erofs
+  kiln repair --generation 7 -o seven.erofs backup.erofs")]
+pub struct Args {
+    /// The image: a file or a block device; symbolic links are followed
+    image: PathBuf,
+
+    /// The generation, see `kiln generations`; the default is the newest one that is whole
+    #[arg(long, value_name = "N")]
+    generation: Option<u32>,
+
+    /// Make a new image, and leave this one as it is
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replace the new image if it exists
+    #[arg(long, requires = "output")]
+    force: bool,
+
+    #[command(flatten)]
+    threads: ThreadsArgs,
+
+    #[command(flatten)]
+    progress: ShownArgs,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let signals = Signals::catch()?;
+    let fail = |error| failure(error, &signals, &args.image);
+    // Nobody updates it meanwhile.
+    let file = match &args.output {
+        None => Some(open_for_update(&args.image).map_err(fail)?),
+        Some(_) => None,
+    };
+    let unreadable = |source| Failure::Read { image: args.image.clone(), source };
+    let source: Arc<dyn ReadAt> = Arc::new(FileSource::open(&args.image).map_err(unreadable)?);
+    let repair = Repair::of(&args.image, source).map_err(fail)?;
+    let image = args.image.display();
+    if repair.is_needless() {
+        let message = "its last generation is there: nothing to repair (kiln rollback shows an older one)";
+        return Err(Failure::Usage(format!("{image}: {message}")));
+    }
+    if let Some(damage) = damage_of(repair.found()).filter(|_| !args.quiet) {
+        note(format_args!("{image}: {damage}"));
+    }
+    let Some((number, problems)) = choose(args, &repair).map_err(fail)? else {
+        let message = "no generation is whole: --generation N shows one in spite of its damage";
+        return Err(Failure::Usage(format!("{image}: {message}")));
+    };
+    match (&args.output, &file) {
+        (Some(path), _) => {
+            let existing = if args.force { Existing::Replace } else { Existing::Keep };
+            let new = AtomicFile::create(path, existing)?;
+            repair.copy(number, &new).map_err(fail)?;
+            new.commit()?;
+        }
+        (None, Some(file)) => repair.show(number, file).map_err(fail)?,
+        (None, None) => {}
+    }
+    let shown = args.output.as_ref().unwrap_or(&args.image).display();
+    if !args.quiet {
+        note(format_args!("{shown}: shows the tree of generation {number}"));
+    }
+    match problems {
+        Some(0) => Ok(Exit::Done),
+        _ => {
+            note(format_args!("{shown}: generation {number} is damaged: kiln check tells where"));
+            Ok(Exit::ErrorsFound)
+        }
+    }
+}
+
+/// Which generation is to be shown, and how many problems it has, if it can be opened. `None`: there is none without problems.
+fn choose(args: &Args, repair: &Repair<'_>) -> Result<Option<(u32, Option<u64>)>, kiln::Error> {
+    let meter = args.progress.meter();
+    let look = |number| repair.problems(number, args.threads.threads(), &|bytes| meter.advance(bytes));
+    if let Some(number) = args.generation {
+        return Ok(Some((number, look(number)?)));
+    }
+    for generation in repair.found().whole.iter().rev() {
+        if look(generation.number)? == Some(0) {
+            return Ok(Some((generation.number, Some(0))));
+        }
+    }
+    Ok(None)
+}
