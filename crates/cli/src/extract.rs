@@ -160,7 +160,7 @@ fn tell(args: &Args, report: &ExtractReport) {
         note(format_args!("skipped: {error}"));
     }
     for LostContents { path, ranges, error } in &report.lost {
-        let shown: Vec<String> = ranges.iter().take(RANGES_SHOWN).map(|range| range_text(range)).collect();
+        let shown: Vec<String> = ranges.iter().take(RANGES_SHOWN).map(range_text).collect();
         let more = match ranges.len().saturating_sub(RANGES_SHOWN) {
             0 => String::new(),
             more => format!(" and {more} ranges more"),

@@ -15,8 +15,8 @@ pub struct MakeOptions {
     pub search_cost_max: u64,
 }
 
-/// Sixteen seconds: LZMA at its default level, which is the slowest there is, encodes 64 MB in them.
-const SEARCH_COST_MAX: u64 = 16_000_000_000_000;
+/// Six seconds: LZMA at its default level, which is among the slowest, encodes 24 MB in them.
+const SEARCH_COST_MAX: u64 = 6_000_000_000_000;
 
 impl Default for MakeOptions {
     fn default() -> Self {

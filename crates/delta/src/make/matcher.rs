@@ -119,7 +119,7 @@ impl Matcher {
                         break;
                     }
                 }
-                (len, found) = self.longest(text, scan, (scan as isize + offset).max(0) as usize, hay, steps);
+                (len, found) = self.longest(&text[scan..], (scan as isize + offset).max(0) as usize, hay, steps);
                 while scored < scan + len {
                     score += same(scored).is_some() as isize;
                     scored += 1;
@@ -184,10 +184,9 @@ impl Matcher {
         (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// The longest match of the text from `scan` on, and where it is; of equal ones that next to `expected`.
-    fn longest(&self, text: &[u8], scan: usize, expected: usize, hay: &Haystack, steps: &mut Steps) -> (usize, usize) {
+    /// The longest match of the front of `rest`, and where it is; of equal ones that next to `expected`.
+    fn longest(&self, rest: &[u8], expected: usize, hay: &Haystack, steps: &mut Steps) -> (usize, usize) {
         let (places_max, reach) = steps.effort();
-        let rest = &text[scan..];
         let rest = &rest[..rest.len().min(reach)];
         if rest.len() < KEY_LEN {
             return (0, 0);
