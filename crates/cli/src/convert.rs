@@ -202,8 +202,8 @@ impl Args {
         let place = SourceOptions { spool_dir, spool_limit, concatenated, stop, ..SourceOptions::default() };
         let source = open_source(&self.src, self.from, &place, Some(signals))?;
         let (policy, filter, outputs, stop) = (Policy::default(), Filter::default(), wanted.outputs, signals.stop());
-        let (source, base, sync) = (&*source, None, wanted.preset == Preset::Backup);
-        let request = PackRequest { source, base, filter: &filter, policy: &policy, outputs, sync, stop };
+        let (source, base, is_backup) = (&*source, None, wanted.preset == Preset::Backup);
+        let request = PackRequest { source, base, filter: &filter, policy: &policy, outputs, is_backup, stop };
         let job = Job { request, image: wanted.image, signals };
         let scan = job.scan(&options)?;
         tell_notes(&scan);

@@ -313,7 +313,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         filter: &filter,
         policy: &policy,
         outputs: &outputs,
-        sync: is_backup,
+        is_backup,
         stop: signals.stop(),
     };
     let job = Job { request, image, signals: &signals };

@@ -84,7 +84,8 @@ impl Packer {
         Self::default()
     }
 
-    /// Where the choice of options starts. With [`Preset::Backup`], what programs have written to a directory is on disk before it is looked at.
+    /// Where the choice of options starts. With [`Preset::Backup`], what programs have written to a directory is on disk before it is
+    /// looked at, and attributes that EROFS cannot hold are an error.
     pub fn preset(mut self, preset: Preset) -> Self {
         self.choices.preset = preset;
         self
@@ -289,8 +290,8 @@ impl Packer {
 
     fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {
         let Self { filter, policy, stop, .. } = self;
-        let sync = self.choices.preset == Preset::Backup;
-        PackRequest { source, base: self.base.as_deref(), filter, policy, outputs, sync, stop }
+        let is_backup = self.choices.preset == Preset::Backup;
+        PackRequest { source, base: self.base.as_deref(), filter, policy, outputs, is_backup, stop }
     }
 
     fn pack_file(&self, source: &dyn Source, file: AtomicFile) -> Result<Packed, Error> {

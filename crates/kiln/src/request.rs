@@ -2,7 +2,7 @@
 
 use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary, Tree};
 use kiln_source::dir::FileId;
-use kiln_source::filter::{self, DataOrder, Filter, HintRules, Policy};
+use kiln_source::filter::{self, DataOrder, Filter, HintRules, Policy, XattrPolicy};
 use kiln_source::merge::IncrementBase;
 use kiln_source::{Scan, ScanOptions, Source};
 use std::sync::atomic::AtomicBool;
@@ -23,8 +23,9 @@ pub struct PackRequest<'a> {
     pub policy: &'a Policy,
     /// Files that are being written: no part of the tree.
     pub outputs: &'a [FileId],
-    /// Whether the system is to write first what it has in memory of the filesystem of a directory, see [`ScanOptions::sync`].
-    pub sync: bool,
+    /// Nothing may be missed or left out in silence, see [`Preset::Backup`](kiln_builder::Preset::Backup): the system writes first what it has
+    /// in memory of the filesystem of a directory ([`ScanOptions::sync`]), and attributes that EROFS cannot hold are an error.
+    pub is_backup: bool,
     /// Ends each step early once set.
     pub stop: &'a AtomicBool,
 }
@@ -63,15 +64,17 @@ impl PackRequest<'_> {
     /// A source that cannot be read, a tree that cannot be what the policy wants.
     pub fn scan(&self, options: &BuildOptions) -> Result<Scan, Error> {
         let BuildOptions { threads, keep_going, .. } = *options;
-        let Self { filter, outputs, sync, stop, .. } = *self;
-        let scan_options = ScanOptions { threads, keep_going, filter, outputs, sync, stop };
+        let Self { filter, outputs, is_backup, stop, .. } = *self;
+        let scan_options = ScanOptions { threads, keep_going, filter, outputs, sync: is_backup, stop };
         // Times are compared as the source has them.
         let scan = match self.base {
             Some(base) => kiln_source::merge::increment(self.source, base, &scan_options)?,
             None => self.source.scan(&scan_options)?,
         };
         let mut tree = filter::apply(scan.tree, self.policy)?;
-        let left_out_xattrs = filter::leave_out_unfit(&mut tree, &self.policy.xattrs, scan.left_out_xattrs)?;
+        let xattrs = &self.policy.xattrs;
+        let xattrs = XattrPolicy { strict: xattrs.strict || is_backup, ..xattrs.clone() };
+        let left_out_xattrs = filter::leave_out_unfit(&mut tree, &xattrs, scan.left_out_xattrs)?;
         Ok(Scan { tree, left_out_xattrs, ..scan })
     }
 

@@ -69,7 +69,7 @@ fn update(disk: &Disk, extent: TargetExtent, dir: &Path) -> Result<Added, Error>
         filter: &filter,
         policy: &policy,
         outputs: &[],
-        sync: false,
+        is_backup: false,
         stop: &stop,
     };
     let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..update.choices()?.build_options()? };

@@ -62,7 +62,7 @@ impl LayerArgs {
             filter: &filter,
             policy: &policy,
             outputs: &outputs,
-            sync: false,
+            is_backup: false,
             stop: signals.stop(),
         };
         let job = Job { request, image: blob.dir_path(), signals };

@@ -35,7 +35,7 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
         filter: &filter,
         policy: &policy,
         outputs: &[],
-        sync: false,
+        is_backup: false,
         stop: signals.stop(),
     };
     let src = args.sources.only_source(operands);

@@ -69,7 +69,7 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
             filter: &filter,
             policy: &policy,
             outputs: &outputs,
-            sync: false,
+            is_backup: false,
             stop: signals.stop(),
         };
         let job = Job { request, image: path, signals: &signals };

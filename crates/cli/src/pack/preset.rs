@@ -18,8 +18,8 @@ pub enum PresetArg {
     Archive,
     /// zstd,3, 64 KiB; no file packed, compressed ends beside inodes: for random reads of small files
     Dataset,
-    /// as balanced, for trees that are to be restored: with digests of contents; for a directory also stamps for the next time (--stamp), and what
-    /// programs have written is on disk before it is looked at
+    /// as balanced, for trees that are to be restored: with digests of contents and --strict-xattrs; for a directory also stamps for the next
+    /// time (--stamp), and what programs have written is on disk before it is looked at
     Backup,
 }
 

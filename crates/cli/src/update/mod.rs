@@ -171,7 +171,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         filter: &filter,
         policy: &policy,
         outputs: &outputs,
-        sync: args.preset == Some(PresetArg::Backup),
+        is_backup: args.preset == Some(PresetArg::Backup),
         stop: signals.stop(),
     };
     let scan = request.scan(&options).map_err(fail)?;

@@ -1,7 +1,8 @@
 //! `--preset backup`: what is to be restored is verified then, and no change is missed.
 
 use crate::common::trees::{OLD, set_time, settle, write};
-use crate::common::{Scratch, json, number, run, stderr, stdout, text};
+use crate::attributes;
+use crate::common::{Scratch, fails, json, number, run, stderr, stdout, text};
 use kiln_tests::without;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -54,6 +55,18 @@ fn backups_have_digests_and_stamps() {
     stdout(&["convert", "--quiet", "--preset", "backup", &tar, &scratch.path("five")]);
     let checked = json(&stdout(&["check", "--json", &scratch.path("five")]));
     assert_eq!(checked["digested_bytes"], checked["file_bytes"]);
+}
+
+#[test]
+fn backups_refuse_attributes_that_would_be_left_out() {
+    let scratch = Scratch::new();
+    let [tar, image] = ["mac.tar", "image"].map(|name| scratch.path(name));
+    fs::write(&tar, attributes::tar(&[("f", &[("SCHILY.xattr.com.apple.provenance", "v")])])).unwrap();
+    let pack = ["pack", "--quiet", "--preset", "backup", &tar, &image];
+    fails(&pack, 1, "f: extended attribute com.apple.provenance");
+    stdout(&[&pack[..], &["--xattr-exclude", "com.apple.*"]].concat());
+    fails(&["update", "--quiet", "--preset", "backup", &image, &tar], 1, "f: extended attribute com.apple.provenance");
+    stdout(&["update", "--quiet", &image, &tar]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub enum PolicyError {
     },
     /// An attribute, or an entry of an ACL, that would have to be left out.
     #[error(
-        "{}: {_0}: --xattr-exclude '{}' leaves it out, and so does the default, without --strict-xattrs",
+        "{}: {_0}: --xattr-exclude '{}' leaves it out, and so does the default, without --strict-xattrs and --preset backup",
         lossy(&_0.path),
         lossy(&_0.name)
     )]

@@ -81,6 +81,10 @@ impl fmt::Display for Partition {
 /// # Errors
 /// Errors of the disk; a table that is damaged, with what is wrong.
 pub fn partitions(disk: &dyn ReadAt) -> io::Result<Option<Vec<Partition>>> {
+    // What is left of an older GPT does not count where the MBR has partitions of its own, as for Linux.
+    if mbr::has_own_partitions(disk)? {
+        return mbr::partitions(disk);
+    }
     match gpt::partitions(disk)? {
         Some(found) => Ok(Some(found)),
         None => mbr::partitions(disk),

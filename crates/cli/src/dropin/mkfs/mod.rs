@@ -144,7 +144,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         filter: &request.filter,
         policy: &request.policy,
         outputs: &outputs,
-        sync: false,
+        is_backup: false,
         stop: signals.stop(),
     };
     let job = Job { request: pack, image: &request.file, signals: &signals };

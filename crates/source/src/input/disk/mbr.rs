@@ -38,6 +38,16 @@ impl Entry {
     }
 }
 
+/// Returns true if the table has partitions, and does not say that these are those of a GPT.
+///
+/// # Errors
+/// Errors of the disk.
+pub(super) fn has_own_partitions(disk: &dyn ReadAt) -> io::Result<bool> {
+    let Some(entries) = entries(disk, 0)? else { return Ok(false) };
+    let mut used = entries.iter().flatten().peekable();
+    Ok(used.peek().is_some() && used.all(|entry| entry.kind != PROTECTIVE))
+}
+
 /// The partitions of `disk`; `None`: it has no such table.
 ///
 /// # Errors
