@@ -32,7 +32,7 @@ pub(super) struct Blobs {
 
 enum Place {
     Directory(OwnedFd),
-    Archive(TarIndex),
+    Archive(Box<TarIndex>),
 }
 
 /// Where blobs are.
@@ -58,7 +58,7 @@ impl Blobs {
 
     /// Those in the tar archive that errors call `path`.
     pub(super) fn in_archive(path: &Path, index: TarIndex) -> Self {
-        Self::new(path, Place::Archive(index))
+        Self::new(path, Place::Archive(Box::new(index)))
     }
 
     fn new(path: &Path, place: Place) -> Self {
@@ -126,7 +126,8 @@ impl Blobs {
                     Err(error) => Err(unreadable(error).into()),
                 }
             }
-            Place::Archive(TarIndex { scan: Scan { tree, .. }, files, archive }) => {
+            Place::Archive(index) => {
+                let TarIndex { scan: Scan { tree, .. }, files, archive } = &**index;
                 let Some(id) = find(tree, name, 8) else { return Ok(None) };
                 let Kind::File { content, len, .. } = tree.node(id).kind else { return Ok(None) };
                 let range = match *files.runs(content) {

@@ -165,7 +165,7 @@ impl OciSource {
         // What is damaged is told when it is read.
         let options = ScanOptions { keep_going: true, ..ScanOptions::new(stop) };
         match (self.files(&options)?, self.layout) {
-            (Some(_), Layout::Archive { tar, .. }) => Ok(Box::new(tar.to_refer_to()?)),
+            (Some(_), Layout::Archive { tar, .. }) => Ok(Box::new(tar.into_device()?)),
             (_, layout) => Ok(Box::new(Self { path: self.path, options: self.options, layout })),
         }
     }

@@ -50,7 +50,7 @@ fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
     let &SourceOptions { reference, concatenated, .. } = candidate.options();
     let data = if reference { TarData::Placed } else { TarData::Stored };
     let source = TarSource::of(candidate, TarOptions { data, concatenated, ..TarOptions::default() })?;
-    if data == TarData::Placed { source.to_refer_to() } else { Ok(source) }
+    if data == TarData::Placed { source.into_device() } else { Ok(source) }
 }
 
 /// A tar archive: v7, ustar, PAX, GNU or star.
@@ -96,7 +96,7 @@ impl TarSource {
     ///
     /// # Errors
     /// It is compressed.
-    pub(crate) fn to_refer_to(self) -> Result<Self, SourceError> {
+    pub(crate) fn into_device(self) -> Result<Self, SourceError> {
         let Self { options, compression, .. } = self;
         if compression.is_some() {
             let reason = "an image can refer to an archive only if that is not compressed";

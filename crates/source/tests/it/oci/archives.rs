@@ -14,6 +14,8 @@ use std::fs;
 
 /// Members of an archive in their order.
 type Members = Vec<(String, Vec<u8>)>;
+/// What a builder calls a member, by its kind, its place among those, and its digest.
+type Name<'n> = &'n dyn Fn(&str, usize, &str) -> String;
 
 fn archive(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     members.iter().fold(Archive::default(), |archive, (name, data)| archive.member(name, b'0', data)).end()
@@ -29,7 +31,7 @@ fn told(bytes: &[u8]) -> (Tree, Vec<String>) {
 
 /// An archive whose list names the configuration and the layers by `name`, which gets the kind and the digest. The
 /// members are in the order layers, configuration, list.
-fn listed(packed: bool, name: &dyn Fn(&str, usize, &str) -> String) -> Members {
+fn listed(packed: bool, name: Name<'_>) -> Members {
     let parts = layers([false; 3]);
     let config = config("amd64", &parts.each_ref().map(|part| diff_id(part))).to_string().into_bytes();
     let blobs = parts.map(|part| if packed { gzip(&part) } else { part });
@@ -57,7 +59,7 @@ fn archives_of_all_builders_are_known() {
         _ => "bazel/image/config".to_owned(),
     };
     let by_hand = |kind: &str, at: usize, _: &str| format!("./{kind}{at}");
-    let builders: [(&str, bool, &dyn Fn(&str, usize, &str) -> String); 5] = [
+    let builders: [(&str, bool, Name<'_>); 5] = [
         ("crane, ko, kaniko", true, &crane),
         ("jib", true, &jib),
         ("Bazel", false, &bazel),
