@@ -1,7 +1,7 @@
 //! `--preset backup`: what is to be restored is verified then, and no change is missed.
 
-use crate::common::trees::{OLD, set_time, settle, write};
 use crate::attributes;
+use crate::common::trees::{OLD, set_time, settle, write};
 use crate::common::{Scratch, fails, json, number, run, stderr, stdout, text};
 use kiln_tests::without;
 use std::fs;
