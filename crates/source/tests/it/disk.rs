@@ -123,6 +123,17 @@ fn tables_are_read() {
 }
 
 #[test]
+fn what_is_left_of_a_gpt_does_not_count_beside_an_mbr() {
+    let mut disk = gpt(SECTOR, PARTS);
+    disk[446..510].fill(0);
+    mbr_entries(&mut disk, 0, &[(0x83, 4, 20)]);
+    assert_eq!(places(&disk, SECTOR), owned(&[(1, "", 4, 20)]));
+    // A first sector that is lost says nothing against it.
+    disk[..SECTOR].fill(0);
+    assert_eq!(places(&disk, SECTOR), owned(PARTS));
+}
+
+#[test]
 fn damaged_tables_are_told() {
     let disk = gpt(512, PARTS);
     let cases = [

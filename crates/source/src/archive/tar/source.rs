@@ -48,9 +48,8 @@ pub(crate) fn is_archive(head: &[u8]) -> bool {
 
 fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
     let &SourceOptions { reference, concatenated, .. } = candidate.options();
-    let data = if reference { TarData::Placed } else { TarData::Stored };
-    let source = TarSource::of(candidate, TarOptions { data, concatenated, ..TarOptions::default() })?;
-    if data == TarData::Placed { source.into_device() } else { Ok(source) }
+    let source = TarSource::of(candidate, TarOptions { concatenated, ..TarOptions::default() })?;
+    if reference { source.into_device() } else { Ok(source) }
 }
 
 /// A tar archive: v7, ustar, PAX, GNU or star.
