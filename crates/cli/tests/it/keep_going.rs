@@ -1,6 +1,7 @@
 //! `--keep-going` with damaged inputs: what can be kept is kept, the rest is told, and the exit code is 3. Without it nothing is made.
 
 use crate::common::{Scratch, json, kiln, run, stderr, stdout, text};
+use kiln_tests::rng::Rng;
 use kiln_tests::without;
 use serde_json::Value;
 use std::fs;
@@ -333,4 +334,43 @@ fn damaged_images_are_exported_with_zeros() {
     assert_eq!(lost[0]["ranges"], serde_json::json!([[hole.start, hole.end]]));
     let words = format!("bytes {} to {}", hole.start, hole.end - 1);
     assert!(stderr(&output).contains(&words), "{words}: {}", stderr(&output));
+}
+
+/// With digests, a file of which nothing can be decoded wrong is listed by its ranges, and one that can be decoded and is another one as a
+/// whole: nothing tells which of its bytes are wrong.
+#[test]
+fn zeros_stand_beside_digests() {
+    let scratch = Scratch::new();
+    let (root, image, out) = (tree(&scratch), scratch.path("image"), scratch.path("out"));
+    // Longer than what one worker extracts at once, and stored as it is.
+    let mut long = vec![0; 18 << 20];
+    Rng::new(1).fill(&mut long);
+    fs::write(format!("{root}/long"), &long).unwrap();
+    let options = ["-z", "lz4", "-C", "16k", "--fragments", "off", "--content-digests", "--dedupe", "off"];
+    stdout(&[&["pack", "--quiet"], &options[..], &[&root, &image]].concat());
+    let number = |extent: &Value, field: &str| extent[field].as_u64().unwrap() as usize;
+    let (broken, stored) = (extents(&image, "b"), &extents(&image, "long")[0]);
+    let hole = number(&broken[2], "offset")..number(&broken[3], "offset");
+    let mut bytes = fs::read(&image).unwrap();
+    damage(&mut bytes, number(&broken[2], "address") + 100, 500);
+    bytes[number(stored, "address") + 50] ^= 1;
+    fs::write(&image, bytes).unwrap();
+
+    let output = run(&["extract", "--keep-going", "--json", &image, &out]);
+    assert_eq!((output.status.code(), crate::common::names(&out)), (Some(3), vec!["a".into(), "c".into(), "d".into()]));
+    let output = run(&["extract", "--keep-going", "--zeros", "--force", "--json", &image, &out]);
+    assert_eq!((output.status.code(), crate::common::names(&out).len()), (Some(3), 5), "{}", stderr(&output));
+    let lost: Vec<_> = json(&output.stdout)["lost"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|lost| (lost["path"].as_str().unwrap().to_owned(), lost["ranges"].clone()))
+        .collect();
+    let ranges = [serde_json::json!([[hole.start, hole.end]]), serde_json::json!([[0, long.len()]])];
+    assert_eq!(lost, ["b".to_owned(), "long".to_owned()].into_iter().zip(ranges).collect::<Vec<_>>());
+    let mut expected = contents("b");
+    expected[hole].fill(0);
+    assert!(fs::read(format!("{out}/b")).unwrap() == expected);
+    let found = fs::read(format!("{out}/long")).unwrap();
+    assert_eq!(found.iter().zip(&long).filter(|(found, expected)| found != expected).count(), 1);
 }

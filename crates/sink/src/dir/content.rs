@@ -81,7 +81,10 @@ pub(super) fn verify(
     let Some(digest) = digest.filter(|_| is_whole) else { return Ok(false) };
     match digest.finish() {
         Ok(()) => Ok(true),
-        Err(error) => lose(run, entry, 0..entry.inode.meta.size, error).map(|()| false),
+        Err(error) if run.options.zeros => {
+            run.lose(|lost| lost.add(&entry.path, 0..entry.inode.meta.size, error.at_path(&entry.path))).map(|()| false)
+        }
+        Err(error) => Err(error.at_path(&entry.path).into()),
     }
 }
 

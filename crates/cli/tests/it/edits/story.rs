@@ -11,7 +11,7 @@ use kiln_tests::snapshot::{Snapshot, assert_same, of_dir};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What makes the first image.
@@ -47,6 +47,23 @@ struct Updated {
     trees: Vec<Snapshot>,
     /// There are stamps of it beside it.
     has_stamps: bool,
+}
+
+impl Updated {
+    fn len(&self) -> u64 {
+        fs::metadata(&self.image).unwrap().len()
+    }
+
+    /// See that the image, which was `len` bytes long before `what`, has the tree of `src`. Where nothing was appended, that is the tree that it
+    /// had.
+    fn see(&mut self, len: u64, src: &Path, what: &str) {
+        let tree = of_dir(src).unwrap();
+        match (self.len() > len, self.trees.last()) {
+            (false, Some(last)) => assert_same(last, &tree, &format!("{what}: nothing is appended")),
+            _ => self.trees.push(tree),
+        }
+        has_snapshot(&self.image, &self.trees[self.trees.len() - 1], what);
+    }
 }
 
 impl Story {
@@ -156,15 +173,15 @@ impl Story {
     /// Make the updated image what the tree is.
     fn update(&mut self) {
         let (by_content, with_stamps) = (self.one_in(5), self.one_in(3));
-        let Some(Updated { image, trees, has_stamps }) = &mut self.updated else { return };
-        let by_content = by_content || self.times_lie && !*has_stamps;
+        let Some(updated) = &mut self.updated else { return };
+        let by_content = by_content || self.times_lie && !updated.has_stamps;
         let trust = if by_content { "content" } else { "times" };
         let stamp: &[&str] = if with_stamps { &["--stamp"] } else { &[] };
-        let args = ["update", "--quiet", "--base-trust", trust, image, self.src.to_str().unwrap()];
+        let args = ["update", "--quiet", "--base-trust", trust, &updated.image, self.src.to_str().unwrap()];
+        let len = updated.len();
         stdout(&[&args, stamp].concat());
-        *has_stamps = with_stamps || *has_stamps && !by_content;
-        trees.push(of_dir(&self.src).unwrap());
-        has_snapshot(image, &trees[trees.len() - 1], &format!("update {}", trees.len() - 1));
+        updated.has_stamps = with_stamps || updated.has_stamps && !by_content;
+        updated.see(len, &self.src, &format!("update {}", updated.trees.len()));
     }
 
     /// Remove something from the updated image, lay something over it, replace something; the same is done to the tree.
@@ -193,19 +210,21 @@ impl Story {
             model::replace(&self.src, &path, file.as_ref()).unwrap();
             args.extend(["--replace".into(), OsString::from_vec([b"/", &path[..], b"=", file.as_bytes()].concat())]);
         }
-        let Some(Updated { image, trees, has_stamps }) = &mut self.updated else { return };
-        *has_stamps = false;
-        args.push(OsString::from(&*image));
+        let Some(updated) = &mut self.updated else { return };
+        updated.has_stamps = false;
+        args.push(OsString::from(&updated.image));
+        let len = updated.len();
         stdout(&args);
-        trees.push(of_dir(&self.src).unwrap());
-        has_snapshot(image, &trees[trees.len() - 1], &format!("{args:?}"));
+        updated.see(len, &self.src, &format!("{args:?}"));
     }
 
     /// Show an older tree of the updated image; the next update comes back from there.
     fn roll_back(&mut self) {
         let Some(Updated { image, trees, has_stamps }) = &mut self.updated else { return };
         *has_stamps = false;
-        let number = self.rng.below(trees.len() as u64 - 1) as usize;
+        // There is nothing to go back to where no update has changed anything.
+        let Some(older) = (trees.len() as u64).checked_sub(1).filter(|&older| older > 0) else { return };
+        let number = self.rng.below(older) as usize;
         stdout(&["rollback", "--quiet", "--to", &number.to_string(), image]);
         trees.push(trees[number].clone());
         has_snapshot(image, &trees[number], &format!("rollback to {number}"));
