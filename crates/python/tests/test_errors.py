@@ -106,11 +106,11 @@ def test_errors_name_the_file_and_the_image(image: kilnfs.Image, damaged: Path, 
 def test_errors_of_a_nid_name_it_and_the_image(image: kilnfs.Image, damaged: Path, way: str) -> None:
     nid = image.stat(BAD).st_ino
     calls: dict[str, Callable[[], object]] = {
-        "read": lambda: image.read(nid),
-        "view": lambda: image.view(nid),
-        "read_many": lambda: image.read_many([nid]),
-        "iter_many": lambda: list(image.iter_many([nid])),
-        "open": lambda: image.open(nid).read(),
+        "read": lambda: image.read(nid=nid),
+        "view": lambda: image.view(nid=nid),
+        "read_many": lambda: image.read_many(nids=[nid]),
+        "iter_many": lambda: list(image.iter_many(nids=[nid])),
+        "open": lambda: image.open(nid=nid).read(),
     }
     with pytest.raises(kilnfs.CorruptImageError) as caught:
         calls[way]()
@@ -119,7 +119,7 @@ def test_errors_of_a_nid_name_it_and_the_image(image: kilnfs.Image, damaged: Pat
     # Of those that the image is not to blame for, too.
     directory = image.stat("k").st_ino
     with pytest.raises(IsADirectoryError, match=f"nid {directory}: ") as is_directory:
-        image.read_many([directory])
+        image.read_many(nids=[directory])
     assert is_directory.value.filename == str(damaged)
 
 

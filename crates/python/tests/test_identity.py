@@ -169,7 +169,7 @@ def test_rows_in_either_byte_order(images: tuple[kilnfs.Image, kilnfs.Image], ki
     assert list(index.subset(rows)) == [index[1], index[38]]
     assert [bytes(part) for part in image.views(index, rows=rows)] == expected
     nids = (getattr(kind, order) * 2)(index.nids[1], index.nids[38])
-    assert [bytes(part) for part in image.read_many(nids)] == expected
+    assert [bytes(part) for part in image.read_many(nids=nids)] == expected
     labels = index.with_labels((getattr(kind, order) * FILES)(*([1, 0] * (FILES // 2))), ["x", "y"]).labels
     assert labels is not None and labels.tolist() == [1, 0] * (FILES // 2)
 

@@ -13,6 +13,7 @@ pub(crate) mod glob;
 mod hints;
 mod ids;
 pub(crate) mod ignore;
+pub(crate) mod left_out_xattrs;
 mod links;
 mod order;
 pub(crate) mod overlay;
@@ -24,7 +25,7 @@ mod rules;
 pub(crate) mod select;
 pub(crate) mod selection;
 mod times;
-mod unfit;
+pub(crate) mod unfit;
 pub(crate) mod xattrs;
 
 pub use chmod::Chmod;

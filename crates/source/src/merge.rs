@@ -21,7 +21,7 @@ use std::path::Path;
 
 use crate::error::SourceError;
 use crate::filter::Filter;
-use crate::left_out_xattrs::LeftOutXattrs;
+use crate::filter::left_out_xattrs::LeftOutXattrs;
 use crate::source::{Scan, ScanOptions, Scanned, Source};
 use contents::MergedContents;
 use overlay::Overlay;

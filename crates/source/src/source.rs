@@ -12,9 +12,9 @@ use std::sync::{Arc, LazyLock};
 use crate::dir::contents::Stamp;
 use crate::dir::file_id::FileId;
 use crate::error::{SourceError, Unreadable, settle};
+use crate::filter::left_out_xattrs::LeftOutXattrs;
 use crate::filter::select::select;
 use crate::filter::selection::Filter;
-use crate::left_out_xattrs::LeftOutXattrs;
 
 /// A file may change again without a new time of its last change, where the system's clock for these has not gone on. So of what was changed
 /// within so many seconds before it was looked at, times do not tell whether it is the same later.

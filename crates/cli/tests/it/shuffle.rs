@@ -1,5 +1,6 @@
 //! `kiln pack --order shuffle`: data in random order.
 
+use crate::common::trees::{OLD, write};
 use crate::common::{Scratch, fails, json, kiln, run, stderr, stdout, text};
 use kiln_read::{FilePosition, Image};
 use std::collections::HashMap;
@@ -93,7 +94,8 @@ fn files_beside_their_inodes_are_not_moved() {
     let (root, image) = (scratch.path("src"), scratch.path("image"));
     fs::create_dir(&root).unwrap();
     let paths: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();
-    paths.iter().for_each(|path| fs::write(format!("{root}/{path}"), path.repeat(100)).unwrap());
+    // Inodes of files of one time are of one size, and lie in the order of their paths.
+    paths.iter().for_each(|path| write(format!("{root}/{path}"), path.repeat(100), OLD));
     let said = pack(&["-z", "none", "--order", "shuffle", &root, &image]);
     assert!(said.contains("but for 40 files, or their ends, beside their inodes"), "{said}");
     assert_eq!(by_position(&image, &paths), paths);

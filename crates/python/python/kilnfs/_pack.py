@@ -304,7 +304,10 @@ class Builder:
         self._native.link(tree_path(existing), tree_path(at))
 
     def setxattr(self, at: TreePath, name: str | bytes, value: Buffer) -> None:
-        """Give what is at `at` an extended attribute, `"user.label"` for example."""
+        """Give what is at `at` an extended attribute, `"user.label"` for example.
+
+        Raises OSError (EOPNOTSUPP) for one that EROFS cannot hold: those that sources have are left out, see `pack`.
+        """
         self._native.setxattr(tree_path(at), tree_path(name), _bytes(value))
 
     def write(

@@ -3,7 +3,7 @@
 use kiln_builder::tree::TreeError;
 use std::fmt::Display;
 
-use crate::left_out_xattrs::LeftOutXattr;
+use super::left_out_xattrs::LeftOutXattr;
 use kiln_format::acl::IdKind;
 use kiln_read::hotlist::HotListError;
 

@@ -4,8 +4,8 @@ use kiln_builder::tree::{NodeId, Tree, Xattr};
 use kiln_format::xattr::{BODY_HEADER_LEN, BODY_MAX_LEN, NAME_MAX_LEN, VALUE_MAX_LEN, entry_len, split_name};
 
 use super::error::PolicyError;
+use super::left_out_xattrs::LeftOutXattrs;
 use super::xattrs::XattrPolicy;
-use crate::left_out_xattrs::LeftOutXattrs;
 
 /// Bytes for the attributes of one file.
 const ROOM: usize = BODY_MAX_LEN - BODY_HEADER_LEN;
@@ -43,6 +43,12 @@ pub fn leave_out_unfit(
         Some(first) => Err(PolicyError::Xattr(Box::new(first))),
         None => Ok(left_out),
     }
+}
+
+/// The first of these attributes of one file that EROFS cannot hold, and why.
+pub(crate) fn first_unfit(xattrs: &[Xattr]) -> Option<(&Xattr, &'static str)> {
+    let mut room = ROOM;
+    xattrs.iter().find_map(|xattr| Some((xattr, unfit_because(xattr, &mut room)?)))
 }
 
 /// Why EROFS cannot hold an attribute beside others of its file, which leave `room` bytes; `None`: it can, and takes of the room.

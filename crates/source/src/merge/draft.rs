@@ -5,7 +5,9 @@ mod spooled;
 
 use kiln_builder::tree::{Builder, ContentId, Kind, Metadata, Node, ThinSlice, Tree, TreeError, TreeProblem, Xattr};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::Whiteouts;
@@ -13,9 +15,10 @@ use super::contents::{MergedContents, content_count};
 use super::overlay::Overlay;
 use crate::dir::entry::What;
 use crate::error::{SourceError, Unreadable};
+use crate::filter::left_out_xattrs::LeftOutXattrs;
+use crate::filter::unfit::first_unfit;
 use crate::filter::xattrs::set;
 use crate::input::candidate::SourceOptions;
-use crate::left_out_xattrs::LeftOutXattrs;
 use crate::source::{Note, Scan, ScanOptions, Source};
 use contents::{DraftContents, HostFiles, look_at};
 use spooled::SpooledFiles;
@@ -135,17 +138,22 @@ impl Draft {
         Ok(())
     }
 
-    /// Give what is at `path` an extended attribute, instead of one of that name that it has.
+    /// Give what is at `path` an extended attribute, instead of one of that name that it has. What sources have and EROFS cannot hold is left out;
+    /// what is asked for by name is not.
     ///
     /// # Errors
-    /// Nothing is there.
+    /// Nothing is there; an attribute that EROFS cannot hold, beside the others of the file.
     pub fn set_xattr(&mut self, path: &[u8], xattr: Xattr) -> Result<(), SourceError> {
         let found = self.builder.find(path).map_err(|error| self.of_tree(error))?;
         let nothing = || TreeError { path: path.to_owned(), problem: TreeProblem::NoSuchNode };
         let id = found.ok_or_else(|| self.of_tree(nothing()))?;
         let xattrs = self.builder.xattrs_mut(id);
-        let mut list = std::mem::take(xattrs).into_vec();
+        let mut list = xattrs.to_vec();
         set(&mut list, xattr);
+        if let Some((xattr, reason)) = first_unfit(&list) {
+            let reason = format!("extended attribute {}: {reason}", xattr.name.escape_ascii());
+            return Err(SourceError::Unsupported { path: OsStr::from_bytes(path).into(), reason });
+        }
         *xattrs = list.into();
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Bytes that a process has read when it is in the midst of its work: far more than the libraries that it loads.
 const PART_LEN: u64 = 8 << 20;
 /// How often something that may end before its signal comes is tried.
-const ATTEMPTS: u32 = 20;
+const ATTEMPTS: u32 = 60;
 
 /// Wait until a command catches signals and has read a part of its source.
 pub fn wait_until_it_works(child: &mut Child) {

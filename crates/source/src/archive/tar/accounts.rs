@@ -6,7 +6,7 @@ use kiln_builder::tree::{Kind, NodeId, Tree};
 use std::collections::HashMap;
 
 use super::acl::{Account, Acl, Known, has_mark, without_mark};
-use crate::left_out_xattrs::LeftOutXattrs;
+use crate::filter::left_out_xattrs::LeftOutXattrs;
 
 /// The longest list of users or groups that is read, in bytes.
 const LIST_MAX_LEN: u64 = 16 << 20;
