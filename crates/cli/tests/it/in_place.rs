@@ -209,7 +209,8 @@ fn an_image_that_is_in_use_is_not_written_over() {
     drop(updating);
     let path = Path::new(&old);
     let sources = || ImageSources::from_paths(path, &[]);
-    let mounts: [(&dyn Fn() -> Result<Mount, String>, &str); 3] = [
+    type Mounting<'m> = &'m dyn Fn() -> Result<Mount, String>;
+    let mounts: [(Mounting<'_>, &str); 3] = [
         (&|| Mount::by_kernel(path), "in use: "),
         (&|| Mount::by_loop(path), "is a loop device of it"),
         (&|| Mount::by_fuse(sources()), "a FUSE server has it mounted"),
