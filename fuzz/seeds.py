@@ -158,7 +158,7 @@ def main():
         for path in sorted((fixtures / kind).glob(f"*.{kind}")):
             put(root / kind, path.stem, path.read_bytes())
     put(root / "oci", "docker", oci(True))
-    # Where nothing tells its digest, a layer that was changed is read.
+    # A layer that was changed is read if nothing tells its digest.
     put(root / "oci", "no-digests", oci(False))
     for name, disk in [("gpt", gpt(["EFI", "root"])), ("mbr", mbr())]:
         put(root / "partitions", name, disk)

@@ -1,5 +1,5 @@
-"""What ends of files beside inodes cost a data set behind a URL, and what an index behind the image saves: requests and
-bytes, which are counted, no times. `python tails.py [FILES]` prints the table of docs/python-packing.md.
+"""Cost of ends of files beside inodes for a data set behind a URL, and savings by an index behind the image: requests
+and bytes, which are counted, no times. `python tails.py [FILES]` prints the table of docs/python-packing.md.
 
 Files of 3 to 30 KB that do not compress, as small pictures are, each with a label of some 40 bytes, in 20 classes.
 """

@@ -46,7 +46,7 @@ impl Disk {
         lock(&self.durable).clone()
     }
 
-    /// What is left after a power failure: of what was not synced, any sectors.
+    /// Returns what is left after a power failure: of what was not synced, any sectors.
     pub fn after_power_cut(&self, rng: &mut Rng) -> Vec<u8> {
         self.after_power_cut_by(SECTOR_LEN, rng)
     }

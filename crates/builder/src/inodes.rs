@@ -52,7 +52,7 @@ pub(crate) struct Inodes {
     root_xattr_len: usize,
     /// Whether a node cannot be represented and is left out.
     pub is_left_out: Vec<bool>,
-    /// Whether an attribute of a node is a digest of its contents.
+    /// Flag of each node: an attribute is a digest of its contents.
     has_digest: Vec<bool>,
 }
 
@@ -133,7 +133,7 @@ impl Inodes {
         self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
     }
 
-    /// Whether an attribute of a node is a digest of its contents.
+    /// Tells if an attribute of a node is a digest of its contents.
     pub(crate) fn has_digest(&self, id: NodeId) -> bool {
         self.has_digest[id.idx()]
     }

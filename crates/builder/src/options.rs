@@ -114,7 +114,7 @@ pub struct BuildOptions {
     pub xattr_prefixes: Vec<Vec<u8>>,
     /// Say that the prefixes are not in the packed inode, though readers would not look for them there.
     pub plain_xattr_prefixes: bool,
-    /// Whether the image has digests of contents, by which readers can verify these.
+    /// Choice of digests of contents, by which readers can verify these.
     pub content_digests: ContentDigests,
     /// Bytes of attributes beside the root inode at least, so that some can be added to an image later.
     pub root_xattr_len: usize,
@@ -344,12 +344,12 @@ impl BuildOptions {
         Cow::Owned(Self { content_digests, ..self.clone() })
     }
 
-    /// Whether the image has digests of contents.
+    /// Tells if the image has digests of contents.
     pub(crate) fn has_digests(&self) -> bool {
         matches!(self.content_digests, ContentDigests::Named(_))
     }
 
-    /// Whether kernels before 6.18 look for long prefixes elsewhere: in an inode that is there for other things.
+    /// Tells if kernels before 6.18 look for long prefixes elsewhere: in an inode that is there for other things.
     fn hides_prefixes(&self) -> bool {
         self.fragment_max_len() > 0 || self.packs_directories() || self.metabox.is_some()
     }

@@ -136,7 +136,7 @@ impl Plan {
         self.gaps.get(&file).map_or(&[], |gaps| gaps)
     }
 
-    /// Whether all of a file is taken over from a base.
+    /// Tells if all of a file is taken over from a base.
     pub(crate) fn is_kept_whole(&self, file: u32) -> bool {
         matches!(self.files[file as usize].storage, Storage::Kept { .. }) && self.gaps(file).is_empty()
     }

@@ -299,7 +299,7 @@ impl Tree {
         self.open_by(id, |content, path| self.contents.open_kept(content, path))
     }
 
-    /// How the digests are named that are stored for contents, if there are any, see [`Contents::digest_name`].
+    /// Returns the name of the digests that are stored for contents, if there are any, see [`Contents::digest_name`].
     pub fn digest_name(&self) -> Option<DigestName> {
         self.contents.digest_name()
     }

@@ -27,13 +27,13 @@ pub enum Exit {
     ErrorsFound,
     /// `diff` has found differences.
     Different,
-    /// What `apply --in-place --status` has found.
+    /// State that `apply --in-place --status` has found.
     InPlace(InPlaceState),
     /// A program that was run for the user has ended with this exit code, or 128 and the number of a signal.
     Command(u8),
 }
 
-/// What a target of `apply --in-place` is.
+/// State of a target of `apply --in-place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlaceState {
     /// The old image: nothing was written.
@@ -47,7 +47,7 @@ pub enum InPlaceState {
 }
 
 impl InPlaceState {
-    /// What scripts read.
+    /// Returns the word that scripts read.
     pub fn name(self) -> &'static str {
         match self {
             Self::Old => "old",

@@ -126,10 +126,10 @@ pub enum DeltaError {
     /// The target is not the one that a journal was written for.
     #[error("not what the journal was written for: {what}; nothing was written")]
     WrongTarget {
-        /// How it shows.
+        /// Reason why it is not.
         what: String,
     },
-    /// What was written over the old image, and synced, is not the new image when it is read again.
+    /// Bytes that were written over the old image, and synced, are not the new image when they are read again.
     #[error(
         "what was written is not the new image when it is read again (BLAKE3 differs): the storage is at fault, or something else has written to \
          it; its first 4 KiB are zeros, and the journal is kept"

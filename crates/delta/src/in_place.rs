@@ -163,7 +163,7 @@ pub fn standing<D: Output>(
 /// Compares a target with both images of a patch. The inner error says why it is neither.
 ///
 /// # Errors
-/// What cannot be read; an interruption.
+/// A patch or a target that cannot be read; an interruption.
 pub fn standing_by_patch<D: Output + Send + Sync + 'static, R: Read + Send>(
     patch: &Patch<R>,
     target: &Target<D>,

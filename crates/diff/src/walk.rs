@@ -38,7 +38,7 @@ pub(crate) enum Contents {
     AsBefore { a: NodeId, b: NodeId },
 }
 
-/// What makes a difference, see [`DiffOptions`](crate::DiffOptions).
+/// Rules by which nodes differ, see [`DiffOptions`](crate::DiffOptions).
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub ignore: &'a [Aspect],

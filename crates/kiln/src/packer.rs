@@ -67,7 +67,7 @@ pub struct Packed {
     pub summary: Summary,
     /// Entries of the source that could not be read and were left out, see [`Packer::keep_going`].
     pub skipped: Vec<Unreadable>,
-    /// What else is to be known of the source: that an archive goes on behind its end mark, for example.
+    /// Notes on the source: that an archive goes on behind its end mark, for example.
     pub notes: Vec<Note>,
     /// Extended attributes, and entries of ACLs, that EROFS cannot hold: they were left out.
     pub left_out_xattrs: LeftOutXattrs,
@@ -84,8 +84,8 @@ impl Packer {
         Self::default()
     }
 
-    /// Where the choice of options starts. With [`Preset::Backup`], what programs have written to a directory is on disk before it is
-    /// looked at, and attributes that EROFS cannot hold are an error.
+    /// Sets the preset, with which the choice of options starts. With [`Preset::Backup`], what programs have written to
+    /// a directory is on disk before it is looked at, and attributes that EROFS cannot hold are an error.
     pub fn preset(mut self, preset: Preset) -> Self {
         self.choices.preset = preset;
         self

@@ -90,7 +90,7 @@ pub enum MountError {
     InUse {
         /// The image.
         path: PathBuf,
-        /// What uses it, and what to do.
+        /// Description of what uses it, and of what to do.
         by: String,
     },
     /// There is nothing to unmount.

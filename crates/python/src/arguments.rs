@@ -30,7 +30,7 @@ impl What {
         }
     }
 
-    /// What to call it in an error.
+    /// Returns the subject that an error about it names: its path or its inode number.
     pub(crate) fn subject(&self) -> Subject {
         match self {
             What::Path(path) | What::PathOf(path, _) => Subject::Path(path.clone()),

@@ -42,9 +42,9 @@ pub(crate) struct Image {
     pub(crate) pool: Arc<Pool>,
     /// Whether it is in a file of this system, which has a page cache.
     is_path: bool,
-    /// Whether contents that are read whole are compared with their digests.
+    /// True if contents that are read whole are compared with their digests.
     pub(crate) verify: bool,
-    /// Where an index behind the image is looked for, and the first byte of the image there.
+    /// Place where an index behind the image is looked for, and the first byte of the image there.
     origin: Origin,
     offset: u64,
 }
@@ -193,7 +193,7 @@ impl Image {
         errors::text(py, &self.name)
     }
 
-    /// Whether the image was closed.
+    /// Tells if the image was closed.
     ///
     /// >>> image.closed
     /// False
@@ -535,8 +535,8 @@ impl Image {
         IterMany::new(slf, Files::asked(slf, what, nids, rows)?, self::threads(threads)?, window_bytes)
     }
 
-    /// Where files are stored, as `kilnfs._native.Positions`: a row for each file, in the order of the question.
-    /// `what`, `rows` and `nids` are as for `read_many`.
+    /// Returns where files are stored, as `kilnfs._native.Positions`: a row for each file, in the order of the
+    /// question. `what`, `rows` and `nids` are as for `read_many`.
     ///
     /// Costs a look at the metadata of each file, and reads no contents.
     ///

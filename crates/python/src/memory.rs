@@ -27,7 +27,7 @@ const CALLOC_ALIGN: usize = 8;
 
 /// Bytes that have been initialised once, and that Python may write to while no method of this crate has a reference to them.
 pub(crate) struct Block {
-    /// What was allocated: `start` lies up to a cache line behind it.
+    /// Start of the allocation: `start` lies up to a cache line behind it.
     base: NonNull<u8>,
     start: NonNull<u8>,
     capacity: usize,

@@ -197,7 +197,7 @@ class RangeServer(ThreadingHTTPServer):
         self.refuses_conditions = False
         self.conditions: list[str] = []
         self.failures: list[Any] = []
-        """What the next requests for ranges get: a status, or "close"."""
+        """Failures that the next requests for ranges get: a status each, or "close"."""
         self.endless = False
         self.sent = 0
         """Bytes of bodies."""

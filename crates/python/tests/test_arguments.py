@@ -1,4 +1,4 @@
-"""What calls take: names from anywhere, numbers of inodes as nid=, numbers that are named where they do not fit."""
+"""Arguments of calls: names from anywhere, numbers of inodes as nid=, numbers that are named where they do not fit."""
 
 from __future__ import annotations
 

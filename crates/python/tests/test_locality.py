@@ -494,7 +494,7 @@ def test_the_fetcher_of_pytorch_reads_a_batch_at_once(samples: Samples) -> None:
 
 
 class Loader:
-    """What a sampler sees of PyTorch's loaders with workers: batches are asked for ahead of those that are passed on."""
+    """Loader of PyTorch with workers, as a sampler sees it: batches are asked for ahead of those that are passed on."""
 
     def __init__(self, sampler: Any, workers: int = 2, prefetch: int = 2) -> None:
         self._batches, self._num_workers, self._prefetch = iter(sampler), workers, prefetch

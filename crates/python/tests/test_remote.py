@@ -105,7 +105,7 @@ def test_without_versions_a_replaced_image_is_found_by_a_look(
     with kilnfs.open(server.put(images[0], "/x")) as image:
         read, wrong, error = read_while_replaced(image, expected, lambda: server.replace(images[1], "/x"))
         assert error is not None and error.errno == errno.ESTALE and not server.conditions
-        # What was delivered in between cannot be recalled, but it is no more than 1 MiB and one batch.
+        # Files that were delivered in between cannot be recalled, but they are no more than 1 MiB and one batch.
         assert 200 <= read < 200 + (1 << 20) // 6000 and wrong <= read - 200
         assert "some may be of the other one" in str(error)
 
@@ -218,7 +218,7 @@ def test_retries_are_chosen(server: RangeServer, images: tuple[Path, Path]) -> N
         server.failures = [503]
         with pytest.raises(OSError, match="503"):
             image.read("400.jpg")
-        # What does not pass is not asked for again.
+        # A request is not repeated after an error that does not pass.
         server.failures = [403]
         with pytest.raises(OSError, match="403"):
             image.read("400.jpg")

@@ -20,11 +20,11 @@ pub struct Choices {
     pub window_blocks: u32,
     /// Otherwise samples come in stored order: each lane is a contiguous part of it.
     pub shuffle: bool,
-    /// What becomes of samples that do not fill a batch.
+    /// Treatment of samples that do not fill a batch.
     pub last: LastBatch,
 }
 
-/// What becomes of samples at the end of an epoch that do not fill a batch.
+/// Treatment of samples at the end of an epoch that do not fill a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastBatch {
     /// They are left out in this epoch.

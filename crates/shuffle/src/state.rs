@@ -45,7 +45,7 @@ pub struct State {
     pub block_bytes: u64,
     /// As [`Choices::window_blocks`].
     pub window_blocks: u32,
-    /// Whether [`Choices::last`] is [`LastBatch::Drop`].
+    /// True if [`Choices::last`] is [`LastBatch::Drop`].
     pub drop_last: bool,
     /// As [`Choices::shuffle`].
     pub shuffle: bool,

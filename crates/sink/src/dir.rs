@@ -113,8 +113,8 @@ pub struct ExtractReport {
 /// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist. Where
 /// `options.root` is not a directory, `target` becomes this file, whatever is selected.
 ///
-/// What was extracted before an error stays, except that no file is left with incomplete contents, or with others than a digest tells that the image
-/// stores for them.
+/// Entries that were extracted before an error stay, except that no file is left with incomplete contents, or with
+/// contents that do not match their digest in the image.
 ///
 /// # Errors
 /// The first entry that cannot be read or created, or does not have its digest (with `keep_going` only a full disk ends the work), a target that is not empty, a pattern that names nothing, or [`SinkError::Stopped`].

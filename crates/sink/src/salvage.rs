@@ -1,4 +1,4 @@
-//! What can be read of contents that cannot be read as a whole.
+//! Parts that can be read of contents that cannot be read as a whole.
 
 use kiln_read::{ExtentKind, Image, Inode, ReadError};
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(crate) fn salvage(
     }
 }
 
-/// Whether an error is about a part of the image, so that other parts can be read nevertheless.
+/// Tells if an error is about a part of the image, so that other parts can be read nevertheless.
 pub(crate) fn is_damage(error: &ReadError) -> bool {
     matches!(error, ReadError::Corrupt { .. } | ReadError::Unsupported { .. } | ReadError::Io { .. })
 }

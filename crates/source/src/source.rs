@@ -61,7 +61,7 @@ pub struct Scan {
     pub tree: Tree,
     /// Entries left out, with `keep_going`.
     pub skipped: Vec<Unreadable>,
-    /// What else is to be known of the source.
+    /// Notes on the source: what else is to be known of it.
     pub notes: Vec<Note>,
     /// Entries of ACLs that no image can hold; see [`leave_out_unfit`](crate::filter::leave_out_unfit).
     pub left_out_xattrs: LeftOutXattrs,
@@ -76,7 +76,7 @@ pub struct Scan {
 pub struct Note {
     /// The source, or the part of it.
     pub path: PathBuf,
-    /// What there is to know.
+    /// Text that tells what there is to know.
     pub text: String,
 }
 

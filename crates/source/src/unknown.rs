@@ -4,7 +4,7 @@ use crate::error::SourceError;
 use crate::input::candidate::Candidate;
 use crate::input::disk::{partitions, tell};
 
-/// How images for virtual machines are read.
+/// Advice on how to read images for virtual machines.
 const ATTACH: &str = "attach it, as with qemu-nbd, and pack where its partitions are mounted";
 
 /// Where magic bytes lie, which, what they are of, and how to get a tree from it.
@@ -36,10 +36,10 @@ const KNOWN: &[(usize, &[u8], &str, &str)] = &[
     (0, b"\x3A\xFF\x26\xED", "an Android sparse image", "make it a plain image first, as with simg2img"),
 ];
 
-/// Where a boot sector ends, and how.
+/// Offset of the last bytes of a boot sector, and these bytes.
 const BOOT_SECTOR_END: (usize, &[u8]) = (510, b"\x55\xAA");
 
-/// What programs begin with, behind which a ZIP archive may lie.
+/// First bytes of programs, behind which a ZIP archive may lie, and words for each.
 const PROGRAMS: &[(&[u8], &str)] = &[(b"#!", "a script"), (b"MZ", "a program for Windows"), (b"\x7FELF", "a program")];
 
 /// That it is no source.
@@ -55,7 +55,7 @@ pub(crate) fn refusal(candidate: &Candidate<'_>) -> SourceError {
     SourceError::Unknown { path: candidate.path().to_owned(), reason }
 }
 
-/// What it seems to be that has no magic bytes of its own, and is not compressed.
+/// Tells what a candidate seems to be that has no magic bytes of its own, and is not compressed.
 fn plain_reason(candidate: &Candidate<'_>) -> String {
     if let Some(partitions) = candidate.bytes().and_then(|disk| partitions(disk).ok()?) {
         return format!("this is a disk: choose one of its partitions by --partition: {}", tell(&partitions));

@@ -508,7 +508,7 @@ fn holes_do_not_need_a_newer_kernel_than_was_chosen() {
     }
 }
 
-/// What readers do not follow is not built.
+/// Checks that no path is built that readers do not follow.
 #[test]
 fn paths_end_where_readers_do() {
     // Directories below each other whose names make up a path of so many bytes.

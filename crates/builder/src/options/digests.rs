@@ -1,6 +1,6 @@
 //! Digests of contents, as a caller chooses them.
 
-/// How digests of contents are named.
+/// Name of the attributes that are digests of contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DigestName {
     /// `erofs.fingerprint.v1`, beside each inode. Every kernel mounts the image, and hides the attribute. If the chosen kernel
@@ -11,8 +11,8 @@ pub enum DigestName {
     Prefix(Vec<u8>),
 }
 
-/// Whether an image has digests of contents: the SHA-256 of each file as an attribute, by which readers verify it. Contents that are read from an
-/// image with such digests are compared with them in any case.
+/// Choice of digests of contents: the SHA-256 of each file as an attribute, by which readers verify it. Contents that
+/// are read from an image with such digests are compared with them in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ContentDigests {
     /// It has some if the base, or an image among the sources, has some.

@@ -51,7 +51,7 @@ impl Preset {
     /// them out as `Balanced`.
     pub const ALL: [Preset; 5] = [Preset::Plain, Preset::Fast, Preset::Balanced, Preset::Archive, Preset::Dataset];
 
-    /// Whether images have digests of contents.
+    /// Returns the preset's choice of digests of contents.
     pub(crate) fn content_digests(self) -> ContentDigests {
         match self {
             Preset::Backup => ContentDigests::Named(DigestName::Usual),

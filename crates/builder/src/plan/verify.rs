@@ -1,4 +1,4 @@
-//! What is read of images is compared with the digests that are stored there, before anything is stored.
+//! Comparison of contents that are read from images with the digests that are stored there, before anything is stored.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,8 @@ pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeI
     Ok(anew)
 }
 
-/// How the contents of a file differ from what their stored digest tells, if there is one.
+/// Compares the contents of a file with their stored digest, and returns the mismatch. `None` also where nothing is
+/// compared: without a digest, for example.
 fn mismatch(
     file: &FilePlan,
     plan: &Plan,

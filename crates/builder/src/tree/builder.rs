@@ -329,7 +329,7 @@ impl Builder {
         id
     }
 
-    /// What the entry `name` of the directory `dir` names.
+    /// Returns the node that the entry `name` of the directory `dir` names, if there is one.
     pub fn lookup(&mut self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let names = self.names.get_or_insert_with(|| NameIndex::of(&self.nodes));
         find_in(&self.nodes, names, dir, name)

@@ -18,7 +18,7 @@ pub struct ContentId(pub u32);
 pub struct StoredDigest {
     /// SHA-256.
     pub sha256: [u8; 32],
-    /// What errors call the image.
+    /// Name of the image in errors.
     pub image: Arc<Path>,
     /// Which contents it tells of.
     pub of: DigestOf,
@@ -89,7 +89,7 @@ pub trait Contents: Send + Sync {
         self.open(id, path)
     }
 
-    /// How the digests are named that are stored for contents, if there are any, see [`Contents::stored_digest`].
+    /// Returns the name of the digests that are stored for contents, if there are any, see [`Contents::stored_digest`].
     fn digest_name(&self) -> Option<DigestName> {
         None
     }

@@ -23,7 +23,7 @@ pub enum ContentError {
 #[derive(Debug, thiserror::Error)]
 #[error("damaged in {}: its SHA-256 is {}, but {} is stored for it", image.display(), hex(computed), hex(stored))]
 pub struct DigestMismatch {
-    /// What errors call the image.
+    /// Name of the image in errors.
     pub image: Arc<Path>,
     /// The SHA-256 that is stored.
     pub stored: [u8; 32],

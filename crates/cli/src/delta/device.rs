@@ -1,4 +1,4 @@
-//! What tells one block device from another, however they are called: read from sysfs.
+//! Properties that tell one block device from another, whatever their names: read from sysfs.
 
 use kiln_delta::in_place::Identity;
 use rustix::fs::{major, minor};
@@ -19,8 +19,8 @@ const OF_DISK: [(&str, &str); 7] = [
 /// Properties of a partition.
 const OF_PARTITION: [(&str, &str); 2] = [("number of the partition", "partition"), ("first sector", "start")];
 
-/// What tells the block device from others, and stays the same when the system starts again: as much of it as there is.
-/// Numbers of devices and of their attachments (`diskseq`) do not stay.
+/// Returns the properties that tell the block device from others and stay the same when the system starts again, as far
+/// as there are any. Numbers of devices and of their attachments (`diskseq`) do not stay.
 pub(super) fn identity(device: &Metadata) -> Identity {
     let (major, minor) = (major(device.rdev()), minor(device.rdev()));
     let place = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));

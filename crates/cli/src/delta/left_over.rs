@@ -7,7 +7,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where the journal of a block device lies by default: not lost when the system starts again.
+/// Directory of the journal of a block device by default: it is not lost when the system starts again.
 const DEVICE_JOURNAL_DIR: &str = "/var/tmp";
 /// Permission of the group and of all others to write.
 const OTHERS_MAY_WRITE: u32 = 0o022;
@@ -38,7 +38,7 @@ pub fn find(image: &Path) -> Option<PathBuf> {
     (metadata.is_file() && is_ours(&metadata) && is_journal(&file).ok()?).then_some(path)
 }
 
-/// What a user is told of such a journal.
+/// Returns the message for a user about such a journal.
 pub fn hint(image: &Path, journal: &Path) -> String {
     let (image, journal) = (image.display(), journal.display());
     format!(

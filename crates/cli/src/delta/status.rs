@@ -81,7 +81,7 @@ fn unknown(reason: String) -> Found {
     (InPlaceState::Unknown, Some(reason))
 }
 
-/// What the journal says; none if there is none that is complete.
+/// Returns the state by the journal; `None` if there is no journal that is complete.
 fn by_journal(
     target: &Target<File>,
     path: &Path,
@@ -103,7 +103,7 @@ fn by_journal(
     }
 }
 
-/// What the patch says.
+/// Returns the state by the patch.
 fn by_patch(patch: &Patch<PatchInput>, target: &Target<File>, stop: &AtomicBool) -> Result<Found, DeltaError> {
     in_place::standing_by_patch(patch, target, stop)
         .map(|found| found.map_or_else(|error| unknown(error.to_string()), known))

@@ -15,7 +15,7 @@ pub struct DigestArgs {
 }
 
 impl DigestArgs {
-    /// What was asked for, or `default`.
+    /// Returns the choice that was asked for, or `default`.
     pub fn choice(&self, default: ContentDigests) -> ContentDigests {
         match (self.content_digests, self.no_content_digests) {
             (true, _) => ContentDigests::Named(DigestName::Usual),

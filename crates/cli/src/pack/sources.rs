@@ -68,7 +68,7 @@ pub struct SourceArgs {
     spool_max: SpoolMaxArg,
 }
 
-/// How far tar archives are read.
+/// Extent to which tar archives are read.
 #[derive(clap::Args)]
 pub struct ConcatenatedArg {
     /// Read tar archives that lie one behind the other (cat a.tar b.tar) as one. Without it an archive ends at its end mark, and a note tells

@@ -22,7 +22,7 @@ pub struct Report<'a> {
     pub src: &'a Path,
     /// What the user calls the image.
     pub image: &'a Path,
-    /// What was found there; `None`: an image that was laid out anew.
+    /// Result of the scan of `src`; `None`: an image that was laid out anew.
     pub scan: Option<&'a Scan>,
     /// In which order its data was stored.
     pub order: &'a DataOrder,
@@ -180,7 +180,7 @@ pub fn tell(image: &Path, summary: &Summary) {
     }
 }
 
-/// How much of the contents of an image can be verified later, for people.
+/// Returns the share of the contents of an image that can be verified later, for people.
 pub fn verifiable(summary: &Summary) -> Contents {
     Contents { bytes: summary.bytes_in, digested_bytes: summary.digested_bytes, what: "verifiable" }
 }

@@ -4,7 +4,7 @@ use crate::image::ImageArgs;
 use kiln_read::{FileSource, FoundGenerations, OffsetSource, ReadAt, find_generations};
 use std::sync::Arc;
 
-/// What is wrong with the generations of the image, if something is; of one that is asked for by its number, nothing.
+/// Returns what is wrong with the generations of the image, if something is; `None` if one is asked for by its number.
 pub fn lost_generations(args: &ImageArgs) -> Option<String> {
     if args.generation.is_some() {
         return None;
@@ -13,7 +13,7 @@ pub fn lost_generations(args: &ImageArgs) -> Option<String> {
     damage_of(&find_generations(&source).ok()?)
 }
 
-/// What is wrong with an image, and which of its generations are whole.
+/// Describes the damage of an image, if there is some, and says which of its generations are whole.
 pub fn damage_of(found: &FoundGenerations) -> Option<String> {
     let damage = found.damage.as_ref()?;
     let numbers: Vec<u32> = found.whole.iter().map(|one| one.number).collect();

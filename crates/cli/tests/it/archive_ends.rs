@@ -1,4 +1,4 @@
-//! Where tar archives end: at their end marks, for every command that reads them.
+//! Ends of tar archives: every command that reads them stops at their end marks.
 
 use crate::common::{Scratch, fails, json, run, stderr, stdout};
 use serde_json::Value;

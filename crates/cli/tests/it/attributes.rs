@@ -151,7 +151,8 @@ fn attributes_of_directories_are_counted_too() {
     fails(&["pack", "-q", "--force", "--strict-xattrs", &src, &image], 1, "its value is longer than 65535 bytes");
 }
 
-/// What is exported and packed again is the same: GNU tar writes `=` in names as `%3D`, and so does `kiln export`.
+/// Checks that names are the same after an export and a pack: GNU tar writes `=` in names as `%3D`, and so does
+/// `kiln export`.
 #[test]
 fn names_of_attributes_survive_an_archive() {
     let scratch = Scratch::new();

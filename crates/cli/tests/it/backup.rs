@@ -101,8 +101,8 @@ for line in sys.stdin:
     print(flush=True)
 ";
 
-/// What is written to a mapped file changes its time where its page was on disk before. Without that a second change of a page may be missed for
-/// ever.
+/// Checks that a write to a mapped file changes its time where its page was on disk before. Without that a second
+/// change of a page may be missed for ever.
 #[test]
 fn changes_of_mapped_files_are_seen() {
     let scratch = Scratch::new();

@@ -126,7 +126,7 @@ fn what_is_moved_keeps_its_digest() {
 /// Chunks are not taken over.
 const CHUNKS: [&str; 4] = ["--preset", "plain", "--chunk-size", "4k"];
 
-/// Where anything is read, the source is what counts: nothing is taken over that is not as there.
+/// Checks that the source is what counts where anything is read: nothing is taken over that is not as there.
 #[test]
 fn an_increment_stores_anew_what_is_rotten_in_its_base() {
     for digests in [&["--content-digests"][..], &["--no-content-digests"]] {

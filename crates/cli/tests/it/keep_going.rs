@@ -1,8 +1,9 @@
 //! `--keep-going` with damaged inputs: what can be kept is kept, the rest is told, and the exit code is 3. Without it nothing is made.
 
-use crate::common::{Scratch, json, kiln, run, stderr, stdout, text};
+use crate::common::{Scratch, json, kiln, run, skip, stderr, stdout, text};
 use kiln_tests::rng::Rng;
 use kiln_tests::without;
+use rustix::fs::{XattrFlags, setxattr};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -373,4 +374,51 @@ fn zeros_stand_beside_digests() {
     assert!(fs::read(format!("{out}/b")).unwrap() == expected);
     let found = fs::read(format!("{out}/long")).unwrap();
     assert_eq!(found.iter().zip(&long).filter(|(found, expected)| found != expected).count(), 1);
+}
+
+/// A file whose attributes cannot be read stays, without them.
+#[test]
+fn files_stay_where_their_attributes_are_damaged() {
+    let scratch = Scratch::new();
+    let (root, image, disk) = (tree(&scratch), scratch.path("image"), scratch.path("disk"));
+    // Too long for an inode of ext4: it has a block of its own.
+    let value = text(7, 1500);
+    if setxattr(format!("{root}/b"), "user.note", &value, XattrFlags::empty()).is_err() {
+        return skip("no attributes in the temporary directory");
+    }
+    stdout(&["pack", "--quiet", &root, &image]);
+    let mut bytes = fs::read(&image).unwrap();
+    // The entry before the value: length and number of the name, length of the value.
+    let at = find(&bytes, &value) - "note".len() - 4;
+    assert_eq!(bytes[at..at + 2], [4, 1]);
+    bytes[at + 2..at + 4].fill(0xff);
+    fs::write(&image, bytes).unwrap();
+    let mut sources = vec![&image];
+
+    let made = Command::new("mke2fs").args(["-q", "-t", "ext4", "-b", "4096", "-d", &root, &disk, "16M"]).output();
+    match made {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", stderr(&output));
+            let mut bytes = fs::read(&disk).unwrap();
+            let block = find(&bytes, &value) / 4096 * 4096;
+            assert!(bytes[block..].starts_with(&0xEA02_0000u32.to_le_bytes()));
+            bytes[block + 3] ^= 0xff;
+            fs::write(&disk, bytes).unwrap();
+            sources.push(&disk);
+        }
+        Err(_) => without("mke2fs"),
+    }
+    for source in sources {
+        let out = scratch.path("out");
+        let plain = run(&["pack", "--quiet", source, &out]);
+        assert_eq!((plain.status.code(), Path::new(&out).exists()), (Some(1), false), "{}", stderr(&plain));
+        let kept = run(&["pack", "--quiet", "--keep-going", "--json", source, &out]);
+        assert_eq!(kept.status.code(), Some(3), "{source}: {}", stderr(&kept));
+        let skipped = json(&kept.stdout)["skipped"].clone();
+        assert_eq!((skipped.as_array().unwrap().len(), &skipped[0]["path"]), (1, &"b".into()), "{skipped}");
+        for name in FILES {
+            assert!(stdout(&["cat", &out, name]) == contents(name), "{source}: {name}");
+        }
+        fs::remove_file(&out).unwrap();
+    }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How images are made that store files in all ways.
+/// Options of `kiln pack` for images that store files in all ways.
 const OPTIONS: [&[&str]; 5] = [
     &["--preset", "balanced"],
     &["--preset", "plain", "--no-inline-data"],

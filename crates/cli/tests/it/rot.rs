@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// How images are packed, but for digests.
+/// Options of `kiln pack`, but for digests.
 const LAYOUTS: [&[&str]; 8] = [
     &[],
     &["--preset", "plain"],
@@ -54,7 +54,7 @@ fn tree(root: &Path, seed: u64) {
     set_time(root, OLD);
 }
 
-/// Where an image stores contents, in its bytes.
+/// Returns the ranges of an image in which it stores contents, in bytes.
 fn stored(image: &Image) -> Vec<Range<usize>> {
     let root = image.inode(image.root_nid()).unwrap();
     let files = image.walk(&root, b"").map(|entry| entry.unwrap().inode).filter(Inode::is_file);
@@ -113,10 +113,10 @@ fn damage(bytes: &mut [u8], ranges: &[Range<usize>], kind: u64, rng: &mut Rng) -
     format!("kind {kind} at byte {at} of {range:?}")
 }
 
-/// What is tried with a damaged image.
+/// Trial of commands with a damaged image.
 struct Trial<'a> {
     scratch: &'a Scratch,
-    /// What was done to it.
+    /// Damage that was done to it.
     what: String,
     /// Commands that have ended with an error.
     refused: u64,

@@ -81,8 +81,8 @@ fn code(pid: u32) -> (u64, u64) {
     sums
 }
 
-/// What a server needs of its program for the first time must not be read from the disk while somebody waits for a file: a disk with a
-/// long readahead gave more bytes of the program than of the image.
+/// Checks that a server reads nothing of its program from the disk for the first time while somebody waits for a file:
+/// a disk with a long readahead gave more bytes of the program than of the image.
 #[test]
 fn a_server_has_its_program_in_memory() {
     if !has_fuse() {

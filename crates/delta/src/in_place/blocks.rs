@@ -14,7 +14,7 @@ pub(super) struct Blocks<'a, 'b, D> {
     records: &'a mut RecordsWriter<'b>,
     /// The front of a block.
     front: Vec<u8>,
-    /// What is at the place, and zeros behind the end.
+    /// Bytes of the target at the place, and zeros behind its end.
     there: Vec<u8>,
 }
 

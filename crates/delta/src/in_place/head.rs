@@ -7,9 +7,9 @@ use crate::in_place::read::{read_all, read_failed, write_failed};
 use crate::in_place::records::{RECORDS_OFF, Record, RecordsSeal, read_records};
 use crate::in_place::target::Identity;
 
-/// What a journal begins with.
+/// First bytes of a journal.
 const MAGIC: [u8; 8] = *b"\x8Akilnjnl";
-/// What journals of version 1 begin with, which did not name their target.
+/// First bytes of journals of version 1, which did not name their target.
 const MAGIC_1: [u8; 8] = *b"\x8Akilnjrn";
 const VERSION: u32 = 2;
 /// Magic, version, length of the head.
@@ -21,7 +21,7 @@ const CHECK_LEN: usize = 8;
 /// A head of any length is smaller.
 const HEAD_MAX_LEN: usize = RECORDS_OFF as usize;
 
-/// What says that a journal is complete.
+/// Head of a journal: it says that the journal is complete.
 pub(super) struct Head {
     pub new_digest: [u8; 32],
     pub new_len: u64,
@@ -32,7 +32,7 @@ pub(super) struct Head {
     pub identity: Identity,
 }
 
-/// What is where a head belongs.
+/// Content of the place where a head belongs.
 pub(super) enum Found {
     /// Nothing: the journal is not complete, and nothing of it was written to the target.
     Nothing,

@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::error::DeltaError;
 use crate::in_place::read::{read_all, read_failed, write_failed};
 
-/// Where records begin.
+/// Offset of the records in the journal, in bytes.
 pub(super) const RECORDS_OFF: u64 = 4096;
 /// Records begin at multiples of this, and end there, or with the new image.
 pub(super) const BLOCK_LEN: usize = 4096;
@@ -25,7 +25,7 @@ const DIGEST_LEN: usize = 8;
 
 /// One run of bytes that are replaced.
 pub(super) struct Record<'a> {
-    /// Where it begins.
+    /// Offset of the run in the target, in bytes.
     pub off: u64,
     digests: &'a [u8],
     /// The bytes of the new image.
@@ -54,7 +54,7 @@ impl Record<'_> {
 }
 
 impl Sector<'_> {
-    /// Whether the old image has these bytes here.
+    /// Tells if the old image has these bytes here, by their digest.
     pub(super) fn is_old(&self, bytes: &[u8]) -> bool {
         blake3::hash(bytes).as_bytes()[..DIGEST_LEN] == *self.digest
     }

@@ -1,4 +1,5 @@
-//! Whether a target is what a journal was written for, and how far it is: asked before anything is written to it.
+//! Comparison of a target with a journal, before anything is written to the target: if it is the one that the journal
+//! was written for, and how far it is.
 //!
 //! Every sector that is replaced must be the old one or the new one, or zeros in the first block; and what comes out
 //! must have BLAKE3 of the new image. Then nothing but the new image can come out, whoever has written the journal.
@@ -93,7 +94,7 @@ fn wrong<T>(what: String) -> Result<T, DeltaError> {
     Err(DeltaError::WrongTarget { what })
 }
 
-/// What shows without a look at the contents.
+/// Checks identity and length of the target, without a look at its contents.
 fn check_identity<D>(head: &Head, target: &Target<D>) -> Result<(), DeltaError> {
     if let Some((name, expected, found)) = head.identity.difference(&target.identity) {
         return wrong(format!("its {name} is {found}, but the journal is of the device with {expected}"));

@@ -1,4 +1,4 @@
-//! Where the old image is, and the new one shall be.
+//! Target of an update in place: it has the old image, and gets the new one.
 
 use kiln_builder::{Output, read_exact_at};
 use kiln_read::{RangeMut, ReadAt};
@@ -68,7 +68,7 @@ impl Identity {
         bytes
     }
 
-    /// What [`Identity::encode`] has written; nothing may follow.
+    /// Decodes what [`Identity::encode`] has written; nothing may follow.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (count, mut rest) = bytes.split_first_chunk::<2>()?;
         let mut text = || {

@@ -1,11 +1,12 @@
-//! What lies ahead in a run of spans: found out once, from behind, so that no step has to look through the rest of a long file.
+//! Spans that lie ahead in a run: looked at once, from behind, so that no step has to look through the rest of a long
+//! file.
 
 use kiln_read::Algorithm;
 
 use crate::make::map::{Span, Stored};
 use crate::make::prover::Prover;
 
-/// What lies ahead, by span.
+/// Facts about the spans that lie ahead, by span.
 pub(crate) struct Ahead {
     steps: Vec<Step>,
     /// Filling can begin behind any span, or behind those of `may_begin`.
@@ -57,7 +58,8 @@ impl Ahead {
         self.steps[at].algorithm
     }
 
-    /// How many spans from `at` on are copied from the old image: those behind which filling may begin.
+    /// Returns the number of spans from `at` on that are copied from the old image: up to the last one behind which
+    /// filling may begin.
     pub(crate) fn copied(&self, at: usize) -> usize {
         let Step { algorithm, there, ended } = self.steps[at];
         let goes_on = at + there < self.steps.len() - 1;

@@ -50,8 +50,8 @@ pub struct Made {
 }
 
 impl Made {
-    /// Whether a new image packed with the old one as its base would make the patch far shorter: what is carried makes up much of the image, though
-    /// most of its text is that of the old one.
+    /// Tells if a new image packed with the old one as its base would make the patch far shorter: what is carried makes
+    /// up much of the image, though most of its text is that of the old one.
     pub fn base_helps(&self) -> bool {
         self.carried > self.new_len / 8 && self.patch_len > self.new_len / 8 && self.known > self.compared / 2
     }

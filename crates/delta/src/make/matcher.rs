@@ -225,7 +225,8 @@ impl Matcher {
     }
 }
 
-/// Where keys are looked for, and the keys. Of a run of one byte, the first place is enough.
+/// Returns the places at which keys are looked for, in bytes from the start of `hay`, and the keys. Of a run of one
+/// byte, the first place is enough.
 fn keys(hay: &[u8]) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     (0..hay.len().saturating_sub(KEY_LEN - 1)).map(|at| (at, key(&hay[at..]))).filter(|(at, key)| {
         let first = key & 0xFF;

@@ -43,7 +43,8 @@ pub(crate) struct Neighbours<'a> {
     reaches: [Vec<Range<u64>>; 2],
 }
 
-/// What of an image is no file's, with the bytes in between where it lies close together.
+/// Returns the ranges of an image that are no file's, in bytes, and merges those that lie close together. Short
+/// ones are left out.
 pub(crate) fn metadata(map: &ImageMap) -> Vec<Range<u64>> {
     let gaps = map.gaps().into_iter().filter(|range| range.end - range.start >= MIN_LEN);
     let regions = merged(gaps.map(|range| Region { source: RAW, range }).collect(), METADATA_GAP);

@@ -17,7 +17,7 @@ use crate::make::map::{ImageMap, Span, Stored, Tail};
 const READY_MAX: usize = 3;
 /// Searches over all levels that find nothing, at most.
 const SEARCHES_MAX: u32 = 12;
-/// What reading a byte of text costs, as [`Spec::cost`] counts: it is decoded, and compared.
+/// Cost of reading a byte of text, in picoseconds as [`Spec::cost`] counts: it is decoded, and compared.
 const TEXT_COST: u64 = 2000;
 /// Text is tried to end so many pclusters behind the last one that is right.
 const ENDS_TRIED: [usize; 3] = [1, 2, 0];
@@ -50,7 +50,8 @@ pub(crate) struct Prover<'a> {
     longest: [(u64, u64); Algorithm::ALL.len()],
     encoded_extents: bool,
     searches: u32,
-    /// What attempts may cost that give nothing, beyond what those cost that do; and what they have cost.
+    /// Limit of the cost of attempts that give nothing, beyond the cost of those that give something; and both costs so
+    /// far. In picoseconds, as [`Spec::cost`] counts.
     search_cost_max: u64,
     pub search_cost: u64,
     proved_cost: u64,
@@ -61,7 +62,7 @@ pub(crate) struct Prover<'a> {
 struct Wanted<'a> {
     spans: &'a [Span],
     stored: &'a [u8],
-    /// What encoding a byte costs.
+    /// Cost of encoding a byte, in picoseconds as [`Spec::cost`] counts.
     cost: u64,
 }
 
@@ -137,7 +138,7 @@ impl<'a> Prover<'a> {
         Ok(None)
     }
 
-    /// Whether enough was tried in vain.
+    /// Tells if enough was tried in vain.
     fn is_spent(&self) -> bool {
         self.search_cost > self.search_cost_max.saturating_add(self.proved_cost)
     }

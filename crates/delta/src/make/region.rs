@@ -79,7 +79,7 @@ pub(crate) struct OldText<'a> {
     pub source: &'a dyn ReadAt,
     pub image: &'a Image,
     pub map: &'a ImageMap,
-    /// What of the image is no file's, in order and apart from each other.
+    /// Ranges of the image that are no file's, in bytes, in order and apart from each other.
     pub metadata: Vec<Range<u64>>,
 }
 

@@ -27,7 +27,7 @@ impl<'a> Repair<'a> {
     /// Look at the image in `source`, which errors call `path`. Nothing is written.
     ///
     /// # Errors
-    /// What is no image, not even a part of one; a failing source.
+    /// A source that is no image, not even a part of one; a failing source.
     pub fn of(path: &'a Path, source: Arc<dyn ReadAt>) -> Result<Self, Error> {
         let found = find_generations(&source).map_err(unreadable(path))?;
         Ok(Self { path, source, found })
@@ -38,7 +38,7 @@ impl<'a> Repair<'a> {
         &self.found
     }
 
-    /// Whether the image shows its last generation, as far as opening it tells.
+    /// Tells if the image shows its last generation, as far as opening it shows that.
     pub fn is_needless(&self) -> bool {
         self.found.damage.is_none() && Image::open(self.source.clone(), Vec::new(), &ImageOptions::default()).is_ok()
     }

@@ -55,7 +55,7 @@ class Target:
 
     @property
     def redaction(self) -> Redaction:
-        """What takes this URL's secrets out of texts."""
+        """Redaction that takes this URL's secrets out of texts."""
         return Redaction(self._url)
 
     @property
@@ -111,7 +111,7 @@ class _Connection:
         self.cache = BlockCache(self._fetch, size, block_len=block_len, block_count=block_count)
 
     def _info(self, *, opening: bool = False) -> Mapping[str, Any]:
-        """What the store says of the file now."""
+        """Returns what the store says of the file now."""
         try:
             return retried(self._info_now, self._retries)
         except Exception as error:
@@ -121,7 +121,7 @@ class _Connection:
 
     def _info_now(self) -> Mapping[str, Any]:
         with self._serial:
-            # What was listed before may be old.
+            # Earlier listings may be old.
             below: Any = getattr(self.fs, "fs", None)
             if not type(self.fs).__module__.endswith(".cached"):
                 self.fs.invalidate_cache(self.path)

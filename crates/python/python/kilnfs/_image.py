@@ -44,7 +44,7 @@ class Image(ZipVerbs):
     _reopen_as: str | bytes | None
     _identity: tuple[int | str | bytes, bytes]
     _version: str | None
-    """What changes with the contents of a remote image: its ETag, say. None where nothing is known."""
+    """Version of the contents of a remote image: its ETag, say. None where nothing is known."""
     _source_cache: int | None
     """Bytes that the source keeps of what was read; None where the system does that."""
 
@@ -336,7 +336,7 @@ def store_index(image: str | bytes | os.PathLike[str] | os.PathLike[bytes], choi
 
 
 def version_of(source: object) -> str | None:
-    """What a source says that changes with the contents; None for local files."""
+    """Returns the version of a source, which changes with its contents; None if it tells none, as local files."""
     identity: tuple[int, str | None] | None = getattr(source, "identity", None)
     return None if identity is None else identity[1]
 

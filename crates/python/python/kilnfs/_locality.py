@@ -88,7 +88,7 @@ class Locality(Generic[_Item]):
         self.rank = _whole("rank", here[0] if rank is None else rank, 0)
         """Which of the processes this is, from 0 on."""
         self.world_size = _whole("world_size", here[1] if world_size is None else world_size, 1)
-        """How many processes take part."""
+        """Number of processes that take part."""
         if self.rank >= self.world_size:
             raise ValueError(f"rank is {self.rank}, but must be below world_size, which is {self.world_size}")
         self.batch_size = _whole("batch_size", batch_size, 1)
@@ -96,9 +96,9 @@ class Locality(Generic[_Item]):
         self.seed = _whole("seed", seed, 0)
         """Chooses among all orders."""
         self.shuffle = bool(shuffle)
-        """Whether the order is random; otherwise it is that of storage."""
+        """True if the order is random; otherwise it is that of storage."""
         self.drop_last = bool(drop_last)
-        """Whether samples that do not fill the last step are left out."""
+        """True if samples that do not fill the last step are left out."""
         self._prefetch = bool(prefetch)
         self._dataset = dataset
         self._index, self._rows, self._places = chosen(dataset, subset)
@@ -381,7 +381,7 @@ class _Iteration:
         """The loader's iterator that asks for batches ahead of training, if there is one: a weak reference."""
 
     def is_ahead(self, steps: int) -> bool:
-        """Whether a loader with workers has been given batches that it has not passed on."""
+        """Tells if a loader with workers has been given batches that it has not passed on."""
         if self.loader is None or self.step <= self.first:
             return False
         loader = self.loader()

@@ -88,7 +88,7 @@ def one_file(path: Name | None, nid: SupportsIndex | None = None) -> What:
 
 
 def is_name(value: object) -> TypeGuard[Name]:
-    """Whether a value may be a path in an image."""
+    """Tells if a value may be a path in an image."""
     return isinstance(value, (str, bytes)) or hasattr(type(value), "__kilnfs_path__")
 
 

@@ -49,8 +49,8 @@ class PackResult:
     order: str
     """In which order data are stored: `"path"`, `"shuffle"` or `"list"`."""
     warnings: tuple[str, ...] = ()
-    """What is most likely a mistake, or to be known of the source: paths of the order and hints that are about nothing
-    in it, bytes behind the end mark of a tar archive, attributes that were left out.
+    """Likely mistakes, and what is to be known of the source: paths of the order and hints that are about nothing in
+    it, bytes behind the end mark of a tar archive, attributes that were left out.
     """
     left_out_xattrs: dict[str, int] = field(default_factory=dict, hash=False)
     """Extended attributes, and entries of ACLs, that EROFS cannot hold and that were left out: how many of each name."""
@@ -468,7 +468,7 @@ def _meta(mode: int, mtime: float | None, owner: tuple[int, int]) -> tuple[int, 
 
 
 def _result(figures: dict[str, Any], image: HostPath, index: bool | Mapping[str, Any]) -> PackResult:
-    """What was packed, with the index behind it that was asked for."""
+    """Writes the index that was asked for behind the image, and returns the result of packing."""
     index_bytes = 0
     if index is not False:
         from ._image import store_index

@@ -131,7 +131,7 @@ class HttpRanges(_Requests):
             return await self._body(response, length), is_sure
 
     def _is_sure(self, headers: Mapping[str, str]) -> bool:
-        """Whether the answer names the version. `OtherVersion` if it is another one."""
+        """Tells if the answer names the version. Raises `OtherVersion` if it is another one."""
         is_sure = False
         for name, expected in self._version.items():
             found = headers.get(name)
@@ -216,7 +216,7 @@ class S3Ranges(_Requests):
 
 
 def ranges_of(fs: Any, path: str, info: Mapping[str, Any]) -> Ranges:
-    """How the version of a file that `info` tells is read."""
+    """Returns the `Ranges` that read the version of a file that `info` tells."""
     kinds = {"fsspec.implementations.http.HTTPFileSystem": HttpRanges, "s3fs.core.S3FileSystem": S3Ranges}
     own: Any = type(fs)
     base: Any

@@ -55,7 +55,7 @@ class ImageInfo(Report):
 
 
 class CheckReport(Report):
-    """What a check has found. As text it says whether the image is whole, and whether contents could be verified."""
+    """Result of a check. As text it says whether the image is whole, and whether contents could be verified."""
 
     inodes: int
     """Inodes that were checked."""
@@ -70,7 +70,7 @@ class CheckReport(Report):
     digested_bytes: int
     """Contents of regular files that were compared with a digest in the image, and are right."""
     problem_count: int
-    """How many things are wrong."""
+    """Number of things that are wrong."""
     problems: list[str]
     """What is wrong, and where; the first ones of very many."""
     notes: list[str]
@@ -78,13 +78,13 @@ class CheckReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong, as far as it can be told: see `contents`."""
+        """Tells if nothing is wrong, as far as it can be told: see `contents`."""
         return self.problem_count == 0
 
     @property
     def contents(self) -> Literal["verified", "verified in part", "not verifiable", "none"]:
-        """How much of the files' contents has been compared with digests. Where there are none, damage in files that
-        are stored as they are goes unseen. "none": no file has contents.
+        """Tells how much of the files' contents has been compared with digests. Where there are none, damage in files
+        that are stored as they are goes unseen. "none": no file has contents.
         """
         if not self.file_bytes:
             return "none"

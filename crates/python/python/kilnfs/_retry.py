@@ -59,7 +59,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the same request may succeed a little later: the server is busy, or the connection was lost.
+    """Tells if the same request may succeed a little later: the server is busy, or the connection was lost.
 
     >>> [may_pass(error) for error in (ConnectionResetError("lost"), FileNotFoundError("x"), OSError(5, "x"))]
     [True, False, False]
@@ -95,7 +95,7 @@ def wait(pause: float, error: BaseException) -> None:
 
 
 def retried(work: Callable[[], T], retries: int) -> T:
-    """What `work` gives, after `retries` more attempts at most where its error may pass."""
+    """Returns the result of `work`, after at most `retries` more attempts where its error may pass."""
     for pause in pauses(retries):
         try:
             return work()

@@ -103,11 +103,11 @@ class Samples(Sequence[Sample]):
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}, but must be 1 or more")
         self.decode = decode
-        """How contents become data, as it was given."""
+        """Way in which contents become data, as it was given."""
         self.transform = transform
-        """What is applied to data; None for nothing."""
+        """Function that is applied to data; None for nothing."""
         self.target_transform = target_transform
-        """What is applied to labels; None for nothing."""
+        """Function that is applied to labels; None for nothing."""
         self.threads = threads
         """Threads that read a batch; None: 1 in a child process, elsewhere up to 4."""
         self._options = options

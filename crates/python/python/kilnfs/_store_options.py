@@ -14,7 +14,7 @@ _OF_FSSPEC: Final = frozenset(
         *("max_paths", "use_instance_cache", "target_protocol", "target_options", "fo", "fs", "protocol"),
     )
 )
-"""What fsspec itself takes from the options of every filesystem."""
+"""Options that fsspec itself takes from those of every filesystem."""
 
 _NO_OPTIONS: Final = frozenset(("self", "args", "kwargs", "storage_options", "method", "str_or_url"))
 
@@ -35,7 +35,7 @@ def refuse_unknown(fs: Any, name: str) -> None:
                 hint = f": did you mean {near[0]!r}?" if near else ""
                 protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
                 raise TypeError(f"{name}: {option!r} is no option of kilnfs.open, nor of fsspec's {protocol!r}{hint}")
-        # What a filesystem reads from another one has options, too.
+        # A filesystem that another one reads from has options, too.
         fs = getattr(fs, "fs", None)
 
 

@@ -10,7 +10,7 @@ _SHOWN: Final = frozenset(("generation", "versionid"))
 _USER: Final = re.compile(r"(?<=://)[^/?#\s'\"]*@")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _SECRET_LEN: Final = 6
-"""What is shorter than this is no secret that could be found again in a text."""
+"""Length in characters of the shortest secret that can be found again in a text."""
 
 
 def redact(url: str) -> str:
@@ -35,7 +35,7 @@ def _parameter(parameter: str) -> str:
 
 
 class Redaction:
-    """What takes the secrets of one URL, and of all other URLs, out of texts."""
+    """Removal of the secrets of one URL, and of all other URLs, from texts."""
 
     def __init__(self, url: str) -> None:
         user = [part.rstrip("@") for part in _USER.findall(url)]

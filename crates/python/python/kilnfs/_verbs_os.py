@@ -28,8 +28,8 @@ class OsVerbs(_native.Image):
     def stat(
         self, path: Name | None = None, *, follow_symlinks: bool = True, nid: SupportsIndex | None = None
     ) -> os.stat_result:
-        """What `os.stat` gives: `st_ino` is the nid, `st_dev` is 0. `nid=` takes the number of an inode instead of a
-        path, here and elsewhere.
+        """Returns the same as `os.stat`: `st_ino` is the nid, `st_dev` is 0. `nid=` takes the number of an inode
+        instead of a path, here and elsewhere.
 
         >>> image.stat("cat/1.txt").st_size
         5

@@ -40,7 +40,7 @@ class ZipVerbs(OsVerbs):
         return [path for path, _, _ in members(self, "/", "")]
 
     def __contains__(self, path: object) -> bool:
-        """Whether there is something of this name, be it a broken link. Costs one lookup.
+        """Tells if there is something of this name, be it a broken link. Costs one lookup.
 
         >>> "cat/1.txt" in image, "cat/3.txt" in image
         (True, False)
@@ -58,7 +58,7 @@ class ZipVerbs(OsVerbs):
         return (path for path, _, _ in members(self, "/", ""))
 
     def __len__(self) -> int:
-        """How many paths `namelist` has. Reads all directories.
+        """Counts the paths of `namelist`. Reads all directories.
 
         >>> len(image)
         6

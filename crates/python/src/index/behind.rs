@@ -25,10 +25,10 @@ use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"kilnbhd\x01";
 const HEAD_LEN: usize = 64;
-/// What is asked for first: most indexes are shorter, and need no second request.
+/// Bytes that are asked for first, at most: most indexes are shorter, and need no second request.
 const FIRST_LEN: u64 = 1 << 20;
 
-/// Where the bytes of an image are.
+/// Place where the bytes of an image are.
 pub(crate) enum Origin {
     /// In a file.
     File(PathBuf),
@@ -38,7 +38,7 @@ pub(crate) enum Origin {
     Memory,
 }
 
-/// What an index is asked for by, as bytes: equal questions have equal answers.
+/// Returns the question that an index answers, as bytes: equal questions have equal answers.
 pub(crate) fn question(root: &What, filter: &IndexFilter, depth: Option<LabelDepth>) -> Vec<u8> {
     let depth = depth.map(|LabelDepth(depth)| depth.to_string().into_bytes());
     let mut endings: Vec<_> = filter.endings.iter().map(|ending| ending.to_ascii_lowercase()).collect();

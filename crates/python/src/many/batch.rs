@@ -97,8 +97,8 @@ impl Batch {
         self.data.bind(py).clone()
     }
 
-    /// Where each file begins in `data`, and last where the last one ends: signed numbers of 64 bits ('q'), one more
-    /// than there are files.
+    /// Byte of `data` at which each file begins, and last the one at which the last file ends: signed numbers of 64
+    /// bits ('q'), one more than there are files.
     ///
     /// >>> list(image.read_many(["cat/1.txt", "dog/1.txt"]).offsets)
     /// [0, 5, 10]
@@ -164,7 +164,7 @@ impl Batch {
         sequence::by_comparison(slf.as_any(), "index", &PyTuple::new(slf.py(), arguments)?)
     }
 
-    /// How many files have these bytes. Compares all of them.
+    /// Counts the files that have these bytes. Compares all of them.
     ///
     /// >>> image.read_many(["cat/1.txt", "dog/1.txt"]).count(b"woof\n")
     /// 1

@@ -117,8 +117,8 @@ impl Files {
         }
     }
 
-    /// What to call one of `image` in an error. The name of a row is looked up; if that fails once, inodes have numbers: a
-    /// source that is gone is not waited for again for each.
+    /// Returns the subject that an error about file `nth` names. The path of a row is looked up in `image`; if that
+    /// fails once, rows are named by inode number: a source that is gone is not waited for again for each.
     pub(crate) fn subject(&self, image: &Bound<'_, Image>, nth: usize) -> Subject {
         match self {
             Files::Nids(nids) => Subject::Nid(nids[nth]),

@@ -38,7 +38,7 @@ pub(super) struct Options {
     strict_xattrs: bool,
     pub(super) concatenated: bool,
     dedupe: Option<String>,
-    /// Whether ends of uncompressed files lie beside their inodes.
+    /// True if ends of uncompressed files lie beside their inodes.
     inline: bool,
     content_digests: bool,
     threads: Option<usize>,

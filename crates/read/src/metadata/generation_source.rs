@@ -57,7 +57,7 @@ impl GenerationSource {
         }
     }
 
-    /// Whether a range has bytes of the sector that was changed since.
+    /// Tells if a range has bytes of the sector that was changed since.
     fn has_head(&self, off: u64, len: u64) -> bool {
         off < SUPERBLOCK_OFF + HEAD_LEN as u64 && off.saturating_add(len) > SUPERBLOCK_OFF
     }

@@ -60,7 +60,7 @@ impl fmt::Display for GenerationDamage {
 /// The generations of the image in `source` that are whole. Where it is damaged, all of it is read.
 ///
 /// # Errors
-/// What is not an image; records of a later version; a failing source.
+/// A source that is not an image, or that fails; records of a later version.
 pub fn find_generations(source: &Arc<dyn ReadAt>) -> Result<FoundGenerations, ReadError> {
     let listed = generations(source);
     let devices = Devices::primary(source.clone(), Arc::<Counters>::default())?;
@@ -107,7 +107,7 @@ struct Found {
     superblock: Superblock,
 }
 
-/// What an image shows in a generation.
+/// State of an image in a generation.
 struct Shown {
     head: [u8; HEAD_LEN],
     superblock: Superblock,

@@ -62,8 +62,8 @@ impl Image {
         visited.map_err(|error| error.at_nid(inode.nid)).map(|()| digest)
     }
 
-    /// What compares the contents of an inode with their stored digest while a caller reads them. `None`: there is no digest, or the contents
-    /// are too long for so small an image.
+    /// Returns a verifier that compares the contents of an inode with their stored digest while a caller reads them.
+    /// `None`: there is no digest, or the contents are too long for so small an image.
     ///
     /// # Errors
     /// As [`Image::content_digest`].

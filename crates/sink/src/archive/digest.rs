@@ -26,7 +26,7 @@ struct Running {
 pub(super) struct Piece {
     pub(super) off: u64,
     pub(super) place: Range<usize>,
-    /// Whether all of it was read.
+    /// True if all of it was read.
     pub(super) is_whole: bool,
 }
 

@@ -123,7 +123,7 @@ fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, Re
     Ok(stop)
 }
 
-/// Where the hole at `off` ends, as far as `stop`.
+/// Returns the byte at which the hole at `off` ends, `stop` at most.
 fn hole_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
     let end = extent_end(run, entry, off).map_err(|error| error.at_path(&entry.path))?.1;
     Ok(end.min(stop))

@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 
-/// How far the digest of a file is.
+/// Progress of the digest of a file.
 pub(super) struct DigestChain {
     /// `None` while a worker has it, whose turn it is.
     digest: Option<DigestVerifier>,
     /// The first byte that it has not seen.
     next: u64,
-    /// What is written behind it: first byte, byte behind, whether it is a hole.
+    /// Ranges that are written behind it: first byte, byte behind, whether it is a hole.
     written: BTreeMap<u64, (u64, bool)>,
 }
 
@@ -40,7 +40,7 @@ impl DigestChain {
         }
     }
 
-    /// What is written and comes next, with the digest that is to see it.
+    /// Takes the written range that comes next, with the digest that is to see it.
     pub(super) fn behind(&mut self) -> Option<Behind> {
         let (end, is_hole) = *self.written.get(&self.next).filter(|_| self.digest.is_some())?;
         let digest = self.digest.take()?;
@@ -54,7 +54,7 @@ impl DigestChain {
     }
 }
 
-/// What a digest is to see.
+/// Written range that a digest is to see.
 pub(super) struct Behind {
     pub(super) range: Range<u64>,
     is_hole: bool,
@@ -65,7 +65,7 @@ impl Behind {
     /// Show it.
     ///
     /// # Errors
-    /// What cannot be read back.
+    /// Bytes that cannot be read back; [`SinkError::Stopped`].
     pub(super) fn show(&mut self, run: &Run<'_>, of: (&Entry, &File), buffer: &mut [u8]) -> Result<(), SinkError> {
         let Range { start, end } = self.range;
         if self.is_hole {

@@ -153,7 +153,7 @@ impl Large {
     }
 }
 
-/// What compares the contents of a file with their stored digest, if there is one.
+/// Returns a verifier that compares the contents of a file with their stored digest, if there is one.
 fn verifier(run: &Run<'_>, entry: &Entry) -> Result<Option<DigestVerifier>, SinkError> {
     run.image.digest_verifier(&entry.inode).map_err(|error| error.at_path(&entry.path).into())
 }

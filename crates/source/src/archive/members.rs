@@ -31,7 +31,7 @@ pub(crate) struct Members<'a> {
     memory: MemoryLimit,
     left_out: LeftOut<'a>,
     notes: Vec<Note>,
-    /// Where in the file offsets of the tape are.
+    /// Positions in the file of offsets of the tape.
     pub(crate) place: Place,
 }
 

@@ -18,6 +18,8 @@ const RECORDS_LEN: usize = 32 << 10;
 pub(crate) struct Entry {
     pub meta: Metadata,
     pub xattrs: ThinSlice<Xattr>,
+    /// Why it has attributes that are not in `xattrs`, none of which is then: they cannot be read.
+    pub unread: Option<io::Error>,
     pub what: What,
     /// What tells it from other files.
     pub id: FileId,
@@ -25,6 +27,16 @@ pub(crate) struct Entry {
     pub is_linked: bool,
     /// Something is mounted here.
     pub is_mount_point: bool,
+}
+
+impl Entry {
+    /// The entry, with all of its attributes.
+    ///
+    /// # Errors
+    /// Attributes that cannot be read.
+    pub(crate) fn whole(mut self) -> io::Result<Self> {
+        self.unread.take().map_or(Ok(self), Err)
+    }
 }
 
 /// Type of an entry.
@@ -80,6 +92,13 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Entry> {
         FileType::Socket => What::Socket,
         FileType::Unknown => return Err(io::Error::other(format!("unknown file type {:o}", stat.stx_mode))),
     };
+    let (xattrs, unread) = match xattrs::read(dir, name) {
+        Ok(xattrs) => (xattrs, None),
+        Err(error) => {
+            let told = io::Error::new(error.kind(), format!("its extended attributes: {error}"));
+            (ThinSlice::default(), Some(told))
+        }
+    };
     Ok(Entry {
         meta: Metadata {
             permissions: stat.stx_mode & 0o7777,
@@ -88,7 +107,8 @@ pub(crate) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Entry> {
             mtime: stat.stx_mtime.tv_sec,
             mtime_nsec: stat.stx_mtime.tv_nsec,
         },
-        xattrs: xattrs::read(dir, name)?,
+        xattrs,
+        unread,
         what,
         id: FileId::from(&stat),
         is_linked: stat.stx_nlink > 1 && file_type != FileType::Directory,

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::contents::DirContents;
-use super::entry::look;
+use super::entry::{Entry, look};
 use super::walk::{Found, Walk};
 use crate::error::{SourceError, Unreadable, settle};
 use crate::input::candidate::SourceOptions;
@@ -55,7 +55,7 @@ impl Source for DirSource {
         if options.sync {
             syncfs(&root_fd).map_err(|error| unreadable(error.into()))?;
         }
-        let root_entry = look(root_fd.as_fd(), c"").map_err(unreadable)?;
+        let root_entry = look(root_fd.as_fd(), c"").and_then(Entry::whole).map_err(unreadable)?;
         let walk = Walk { root: root_fd.as_fd(), device: root_entry.id.device, options };
         let found = walk.run(root_entry);
         options.check_stop()?;

@@ -100,7 +100,11 @@ impl Walk<'_> {
             let path = join(&job.path, name.to_bytes());
             match self.look(dir.as_fd(), &name, &path, &listed.layers) {
                 Ok(Some(found)) if self.options.outputs.contains(&found.id) => listed.outputs.push(path),
-                Ok(Some(found)) => listed.push(&name, self.enters(&found), found),
+                Ok(Some(mut found)) => {
+                    // No file is left out for its attributes, if the scan keeps going. Else this ends it.
+                    listed.errors.extend(found.unread.take().map(|error| (path, error)));
+                    listed.push(&name, self.enters(&found), found);
+                }
                 Ok(None) => {}
                 Err(error) => listed.errors.push((path, error)),
             }

@@ -21,7 +21,7 @@ pub struct LeftOutXattr {
     pub name: Vec<u8>,
     /// The entry as `user:NAME`; empty: the whole attribute.
     pub entry: Vec<u8>,
-    /// How many files have it.
+    /// Number of files that have it.
     pub count: u64,
     /// The path in the tree of the first of them.
     pub path: Vec<u8>,
@@ -30,12 +30,12 @@ pub struct LeftOutXattr {
 }
 
 impl LeftOutXattrs {
-    /// Whether nothing is left out.
+    /// Tells if nothing is left out.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many attributes and entries are left out.
+    /// Returns how many attributes and entries are left out, counted for each file.
     pub fn count(&self) -> u64 {
         self.0.values().map(|one| one.count).sum()
     }

@@ -50,7 +50,7 @@ impl NameGlobs {
 }
 
 impl XattrPolicy {
-    /// Whether attributes of this name stay.
+    /// Tells if attributes of this name stay.
     pub(super) fn keeps(&self, name: &[u8]) -> bool {
         let included = self.include.as_ref().is_none_or(|globs| globs.0.is_match(name));
         included && !self.exclude.0.is_match(name)

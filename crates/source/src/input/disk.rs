@@ -1,8 +1,8 @@
 //! Partitions of disk images: GPT, and the table of the master boot record (MBR).
 //!
-//! What counts is what UEFI says (2.10, chapter 5) of GPT, and what Linux does with an MBR: partitions 1 to 4 are
-//! those of its table, 5 and up lie in a chain in an extended one. Of a GPT, the backup at the end of the disk counts
-//! where the first one is damaged.
+//! A GPT is read as UEFI says (2.10, chapter 5), an MBR as Linux reads it: partitions 1 to 4 are those of its table, 5
+//! and up lie in a chain in an extended one. Of a GPT, the backup at the end of the disk counts where the first one is
+//! damaged.
 
 mod gpt;
 mod mbr;
@@ -61,7 +61,7 @@ pub struct Partition {
     pub number: u32,
     /// Its label; empty in an MBR.
     pub label: String,
-    /// Where it lies on the disk, in bytes. A damaged table can tell of places behind its end.
+    /// Bytes of the disk that it takes. A damaged table can tell of bytes behind the end of the disk.
     pub range: Range<u64>,
 }
 
@@ -91,7 +91,7 @@ pub fn partitions(disk: &dyn ReadAt) -> io::Result<Option<Vec<Partition>>> {
     }
 }
 
-/// Where on `disk` the partition is that is meant.
+/// Returns the bytes of `disk` that the partition takes that is meant.
 ///
 /// # Errors
 /// As [`partitions`]; no table; none is meant, or several are: the partitions are listed; one that ends

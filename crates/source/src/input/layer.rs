@@ -10,7 +10,7 @@ use super::stream_format::{StreamFormat, lzma_stream, zstd_decoder};
 
 /// Bytes that are fetched at once.
 const BUFFER_LEN: usize = 1 << 17;
-/// What tells a compressed stream: its first bytes, of which the .lzma format needs most.
+/// Number of first bytes that tell a compressed stream; the .lzma format needs most.
 const HEAD_LEN: usize = 16;
 
 /// Bytes that are read front to back, and can be given back: plain, or what is compressed in another layer.
@@ -34,7 +34,7 @@ impl<'a> Layer<'a> {
         Self::of(From::Plain(stream))
     }
 
-    /// What is compressed from here on, as far as there are streams of this format.
+    /// Returns a layer that decompresses this one from here on, as far as there are streams of `format`.
     ///
     /// # Errors
     /// A decoder that cannot be made.
@@ -46,8 +46,8 @@ impl<'a> Layer<'a> {
         Self { from, buffer: Vec::new(), at: 0, passed: 0 }
     }
 
-    /// What the compressed streams lie in, behind them, and how many bytes of it are passed; `None`: it is not compressed, or was not read to
-    /// its end.
+    /// Returns the layer that the compressed streams lie in, which goes on behind them, and how many bytes of it are
+    /// passed; `Err`: this layer, which is not compressed, or was not read to its end.
     pub(super) fn into_outer(self) -> Result<(Self, u64), Self> {
         match self.from {
             From::Compressed(Streams { current: Current::End(outer), .. }) => {
@@ -146,7 +146,7 @@ struct Streams<'a> {
 
 enum Current<'a> {
     Stream(Box<dyn Stream<'a> + 'a>),
-    /// What follows them.
+    /// Layer that goes on behind the streams.
     End(Box<Layer<'a>>),
     /// A stream could not be read.
     Failed,

@@ -20,7 +20,7 @@ const STORED: u32 = 1 << 31;
 /// What LZ4 frames hold.
 pub(super) struct Lz4Frames<R> {
     stream: R,
-    /// What follows the frames is not theirs.
+    /// True if bytes that begin no frame may follow the frames.
     is_followed: bool,
     frame: Option<Frame>,
     /// Read already, where it was found to end a legacy frame.

@@ -1,4 +1,4 @@
-//! Where in a file something lies that is read front to back, perhaps within what is compressed in it.
+//! Places in a file that is read front to back, perhaps within what is compressed in it.
 
 use super::stream_format::StreamFormat;
 
@@ -13,11 +13,11 @@ pub(crate) struct Place {
 struct Level {
     /// It was entered at this byte of the tape.
     entered: u64,
-    /// What of it is read since something in it was left begins at this byte of the tape,
+    /// Byte of the tape at which reading it began or, behind something in it that was left, went on.
     tape_off: u64,
-    /// and at this byte of its own.
+    /// The same byte, counted in the level itself.
     own_off: u64,
-    /// How it is compressed in the level before.
+    /// Format in which it is compressed in the level before; `None`: it is the file itself.
     format: Option<StreamFormat>,
 }
 
@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    /// Whether what is compressed can be entered: in the file, and in a file that is compressed as a whole.
+    /// Tells if what is compressed can be entered: in the file, and in a file that is compressed as a whole.
     pub(crate) fn can_enter(&self) -> bool {
         match &*self.levels {
             [_] => true,

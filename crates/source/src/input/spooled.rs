@@ -75,7 +75,7 @@ impl Spooled {
         self.passed += len;
     }
 
-    /// What comes next is compressed, and comes decompressed, as far as it is compressed in this way.
+    /// Decompresses what comes next, as far as it is compressed by `compression`.
     ///
     /// # Errors
     /// A decoder that cannot be made; errors of the spool.

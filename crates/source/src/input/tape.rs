@@ -107,7 +107,8 @@ impl Tape {
         }
     }
 
-    /// What follows is compressed, and is read decompressed, as far as it is compressed in this way. Offsets go on as if it had been stored so.
+    /// Decompresses what follows, as far as it is compressed by `compression`. Offsets go on as if it had been stored
+    /// decompressed.
     ///
     /// # Errors
     /// A spool or a decoder that cannot be made.

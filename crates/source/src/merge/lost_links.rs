@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::source::Note;
 
-/// How many are told of one tree.
+/// Links that are told of one tree at most.
 const TOLD_MAX: usize = 10;
 /// Links that are followed at most, as in Linux.
 const LINKS_MAX: u32 = 40;
@@ -37,7 +37,7 @@ impl LostLinks {
         }
     }
 
-    /// What there is to tell of the tree at `path`.
+    /// Returns what there is to tell of the tree at `path`.
     pub(crate) fn notes(self, path: &Path) -> impl Iterator<Item = Note> {
         let more = self.has_more.then(|| "further symbolic links to directories become directories".to_owned());
         self.told.into_iter().chain(more).map(|text| Note { path: path.to_owned(), text })
@@ -53,7 +53,7 @@ fn link(builder: &mut Builder, path: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a symbolic link at `path` to `target` leads to a directory.
+/// Tells if a symbolic link at `path` to `target` leads to a directory.
 fn leads_to_directory(builder: &mut Builder, path: &[u8], target: &[u8]) -> bool {
     let mut at: Vec<Vec<u8>> = path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
     let mut pending = VecDeque::new();

@@ -1,4 +1,4 @@
-//! Whether the files of a tar archive are images of containers.
+//! Recognition of tar archives whose files are images of containers.
 //!
 //! Programs order and call the members of such archives as they like; what all of them write is a list of images, and
 //! what that names. So an archive is looked at when all of its members are known, and need not be read for it a second
@@ -12,7 +12,7 @@ use super::records::{DOCKER_FILE, DockerImage, INDEX_FILE, LAYOUT_FILE, VERSION_
 /// Names in the root of a layout.
 const NAMES: [&str; 5] = [LAYOUT_FILE, INDEX_FILE, DOCKER_FILE, "repositories", "blobs"];
 
-/// What an archive is taken for.
+/// Kind that an archive is taken for.
 pub(super) enum Taken {
     /// For images. What speaks against it.
     Images(Option<String>),
@@ -20,7 +20,7 @@ pub(super) enum Taken {
     Files(Option<String>),
 }
 
-/// What the archive in which `blobs` lie is taken for.
+/// Decides what the archive in which `blobs` lie is taken for.
 pub(super) fn taken(blobs: &Blobs) -> Taken {
     let is_there = |name: &str| blobs.file(name).is_ok_and(|file| file.is_some());
     if is_there(LAYOUT_FILE) && is_there(INDEX_FILE) {
@@ -47,12 +47,12 @@ pub(super) fn taken(blobs: &Blobs) -> Taken {
     Taken::Images(with_others(blobs, &roots.map(str::as_bytes).collect()))
 }
 
-/// Whether the archive in which `blobs` lie has a name that belongs to images.
+/// Tells if the root of the archive in which `blobs` lie has a name that belongs to images.
 pub(super) fn is_named_like_images(blobs: &Blobs) -> bool {
     blobs.root_names().any(|name| NAMES.iter().any(|known| known.as_bytes() == name))
 }
 
-/// What else the root of an archive of images has, beside `named`, as a text.
+/// Describes what else the root of an archive of images has, beside `named`; `None`: nothing.
 fn with_others(blobs: &Blobs, named: &HashSet<&[u8]>) -> Option<String> {
     let is_known =
         |name: &[u8]| NAMES.iter().any(|known| known.as_bytes() == name) || named.contains(name) || is_of_digest(name);
@@ -65,7 +65,7 @@ fn with_others(blobs: &Blobs, named: &HashSet<&[u8]>) -> Option<String> {
     ))
 }
 
-/// Whether a file or directory is called by a digest, as those of a layer or a configuration are.
+/// Tells if a file or directory is called by a digest, as those of a layer or a configuration are.
 fn is_of_digest(name: &[u8]) -> bool {
     let stem = name.split(|&byte| byte == b'.').next().unwrap_or_default();
     let digits = stem.strip_prefix(b"sha256:").unwrap_or(stem);

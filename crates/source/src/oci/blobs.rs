@@ -35,7 +35,7 @@ enum Place {
     Archive(Box<TarIndex>),
 }
 
-/// Where blobs are.
+/// Scheme by which blobs are placed and named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
     /// Below `blobs/`, or where a list says.
@@ -69,7 +69,7 @@ impl Blobs {
         blobs
     }
 
-    /// Whether `manifest.json` is no list of images, but the manifest of one.
+    /// Tells if `manifest.json` is no list of images, but the manifest of one.
     fn is_flat(&self) -> Result<bool, SourceError> {
         let is_layout = self.file(INDEX_FILE)?.is_some();
         let Some(file) = self.file(DOCKER_FILE)?.filter(|_| !is_layout) else { return Ok(false) };
@@ -80,7 +80,7 @@ impl Blobs {
         Ok(head.trim_ascii_start().starts_with(b"{"))
     }
 
-    /// Where blobs are.
+    /// Returns the scheme by which blobs are placed and named.
     pub(super) fn naming(&self) -> Naming {
         self.naming
     }
@@ -94,7 +94,7 @@ impl Blobs {
         tree.into_iter().flat_map(|tree| tree.entries(NodeId::ROOT)).map(|entry| entry.name)
     }
 
-    /// What was found in an archive beside files: what was left out, and what is to be known.
+    /// Returns the scan of an archive, with what was left out, and what is to be known; `None`: it is a directory.
     pub(super) fn scan(&self) -> Option<&Scan> {
         match &self.place {
             Place::Directory(_) => None,

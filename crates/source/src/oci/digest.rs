@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256, Sha512};
 
-/// What makes a digest of bytes.
+/// Hasher that makes a digest of bytes.
 pub(super) enum Hasher {
     Sha256(Box<Sha256>),
     Sha512(Box<Sha512>),
@@ -14,7 +14,7 @@ impl Hasher {
         Hasher::Sha256(Box::default())
     }
 
-    /// What makes a digest to compare with `digest`; `None`: that is none, or of another algorithm.
+    /// Returns a hasher for a digest to compare with `digest`; `None`: that is none, or of another algorithm.
     pub(super) fn like(digest: &str) -> Option<Self> {
         let (algorithm, digits) = digest.split_once(':')?;
         let (hasher, digits_len) = match algorithm {

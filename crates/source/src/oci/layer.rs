@@ -34,7 +34,7 @@ pub(super) struct Layer {
     place: Place,
     /// That it has not the digest that it should have, where a scan keeps going nevertheless.
     damage: Option<Unreadable>,
-    /// What is to be known of its blob.
+    /// Note on its blob.
     note: Option<Note>,
 }
 
@@ -51,7 +51,7 @@ impl Layer {
     /// The layer in `candidate`.
     ///
     /// # Errors
-    /// What is neither a tar archive nor an EROFS image.
+    /// A candidate that is neither a tar archive nor an EROFS image.
     pub(super) fn open(candidate: Candidate<'_>, place: Place) -> Result<Self, SourceError> {
         let path = candidate.path().to_owned();
         let has_aufs_marks = (TAR.is)(&candidate);

@@ -1,4 +1,4 @@
-//! What is in the blob of a layer, and whether it is what the image's configuration says.
+//! Contents of the blob of a layer, compared with the digest that the image's configuration has of them.
 //!
 //! The digest goes over all bytes of the layer as it is decompressed, also over those that no reader of tar archives
 //! looks at. What is decompressed is kept in a nameless file meanwhile, so that it is decompressed once.
@@ -18,7 +18,7 @@ use crate::unknown::refusal;
 /// Bytes that are hashed at once.
 const PIECE_LEN: usize = 1 << 18;
 
-/// What is known of the digests of a layer.
+/// Known digests of a layer.
 pub(super) struct LayerDigest<'a> {
     /// Place of the layer in its image, from 0 on.
     pub at: usize,
@@ -29,7 +29,7 @@ pub(super) struct LayerDigest<'a> {
 }
 
 impl LayerDigest<'_> {
-    /// What the blob `candidate` holds, decompressed. Another digest is told to `left_out`.
+    /// Returns what the blob `candidate` holds, decompressed. Another digest is told to `left_out`.
     ///
     /// # Errors
     /// Another digest, and a stream that cannot be decompressed, unless the scan keeps going;

@@ -11,7 +11,7 @@ pub const INDEX_FILE: &str = "index.json";
 pub const DOCKER_FILE: &str = "manifest.json";
 /// Name of the file by which skopeo marks what it calls `dir:`.
 pub const VERSION_FILE: &str = "version";
-/// What that file begins with.
+/// First bytes of that file.
 pub const VERSION_FRONT: &[u8; 27] = b"Directory Transport Version";
 /// Annotation of an index that has an image's tag.
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -97,8 +97,8 @@ pub struct Manifest {
     pub annotations: Annotations,
 }
 
-/// What matters here of a configuration, the rest of which is kept as it is: its platform, where no entry tells it,
-/// and the digests of layers.
+/// Fields of a configuration that matter here: its platform, where no entry tells it, and the digests of layers. The
+/// rest is kept as it is.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct ConfigRecord {
     /// `linux` as a rule.
@@ -110,12 +110,12 @@ pub struct ConfigRecord {
     /// `v7`, `v8`, ...
     #[serde(default)]
     pub variant: Option<String>,
-    /// What the file system is made of. The configurations of artifacts have none.
+    /// Layers of the file system. The configurations of artifacts have none.
     #[serde(default)]
     pub rootfs: Option<RootFs>,
 }
 
-/// What the file system of an image is made of.
+/// Layers that the file system of an image is made of.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct RootFs {
     /// Digests of the layers, decompressed, the lowest first. Images of EROFS layers may have none.

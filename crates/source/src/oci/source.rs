@@ -41,7 +41,7 @@ pub fn looks_like_layout(path: &Path) -> bool {
     path.join(LAYOUT_FILE).is_file() && path.join(INDEX_FILE).is_file()
 }
 
-/// Whether the directory at `path` looks like what skopeo calls `dir:`.
+/// Tells if the directory at `path` looks like what skopeo calls `dir:`.
 pub fn looks_like_dir_transport(path: &Path) -> bool {
     let version = || {
         File::open(path.join(VERSION_FILE)).and_then(|mut file| {
@@ -72,14 +72,14 @@ struct Found {
     note: Option<Note>,
 }
 
-/// What is wanted of an archive.
+/// Contents that are wanted of an archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     /// Images.
     Images,
     /// One of its images, if it has some or looks as if it should.
     Choice,
-    /// What it has: images, or files.
+    /// Images or files, whichever it has.
     Anything,
 }
 

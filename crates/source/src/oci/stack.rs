@@ -18,7 +18,7 @@ use crate::merge::lost_links::LostLinks;
 use crate::merge::overlay::{Overlay, with_marks};
 use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
 
-/// What is to be known of a layer of `docker save` whose image has no `rootfs.diff_ids`.
+/// Note on a layer of `docker save` whose image has no `rootfs.diff_ids`.
 const UNKNOWN: &str = "nothing tells the digest of this layer: it is not compared";
 
 /// The layers of an image.

@@ -81,7 +81,7 @@ fn table(disk: &[u8]) -> Result<Option<Vec<Partition>>, String> {
     partitions(&MemorySource::new(disk.to_vec())).map_err(|error| error.to_string())
 }
 
-/// Where the partitions are: number, label, first sector, sectors.
+/// Returns the places of the partitions: number, label, first sector, number of sectors.
 fn places(disk: &[u8], sector: usize) -> Vec<(u32, String, u64, u64)> {
     let sector = sector as u64;
     let place =
@@ -93,7 +93,7 @@ fn owned(parts: Parts<'_>) -> Vec<(u32, String, u64, u64)> {
     parts.iter().map(|&(number, label, first, count)| (number, label.to_owned(), first, count)).collect()
 }
 
-/// What is in a partition.
+/// Returns the tree in the partition `choice`.
 fn scan(disk: &[u8], choice: &str) -> Result<Tree, SourceError> {
     let dir = TempDir::in_memory("disk").unwrap();
     fs::write(dir.join("disk"), disk).unwrap();

@@ -78,8 +78,8 @@ pub struct Choices {
     pub fragments: Option<Fragments>,
     /// The largest pcluster of packed files, in bytes.
     pub packed_pcluster_len: Option<u64>,
-    /// Whether compressed files have encoded extents; by default where a kernel is chosen that has them, and ends do
-    /// not lie beside inodes.
+    /// Encoded extents for compressed files; by default where a kernel is chosen that has them, and ends do not lie
+    /// beside inodes.
     pub encoded_extents: Option<bool>,
     /// Compressed ends of files lie beside inodes.
     pub tail_packing: bool,

@@ -1,15 +1,15 @@
-//! What digests tell of contents.
+//! Share of contents that have digests.
 
 use crate::console::size::Human;
 use std::fmt;
 
-/// How much of contents digests tell of. As text, for people, a part of a line.
+/// Share of contents that have digests. As text, for people, a part of a line.
 pub struct Contents {
     /// All of them, in bytes.
     pub bytes: u64,
     /// Those with digests.
     pub digested_bytes: u64,
-    /// What those are: `verified`, or `verifiable` later.
+    /// Word for those: `verified`, or `verifiable` later.
     pub what: &'static str,
 }
 

@@ -17,14 +17,14 @@ const NOT_ASKED: u8 = 0;
 const SOME: u8 = 1;
 const NONE: u8 = 2;
 
-/// What is known of holes.
+/// Result of the search for holes, as far as it is known.
 #[derive(Default)]
 pub(super) struct UnusedHoles {
     state: Arc<AtomicU8>,
 }
 
 impl UnusedHoles {
-    /// Whether it is known that no file has holes. The first call starts the search.
+    /// Tells if it is known that no file has holes. The first call starts the search.
     pub(super) fn is_unused(&self, image: &Image) -> bool {
         match self.state.load(Ordering::Relaxed) {
             NOT_ASKED => {
@@ -50,7 +50,7 @@ impl UnusedHoles {
     }
 }
 
-/// Whether no inode has a hole. False if the tree cannot be read, or the answer is not wanted any more.
+/// Tells if no inode has a hole. False if the tree cannot be read, or the answer is not wanted any more.
 fn none_has(image: &Image, is_wanted: &dyn Fn() -> bool) -> bool {
     let Ok(root) = image.inode(image.root_nid()) else { return false };
     let lacks = |inode: &Inode| has_holes(image, inode).is_ok_and(|has| !has);

@@ -57,7 +57,7 @@ class Manifest:
         if check.count(fields, "", "version") != VERSION:
             raise check.error("", "version", fields["version"], f"this kilnfs reads version {VERSION}")
         self.by = check.text(fields, "", "by")
-        """How files are divided: "hash" or "path"."""
+        """Rule by which files are divided: "hash" or "path"."""
         if self.by not in ("hash", "path"):
             raise check.error("", "by", self.by, "neither 'hash' nor 'path'")
         self.seed = check.count(fields, "", "seed", maximum=(1 << 64) - 1)

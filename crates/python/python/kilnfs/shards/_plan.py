@@ -49,13 +49,13 @@ class PlanEntry:
     into: str
     """Directory or URL of the shards."""
     by: str
-    """How files are divided: "hash" or "path"."""
+    """Rule by which files are divided: "hash" or "path"."""
     seed: int
     """The seed of the plan."""
     name: str
     """Of the shard's file."""
     list_name: str
-    """Where the list of its files is, from `into` on."""
+    """Path of the list of its files, from `into` on."""
     list_digest: str
     """BLAKE2b of that list, 32 bytes in hexadecimal."""
     files: int

@@ -180,7 +180,7 @@ class ShardedImage(_Verbs):
         return map(self.sample_path, range(len(self)))
 
     def __contains__(self, path: object) -> bool:
-        """Whether there is something of this name, be it a directory or a broken link."""
+        """Tells if there is something of this name, be it a directory or a broken link."""
         return is_name(path) and self.lexists(path)
 
     def locate(self, number: int) -> tuple[int, int]:

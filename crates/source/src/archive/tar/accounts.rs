@@ -62,7 +62,7 @@ fn list(tree: &Tree, account: Account) -> HashMap<Vec<u8>, u32> {
     ids
 }
 
-/// What the file at `path` holds; `None`: it is none, too long, or cannot be read.
+/// Returns the contents of the file at `path`; `None` if there is no file, it is too long, or it cannot be read.
 fn read(tree: &Tree, path: &[u8]) -> Option<Vec<u8>> {
     let id = find(tree, path)?;
     let Kind::File { len, .. } = tree.node(id).kind else { return None };
@@ -71,7 +71,8 @@ fn read(tree: &Tree, path: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What is at `path` where the tree is the root of a system. Symbolic links are followed, and lead to nothing outside.
+/// Returns the node at `path` where the tree is the root of a system. Symbolic links are followed, and lead to nothing
+/// outside.
 fn find(tree: &Tree, path: &[u8]) -> Option<NodeId> {
     let names = |path: &[u8]| path.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect::<Vec<_>>();
     let (mut ahead, mut passed, mut links) = (names(path), vec![NodeId::ROOT], 0);

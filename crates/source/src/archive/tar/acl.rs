@@ -26,7 +26,7 @@ pub(super) struct Known<'a> {
     pub(super) group: (&'a [u8], u32),
 }
 
-/// What an entry that has a name is about.
+/// Kind of account that an entry with a name is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Account {
     User,
@@ -34,7 +34,7 @@ pub(super) enum Account {
 }
 
 impl Account {
-    /// What the text form calls it.
+    /// Returns its keyword in the text form.
     pub(super) fn keyword(self) -> &'static str {
         match self {
             Account::User => "user",
@@ -59,7 +59,7 @@ pub(super) struct Acl {
     named: BTreeMap<(Account, Box<[u8]>), u16>,
 }
 
-/// What an entry is about.
+/// Subject of an entry: a tag with an id, or the name of an account whose id is not known.
 enum Who {
     Id(u16, u32),
     Name(Account, Box<[u8]>),
@@ -70,7 +70,7 @@ pub(super) fn without_mark(name: &[u8]) -> &[u8] {
     name.strip_prefix(MARK).unwrap_or(name)
 }
 
-/// Whether an attribute is an ACL whose names have no ids yet.
+/// Tells if an attribute is an ACL whose names have no ids yet.
 pub(super) fn has_mark(xattr: &Xattr) -> bool {
     xattr.name.starts_with(MARK)
 }
@@ -79,7 +79,7 @@ impl Acl {
     /// The ACL that `text` is.
     ///
     /// # Errors
-    /// What is no ACL.
+    /// A text that is no ACL.
     pub(super) fn parse(text: &[u8], known: &Known<'_>) -> Result<Self, String> {
         let (mut entries, mut named) = (BTreeMap::new(), BTreeMap::new());
         for entry in text.split(|byte| matches!(byte, b',' | b'\n')) {
@@ -174,7 +174,7 @@ impl Acl {
     }
 }
 
-/// What an entry is about, and its permissions.
+/// Returns the subject of an entry, and its permissions.
 fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<(Who, u16), &'static str> {
     let mut fields = entry.split(|&byte| byte == b':').map(<[u8]>::trim_ascii);
     let kind = fields.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How names and values of attributes are written in PAX records: names with `%XX`, values of libarchive in base64.
+//! Encoding of names and values of attributes in PAX records: names with `%XX`, values of libarchive in base64.
 
 /// The bytes of a name as libarchive writes it, in the records of others, too: any byte may be `%XX`. A percent sign that no digits follow stands
 /// for itself.

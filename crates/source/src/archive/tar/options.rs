@@ -1,22 +1,22 @@
-//! How archives are read.
+//! Options for reading archives.
 
 use kiln_builder::tree::Implied;
 
-/// How an archive becomes a tree.
+/// Options for making a tree from an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TarOptions {
     /// Metadata of the root and of directories that are no members.
     pub implied: Implied,
-    /// Where the data of members are.
+    /// Place of the data of members.
     pub data: TarData,
-    /// What `..` in the path of a member is.
+    /// Meaning of `..` in the path of a member, or in the target of a hard link.
     pub dot_dot: DotDot,
     /// Read on behind an end mark, for archives one behind the other (`cat a.tar b.tar`). Else an archive ends at its mark, as for
     /// other programs: what lies behind it is told.
     pub concatenated: bool,
 }
 
-/// What `..` in the path of a member, or in the target of a hard link, is.
+/// Meaning of `..` in the path of a member, or in the target of a hard link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DotDot {
     /// Refused, as by GNU tar.
@@ -26,7 +26,7 @@ pub enum DotDot {
     Up,
 }
 
-/// Where the data of members are.
+/// Place of the data of members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TarData {
     /// In the archive, from which images get them.

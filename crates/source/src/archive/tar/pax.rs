@@ -150,7 +150,7 @@ impl Extended {
         self.xattrs.push((Origin::Acl, acl));
     }
 
-    /// What is wrong with single attributes: byte of the archive, and why. It is forgotten here.
+    /// Returns what is wrong with single attributes, and forgets it: byte of the archive, and why.
     pub(super) fn take_problems(&mut self) -> Vec<(u64, String)> {
         std::mem::take(&mut self.problems)
     }

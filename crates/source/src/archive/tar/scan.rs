@@ -58,7 +58,7 @@ struct Scan<'s, 'a> {
     end: End,
 }
 
-/// What ended the archive that was read last.
+/// Kind of end that the archive has that was read last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// Nothing so far.
@@ -188,7 +188,7 @@ impl Scan<'_, '_> {
         Ok(record)
     }
 
-    /// Whether no data lie between the headers.
+    /// Tells if no data lie between the headers.
     fn omits_data(&self) -> bool {
         self.options.data == TarData::Omitted
     }

@@ -8,9 +8,9 @@ const MAGIC: &[u8; 4] = b"PK\x05\x06";
 const RECORD_LEN: usize = 22;
 /// Most bytes of a comment.
 const COMMENT_MAX_LEN: u64 = u16::MAX as u64;
-/// What the record has in the place of a number that ZIP64's own record has.
+/// Value of a field whose number is in ZIP64's own record.
 const ELSEWHERE: u16 = u16::MAX;
-/// What a record of the central directory begins with.
+/// First bytes of a record of the central directory.
 const DIRECTORY_MAGIC: &[u8; 4] = b"PK\x01\x02";
 
 /// The end of an archive.
@@ -18,7 +18,7 @@ const DIRECTORY_MAGIC: &[u8; 4] = b"PK\x01\x02";
 pub(super) struct Ending {
     /// Which part of an archive that was split this is, from 0 on.
     pub part: u16,
-    /// Whether the central directory is in front of it.
+    /// True if the central directory is in front of it.
     pub has_directory: bool,
 }
 

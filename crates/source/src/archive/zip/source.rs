@@ -13,9 +13,9 @@ use crate::input::spool::SpoolPlace;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// What a member, an archive without members, and one that was to be split and was not, begins with.
+/// First bytes of a member, of an archive without members, and of one that was to be split and was not.
 const MAGICS: [&[u8]; 3] = [b"PK\x03\x04", b"PK\x05\x06", b"PK00PK\x03\x04"];
-/// What programs begin with, behind which an archive may lie.
+/// First bytes of programs, behind which an archive may lie.
 const PROGRAMS: [&[u8]; 3] = [b"#!", b"MZ", b"\x7FELF"];
 
 /// Zip archives as a kind of source.
@@ -26,7 +26,7 @@ pub(crate) const KIND: SourceKind = SourceKind {
     open: |candidate| Ok(Box::new(open(candidate)?)),
 };
 
-/// Whether it is a program with an archive behind it, or the last part of an archive that was split.
+/// Tells if it is a program with an archive behind it, or the last part of an archive that was split.
 fn is_behind(candidate: &Candidate<'_>) -> bool {
     let Some(ending) = candidate.bytes().and_then(|bytes| Ending::find(bytes).ok()?) else { return false };
     ending.part > 0 || ending.has_directory && PROGRAMS.iter().any(|front| candidate.holds(0, front))

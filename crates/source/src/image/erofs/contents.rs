@@ -14,9 +14,9 @@ use super::problem::failed;
 /// Opens files of an image by their nids.
 pub(super) struct ImageContents {
     pub image: Image,
-    /// What errors call it.
+    /// Path by which errors name the image.
     pub path: Arc<Path>,
-    /// How digests of contents are named, if there are any.
+    /// Name of the digests of contents, if there are any.
     pub digests: Option<DigestName>,
     /// By content id.
     pub nids: Arc<[Nid]>,

@@ -1,4 +1,4 @@
-//! How the digests of contents of an image are named.
+//! Names of the digests of contents of an image.
 
 use kiln_builder::DigestName;
 use kiln_format::Compat;
@@ -15,7 +15,7 @@ pub(super) fn name(image: &Image) -> DigestName {
     }
 }
 
-/// Whether kernels look for long prefixes in the image itself. Where these lie in a special inode, only newer ones do.
+/// Tells if kernels look for long prefixes in the image itself. Where these lie in a special inode, only newer ones do.
 pub(super) fn has_prefixes(image: &Image) -> bool {
     let superblock = image.superblock();
     superblock.compat.contains(Compat::PLAIN_XATTR_PFX) || superblock.packed_nid.or(superblock.metabox_nid).is_none()

@@ -69,7 +69,7 @@ struct Scanner<'a> {
     builder: Builder,
     /// Nid of each content.
     contents: Vec<Nid>,
-    /// Whether a digest is stored for any of them.
+    /// True if a digest is stored for any of them.
     has_digests: bool,
     /// Nodes of inodes with several names.
     linked: HashMap<Nid, NodeId>,
@@ -138,12 +138,17 @@ impl<'a> Scanner<'a> {
         let at_path = |error: ReadError| named.unreadable(error.at_path(path));
         let meta = &inode.meta;
         let kind = self.kind(inode).map_err(at_path)?;
-        if let Kind::File { len: 1.., .. } = kind
-            && !self.has_digests
-        {
-            self.has_digests = named.image.content_digest(inode).map_err(at_path)?.is_some();
+        let is_file = matches!(kind, Kind::File { len: 1.., .. });
+        // No file is left out for its attributes.
+        let read = xattrs(named.image, inode).and_then(|xattrs| {
+            let has_digest = is_file && !self.has_digests && named.image.content_digest(inode)?.is_some();
+            Ok((xattrs, has_digest))
+        });
+        if read.is_err() {
+            self.charge(size_of::<Unreadable>() + path.len())?;
         }
-        let xattrs = xattrs(named.image, inode).map_err(at_path)?;
+        let (xattrs, has_digest) = self.left_out.survive(path, read.map_err(at_path))?.unwrap_or_default();
+        self.has_digests |= has_digest;
         let xattr_bytes: usize = xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
         let target_len = if let Kind::Symlink(target) = &kind { target.len() } else { 0 };
         self.charge(size_of::<Node>() + xattr_bytes + target_len)?;

@@ -72,7 +72,9 @@ impl Scanner<'_> {
         if inode.file_type != FileType::Directory || inode.is_encrypted() {
             return Err(invalid("inode 2 is no directory that can be read"));
         }
-        let (node, _) = self.node(&inode)?;
+        let Made { node, unread: None, .. } = self.node(&inode)? else {
+            return Err(invalid("the attributes of the root cannot be read"));
+        };
         self.members.builder.insert(b"", node).map_err(io::Error::other)?;
         self.known.insert(ROOT_INO, NodeId::ROOT);
         self.open.push(Directory { node: NodeId::ROOT, path: Vec::new(), inode });
@@ -85,11 +87,17 @@ impl Scanner<'_> {
             self.begin()?;
             let path = if path.is_empty() { name.to_vec() } else { [path, b"/", &name].concat() };
             match self.entry(ino, &name) {
-                Ok((inode, node, cost)) => {
-                    self.members.charge(&name, cost + path.len())?;
-                    let id = match node {
-                        Named::Known(id) => id,
-                        Named::New(node) => {
+                Ok((inode, named)) => {
+                    let id = match named {
+                        Named::Known(id) => {
+                            self.members.charge(&name, path.len())?;
+                            id
+                        }
+                        Named::New(Made { node, cost, unread }) => {
+                            self.members.charge(&name, cost + path.len())?;
+                            if let Some(error) = unread {
+                                self.members.leave_out(inode.off, &path, error)?;
+                            }
                             let added = self.members.builder.add(node);
                             let id = added.map_err(|error| self.members.malformed(inode.off, error.to_string()))?;
                             self.remember(id, ino, path, inode);
@@ -107,18 +115,18 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// What the entry `name` leads to, and about how much memory it takes.
-    fn entry(&mut self, ino: u32, name: &[u8]) -> io::Result<(Inode, Named, usize)> {
+    /// The inode that the entry `name` leads to.
+    fn entry(&mut self, ino: u32, name: &[u8]) -> io::Result<(Inode, Named)> {
         if name.is_empty() || name.len() > NAME_MAX_LEN || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
             return Err(invalid("no name that a file can have"));
         }
         let inode = self.volume.inode(ino)?;
         match self.known.get(&ino) {
             Some(_) if inode.file_type == FileType::Directory => Err(invalid("a directory with several names")),
-            Some(id) => Ok((inode, Named::Known(*id), 0)),
+            Some(id) => Ok((inode, Named::Known(*id))),
             None => {
-                let (node, cost) = self.node(&inode)?;
-                Ok((inode, Named::New(node), cost))
+                let made = self.node(&inode)?;
+                Ok((inode, Named::New(made)))
             }
         }
     }
@@ -134,14 +142,18 @@ impl Scanner<'_> {
         }
     }
 
-    /// The node of an inode, without entries, and the memory that belongs to it.
-    fn node(&mut self, inode: &Inode) -> io::Result<(Node, usize)> {
+    /// The node of an inode, without entries.
+    fn node(&mut self, inode: &Inode) -> io::Result<Made> {
         if inode.is_encrypted() {
             let reason = "it is encrypted (fscrypt): mount the image with its key, and pack where it is mounted";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let volume = self.volume;
-        let xattrs = xattrs(volume, inode, |ino, len| value(volume, ino, len))?;
+        // No file is left out for its attributes.
+        let (xattrs, unread) = match xattrs(volume, inode, |ino, len| value(volume, ino, len)) {
+            Ok(xattrs) => (xattrs, None),
+            Err(error) => (Default::default(), Some(error)),
+        };
         let mut cost: usize = xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
         let kind = match inode.file_type {
             FileType::Directory => Kind::Directory(Box::default()),
@@ -160,7 +172,7 @@ impl Scanner<'_> {
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => Kind::Socket,
         };
-        Ok((Node { meta: inode.meta, xattrs: xattrs.into_iter().collect(), kind }, cost))
+        Ok(Made { node: Node { meta: inode.meta, xattrs: xattrs.into_iter().collect(), kind }, cost, unread })
     }
 }
 
@@ -168,7 +180,16 @@ impl Scanner<'_> {
 enum Named {
     /// A node that has another name.
     Known(NodeId),
-    New(Node),
+    New(Made),
+}
+
+/// A new node.
+struct Made {
+    node: Node,
+    /// About how much memory belongs to it, in bytes.
+    cost: usize,
+    /// Why its attributes cannot be read, all of which it is then without.
+    unread: Option<io::Error>,
 }
 
 fn target(volume: &Volume, inode: &Inode) -> io::Result<Vec<u8>> {

@@ -106,7 +106,10 @@ impl<'a> Scanner<'a> {
     /// Put the root in the tree; it is the first directory to be read.
     fn begin(&mut self) -> Result<Option<(usize, Listing)>, Problem> {
         let at = Ref(self.superblock.root);
-        let (node, listing) = self.node(at).map_err(|problem| problem.in_file(b"/"))?;
+        let (node, listing, unread) = self.node(at).map_err(|problem| problem.in_file(b"/"))?;
+        if let Some(problem) = unread {
+            return Err(problem.in_file(b"/"));
+        }
         self.builder.insert(b"", node)?;
         self.nodes.insert(at, NodeId::ROOT);
         self.dirs.push(Dir { node: NodeId::ROOT, name: Box::default(), parent_idx: 0 });
@@ -152,7 +155,10 @@ impl<'a> Scanner<'a> {
             self.builder.name(parent, name, known);
             return Ok(());
         }
-        let (node, listing) = self.node(at)?;
+        let (node, listing, unread) = self.node(at)?;
+        if let Some(problem) = unread {
+            self.survive::<()>(Err(problem), (parent_idx, name))?;
+        }
         let node = self.builder.add(node)?;
         self.nodes.insert(at, node);
         self.builder.name(parent, name, node);
@@ -164,8 +170,9 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The node of the inode at `at`, without entries, and where a directory's lie.
-    fn node(&mut self, at: Ref) -> Result<(Node, Option<Listing>), Problem> {
+    /// The node of the inode at `at`, without entries, where a directory's lie, and why its attributes cannot be read: no file is left out for
+    /// these.
+    fn node(&mut self, at: Ref) -> Result<(Node, Option<Listing>, Option<Problem>), Problem> {
         let mut cursor = self.metadata.cursor(self.superblock.inode_table_off, at)?;
         let inode = Inode::read(&mut cursor)?;
         self.memory.charge(size_of::<Node>() + KNOWN_COST, self.path)?;
@@ -176,9 +183,10 @@ impl<'a> Scanner<'a> {
             mtime: inode.mtime.into(),
             mtime_nsec: 0,
         };
-        let xattrs = match inode.xattr_idx {
-            None => ThinSlice::default(),
-            Some(idx) => self.list_xattrs(idx)?,
+        let (xattrs, unread) = match inode.xattr_idx.map(|idx| self.list_xattrs(idx)) {
+            None => (ThinSlice::default(), None),
+            Some(Ok(xattrs)) => (xattrs, None),
+            Some(Err(problem)) => (ThinSlice::default(), Some(problem)),
         };
         let mut listing = None;
         let kind = match inode.kind {
@@ -196,7 +204,7 @@ impl<'a> Scanner<'a> {
             InodeKind::Fifo => Kind::Fifo,
             InodeKind::Socket => Kind::Socket,
         };
-        Ok((Node { meta, xattrs, kind }, listing))
+        Ok((Node { meta, xattrs, kind }, listing, unread))
     }
 
     fn id(&self, idx: u16) -> Result<u32, Problem> {

@@ -8,13 +8,13 @@ use std::ops::Range;
 use super::{Partition, SECTOR_LENS, invalid, read, u32_at};
 
 const SECTOR_LEN: u64 = SECTOR_LENS[0];
-/// Where the entries begin, and what each takes, in bytes.
+/// Offset of the first entry, and length of each, in bytes.
 const ENTRIES_OFF: usize = 446;
 const ENTRY_LEN: usize = 16;
 const SIGNATURE: [u8; 2] = [0x55, 0xAA];
 /// Partitions that hold others.
 const EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
-/// What a disk with a GPT has in the place of partitions.
+/// Type of the entry that a disk with a GPT has in the place of partitions.
 const PROTECTIVE: u8 = 0xEE;
 /// Number of the first partition in an extended one.
 const FIRST_LOGICAL: u32 = 5;
@@ -30,7 +30,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Where it lies, in bytes, if it counts from the sector `base`.
+    /// Returns the bytes of the disk that it takes, if it counts from the sector `base`.
     fn range(&self, base: u64) -> Range<u64> {
         // Both are far from 2^64: sectors have 32 bits, and a base is a sum of two of them.
         let start = base + u64::from(self.start);

@@ -50,7 +50,7 @@ pub(in crate::manifest) fn host_file(
         None => (&b""[..], real),
     };
     let dir = open_beneath(root.as_fd(), dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    let entry = look(dir.as_fd(), &CString::new(name)?)?;
+    let entry = look(dir.as_fd(), &CString::new(name)?)?.whole()?;
     let kind = match entry.what {
         What::Directory => return Err(io::ErrorKind::IsADirectory.into()),
         What::File { len, stamp, sparse, .. } => Kind::File { len, content: files.host(real, stamp), sparse },

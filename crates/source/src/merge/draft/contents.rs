@@ -37,7 +37,7 @@ pub(super) fn look_at(path: &Path) -> io::Result<HostEntry> {
         None => (&b""[..], real),
     };
     let dir = open_beneath(open_root()?.as_fd(), dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    Ok(HostEntry { entry: look(dir.as_fd(), &CString::new(name)?)?, path: real.into() })
+    Ok(HostEntry { entry: look(dir.as_fd(), &CString::new(name)?)?.whole()?, path: real.into() })
 }
 
 fn open_root() -> io::Result<OwnedFd> {

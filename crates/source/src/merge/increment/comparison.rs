@@ -32,7 +32,7 @@ pub(super) struct Compared {
 /// Where contents of two trees differ, in order: by those of the new one, and of the old one. A file with several names may have several that are older.
 pub(super) type Differences = HashMap<(u32, ContentId), Vec<Range<u64>>>;
 
-/// What comparing is to show.
+/// Result that is wanted of comparing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Only which contents are equal: each comparison ends at the first difference.

@@ -33,7 +33,7 @@ struct Alone {
 pub(super) struct Moved {
     /// Contents of both trees that stamps prove to be the same: of the new one, and of the old one.
     pub(super) kept: Vec<(u32, ContentId)>,
-    /// What older versions of long files are: of the same inode.
+    /// Older versions of long files: those of the same inode.
     pub(super) former: Versions,
     /// Files of the new tree with those of the old one that they are compared with, the most likely first.
     candidates: Vec<Vec<Doubt>>,

@@ -14,14 +14,14 @@ use std::fs;
 
 /// Members of an archive in their order.
 type Members = Vec<(String, Vec<u8>)>;
-/// What a builder calls a member, by its kind, its place among those, and its digest.
+/// Name that a builder gives a member, by its kind, its place among those, and its digest.
 type Name<'n> = &'n dyn Fn(&str, usize, &str) -> String;
 
 fn archive(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     members.iter().fold(Archive::default(), |archive, (name, data)| archive.member(name, b'0', data)).end()
 }
 
-/// What is at a path, and what is to be known of it.
+/// Returns the tree in the archive `bytes`, and the texts of its notes.
 fn told(bytes: &[u8]) -> (Tree, Vec<String>) {
     let dir = TempDir::in_memory("archives").unwrap();
     fs::write(dir.join("a.tar"), bytes).unwrap();
@@ -127,7 +127,7 @@ fn references_are_to_archives_of_files_only() {
     assert!(open(&path, &options).map(drop).unwrap_err().to_string().contains("not compressed"));
 }
 
-/// What skopeo writes as `dir:`: the manifest and the blobs beside it, by their digests.
+/// Reads what skopeo writes as `dir:`: the manifest and the blobs beside it, by their digests.
 #[test]
 fn directories_of_skopeo_are_read() {
     let layout = layout();

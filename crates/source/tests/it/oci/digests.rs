@@ -21,7 +21,7 @@ fn layout(layers: &[(&str, Vec<u8>)], diff_ids: &[String]) -> Layout {
     layout
 }
 
-/// What `docker save` writes of an image of these layers.
+/// Returns what `docker save` writes of an image of these layers.
 fn saved(layers: &[Vec<u8>], config: &Value) -> Vec<u8> {
     let names: Vec<String> = layers.iter().map(|layer| format!("{}/layer.tar", hex(layer))).collect();
     let list = json!([{ "Config": "config.json", "RepoTags": ["name:tag"], "Layers": names }]);

@@ -29,7 +29,7 @@ pub fn path_of(descriptor: &Value) -> String {
     descriptor["digest"].as_str().unwrap().replace("sha256:", "blobs/sha256/")
 }
 
-/// What a configuration calls the layer in the blob `bytes`.
+/// Returns the digest by which a configuration calls the layer in the blob `bytes`.
 pub fn diff_id(bytes: &[u8]) -> String {
     let mut plain = Vec::new();
     match bytes {

@@ -369,7 +369,8 @@ fn scanned(bytes: &[u8], concatenated: bool) -> Result<(Vec<String>, Vec<String>
     Ok((paths(&scan.tree), scan.notes.into_iter().map(|note| note.text).collect()))
 }
 
-/// What follows the end mark is no part of the archive: GNU tar, bsdtar, Python, Go and mkfs.erofs do not see it either.
+/// Checks that bytes behind the end mark are no part of the archive: GNU tar, bsdtar, Python, Go and mkfs.erofs do not
+/// see them either.
 #[test]
 fn an_archive_ends_at_its_end_mark() {
     let first = Archive::default().member("a", b'0', b"a").end();
@@ -467,7 +468,7 @@ fn streams_are_read_to_their_end() {
     assert_eq!((paths(&tree), left_out.len()), (vec![String::new(), "a".into()], 1));
 }
 
-/// Whoever writes to a pipe can write all of it.
+/// Checks that a program that writes to a pipe can write all of it.
 #[test]
 fn pipes_are_read_to_their_end() {
     let dir = TempDir::in_memory("tar").unwrap();
