@@ -231,7 +231,7 @@ def main() -> int:
     ]  # fmt: skip
     print(lib.markdown_table(head, table))
     print()
-    print(lib.markdown_table(["read", "image", "cells", "kiln / kernel, bytes, at most", ""], ratios(results)))
+    print(lib.markdown_table(["read", "image", "cells", "kiln / kernel, bytes, at most", "bar"], ratios(results)))
     return lib.end(arguments.out, "cold", problems, results)
 
 
