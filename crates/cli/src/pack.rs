@@ -319,7 +319,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let job = Job { request, image, signals: &signals };
     // The system takes back the memory of a tree and of what is told of it sooner than they are freed file by file.
     let scan = ManuallyDrop::new(job.scan(&options)?);
-    stamps.check(&scan)?;
+    stamps.check(&scan, existing)?;
     let unmatched = by_path.resolve(&scan.tree, &mut options);
     let hot = &args.by_path.hot;
     let hot_as = hot.choice(&by_path.order)?;

@@ -77,9 +77,13 @@ pub enum StampsWanted {
 }
 
 impl StampsWanted {
-    /// Refuse a source that has none, though it must.
-    pub fn check(&self, scan: &Scan) -> Result<(), Failure> {
-        if let Self::Required(_) = self { check_stamps(scan).map(drop) } else { Ok(()) }
+    /// Refuse a source that has none, though it must, and a place where they cannot be written, before the image is made.
+    pub fn check(&self, scan: &Scan, existing: Existing) -> Result<(), Failure> {
+        if let Self::Required(path) = self {
+            check_stamps(scan)?;
+            AtomicFile::create(path, existing)?;
+        }
+        Ok(())
     }
 
     /// Write them for the image, which is complete, and say where they are. `existing` is about those that were asked for.

@@ -176,7 +176,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let scan = request.scan(&options).map_err(fail)?;
     let stamps = stamps(args, base.as_ref());
-    stamps.check(&scan)?;
+    stamps.check(&scan, Existing::Replace)?;
     started.finish("scan");
     let meter = args.progress.meter();
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);

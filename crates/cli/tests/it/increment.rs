@@ -261,6 +261,11 @@ fn stamps_tell_what_times_do_not() {
     fails(&["pack", "--stamp", &src, "-"], 2, "--stamp: the image needs a name");
     // No command takes an image behind other bytes for a base.
     fails(&["pack", "--stamp", "--offset", "4096", &src, &scratch.path("part")], 2, "--offset");
+    // Stamps that are there belong to something: that is told before an image is made.
+    let other = scratch.path("other");
+    fs::write(format!("{other}.stamp"), "of something else").unwrap();
+    fails(&["pack", "--stamp", &src, &other], 1, "other.stamp");
+    assert!(!Path::new(&other).exists());
     assert!(!Path::new(&scratch.path("part")).exists());
     stdout(&["pack", "--quiet", "--force", "--base", &old, "--base-trust", "content", &src, &new]);
 }
