@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_the_image_is_what_it_was(source: Path, image: Path, tmp_path: Path) -> 
 
 def test_the_kernel_mounts_it(source: Path, image: Path, tmp_path: Path) -> None:
     mount = ["mount", "-t", "erofs", "-o", "loop,ro", image, tmp_path]
-    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+    if os.geteuid() or not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("cannot mount images")
     try:
         names = sorted(str(path.relative_to(source)) for path in source.rglob("*.jpg"))
