@@ -3,6 +3,7 @@
 mod archive_ends;
 mod attributes;
 mod backup;
+mod command_lines;
 mod common;
 mod convert;
 mod definitions;

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// A directory that is the same on every file system.
-fn make(dir: &Path) {
+pub fn make(dir: &Path) {
     let words = ["clay", "fire", "kiln", "glaze", "of", "the", "block", "extent", "return", "\n"];
     let mut state = 1_u64;
     let mut next = || {
