@@ -1,9 +1,10 @@
 //! Choices that change where and how bytes are stored, by dimension: a row takes one choice of each.
 
 use crate::image::{fit, options, with_block_bits};
-use kiln_builder::tree::{Kind, NodeId};
-use kiln_builder::{BuildOptions, ChunkEntries, ContentDigests, Dedupe, DigestName, Fragments, Hints, Tree, Trial};
+use kiln_builder::{BuildOptions, ChunkEntries, ContentDigests, Dedupe, Fragments, Hints, Trial};
 use kiln_codec::{Method, Spec};
+use kiln_tree::{DigestName, Tree};
+use kiln_tree::{Kind, NodeId};
 use std::collections::BTreeSet;
 
 /// A choice: its name, and what it does to the options.

@@ -1,7 +1,7 @@
 //! Disks whose power fails.
 
 use crate::rng::Rng;
-use kiln_builder::Output;
+use kiln_output::Output;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! Outputs that fail, that take less than they are given, or that lose what was not synced.
 
 use crate::rng::Rng;
-use kiln_builder::{MemoryOutput, Output, Unpublished};
+use kiln_output::{MemoryOutput, Output, Unpublished};
 use std::cell::{Cell, RefCell};
 use std::io;
 

@@ -1,12 +1,13 @@
 //! Building and opening images.
 
-use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Threads, Tree};
+use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Threads};
 use kiln_codec::{Method, Spec};
 use kiln_format::BlockBits;
 use kiln_read::{Image, ImageOptions, MemorySource, ReadError};
 use kiln_source::dir::DirSource;
 use kiln_source::image::erofs::ImageSource;
 use kiln_source::{Scan, ScanOptions, Source, SourceError};
+use kiln_tree::Tree;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Read;

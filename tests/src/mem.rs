@@ -1,6 +1,6 @@
 //! Trees without a disk.
 
-use kiln_builder::tree::{
+use kiln_tree::{
     Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError,
     Xattr,
 };

@@ -8,7 +8,7 @@ pub(crate) mod progress;
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::options::BuildOptions;
-use crate::tree::Tree;
+use kiln_tree::Tree;
 
 /// What is built, how, and how a caller ends it: the same for all phases.
 #[derive(Clone, Copy)]

@@ -6,8 +6,7 @@ use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{FormatError, KernelVersion};
 use std::io;
 
-use crate::tree::error::ContentError;
-use crate::tree::error::TreeError;
+use kiln_tree::{ContentError, TreeError, UnreadableFile};
 
 /// Why a build failed.
 #[derive(Debug, thiserror::Error)]
@@ -232,6 +231,12 @@ pub(crate) fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {
 }
 
 /// Errors of records that the builder itself filled wrongly.
+impl From<UnreadableFile> for BuildError {
+    fn from(UnreadableFile { path, source }: UnreadableFile) -> Self {
+        Self::Read { path, source }
+    }
+}
+
 impl From<FormatError> for BuildError {
     fn from(error: FormatError) -> Self {
         BuildError::TooLarge(error)

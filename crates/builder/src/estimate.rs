@@ -30,7 +30,6 @@ use std::time::Duration;
 
 use crate::build::Built;
 use crate::context::Context;
-use crate::context::clock::{Phase, PhaseClock, thread_cpu};
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::error::BuildError;
@@ -38,13 +37,14 @@ use crate::inodes::Inodes;
 use crate::inodes::digest::DIGEST_LEN;
 use crate::layout::Layout;
 use crate::layout::view::View;
-use crate::options::{BuildOptions, Dedupe, Fragments};
 use crate::pack::jobs;
 use crate::plan::Plan;
-use crate::tree::Kind;
-use crate::tree::Tree;
-use crate::write::superblock::{self, Header};
+use crate::{context::clock::Phase, context::clock::PhaseClock, context::clock::thread_cpu};
+use crate::{options::BuildOptions, options::Dedupe, options::Fragments};
+use crate::{write::superblock, write::superblock::Header};
 use frame::{Frame, Stratum};
+use kiln_tree::Kind;
+use kiln_tree::Tree;
 use observed::{Observed, Sample};
 use sample::Sampler;
 

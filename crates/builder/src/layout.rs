@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use crate::error::BuildError;
 use crate::layout::allocator::MetadataAllocator;
 use crate::layout::view::View;
-use crate::tree::NodeId;
+use kiln_tree::NodeId;
 
 /// The nid of an inode at the first byte of the metadata zone. Nids count from the block before (`meta_blkaddr`), so that none is
 /// 0: readdir of C libraries passes over entries of that number, and in the superblock it stands for no inode.

@@ -17,10 +17,11 @@ use std::path::PathBuf;
 
 use crate::error::BuildError;
 use crate::layout::allocator::inline_tail_len;
-use crate::options::digests::{ContentDigests, DigestName};
+use crate::options::digests::ContentDigests;
 use crate::options::hints::Hints;
 use crate::options::hot::HotZone;
-use crate::tree::{NodeId, Tree};
+use kiln_tree::DigestName;
+use kiln_tree::{NodeId, Tree};
 
 /// Which data is stored once though it occurs several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,17 +27,17 @@ use std::ops::Range;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::inodes::Inodes;
-use crate::plan::dedupe::input::{Compressed, Deduplication};
 use crate::plan::dedupe::revalidation::ContentChecks;
-use crate::plan::file::{FilePlan, Storage};
-use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::findings::Findings;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::Holes;
-use crate::plan::kept::{Gaps, KeptFiles};
 use crate::plan::placed::PlacedFiles;
 use crate::plan::text::TextSource;
-use crate::tree::NodeId;
+use crate::{plan::dedupe::input::Compressed, plan::dedupe::input::Deduplication};
+use crate::{plan::file::FilePlan, plan::file::Storage};
+use crate::{plan::file_list::FileIndex, plan::file_list::FileList};
+use crate::{plan::kept::Gaps, plan::kept::KeptFiles};
+use kiln_tree::NodeId;
 
 /// Everything that will be stored.
 pub(crate) struct Plan {

@@ -11,8 +11,8 @@ use crate::layout::view::View;
 use crate::pack::Stored;
 use crate::plan::file::Storage;
 use crate::plan::hole;
-use crate::tree::Kind;
 use crate::write::Written;
+use kiln_tree::Kind;
 
 /// What a build did.
 #[derive(Debug, Default)]
@@ -156,7 +156,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
 }
 
 impl Summary {
-    fn files(&mut self, view: &View<'_>, id: crate::tree::NodeId, len: u64) {
+    fn files(&mut self, view: &View<'_>, id: kiln_tree::NodeId, len: u64) {
         self.files += 1;
         self.bytes_in += len;
         self.digested_bytes += if view.inodes.has_digest(id) { len } else { 0 };

@@ -15,12 +15,15 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
-use crate::layout::{Layout, zone_first_nid};
-use crate::output::{Behind, Out};
 use crate::pack::append::Appender;
 use crate::write::inode_writer::InodeWriter;
-use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
-use crate::write::superblock::{Head, Header, HeaderRecords, SpecialNids};
+use crate::{layout::Layout, layout::zone_first_nid};
+use crate::{out::Behind, out::Out};
+use crate::{write::special_inodes::SpecialInodes, write::special_inodes::WRITE_LEN};
+use crate::{
+    write::superblock::Head, write::superblock::Header, write::superblock::HeaderRecords,
+    write::superblock::SpecialNids,
+};
 
 /// What was written.
 pub(crate) struct Written {

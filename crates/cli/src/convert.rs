@@ -16,8 +16,9 @@ use crate::pack::{
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::PackRequest;
-use kiln_builder::{BuildError, BuildOptions, Choices, Existing, Out, Preset, Progress, Spool, Summary};
+use kiln_builder::{BuildError, BuildOptions, Choices, Out, Preset, Progress, Summary};
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
+use kiln_output::{Existing, Spool};
 use kiln_read::{FileSource, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
 use kiln_source::dir::FileId;

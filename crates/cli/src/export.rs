@@ -9,7 +9,7 @@ use crate::image::ImageArgs;
 use crate::pack::output::{Destination, Stream};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
-use kiln_builder::{AtomicFile, Existing};
+use kiln_output::{AtomicFile, Existing};
 use kiln_read::{Image, ImageOptions, ReadError, Threads};
 use kiln_sink::archive::{Control, ExportOptions, ExportReport, Format, Loss, LossCount, StreamCompression, export};
 use kiln_sink::{Selection, SinkError};

@@ -42,10 +42,11 @@ use base::BaseArgs;
 use by_path::ByPathArgs;
 use kiln::{PackRequest, Unmatched, store_hot};
 use kiln_builder::{
-    BuildOptions, Choices, Compression, Dedupe, Existing, Fragments, MetadataChoice, PhaseClock, Preset, Progress,
-    Reasons, SMALL_FILE_LEN,
+    BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, PhaseClock, Preset, Progress, Reasons,
+    SMALL_FILE_LEN,
 };
 use kiln_format::{BlockBits, KernelVersion};
+use kiln_output::Existing;
 use kiln_read::Escaped;
 use kiln_source::Source;
 use layout_args::LayoutArgs;

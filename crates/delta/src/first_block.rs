@@ -4,7 +4,7 @@
 //! Disks write a sector of 512 bytes as a whole, but not a block. So the sector of the superblock goes first and comes
 //! last, and is synced alone: no power cut leaves a superblock beside a half of the rest.
 
-use kiln_builder::{Output, write_all_at};
+use kiln_output::{Output, write_all_at};
 use std::io;
 use std::ops::Range;
 

@@ -24,7 +24,8 @@ pub use head::is_journal;
 pub use survey::Standing;
 pub use target::{Identity, Resize, Target};
 
-use kiln_builder::{Control, Output, Progress};
+use kiln_builder::{Control, Progress};
+use kiln_output::Output;
 use kiln_read::ReadAt;
 use std::io::{self, ErrorKind, Read};
 use std::sync::atomic::AtomicBool;

@@ -13,7 +13,8 @@ mod stored;
 mod texts;
 mod writer;
 
-use kiln_builder::{Control, Progress, Spool};
+use kiln_builder::{Control, Progress};
+use kiln_output::Spool;
 use kiln_read::{Image, ImageOptions, ReadAt};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, Write};

@@ -15,7 +15,8 @@
 //! There is room for two notes, in sectors of 512 bytes, from the first multiple of 4096 behind the new image on: they are written in turns, so that
 //! one that is torn leaves the other.
 
-use kiln_builder::{Control, Output, Progress, write_all_at};
+use kiln_builder::{Control, Progress};
+use kiln_output::{Output, write_all_at};
 use kiln_read::ReadAt;
 use std::io::Read;
 use std::sync::Arc;

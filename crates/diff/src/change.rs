@@ -1,7 +1,7 @@
 //! What a difference can be, and those that metadata tells.
 
-use kiln_builder::tree::{ContentError, Kind, Metadata, Node, Xattr};
 use kiln_format::inode::{FileType, Rdev};
+use kiln_tree::{ContentError, Kind, Metadata, Node, Xattr};
 use std::cmp::Ordering;
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 //! Comparing bytes.
 
-use kiln_builder::BuildError;
-use kiln_builder::tree::{Content, ContentError, NodeId, Tree};
-use std::io;
+use kiln_tree::{Content, ContentError, NodeId, Tree};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -116,8 +114,5 @@ fn at(side: Side) -> impl Fn(ContentError) -> Failed {
 
 /// Open contents; the caller knows the path, which need not be the first one.
 fn open(tree: &Tree, id: NodeId) -> Result<Box<dyn Content>, ContentError> {
-    tree.open(id).map_err(|error| match error {
-        BuildError::Read { source, .. } => source,
-        other => io::Error::other(other).into(),
-    })
+    tree.open(id).map_err(|error| error.source)
 }

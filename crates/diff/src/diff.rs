@@ -1,8 +1,8 @@
 //! The comparison as a whole: from two trees to changes in order.
 
-use kiln_builder::tree::{NodeId, Tree};
 use kiln_parallel::Threads;
 use kiln_parallel::ordered::{self, Costed};
+use kiln_tree::{NodeId, Tree};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

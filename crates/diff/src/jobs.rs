@@ -1,6 +1,6 @@
 //! Cutting contents into pieces, each the work of one thread.
 
-use kiln_builder::tree::{Content, Kind, NodeId, Tree};
+use kiln_tree::{Content, Kind, NodeId, Tree};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

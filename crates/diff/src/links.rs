@@ -1,6 +1,6 @@
 //! Whether names that lead to one node in one tree do so in the other.
 
-use kiln_builder::tree::{NodeId, Tree};
+use kiln_tree::{NodeId, Tree};
 use std::collections::HashMap;
 
 use crate::change::Difference;

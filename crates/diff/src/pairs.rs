@@ -1,6 +1,6 @@
 //! Walking two trees at once.
 
-use kiln_builder::tree::{Entries, Iter, Kind, NodeId, Tree};
+use kiln_tree::{Entries, Iter, Kind, NodeId, Tree};
 use std::cmp::Ordering;
 use std::iter::Peekable;
 

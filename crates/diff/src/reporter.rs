@@ -1,6 +1,6 @@
 //! Putting steps and the outcomes of their pieces together, in order.
 
-use kiln_builder::tree::NodeId;
+use kiln_tree::NodeId;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 

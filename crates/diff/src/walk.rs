@@ -1,7 +1,7 @@
 //! From pairs of nodes to what is known without reading contents.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::FileType;
+use kiln_tree::{Kind, NodeId, Tree};
 use std::collections::HashSet;
 
 use crate::change::differences;

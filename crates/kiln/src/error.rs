@@ -1,7 +1,8 @@
 //! Why something failed, whatever it was.
 
-use kiln_builder::{BuildError, OptionError, OutputError};
+use kiln_builder::{BuildError, OptionError};
 use kiln_mount::MountError;
+use kiln_output::OutputError;
 use kiln_read::ReadError;
 use kiln_sink::SinkError;
 use kiln_source::SourceError;

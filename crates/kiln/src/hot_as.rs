@@ -1,8 +1,9 @@
 //! Files that a program reads first, stored so that decoding them costs less, as far as a budget of bytes goes.
 
-use kiln_builder::tree::{Content, Kind, NodeId};
-use kiln_builder::{BuildError, BuildOptions, Spec, Tree};
+use kiln_builder::{BuildError, BuildOptions, Spec};
 use kiln_codec::Encoder;
+use kiln_tree::Tree;
+use kiln_tree::{Content, Kind, NodeId};
 use std::str::FromStr;
 
 use crate::error::Error;
@@ -107,7 +108,7 @@ struct Measure<'a> {
 impl Measure<'_> {
     fn encoded_len(&mut self, node: NodeId, len: u64, spec: Spec) -> Result<u64, Error> {
         let mut encoder = Encoder::new(&spec).map_err(BuildError::from)?;
-        let mut content = self.tree.open(node)?;
+        let mut content = self.tree.open(node).map_err(BuildError::from)?;
         let mut encoded = 0;
         for at in (0..len).step_by(PIECE_LEN) {
             let piece = (len - at).min(PIECE_LEN as u64) as usize;

@@ -3,7 +3,7 @@
 //! Blobs come first and the index last, each in one step: whatever ends the work early, the layout is as before, with blobs at most
 //! that nothing refers to.
 
-use kiln_builder::{AtomicFile, Existing, OutputError};
+use kiln_output::{AtomicFile, Existing, OutputError};
 use kiln_source::oci::records::{
     Annotations, CONTAINERD_NAME, Descriptor, INDEX_FILE, LAYOUT_FILE, Manifest, PlatformRecord, REF_NAME,
 };

@@ -1,15 +1,17 @@
 //! Packing with choices.
 
 use kiln_builder::{
-    AtomicFile, BuildError, BuildOptions, Choices, ContentDigests, DigestName, Estimate, Existing, Interval,
-    OptionError, Out, Output, PhaseClock, Preset, Progress, Summary,
+    BuildError, BuildOptions, Choices, ContentDigests, Estimate, Interval, OptionError, Out, PhaseClock, Preset,
+    Progress, Summary,
 };
 use kiln_format::KernelVersion;
+use kiln_output::{AtomicFile, Existing, Output};
 use kiln_parallel::Threads;
 use kiln_source::dir::FileId;
 use kiln_source::filter::{DataOrder, Filter, HintRules, Policy};
 use kiln_source::merge::IncrementBase;
 use kiln_source::{LeftOutXattrs, Note, Scan, Source, SourceOptions, Unreadable};
+use kiln_tree::DigestName;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Images whose stored data lies elsewhere in another one: what programs read first in front, and nothing that belongs to no file.
 
-use kiln_builder::{AtomicFile, BuildOptions, Control, Existing, Out, PhaseClock, Progress, Summary};
+use kiln_builder::{BuildOptions, Control, Out, PhaseClock, Progress, Summary};
+use kiln_output::{AtomicFile, Existing};
 use kiln_parallel::Threads;
 use kiln_source::ScanOptions;
 use kiln_source::dir::FileId;

@@ -1,10 +1,11 @@
 //! From a source to an image, step by step, for callers that do something between the steps.
 
-use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary, Tree};
+use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary};
 use kiln_source::dir::FileId;
 use kiln_source::filter::{self, DataOrder, Filter, HintRules, Policy, XattrPolicy};
 use kiln_source::merge::IncrementBase;
 use kiln_source::{Scan, ScanOptions, Source};
+use kiln_tree::Tree;
 use std::sync::atomic::AtomicBool;
 
 use crate::error::Error;

@@ -23,12 +23,13 @@ pub use error::UpdateError;
 pub use file::{TargetExtent, UpdateTarget, UpdatedFile, lock_for_update};
 pub use repair::Repair;
 
-use kiln_builder::tree::Tree;
-use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Reasons, Summary, write_all_at};
+use kiln_builder::{Behind, BuildError, BuildOptions, Choices, Control, Out, Reasons, Summary};
 use kiln_format::generation::{END_LEN, GenerationEnd, GenerationRecord, LABEL_MAX_LEN, NUMBER_MAX, RECORD_LEN};
 use kiln_format::superblock::{SUPERBLOCK_OFF, set_blocks};
+use kiln_output::write_all_at;
 use kiln_read::{Generation, Image, ImageOptions, ReadAt, Superblock, generations};
 use kiln_source::image::erofs::BaseImage;
+use kiln_tree::Tree;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

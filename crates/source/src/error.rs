@@ -1,7 +1,7 @@
 //! Why a source is no tree.
 
-use kiln_builder::tree::TreeError;
 use kiln_read::{Escaped, ReadError};
+use kiln_tree::TreeError;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

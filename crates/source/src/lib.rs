@@ -5,8 +5,8 @@
 //!
 //! A further kind of source implements [`Source`] with [`Builder`], as [`image::erofs`] does, and is a [`SourceKind`] of [`KINDS`].
 //!
-//! [`Tree`]: kiln_builder::tree::Tree
-//! [`Builder`]: kiln_builder::tree::Builder
+//! [`Tree`]: kiln_tree::Tree
+//! [`Builder`]: kiln_tree::Builder
 //!
 //! # Inside
 //!

@@ -15,8 +15,8 @@ pub use draft_source::DraftSource;
 pub use edited::EditedImage;
 pub use increment::{IncrementBase, Stamps, Trust, increment};
 
-use kiln_builder::tree::{Builder, Metadata};
 use kiln_format::BlockBits;
+use kiln_tree::{Builder, Metadata};
 use std::path::Path;
 
 use crate::error::SourceError;

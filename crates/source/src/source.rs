@@ -1,9 +1,9 @@
 //! What every source can do.
 
-use kiln_builder::tree::{ContentId, Tree};
 use kiln_format::BlockBits;
 use kiln_parallel::Threads;
 use kiln_read::Escaped;
+use kiln_tree::{ContentId, Tree};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

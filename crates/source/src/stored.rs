@@ -1,9 +1,9 @@
 //! Contents that lie in an archive as they are, whole or in runs between holes.
 
-use kiln_builder::tree::placed::{joined, unit_bits};
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
+use kiln_tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
+use kiln_tree::{placed::joined, placed::unit_bits};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! Readers of sources: whatever the bytes are, a scan ends with a tree or an error, and every file of a tree can be asked for.
 
-use kiln_builder::tree::{Kind, Tree};
 use kiln_source::filter::{Policy, apply};
 use kiln_source::manifest::{FsConfig, TreeEdits};
 use kiln_source::{KINDS, ScanOptions, SourceError, SourceKind, SourceOptions, SpoolLimit, StreamFormat, open_as};
+use kiln_tree::{Kind, Tree};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{Read, Write};

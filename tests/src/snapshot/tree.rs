@@ -1,9 +1,10 @@
 //! Trees that are to become images.
 
 use super::{Record, Snapshot, hash, joined};
-use kiln_builder::tree::{Kind, NodeId};
-use kiln_builder::{BuildError, Tree};
+use kiln_builder::BuildError;
 use kiln_format::inode::{FileType, Rdev};
+use kiln_tree::Tree;
+use kiln_tree::{Kind, NodeId};
 use std::cell::RefCell;
 use std::collections::HashMap;
 

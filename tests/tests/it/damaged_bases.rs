@@ -1,6 +1,6 @@
 //! Increments over damaged images: an error or an image that can be read, and nothing else.
 
-use kiln::builder::MemoryOutput;
+use kiln::output::MemoryOutput;
 use kiln::source::merge::{IncrementBase, Trust};
 use kiln::{Packer, Preset, Threads};
 use kiln_tests::damage::Damager;

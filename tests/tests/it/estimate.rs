@@ -1,8 +1,7 @@
 //! An estimate is what a build then makes: exactly for a tree that the sample holds, within its error for a larger one.
 
-use kiln_builder::tree::{NodeId, Tree};
 use kiln_builder::{
-    Blob, BuildError, BuildOptions, ContentDigests, Control, Dedupe, DigestName, Estimate, Fragments, Out, estimate,
+    Blob, BuildError, BuildOptions, ContentDigests, Control, Dedupe, Estimate, Fragments, Out, estimate,
 };
 use kiln_codec::{Method, Spec};
 use kiln_tests::data::Texture;
@@ -10,6 +9,8 @@ use kiln_tests::image::{build, build_to, exactly, options, with_block_bits};
 use kiln_tests::mem::{Fault, MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::temp::TempDir;
+use kiln_tree::DigestName;
+use kiln_tree::{NodeId, Tree};
 use std::fs::File;
 use std::sync::atomic::AtomicBool;
 

@@ -1,6 +1,7 @@
 //! The library as a program uses it.
 
-use kiln::builder::{MemoryOutput, OptionError, OutputError};
+use kiln::builder::OptionError;
+use kiln::output::{MemoryOutput, OutputError};
 use kiln::{Error, MountVia, Packer, Preset};
 use kiln_tests::skipped;
 use kiln_tests::temp::TempDir;

@@ -1,7 +1,6 @@
 //! Sources that fail, callers that stop: errors name the path, and nothing else of the tree is lost.
 
-use kiln_builder::tree::{ContentError, Kind, NodeId, Tree};
-use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control, Dedupe, DigestName};
+use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control, Dedupe};
 use kiln_codec::Method;
 use kiln_format::inode::FileType;
 use kiln_read::Threads;
@@ -9,6 +8,8 @@ use kiln_tests::data::Texture;
 use kiln_tests::image::{Choice, build, exactly, open, options};
 use kiln_tests::mem::{Fault, MemFile, MemTree};
 use kiln_tests::snapshot::{Snapshot, assert_same, of_image, of_tree};
+use kiln_tree::DigestName;
+use kiln_tree::{ContentError, Kind, NodeId, Tree};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

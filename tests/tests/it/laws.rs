@@ -1,7 +1,6 @@
 //! Laws over trees in memory: what is built reads back, whole and healthy, with any options and any number of threads.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
-use kiln_builder::{BuildError, BuildOptions, ContentDigests, Dedupe, DigestName, Fragments};
+use kiln_builder::{BuildError, BuildOptions, ContentDigests, Dedupe, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::inode::Rdev;
 use kiln_format::{BlockBits, KernelVersion};
@@ -10,6 +9,8 @@ use kiln_tests::data::Texture;
 use kiln_tests::image::{build, exactly, open, options, with_block_bits};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::snapshot::{diff, of_image, of_tree};
+use kiln_tree::DigestName;
+use kiln_tree::{Kind, NodeId, Tree};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};

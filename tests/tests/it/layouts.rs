@@ -1,7 +1,7 @@
 //! Every pair of choices that change the layout occurs in some image, and each of these images is the tree it was made
 //! from: to our reader, to its check, to the kernel; with the same bytes at 1, 2 and 7 threads.
 
-use kiln_builder::{Blob, BuildOptions, ContentDigests, Dedupe, DigestName, Fragments, Holes, Out};
+use kiln_builder::{Blob, BuildOptions, ContentDigests, Dedupe, Fragments, Holes, Out};
 use kiln_codec::{Method, Spec};
 use kiln_format::inode::DataLayout;
 use kiln_format::superblock::ComprInfo;
@@ -15,6 +15,7 @@ use kiln_tests::mnt::Mount;
 use kiln_tests::skipped;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image};
 use kiln_tests::temp::TempDir;
+use kiln_tree::DigestName;
 use std::fs::{self, File};
 use std::path::Path;
 

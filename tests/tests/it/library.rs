@@ -1,11 +1,11 @@
 //! The reading library as its users see it, with images that need a builder.
 
-use kiln_builder::tree::{NodeId, Tree};
 use kiln_builder::{BuildOptions, Fragments};
 use kiln_codec::Method;
 use kiln_read::{FileRangeMut, FileTable, Image, ImageOptions, Nid, ReadAt, ScanFilter, Threads};
 use kiln_tests::image::{build, open, options};
 use kiln_tests::mem::{MemFile, MemTree};
+use kiln_tree::{NodeId, Tree};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

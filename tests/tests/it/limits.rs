@@ -1,7 +1,6 @@
 //! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
 
-use kiln_builder::tree::{Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem};
-use kiln_builder::{BuildError, BuildOptions, ContentDigests, DigestName, Fragments, Summary};
+use kiln_builder::{BuildError, BuildOptions, ContentDigests, Fragments, Summary};
 use kiln_codec::Method;
 use kiln_format::KernelVersion;
 use kiln_format::dirent::PATH_MAX_LEN;
@@ -15,6 +14,8 @@ use kiln_tests::require;
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::DigestName;
+use kiln_tree::{Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem};
 use std::fs::File;
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -115,15 +116,15 @@ fn what_is_no_tree_is_refused() {
 }
 
 /// Contents of a tree without files.
-fn nothing() -> Box<dyn kiln_builder::tree::Contents> {
+fn nothing() -> Box<dyn kiln_tree::Contents> {
     struct Nothing;
-    impl kiln_builder::tree::Contents for Nothing {
+    impl kiln_tree::Contents for Nothing {
         fn open(
             &self,
-            _: kiln_builder::tree::ContentId,
+            _: kiln_tree::ContentId,
             _: &[u8],
-        ) -> Result<Box<dyn kiln_builder::tree::Content>, kiln_builder::tree::ContentError> {
-            Err(kiln_builder::tree::ContentError::Changed("everything"))
+        ) -> Result<Box<dyn kiln_tree::Content>, kiln_tree::ContentError> {
+            Err(kiln_tree::ContentError::Changed("everything"))
         }
     }
     Box::new(Nothing)

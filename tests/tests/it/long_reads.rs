@@ -1,6 +1,5 @@
 //! Reads of more stored bytes than are fetched at once.
 
-use kiln_builder::tree::NodeId;
 use kiln_codec::Method;
 use kiln_read::{
     BatchItem, ExtentKind, FileRange, FileRangeMut, FollowLast, Image, ImageOptions, ImageSources, Inode, MemorySource,
@@ -9,6 +8,7 @@ use kiln_read::{
 use kiln_tests::data::Texture;
 use kiln_tests::image::{build, options};
 use kiln_tests::mem::{MemFile, MemTree};
+use kiln_tree::NodeId;
 use std::io;
 use std::mem;
 use std::ops::Range;

@@ -1,7 +1,6 @@
 //! Metadata that is compressed: directories in the packed inode, inodes in the metabox. Trees at the edges of these forms are
 //! what they were to our reader and to the kernel, with the same bytes at any number of threads.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_builder::{BuildError, BuildOptions, Fragments};
 use kiln_codec::{Method, Spec};
 use kiln_format::feature::Feature;
@@ -16,6 +15,7 @@ use kiln_tests::mnt::Mount;
 use kiln_tests::skipped;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::{Kind, NodeId, Tree};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

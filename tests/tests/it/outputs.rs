@@ -1,16 +1,15 @@
 //! Outputs that fail, cut writes short, or lose power: the final name leads to a whole image, or to what was there before.
 
-use kiln_builder::tree::{NodeId, Tree};
-use kiln_builder::{
-    AtomicFile, Blob, BuildError, BuildOptions, Durability, Existing, MemoryOutput, Out, Output, Unpublished, commit,
-};
+use kiln_builder::{Blob, BuildError, BuildOptions, Out};
 use kiln_codec::Method;
+use kiln_output::{AtomicFile, Durability, Existing, MemoryOutput, Output, Unpublished, commit};
 use kiln_tests::data::Texture;
 use kiln_tests::faulty::{FULL, FailingOutput, ShortOutput, SimulatedDisk};
 use kiln_tests::image::{build, build_to, options};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::temp::TempDir;
+use kiln_tree::{NodeId, Tree};
 use std::fs;
 
 /// Files that are packed, shared, and in several pieces.

@@ -47,7 +47,7 @@ fn big_file() -> Vec<u8> {
 /// Directories of small files, and one big file.
 fn image() -> Vec<u8> {
     let mut tree = MemTree::default();
-    let root = kiln_builder::tree::NodeId(0);
+    let root = kiln_tree::NodeId(0);
     for dir in 0..DIRS {
         let node = tree.dir(root, format!("{dir:02}").as_bytes());
         for file in 0..FILES {
@@ -252,7 +252,7 @@ fn names_are_not_fetched_from_a_slow_source() {
     let mut tree = MemTree::default();
     let contents = |file: u64| Texture::Noise.bytes(file, 1000 + (file * 7919 % 2000) as usize);
     for dir in 0..DIRS {
-        let node = tree.dir(kiln_builder::tree::NodeId(0), format!("{dir:02}").as_bytes());
+        let node = tree.dir(kiln_tree::NodeId(0), format!("{dir:02}").as_bytes());
         for file in 0..FILES {
             tree.file(node, format!("{file:02}").as_bytes(), MemFile::whole(contents(dir * FILES + file)));
         }
@@ -296,7 +296,7 @@ fn a_mount_is_not_in_use_because_names_are_given() {
 #[test]
 fn files_of_several_names_make_nobody_wait_for_himself() {
     let mut tree = MemTree::default();
-    let root = kiln_builder::tree::NodeId(0);
+    let root = kiln_tree::NodeId(0);
     let file = |number: u64| Texture::Text.bytes(number, 3000);
     for dir in 0..20 {
         let node = tree.dir(root, format!("{dir:02}").as_bytes());

@@ -1,7 +1,6 @@
 //! The size and the SHA-256 of images of one tree, by options: `sizes.txt` has them all, so that whoever reviews a change sees what it
 //! does to images. After a change that is meant, `KILN_BLESS=1 cargo test -p kiln-tests --test it sizes` writes it anew.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_builder::{Blob, Out};
 use kiln_format::inode::Rdev;
 use kiln_tests::choices;
@@ -9,6 +8,7 @@ use kiln_tests::data::Texture;
 use kiln_tests::image::build_to;
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::reviewed::{assert_reviewed, line};
+use kiln_tree::{Kind, NodeId, Tree};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{Read, Seek};

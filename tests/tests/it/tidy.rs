@@ -9,23 +9,12 @@ use std::process::Command;
 
 /// Crates that a crate must not depend on; its tests may.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    (
-        "parallel",
-        &[
-            "kiln-format",
-            "kiln-codec",
-            "kiln-read",
-            "kiln-builder",
-            "kiln-source",
-            "kiln-diff",
-            "kiln-delta",
-            "kiln-sink",
-            "kiln-mount",
-        ],
-    ),
+    ("parallel", ABOVE_FORMAT),
+    ("output", ABOVE_FORMAT),
+    ("format", ABOVE_FORMAT),
     ("shuffle", &["kiln"]),
     (
-        "format",
+        "tree",
         &[
             "kiln-codec",
             "kiln-read",
@@ -37,14 +26,39 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "kiln-delta",
         ],
     ),
-    ("codec", &["kiln-read", "kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount", "kiln-delta"]),
-    ("read", &["kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount", "kiln-delta"]),
+    (
+        "codec",
+        &[
+            "kiln-tree",
+            "kiln-read",
+            "kiln-builder",
+            "kiln-source",
+            "kiln-diff",
+            "kiln-sink",
+            "kiln-mount",
+            "kiln-delta",
+        ],
+    ),
+    ("read", &["kiln-tree", "kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount", "kiln-delta"]),
     ("builder", &["kiln-read", "kiln-source", "kiln-diff", "kiln-sink", "kiln-mount", "kiln-delta"]),
-    ("sink", &["kiln-builder", "kiln-source", "kiln-diff", "kiln-mount", "kiln-delta"]),
-    ("mount", &["kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-delta"]),
+    ("sink", &["kiln-tree", "kiln-builder", "kiln-source", "kiln-diff", "kiln-mount", "kiln-delta"]),
+    ("mount", &["kiln-tree", "kiln-builder", "kiln-source", "kiln-diff", "kiln-sink", "kiln-delta"]),
     ("source", &["kiln-diff", "kiln-sink", "kiln-mount", "kiln-delta"]),
-    ("diff", &["kiln-read", "kiln-source", "kiln-sink", "kiln-mount", "kiln-delta"]),
+    ("diff", &["kiln-read", "kiln-builder", "kiln-source", "kiln-sink", "kiln-mount", "kiln-delta"]),
     ("delta", &["kiln-source", "kiln-diff", "kiln-sink", "kiln-mount"]),
+];
+
+/// Crates that the lowest ones must not depend on.
+const ABOVE_FORMAT: &[&str] = &[
+    "kiln-tree",
+    "kiln-codec",
+    "kiln-read",
+    "kiln-builder",
+    "kiln-source",
+    "kiln-diff",
+    "kiln-delta",
+    "kiln-sink",
+    "kiln-mount",
 ];
 
 /// Files that may have unsafe code.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Skipped;
-use crate::tree::NodeId;
+use kiln_tree::NodeId;
 
 /// What a build leaves out or stores though it has changed.
 #[derive(Default)]
@@ -103,7 +103,7 @@ impl Entries {
 mod tests {
     use super::*;
     use crate::error::BuildError;
-    use crate::tree::ContentError;
+    use kiln_tree::ContentError;
 
     fn changed(path: &str, how: &'static str) -> Skipped {
         let path = path.as_bytes().to_vec();

@@ -5,7 +5,7 @@ use crate::pack::jobs::PackJob;
 use crate::plan::Plan;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::tree::Tree;
+use kiln_tree::Tree;
 
 /// Where text comes from.
 pub(super) struct PlannedText<'a> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::BuildError;
-use crate::tree::{Content, ContentError, ContentId, Contents, Entries, Kind, Metadata, Node, NodeId, ThinSlice, Tree};
+use kiln_tree::{Content, ContentError, ContentId, Contents, Entries, Kind, Metadata, Node, NodeId, ThinSlice, Tree};
 
 /// A file of a sample.
 pub(super) struct SampleFile<'a> {

@@ -8,11 +8,11 @@ use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
-use crate::plan::hole::{self, Holes, data_runs};
-use crate::tree::{Content, ContentError, Kind, NodeId, Tree};
+use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
+use crate::{plan::hole, plan::hole::Holes, plan::hole::data_runs};
 use kiln_parallel::ordered::{self, Costed};
+use kiln_tree::{Content, ContentError, Kind, NodeId, Tree};
 
 /// What the values begin with.
 const ALGORITHM: &[u8] = b"sha256:";
@@ -42,7 +42,7 @@ pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, Bu
                 Ok(Some(stored)) => Ok(Some(stored.sha256)),
                 Ok(None) if apart.contains(&id) => Ok(None),
                 Ok(None) => Hashed::open((id, len, sparse), context).and_then(|file| file.digest(&mut buf)).map(Some),
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             };
             Ok::<_, BuildError>((id, skippable(digest, options)?))
         })

@@ -2,8 +2,8 @@
 
 use kiln_format::dirent::PATH_MAX_LEN;
 
-use crate::error::{BuildError, InputProblem};
-use crate::tree::{Kind, NodeId, Tree};
+use crate::{error::BuildError, error::InputProblem};
+use kiln_tree::{Kind, NodeId, Tree};
 
 /// Bytes of a path that is too long that an error has.
 const FRONT_LEN: usize = 64;

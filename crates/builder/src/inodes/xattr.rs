@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 use crate::error::BuildError;
 use crate::error::InputProblem;
 use crate::options::BuildOptions;
-use crate::tree::{Node, Xattr};
+use kiln_tree::{Node, Xattr};
 
 /// A set of attributes that one or more inodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

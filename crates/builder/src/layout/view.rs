@@ -10,14 +10,14 @@ use crate::error::BuildError;
 use crate::inodes::Inodes;
 use crate::layout::allocator::inline_tail_len;
 use crate::layout::encoded_extents::RecordShape;
-use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::layout::map_shape::MapShape;
 use crate::layout::measure;
-use crate::options::{BuildOptions, ChunkEntries};
-use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
-use crate::tree::{Entry, Kind, NodeId, Tree};
+use crate::{layout::lcluster_index, layout::lcluster_index::IndexShape, layout::lcluster_index::MapEnd};
+use crate::{options::BuildOptions, options::ChunkEntries};
+use crate::{pack::Extents, pack::Stored, pack::StoredData};
+use kiln_tree::{Entry, Kind, NodeId, Tree};
 
 /// Smaller directories lie beside their inodes, which saves a look elsewhere.
 const PACKED_DIRECTORY_MIN_LEN: u64 = 512;

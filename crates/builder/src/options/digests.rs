@@ -1,15 +1,6 @@
 //! Digests of contents, as a caller chooses them.
 
-/// Name of the attributes that are digests of contents.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DigestName {
-    /// `erofs.fingerprint.v1`, beside each inode. Every kernel mounts the image, and hides the attribute. If the chosen kernel
-    /// has long prefixes, or some are asked for, as [`DigestName::Prefix`].
-    Usual,
-    /// This name is a long prefix that the superblock announces, so that kernels can share what is equal. One that begins with
-    /// `user.` and the like is shown. Needs Linux 6.4, beside packed files 6.18.
-    Prefix(Vec<u8>),
-}
+use kiln_tree::DigestName;
 
 /// Choice of digests of contents: the SHA-256 of each file as an attribute, by which readers verify it. Contents that
 /// are read from an image with such digests are compared with them in any case.

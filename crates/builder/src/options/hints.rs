@@ -3,7 +3,7 @@
 use kiln_codec::Spec;
 use std::collections::HashMap;
 
-use crate::tree::NodeId;
+use kiln_tree::NodeId;
 
 /// Files that are stored otherwise than the rest.
 #[derive(Clone, Debug, Default)]

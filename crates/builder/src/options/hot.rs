@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::tree::NodeId;
+use kiln_tree::NodeId;
 
 /// What comes first in an image, because a program reads it first: in the data zone, and in the metadata zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,9 @@ pub(crate) mod limits;
 
 use kiln_codec::Method;
 
-use crate::options::digests::{ContentDigests, DigestName};
-use crate::options::{Dedupe, Fragments};
+use crate::options::digests::ContentDigests;
+use crate::{options::Dedupe, options::Fragments};
+use kiln_tree::DigestName;
 
 /// Files of at most this many bytes are small: they fill so few pclusters that the room left in the last one counts.
 pub const SMALL_FILE_LEN: u64 = 128 << 10;

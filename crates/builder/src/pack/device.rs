@@ -3,7 +3,8 @@
 use kiln_format::{Blkaddr, BlockBits, FormatError};
 
 use crate::error::BuildError;
-use crate::output::{self, Output};
+use kiln_output as output;
+use kiln_output::Output;
 
 /// An output that data is appended to.
 pub(crate) struct Device<'a> {

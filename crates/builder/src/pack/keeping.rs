@@ -10,7 +10,7 @@ use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
 use crate::plan::file::Storage;
 use crate::plan::text::TextSource;
-use crate::tree::{Kept, KeptExtent};
+use kiln_tree::{Kept, KeptExtent};
 
 impl Packing<'_, '_> {
     /// Take over what comes first, whatever files have it: they find it where it is.

@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 
 use crate::error::BuildError;
-use crate::output;
 use crate::pack::device::Device;
-use crate::tree::{Base, Taking};
+use kiln_output as output;
+use kiln_tree::{Base, Taking};
 
 /// Bytes that are copied through memory at a time, where the system does not copy by itself.
 const COPY_LEN: usize = 1 << 20;
@@ -172,9 +172,9 @@ impl Device<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::memory::MemoryOutput;
-    use crate::tree::{BaseFacts, ContentError, KeptExtents};
     use kiln_format::compr_cfg::ComprCfgs;
+    use kiln_output::MemoryOutput;
+    use kiln_tree::{BaseFacts, ContentError, KeptExtents};
 
     struct Bytes(Vec<u8>, BaseFacts);
 

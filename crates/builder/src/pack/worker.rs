@@ -9,17 +9,19 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
-use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
-use crate::options::{BuildOptions, Dedupe};
 use crate::pack::chunks::ChunkText;
-use crate::pack::fill::{End, FillForm, Filled, PartExtent, PclusterWriter};
-use crate::pack::jobs::{PackJob, Task};
 use crate::plan::analysis::skippable;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::plan::{PackSources, Plan};
-use crate::tree::Content;
-use crate::tree::Tree;
+use crate::{layout::lcluster_index, layout::lcluster_index::IndexShape, layout::lcluster_index::MapEnd};
+use crate::{options::BuildOptions, options::Dedupe};
+use crate::{
+    pack::fill::End, pack::fill::FillForm, pack::fill::Filled, pack::fill::PartExtent, pack::fill::PclusterWriter,
+};
+use crate::{pack::jobs::PackJob, pack::jobs::Task};
+use crate::{plan::PackSources, plan::Plan};
+use kiln_tree::Content;
+use kiln_tree::Tree;
 
 /// What became of a part.
 #[derive(Debug)]
@@ -185,10 +187,10 @@ impl<'a> PackWorker<'a> {
         };
         // What stands beside inodes of a file that is taken over is of that file.
         let open = if self.plan.is_kept_whole(file) { tree.open_kept(node) } else { tree.open(node) };
-        match read(open) {
+        match read(open.map_err(Into::into)) {
             Ok(()) => Ok(None),
             Err(change) if change.is_change() && self.may_change(file) => {
-                read(tree.open_changed(node)).map(|()| Some(change))
+                read(tree.open_changed(node).map_err(Into::into)).map(|()| Some(change))
             }
             Err(error) => Err(error),
         }

@@ -7,13 +7,16 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
 use crate::plan::hole::Holes;
-use crate::plan::{dedupe, hole};
-use crate::tree::{Content, ContentError, NodeId};
+use crate::{plan::dedupe, plan::hole};
+use crate::{
+    plan::dedupe::chunker::ChunkHash, plan::dedupe::chunker::ChunkSizes, plan::dedupe::chunker::Chunker,
+    plan::dedupe::chunker::WINDOW_LEN,
+};
 use kiln_parallel::ordered::{self, Costed};
+use kiln_tree::{Content, ContentError, NodeId};
 
 /// Cost of an analysis beside the bytes that it reads, so that tiny files are bounded too.
 pub(crate) const ANALYSIS_COST: u64 = 4096;
@@ -99,13 +102,13 @@ pub(crate) fn analyze(
                 let looked = surveyor.look(&mut *content?, wanted);
                 looked.map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
             };
-            let analysis = match look(tree.open(wanted.node), wanted) {
+            let analysis = match look(tree.open(wanted.node).map_err(Into::into), wanted) {
                 // A digest of it is to be stored, which tells of what it was.
                 Err(change) if change.is_change() && options.has_digests() && !wanted.is_apart => {
                     return Err(change);
                 }
                 Err(change) if options.keep_going && change.is_change() => {
-                    let analysis = look(tree.open_changed(wanted.node), wanted.apart());
+                    let analysis = look(tree.open_changed(wanted.node).map_err(Into::into), wanted.apart());
                     analysis.map(|analysis| Analysis { changed: Some(change), ..analysis })
                 }
                 analysis => analysis,

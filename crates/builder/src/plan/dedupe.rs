@@ -13,9 +13,9 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::error::BuildError;
 use crate::plan::dedupe::revalidation::CheckedRange;
 use crate::plan::file::ReadCompat;
-use crate::plan::hole::{self, Holes, data_runs};
-use crate::tree::Tree;
-use crate::tree::{Content, ContentError, NodeId};
+use crate::{plan::hole, plan::hole::Holes, plan::hole::data_runs};
+use kiln_tree::Tree;
+use kiln_tree::{Content, ContentError, NodeId};
 
 /// Bytes read at a time.
 const STEP: usize = 256 << 10;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::revalidation::ContentChecks;
-use crate::plan::dedupe::{self, Seen};
-use crate::plan::file::{FilePlan, Storage};
-use crate::tree::{ContentError, Kind};
+use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
+use crate::{plan::dedupe, plan::dedupe::Seen};
+use crate::{plan::file::FilePlan, plan::file::Storage};
 use kiln_parallel::ordered::{self, Costed};
+use kiln_tree::{ContentError, Kind};
 
 /// Compare the bytes of each pair of `files`; the second of equal ones becomes a duplicate of the first. Returns the files, and
 /// what was seen of those that others equal.

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::options::BuildOptions;
 use crate::plan::hole;
-use crate::tree::NodeId;
+use kiln_tree::NodeId;
 
 /// A regular file.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use crate::context::Context;
 use crate::inodes::Inodes;
-use crate::plan::file::{FilePlan, Storage, storage};
-use crate::tree::{Kind, NodeId};
+use crate::{plan::file::FilePlan, plan::file::Storage, plan::file::storage};
+use kiln_tree::{Kind, NodeId};
 
 /// Place of each node in the plan's files.
 pub(crate) struct FileIndex(Vec<Option<FileIdx>>);

@@ -11,9 +11,9 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::{BuildOptions, REST_MAX_BLOCKS};
 use crate::plan::file::FilePlan;
-use crate::tree::{Content, ContentError, Former, KeptExtent, KeptExtents, NodeId, Tree};
+use crate::{options::BuildOptions, options::REST_MAX_BLOCKS};
+use kiln_tree::{Content, ContentError, Former, KeptExtent, KeptExtents, NodeId, Tree};
 
 /// Shorter files are stored anew.
 pub(crate) const FORMER_MIN_LEN: u64 = 256 << 10;

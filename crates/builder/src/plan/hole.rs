@@ -3,7 +3,7 @@
 use kiln_format::BlockBits;
 use std::ops::Range;
 
-use crate::tree::{Content, ContentError};
+use kiln_tree::{Content, ContentError};
 
 /// Shorter holes are stored as zeros: they compress to nothing, and a cut costs more.
 pub(crate) const HOLE_MIN_LEN: u64 = 64 << 10;

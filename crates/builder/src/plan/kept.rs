@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::plan::file::{FilePlan, Storage};
-use crate::plan::former::{self, Candidate, FORMER_MIN_LEN, Patched};
 use crate::plan::kept::list::KeptList;
 use crate::plan::kept::rules::Rules;
-use crate::tree::{Base, Kept};
+use crate::{plan::file::FilePlan, plan::file::Storage};
+use crate::{plan::former, plan::former::Candidate, plan::former::FORMER_MIN_LEN, plan::former::Patched};
+use kiln_tree::{Base, Kept};
 
 pub(crate) use packed::KeptPacked;
 

@@ -13,10 +13,10 @@ use std::collections::hash_map::Entry;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::plan::analysis::{ANALYSIS_COST, skippable};
-use crate::plan::file::{FilePlan, Storage};
-use crate::tree::Tree;
+use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
+use crate::{plan::file::FilePlan, plan::file::Storage};
 use kiln_parallel::ordered::{self, Costed};
+use kiln_tree::Tree;
 
 /// Files below this are not tried: they fill two pclusters of a block, where nothing can be saved.
 const FILE_MIN_LEN: u64 = 8 << 10;
@@ -187,7 +187,7 @@ struct SampleEncoder<'a> {
 
 impl SampleEncoder<'_> {
     /// What the samples of a file take by each of `specs`, in bytes.
-    fn encode_samples(&mut self, tree: &Tree, node: crate::tree::NodeId, len: u64) -> Result<Vec<u64>, BuildError> {
+    fn encode_samples(&mut self, tree: &Tree, node: kiln_tree::NodeId, len: u64) -> Result<Vec<u64>, BuildError> {
         let (count, sample_len) = (sample_count(len), sample_len(self.specs[0]).min(len));
         let mut lens = vec![0; self.specs.len()];
         let mut content = tree.open(node)?;

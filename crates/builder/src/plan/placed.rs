@@ -5,10 +5,10 @@ use kiln_format::chunk::CHUNK_MAX_SHIFT;
 use std::collections::HashMap;
 
 use crate::context::Context;
-use crate::error::{BuildError, InputProblem, Skipped};
 use crate::plan::analysis::skippable;
-use crate::plan::file::{FilePlan, Storage};
-use crate::tree::placed::{self, Device, PlacedRun};
+use crate::{error::BuildError, error::InputProblem, error::Skipped};
+use crate::{plan::file::FilePlan, plan::file::Storage};
+use kiln_tree::{placed, placed::Device, placed::PlacedRun};
 
 /// Where files lie, by their places in the plan.
 pub(crate) type PlacedFiles = HashMap<u32, Vec<PlacedRun>>;
@@ -25,7 +25,7 @@ pub(crate) fn look_up(
     let (devices, mut all) = (tree.devices(), PlacedFiles::new());
     for (idx, file) in (0..).zip(&mut files).filter(|(_, file)| file.len > 0) {
         control.check()?;
-        let found = tree.placed(file.node).and_then(|runs| {
+        let found = tree.placed(file.node).map_err(BuildError::from).and_then(|runs| {
             let Some(runs) = runs.map(placed::joined) else { return Ok(None) };
             let refuse = |reason| BuildError::Input { path: tree.path(file.node), reason };
             Ok(Some((chunk_bits(file.len, &runs, &devices, options.block_bits).map_err(refuse)?, runs)))

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use crate::context::Context;
-use crate::error::{BuildError, Skipped};
 use crate::inodes::digest::Hashed;
 use crate::plan::Plan;
-use crate::plan::analysis::{ANALYSIS_COST, skippable};
-use crate::plan::file::{FilePlan, Storage};
-use crate::tree::{DigestMismatch, DigestOf, Kind, NodeId, StoredDigest};
+use crate::{error::BuildError, error::Skipped};
+use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
+use crate::{plan::file::FilePlan, plan::file::Storage};
 use kiln_parallel::ordered::{self, Costed};
+use kiln_tree::{DigestMismatch, DigestOf, Kind, NodeId, StoredDigest};
 
 /// Contents over a GiB of which less than one byte in so many is no hole are not hashed: that could take years.
 const RATIO_MAX: u64 = 64;

@@ -6,7 +6,7 @@ use crate::error::BuildError;
 use crate::layout::Layout;
 use crate::layout::measure::BlockFiller;
 use crate::layout::view::View;
-use crate::tree::NodeId;
+use kiln_tree::NodeId;
 
 /// All bytes of a directory.
 ///

@@ -14,9 +14,9 @@ use crate::inodes::xattr::Prefixes;
 use crate::layout::Layout;
 use crate::layout::view::View;
 use crate::options::BuildOptions;
-use crate::output::{Behind, Out};
 use crate::pack::Stored;
-use crate::tree::NodeId;
+use crate::{out::Behind, out::Out};
+use kiln_tree::NodeId;
 
 /// Where the table of prefixes may lie, in bytes.
 const PREFIX_ALIGN: u64 = 4;

@@ -3,8 +3,8 @@
 use super::applying::file_failure;
 use super::left_over::{default_place, is_ours};
 use crate::exit::Failure;
-use kiln_builder::Output;
 use kiln_delta::in_place::{Resize, Target};
+use kiln_output::Output;
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};

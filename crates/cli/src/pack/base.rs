@@ -2,7 +2,7 @@
 
 use crate::console::report::note;
 use crate::exit::Failure;
-use kiln_builder::{AtomicFile, Existing};
+use kiln_output::{AtomicFile, Existing};
 use kiln_source::image::erofs::BaseImage;
 use kiln_source::merge::{IncrementBase, Stamps, Trust};
 use kiln_source::{FileStamps, Scan, SourceError};

@@ -1,6 +1,7 @@
 //! `--content-digests`
 
-use kiln_builder::{ContentDigests, DigestName};
+use kiln_builder::ContentDigests;
+use kiln_tree::DigestName;
 
 #[derive(clap::Args)]
 pub struct DigestArgs {

@@ -4,8 +4,9 @@ use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
 use kiln::{Error, PackRequest};
-use kiln_builder::{BuildError, BuildOptions, Estimate, Out, Progress, Reasons, Summary, Tree};
+use kiln_builder::{BuildError, BuildOptions, Estimate, Out, Progress, Reasons, Summary};
 use kiln_source::Scan;
+use kiln_tree::Tree;
 use std::path::Path;
 
 /// A directory to pack.

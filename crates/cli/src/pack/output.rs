@@ -8,7 +8,7 @@ pub use destination::Destination;
 pub use stream::Stream;
 
 use crate::exit::Failure;
-use kiln_builder::Spool;
+use kiln_output::Spool;
 use std::io;
 use std::path::{Path, PathBuf};
 

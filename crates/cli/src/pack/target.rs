@@ -5,12 +5,11 @@ use crate::exit::Failure;
 use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::vmdk::{self, Descriptor, SECTOR_LEN};
 use crate::process::signals::Signals;
-use kiln_builder::tree::Device;
-use kiln_builder::{
-    AtomicFile, Blob, BuildError, Durability, Existing, Out, Output, OutputError, Place, Spool, Summary,
-};
+use kiln_builder::{Blob, BuildError, Out, Summary};
 use kiln_format::BlockBits;
+use kiln_output::{AtomicFile, Durability, Existing, Output, OutputError, Place, Spool};
 use kiln_source::dir::FileId;
+use kiln_tree::Device;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

@@ -3,13 +3,13 @@
 use crate::exit::Failure;
 use clap::ArgGroup;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use kiln_builder::tree::Xattr;
 use kiln_source::Unreadable;
 use kiln_source::filter::{
     Chmod, FileContexts, Filter, IdBase, IdMap, IdPolicy, IdRange, Labels, NameGlobs, PathList, Policy, Regexes, Rule,
     Rules, SyntaxError, Times, XattrPolicy, parse_xattr,
 };
 use kiln_source::manifest::{FsConfig, ListError, TreeEdits};
+use kiln_tree::Xattr;
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::io::{self, Read};

@@ -2,7 +2,7 @@
 //! 512 bytes.
 
 use crate::exit::Failure;
-use kiln_builder::AtomicFile;
+use kiln_output::AtomicFile;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -76,7 +76,7 @@ fn end(len: usize) -> ! {
         // Another thread is about to end it.
         thread::sleep(Duration::from_secs(1));
     }
-    kiln_builder::remove_unfinished();
+    kiln_output::remove_unfinished();
     let Advice { prefix, help } = advice();
     let mut line = Line::default();
     let _ = writeln!(

@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::update::{Repair, open_for_update};
-use kiln_builder::{AtomicFile, Existing};
+use kiln_output::{AtomicFile, Existing};
 use kiln_read::{FileSource, ReadAt};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -29,14 +29,17 @@ fn make(dir: &Path) {
             let is_changed = name == "next" && (file.ends_with("d0/new") || file.ends_with("sub/text-7"));
             trees::set_time(&file, trees::OLD + u64::from(is_changed));
         }
-        let link = std::process::Command::new("touch").args(["-h", "-d", "@1600000000"]).arg(tree.join("link")).status();
+        let link =
+            std::process::Command::new("touch").args(["-h", "-d", "@1600000000"]).arg(tree.join("link")).status();
         assert!(link.unwrap().success());
         for sub in ["d0/sub", "d1/sub", "d2/sub", "d0", "d1", "d2", ""] {
             trees::set_time(&tree.join(sub), trees::OLD);
         }
     }
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for image in ["source/tests/squashfs/zstd.squashfs", "source/tests/cramfs/little.cramfs", "read/tests/golden/lz4-frag.erofs"] {
+    for image in
+        ["source/tests/squashfs/zstd.squashfs", "source/tests/cramfs/little.cramfs", "read/tests/golden/lz4-frag.erofs"]
+    {
         fs::copy(crates.join(image), dir.join(Path::new(image).file_name().unwrap())).unwrap();
     }
     fs::write(dir.join("hot"), "d1/sub/text-6\nd0/sub/both-3\nd1/small file 44\n").unwrap();

@@ -1,6 +1,6 @@
 //! The new image as it comes, in blocks that are compared with what is at their place.
 
-use kiln_builder::Output;
+use kiln_output::Output;
 
 use crate::error::DeltaError;
 use crate::in_place::records::{BLOCK_LEN, RecordsWriter};

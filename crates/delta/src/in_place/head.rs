@@ -1,6 +1,6 @@
 //! The head of a journal: it says that the journal is complete, and what it is for.
 
-use kiln_builder::{Output, write_all_at};
+use kiln_output::{Output, write_all_at};
 
 use crate::error::DeltaError;
 use crate::in_place::read::{read_all, read_failed, write_failed};

@@ -1,6 +1,6 @@
 //! Reading and writing files that may end anywhere.
 
-use kiln_builder::{Output, read_exact_at};
+use kiln_output::{Output, read_exact_at};
 use std::io::{self, ErrorKind};
 
 use crate::error::DeltaError;

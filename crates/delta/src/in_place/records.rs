@@ -4,7 +4,7 @@
 //! there, and the bytes. A disk may write a part of the sectors of a block when the power fails, so that sectors are
 //! told apart, and not blocks.
 
-use kiln_builder::{Output, write_all_at};
+use kiln_output::{Output, write_all_at};
 use std::ops::Range;
 
 use crate::error::DeltaError;

@@ -1,6 +1,6 @@
 //! The second step: what a journal holds goes to its places.
 
-use kiln_builder::{Output, write_all_at};
+use kiln_output::{Output, write_all_at};
 use std::sync::atomic::AtomicBool;
 
 use crate::error::DeltaError;

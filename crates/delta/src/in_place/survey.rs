@@ -4,7 +4,7 @@
 //! Every sector that is replaced must be the old one or the new one, or zeros in the first block; and what comes out
 //! must have BLAKE3 of the new image. Then nothing but the new image can come out, whoever has written the journal.
 
-use kiln_builder::Output;
+use kiln_output::Output;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 

@@ -1,6 +1,6 @@
 //! Target of an update in place: it has the old image, and gets the new one.
 
-use kiln_builder::{Output, read_exact_at};
+use kiln_output::{Output, read_exact_at};
 use kiln_read::{RangeMut, ReadAt};
 use std::io;
 use std::sync::Arc;

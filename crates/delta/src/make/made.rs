@@ -1,6 +1,6 @@
 //! How a patch is made, and what became of the new image.
 
-use kiln_builder::Spool;
+use kiln_output::Spool;
 use std::path::PathBuf;
 
 /// How a patch is made.

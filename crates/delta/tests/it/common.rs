@@ -1,12 +1,12 @@
 //! Two versions of a tree, and patches between images of them.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_builder::{BuildOptions, Control, Preset, Progress};
 use kiln_delta::{Applied, DeltaError, Made, MakeOptions, Patch};
 use kiln_read::{MemorySource, ReadAt};
 use kiln_tests::image::build;
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::rng::Rng;
+use kiln_tree::{Kind, NodeId, Tree};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

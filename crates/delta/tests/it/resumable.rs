@@ -1,9 +1,10 @@
 //! A patch applied to a file that keeps what was made: cut short at every write, and with writes lost that were not synced.
 
 use crate::common::{files, image, make, next, preset, source};
-use kiln_builder::{Control, Output, Preset};
+use kiln_builder::{Control, Preset};
 use kiln_delta::resumable::{self, Resumed};
 use kiln_delta::{DeltaError, Patch};
+use kiln_output::Output;
 use kiln_parallel::Threads;
 use kiln_tests::disk::Disk;
 use kiln_tests::rng::Rng;

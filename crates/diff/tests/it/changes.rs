@@ -1,11 +1,11 @@
 //! Differences of trees whose differences are known.
 
 use crate::common::{Model, Spot, What, faulty_tree, tree};
-use kiln_builder::tree::{ContentError, Tree};
 use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Difference, Side, XattrChange, diff};
 use kiln_parallel::Threads;
 use kiln_tests::data::Texture;
 use kiln_tests::mem::{Fault, MemFile};
+use kiln_tree::{ContentError, Tree};
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 

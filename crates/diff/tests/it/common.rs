@@ -1,9 +1,9 @@
 //! Trees as maps, which are easy to edit.
 #![allow(dead_code)] // each test program uses a part of it
 
-use kiln_builder::tree::{Kind, Metadata, NodeId, Tree};
 use kiln_format::inode::Rdev;
 use kiln_tests::mem::{Fault, MemFile, MemTree};
+use kiln_tree::{Kind, Metadata, NodeId, Tree};
 use std::collections::BTreeMap;
 
 /// What is at a path.

@@ -2,12 +2,12 @@
 
 use crate::common::{Model, Spot, What, tree};
 use kiln_builder::BuildOptions;
-use kiln_builder::tree::Tree;
 use kiln_diff::{Aspect, Change, ChangeKind, DiffOptions, diff};
 use kiln_parallel::Threads;
 use kiln_tests::image::{build, open, scan_image};
 use kiln_tests::mem::MemFile;
 use kiln_tests::snapshot::{Record, of_tree};
+use kiln_tree::Tree;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -1,6 +1,6 @@
 //! The file or block device that holds an image that is updated.
 
-use kiln_builder::Output;
+use kiln_output::Output;
 use kiln_read::{FileSource, ReadAt};
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind};

@@ -1,11 +1,11 @@
 //! How an image stores what it has, as choices for what is added to it.
 
-use kiln_builder::tree::KeptExtents;
 use kiln_builder::{Choices, Compression, Dedupe, Fragments, Preset, SMALL_FILE_LEN};
 use kiln_codec::Method;
 use kiln_format::{Algorithm, Incompat};
 use kiln_read::{ExtentKind, FileType, Image, Inode, ReadError};
 use kiln_source::image::erofs::BaseImage;
+use kiln_tree::KeptExtents;
 use std::collections::HashMap;
 
 /// Files, directories and others that are looked at.

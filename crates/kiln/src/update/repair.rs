@@ -2,8 +2,8 @@
 //!
 //! One sector is written, as at the end of an update. What lies behind the generation stays until the next update overwrites it.
 
-use kiln_builder::{Output, write_all_at};
 use kiln_format::superblock::SUPERBLOCK_OFF;
+use kiln_output::{Output, write_all_at};
 use kiln_read::{FoundGenerations, Generation, Image, ImageOptions, ReadAt, ReadError, Threads, find_generations};
 use std::io;
 use std::path::Path;

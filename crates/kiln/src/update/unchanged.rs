@@ -1,11 +1,11 @@
 //! An image beside the tree that an update is to make of it: it may be that one already.
 
-use kiln_builder::tree::{ContentError, Kept, Kind, NodeId, Tree};
 use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control};
 use kiln_diff::{Aspect, DiffError, DiffOptions, diff};
 use kiln_read::{FileType, Image, ReadError};
 use kiln_source::image::erofs::ImageSource;
 use kiln_source::{ScanOptions, Source};
+use kiln_tree::{ContentError, Kept, Kind, NodeId, Tree};
 use std::ops::ControlFlow;
 
 use super::Update;

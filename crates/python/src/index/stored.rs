@@ -13,7 +13,7 @@
 use super::columns::{Columns, Directories, Number, Numbers, Sizes};
 use super::scan::IndexFilter;
 use bytes::Bytes;
-use kiln::builder::{AtomicFile, Existing};
+use kiln::output::{AtomicFile, Existing};
 use kiln_read::{MappedSource, ReadAt};
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! The native side of `Builder`.
 
-use kiln::builder::Spool;
-use kiln::builder::tree::{Metadata, Xattr};
+use kiln::output::Spool;
 use kiln::read::{FileSource, ReadAt};
 use kiln::source::merge::{Draft, DraftSource};
 use kiln::source::{ScanOptions, SourceError, SourceOptions, open_bytes};
+use kiln::tree::{Metadata, Xattr};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

@@ -5,10 +5,11 @@
 //! made it ask.
 
 use kiln::Error;
-use kiln::builder::tree::{ContentError, TreeError, TreeProblem};
-use kiln::builder::{BuildError, OptionError, OptionField, OutputError};
+use kiln::builder::{BuildError, OptionError, OptionField};
+use kiln::output::OutputError;
 use kiln::source::filter::PolicyError;
 use kiln::source::{SourceError, Unreadable};
+use kiln::tree::{ContentError, TreeError, TreeProblem};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use rustix::io::Errno;

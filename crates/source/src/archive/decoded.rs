@@ -5,7 +5,7 @@
 //! of an archive share; threads that open the same content meanwhile wait for it.
 
 use flate2::Crc;
-use kiln_builder::tree::{Content, ContentError};
+use kiln_tree::{Content, ContentError};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! The tree of an archive in the making: what archives of all formats do with their members.
 
-use kiln_builder::tree::{Builder, Contents, Implied, Kind, Node, NodeId, TreeError, Xattr};
 use kiln_read::ReadAt;
+use kiln_tree::{Builder, Contents, Implied, Kind, Node, NodeId, TreeError, Xattr};
 use std::io;
 use std::ops::Range;
 use std::path::Path;

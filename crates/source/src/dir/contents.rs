@@ -1,6 +1,6 @@
 //! Contents of the files of a scanned directory.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_tree::{Content, ContentError, ContentId, Contents};
 use rustix::fs::{
     AtFlags, Mode, OFlags, ResolveFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp, openat, openat2, seek, statx,
 };

@@ -1,7 +1,7 @@
 //! One entry of a directory: its metadata, without its contents.
 
-use kiln_builder::tree::{Metadata, ThinSlice, Xattr};
 use kiln_format::inode::Rdev;
+use kiln_tree::{Metadata, ThinSlice, Xattr};
 use rustix::fs::{AtFlags, FileType, RawDir, StatxAttributes, StatxFlags, readlinkat, statx};
 use std::ffi::CStr;
 use std::io;

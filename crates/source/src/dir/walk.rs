@@ -1,7 +1,7 @@
 //! Walking a directory on several threads, and putting what they find into one tree.
 
-use kiln_builder::tree::{Builder, ContentId, Entries, Kind, Node, NodeId, TreeError};
 use kiln_parallel::queue;
+use kiln_tree::{Builder, ContentId, Entries, Kind, Node, NodeId, TreeError};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 //! through /proc names the directory by its descriptor, and takes three times as long to resolve.
 #![allow(unsafe_code)]
 
-use kiln_builder::tree::{ThinSlice, Xattr};
+use kiln_tree::{ThinSlice, Xattr};
 use rustix::fs::{AtFlags, lgetxattr, llistxattr};
 use rustix::io::Errno;
 use std::ffi::CStr;

@@ -1,7 +1,7 @@
 //! Owners and permissions once more, in the values of extended attributes: they must not contradict the inode.
 
-use kiln_builder::tree::Xattr;
 use kiln_format::acl::{ACCESS, entries, named_ids};
+use kiln_tree::Xattr;
 
 use super::ids::{IdPolicy, IdProblem};
 use kiln_format::acl::IdKind;

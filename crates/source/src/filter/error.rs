@@ -1,6 +1,6 @@
 //! Why a filter or policy cannot be had, or a tree cannot follow it.
 
-use kiln_builder::tree::TreeError;
+use kiln_tree::TreeError;
 use std::fmt::Display;
 
 use super::left_out_xattrs::LeftOutXattr;

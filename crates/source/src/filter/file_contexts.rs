@@ -1,7 +1,7 @@
 //! SELinux labels by path: the text form of file_contexts, see selabel_file(5).
 
-use kiln_builder::tree::{Kind, Xattr};
 use kiln_format::inode::FileType;
+use kiln_tree::{Kind, Xattr};
 use regex::bytes::{Regex, RegexBuilder};
 use std::collections::HashMap;
 

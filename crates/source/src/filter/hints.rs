@@ -1,7 +1,8 @@
 //! Which files are compressed otherwise than the rest, by their paths.
 
-use kiln_builder::tree::{Kind, NodeId};
-use kiln_builder::{Hints, Spec, Tree};
+use kiln_builder::{Hints, Spec};
+use kiln_tree::Tree;
+use kiln_tree::{Kind, NodeId};
 use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
 use std::collections::BTreeSet;
 
@@ -137,8 +138,8 @@ impl HintRules {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, ThinSlice};
     use kiln_codec::Method;
+    use kiln_tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, ThinSlice};
 
     /// Contents that nobody reads.
     pub(in super::super) struct Nothing;

@@ -1,6 +1,6 @@
 //! Ignore files: rules found in the tree itself.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
+use kiln_tree::{Kind, NodeId, Tree};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};

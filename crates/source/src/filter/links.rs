@@ -1,6 +1,6 @@
 //! Nodes and the names that lead to them.
 
-use kiln_builder::tree::{Builder, Kind, NodeId, TreeError};
+use kiln_tree::{Builder, Kind, NodeId, TreeError};
 
 /// Make every further name of a file a file of its own, with the same contents.
 ///

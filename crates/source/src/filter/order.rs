@@ -1,8 +1,9 @@
 //! In which order data of files is stored.
 
-use kiln_builder::tree::{Kind, NodeId};
-use kiln_builder::{HotZone, Tree};
+use kiln_builder::HotZone;
 use kiln_read::hotlist::{HotEntry, HotList};
+use kiln_tree::Tree;
+use kiln_tree::{Kind, NodeId};
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
@@ -153,7 +154,7 @@ impl PathOrder {
 mod tests {
     use super::super::hints::tests::{Nothing, tree};
     use super::*;
-    use kiln_builder::tree::{ContentId, Entry, Metadata, Node, ThinSlice};
+    use kiln_tree::{ContentId, Entry, Metadata, Node, ThinSlice};
     use std::collections::HashMap;
 
     #[test]

@@ -3,8 +3,8 @@
 //! aufs, and container images after it, mark with names: a file `.wh.NAME` says that NAME is gone, `.wh..wh..opq` that the
 //! directory replaces the lower one. overlayfs marks with a character device 0:0 called NAME, and an attribute.
 
-use kiln_builder::tree::{Builder, Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
 use kiln_format::inode::Rdev;
+use kiln_tree::{Builder, Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
 
 use super::xattrs::set;
 

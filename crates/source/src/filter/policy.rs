@@ -1,6 +1,6 @@
 //! What becomes of a tree.
 
-use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
+use kiln_tree::{Builder, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 
 use super::acl::{self, Lost};
 use super::chmod::Chmod;

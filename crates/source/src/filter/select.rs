@@ -1,6 +1,6 @@
 //! What a filter leaves of a tree.
 
-use kiln_builder::tree::{Builder, Entries, Kind, NodeId, Tree, TreeError};
+use kiln_tree::{Builder, Entries, Kind, NodeId, Tree, TreeError};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;

@@ -1,6 +1,6 @@
 //! Times of last modification.
 
-use kiln_builder::tree::Metadata;
+use kiln_tree::Metadata;
 use std::str::FromStr;
 
 use super::error::SyntaxError;

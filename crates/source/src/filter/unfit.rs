@@ -1,7 +1,7 @@
 //! Attributes that EROFS cannot hold: those of macOS, of NFS, of other filesystems.
 
-use kiln_builder::tree::{NodeId, Tree, Xattr};
 use kiln_format::xattr::{BODY_HEADER_LEN, BODY_MAX_LEN, NAME_MAX_LEN, VALUE_MAX_LEN, entry_len, split_name};
+use kiln_tree::{NodeId, Tree, Xattr};
 
 use super::error::PolicyError;
 use super::left_out_xattrs::LeftOutXattrs;

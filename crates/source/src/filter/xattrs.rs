@@ -1,7 +1,7 @@
 //! Extended attributes: which stay, and which are added.
 
-use kiln_builder::tree::{Kind, Xattr};
 use kiln_format::xattr::{NAME_MAX_LEN, VALUE_MAX_LEN, split_name};
+use kiln_tree::{Kind, Xattr};
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
 use super::error::{SyntaxError, regex_reason};

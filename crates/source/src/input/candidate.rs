@@ -37,7 +37,7 @@ pub struct SourceOptions {
     /// Which image of a container is meant, where there are several.
     pub image: ImageChoice,
     /// Where streams are kept, which cannot be read twice; else where spools are, see
-    /// [`Spool::default_dir`](kiln_builder::Spool::default_dir).
+    /// [`Spool::default_dir`](kiln_output::Spool::default_dir).
     pub spool_dir: Option<PathBuf>,
     /// How much may be kept there.
     pub spool_limit: SpoolLimit,
@@ -57,7 +57,7 @@ pub struct SourceOptions {
 impl SourceOptions {
     /// Where what cannot be read twice is kept.
     pub(crate) fn spool_place(&self) -> SpoolPlace {
-        let dir = self.spool_dir.clone().unwrap_or_else(kiln_builder::Spool::default_dir);
+        let dir = self.spool_dir.clone().unwrap_or_else(kiln_output::Spool::default_dir);
         SpoolPlace { dir, limit: self.spool_limit.clone() }
     }
 }

@@ -1,6 +1,6 @@
 //! Where sources keep what they cannot read twice, and how much of it.
 
-use kiln_builder::Spool;
+use kiln_output::Spool;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! Members of an archive are small: one read and one write for each of their headers would cost more than the bytes. So the stream is read, and
 //! the spool is written, by the buffer, whatever is asked for.
 
-use kiln_builder::Spool;
+use kiln_output::Spool;
 use std::fs::File;
 use std::io::{self, Read};
 use std::mem;

@@ -1,6 +1,6 @@
 //! File capabilities, see capabilities(7), as the extended attribute that holds them.
 
-use kiln_builder::tree::Xattr;
+use kiln_tree::Xattr;
 
 use crate::filter::error::SyntaxError;
 

@@ -1,7 +1,7 @@
 //! Device tables of makedevs, as buildroot and genimage have them.
 
-use kiln_builder::tree::Kind;
 use kiln_format::inode::Rdev;
+use kiln_tree::Kind;
 use std::path::Path;
 
 use super::capability::Capabilities;

@@ -3,8 +3,8 @@
 mod contents;
 mod host;
 
-use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 use kiln_format::inode::FileType;
+use kiln_tree::{Builder, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;

@@ -3,7 +3,7 @@
 mod list;
 mod rules;
 
-use kiln_builder::tree::{Kind, Metadata, Xattr};
+use kiln_tree::{Kind, Metadata, Xattr};
 use std::io;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Contents of several trees under one row of numbers.
 
-use kiln_builder::DigestName;
-use kiln_builder::tree::{
+use kiln_tree::DigestName;
+use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Node, NodeId, PlacedRun,
     StoredDigest, Tree, TreeError, TreeProblem,
 };

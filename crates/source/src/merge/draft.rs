@@ -3,7 +3,7 @@
 mod contents;
 mod spooled;
 
-use kiln_builder::tree::{Builder, ContentId, Kind, Metadata, Node, ThinSlice, Tree, TreeError, TreeProblem, Xattr};
+use kiln_tree::{Builder, ContentId, Kind, Metadata, Node, ThinSlice, Tree, TreeError, TreeProblem, Xattr};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -32,7 +32,7 @@ use spooled::SpooledFiles;
 /// Bytes that are added go to a nameless file: what a draft takes in memory grows with the number of its files, not with their lengths.
 ///
 /// ```
-/// use kiln_builder::tree::Metadata;
+/// use kiln_tree::Metadata;
 /// use kiln_source::merge::Draft;
 /// use kiln_source::SourceOptions;
 ///

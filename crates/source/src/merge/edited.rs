@@ -1,7 +1,7 @@
 //! An image with edits: paths removed, sources over it, contents replaced. What is not edited has the contents that the image stores.
 
-use kiln_builder::DigestName;
-use kiln_builder::tree::{
+use kiln_tree::DigestName;
+use kiln_tree::{
     Base, Builder, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Metadata, Node, NodeId,
     PlacedRun, StoredDigest, Tree, TreeError, TreeProblem,
 };
@@ -257,7 +257,7 @@ impl Contents for ChangedContents {
 mod tests {
     use super::*;
     use crate::image::erofs::base::tests::empty_base;
-    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
 
     #[test]
     fn what_is_not_edited_is_of_the_image() {

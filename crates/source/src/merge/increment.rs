@@ -5,8 +5,8 @@ mod moved;
 mod pairs;
 mod stamps;
 
-use kiln_builder::DigestName;
-use kiln_builder::tree::{
+use kiln_tree::DigestName;
+use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, Device, DigestOf, Former, Kept, PlacedRun, StoredDigest,
 };
 use std::collections::{HashMap, HashSet};
@@ -190,7 +190,7 @@ impl Contents for Increment {
 mod tests {
     use super::*;
     use crate::image::erofs::base::tests::empty_base;
-    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
 
     #[test]
     fn what_is_not_kept_is_of_the_source() {

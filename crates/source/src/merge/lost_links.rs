@@ -3,7 +3,7 @@
 //! A layer with only `lib/foo` over one whose `lib` is a link to `usr/lib` makes such a tree, in which most programs
 //! find no library any more.
 
-use kiln_builder::tree::{Builder, Kind};
+use kiln_tree::{Builder, Kind};
 use std::collections::VecDeque;
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Putting one tree over what lies below.
 
-use kiln_builder::tree::{Builder, ContentId, Kind, Node, NodeId, ThinSlice, Tree, TreeError, Xattr};
+use kiln_tree::{Builder, ContentId, Kind, Node, NodeId, ThinSlice, Tree, TreeError, Xattr};
 use std::collections::HashMap;
 
 use super::Whiteouts;

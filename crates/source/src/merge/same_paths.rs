@@ -1,6 +1,6 @@
 //! What two trees have at the same paths.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
+use kiln_tree::{Kind, NodeId, Tree};
 
 use crate::filter::path::join;
 

@@ -1,6 +1,6 @@
 //! Older versions of files, as an image has them.
 
-use kiln_builder::tree::{ContentError, ContentId, Contents, Former, Kept, Kind, Tree};
+use kiln_tree::{ContentError, ContentId, Contents, Former, Kept, Kind, Tree};
 use std::collections::HashMap;
 
 use super::same_paths;

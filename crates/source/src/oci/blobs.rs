@@ -1,7 +1,7 @@
 //! Files of a layout: in a directory, or in an archive.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_read::{FileSource, ReadAt};
+use kiln_tree::{Kind, NodeId, Tree};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde::de::DeserializeOwned;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! One layer of an image as a source.
 
-use kiln_builder::tree::Builder;
+use kiln_tree::Builder;
 use std::path::{Path, PathBuf};
 
 use crate::archive::tar::source as tar;

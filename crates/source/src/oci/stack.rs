@@ -1,6 +1,6 @@
 //! The layers of an image, one over the other: what a layer alone does not tell.
 
-use kiln_builder::tree::{Builder, Kind, Metadata, Node, NodeId, Tree};
+use kiln_tree::{Builder, Kind, Metadata, Node, NodeId, Tree};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

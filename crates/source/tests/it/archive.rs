@@ -4,11 +4,9 @@
 //! directory, `f` file with its contents, `l` symbolic link and `h` hard link with their targets, `w` whiteout, `o` opaque
 //! directory.
 
-use kiln_builder::tree::{
-    Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, ThinSlice, TreeError,
-};
 use kiln_read::ReadAt;
 use kiln_source::{Candidate, ScanOptions, Scanned, Source, SourceError, SourceKind, Unreadable};
+use kiln_tree::{Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, ThinSlice, TreeError};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! What the tests of sources share.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_diff::{Change, DiffOptions, DiffSummary, diff};
 use kiln_parallel::Threads;
 use kiln_source::{Scan, ScanOptions, SourceOptions, open};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::Snapshot;
+use kiln_tree::{Kind, NodeId, Tree};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

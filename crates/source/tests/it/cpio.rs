@@ -5,10 +5,10 @@ mod initramfs;
 mod programs;
 
 use crate::common::GOING;
-use kiln_builder::tree::Tree;
 use kiln_source::{ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::snapshot::of_tree;
 use kiln_tests::temp::TempDir;
+use kiln_tree::Tree;
 use std::fs;
 use std::path::Path;
 
@@ -72,7 +72,7 @@ fn paths(tree: &Tree) -> Vec<String> {
 
 fn contents(tree: &Tree, path: &str) -> Vec<u8> {
     let id = tree.find(path.split('/').map(str::as_bytes)).unwrap();
-    let kiln_builder::tree::Kind::File { len, .. } = tree.node(id).kind else { panic!("{path} is no file") };
+    let kiln_tree::Kind::File { len, .. } = tree.node(id).kind else { panic!("{path} is no file") };
     let mut bytes = vec![0xA5; len as usize];
     tree.open(id).unwrap().read_exact_at(&mut bytes, 0).unwrap();
     bytes

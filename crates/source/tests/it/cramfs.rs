@@ -4,7 +4,6 @@
 //! [`FIXTURES`], and with them `tree.txt`, which describes the tree on disk that they were made of.
 
 use crate::common::{GOING, exercise, read_at_random, text};
-use kiln_builder::tree::{Kind, Tree};
 use kiln_format::inode::FileType;
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::damage::Damager;
@@ -12,6 +11,7 @@ use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
 use kiln_tests::{rounds, without};
+use kiln_tree::{Kind, Tree};
 use rustix::fs::{CWD, FileType as NodeType, Mode};
 use std::fs;
 use std::io;

@@ -2,12 +2,12 @@
 
 use crate::common::GOING;
 use crate::tar::records::Archive;
-use kiln_builder::tree::Tree;
 use kiln_read::MemorySource;
 use kiln_source::disk::{Partition, PartitionChoice, partitions};
 use kiln_source::{ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::temp::TempDir;
 use kiln_tests::without;
+use kiln_tree::Tree;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,11 +1,11 @@
 //! Trees that a program makes.
 
 use crate::common::GOING;
-use kiln_builder::tree::{Kind, Metadata, NodeId, Tree, TreeProblem, Xattr};
 use kiln_source::dir::DirSource;
 use kiln_source::merge::{Draft, DraftSource};
 use kiln_source::{ScanOptions, Source, SourceError, SourceOptions, SpoolLimit, open_bytes};
 use kiln_tests::temp::TempDir;
+use kiln_tree::{Kind, Metadata, NodeId, Tree, TreeProblem, Xattr};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! An image as a tree: the same as the image, and good for building another.
 
 use crate::common::changes;
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_builder::{BuildError, BuildOptions};
 use kiln_codec::Method;
 use kiln_read::{FollowLast, Image, ImageOptions, MemorySource, ReadError};
@@ -12,6 +11,7 @@ use kiln_tests::image::{build, open, options, scan_image};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_image, of_tree};
+use kiln_tree::{Kind, NodeId, Tree};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,6 @@
 //! Images of ext2, ext3 and ext4 as sources, against what the kernel shows of them.
 
 use crate::common::{GOING, exercise};
-use kiln_builder::tree::{Kind, Tree};
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::generator::{Scale, make};
 use kiln_tests::mnt::wait_until;
@@ -9,6 +8,7 @@ use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::{Kind, Tree};
 use rustix::fs::{CWD, XattrFlags, setxattr};
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,7 +1,6 @@
 //! What is left out of real directories.
 
-use kiln_builder::tree::Kind;
-use kiln_builder::{BuildOptions, Tree};
+use kiln_builder::BuildOptions;
 use kiln_parallel::Threads;
 use kiln_source::dir::DirSource;
 use kiln_source::filter::{Filter, PathList, Rule, Rules};
@@ -12,6 +11,8 @@ use kiln_tests::rng::Rng;
 use kiln_tests::skip;
 use kiln_tests::snapshot::of_tree;
 use kiln_tests::temp::TempDir;
+use kiln_tree::Kind;
+use kiln_tree::Tree;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;

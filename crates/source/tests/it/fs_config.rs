@@ -1,11 +1,11 @@
 //! Owners, permissions and capabilities as Android's builds describe them.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_source::filter::{Policy, apply};
 use kiln_source::manifest::FsConfig;
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::snapshot::{Snapshot, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::{Kind, NodeId, Tree};
 use std::fs;
 
 /// A system partition: `bin/run-as` with capabilities that it should not have, `etc/hosts`, a link.

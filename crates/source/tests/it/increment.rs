@@ -1,14 +1,15 @@
 //! Trees over an older image of them: what is found there, and what has to be read for that.
 
 use crate::common::GOING;
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents, NodeId, Tree};
-use kiln_builder::{BuildOptions, Control, MemoryOutput, Preset};
+use kiln_builder::{BuildOptions, Control, Preset};
+use kiln_output::MemoryOutput;
 use kiln_read::MemorySource;
 use kiln_source::dir::DirSource;
 use kiln_source::image::erofs::BaseImage;
 use kiln_source::merge::{IncrementBase, Stamps, Trust, increment};
 use kiln_source::{Scan, ScanOptions, Scanned, Source, SourceError};
 use kiln_tests::temp::TempDir;
+use kiln_tree::{Content, ContentError, ContentId, Contents, NodeId, Tree};
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

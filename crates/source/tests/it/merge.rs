@@ -1,7 +1,6 @@
 //! Several sources as one, compared with what overlayfs shows of them.
 
 use crate::common::GOING;
-use kiln_builder::tree::{Kind, Tree};
 use kiln_source::dir::DirSource;
 use kiln_source::filter::{Filter, PathList, Rule, Rules};
 use kiln_source::merge::{Merged, Part, Whiteouts};
@@ -9,6 +8,7 @@ use kiln_source::{ScanOptions, Source, SourceError};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::{Kind, Tree};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
@@ -108,7 +108,7 @@ fn whiteouts_stay_if_asked() {
     run("mknod", &[upper.join("gone").to_str().unwrap(), "c", "0", "0"]);
     let shown = |whiteouts| {
         let tree = merge(vec![part(&lower, ""), part(&upper, "")], whiteouts, &Filter::default()).unwrap();
-        let line = |(id, node): (_, &kiln_builder::tree::Node)| {
+        let line = |(id, node): (_, &kiln_tree::Node)| {
             let path = String::from_utf8(tree.path(id)).unwrap();
             (path, matches!(node.kind, Kind::CharDevice(_)), node.xattrs.len())
         };

@@ -1,11 +1,11 @@
 //! Manifests of mtree(5).
 
-use kiln_builder::tree::Kind;
 use kiln_source::{KINDS, ScanOptions, Source, SourceError, SourceKind, SourceOptions, open, open_as};
 use kiln_tests::image::scan_dir;
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_tree};
 use kiln_tests::{temp::TempDir, without};
+use kiln_tree::Kind;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -1,6 +1,5 @@
 //! What becomes of trees.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::{FileType, Rdev};
 use kiln_source::LeftOutXattrs;
 use kiln_source::filter::{
@@ -9,6 +8,7 @@ use kiln_source::filter::{
 };
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::snapshot::{Record, Snapshot, of_tree};
+use kiln_tree::{Kind, NodeId, Tree};
 
 const ROOT: NodeId = NodeId::ROOT;
 

@@ -1,6 +1,5 @@
 //! Definitions that change a tree: those of mksquashfs, and device tables.
 
-use kiln_builder::tree::{NodeId, Tree};
 use kiln_format::inode::FileType;
 use kiln_source::filter::{FileContexts, IdBase, IdPolicy, Labels, Policy, Times, apply};
 use kiln_source::manifest::TreeEdits;
@@ -10,6 +9,7 @@ use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Record, Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::{has_mksquashfs, skipped, temp::TempDir};
+use kiln_tree::{NodeId, Tree};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn some() -> Tree {
     let a = tree.file(NodeId::ROOT, b"a", MemFile::whole(b"contents of a".to_vec()));
     let d = tree.dir(NodeId::ROOT, b"d");
     tree.file(d, b"f", MemFile::whole(b"f".to_vec()));
-    tree.add(NodeId::ROOT, b"link", kiln_builder::tree::Kind::Symlink(b"a".as_slice().into()));
+    tree.add(NodeId::ROOT, b"link", kiln_tree::Kind::Symlink(b"a".as_slice().into()));
     for id in [NodeId::ROOT, a] {
         (tree.meta(id).uid, tree.meta(id).mtime) = (7, 100);
     }

@@ -4,7 +4,6 @@
 //! anew, by the commands in [`FIXTURES`], and with them `tree.txt`, which describes the tree on disk that they were made of.
 
 use crate::common::{GOING, read_at_random, text};
-use kiln_builder::tree::{Kind, NodeId, Tree};
 use kiln_format::inode::FileType;
 use kiln_source::{ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::damage::Damager;
@@ -14,6 +13,7 @@ use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
 use kiln_tests::{has_mksquashfs, require, rounds};
+use kiln_tree::{Kind, NodeId, Tree};
 use rustix::fs::{AtFlags, CWD, FileType as NodeType, Mode, Timespec, Timestamps, XattrFlags};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};

@@ -5,9 +5,9 @@ mod programs;
 pub(crate) mod records;
 
 use crate::common::GOING;
-use kiln_builder::tree::Tree;
 use kiln_source::{ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::temp::TempDir;
+use kiln_tree::Tree;
 use std::fs;
 use std::path::Path;
 

@@ -1,12 +1,12 @@
 //! Zip archives as sources, those that this file writes and those of other programs.
 
 use crate::common::GOING;
-use kiln_builder::tree::{Kind, Tree};
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
 use kiln_tests::{rounds, without};
+use kiln_tree::{Kind, Tree};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -432,8 +432,7 @@ z.close()
 /// The names in a tree's root, and what is to be known.
 fn root_names(dir: &TempDir, entries: &[Entry]) -> (Vec<String>, Vec<String>) {
     let Scan { tree, notes, .. } = scan(&zip_file(dir, &write_zip(entries))).unwrap();
-    let names =
-        tree.entries(kiln_builder::tree::NodeId::ROOT).iter().map(|entry| String::from_utf8_lossy(entry.name).into());
+    let names = tree.entries(kiln_tree::NodeId::ROOT).iter().map(|entry| String::from_utf8_lossy(entry.name).into());
     (names.collect(), notes.into_iter().map(|note| note.text).collect())
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::tree::{Content, ContentError};
+use kiln_tree::{Content, ContentError};
 
 /// Consecutive bytes of a file. There is one for each chunk, so it is small; 32 bits of a hash tell a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,10 @@ mod resolve;
 
 pub(crate) use resolve::{Unit, resolve_ref};
 
-use crate::plan::dedupe::matching::{Place, Run, RunKind, Runs};
+use crate::{
+    plan::dedupe::matching::Place, plan::dedupe::matching::Run, plan::dedupe::matching::RunKind,
+    plan::dedupe::matching::Runs,
+};
 use kiln_format::BlockBits;
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! How a base stores files, by their places in the plan.
 
-use crate::tree::Kept;
+use kiln_tree::Kept;
 
 /// Files that are taken over, in the order of the plan: nearly all files of an increment, so that a hash table would cost more than the search.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! What is taken over of the packed inode of a base.
 
-use crate::tree::KeptExtent;
+use kiln_tree::KeptExtent;
 
 /// What is taken over of the packed inode of a base: the front of that of the new image.
 #[derive(Default)]

@@ -6,7 +6,6 @@ use crate::dropin::getopt::Misuse;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
-use kiln_builder::tree::{Implied, Metadata};
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
 use kiln_source::archive::tar::{DotDot, TarData, TarIndex, TarOptions, TarSource};
@@ -15,6 +14,7 @@ use kiln_source::merge::{Merged, Part, Whiteouts};
 use kiln_source::{
     KINDS, ScanOptions, Scanned, Source, SourceError, SourceKind, SourceOptions, StreamFormat, Unreadable, open_as,
 };
+use kiln_tree::{Implied, Metadata};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;

@@ -3,9 +3,9 @@
 use crate::exit::Failure;
 use crate::pack::tell_notes;
 use crate::process::signals::Signals;
-use kiln_builder::Tree;
 use kiln_parallel::Threads;
 use kiln_source::{ScanOptions, Source, SourceOptions};
+use kiln_tree::Tree;
 use std::fmt;
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 use super::super::lists;
 use crate::console::report::Out;
 use crate::exit::{Exit, Failure};
-use kiln_builder::{AtomicFile, Existing};
+use kiln_output::{AtomicFile, Existing};
 use kiln_read::hotlist::HotList;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;

@@ -3,7 +3,7 @@
 use super::inherited;
 use crate::exit::Failure;
 use crate::process::signals::Signals;
-use kiln_builder::{CopyError, Spool};
+use kiln_output::{CopyError, Spool};
 use kiln_source::dir::FileId;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};

@@ -1,13 +1,13 @@
 //! What a format cannot say is counted.
 
 use super::{exported, image_of, losses};
-use kiln_builder::tree::{Kind, NodeId};
 use kiln_format::inode::Rdev;
 use kiln_read::{Image, ImageOptions};
 use kiln_sink::SinkError;
 use kiln_sink::archive::{ExportOptions, Format, Loss};
 use kiln_tests::golden;
 use kiln_tests::mem::{MemFile, MemTree};
+use kiln_tree::{Kind, NodeId};
 
 const ROOT: NodeId = NodeId::ROOT;
 

@@ -1,7 +1,7 @@
 //! Headers of members.
 
-use kiln_builder::tree::Metadata;
 use kiln_format::inode::Rdev;
+use kiln_tree::Metadata;
 
 /// Bytes of the magic number that begins each header.
 pub(super) const MAGIC_LEN: usize = 6;

@@ -1,6 +1,6 @@
 //! Files with several names.
 
-use kiln_builder::tree::{Kind, Node, NodeId};
+use kiln_tree::{Kind, Node, NodeId};
 use std::collections::HashMap;
 
 use super::header::{Format, Header};

@@ -1,7 +1,7 @@
 //! From the members of archives to those of a tree.
 
-use kiln_builder::tree::{Kind, Node, ThinSlice};
 use kiln_format::inode::Rdev;
+use kiln_tree::{Kind, Node, ThinSlice};
 use std::io;
 
 use super::header::{Format, Header, MAGIC_LEN};

@@ -1,6 +1,6 @@
 //! A cpio archive as a source.
 
-use kiln_builder::tree::Implied;
+use kiln_tree::Implied;
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! These may come behind the ACLs, so names wait for them in the attributes of the tree.
 
-use kiln_builder::tree::{Kind, NodeId, Tree};
+use kiln_tree::{Kind, NodeId, Tree};
 use std::collections::HashMap;
 
 use super::acl::{Account, Acl, Known, has_mark, without_mark};

@@ -3,7 +3,7 @@
 //! Entries stand between commas or line feeds: `TYPE:NAME:PERMISSIONS`, with star's and libarchive's numeric id as a fourth field. GNU
 //! tar writes names alone where it knows them: see `accounts` for their ids.
 
-use kiln_builder::tree::Xattr;
+use kiln_tree::Xattr;
 use std::collections::BTreeMap;
 
 const VERSION: u32 = 2;

@@ -1,8 +1,8 @@
 //! A member of an archive: its header, and what extended headers say of it.
 
-use kiln_builder::tree::{Kind, Metadata, Node};
 use kiln_format::acl::{ACCESS, DEFAULT};
 use kiln_format::inode::Rdev;
+use kiln_tree::{Kind, Metadata, Node};
 
 use super::acl::{Acl, Known};
 use super::header::{DEV_MAJOR, DEV_MINOR, Dialect, GID, Header, MODE, MTIME, SIZE, UID};

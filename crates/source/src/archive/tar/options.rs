@@ -1,6 +1,6 @@
 //! Options for reading archives.
 
-use kiln_builder::tree::Implied;
+use kiln_tree::Implied;
 
 /// Options for making a tree from an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

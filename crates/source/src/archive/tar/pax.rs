@@ -1,6 +1,6 @@
 //! PAX records: what extended headers say of the member behind them, or of all that follow.
 
-use kiln_builder::tree::Xattr;
+use kiln_tree::Xattr;
 
 use super::acl::without_mark;
 use super::encoding::{base64_decoded, keyword_decoded, percent_decoded};

@@ -1,6 +1,6 @@
 //! From the records of an archive to the members of a tree.
 
-use kiln_builder::tree::Kind;
+use kiln_tree::Kind;
 use std::io;
 
 use super::header::{Header, RECORD_LEN, Record, SIZE, is_header, until_zero};

@@ -1,8 +1,8 @@
 //! A tar archive as a source.
 
-use kiln_builder::tree::Device;
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
+use kiln_tree::Device;
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub struct TarSource {
 pub struct TarIndex {
     /// The tree of what the filter wants.
     pub scan: Scan,
-    /// Where in `archive` the data of each [`ContentId`](kiln_builder::tree::ContentId) of the tree lie.
+    /// Where in `archive` the data of each [`ContentId`](kiln_tree::ContentId) of the tree lie.
     pub files: Arc<StoredFiles>,
     /// The archive, decompressed, as far as it was read: to its end.
     pub archive: Arc<dyn ReadAt>,

@@ -1,8 +1,8 @@
 //! Contents of members.
 
 use flate2::Crc;
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
 use kiln_read::ReadAt;
+use kiln_tree::{Content, ContentError, ContentId, Contents};
 use rawzip::RangeReader;
 use std::io::{self, Read};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Records of the central directory: what a member is, and where it lies.
 
-use kiln_builder::tree::Metadata;
 use kiln_format::inode::FileType;
+use kiln_tree::Metadata;
 use rawzip::time::{UtcDateTime, ZipDateTimeKind};
 use rawzip::{CreatorSystem, ZipFileHeaderRecord};
 use std::borrow::Cow;

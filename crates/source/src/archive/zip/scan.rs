@@ -1,8 +1,8 @@
 //! From the central directory to a tree.
 
-use kiln_builder::tree::{ContentId, Kind, Metadata, Node, NodeId, ThinSlice};
 use kiln_format::inode::FileType;
 use kiln_read::ReadAt;
+use kiln_tree::{ContentId, Kind, Metadata, Node, NodeId, ThinSlice};
 use rawzip::MAX_CENTRAL_DIRECTORY_RECORD_SIZE;
 use std::io;
 use std::path::Path;

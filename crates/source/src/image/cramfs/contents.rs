@@ -1,6 +1,6 @@
 //! Contents of files, decoded when they are read.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_tree::{Content, ContentError, ContentId, Contents};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

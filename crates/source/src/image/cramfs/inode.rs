@@ -1,7 +1,7 @@
 //! Inodes, and entries of directories, which are inodes with names.
 
-use kiln_builder::tree::Metadata;
 use kiln_format::inode::FileType;
+use kiln_tree::Metadata;
 use std::io;
 
 use super::volume::{Order, invalid};

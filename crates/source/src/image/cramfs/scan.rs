@@ -1,8 +1,8 @@
 //! Walking an image, and putting what is found into one tree.
 
-use kiln_builder::tree::{ContentId, Kind, Metadata, Node, NodeId};
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::{FileType, Rdev};
+use kiln_tree::{ContentId, Kind, Metadata, Node, NodeId};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! An image as the base of an increment: what stored data is copied from.
 
-use kiln_builder::tree::{Base, BaseFacts, ContentError, KeptExtents, Taking};
 use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
+use kiln_tree::{Base, BaseFacts, ContentError, KeptExtents, Taking};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -173,9 +173,10 @@ impl Base for BaseImage {
 pub(crate) mod tests {
     use super::*;
     use crate::stored::StoredFiles;
-    use kiln_builder::tree::{Builder, Metadata};
-    use kiln_builder::{BuildOptions, Control, MemoryOutput};
+    use kiln_builder::{BuildOptions, Control};
+    use kiln_output::MemoryOutput;
     use kiln_read::MemorySource;
+    use kiln_tree::{Builder, Metadata};
     use std::sync::atomic::AtomicBool;
 
     /// An image of an empty directory.

@@ -1,8 +1,8 @@
 //! Contents of the files of an image.
 
-use kiln_builder::DigestName;
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents, Device, DigestOf, Kept, PlacedRun, StoredDigest};
 use kiln_read::{Image, Inode, Nid, SeekWhat};
+use kiln_tree::DigestName;
+use kiln_tree::{Content, ContentError, ContentId, Contents, Device, DigestOf, Kept, PlacedRun, StoredDigest};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Images as devices: where the files of an image lie, for another image that refers to them.
 
-use kiln_builder::tree::{ContentError, Device, PlacedRun};
 use kiln_format::device::DeviceSlot;
 use kiln_read::{ExtentKind, Image, Inode};
+use kiln_tree::{ContentError, Device, PlacedRun};
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,9 @@
 //! Names of the digests of contents of an image.
 
-use kiln_builder::DigestName;
 use kiln_format::Compat;
 use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_read::Image;
+use kiln_tree::DigestName;
 
 /// The name of an image that has some. One that programs see is that of an attribute as any other, too: the digest gets the usual one.
 pub(super) fn name(image: &Image) -> DigestName {

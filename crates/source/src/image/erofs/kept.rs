@@ -1,9 +1,9 @@
 //! How an image stores a file, for an image that takes it over.
 
-use kiln_builder::tree::{Kept, KeptExtent, KeptExtents};
 use kiln_format::inode::InodeData;
 use kiln_format::{Algorithm, Incompat};
 use kiln_read::{ExtentKind, Image, Inode, MetadataSpace, ReadError};
+use kiln_tree::{Kept, KeptExtent, KeptExtents};
 
 /// How the contents of a file are stored, if another image can have them so. Pclusters that lie beside inodes, and what lies in chunks, on extra
 /// devices, or in forms that only old images have, are decoded instead.

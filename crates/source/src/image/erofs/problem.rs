@@ -1,7 +1,7 @@
 //! Errors of the reader as those of contents.
 
-use kiln_builder::tree::ContentError;
 use kiln_read::ReadError;
+use kiln_tree::ContentError;
 use std::io;
 
 /// The reader's error, whole, as one of the system.

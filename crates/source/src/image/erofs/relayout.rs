@@ -1,11 +1,12 @@
 //! An image as a tree that keeps all that the image stores, for another image in which it lies elsewhere.
 
-use kiln_builder::tree::{
+use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
+use kiln_read::{Nid, ReadError};
+use kiln_tree::DigestName;
+use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, KeptExtent, KeptExtents, Kind, NodeId,
     PlacedRun, StoredDigest, Tree,
 };
-use kiln_builder::{BuildOptions, DigestName, HotZone, SMALL_FILE_LEN};
-use kiln_read::{Nid, ReadError};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -208,7 +209,7 @@ impl Contents for StoredContents {
 mod tests {
     use super::*;
     use crate::image::erofs::base::tests::empty_base;
-    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
 
     #[test]
     fn contents_are_those_of_the_image_and_only_how_they_are_stored_is_known_here() {

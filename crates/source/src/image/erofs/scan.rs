@@ -1,8 +1,8 @@
 //! Walking an image, and putting what is found into one tree.
 
-use kiln_builder::tree::{Builder, ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
 use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
+use kiln_tree::{Builder, ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;

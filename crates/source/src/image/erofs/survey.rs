@@ -1,12 +1,12 @@
 //! How an image is made, as far as it shows: the options of one that is made like it.
 
-use kiln_builder::tree::{Kept, KeptExtents, NodeId};
 use kiln_builder::{BuildOptions, ContentDigests, Dedupe, Fragments, Hints, Spec};
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use kiln_format::inode::{Form, InodeData};
 use kiln_format::xattr::split_name;
 use kiln_format::{Algorithm, BlockBits, Compat, Incompat, Nid};
 use kiln_read::{ExtentKind, Image, Inode, ReadError};
+use kiln_tree::{Kept, KeptExtents, NodeId};
 
 use super::digests;
 

@@ -1,7 +1,7 @@
 //! Inodes.
 
-use kiln_builder::tree::Metadata;
 use kiln_format::inode::{FileType, Rdev};
+use kiln_tree::Metadata;
 use std::io;
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Walking an image, and putting what is found into one tree.
 
-use kiln_builder::tree::{Kind, Metadata, Node, NodeId, Xattr};
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::FileType;
 use kiln_read::ReadAt;
+use kiln_tree::{Kind, Metadata, Node, NodeId, Xattr};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;

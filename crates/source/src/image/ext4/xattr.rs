@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use kiln_builder::tree::Xattr;
+use kiln_tree::Xattr;
 use std::io;
 
 use super::fields::{Fields, invalid};

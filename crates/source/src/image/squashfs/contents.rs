@@ -1,6 +1,6 @@
 //! Contents of the files of an image.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_tree::{Content, ContentError, ContentId, Contents};
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! What is wrong with an image.
 
-use kiln_builder::tree::{ContentError, TreeError};
 use kiln_read::Escaped;
+use kiln_tree::{ContentError, TreeError};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

@@ -1,6 +1,6 @@
 //! Walking an image, and putting what is found into one tree.
 
-use kiln_builder::tree::{
+use kiln_tree::{
     Builder, ContentId, Entry as TreeEntry, Kind, Metadata as NodeMetadata, Node, NodeId, ThinSlice, Xattr,
 };
 use std::collections::HashMap;

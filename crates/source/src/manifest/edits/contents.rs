@@ -1,10 +1,8 @@
 //! Contents of a tree to which definitions have added files.
 
-use kiln_builder::DigestName;
-use kiln_builder::tree::{
-    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun, StoredDigest,
-};
 use kiln_read::{MemorySource, ReadAt};
+use kiln_tree::DigestName;
+use kiln_tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun, StoredDigest};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -172,7 +170,7 @@ impl Contents for EditedContents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_builder::tree::conformance::{Echo, assert_forwards};
+    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
 
     #[test]
     fn contents_of_the_tree_are_those_of_its_source() {

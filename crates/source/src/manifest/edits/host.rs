@@ -1,6 +1,6 @@
 //! Files of this system that definitions name.
 
-use kiln_builder::tree::{Kind, Node};
+use kiln_tree::{Kind, Node};
 use rustix::fs::{Mode, OFlags, open};
 use std::ffi::{CString, OsStr};
 use std::fs;

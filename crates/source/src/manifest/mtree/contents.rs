@@ -1,6 +1,6 @@
 //! Contents of the files that a manifest lists.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Contents};
+use kiln_tree::{Content, ContentError, ContentId, Contents};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::ops::Range;

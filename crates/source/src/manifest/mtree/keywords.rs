@@ -1,7 +1,7 @@
 //! What a manifest says of a file, and what it says of all that follow.
 
-use kiln_builder::tree::Metadata;
 use kiln_format::inode::{FileType, Rdev};
+use kiln_tree::Metadata;
 
 use super::escapes::unescape;
 use crate::filter::chmod::Chmod;

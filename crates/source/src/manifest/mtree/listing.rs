@@ -1,7 +1,7 @@
 //! From the lines of a manifest to a tree.
 
-use kiln_builder::tree::{Builder, Kind, Metadata, Node, ThinSlice};
 use kiln_format::inode::FileType;
+use kiln_tree::{Builder, Kind, Metadata, Node, ThinSlice};
 use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use std::collections::HashMap;
 use std::ffi::OsStr;

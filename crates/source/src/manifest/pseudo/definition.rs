@@ -1,7 +1,7 @@
 //! What a definition says.
 
-use kiln_builder::tree::{ContentId, Kind, Xattr};
 use kiln_read::ReadAt;
+use kiln_tree::{ContentId, Kind, Xattr};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;

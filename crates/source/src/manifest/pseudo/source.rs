@@ -1,7 +1,7 @@
 //! A file of definitions that is a whole tree.
 
-use kiln_builder::tree::Builder;
 use kiln_read::ReadAt;
+use kiln_tree::Builder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

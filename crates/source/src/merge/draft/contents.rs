@@ -1,9 +1,7 @@
 //! Contents of a draft that are not in its spool.
 
-use kiln_builder::DigestName;
-use kiln_builder::tree::{
-    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun, StoredDigest,
-};
+use kiln_tree::DigestName;
+use kiln_tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun, StoredDigest};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -153,8 +151,8 @@ impl Contents for DraftContents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_builder::tree::conformance::{Echo, assert_forwards};
-    use kiln_builder::tree::{Kind, Metadata, Node, ThinSlice, Tree};
+    use kiln_tree::{Kind, Metadata, Node, ThinSlice, Tree};
+    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
 
     #[test]
     fn contents_of_a_draft_are_those_of_its_sources() {

@@ -1,7 +1,7 @@
 //! Files of a draft that were given as bytes: one behind the other in a nameless file.
 
-use kiln_builder::tree::Contents;
 use kiln_read::{RangeMut, ReadAt};
+use kiln_tree::Contents;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

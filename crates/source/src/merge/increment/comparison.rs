@@ -1,7 +1,7 @@
 //! Comparing contents, where nothing else tells whether they are the same.
 
-use kiln_builder::tree::{Content, ContentError, ContentId, Kept, Kind, NodeId, Tree};
 use kiln_parallel::ordered::{self, Costed};
+use kiln_tree::{Content, ContentError, ContentId, Kept, Kind, NodeId, Tree};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

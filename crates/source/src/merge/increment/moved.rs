@@ -4,7 +4,7 @@
 //! tree costs nothing. Equal stamps prove that two files are one. Otherwise size and time, or size and name, nominate a
 //! file, and its bytes decide.
 
-use kiln_builder::tree::{ContentId, Kind, NodeId, Tree};
+use kiln_tree::{ContentId, Kind, NodeId, Tree};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,6 +1,6 @@
 //! Files that two trees have at the same paths: which of them are the same, and which may be.
 
-use kiln_builder::tree::{ContentId, Kind, Metadata, NodeId, Tree};
+use kiln_tree::{ContentId, Kind, Metadata, NodeId, Tree};
 use std::collections::HashMap;
 
 use super::stamps::Stamps;
@@ -65,7 +65,7 @@ fn has_time_of(one: &Metadata, other: &Metadata) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_builder::tree::{Content, ContentError, Contents, Entry, Node, ThinSlice};
+    use kiln_tree::{Content, ContentError, Contents, Entry, Node, ThinSlice};
 
     struct Nothing;
 

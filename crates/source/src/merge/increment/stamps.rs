@@ -4,8 +4,8 @@
 //! STAMP, 32 hexadecimal digits, depends on inode number, size, and the times of the last change of the contents and of the inode. Paths are
 //! written as in [hot lists](kiln_read::hotlist::path).
 
-use kiln_builder::tree::{Kind, Tree};
 use kiln_read::hotlist::path::{self, Octal};
+use kiln_tree::{Kind, Tree};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

@@ -1,10 +1,10 @@
 //! Archives one behind the other, as an initramfs has them.
 
 use super::{Archive, FILE, SYMLINK, contents, error_of, paths, scan, scan_bytes};
-use kiln_builder::tree::Tree;
 use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use kiln_tests::temp::TempDir;
+use kiln_tree::Tree;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::io::Write;

@@ -4,11 +4,11 @@ use super::layouts::{config, diff_id, gzip, hex};
 use super::{assert_expected, expected, layers, layout, oci, scan};
 use crate::common::GOING;
 use crate::tar::records::Archive;
-use kiln_builder::tree::Tree;
 use kiln_source::oci::looks_like_dir_transport;
 use kiln_source::{KINDS, ScanOptions, SourceOptions, open};
 use kiln_tests::snapshot::{assert_same, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::Tree;
 use serde_json::{Value, json};
 use std::fs;
 

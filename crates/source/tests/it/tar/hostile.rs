@@ -2,13 +2,13 @@
 
 use super::records::{Archive, header, patch, record};
 use super::{error_of, scan_bytes, scan_leaving_out};
-use kiln_builder::tree::{Implied, Kind, Metadata, Tree};
 use kiln_source::archive::tar::{DotDot, TarOptions, TarSource};
 use kiln_source::{Scan, ScanOptions, Source, SourceOptions, open};
 use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use kiln_tests::snapshot::of_tree;
 use kiln_tests::temp::TempDir;
+use kiln_tree::{Implied, Kind, Metadata, Tree};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::io::Write;

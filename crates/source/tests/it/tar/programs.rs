@@ -295,7 +295,7 @@ fn an_index_says_where_data_lie() {
         assert_same(&of_dir(&root), &of_tree(&index.scan.tree).unwrap(), "index");
         let mut files = 0;
         for (id, node) in index.scan.tree.nodes() {
-            let kiln_builder::tree::Kind::File { len, content, .. } = node.kind else { continue };
+            let kiln_tree::Kind::File { len, content, .. } = node.kind else { continue };
             let mut bytes = Vec::new();
             for run in index.files.runs(content) {
                 assert_eq!((run.la, run.pa % 512), (bytes.len() as u64, 0));

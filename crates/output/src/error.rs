@@ -38,7 +38,7 @@ pub enum OutputError {
 }
 
 impl OutputError {
-    pub(super) fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
+    pub(crate) fn file(path: &Path, action: &'static str, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), action, source }
     }
 }

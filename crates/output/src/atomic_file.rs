@@ -14,10 +14,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::output::Output;
-use crate::output::commit::{Durability, Unpublished, commit};
-use crate::output::error::OutputError;
-use crate::output::{kept_file, unfinished};
+use crate::Output;
+use crate::commit::{Durability, Unpublished, commit};
+use crate::error::OutputError;
+use crate::{kept_file, unfinished};
 
 /// What happens to a file that has the name already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -280,7 +280,7 @@ fn without_group(mode: RawMode) -> RawMode {
 }
 
 /// A file in `dir` without a name, or with a hidden one, derived from `name`, where none can do without.
-pub(super) fn create_in(dir: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(File, Option<OsString>), Errno> {
+pub(crate) fn create_in(dir: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(File, Option<OsString>), Errno> {
     match rustix::fs::openat(dir, ".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, mode) {
         // As file systems and old kernels say that they do not know it.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::options::digests::DigestName;
+use crate::digest_name::DigestName;
 use kiln_format::BlockBits;
 use kiln_format::compr_cfg::ComprCfgs;
 

@@ -5,8 +5,8 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::output::error::OutputError;
-use crate::output::spool::Spool;
+use crate::error::OutputError;
+use crate::spool::Spool;
 
 /// Opening a block device with this fails while it is mounted, or in use otherwise.
 const IN_USE_FAILS: i32 = rustix::fs::OFlags::EXCL.bits() as i32;

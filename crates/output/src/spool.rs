@@ -9,8 +9,8 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::output::atomic_file::create_in;
-use crate::output::error::OutputError;
+use crate::atomic_file::create_in;
+use crate::error::OutputError;
 
 /// Where images wait if neither an argument nor the environment says it: on a disk, as a rule, which /tmp is not.
 const DEFAULT_DIR: &str = "/var/tmp";

@@ -2,7 +2,7 @@
 
 use kiln_format::dirent::NAME_MAX_LEN;
 
-use crate::tree::error::{TreeError, TreeProblem};
+use crate::error::{TreeError, TreeProblem};
 
 /// A name on the way along a path.
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::tree::error::{TreeError, TreeProblem};
-use crate::tree::{Kind, Node, NodeId};
+use crate::error::{TreeError, TreeProblem};
+use crate::{Kind, Node, NodeId};
 
 /// Number the nodes in walk order, the nodes of each directory one behind the other, whatever the order in which they were made.
 /// Nodes that no name leads to are dropped, from the set `marked` too. Entries stand in the order of their names.

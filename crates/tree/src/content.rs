@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::error::ContentError;
 use super::kept::{Base, Former, Kept};
 use super::placed::{Device, PlacedRun};
-use crate::options::digests::DigestName;
+use crate::digest_name::DigestName;
 
 /// Names a file's contents to the tree's [`Contents`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

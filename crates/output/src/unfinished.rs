@@ -12,14 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 static UNFINISHED: Mutex<Vec<(OwnedFd, CString)>> = Mutex::new(Vec::new());
 
 /// Remember the file `name` in `dir`, until [`forget`] is called with the same name.
-pub(super) fn note(dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
+pub(crate) fn note(dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let entry = (dir.try_clone()?, c_name(name));
     UNFINISHED.lock().push(entry);
     Ok(())
 }
 
 /// No longer remember the file `name`.
-pub(super) fn forget(name: &OsStr) {
+pub(crate) fn forget(name: &OsStr) {
     let name = c_name(name);
     UNFINISHED.lock().retain(|(_, other)| *other != name);
 }

@@ -3,8 +3,8 @@
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
 
-use crate::tree::entries::Entries;
-use crate::tree::{Kind, Node, NodeId};
+use crate::entries::Entries;
+use crate::{Kind, Node, NodeId};
 
 /// Where the names of all directories stand. It holds 8 bytes for each name, and no name itself. Seeded at random, so that no
 /// archive can choose names that collide; the order of the tree does not depend on it.

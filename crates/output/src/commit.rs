@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::output::Output;
+use crate::Output;
 
 /// An output that has no final name yet.
 pub trait Unpublished: Output {

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::io;
 
-use crate::output::Output;
+use crate::Output;
 
 /// An output in memory, for images that fit there.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Metadata of directories that only paths tell of.
 
-use crate::tree::Metadata;
+use crate::Metadata;
 
 /// Metadata of the root and of directories that paths imply, until they are inserted themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,16 @@ pub enum ContentError {
     Digest(#[from] Box<DigestMismatch>),
 }
 
+/// A regular file of a tree whose contents cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", String::from_utf8_lossy(path))]
+pub struct UnreadableFile {
+    /// Path in the tree.
+    pub path: Vec<u8>,
+    /// Reason.
+    pub source: ContentError,
+}
+
 /// Contents that do not have the digest that an image stores for them: they are rotten, or the digest is.
 #[derive(Debug, thiserror::Error)]
 #[error("damaged in {}: its SHA-256 is {}, but {} is stored for it", image.display(), hex(computed), hex(stored))]
@@ -106,7 +116,7 @@ pub enum TreeProblem {
 
 impl TreeProblem {
     /// The error of this problem at `path`.
-    pub(super) fn at(self, path: impl Into<Vec<u8>>) -> TreeError {
+    pub(crate) fn at(self, path: impl Into<Vec<u8>>) -> TreeError {
         TreeError { path: path.into(), problem: self }
     }
 }

@@ -1,26 +1,33 @@
-//! A tree of files, in memory: names and metadata, and handles to contents. It knows nothing of EROFS.
+//! A tree of files in memory: names, metadata and handles to contents.
+//!
+//! A source makes a [`Tree`] with a [`Builder`]. A filter or a merge makes another tree of it. A builder of images stores it. The tree does
+//! not know formats: contents stay where they are until [`Tree::open`] opens them, and their [`Contents`] say which bytes a previous image
+//! or another device stores already.
+
+#![warn(unreachable_pub)]
+#![forbid(unsafe_code)]
 
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::{FileType, Rdev};
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::sync::Arc;
-
-use crate::error::BuildError;
-use crate::options::digests::DigestName;
 
 mod builder;
 pub mod conformance;
-pub(crate) mod content;
+mod content;
+mod digest_name;
 mod entries;
-pub(crate) mod error;
-pub mod kept;
+mod error;
+mod kept;
 pub mod placed;
 mod rare;
 
 pub use builder::{Builder, Implied};
 pub use content::{Content, ContentId, Contents, DigestOf, StoredDigest};
+pub use digest_name::DigestName;
 pub use entries::{Entries, Entry, Iter};
-pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem};
+pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};
 pub use kept::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
@@ -272,9 +279,9 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Contents::placed`], with the path.
-    pub fn placed(&self, id: NodeId) -> Result<Option<Vec<PlacedRun>>, BuildError> {
+    pub fn placed(&self, id: NodeId) -> Result<Option<Vec<PlacedRun>>, UnreadableFile> {
         let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
-        self.contents.placed(content, len).map_err(|source| BuildError::Read { path: self.path(id), source })
+        self.contents.placed(content, len).map_err(|source| UnreadableFile { path: self.path(id), source })
     }
 
     /// The older image from which stored data is taken over, if there is one, see [`Contents::base`].
@@ -286,16 +293,16 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Contents::kept`], with the path.
-    pub fn kept(&self, id: NodeId) -> Result<Option<Kept>, BuildError> {
+    pub fn kept(&self, id: NodeId) -> Result<Option<Kept>, UnreadableFile> {
         let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
-        self.contents.kept(content, len).map_err(|source| BuildError::Read { path: self.path(id), source })
+        self.contents.kept(content, len).map_err(|source| UnreadableFile { path: self.path(id), source })
     }
 
     /// Open the contents of a regular file as the base stores them, see [`Contents::open_kept`].
     ///
     /// # Errors
     /// As [`Contents::open`], with the path.
-    pub fn open_kept(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+    pub fn open_kept(&self, id: NodeId) -> Result<Box<dyn Content>, UnreadableFile> {
         self.open_by(id, |content, path| self.contents.open_kept(content, path))
     }
 
@@ -308,25 +315,25 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Contents::stored_digest`], with the path.
-    pub fn stored_digest(&self, id: NodeId) -> Result<Option<StoredDigest>, BuildError> {
+    pub fn stored_digest(&self, id: NodeId) -> Result<Option<StoredDigest>, UnreadableFile> {
         let Kind::File { content, .. } = self.node(id).kind else { return Ok(None) };
-        self.contents.stored_digest(content).map_err(|source| BuildError::Read { path: self.path(id), source })
+        self.contents.stored_digest(content).map_err(|source| UnreadableFile { path: self.path(id), source })
     }
 
     /// What the base has of an older version of a regular file, see [`Contents::former`].
     ///
     /// # Errors
     /// As [`Contents::former`], with the path.
-    pub fn former(&self, id: NodeId) -> Result<Option<Former>, BuildError> {
+    pub fn former(&self, id: NodeId) -> Result<Option<Former>, UnreadableFile> {
         let Kind::File { content, .. } = self.node(id).kind else { return Ok(None) };
-        self.contents.former(content).map_err(|source| BuildError::Read { path: self.path(id), source })
+        self.contents.former(content).map_err(|source| UnreadableFile { path: self.path(id), source })
     }
 
     /// Open that older version.
     ///
     /// # Errors
     /// As [`Contents::open`], with the path.
-    pub fn open_former(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+    pub fn open_former(&self, id: NodeId) -> Result<Box<dyn Content>, UnreadableFile> {
         self.open_by(id, |content, path| self.contents.open_former(content, path))
     }
 
@@ -339,7 +346,7 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Contents::open`], with the path.
-    pub fn open(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+    pub fn open(&self, id: NodeId) -> Result<Box<dyn Content>, UnreadableFile> {
         self.open_by(id, |content, path| self.contents.open(content, path))
     }
 
@@ -347,7 +354,7 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Contents::open_changed`], with the path.
-    pub fn open_changed(&self, id: NodeId) -> Result<Box<dyn Content>, BuildError> {
+    pub fn open_changed(&self, id: NodeId) -> Result<Box<dyn Content>, UnreadableFile> {
         self.open_by(id, |content, path| self.contents.open_changed(content, path))
     }
 
@@ -355,12 +362,13 @@ impl Tree {
         &self,
         id: NodeId,
         open: impl FnOnce(ContentId, &[u8]) -> Result<Box<dyn Content>, ContentError>,
-    ) -> Result<Box<dyn Content>, BuildError> {
+    ) -> Result<Box<dyn Content>, UnreadableFile> {
         let Kind::File { content, .. } = self.node(id).kind else {
-            return Err(BuildError::Internal(format!("node {} has no contents", id.0)));
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file").into();
+            return Err(UnreadableFile { path: self.path(id), source });
         };
         let path = self.path(id);
-        open(content, &path).map_err(|source| BuildError::Read { path, source })
+        open(content, &path).map_err(|source| UnreadableFile { path, source })
     }
 
     /// Nodes in walk order: a directory, then, name by name, what it holds. Each node once, at its first name.

@@ -7,7 +7,7 @@ use proptest::test_runner::RngSeed;
 use std::collections::BTreeMap;
 
 use super::{Builder, Implied, directory};
-use crate::tree::{
+use crate::{
     Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem,
 };
 

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::name_index::entries;
-use crate::tree::error::{TreeError, TreeProblem};
-use crate::tree::{Kind, Node, NodeId};
+use crate::error::{TreeError, TreeProblem};
+use crate::{Kind, Node, NodeId};
 
 /// Hard links that wait for their targets. Each has a node that stands for the target until the tree is finished.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 /// The hidden name of a file in the making that a later run shall find.
-pub(super) fn name_of(name: &OsStr) -> OsString {
+pub(crate) fn name_of(name: &OsStr) -> OsString {
     let mut kept = OsString::from(".");
     // Names have 255 bytes; of a long one the front will do.
     kept.push(OsStr::from_bytes(&name.as_bytes()[..name.len().min(230)]));
@@ -18,7 +18,7 @@ pub(super) fn name_of(name: &OsStr) -> OsString {
 }
 
 /// Open or create the file `name`, for this process alone.
-pub(super) fn open(dir: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<File> {
+pub(crate) fn open(dir: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     loop {
         let file = File::from(rustix::fs::openat(dir, name, flags, mode)?);

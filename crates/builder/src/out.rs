@@ -1,0 +1,77 @@
+//! Outputs of a build: the image, and its extra device.
+
+use kiln_output::{Output, write_all_at};
+
+use crate::error::BuildError;
+
+/// Where an image goes.
+#[derive(Clone, Copy)]
+pub struct Out<'a> {
+    /// The image; from `offset` on there must be nothing.
+    pub image: &'a dyn Output,
+    /// The byte of the output where the image begins.
+    pub offset: u64,
+    /// Where the data of files in chunks goes, if not into the image.
+    pub blob: Option<Blob<'a>>,
+    /// The older image that is there, if the new one goes behind it, see [`build_behind`](crate::build_behind).
+    pub behind: Option<Behind<'a>>,
+}
+
+/// Where an image goes that is appended to an older one, whose stored data it shares.
+#[derive(Clone, Copy)]
+pub struct Behind<'a> {
+    /// Byte of the image where what is new begins: whole blocks behind all that is there.
+    pub start: u64,
+    /// What the last bytes of the last block become.
+    pub end: &'a dyn Fn(u64) -> Vec<u8>,
+    /// Bytes of `end`, whatever it is given: less than a block.
+    pub end_len: usize,
+    /// Bytes behind the superblock's record that configuration records may take, at most.
+    pub records_max_len: u64,
+}
+
+/// An output that holds chunks of an image: its extra device.
+#[derive(Clone, Copy)]
+pub struct Blob<'a> {
+    /// Empty.
+    pub file: &'a dyn Output,
+    /// The name that the image's device table has for it.
+    pub tag: [u8; 64],
+}
+
+impl<'a, O: Output> From<&'a O> for Out<'a> {
+    /// An image that begins where the output does.
+    fn from(image: &'a O) -> Self {
+        Self { image, offset: 0, blob: None, behind: None }
+    }
+}
+
+impl Out<'_> {
+    /// Be as before the first write.
+    ///
+    /// # Errors
+    /// Those of the outputs.
+    pub(crate) fn clear(&self) -> Result<(), BuildError> {
+        self.set_len(self.behind.map_or(0, |behind| behind.start))?;
+        let cleared = self.blob.map_or(Ok(()), |blob| blob.file.set_len(0));
+        cleared.map_err(|source| BuildError::Write { action: "empty the extra device", source })
+    }
+
+    /// Write at a byte address of the image.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn write(&self, bytes: &[u8], pa: u64) -> Result<(), BuildError> {
+        let written = write_all_at(self.image, bytes, self.offset.saturating_add(pa));
+        written.map_err(|source| BuildError::Write { action: "write the image", source })
+    }
+
+    /// End the image behind its byte `len`.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn set_len(&self, len: u64) -> Result<(), BuildError> {
+        let set = self.image.set_len(self.offset.saturating_add(len));
+        set.map_err(|source| BuildError::Write { action: "set the size of the image", source })
+    }
+}
