@@ -1,8 +1,8 @@
 //! Trees without a disk.
 
 use kiln_tree::{
-    Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError,
-    Xattr,
+    Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
+    ThinSlice, Tree, TreeError, Version, Xattr,
 };
 use std::io;
 use std::ops::Range;
@@ -87,8 +87,8 @@ struct MemContents {
     opened: AtomicU32,
 }
 
-impl Contents for MemContents {
-    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+impl MemContents {
+    fn open_scanned(&self, id: ContentId) -> Result<Box<dyn Content>, ContentError> {
         let denied = || Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
         let fault = self.fault.filter(|(broken, _)| *broken == id).map(|(_, fault)| fault);
         let before = fault.map_or(0, |_| self.opened.fetch_add(1, Ordering::Relaxed));
@@ -104,14 +104,32 @@ impl Contents for MemContents {
         }
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open_changed(&self, id: ContentId) -> Result<Box<dyn Content>, ContentError> {
         match self.fault.filter(|(broken, _)| *broken == id) {
             Some((_, Fault::Changed)) => {
                 Ok(Box::new(MemContent { files: Arc::clone(&self.files), idx: id.0 as usize, fault: None }))
             }
             Some((_, Fault::Becomes(_, bytes))) => Ok(Box::new(Now(bytes))),
-            _ => self.open(id, path),
+            _ => self.open_scanned(id),
         }
+    }
+}
+
+impl Contents for MemContents {
+    fn open(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        if version == Version::Changed { self.open_changed(id) } else { self.open_scanned(id) }
+    }
+
+    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+        Ok(Stored::ToRead)
+    }
+
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::default()
     }
 }
 

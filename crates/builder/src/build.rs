@@ -2,24 +2,24 @@
 
 use crate::context::Context;
 use crate::context::clock::PhaseClock;
+use crate::context::ledger::{ClosedLedger, Ledger};
 use crate::context::progress::Control;
+use crate::error::{BuildError, Skipped};
 use crate::explain::Reasons;
+use crate::inodes::{Inodes, digest};
 use crate::layout::Layout;
 use crate::layout::view::View;
 use crate::options::BuildOptions;
 use crate::out::Out;
 use crate::pack::append::Appender;
+use crate::pack::{self, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
 use crate::plan::verify::verify;
+use crate::summary::{self, Summary};
 use crate::write::special_inodes::SpecialInodes;
-use crate::{context::ledger::ClosedLedger, context::ledger::Ledger};
-use crate::{error::BuildError, error::Skipped};
-use crate::{inodes::Inodes, inodes::digest};
-use crate::{pack, pack::StoredData};
-use crate::{summary, summary::Summary};
-use crate::{write, write::ImageParts};
-use crate::{write::superblock::Head, write::superblock::Header};
+use crate::write::superblock::{Head, Header};
+use crate::write::{self, ImageParts};
 use kiln_tree::{NodeId, Taking, Tree};
 
 /// Build `tree` into `out`, for example an empty file. On an error it holds rubbish: the caller gives it its final name only
@@ -121,8 +121,8 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
         context.ledger.distrust(anew);
     };
     clock.finish("plan");
-    let (placed, stored) = (context.tree.devices().len(), usize::from(out.blob.is_some()));
-    let base = context.tree.base();
+    let (placed, stored) = (context.tree.stores().devices.len(), usize::from(out.blob.is_some()));
+    let base = context.tree.stores().base;
     let taking = base.as_ref().map(|base| base.facts().taking).unwrap_or_default();
     let header = match out.behind {
         Some(behind) => Header::behind(behind, placed + stored, options)?,

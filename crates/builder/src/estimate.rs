@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use crate::build::Built;
 use crate::context::Context;
+use crate::context::clock::{Phase, PhaseClock, thread_cpu};
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::error::BuildError;
@@ -37,14 +38,13 @@ use crate::inodes::Inodes;
 use crate::inodes::digest::DIGEST_LEN;
 use crate::layout::Layout;
 use crate::layout::view::View;
+use crate::options::{BuildOptions, Dedupe, Fragments};
 use crate::pack::jobs;
 use crate::plan::Plan;
-use crate::{context::clock::Phase, context::clock::PhaseClock, context::clock::thread_cpu};
-use crate::{options::BuildOptions, options::Dedupe, options::Fragments};
-use crate::{write::superblock, write::superblock::Header};
+use crate::write::superblock;
+use crate::write::superblock::Header;
 use frame::{Frame, Stratum};
-use kiln_tree::Kind;
-use kiln_tree::Tree;
+use kiln_tree::{Kind, Tree};
 use observed::{Observed, Sample};
 use sample::Sampler;
 
@@ -148,7 +148,7 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
     let samples = frame.strata.iter().map(|stratum| sampler.take(stratum)).collect::<Result<Vec<_>, _>>()?;
     let layout_clock = PhaseClock::start();
     let outcomes = synthetic::outcomes(&frame, &samples);
-    let devices = tree.devices().len() + usize::from(has_blob);
+    let devices = tree.stores().devices.len() + usize::from(has_blob);
     let mut synthetic = synthetic::stored(&plan, (&sources.fragments, has_blob), &outcomes, options);
     synthetic.features.extend((devices > 0).then_some(Feature::DeviceTable));
     let view = View::new(&inodes, &plan, &synthetic, context);

@@ -6,13 +6,13 @@ use kiln_format::zmap::HeadKind;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use crate::inodes::{ExtendedBecause, Inodes};
 use crate::options::BuildOptions;
+use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
 use crate::plan::hole;
 use crate::plan::text::TextSource;
-use crate::{inodes::ExtendedBecause, inodes::Inodes};
-use crate::{pack::Extents, pack::Stored, pack::StoredData};
 use kiln_tree::Tree;
 use kiln_tree::{Kind, NodeId};
 

@@ -13,8 +13,8 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::error::InputProblem;
 use crate::error::Skipped;
+use crate::inodes::xattr::{Collector, Prefixes, SetId, Xattrs};
 use crate::options::BuildOptions;
-use crate::{inodes::xattr::Collector, inodes::xattr::Prefixes, inodes::xattr::SetId, inodes::xattr::Xattrs};
 use kiln_tree::Tree;
 use kiln_tree::{Kind, Metadata, NodeId};
 

@@ -20,8 +20,7 @@ use crate::layout::allocator::inline_tail_len;
 use crate::options::digests::ContentDigests;
 use crate::options::hints::Hints;
 use crate::options::hot::HotZone;
-use kiln_tree::DigestName;
-use kiln_tree::{NodeId, Tree};
+use kiln_tree::{DigestName, NodeId, Tree};
 
 /// Which data is stored once though it occurs several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,7 +339,7 @@ impl BuildOptions {
         let is_free = |name: &DigestName| {
             *name == DigestName::Usual || !self.hides_prefixes() && self.kernel_has(Feature::XattrPrefixes.since())
         };
-        let name = tree.digest_name().map(|name| if is_free(&name) { name } else { DigestName::Usual });
+        let name = tree.stores().digest_name.map(|name| if is_free(&name) { name } else { DigestName::Usual });
         let content_digests = name.map_or(ContentDigests::Off, ContentDigests::Named);
         Cow::Owned(Self { content_digests, ..self.clone() })
     }

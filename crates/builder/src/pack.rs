@@ -27,20 +27,21 @@ use crate::context::Context;
 use crate::context::progress::Progress;
 use crate::error::BuildError;
 use crate::error::Skipped;
+use crate::layout::lcluster_index;
+use crate::layout::lcluster_index::ZExtent;
+use crate::pack::append::{Appender, Destination};
+use crate::pack::chunks::{ChunkStore, ChunkedText};
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
+use crate::pack::jobs::{PackJob, Turn};
+use crate::pack::kept::{KeptCopier, KeptUse};
 use crate::pack::stored::ExtentStart;
+use crate::pack::worker::{PackOutput, PackWorker, Shape};
 use crate::plan::analysis::skippable;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::{layout::lcluster_index, layout::lcluster_index::ZExtent};
-use crate::{pack::append::Appender, pack::append::Destination};
-use crate::{pack::chunks::ChunkStore, pack::chunks::ChunkedText};
-use crate::{pack::jobs::PackJob, pack::jobs::Turn};
-use crate::{pack::kept::KeptCopier, pack::kept::KeptUse};
-use crate::{pack::worker::PackOutput, pack::worker::PackWorker, pack::worker::Shape};
-use crate::{plan::PackSources, plan::Plan};
-use crate::{plan::file::FilePlan, plan::file::Storage};
+use crate::plan::{PackSources, Plan};
 use kiln_parallel::ordered::{self, Costed};
 
 pub(crate) use stored::{Extents, Stored};
@@ -388,7 +389,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         for feature in stored.iter().filter_map(|one| self.feature_of(one)).collect::<HashSet<_>>() {
             self.feature(feature);
         }
-        if blob_blocks.is_some() || !self.context.tree.devices().is_empty() {
+        if blob_blocks.is_some() || !self.context.tree.stores().devices.is_empty() {
             self.feature(Feature::DeviceTable);
         }
         let Context { tree, ledger, .. } = self.context;

@@ -19,6 +19,7 @@ mod file_list;
 mod findings;
 pub(crate) mod kept;
 mod placed;
+mod stored;
 
 use kiln_codec::Spec;
 use std::collections::{BTreeSet, HashMap};
@@ -27,16 +28,17 @@ use std::ops::Range;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::inodes::Inodes;
+use crate::plan::dedupe::input::{Compressed, Deduplication};
 use crate::plan::dedupe::revalidation::ContentChecks;
+use crate::plan::file::{FilePlan, Storage};
+use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::findings::Findings;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::Holes;
+use crate::plan::kept::{Gaps, KeptFiles};
 use crate::plan::placed::PlacedFiles;
+use crate::plan::stored::StoredFiles;
 use crate::plan::text::TextSource;
-use crate::{plan::dedupe::input::Compressed, plan::dedupe::input::Deduplication};
-use crate::{plan::file::FilePlan, plan::file::Storage};
-use crate::{plan::file_list::FileIndex, plan::file_list::FileList};
-use crate::{plan::kept::Gaps, plan::kept::KeptFiles};
 use kiln_tree::NodeId;
 
 /// Everything that will be stored.
@@ -93,8 +95,9 @@ impl Plan {
     pub(crate) fn make(inodes: &Inodes, context: Context<'_>) -> Result<(Self, PackSources), BuildError> {
         let options = context.options;
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
-        let (files, placed) = placed::look_up(files, context)?;
-        let (files, mut kept, gaps) = kept::look_up(files, context)?;
+        let StoredFiles { elsewhere, reused, previous } = stored::look_up(&files, context)?;
+        let (files, placed) = placed::plan(files, elsewhere, context)?;
+        let (files, mut kept, gaps) = kept::plan(files, (reused, previous), context)?;
         kept.hot = hot::runs(&options.hot, (&files, &index), &kept, options.block_bits);
         let kept_packed_len = kept.packed.len();
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();

@@ -120,7 +120,7 @@ pub struct CompressionUse {
 pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Summary {
     let block_len = view.block_bits.len();
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
-    let devices = view.tree.devices();
+    let devices = view.tree.stores().devices;
     let device_blocks = devices.iter().map(|device| view.block_bits.blocks_for(device.len));
     let mut summary = Summary {
         image_bytes: written.blocks * block_len,

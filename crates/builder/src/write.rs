@@ -15,15 +15,12 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
+use crate::layout::{Layout, zone_first_nid};
+use crate::out::{Behind, Out};
 use crate::pack::append::Appender;
 use crate::write::inode_writer::InodeWriter;
-use crate::{layout::Layout, layout::zone_first_nid};
-use crate::{out::Behind, out::Out};
-use crate::{write::special_inodes::SpecialInodes, write::special_inodes::WRITE_LEN};
-use crate::{
-    write::superblock::Head, write::superblock::Header, write::superblock::HeaderRecords,
-    write::superblock::SpecialNids,
-};
+use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
+use crate::write::superblock::{Head, Header, HeaderRecords, SpecialNids};
 
 /// What was written.
 pub(crate) struct Written {
@@ -121,7 +118,7 @@ pub(crate) fn write(
 /// The extra devices, in the order of their numbers: those of the tree, then the one that is written. In the flat data space they follow
 /// one another from block `start` on, so that they can be appended to the image.
 fn slots(start: Blkaddr, view: &View<'_>, out: Out<'_>) -> Vec<DeviceSlot> {
-    let devices = view.tree.devices();
+    let devices = view.tree.stores().devices;
     let placed = devices.iter().map(|device| (device.tag, view.block_bits.blocks_for(device.len)));
     let stored = view.data.blob_blocks.zip(out.blob).map(|(blocks, blob)| (blob.tag, blocks));
     let mut next = start;

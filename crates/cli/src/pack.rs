@@ -325,7 +325,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let hot = &args.by_path.hot;
     let hot_as = hot.choice(&by_path.order)?;
     let hot_files = store_hot(&scan.tree, hot_as, &|_| None, &mut options).map_err(|error| job.failure(error))?;
-    target.refer_to(scan.tree.devices(), options.block_bits)?;
+    target.refer_to(scan.tree.stores().devices, options.block_bits)?;
     before.finish("scan");
     let meter = args.progress.meter();
     let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);

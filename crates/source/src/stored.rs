@@ -2,8 +2,8 @@
 
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
-use kiln_tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun};
-use kiln_tree::{placed::joined, placed::unit_bits};
+use kiln_tree::placed::{joined, unit_bits};
+use kiln_tree::{Content, ContentError, ContentId, Contents, Device, PlacedRun, Stored, StoredDigest, Stores, Version};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -125,16 +125,22 @@ impl StoredContents {
 }
 
 impl Contents for StoredContents {
-    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         Ok(Box::new(StoredContent { bytes: Arc::clone(&self.bytes), runs: self.files.runs(id) }))
     }
 
-    fn devices(&self) -> Vec<Device> {
-        self.placed.as_ref().and_then(|placed| placed.device.clone()).into_iter().collect()
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        let runs = self.placed.as_ref().and_then(|placed| placed.place(len, &self.files.runs(id)));
+        Ok(runs.map_or(Stored::ToRead, Stored::Elsewhere))
     }
 
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        Ok(self.placed.as_ref().and_then(|placed| placed.place(len, &self.files.runs(id))))
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        let device = self.placed.as_ref().and_then(|placed| placed.device.clone());
+        Stores { devices: device.into_iter().collect(), ..Stores::default() }
     }
 }
 
@@ -233,7 +239,7 @@ mod tests {
             ),
         ];
         for (id, plain, data) in cases {
-            let mut content = contents.open(id, b"").unwrap();
+            let mut content = contents.open(id, b"", Version::Scanned).unwrap();
             for start in 0..plain.len() {
                 for end in start..=plain.len() {
                     let mut buf = vec![0xA5; end - start];

@@ -10,20 +10,24 @@ use crate::digest_name::DigestName;
 use kiln_format::BlockBits;
 use kiln_format::compr_cfg::ComprCfgs;
 
-use super::content::{Content, ContentId, Contents, DigestOf, StoredDigest};
+use super::content::{Content, ContentId, Contents, DigestOf, Stored, StoredDigest, Stores, Version};
 use super::error::ContentError;
 use super::kept::{Base, BaseFacts, Former, Kept, KeptExtents, Taking};
 use super::placed::{Device, PlacedRun};
 
-/// Length that is asked for: of contents, and of what is read of them.
+/// Bytes that are read of contents.
 const LEN: usize = 256;
+/// Lengths of contents of which [`Echo`] says that they are stored so.
+const ELSEWHERE_LEN: u64 = 1;
+const REUSED_LEN: u64 = 2;
+const PREVIOUS_LEN: u64 = 3;
 
 /// Assert that `outer`, which stands before [`Echo`], asks it all that it is asked itself: of the contents `asked` at a
-/// path, those that `forwarded` names. `own` names the methods of [`Contents`] that `outer` answers by itself. Meant
+/// path, those that `forwarded` names. `own` names the answers that `outer` gives by itself, such as "stored reused". Meant
 /// for tests.
 ///
 /// # Panics
-/// A method that is not in `own` gives another answer than [`Echo`] does, or one that is gives the same.
+/// An answer that is not in `own` differs from that of [`Echo`], or one that is in it does not.
 pub fn assert_forwards(
     outer: &dyn Contents,
     asked: (ContentId, &str),
@@ -38,21 +42,24 @@ pub fn assert_forwards(
     }
 }
 
-/// Answers of all methods of [`Contents`], by their names.
-fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static str, String); 11] {
-    let (path, len) = (path.as_bytes(), LEN as u64);
+/// Answers of all methods of [`Contents`], by names that begin with that of the method.
+fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static str, String); 12] {
+    let open = |version| text(contents.open(id, path.as_bytes(), version));
+    let stored = |len: u64| format!("{:?}", contents.stored(id, len));
+    let Stores { devices, base, digest_name } = contents.stores();
     [
-        ("open", text(contents.open(id, path))),
-        ("open_changed", text(contents.open_changed(id, path))),
-        ("devices", format!("{:?}", contents.devices())),
-        ("placed", format!("{:?}", contents.placed(id, len))),
-        ("base", format!("{:?}", contents.base().map(|base| base.facts().identity.clone()))),
-        ("kept", format!("{:?}", contents.kept(id, len))),
-        ("open_kept", text(contents.open_kept(id, path))),
-        ("digest_name", format!("{:?}", contents.digest_name())),
+        ("open scanned", open(Version::Scanned)),
+        ("open changed", open(Version::Changed)),
+        ("open reused", open(Version::Reused)),
+        ("open previous", open(Version::Previous)),
+        ("stored elsewhere", stored(ELSEWHERE_LEN)),
+        ("stored reused", stored(REUSED_LEN)),
+        ("stored previous", stored(PREVIOUS_LEN)),
+        ("stored to read", stored(0)),
         ("stored_digest", format!("{:?}", contents.stored_digest(id))),
-        ("former", format!("{:?}", contents.former(id))),
-        ("open_former", text(contents.open_former(id, path))),
+        ("stores devices", format!("{devices:?}")),
+        ("stores base", format!("{:?}", base.map(|base| base.facts().identity.clone()))),
+        ("stores digest_name", format!("{digest_name:?}")),
     ]
 }
 
@@ -65,28 +72,33 @@ fn text(content: Result<Box<dyn Content>, ContentError>) -> String {
     }
 }
 
-/// Contents whose every answer tells which method was called, and with what.
+/// Contents whose every answer tells which method was called, and with which arguments: [`Contents::stored`] answers by the length.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo;
 
 impl Contents for Echo {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        Ok(EchoContent::boxed("open", id, path))
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        let opened = format!("{version:?} {} {}", id.0, path.escape_ascii());
+        Ok(Box::new(EchoContent(opened.into_bytes())))
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        Ok(EchoContent::boxed("open_changed", id, path))
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        Ok(match len {
+            ELSEWHERE_LEN => Stored::Elsewhere(vec![PlacedRun { la: 0, device: 0, pa: id.0.into(), len }]),
+            REUSED_LEN => Stored::Reused(Kept::Fragment { off: u64::from(id.0) << 32 | len }),
+            PREVIOUS_LEN => {
+                Stored::Previous(Former { len: id.0.into(), extents: KeptExtents::default(), differences: None })
+            }
+            _ => Stored::ToRead,
+        })
     }
 
-    fn devices(&self) -> Vec<Device> {
-        vec![Device { path: Some("echo".into()), tag: [1; 64], len: 1 << 20 }]
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        let sha256 = std::array::from_fn(|at| if at == 0 { id.0 as u8 } else { 0 });
+        Ok(Some(StoredDigest { sha256, image: Path::new("echo").into(), of: DigestOf::Contents }))
     }
 
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        Ok(Some(vec![PlacedRun { la: 0, device: 0, pa: id.0.into(), len }]))
-    }
-
-    fn base(&self) -> Option<Arc<dyn Base>> {
+    fn stores(&self) -> Stores {
         let facts = BaseFacts {
             taking: Taking::Copied,
             identity: b"echo".to_vec(),
@@ -95,43 +107,16 @@ impl Contents for Echo {
             cfgs: ComprCfgs::default(),
             packed: KeptExtents::default(),
         };
-        Some(Arc::new(EchoBase(facts)))
-    }
-
-    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
-        Ok(Some(Kept::Fragment { off: u64::from(id.0) << 32 | len }))
-    }
-
-    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        Ok(EchoContent::boxed("open_kept", id, path))
-    }
-
-    fn digest_name(&self) -> Option<DigestName> {
-        Some(DigestName::Prefix(b"echo".to_vec()))
-    }
-
-    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        let sha256 = std::array::from_fn(|at| if at == 0 { id.0 as u8 } else { 0 });
-        Ok(Some(StoredDigest { sha256, image: Path::new("echo").into(), of: DigestOf::Contents }))
-    }
-
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        Ok(Some(Former { len: id.0.into(), extents: KeptExtents::default(), differences: None }))
-    }
-
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        Ok(EchoContent::boxed("open_former", id, path))
+        Stores {
+            devices: vec![Device { path: Some("echo".into()), tag: [1; 64], len: 1 << 20 }],
+            base: Some(Arc::new(EchoBase(facts))),
+            digest_name: Some(DigestName::Prefix(b"echo".to_vec())),
+        }
     }
 }
 
 /// Bytes that tell how they were opened.
 struct EchoContent(Vec<u8>);
-
-impl EchoContent {
-    fn boxed(method: &str, id: ContentId, path: &[u8]) -> Box<dyn Content> {
-        Box::new(Self(format!("{method} {} {}", id.0, path.escape_ascii()).into_bytes()))
-    }
-}
 
 impl Content for EchoContent {
     fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
@@ -174,48 +159,39 @@ impl Base for EchoBase {
 mod tests {
     use super::*;
 
-    /// Contents that forward only what they must.
+    /// Contents that forward all but one answer.
     struct Forgetful;
 
     impl Contents for Forgetful {
-        fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-            Echo.open(id, path)
+        fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+            Echo.open(id, path, version)
+        }
+
+        fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+            Ok(match Echo.stored(id, len)? {
+                Stored::Previous(_) => Stored::ToRead,
+                stored => stored,
+            })
+        }
+
+        fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+            Echo.stored_digest(id)
+        }
+
+        fn stores(&self) -> Stores {
+            Echo.stores()
         }
     }
 
-    /// All that [`Forgetful`] does not forward, but for `former`.
-    const NOT_FORWARDED: [&str; 9] = [
-        "open_changed",
-        "devices",
-        "placed",
-        "base",
-        "kept",
-        "open_kept",
-        "digest_name",
-        "stored_digest",
-        "open_former",
-    ];
-
     #[test]
-    fn every_method_of_contents_is_asked() {
-        let text = include_str!("content.rs");
-        let (_, methods) = text.split_once("pub trait Contents").unwrap();
-        let (methods, _) = methods.split_once("\n}\n").unwrap();
-        let names = methods.lines().filter_map(|line| line.strip_prefix("    fn ")?.split_once('('));
-        let names: Vec<&str> = names.map(|(name, _)| name).collect();
-        assert_eq!(answers(&Echo, (ContentId(0), "")).map(|(name, _)| name).to_vec(), names);
-    }
-
-    #[test]
-    fn what_forwards_all_passes() {
+    fn wrappers_that_forward_everything_pass() {
         assert_forwards(&Echo, (ContentId(3), "a"), (ContentId(3), "a"), &[]);
-        let own = [&NOT_FORWARDED[..], &["former"]].concat();
-        assert_forwards(&Forgetful, (ContentId(3), "a"), (ContentId(3), "a"), &own);
+        assert_forwards(&Forgetful, (ContentId(3), "a"), (ContentId(3), "a"), &["stored previous"]);
     }
 
     #[test]
-    #[should_panic(expected = "former: not forwarded as it has to be")]
-    fn what_forgets_a_method_is_caught() {
-        assert_forwards(&Forgetful, (ContentId(3), "a"), (ContentId(3), "a"), &NOT_FORWARDED);
+    #[should_panic(expected = "stored previous: not forwarded as it has to be")]
+    fn wrappers_that_forget_an_answer_are_caught() {
+        assert_forwards(&Forgetful, (ContentId(3), "a"), (ContentId(3), "a"), &[]);
     }
 }

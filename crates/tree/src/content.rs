@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::digest_name::DigestName;
 use super::error::ContentError;
 use super::kept::{Base, Former, Kept};
 use super::placed::{Device, PlacedRun};
-use crate::digest_name::DigestName;
 
 /// Names a file's contents to the tree's [`Contents`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,99 +27,77 @@ pub struct StoredDigest {
 /// Which contents a stored digest tells of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DigestOf {
-    /// Those that [`Contents::open`] gives.
+    /// Those of the source, [`Version::Scanned`].
     Contents,
-    /// Those that the base stores, which [`Contents::open_kept`] gives. They are believed to be those of the source.
+    /// Those that the base stores, [`Version::Reused`]. They are believed to be those of the source.
     Kept,
 }
 
-/// Gives contents to any number of threads, any file more than once. [`conformance`](super::conformance) tests
-/// implementations that stand before others: a method that one of these does not forward is lost without a word.
+/// Version of contents to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The contents that were scanned. A file that has changed since then is an error.
+    Scanned,
+    /// The contents of a file that has changed since the scan, as they are now: zeros where the file has become shorter, and no error for further
+    /// changes. A source that cannot change opens the scanned ones.
+    Changed,
+    /// The contents as the base stores them, where [`Contents::stored`] answers [`Stored::Reused`].
+    Reused,
+    /// The version that the base stores, where [`Contents::stored`] answers [`Stored::Previous`].
+    Previous,
+}
+
+/// Place where contents are stored already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// On devices, to which an image refers instead of storing the contents: runs between holes, sorted, without overlaps.
+    Elsewhere(Vec<PlacedRun>),
+    /// In the base, which stores the same contents.
+    Reused(Kept),
+    /// In the base, which stores a previous version, most of which may be the same.
+    Previous(Former),
+    /// Nowhere: the contents are to be read and stored.
+    ToRead,
+}
+
+/// Stores of the contents of a tree beside its source.
+#[derive(Clone, Default)]
+pub struct Stores {
+    /// Devices of [`Stored::Elsewhere`], in the order of an image's device table.
+    pub devices: Vec<Device>,
+    /// The previous image, of [`Stored::Reused`] and [`Stored::Previous`].
+    pub base: Option<Arc<dyn Base>>,
+    /// Name of the digests that are stored for contents, if there are any, see [`Contents::stored_digest`].
+    pub digest_name: Option<DigestName>,
+}
+
+/// Contents of a tree's regular files. Any number of threads opens them, any file more than once.
+///
+/// All methods are required, so that an implementation that wraps another one cannot forget to forward one;
+/// [`conformance`](super::conformance) tests that it forwards what it is asked.
 pub trait Contents: Send + Sync {
-    /// Open the contents `id` of the file at `path` (relative, without leading slash).
+    /// Opens a version of the contents `id` of the file at `path` (relative, without leading slash).
     ///
     /// # Errors
-    /// Files that cannot be opened or are no longer what was scanned.
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError>;
+    /// Files that cannot be opened or are no longer what was scanned; of [`Version::Changed`], files that must not take the place of what was
+    /// scanned.
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError>;
 
-    /// Open contents that are no longer what was scanned: what they are now, zeros for what they have no more, and no
-    /// complaint about further changes. A source that cannot change has no such contents.
+    /// Tells where the contents `id`, of `len` bytes, are stored already. [`Contents::open`] gives them in any case.
     ///
     /// # Errors
-    /// Files that cannot be opened, or that must not take the place of what was scanned.
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.open(id, path)
-    }
+    /// Contents to which images were to refer, and cannot; a damaged base.
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError>;
 
-    /// The devices on which contents lie to which images refer, see [`Contents::placed`].
-    fn devices(&self) -> Vec<Device> {
-        Vec::new()
-    }
-
-    /// Where the contents `id`, of `len` bytes, lie to which images refer instead of storing them: runs between holes, sorted, without
-    /// overlaps. `None`: they are to be stored.
-    ///
-    /// # Errors
-    /// Contents that images were to refer to, and cannot.
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        let _ = (id, len);
-        Ok(None)
-    }
-
-    /// The older image from which images take over stored data, see [`Contents::kept`].
-    fn base(&self) -> Option<Arc<dyn Base>> {
-        None
-    }
-
-    /// How the base stores the contents `id`, of `len` bytes. `None`: they are to be read as all others, which
-    /// [`Contents::open`] gives in any case.
-    ///
-    /// # Errors
-    /// A base that is damaged.
-    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
-        let _ = (id, len);
-        Ok(None)
-    }
-
-    /// Open the contents `id` as the base stores them, of which [`Contents::kept`] tells.
-    ///
-    /// # Errors
-    /// As [`Contents::open`].
-    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.open(id, path)
-    }
-
-    /// Returns the name of the digests that are stored for contents, if there are any, see [`Contents::stored_digest`].
-    fn digest_name(&self) -> Option<DigestName> {
-        None
-    }
-
-    /// The digest that an image stores for the contents `id`, whatever can be read of them now. `None`: there is none, or the source itself
-    /// is what counts.
+    /// Returns the digest that an image stores for the contents `id`, whatever can be read of them now. `None`: there is none, or the source
+    /// itself decides.
     ///
     /// # Errors
     /// Attributes that cannot be read.
-    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        let _ = id;
-        Ok(None)
-    }
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError>;
 
-    /// What the base has of an older version of the contents `id`, most of which may be the same. `None`: nothing is known of one.
-    ///
-    /// # Errors
-    /// A base that is damaged.
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        let _ = id;
-        Ok(None)
-    }
-
-    /// Open that older version, of which [`Contents::former`] tells.
-    ///
-    /// # Errors
-    /// As [`Contents::open`].
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.open(id, path)
-    }
+    /// Returns the stores to which [`Contents::stored`] and [`Contents::stored_digest`] refer.
+    fn stores(&self) -> Stores;
 }
 
 /// The contents of one file, for one thread at a time.

@@ -11,7 +11,6 @@ use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::{FileType, Rdev};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::sync::Arc;
 
 mod builder;
 pub mod conformance;
@@ -24,7 +23,7 @@ pub mod placed;
 mod rare;
 
 pub use builder::{Builder, Implied};
-pub use content::{Content, ContentId, Contents, DigestOf, StoredDigest};
+pub use content::{Content, ContentId, Contents, DigestOf, Stored, StoredDigest, Stores, Version};
 pub use digest_name::DigestName;
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};
@@ -270,48 +269,21 @@ impl Tree {
         self.contents
     }
 
-    /// The devices on which contents lie already, in the order of an image's device table.
-    pub fn devices(&self) -> Vec<Device> {
-        self.contents.devices()
+    /// Returns the stores of contents beside the source: devices, a base.
+    pub fn stores(&self) -> Stores {
+        self.contents.stores()
     }
 
-    /// Where the contents of a regular file lie to which an image refers, see [`Contents::placed`].
+    /// Tells where the contents of a regular file are stored already, see [`Contents::stored`]; of other nodes, [`Stored::ToRead`].
     ///
     /// # Errors
-    /// As [`Contents::placed`], with the path.
-    pub fn placed(&self, id: NodeId) -> Result<Option<Vec<PlacedRun>>, UnreadableFile> {
-        let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
-        self.contents.placed(content, len).map_err(|source| UnreadableFile { path: self.path(id), source })
+    /// As [`Contents::stored`], with the path.
+    pub fn stored(&self, id: NodeId) -> Result<Stored, UnreadableFile> {
+        let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(Stored::ToRead) };
+        self.contents.stored(content, len).map_err(|source| UnreadableFile { path: self.path(id), source })
     }
 
-    /// The older image from which stored data is taken over, if there is one, see [`Contents::base`].
-    pub fn base(&self) -> Option<Arc<dyn Base>> {
-        self.contents.base()
-    }
-
-    /// How the base stores the contents of a regular file, see [`Contents::kept`].
-    ///
-    /// # Errors
-    /// As [`Contents::kept`], with the path.
-    pub fn kept(&self, id: NodeId) -> Result<Option<Kept>, UnreadableFile> {
-        let Kind::File { len, content, .. } = self.node(id).kind else { return Ok(None) };
-        self.contents.kept(content, len).map_err(|source| UnreadableFile { path: self.path(id), source })
-    }
-
-    /// Open the contents of a regular file as the base stores them, see [`Contents::open_kept`].
-    ///
-    /// # Errors
-    /// As [`Contents::open`], with the path.
-    pub fn open_kept(&self, id: NodeId) -> Result<Box<dyn Content>, UnreadableFile> {
-        self.open_by(id, |content, path| self.contents.open_kept(content, path))
-    }
-
-    /// Returns the name of the digests that are stored for contents, if there are any, see [`Contents::digest_name`].
-    pub fn digest_name(&self) -> Option<DigestName> {
-        self.contents.digest_name()
-    }
-
-    /// The digest that an image stores for the contents of a regular file, see [`Contents::stored_digest`].
+    /// Returns the digest that an image stores for the contents of a regular file.
     ///
     /// # Errors
     /// As [`Contents::stored_digest`], with the path.
@@ -320,55 +292,30 @@ impl Tree {
         self.contents.stored_digest(content).map_err(|source| UnreadableFile { path: self.path(id), source })
     }
 
-    /// What the base has of an older version of a regular file, see [`Contents::former`].
-    ///
-    /// # Errors
-    /// As [`Contents::former`], with the path.
-    pub fn former(&self, id: NodeId) -> Result<Option<Former>, UnreadableFile> {
-        let Kind::File { content, .. } = self.node(id).kind else { return Ok(None) };
-        self.contents.former(content).map_err(|source| UnreadableFile { path: self.path(id), source })
-    }
-
-    /// Open that older version.
-    ///
-    /// # Errors
-    /// As [`Contents::open`], with the path.
-    pub fn open_former(&self, id: NodeId) -> Result<Box<dyn Content>, UnreadableFile> {
-        self.open_by(id, |content, path| self.contents.open_former(content, path))
-    }
-
     /// The same tree with what `other` makes of its contents.
     pub fn with_contents(self, other: impl FnOnce(Box<dyn Contents>) -> Box<dyn Contents>) -> Self {
         Self { contents: other(self.contents), ..self }
     }
 
-    /// Open the contents of a regular file.
+    /// Opens the contents of a regular file, as they were scanned.
     ///
     /// # Errors
-    /// As [`Contents::open`], with the path.
+    /// As [`Contents::open`], with the path; a node that is no regular file.
     pub fn open(&self, id: NodeId) -> Result<Box<dyn Content>, UnreadableFile> {
-        self.open_by(id, |content, path| self.contents.open(content, path))
+        self.open_version(id, Version::Scanned)
     }
 
-    /// Open the contents of a regular file that is no longer what was scanned, as it is now.
+    /// Opens a version of the contents of a regular file.
     ///
     /// # Errors
-    /// As [`Contents::open_changed`], with the path.
-    pub fn open_changed(&self, id: NodeId) -> Result<Box<dyn Content>, UnreadableFile> {
-        self.open_by(id, |content, path| self.contents.open_changed(content, path))
-    }
-
-    fn open_by(
-        &self,
-        id: NodeId,
-        open: impl FnOnce(ContentId, &[u8]) -> Result<Box<dyn Content>, ContentError>,
-    ) -> Result<Box<dyn Content>, UnreadableFile> {
-        let Kind::File { content, .. } = self.node(id).kind else {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file").into();
-            return Err(UnreadableFile { path: self.path(id), source });
-        };
+    /// As [`Tree::open`].
+    pub fn open_version(&self, id: NodeId, version: Version) -> Result<Box<dyn Content>, UnreadableFile> {
         let path = self.path(id);
-        open(content, &path).map_err(|source| UnreadableFile { path, source })
+        let opened = match self.node(id).kind {
+            Kind::File { content, .. } => self.contents.open(content, &path, version),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file").into()),
+        };
+        opened.map_err(|source| UnreadableFile { path, source })
     }
 
     /// Nodes in walk order: a directory, then, name by name, what it holds. Each node once, at its first name.

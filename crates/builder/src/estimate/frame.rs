@@ -16,9 +16,10 @@ use super::drawn::{Draw, DrawnFile, PIECE_LEN};
 use super::interval::Interval;
 use super::observed::{Observed, Sample};
 use crate::options::BuildOptions;
+use crate::pack::jobs;
+use crate::pack::jobs::{PackJob, Task};
 use crate::plan::Plan;
 use crate::plan::text::TextSource;
-use crate::{pack::jobs, pack::jobs::PackJob, pack::jobs::Task};
 
 /// Longest file that is packed whole, in bytes.
 const WHOLE_MAX_LEN: u64 = 512 << 10;

@@ -3,11 +3,11 @@
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 
+use crate::build::{self, Built};
 use crate::context::Context;
+use crate::context::clock::{Phase, PhaseClock};
 use crate::error::BuildError;
-use crate::{build, build::Built};
-use crate::{context::clock::Phase, context::clock::PhaseClock};
-use crate::{out::Blob, out::Out};
+use crate::out::{Blob, Out};
 
 /// Build the tree of `context`, with an extra device for chunks if `has_blob`.
 ///

@@ -4,8 +4,8 @@ use super::Interval;
 use super::frame::Frame;
 use super::observed::Observed;
 use crate::options::BuildOptions;
+use crate::pack::jobs::{PackJob, Task};
 use crate::plan::Plan;
-use crate::{pack::jobs::PackJob, pack::jobs::Task};
 
 /// Half the interval that holds 95 of 100 numbers of a uniform distribution over an interval of length 1.
 const UNIFORM_ERROR: f64 = 0.475;

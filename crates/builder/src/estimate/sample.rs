@@ -16,11 +16,11 @@ use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::options::hints::Hints;
+use crate::options::{BuildOptions, Dedupe, Fragments, Trial};
+use crate::pack::jobs::{PackJob, Task};
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::text::TextSource;
-use crate::{options::BuildOptions, options::Dedupe, options::Fragments, options::Trial};
-use crate::{pack::jobs::PackJob, pack::jobs::Task};
-use crate::{plan::PackSources, plan::Plan};
-use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
+use crate::plan::{PackSources, Plan};
 use kiln_parallel::ordered::{self, Costed};
 
 /// A file of a sample, and what LZ4 makes of each unit of its text.

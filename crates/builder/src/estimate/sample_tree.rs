@@ -4,7 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::BuildError;
-use kiln_tree::{Content, ContentError, ContentId, Contents, Entries, Kind, Metadata, Node, NodeId, ThinSlice, Tree};
+use kiln_tree::{
+    Content, ContentError, ContentId, Contents, Entries, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
+    ThinSlice, Tree, Version,
+};
 
 /// A file of a sample.
 pub(super) struct SampleFile<'a> {
@@ -56,8 +59,20 @@ struct Texts(Vec<Arc<Vec<u8>>>);
 struct Text(Arc<Vec<u8>>);
 
 impl Contents for Texts {
-    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         Ok(Box::new(Text(Arc::clone(&self.0[id.0 as usize]))))
+    }
+
+    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+        Ok(Stored::ToRead)
+    }
+
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::default()
     }
 }
 

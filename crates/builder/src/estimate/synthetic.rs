@@ -9,13 +9,13 @@ use super::observed::Sample;
 use crate::inodes::digest;
 use crate::layout::lcluster_index::ZExtent;
 use crate::options::BuildOptions;
+use crate::pack::inline_tails::{TailRef, Tails};
 use crate::pack::kept::KeptUse;
+use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::{pack::Extents, pack::Stored, pack::StoredData};
-use crate::{pack::inline_tails::TailRef, pack::inline_tails::Tails};
-use crate::{plan::file::FilePlan, plan::file::Storage};
 use kiln_tree::{NodeId, Tree};
 
 /// What a file of one job becomes.

@@ -8,9 +8,10 @@ use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
-use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
-use crate::{plan::hole, plan::hole::Holes, plan::hole::data_runs};
+use crate::plan::hole;
+use crate::plan::hole::{Holes, data_runs};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Content, ContentError, Kind, NodeId, Tree};
 

@@ -2,7 +2,7 @@
 
 use kiln_format::dirent::PATH_MAX_LEN;
 
-use crate::{error::BuildError, error::InputProblem};
+use crate::error::{BuildError, InputProblem};
 use kiln_tree::{Kind, NodeId, Tree};
 
 /// Bytes of a path that is too long that an error has.

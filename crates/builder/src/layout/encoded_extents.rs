@@ -5,7 +5,8 @@ use kiln_format::zmap::{Advise, ExtentRecord, HeadKind, MAP_HEADER_LEN, MapHeade
 use kiln_format::{Algorithm, BlockBits};
 
 use crate::error::BuildError;
-use crate::{layout::lcluster_index, layout::lcluster_index::ZExtent};
+use crate::layout::lcluster_index;
+use crate::layout::lcluster_index::ZExtent;
 
 /// What the length of a table of records depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

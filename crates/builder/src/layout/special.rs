@@ -4,10 +4,11 @@ use kiln_format::Algorithm;
 use kiln_format::inode::Form;
 
 use crate::error::BuildError;
+use crate::layout::lcluster_index;
+use crate::layout::lcluster_index::IndexShape;
 use crate::layout::map_shape::MapShape;
 use crate::layout::view::View;
 use crate::pack::Extents;
-use crate::{layout::lcluster_index, layout::lcluster_index::IndexShape};
 
 /// The contents of a special inode.
 pub(crate) struct SpecialInode {

@@ -10,13 +10,14 @@ use crate::error::BuildError;
 use crate::inodes::Inodes;
 use crate::layout::allocator::inline_tail_len;
 use crate::layout::encoded_extents::RecordShape;
+use crate::layout::lcluster_index;
+use crate::layout::lcluster_index::{IndexShape, MapEnd};
 use crate::layout::map_shape::MapShape;
 use crate::layout::measure;
+use crate::options::{BuildOptions, ChunkEntries};
+use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
-use crate::{layout::lcluster_index, layout::lcluster_index::IndexShape, layout::lcluster_index::MapEnd};
-use crate::{options::BuildOptions, options::ChunkEntries};
-use crate::{pack::Extents, pack::Stored, pack::StoredData};
 use kiln_tree::{Entry, Kind, NodeId, Tree};
 
 /// Smaller directories lie beside their inodes, which saves a look elsewhere.
@@ -60,7 +61,9 @@ impl<'a> View<'a> {
         let big = options.max_pcluster_blocks() > 1 || data.kept.big;
         let encoded = options.encoded_extents;
         let chunk_entry = match options.chunk_entries {
-            ChunkEntries::Short if data.blob_blocks.is_none() && tree.devices().is_empty() => ChunkEntry::BlockMap,
+            ChunkEntries::Short if data.blob_blocks.is_none() && tree.stores().devices.is_empty() => {
+                ChunkEntry::BlockMap
+            }
             _ => ChunkEntry::Index,
         };
         let view = Self {

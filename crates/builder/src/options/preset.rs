@@ -7,7 +7,7 @@ pub(crate) mod limits;
 use kiln_codec::Method;
 
 use crate::options::digests::ContentDigests;
-use crate::{options::Dedupe, options::Fragments};
+use crate::options::{Dedupe, Fragments};
 use kiln_tree::DigestName;
 
 /// Files of at most this many bytes are small: they fill so few pclusters that the room left in the last one counts.

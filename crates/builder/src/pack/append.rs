@@ -8,9 +8,9 @@ use crate::options::BuildOptions;
 use crate::out::Out;
 use crate::pack::device::Device;
 use crate::pack::fill::Filled;
+use crate::pack::worker::{PackOutput, Shape};
 use crate::plan::Plan;
 use crate::plan::text::TextSource;
-use crate::{pack::worker::PackOutput, pack::worker::Shape};
 
 /// What bytes are, for the device that they go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

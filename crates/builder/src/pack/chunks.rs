@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::BuildError;
+use crate::options::{BuildOptions, Dedupe};
 use crate::pack::device::Device;
-use crate::{options::BuildOptions, options::Dedupe};
 use kiln_tree::PlacedRun;
 
 /// Bytes that an entry of the index takes, about.

@@ -9,9 +9,9 @@ use super::{Extents, Packing};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
+use crate::pack::worker::{PackOutput, Shape};
 use crate::pack::zero_pcluster;
-use crate::{pack::worker::PackOutput, pack::worker::Shape};
-use crate::{plan::file::FilePlan, plan::file::Storage};
+use crate::plan::file::{FilePlan, Storage};
 
 /// Longest hole in one encoded extent, in bytes.
 const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;

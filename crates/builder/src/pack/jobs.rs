@@ -7,11 +7,11 @@ use crate::options::BuildOptions;
 use crate::plan::Plan;
 use crate::plan::dedupe::input::Deduplication;
 use crate::plan::dedupe::split_points::StoredPart;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::former;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole;
-use crate::{plan::file::FilePlan, plan::file::Storage};
-use crate::{plan::text::TextSource, plan::text::segment_len};
+use crate::plan::text::{TextSource, segment_len};
 
 /// Bytes of an uncompressed file that are copied at a time.
 const COPY_LEN: u64 = 4 << 20;

@@ -5,9 +5,9 @@ use kiln_format::Blkaddr;
 use super::{Packing, Stored};
 use crate::error::BuildError;
 use crate::pack::append::Destination;
+use crate::pack::chunks::{ChunkRun, ChunkedText};
 use crate::pack::jobs::PackJob;
 use crate::plan::file::Storage;
-use crate::{pack::chunks::ChunkRun, pack::chunks::ChunkedText};
 
 impl Packing<'_, '_> {
     pub(super) fn append_chunks(

@@ -8,9 +8,10 @@ use kiln_format::BlockBits;
 use kiln_format::zmap::HeadKind;
 
 use crate::error::BuildError;
+use crate::layout::lcluster_index;
+use crate::layout::lcluster_index::{IndexShape, MapEnd};
+use crate::pack::fill::{End, FillForm, Filled, PclusterWriter};
 use crate::plan::text;
-use crate::{layout::lcluster_index, layout::lcluster_index::IndexShape, layout::lcluster_index::MapEnd};
-use crate::{pack::fill::End, pack::fill::FillForm, pack::fill::Filled, pack::fill::PclusterWriter};
 
 /// How text becomes pclusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,10 +6,11 @@ use kiln_format::zmap::HeadKind;
 use super::{Packing, Stored};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
+use crate::pack::jobs::{PackJob, Task};
 use crate::plan::dedupe::input::Deduplication;
+use crate::plan::dedupe::split_points;
+use crate::plan::dedupe::split_points::Unit;
 use crate::plan::text::TextSource;
-use crate::{pack::jobs::PackJob, pack::jobs::Task};
-use crate::{plan::dedupe::split_points, plan::dedupe::split_points::Unit};
 
 impl Packing<'_, '_> {
     /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its

@@ -9,19 +9,17 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
+use crate::layout::lcluster_index;
+use crate::layout::lcluster_index::{IndexShape, MapEnd};
+use crate::options::{BuildOptions, Dedupe};
 use crate::pack::chunks::ChunkText;
+use crate::pack::fill::{End, FillForm, Filled, PartExtent, PclusterWriter};
+use crate::pack::jobs::{PackJob, Task};
 use crate::plan::analysis::skippable;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::{layout::lcluster_index, layout::lcluster_index::IndexShape, layout::lcluster_index::MapEnd};
-use crate::{options::BuildOptions, options::Dedupe};
-use crate::{
-    pack::fill::End, pack::fill::FillForm, pack::fill::Filled, pack::fill::PartExtent, pack::fill::PclusterWriter,
-};
-use crate::{pack::jobs::PackJob, pack::jobs::Task};
-use crate::{plan::PackSources, plan::Plan};
-use kiln_tree::Content;
-use kiln_tree::Tree;
+use crate::plan::{PackSources, Plan};
+use kiln_tree::{Content, Tree, Version};
 
 /// What became of a part.
 #[derive(Debug)]
@@ -186,11 +184,11 @@ impl<'a> PackWorker<'a> {
                 .map_err(|source| BuildError::Read { path: tree.path(node), source })
         };
         // What stands beside inodes of a file that is taken over is of that file.
-        let open = if self.plan.is_kept_whole(file) { tree.open_kept(node) } else { tree.open(node) };
-        match read(open.map_err(Into::into)) {
+        let version = if self.plan.is_kept_whole(file) { Version::Reused } else { Version::Scanned };
+        match read(tree.open_version(node, version).map_err(Into::into)) {
             Ok(()) => Ok(None),
             Err(change) if change.is_change() && self.may_change(file) => {
-                read(tree.open_changed(node).map_err(Into::into)).map(|()| Some(change))
+                read(tree.open_version(node, Version::Changed).map_err(Into::into)).map(|()| Some(change))
             }
             Err(error) => Err(error),
         }

@@ -7,16 +7,13 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
+use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
 use crate::plan::hole::Holes;
-use crate::{plan::dedupe, plan::hole};
-use crate::{
-    plan::dedupe::chunker::ChunkHash, plan::dedupe::chunker::ChunkSizes, plan::dedupe::chunker::Chunker,
-    plan::dedupe::chunker::WINDOW_LEN,
-};
+use crate::plan::{dedupe, hole};
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{Content, ContentError, NodeId};
+use kiln_tree::{Content, ContentError, NodeId, Version};
 
 /// Cost of an analysis beside the bytes that it reads, so that tiny files are bounded too.
 pub(crate) const ANALYSIS_COST: u64 = 4096;
@@ -108,7 +105,8 @@ pub(crate) fn analyze(
                     return Err(change);
                 }
                 Err(change) if options.keep_going && change.is_change() => {
-                    let analysis = look(tree.open_changed(wanted.node).map_err(Into::into), wanted.apart());
+                    let analysis =
+                        look(tree.open_version(wanted.node, Version::Changed).map_err(Into::into), wanted.apart());
                     analysis.map(|analysis| Analysis { changed: Some(change), ..analysis })
                 }
                 analysis => analysis,

@@ -13,7 +13,8 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::error::BuildError;
 use crate::plan::dedupe::revalidation::CheckedRange;
 use crate::plan::file::ReadCompat;
-use crate::{plan::hole, plan::hole::Holes, plan::hole::data_runs};
+use crate::plan::hole;
+use crate::plan::hole::{Holes, data_runs};
 use kiln_tree::Tree;
 use kiln_tree::{Content, ContentError, NodeId};
 

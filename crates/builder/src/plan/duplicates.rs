@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::context::Context;
 use crate::error::BuildError;
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
+use crate::plan::dedupe;
+use crate::plan::dedupe::Seen;
 use crate::plan::dedupe::revalidation::ContentChecks;
-use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
-use crate::{plan::dedupe, plan::dedupe::Seen};
-use crate::{plan::file::FilePlan, plan::file::Storage};
+use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{ContentError, Kind};
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use crate::context::Context;
 use crate::inodes::Inodes;
-use crate::{plan::file::FilePlan, plan::file::Storage, plan::file::storage};
+use crate::plan::file::{FilePlan, Storage, storage};
 use kiln_tree::{Kind, NodeId};
 
 /// Place of each node in the plan's files.

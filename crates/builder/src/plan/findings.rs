@@ -3,15 +3,17 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::context::Context;
+use crate::error::{BuildError, Skipped};
+use crate::options::{BuildOptions, Dedupe};
+use crate::plan::analysis;
+use crate::plan::analysis::{Analysis, AnalysisRequest};
 use crate::plan::dedupe::Candidates;
 use crate::plan::dedupe::input::FileChunks;
+use crate::plan::file::{FilePlan, Storage, read_compat, storage};
 use crate::plan::fragments::FragmentCandidate;
+use crate::plan::hole;
+use crate::plan::hole::Holes;
 use crate::plan::text::segment_len;
-use crate::{error::BuildError, error::Skipped};
-use crate::{options::BuildOptions, options::Dedupe};
-use crate::{plan::analysis, plan::analysis::Analysis, plan::analysis::AnalysisRequest};
-use crate::{plan::file::FilePlan, plan::file::Storage, plan::file::read_compat, plan::file::storage};
-use crate::{plan::hole, plan::hole::Holes};
 use kiln_tree::{Kind, Tree};
 
 /// What was found out about all files.

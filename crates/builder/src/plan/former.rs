@@ -11,9 +11,9 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::error::BuildError;
+use crate::options::{BuildOptions, REST_MAX_BLOCKS};
 use crate::plan::file::FilePlan;
-use crate::{options::BuildOptions, options::REST_MAX_BLOCKS};
-use kiln_tree::{Content, ContentError, Former, KeptExtent, KeptExtents, NodeId, Tree};
+use kiln_tree::{Content, ContentError, Former, KeptExtent, KeptExtents, NodeId, Tree, Version};
 
 /// Shorter files are stored anew.
 pub(crate) const FORMER_MIN_LEN: u64 = 256 << 10;
@@ -56,7 +56,7 @@ struct OpenVersions {
 impl OpenVersions {
     /// Open both, if that can be done.
     fn open(tree: &Tree, node: NodeId) -> Option<Self> {
-        Some(Self { node, new: tree.open(node).ok()?, old: tree.open_former(node).ok()? })
+        Some(Self { node, new: tree.open(node).ok()?, old: tree.open_version(node, Version::Previous).ok()? })
     }
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::error::BuildError;
 use crate::layout::lcluster_index;
 use crate::options::BuildOptions;
-use crate::{plan::file::FilePlan, plan::file::Storage};
+use crate::plan::file::{FilePlan, Storage};
 
 /// Plain text of files in plan order that are sorted together.
 pub(crate) const WINDOW_LEN: u64 = 4 << 20;

@@ -4,24 +4,20 @@ mod list;
 mod packed;
 pub(super) mod rules;
 
-use kiln_format::BlockBits;
-use kiln_parallel::ordered::{self, Costed};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::context::Context;
 use crate::error::BuildError;
+use crate::plan::file::{FilePlan, Storage};
+use crate::plan::former;
+use crate::plan::former::{Candidate, FORMER_MIN_LEN, Patched};
 use crate::plan::kept::list::KeptList;
 use crate::plan::kept::rules::Rules;
-use crate::{plan::file::FilePlan, plan::file::Storage};
-use crate::{plan::former, plan::former::Candidate, plan::former::FORMER_MIN_LEN, plan::former::Patched};
-use kiln_tree::{Base, Kept};
+use kiln_tree::{Base, Former, Kept};
 
 pub(crate) use packed::KeptPacked;
-
-/// Files that a thread looks up at a time.
-const LOOKED_UP: usize = 256;
 
 /// What is taken over from a base.
 #[derive(Default)]
@@ -39,40 +35,23 @@ pub(crate) struct KeptFiles {
 /// What is to be stored of files of which only parts are taken over.
 pub(crate) type Gaps = HashMap<u32, Vec<Range<u64>>>;
 
-/// Decide which of `files` are taken over from the base of the tree, if it has one, and of which some parts are. Returns the files, how these are stored,
-/// and what is not taken over of the latter.
+/// Plans the files that are reused from the base of the tree, of those that it has, and the files of which extents of a previous version are reused.
+/// Returns the files, how these are stored, and the gaps between reused extents.
 ///
 /// # Errors
-/// A base of another block size, or a damaged one.
-pub(crate) fn look_up(
+/// An interruption.
+pub(crate) fn plan(
     mut files: Vec<FilePlan>,
+    (reused, previous): (Vec<(u32, Kept)>, Vec<(u32, Former)>),
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, KeptFiles, Gaps), BuildError> {
-    let Context { tree, options, control, ledger } = context;
-    let Some(base) = tree.base() else { return Ok((files, KeptFiles::default(), Gaps::new())) };
-    let facts = base.facts();
-    let [base_len, block_len] = [facts.block_bits, options.block_bits].map(BlockBits::len);
-    if base_len != block_len {
-        return Err(BuildError::BaseBlocks { base_len, block_len });
-    }
-    let (rules, distrusted) = (Rules::new(facts, options), ledger.distrusted());
-    let mut kept = Vec::new();
-    let worker = || {
-        Ok(|range: Range<usize>| {
-            control.check()?;
-            let candidates = (range.start as u32..).zip(&files[range]);
-            let candidates = candidates.filter(|(_, file)| is_candidate(file) && !distrusted.contains(&file.node));
-            let known =
-                candidates.map(|(idx, file)| Ok((idx, tree.kept(file.node)?.filter(|how| rules.allow(how, file)))));
-            known.collect::<Result<Vec<_>, BuildError>>()
-        })
-    };
-    let jobs = (0..files.len()).step_by(LOOKED_UP).map(|at| at..files.len().min(at + LOOKED_UP));
-    let jobs = jobs.map(|job| Costed { job, cost: 1 });
-    ordered::run(options.threads, LOOKED_UP as u64, jobs, worker, |known| {
-        kept.extend(known.into_iter().filter_map(|(idx, how)| Some((idx, how?))));
-        Ok(())
-    })?;
+    let Context { tree, options, ledger, .. } = context;
+    let Some(base) = tree.stores().base else { return Ok((files, KeptFiles::default(), Gaps::new())) };
+    let (rules, distrusted) = (Rules::new(base.facts(), options), ledger.distrusted());
+    let kept = reused.into_iter().filter(|(idx, how)| {
+        let file = &files[*idx as usize];
+        !distrusted.contains(&file.node) && rules.allow(how, file)
+    });
     let mut kept = KeptList::from_iter(kept);
     let packed = rules.packed(&mut kept, &files);
     for (idx, how) in kept.iter() {
@@ -84,7 +63,7 @@ pub(crate) fn look_up(
         };
         (file.storage, file.compression) = (Storage::Kept { algorithm, tail_len }, None);
     }
-    let gaps = patch(&mut files, &mut kept, &rules, context)?;
+    let gaps = patch(&mut files, &mut kept, previous, &rules, context)?;
     Ok((files, KeptFiles { base: Some(base), files: kept, packed, hot: Vec::new() }, gaps))
 }
 
@@ -92,18 +71,18 @@ pub(crate) fn look_up(
 fn patch(
     files: &mut [FilePlan],
     kept: &mut KeptList,
+    previous: Vec<(u32, Former)>,
     rules: &Rules<'_>,
     context: Context<'_>,
 ) -> Result<Gaps, BuildError> {
-    let mut candidates = Vec::new();
-    for (idx, file) in (0..).zip(&*files).filter(|(idx, file)| is_candidate(file) && !kept.contains(*idx)) {
-        if file.len < FORMER_MIN_LEN || context.ledger.apart().contains(&file.node) {
-            continue;
-        }
-        let former = context.tree.former(file.node)?;
-        let former = former.filter(|former| former::spec(former, file).is_some() && rules.allow_former(former));
-        candidates.extend(former.map(|former| Candidate { file: idx, former }));
-    }
+    let apart = context.ledger.apart();
+    let candidates = previous.into_iter().filter_map(|(idx, former)| {
+        let file = &files[idx as usize];
+        let is_allowed = file.len >= FORMER_MIN_LEN && !apart.contains(&file.node);
+        (is_allowed && former::spec(&former, file).is_some() && rules.allow_former(&former))
+            .then_some(Candidate { file: idx, former })
+    });
+    let candidates: Vec<_> = candidates.collect();
     let (mut gaps, mut patched) = (Gaps::new(), Vec::new());
     let found = former::compare(&candidates, files, context)?;
     for (candidate, Patched { kept: extents, gaps: between }) in
@@ -116,8 +95,4 @@ fn patch(
     }
     kept.extend(patched);
     Ok(gaps)
-}
-
-fn is_candidate(file: &FilePlan) -> bool {
-    file.len > 0 && !matches!(file.storage, Storage::Placed { .. } | Storage::LeftOut | Storage::Empty)
 }

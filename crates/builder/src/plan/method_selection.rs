@@ -13,8 +13,8 @@ use std::collections::hash_map::Entry;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
-use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
-use crate::{plan::file::FilePlan, plan::file::Storage};
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
+use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::Tree;
 

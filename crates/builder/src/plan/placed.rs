@@ -5,34 +5,34 @@ use kiln_format::chunk::CHUNK_MAX_SHIFT;
 use std::collections::HashMap;
 
 use crate::context::Context;
+use crate::error::{BuildError, InputProblem, Skipped};
 use crate::plan::analysis::skippable;
-use crate::{error::BuildError, error::InputProblem, error::Skipped};
-use crate::{plan::file::FilePlan, plan::file::Storage};
-use kiln_tree::{placed, placed::Device, placed::PlacedRun};
+use crate::plan::file::{FilePlan, Storage};
+use kiln_tree::{Device, PlacedRun, placed};
 
 /// Where files lie, by their places in the plan.
 pub(crate) type PlacedFiles = HashMap<u32, Vec<PlacedRun>>;
 
-/// Decide which of `files` are not stored, because they lie on devices of the tree. Returns the files, and where these lie.
+/// Plans the files that lie `elsewhere`, on devices of the tree: they are not stored. Returns the files, and where these lie.
 ///
 /// # Errors
 /// A file that the image was to refer to, and cannot, unless such files are to be skipped.
-pub(crate) fn look_up(
+pub(crate) fn plan(
     mut files: Vec<FilePlan>,
+    elsewhere: Vec<(u32, Result<Vec<PlacedRun>, BuildError>)>,
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, PlacedFiles), BuildError> {
-    let Context { tree, options, ledger, control } = context;
-    let (devices, mut all) = (tree.devices(), PlacedFiles::new());
-    for (idx, file) in (0..).zip(&mut files).filter(|(_, file)| file.len > 0) {
-        control.check()?;
-        let found = tree.placed(file.node).map_err(BuildError::from).and_then(|runs| {
-            let Some(runs) = runs.map(placed::joined) else { return Ok(None) };
+    let Context { tree, options, ledger, .. } = context;
+    let (devices, mut all) = (tree.stores().devices, PlacedFiles::new());
+    for (idx, runs) in elsewhere {
+        let file = &mut files[idx as usize];
+        let found = runs.and_then(|runs| {
+            let runs = placed::joined(runs);
             let refuse = |reason| BuildError::Input { path: tree.path(file.node), reason };
-            Ok(Some((chunk_bits(file.len, &runs, &devices, options.block_bits).map_err(refuse)?, runs)))
+            Ok((chunk_bits(file.len, &runs, &devices, options.block_bits).map_err(refuse)?, runs))
         });
         match skippable(found, options)? {
-            Ok(None) => {}
-            Ok(Some((chunk_bits, runs))) => {
+            Ok((chunk_bits, runs)) => {
                 (file.storage, file.compression) = (Storage::Placed { chunk_bits }, None);
                 all.insert(idx, runs);
             }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::context::Context;
+use crate::error::{BuildError, Skipped};
 use crate::inodes::digest::Hashed;
 use crate::plan::Plan;
-use crate::{error::BuildError, error::Skipped};
-use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::skippable};
-use crate::{plan::file::FilePlan, plan::file::Storage};
+use crate::plan::analysis::{ANALYSIS_COST, skippable};
+use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{DigestMismatch, DigestOf, Kind, NodeId, StoredDigest};
 

@@ -6,15 +6,15 @@ use kiln_format::{Algorithm, Blkaddr, FormatError, xattr};
 use std::ops::Range;
 
 use crate::error::BuildError;
+use crate::inodes::{mtime, nlink};
 use crate::layout::lcluster_index;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
+use crate::layout::{Layout, Region};
+use crate::pack::chunks::{ChunkRun, ChunkRuns};
 use crate::pack::inline_tails::TailRef;
+use crate::pack::{Extents, Stored};
 use crate::write::directory;
-use crate::{inodes::mtime, inodes::nlink};
-use crate::{layout::Layout, layout::Region};
-use crate::{pack::Extents, pack::Stored};
-use crate::{pack::chunks::ChunkRun, pack::chunks::ChunkRuns};
 use kiln_tree::{Kind, NodeId};
 
 /// No path leads to a special inode, so its mode never matters.

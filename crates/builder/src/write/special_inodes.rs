@@ -10,16 +10,17 @@ use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
+use crate::layout::{Layout, Run};
 use crate::options::BuildOptions;
 use crate::pack::Extents;
+use crate::pack::append::{Appender, Destination};
+use crate::pack::fill::{End, FillForm, PclusterWriter};
 use crate::pack::stored::ExtentStart;
+use crate::pack::worker;
+use crate::pack::worker::{PackOutput, Shape};
 use crate::plan::text::segment_len;
 use crate::write::directory;
 use crate::write::inode_writer::InodeWriter;
-use crate::{layout::Layout, layout::Run};
-use crate::{pack::append::Appender, pack::append::Destination};
-use crate::{pack::fill::End, pack::fill::FillForm, pack::fill::PclusterWriter};
-use crate::{pack::worker, pack::worker::PackOutput, pack::worker::Shape};
 use kiln_parallel::ordered::{self, Costed};
 
 /// Bytes of uncompressed metadata that are written at a time: whole blocks.

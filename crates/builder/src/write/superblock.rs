@@ -14,8 +14,8 @@ use crate::inodes::xattr::Prefixes;
 use crate::layout::Layout;
 use crate::layout::view::View;
 use crate::options::BuildOptions;
+use crate::out::{Behind, Out};
 use crate::pack::Stored;
-use crate::{out::Behind, out::Out};
 use kiln_tree::NodeId;
 
 /// Where the table of prefixes may lie, in bytes.

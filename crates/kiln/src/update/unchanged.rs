@@ -5,7 +5,7 @@ use kiln_diff::{Aspect, DiffError, DiffOptions, diff};
 use kiln_read::{FileType, Image, ReadError};
 use kiln_source::image::erofs::ImageSource;
 use kiln_source::{ScanOptions, Source};
-use kiln_tree::{ContentError, Kept, Kind, NodeId, Tree};
+use kiln_tree::{ContentError, Kept, Kind, NodeId, Stored, Tree};
 use std::ops::ControlFlow;
 
 use super::Update;
@@ -89,8 +89,8 @@ fn has_digests(image: &Image) -> Result<Option<bool>, ReadError> {
 
 /// Returns true if two files of equal length are known to be the same bytes of the image.
 fn is_stored_alike(old: &Tree, a: NodeId, tree: &Tree, b: NodeId) -> bool {
-    match (old.kept(a), tree.kept(b)) {
-        (Ok(Some(one)), Ok(Some(other))) if one == other => match one {
+    match (old.stored(a), tree.stored(b)) {
+        (Ok(Stored::Reused(one)), Ok(Stored::Reused(other))) if one == other => match one {
             // It does not say where these lie.
             Kept::Flat { tail_len: tail_len @ 1.., .. } => has_tail_of(old, a, tree, b, tail_len).unwrap_or(false),
             _ => true,

@@ -1,8 +1,7 @@
 //! Which files are compressed otherwise than the rest, by their paths.
 
 use kiln_builder::{Hints, Spec};
-use kiln_tree::Tree;
-use kiln_tree::{Kind, NodeId};
+use kiln_tree::{Kind, NodeId, Tree};
 use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
 use std::collections::BTreeSet;
 
@@ -139,14 +138,29 @@ impl HintRules {
 pub(super) mod tests {
     use super::*;
     use kiln_codec::Method;
-    use kiln_tree::{Content, ContentError, ContentId, Contents, Entry, Metadata, Node, ThinSlice};
+    use kiln_tree::{
+        Content, ContentError, ContentId, Contents, Entry, Metadata, Node, Stored, StoredDigest, Stores, ThinSlice,
+        Version,
+    };
 
     /// Contents that nobody reads.
     pub(in super::super) struct Nothing;
 
     impl Contents for Nothing {
-        fn open(&self, _: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
             Err(ContentError::Changed("not there"))
+        }
+
+        fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+            Ok(Stored::ToRead)
+        }
+
+        fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+            Ok(None)
+        }
+
+        fn stores(&self) -> Stores {
+            Stores::default()
         }
     }
 

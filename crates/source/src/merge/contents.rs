@@ -1,12 +1,10 @@
 //! Contents of several trees under one row of numbers.
 
-use kiln_tree::DigestName;
 use kiln_tree::{
-    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Node, NodeId, PlacedRun,
-    StoredDigest, Tree, TreeError, TreeProblem,
+    Content, ContentError, ContentId, Contents, Device, Kind, Node, NodeId, Stored, StoredDigest, Stores, Tree,
+    TreeError, TreeProblem, Version,
 };
 use std::io;
-use std::sync::Arc;
 
 /// The contents of all parts. Those of each part have numbers of their own, behind those of the part before.
 #[derive(Default)]
@@ -58,7 +56,7 @@ impl MergedContents {
     pub(super) fn add(&mut self, first: u32, tree: Tree, at: &[u8]) {
         let prefix_len = if at.is_empty() { 0 } else { at.len() + 1 };
         let (contents, first_device) = (tree.into_contents(), self.devices.len());
-        self.devices.extend(contents.devices());
+        self.devices.extend(contents.stores().devices);
         self.parts.push(PartContents { first, contents, prefix_len, first_device });
     }
 
@@ -78,52 +76,25 @@ pub(crate) fn content_count(tree: &Tree) -> u32 {
 }
 
 impl Contents for MergedContents {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         let (part, id) = self.part(id);
-        part.contents.open(id, &path[part.prefix_len..])
+        part.contents.open(id, &path[part.prefix_len..], version)
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
         let (part, id) = self.part(id);
-        part.contents.open_changed(id, &path[part.prefix_len..])
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        self.devices.clone()
-    }
-
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        let (part, id) = self.part(id);
-        let Some(mut runs) = part.contents.placed(id, len)? else { return Ok(None) };
-        for run in &mut runs {
-            let device = u16::try_from(part.first_device + usize::from(run.device));
-            run.device = device.map_err(|_| io::Error::other("more devices than an image can have"))?;
-        }
-        Ok(Some(runs))
-    }
-
-    fn base(&self) -> Option<Arc<dyn Base>> {
-        self.parts.iter().find_map(|part| part.contents.base())
-    }
-
-    /// Of the part that has the base: the others are stored elsewhere.
-    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
-        let (part, id) = self.part(id);
-        if part.contents.base().is_some() { part.contents.kept(id, len) } else { Ok(None) }
-    }
-
-    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        let (part, id) = self.part(id);
-        part.contents.open_kept(id, &path[part.prefix_len..])
-    }
-
-    /// That of the first part that has some. Where an image refers to data, these are not read: so all parts must have some.
-    fn digest_name(&self) -> Option<DigestName> {
-        let mut names = self.parts.iter().map(|part| part.contents.digest_name());
-        match self.devices.is_empty() {
-            true => names.flatten().next(),
-            false => names.try_fold(None, |first, name| name.map(|name| first.or(Some(name)))).flatten(),
-        }
+        Ok(match part.contents.stored(id, len)? {
+            Stored::Elsewhere(mut runs) => {
+                for run in &mut runs {
+                    let device = u16::try_from(part.first_device + usize::from(run.device));
+                    run.device = device.map_err(|_| io::Error::other("more devices than an image can have"))?;
+                }
+                Stored::Elsewhere(runs)
+            }
+            // A part without the base is an image of its own.
+            Stored::Reused(_) if part.contents.stores().base.is_none() => Stored::ToRead,
+            stored => stored,
+        })
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
@@ -131,13 +102,15 @@ impl Contents for MergedContents {
         part.contents.stored_digest(id)
     }
 
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        let (part, id) = self.part(id);
-        part.contents.former(id)
-    }
-
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        let (part, id) = self.part(id);
-        part.contents.open_former(id, &path[part.prefix_len..])
+    /// The digests have the name of the first part that has some. Data to which an image refers is not read: so all parts must have some.
+    fn stores(&self) -> Stores {
+        let parts: Vec<Stores> = self.parts.iter().map(|part| part.contents.stores()).collect();
+        let mut names = parts.iter().map(|part| part.digest_name.clone());
+        let digest_name = match self.devices.is_empty() {
+            true => names.flatten().next(),
+            false => names.try_fold(None, |first, name| name.map(|name| first.or(Some(name)))).flatten(),
+        };
+        let base = parts.into_iter().find_map(|part| part.base);
+        Stores { devices: self.devices.clone(), base, digest_name }
     }
 }

@@ -1,9 +1,8 @@
 //! An image with edits: paths removed, sources over it, contents replaced. What is not edited has the contents that the image stores.
 
-use kiln_tree::DigestName;
 use kiln_tree::{
-    Base, Builder, Content, ContentError, ContentId, Contents, Device, Former, Kept, Kind, Metadata, Node, NodeId,
-    PlacedRun, StoredDigest, Tree, TreeError, TreeProblem,
+    Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
+    Tree, TreeError, TreeProblem, Version,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -164,48 +163,20 @@ struct StoredContents {
 }
 
 impl Contents for StoredContents {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.stored.open(id, path)
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        self.stored.open(id, path, version)
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.stored.open_changed(id, path)
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        self.stored.devices()
-    }
-
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        self.stored.placed(id, len)
-    }
-
-    fn base(&self) -> Option<Arc<dyn Base>> {
-        Some(self.base.clone())
-    }
-
-    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
-        self.stored.kept(id, len)
-    }
-
-    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.stored.open_kept(id, path)
-    }
-
-    fn digest_name(&self) -> Option<DigestName> {
-        self.stored.digest_name()
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        self.stored.stored(id, len)
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
         self.stored.stored_digest(id)
     }
 
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        self.stored.former(id)
-    }
-
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.stored.open_former(id, path)
+    fn stores(&self) -> Stores {
+        Stores { base: Some(self.base.clone()), ..self.stored.stores() }
     }
 }
 
@@ -217,39 +188,27 @@ struct ChangedContents {
 }
 
 impl Contents for ChangedContents {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.new.open(id, path)
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        match self.former.get(&id.0) {
+            Some((old, _)) if version == Version::Previous => self.stored.open(*old, path, Version::Scanned),
+            _ => self.new.open(id, path, version),
+        }
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.new.open_changed(id, path)
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        self.new.devices()
-    }
-
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        self.new.placed(id, len)
-    }
-
-    fn digest_name(&self) -> Option<DigestName> {
-        self.new.digest_name()
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        Ok(match self.new.stored(id, len)? {
+            stored @ Stored::Elsewhere(_) => stored,
+            // The source may be an image, but it is not the base.
+            _ => former_of(&*self.stored, &self.former, id)?.map_or(Stored::ToRead, Stored::Previous),
+        })
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
         self.new.stored_digest(id)
     }
 
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        former_of(&*self.stored, &self.former, id)
-    }
-
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match self.former.get(&id.0) {
-            Some((old, _)) => self.stored.open(*old, path),
-            None => self.open(id, path),
-        }
+    fn stores(&self) -> Stores {
+        Stores { base: None, ..self.new.stores() }
     }
 }
 
@@ -257,21 +216,22 @@ impl Contents for ChangedContents {
 mod tests {
     use super::*;
     use crate::image::erofs::base::tests::empty_base;
-    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
+    use kiln_tree::conformance::{Echo, assert_forwards};
 
     #[test]
     fn what_is_not_edited_is_of_the_image() {
         let stored = StoredContents { stored: Arc::new(Echo), base: empty_base() };
-        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["base"]);
+        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["stores base"]);
     }
 
     #[test]
     fn what_is_changed_is_of_its_source_and_only_its_older_version_of_the_image() {
         let changed = ChangedContents { new: Box::new(Echo), stored: Arc::new(Echo), former: Versions::new() };
-        let own = ["base", "kept", "open_kept", "former", "open_former"];
+        let own = ["stored reused", "stored previous", "stores base"];
         assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
         let former = Versions::from([(3, (ContentId(7), 1 << 20))]);
         let changed = ChangedContents { former, ..changed };
+        let own = ["open previous", "stored reused", "stored previous", "stores base"];
         assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }

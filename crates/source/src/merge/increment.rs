@@ -5,10 +5,7 @@ mod moved;
 mod pairs;
 mod stamps;
 
-use kiln_tree::DigestName;
-use kiln_tree::{
-    Base, Content, ContentError, ContentId, Contents, Device, DigestOf, Former, Kept, PlacedRun, StoredDigest,
-};
+use kiln_tree::{Content, ContentError, ContentId, Contents, DigestOf, Former, Stored, StoredDigest, Stores, Version};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -129,42 +126,32 @@ struct Increment {
 }
 
 impl Contents for Increment {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.new.open(id, path)
-    }
-
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.new.open_changed(id, path)
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        self.new.devices()
-    }
-
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        self.new.placed(id, len)
-    }
-
-    fn base(&self) -> Option<Arc<dyn Base>> {
-        Some(self.base.clone())
-    }
-
-    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
-        self.kept.get(&id.0).map_or(Ok(None), |old| self.old.kept(*old, len))
-    }
-
-    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match self.kept.get(&id.0) {
-            Some(old) => self.old.open(*old, path),
-            None => self.new.open(id, path),
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        let old = match version {
+            Version::Scanned | Version::Changed => None,
+            Version::Reused => self.kept.get(&id.0),
+            Version::Previous => self.former.get(&id.0).map(|(old, _)| old),
+        };
+        match old {
+            Some(old) => self.old.open(*old, path, Version::Scanned),
+            None => self.new.open(id, path, version),
         }
     }
 
-    fn digest_name(&self) -> Option<DigestName> {
-        self.old.digest_name().or_else(|| self.new.digest_name())
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        if let stored @ Stored::Elsewhere(_) = self.new.stored(id, len)? {
+            return Ok(stored);
+        }
+        if let Some(old) = self.kept.get(&id.0) {
+            return self.old.stored(*old, len);
+        }
+        let former = former_of(&*self.old, &self.former, id)?;
+        let differences = || self.differences.get(&(id.0, self.former.get(&id.0)?.0)).cloned();
+        Ok(former.map_or(Stored::ToRead, |former| Stored::Previous(Former { differences: differences(), ..former })))
     }
 
-    /// That of the source, if it is an image that has one; else of what is believed to be the same that of the base, so that damage to it shows.
+    /// The digest that the source stores, if it is an image that has one. Otherwise, for contents that are believed to be the same, the digest that
+    /// the base stores, so that damage to the base shows.
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
         let of_source = self.new.stored_digest(id)?;
         let believed = self.kept.get(&id.0).filter(|_| of_source.is_none() && self.believed.contains(&id.0));
@@ -172,17 +159,10 @@ impl Contents for Increment {
         Ok(of_source.or(of_base.map(|stored| StoredDigest { of: DigestOf::Kept, ..stored })))
     }
 
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        let differences = || self.differences.get(&(id.0, self.former.get(&id.0)?.0)).cloned();
-        let former = former_of(&*self.old, &self.former, id)?;
-        Ok(former.map(|former| Former { differences: differences(), ..former }))
-    }
-
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match self.former.get(&id.0) {
-            Some((old, _)) => self.old.open(*old, path),
-            None => self.open(id, path),
-        }
+    fn stores(&self) -> Stores {
+        let Stores { devices, digest_name, .. } = self.new.stores();
+        let digest_name = self.old.stores().digest_name.or(digest_name);
+        Stores { devices, base: Some(self.base.clone()), digest_name }
     }
 }
 
@@ -190,7 +170,7 @@ impl Contents for Increment {
 mod tests {
     use super::*;
     use crate::image::erofs::base::tests::empty_base;
-    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
+    use kiln_tree::conformance::{Echo, assert_forwards};
 
     #[test]
     fn what_is_not_kept_is_of_the_source() {

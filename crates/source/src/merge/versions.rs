@@ -1,6 +1,6 @@
 //! Older versions of files, as an image has them.
 
-use kiln_tree::{ContentError, ContentId, Contents, Former, Kept, Kind, Tree};
+use kiln_tree::{ContentError, ContentId, Contents, Former, Kept, Kind, Stored, Tree};
 use std::collections::HashMap;
 
 use super::same_paths;
@@ -27,11 +27,11 @@ pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
 /// How an image that has the contents `old` stores the older version of the contents `id`.
 ///
 /// # Errors
-/// As [`Contents::kept`].
+/// As [`Contents::stored`].
 pub(super) fn former_of(old: &dyn Contents, former: &Versions, id: ContentId) -> Result<Option<Former>, ContentError> {
     let Some(&(old_id, len)) = former.get(&id.0) else { return Ok(None) };
-    Ok(match old.kept(old_id, len)? {
-        Some(Kept::Extents(extents)) => Some(Former { len, extents, differences: None }),
+    Ok(match old.stored(old_id, len)? {
+        Stored::Reused(Kept::Extents(extents)) => Some(Former { len, extents, differences: None }),
         _ => None,
     })
 }

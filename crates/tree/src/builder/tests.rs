@@ -8,14 +8,27 @@ use std::collections::BTreeMap;
 
 use super::{Builder, Implied, directory};
 use crate::{
-    Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem,
+    Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores, ThinSlice,
+    Tree, TreeError, TreeProblem, Version,
 };
 
 struct Nothing;
 
 impl Contents for Nothing {
-    fn open(&self, _: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         Err(ContentError::Changed("everything"))
+    }
+
+    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+        Ok(Stored::ToRead)
+    }
+
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::default()
     }
 }
 

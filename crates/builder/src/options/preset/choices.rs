@@ -6,15 +6,10 @@ use kiln_codec::{Method, Spec};
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use kiln_format::{BlockBits, KernelVersion};
 
-use crate::{options::BuildOptions, options::Dedupe, options::Fragments, options::Trial};
-use crate::{options::preset::Defaults, options::preset::Preset};
-use crate::{
-    options::preset::error::OptionError, options::preset::error::OptionField, options::preset::error::OptionProblem,
-};
-use crate::{
-    options::preset::limits::ImageForm, options::preset::limits::PclusterLimits, options::preset::limits::check_method,
-    options::preset::limits::feature_of,
-};
+use crate::options::preset::error::{OptionError, OptionField, OptionProblem};
+use crate::options::preset::limits::{ImageForm, PclusterLimits, check_method, feature_of};
+use crate::options::preset::{Defaults, Preset};
+use crate::options::{BuildOptions, Dedupe, Fragments, Trial};
 
 /// A method of compression, without a length of pclusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,22 +11,18 @@ use std::ops::Range;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::BuildOptions;
+use crate::plan::analysis::{ANALYSIS_COST, chunks_of};
+use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
+use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
+use crate::plan::dedupe::revalidation::{CheckedRange, ContentChecks};
+use crate::plan::dedupe::split_points;
+use crate::plan::dedupe::split_points::{IndexRules, PartPlan, Ref, StoredPart};
 use crate::plan::file::read_compat;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
-use crate::{plan::analysis::ANALYSIS_COST, plan::analysis::chunks_of};
-use crate::{plan::dedupe::chunker::ChunkSizes, plan::dedupe::chunker::Chunker, plan::dedupe::chunker::WINDOW_LEN};
-use crate::{
-    plan::dedupe::matching::Chunk, plan::dedupe::matching::MatchStats, plan::dedupe::matching::Matcher,
-    plan::dedupe::matching::Place, plan::dedupe::matching::Runs, plan::dedupe::matching::Text,
-};
-use crate::{plan::dedupe::revalidation::CheckedRange, plan::dedupe::revalidation::ContentChecks};
-use crate::{
-    plan::dedupe::split_points, plan::dedupe::split_points::IndexRules, plan::dedupe::split_points::PartPlan,
-    plan::dedupe::split_points::Ref, plan::dedupe::split_points::StoredPart,
-};
-use crate::{plan::file::FilePlan, plan::file::Storage};
-use crate::{plan::hole, plan::hole::Holes};
-use crate::{plan::text::TextSource, plan::text::segment_len};
+use crate::plan::hole;
+use crate::plan::hole::Holes;
+use crate::plan::text::{TextSource, segment_len};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::Content;
 use kiln_tree::Tree;

@@ -23,10 +23,7 @@ mod resolve;
 
 pub(crate) use resolve::{Unit, resolve_ref};
 
-use crate::{
-    plan::dedupe::matching::Place, plan::dedupe::matching::Run, plan::dedupe::matching::RunKind,
-    plan::dedupe::matching::Runs,
-};
+use crate::plan::dedupe::matching::{Place, Run, RunKind, Runs};
 use kiln_format::BlockBits;
 use std::ops::Range;
 

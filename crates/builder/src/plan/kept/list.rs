@@ -14,10 +14,6 @@ impl KeptList {
         self.list.binary_search_by_key(&file, |(idx, _)| *idx).ok().map(|at| &self.list[at].1)
     }
 
-    pub(super) fn contains(&self, file: u32) -> bool {
-        self.get(file).is_some()
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Kept)> {
         self.list.iter().map(|(idx, how)| (*idx, how))
     }
@@ -56,7 +52,7 @@ mod tests {
         list.retain(|file, _| file != 9);
         for (file, is_there) in [(0, false), (1, true), (2, false), (3, true), (7, true), (8, true), (9, false)] {
             let found = is_there.then(|| how(file).1);
-            assert_eq!((list.get(file), list.contains(file)), (found.as_ref(), is_there), "{file}");
+            assert_eq!((list.get(file), list.get(file).is_some()), (found.as_ref(), is_there), "{file}");
         }
         assert_eq!(list.iter().map(|(file, _)| file).collect::<Vec<_>>(), [1, 3, 7, 8]);
     }

@@ -6,11 +6,12 @@ use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, BlockBits};
 use std::ops::Range;
 
+use crate::layout::lcluster_index;
+use crate::layout::lcluster_index::{IndexShape, MapEnd};
 use crate::options::BuildOptions;
 use crate::plan::file::FilePlan;
 use crate::plan::kept::list::KeptList;
 use crate::plan::kept::packed::KeptPacked;
-use crate::{layout::lcluster_index, layout::lcluster_index::IndexShape, layout::lcluster_index::MapEnd};
 use kiln_tree::{BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 
 /// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.

@@ -151,7 +151,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let job = Job { request: pack, image: &request.file, signals: &signals };
     let scan = job.scan(&request.build)?;
     request.by_path.resolve(&scan.tree, &mut request.build);
-    target.refer_to(scan.tree.devices(), request.build.block_bits)?;
+    target.refer_to(scan.tree.stores().devices, request.build.block_bits)?;
     let built = job.build(&scan.tree, target.out(), &request.build, &|_| {});
     let (summary, _) = built.map_err(|failure| target.failure(failure))?;
     drop(source);

@@ -1,8 +1,9 @@
 //! Contents of the files of an image.
 
 use kiln_read::{Image, Inode, Nid, SeekWhat};
-use kiln_tree::DigestName;
-use kiln_tree::{Content, ContentError, ContentId, Contents, Device, DigestOf, Kept, PlacedRun, StoredDigest};
+use kiln_tree::{
+    Content, ContentError, ContentId, Contents, DigestName, DigestOf, Stored, StoredDigest, Stores, Version,
+};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,28 +26,22 @@ pub(super) struct ImageContents {
 }
 
 impl Contents for ImageContents {
-    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
         Ok(Box::new(ImageContent { image: self.image.clone(), inode }))
     }
 
-    fn devices(&self) -> Vec<Device> {
-        self.devices.as_ref().map_or(Vec::new(), |devices| devices.devices.clone())
-    }
-
-    fn placed(&self, id: ContentId, _: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        let Some(devices) = &self.devices else { return Ok(None) };
+    fn stored(&self, id: ContentId, _: u64) -> Result<Stored, ContentError> {
         let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
-        devices.place(&self.image, &inode).map(Some)
+        if let Some(devices) = &self.devices {
+            return devices.place(&self.image, &inode).map(Stored::Elsewhere);
+        }
+        Ok(kept::kept(&self.image, &inode).map_err(failed)?.map_or(Stored::ToRead, Stored::Reused))
     }
 
-    fn kept(&self, id: ContentId, _: u64) -> Result<Option<Kept>, ContentError> {
-        let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
-        kept::kept(&self.image, &inode).map_err(failed)
-    }
-
-    fn digest_name(&self) -> Option<DigestName> {
-        self.digests.clone()
+    fn stores(&self) -> Stores {
+        let devices = self.devices.as_ref().map_or(Vec::new(), |devices| devices.devices.clone());
+        Stores { devices, base: None, digest_name: self.digests.clone() }
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {

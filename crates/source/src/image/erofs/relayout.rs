@@ -2,10 +2,9 @@
 
 use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
 use kiln_read::{Nid, ReadError};
-use kiln_tree::DigestName;
 use kiln_tree::{
-    Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, KeptExtent, KeptExtents, Kind, NodeId,
-    PlacedRun, StoredDigest, Tree,
+    Base, Content, ContentError, ContentId, Contents, Kept, KeptExtent, KeptExtents, Kind, NodeId, Stored,
+    StoredDigest, Stores, Tree, Version,
 };
 use std::ops::Range;
 use std::path::Path;
@@ -164,44 +163,24 @@ struct StoredContents {
 }
 
 impl Contents for StoredContents {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.contents.open(id, path)
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        self.contents.open(id, path, version)
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.contents.open_changed(id, path)
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        self.contents.devices()
-    }
-
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        self.contents.placed(id, len)
-    }
-
-    fn base(&self) -> Option<Arc<dyn Base>> {
-        Some(self.base.clone())
-    }
-
-    fn kept(&self, id: ContentId, _: u64) -> Result<Option<Kept>, ContentError> {
-        Ok(self.kept[id.0 as usize].clone())
-    }
-
-    fn digest_name(&self) -> Option<DigestName> {
-        self.contents.digest_name()
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        Ok(match (self.contents.stored(id, len)?, &self.kept[id.0 as usize]) {
+            (Stored::ToRead | Stored::Reused(_), Some(kept)) => Stored::Reused(kept.clone()),
+            (Stored::Reused(_), None) => Stored::ToRead,
+            (stored, _) => stored,
+        })
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
         self.contents.stored_digest(id)
     }
 
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        self.contents.former(id)
-    }
-
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.contents.open_former(id, path)
+    fn stores(&self) -> Stores {
+        Stores { base: Some(self.base.clone()), ..self.contents.stores() }
     }
 }
 
@@ -209,11 +188,11 @@ impl Contents for StoredContents {
 mod tests {
     use super::*;
     use crate::image::erofs::base::tests::empty_base;
-    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
+    use kiln_tree::conformance::{Echo, assert_forwards};
 
     #[test]
     fn contents_are_those_of_the_image_and_only_how_they_are_stored_is_known_here() {
         let stored = StoredContents { contents: Box::new(Echo), kept: vec![None; 4], base: empty_base() };
-        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["base", "kept", "open_kept"]);
+        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["stored reused", "stores base"]);
     }
 }

@@ -49,7 +49,12 @@ impl Blocks {
     ///
     /// # Errors
     /// As [`Blocks::read`]; a block that is damaged, or longer than `plain`.
-    pub(super) fn decode(&self, stored: &Stored, packed: &mut Vec<u8>, plain: &mut [u8]) -> Result<usize, Problem> {
+    pub(super) fn decode(
+        &self,
+        stored: &StoredBlock,
+        packed: &mut Vec<u8>,
+        plain: &mut [u8],
+    ) -> Result<usize, Problem> {
         let Range { start, end } = stored.range;
         let len = usize::try_from(end - start).unwrap_or(usize::MAX);
         if !stored.is_compressed {
@@ -75,7 +80,7 @@ impl Blocks {
 
 /// Where a block lies in the image, and how. No block is longer than its plain text may be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Stored {
+pub(super) struct StoredBlock {
     pub range: Range<u64>,
     pub is_compressed: bool,
 }
@@ -83,7 +88,7 @@ pub(super) struct Stored {
 /// Set in the length of a block of data that is stored as it is.
 const PLAIN: u32 = 1 << 24;
 
-impl Stored {
+impl StoredBlock {
     /// A block of data or fragments at `start`, whose stored length and form are `size`, in an image with blocks of `block_len` bytes.
     ///
     /// # Errors

@@ -1,12 +1,12 @@
 //! Contents of the files of an image.
 
-use kiln_tree::{Content, ContentError, ContentId, Contents};
+use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::blocks::{Blocks, Stored};
+use super::blocks::{Blocks, StoredBlock};
 use super::cache::Cache;
 use super::problem::{Problem, corrupt};
 
@@ -25,7 +25,7 @@ pub(super) struct File {
     /// Its blocks in [`Files::blocks`].
     pub blocks: Range<usize>,
     /// The fragment block that holds what follows the last block, and the byte in its plain text.
-    pub fragment: Option<(Stored, u32)>,
+    pub fragment: Option<(StoredBlock, u32)>,
 }
 
 /// Where the data of all files lie.
@@ -41,7 +41,7 @@ pub(super) struct Files {
 pub(super) struct BlockEnd(u64);
 
 impl BlockEnd {
-    pub(super) fn new(stored: &Stored) -> Self {
+    pub(super) fn new(stored: &StoredBlock) -> Self {
         Self(stored.range.end << 1 | u64::from(stored.is_compressed))
     }
 
@@ -52,10 +52,10 @@ impl BlockEnd {
 
 impl Files {
     /// Where the block `idx` of a file lies; empty: it is a hole.
-    fn stored(&self, file: &File, idx: usize) -> Stored {
+    fn stored(&self, file: &File, idx: usize) -> StoredBlock {
         let blocks = &self.blocks[file.blocks.clone()];
         let start = if idx == 0 { file.start } else { blocks[idx - 1].end() };
-        Stored { range: start..blocks[idx].end(), is_compressed: blocks[idx].0 & 1 != 0 }
+        StoredBlock { range: start..blocks[idx].end(), is_compressed: blocks[idx].0 & 1 != 0 }
     }
 }
 
@@ -69,7 +69,7 @@ struct Shared {
     blocks: Arc<Blocks>,
     block_len: usize,
     files: Files,
-    fragments: Mutex<Cache<Stored, Arc<Fragment>>>,
+    fragments: Mutex<Cache<StoredBlock, Arc<Fragment>>>,
 }
 
 impl ImageContents {
@@ -82,7 +82,7 @@ impl ImageContents {
 }
 
 impl Contents for ImageContents {
-    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         let shared = Arc::clone(&self.0);
         Ok(Box::new(ImageContent {
             shared,
@@ -93,11 +93,23 @@ impl Contents for ImageContents {
             packed: Vec::new(),
         }))
     }
+
+    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+        Ok(Stored::ToRead)
+    }
+
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::default()
+    }
 }
 
 impl Shared {
     /// The fragment block at `stored`, which may not be decoded yet.
-    fn fragment(&self, stored: &Stored) -> Arc<Fragment> {
+    fn fragment(&self, stored: &StoredBlock) -> Arc<Fragment> {
         let mut fragments = self.fragments.lock();
         fragments.get(stored).unwrap_or_else(|| {
             let fragment = Arc::<Fragment>::default();
@@ -106,7 +118,11 @@ impl Shared {
         })
     }
 
-    fn decode_fragment(&self, stored: &Stored, packed: &mut Vec<u8>) -> Result<Box<[u8]>, (io::ErrorKind, String)> {
+    fn decode_fragment(
+        &self,
+        stored: &StoredBlock,
+        packed: &mut Vec<u8>,
+    ) -> Result<Box<[u8]>, (io::ErrorKind, String)> {
         let mut plain = vec![0; self.block_len];
         match self.blocks.decode(stored, packed, &mut plain) {
             Ok(len) => {

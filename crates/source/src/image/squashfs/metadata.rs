@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::blocks::{Blocks, Stored};
+use super::blocks::{Blocks, StoredBlock};
 use super::cache::Cache;
 use super::problem::{Problem, corrupt};
 
@@ -83,7 +83,7 @@ impl Metadata {
         }
         let end = start + len;
         let mut plain = vec![0; BLOCK_LEN];
-        let stored = Stored { range: start..end, is_compressed: header & PLAIN == 0 };
+        let stored = StoredBlock { range: start..end, is_compressed: header & PLAIN == 0 };
         let len = self.blocks.decode(&stored, &mut Vec::new(), &mut plain)?;
         plain.truncate(len);
         let block = Arc::new(Block { plain: plain.into(), end });

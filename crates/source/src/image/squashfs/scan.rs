@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::blocks::{Blocks, Stored};
+use super::blocks::{Blocks, StoredBlock};
 use super::contents::{BlockEnd, File, Files, ImageContents};
 use super::inode::{FileData, Inode, InodeKind, Listing};
 use super::listing::Entries;
@@ -225,7 +225,7 @@ impl<'a> Scanner<'a> {
         self.memory.charge(size_of::<File>(), self.path)?;
         let (first, mut start, mut sparse) = (self.files.blocks.len(), data.start, false);
         for _ in 0..data.block_count(block_len) {
-            let stored = Stored::of_data(start, u32::from_le_bytes(cursor.array()?), block_len)?;
+            let stored = StoredBlock::of_data(start, u32::from_le_bytes(cursor.array()?), block_len)?;
             if stored.range.end > self.superblock.bytes_used {
                 let message = format!("a block that ends behind bytes_used = {}", self.superblock.bytes_used);
                 return Err(corrupt(stored.range.start, message));
@@ -240,7 +240,7 @@ impl<'a> Scanner<'a> {
             (Some(_), _) if !has_tail => None,
             (Some((idx, from)), Some(table)) => {
                 let record = table.record(self.metadata, idx)?;
-                Some((Stored::of_data(u64_le(&record, 0), u32_le(&record, 8), block_len)?, from))
+                Some((StoredBlock::of_data(u64_le(&record, 0), u32_le(&record, 8), block_len)?, from))
             }
             (Some((idx, _)), None) => {
                 return Err(corrupt(80, format!("fragment {idx} in an image without a table of fragments")));

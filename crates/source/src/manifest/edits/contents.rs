@@ -1,8 +1,7 @@
 //! Contents of a tree to which definitions have added files.
 
 use kiln_read::{MemorySource, ReadAt};
-use kiln_tree::DigestName;
-use kiln_tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun, StoredDigest};
+use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -65,19 +64,27 @@ impl AddedFiles {
 }
 
 impl Contents for AddedFiles {
-    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         match (&self.files[id.0 as usize], &self.host) {
-            (AddedFile::Stored(id), _) => self.stored.open(*id, b""),
-            (AddedFile::Host { path, stamp }, Some(host)) => open_stamped_beneath(host.as_fd(), path, *stamp),
+            (AddedFile::Stored(id), _) => self.stored.open(*id, b"", version),
+            (AddedFile::Host { path, stamp }, Some(host)) => match version {
+                Version::Changed => open_changed_beneath(host.as_fd(), path, *stamp),
+                _ => open_stamped_beneath(host.as_fd(), path, *stamp),
+            },
             (AddedFile::Host { .. }, None) => unreachable!("a file of this system comes with the root directory"),
         }
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match (&self.files[id.0 as usize], &self.host) {
-            (AddedFile::Host { path, stamp }, Some(host)) => open_changed_beneath(host.as_fd(), path, *stamp),
-            _ => self.open(id, path),
-        }
+    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+        Ok(Stored::ToRead)
+    }
+
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::default()
     }
 }
 
@@ -98,79 +105,36 @@ impl EditedContents {
 }
 
 impl Contents for EditedContents {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         match id.0.checked_sub(self.first_added) {
-            Some(added) => self.added.open(ContentId(added), path),
-            None => self.base.open(id, self.base_path(id, path)),
+            Some(added) => self.added.open(ContentId(added), path, version),
+            None => self.base.open(id, self.base_path(id, path), version),
         }
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
         match id.0.checked_sub(self.first_added) {
-            Some(added) => self.added.open_changed(ContentId(added), path),
-            None => self.base.open_changed(id, self.base_path(id, path)),
+            Some(added) => self.added.stored(ContentId(added), len),
+            None => self.base.stored(id, len),
         }
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        self.base.devices()
-    }
-
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        match id.0.checked_sub(self.first_added) {
-            Some(_) => Ok(None),
-            None => self.base.placed(id, len),
-        }
-    }
-
-    fn base(&self) -> Option<Arc<dyn Base>> {
-        self.base.base()
-    }
-
-    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
-        match id.0.checked_sub(self.first_added) {
-            Some(_) => Ok(None),
-            None => self.base.kept(id, len),
-        }
-    }
-
-    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match id.0.checked_sub(self.first_added) {
-            Some(_) => self.open(id, path),
-            None => self.base.open_kept(id, self.base_path(id, path)),
-        }
-    }
-
-    fn digest_name(&self) -> Option<DigestName> {
-        self.base.digest_name()
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
         match id.0.checked_sub(self.first_added) {
-            Some(_) => Ok(None),
+            Some(added) => self.added.stored_digest(ContentId(added)),
             None => self.base.stored_digest(id),
         }
     }
 
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        match id.0.checked_sub(self.first_added) {
-            Some(_) => Ok(None),
-            None => self.base.former(id),
-        }
-    }
-
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        match id.0.checked_sub(self.first_added) {
-            Some(added) => self.added.open_former(ContentId(added), path),
-            None => self.base.open_former(id, self.base_path(id, path)),
-        }
+    fn stores(&self) -> Stores {
+        self.base.stores()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
+    use kiln_tree::conformance::{Echo, assert_forwards};
 
     #[test]
     fn contents_of_the_tree_are_those_of_its_source() {

@@ -1,6 +1,6 @@
 //! Contents of the files that a manifest lists.
 
-use kiln_tree::{Content, ContentError, ContentId, Contents};
+use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::ops::Range;
@@ -69,9 +69,13 @@ pub(super) struct ListedContents {
 }
 
 impl Contents for ListedContents {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         let file = &self.files[id.0 as usize];
         let (Some(root), Some(stamp)) = (&self.root, file.stamp) else { return Ok(Box::new(Empty)) };
+        // A file that has changed is not the one of which the digest is known.
+        if version == Version::Changed && file.checked.is_none() {
+            return open_changed_beneath(root.as_fd(), file.place(path), stamp);
+        }
         let mut content = open_stamped_beneath(root.as_fd(), file.place(path), stamp)?;
         if let Some(checked) = &file.checked {
             checked.compare(&mut *content)?;
@@ -79,13 +83,16 @@ impl Contents for ListedContents {
         Ok(content)
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        let file = &self.files[id.0 as usize];
-        match (&self.root, file.stamp, &file.checked) {
-            (Some(root), Some(stamp), None) => open_changed_beneath(root.as_fd(), file.place(path), stamp),
-            // What has changed is no longer what the digest is of.
-            _ => self.open(id, path),
-        }
+    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+        Ok(Stored::ToRead)
+    }
+
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::default()
     }
 }
 

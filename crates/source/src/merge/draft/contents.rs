@@ -1,7 +1,6 @@
 //! Contents of a draft that are not in its spool.
 
-use kiln_tree::DigestName;
-use kiln_tree::{Base, Content, ContentError, ContentId, Contents, Device, Former, Kept, PlacedRun, StoredDigest};
+use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -78,14 +77,24 @@ impl HostFiles {
 }
 
 impl Contents for HostFiles {
-    fn open(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+    fn open(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         let (root, path, stamp) = self.file(id)?;
-        open_stamped_beneath(root.as_fd(), path, stamp)
+        match version {
+            Version::Changed => open_changed_beneath(root.as_fd(), path, stamp),
+            _ => open_stamped_beneath(root.as_fd(), path, stamp),
+        }
     }
 
-    fn open_changed(&self, id: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        let (root, path, stamp) = self.file(id)?;
-        open_changed_beneath(root.as_fd(), path, stamp)
+    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+        Ok(Stored::ToRead)
+    }
+
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::default()
     }
 }
 
@@ -103,56 +112,28 @@ impl DraftContents {
 }
 
 impl Contents for DraftContents {
-    fn open(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.base.open(id, self.path(id, path))
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        self.base.open(id, self.path(id, path), version)
     }
 
-    fn open_changed(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.base.open_changed(id, self.path(id, path))
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        self.base.devices()
-    }
-
-    fn placed(&self, id: ContentId, len: u64) -> Result<Option<Vec<PlacedRun>>, ContentError> {
-        self.base.placed(id, len)
-    }
-
-    fn digest_name(&self) -> Option<DigestName> {
-        self.base.digest_name()
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        self.base.stored(id, len)
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
         self.base.stored_digest(id)
     }
 
-    fn base(&self) -> Option<Arc<dyn Base>> {
-        self.base.base()
-    }
-
-    fn kept(&self, id: ContentId, len: u64) -> Result<Option<Kept>, ContentError> {
-        self.base.kept(id, len)
-    }
-
-    fn open_kept(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.base.open_kept(id, self.path(id, path))
-    }
-
-    fn former(&self, id: ContentId) -> Result<Option<Former>, ContentError> {
-        self.base.former(id)
-    }
-
-    fn open_former(&self, id: ContentId, path: &[u8]) -> Result<Box<dyn Content>, ContentError> {
-        self.base.open_former(id, self.path(id, path))
+    fn stores(&self) -> Stores {
+        self.base.stores()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kiln_tree::conformance::{Echo, assert_forwards};
     use kiln_tree::{Kind, Metadata, Node, ThinSlice, Tree};
-    use kiln_tree::{conformance::Echo, conformance::assert_forwards};
 
     #[test]
     fn contents_of_a_draft_are_those_of_its_sources() {
@@ -165,7 +146,7 @@ mod tests {
         base.add(first, Tree::new(vec![root], Box::new(Echo)).unwrap(), b"at/dir");
         let draft = DraftContents { base, moved: HashMap::from([(6, b"at/dir/first"[..].into())]) };
         // Files of the host have no digests, and where an image refers to data, all have some or none has.
-        let own = ["digest_name"];
+        let own = ["stores digest_name"];
         assert_forwards(&draft.base, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
         assert_forwards(&draft, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
         assert_forwards(&draft, (ContentId(6), "name"), (ContentId(1), "first"), &own);

@@ -1,7 +1,7 @@
 //! Comparing contents, where nothing else tells whether they are the same.
 
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{Content, ContentError, ContentId, Kept, Kind, NodeId, Tree};
+use kiln_tree::{Content, ContentError, ContentId, Kept, Kind, NodeId, Stored, Tree};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +75,7 @@ pub(super) fn compare(
 ) -> Result<Compared, SourceError> {
     let begin = |doubt: Doubt| {
         let is_long = doubt.len >= VERSION_MIN_LEN && wanted == Wanted::Differences;
-        let has_parts = is_long && matches!(trees[1].kept(doubt.old), Ok(Some(Kept::Extents(_))));
+        let has_parts = is_long && matches!(trees[1].stored(doubt.old), Ok(Stored::Reused(Kept::Extents(_))));
         Comparison { doubt, has_parts, differs: AtomicBool::new(false) }
     };
     let comparisons: Vec<Comparison> = in_doubt.into_iter().map(begin).collect();

@@ -65,13 +65,27 @@ fn has_time_of(one: &Metadata, other: &Metadata) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_tree::{Content, ContentError, Contents, Entry, Node, ThinSlice};
+    use kiln_tree::{
+        Content, ContentError, Contents, Entry, Metadata, Node, Stored, StoredDigest, Stores, ThinSlice, Version,
+    };
 
     struct Nothing;
 
     impl Contents for Nothing {
-        fn open(&self, _: ContentId, _: &[u8]) -> Result<Box<dyn Content>, ContentError> {
+        fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
             Err(std::io::Error::other("nothing").into())
+        }
+
+        fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+            Ok(Stored::ToRead)
+        }
+
+        fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+            Ok(None)
+        }
+
+        fn stores(&self) -> Stores {
+            Stores::default()
         }
     }
 

@@ -8,7 +8,7 @@ use kiln_source::oci::looks_like_dir_transport;
 use kiln_source::{KINDS, ScanOptions, SourceOptions, open};
 use kiln_tests::snapshot::{assert_same, of_tree};
 use kiln_tests::temp::TempDir;
-use kiln_tree::Tree;
+use kiln_tree::{Tree, Version};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -122,7 +122,7 @@ fn references_are_to_archives_of_files_only() {
     let source = open(&path, &options).unwrap();
     assert!(source.block_bits().is_some());
     let tree = source.scan(&ScanOptions::new(&GOING)).unwrap().tree;
-    assert_eq!(tree.devices().len(), 1);
+    assert_eq!(tree.stores().devices.len(), 1);
     fs::write(&path, gzip(&plain)).unwrap();
     assert!(open(&path, &options).map(drop).unwrap_err().to_string().contains("not compressed"));
 }

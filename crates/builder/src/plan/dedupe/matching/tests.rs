@@ -1,10 +1,7 @@
 //! Matches against the plain algorithm over slices; what is promised of runs; yield.
 
 use super::*;
-use crate::{
-    plan::dedupe::chunker::ChunkSizes, plan::dedupe::chunker::Chunker, plan::dedupe::chunker::WINDOW_LEN,
-    plan::dedupe::chunker::cpu_seconds,
-};
+use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN, cpu_seconds};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;

@@ -2,9 +2,9 @@
 
 use super::resolve::{RefExtent, Resolved};
 use super::*;
+use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker};
 use crate::plan::dedupe::matching::tests::Memory;
-use crate::{plan::dedupe::chunker::ChunkHash, plan::dedupe::chunker::ChunkSizes, plan::dedupe::chunker::Chunker};
-use crate::{plan::dedupe::matching::Chunk, plan::dedupe::matching::Matcher};
+use crate::plan::dedupe::matching::{Chunk, Matcher};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
