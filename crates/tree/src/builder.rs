@@ -32,20 +32,12 @@ const GONE: NodeId = NodeId(u32::MAX);
 /// A source that knows its directories adds nodes and names them, which looks up nothing. Both ways can be mixed.
 ///
 /// ```
-/// use kiln_tree::{Builder, Kind, Metadata, Node, ThinSlice};
-/// # use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
-/// # struct Nothing;
-/// # impl Contents for Nothing {
-/// #     fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> { unreachable!() }
-/// #     fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> { Ok(Stored::ToRead) }
-/// #     fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> { Ok(None) }
-/// #     fn stores(&self) -> Stores { Stores::default() }
-/// # }
+/// use kiln_tree::{Builder, Kind, Metadata, NoContents, Node, ThinSlice};
 /// let mut builder = Builder::default();
 /// let link = Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind: Kind::Symlink(b"dash"[..].into()) };
 /// builder.insert(b"./usr/bin/sh", link)?;
 /// builder.hard_link(b"bin/sh", b"usr/bin/sh")?;
-/// let tree = builder.finish(Box::new(Nothing))?;
+/// let tree = builder.finish(Box::new(NoContents))?;
 /// assert_eq!(tree.find([&b"bin"[..], b"sh"]), tree.find([&b"usr"[..], b"bin", b"sh"]));
 /// # Ok::<(), kiln_tree::TreeError>(())
 /// ```

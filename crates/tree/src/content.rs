@@ -1,5 +1,6 @@
 //! Contents of regular files, as sources give them.
 
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -98,6 +99,28 @@ pub trait Contents: Send + Sync {
 
     /// Returns the stores to which [`Contents::stored`] and [`Contents::stored_digest`] refer.
     fn stores(&self) -> Stores;
+}
+
+/// Contents of a tree whose regular files are never opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoContents;
+
+impl Contents for NoContents {
+    fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
+        Err(io::Error::from(io::ErrorKind::NotFound).into())
+    }
+
+    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
+        Ok(Stored::ToRead)
+    }
+
+    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        Ok(None)
+    }
+
+    fn stores(&self) -> Stores {
+        Stores::default()
+    }
 }
 
 /// The contents of one file, for one thread at a time.

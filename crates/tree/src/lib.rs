@@ -23,7 +23,7 @@ pub mod placed;
 mod rare;
 
 pub use builder::{Builder, Implied};
-pub use content::{Content, ContentId, Contents, DigestOf, Stored, StoredDigest, Stores, Version};
+pub use content::{Content, ContentId, Contents, DigestOf, NoContents, Stored, StoredDigest, Stores, Version};
 pub use digest_name::DigestName;
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};

@@ -85,7 +85,7 @@ fn dir_of(entries: &[(&[u8], u32)]) -> Kind {
 /// Why nodes of these types are no tree.
 fn no_tree(kinds: impl IntoIterator<Item = Kind>) -> (String, TreeProblem) {
     let node = |kind| Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };
-    match Tree::new(kinds.into_iter().map(node).collect(), nothing()) {
+    match Tree::new(kinds.into_iter().map(node).collect(), Box::new(kiln_tree::NoContents)) {
         Err(TreeError { path, problem }) => (String::from_utf8(path).unwrap(), problem),
         Ok(_) => panic!("not refused"),
     }
@@ -113,21 +113,6 @@ fn what_is_no_tree_is_refused() {
     assert_eq!(no_tree([]).1, TreeProblem::RootNotADirectory);
     assert_eq!(no_tree([Kind::Fifo]).1, TreeProblem::RootNotADirectory);
     assert_eq!(no_tree([dir_of(&[(b"self", 0)])]).1, TreeProblem::SecondNameOfDirectory);
-}
-
-/// Contents of a tree without files.
-fn nothing() -> Box<dyn kiln_tree::Contents> {
-    struct Nothing;
-    impl kiln_tree::Contents for Nothing {
-        fn open(
-            &self,
-            _: kiln_tree::ContentId,
-            _: &[u8],
-        ) -> Result<Box<dyn kiln_tree::Content>, kiln_tree::ContentError> {
-            Err(kiln_tree::ContentError::Changed("everything"))
-        }
-    }
-    Box::new(Nothing)
 }
 
 #[test]

@@ -138,31 +138,7 @@ impl HintRules {
 pub(super) mod tests {
     use super::*;
     use kiln_codec::Method;
-    use kiln_tree::{
-        Content, ContentError, ContentId, Contents, Entry, Metadata, Node, Stored, StoredDigest, Stores, ThinSlice,
-        Version,
-    };
-
-    /// Contents that nobody reads.
-    pub(in super::super) struct Nothing;
-
-    impl Contents for Nothing {
-        fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
-            Err(ContentError::Changed("not there"))
-        }
-
-        fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-            Ok(Stored::ToRead)
-        }
-
-        fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-            Ok(None)
-        }
-
-        fn stores(&self) -> Stores {
-            Stores::default()
-        }
-    }
+    use kiln_tree::{ContentId, Entry, Metadata, NoContents, Node, ThinSlice};
 
     /// `a.so`, `lib/a.so`, `lib/deep/a.so`, `lib/deep/b`, and `z`, which is also `lib/b`.
     pub(in super::super) fn tree() -> Tree {
@@ -182,7 +158,7 @@ pub(super) mod tests {
             file(),
             file(),
         ];
-        Tree::new(nodes, Box::new(Nothing)).unwrap()
+        Tree::new(nodes, Box::new(NoContents)).unwrap()
     }
 
     fn way(level: i32) -> Option<Spec> {

@@ -152,9 +152,9 @@ impl PathOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hints::tests::{Nothing, tree};
+    use super::super::hints::tests::tree;
     use super::*;
-    use kiln_tree::{ContentId, Entry, Metadata, Node, ThinSlice};
+    use kiln_tree::{ContentId, Entry, Metadata, NoContents, Node, ThinSlice};
     use std::collections::HashMap;
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         let numbered: Vec<(&str, u32)> = names.iter().zip(3..).map(|(name, id)| (&**name, id)).collect();
         let files = names.iter().map(|_| node(Kind::File { len: 1, content: ContentId(0), sparse: false }));
         let dirs = [dir(&[("a", 1), ("b", 2)]), dir(&numbered[..half]), dir(&numbered[half..])];
-        Tree::new(dirs.into_iter().chain(files).collect(), Box::new(Nothing)).unwrap()
+        Tree::new(dirs.into_iter().chain(files).collect(), Box::new(NoContents)).unwrap()
     }
 
     fn names(count: usize) -> Vec<String> {

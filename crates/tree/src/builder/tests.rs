@@ -7,30 +7,7 @@ use proptest::test_runner::RngSeed;
 use std::collections::BTreeMap;
 
 use super::{Builder, Implied, directory};
-use crate::{
-    Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores, ThinSlice,
-    Tree, TreeError, TreeProblem, Version,
-};
-
-struct Nothing;
-
-impl Contents for Nothing {
-    fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
-        Err(ContentError::Changed("everything"))
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
-    }
-}
+use crate::{Kind, Metadata, NoContents, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem};
 
 fn meta(uid: u32) -> Metadata {
     Metadata { permissions: 0o755, uid, ..Metadata::default() }
@@ -60,7 +37,7 @@ fn shown(tree: &Tree) -> Vec<(String, char, u32, String)> {
 }
 
 fn finished(builder: Builder) -> Vec<(String, char, u32, String)> {
-    shown(&builder.finish(Box::new(Nothing)).unwrap())
+    shown(&builder.finish(Box::new(NoContents)).unwrap())
 }
 
 /// What [`shown`] gives of paths, types and uids without hard links.
@@ -75,7 +52,7 @@ fn implied_parents_can_inherit() {
     builder.insert(b"a/b/c", file(9)).unwrap();
     builder.insert(b"a/other", Node { meta: Metadata { permissions: 0o7707, ..root }, ..dir(0) }).unwrap();
     builder.insert(b"a/other/d/e", file(9)).unwrap();
-    let tree = builder.finish(Box::new(Nothing)).unwrap();
+    let tree = builder.finish(Box::new(NoContents)).unwrap();
     let meta = |path: &str| tree.node(tree.find(path.split('/').map(str::as_bytes)).unwrap()).meta;
     assert_eq!(tree.node(NodeId::ROOT).meta, root);
     // What only paths tell of is nobody's but root's, whoever may write to the directory that it is in.
@@ -100,7 +77,7 @@ fn hard_links_to_nothing_can_be_left_out() {
         lost.push(error.to_string());
         Ok(())
     };
-    let tree = builder.finish_with(Box::new(Nothing), &mut on_lost).unwrap();
+    let tree = builder.finish_with(Box::new(NoContents), &mut on_lost).unwrap();
     let paths: Vec<_> = shown(&tree).into_iter().map(|(path, ..)| path).collect();
     assert_eq!(paths, ["", "dir", "dir/x", "file", "g", "h"]);
     let told: Vec<_> = lost.iter().map(|error| &error[..1]).collect();
@@ -131,7 +108,7 @@ fn implied_directories_are_known() {
     builder.insert(b"a/b", dir(2)).unwrap();
     builder.insert(b"z", dir(2)).unwrap();
     builder.remove(b"a/gone").unwrap();
-    let tree = builder.finish(Box::new(Nothing)).unwrap();
+    let tree = builder.finish(Box::new(NoContents)).unwrap();
     assert_eq!(implied(&tree), ["", "a", "z/b"]);
     let (mut builder, contents) = Builder::from_tree(tree);
     builder.insert(b"", dir(1)).unwrap();
@@ -234,7 +211,7 @@ fn hard_links_may_come_first() {
 
 fn refused(make: impl FnOnce(&mut Builder) -> Result<(), TreeError>) -> String {
     let mut builder = Builder::default();
-    make(&mut builder).and_then(|()| builder.finish(Box::new(Nothing)).map(drop)).unwrap_err().to_string()
+    make(&mut builder).and_then(|()| builder.finish(Box::new(NoContents)).map(drop)).unwrap_err().to_string()
 }
 
 #[test]
@@ -286,7 +263,7 @@ fn errors_name_the_path() {
     assert_eq!(twice, "a: the name is there twice");
     let mut builder = Builder::default();
     builder.name(NodeId::ROOT, b"a", NodeId(7));
-    let error = builder.finish(Box::new(Nothing)).map(drop).unwrap_err();
+    let error = builder.finish(Box::new(NoContents)).map(drop).unwrap_err();
     assert_eq!((&error.path[..], error.problem), (&b"a"[..], TreeProblem::NoSuchNode));
 }
 
@@ -300,7 +277,7 @@ fn both_ways_can_be_mixed() {
     builder.name(by_hand, b"b", second);
     builder.hard_link(b"c", b"dir/b").unwrap();
     builder.meta_mut(second).0.uid = 4;
-    let tree = builder.finish(Box::new(Nothing)).unwrap();
+    let tree = builder.finish(Box::new(NoContents)).unwrap();
     let (mut builder, contents) = Builder::from_tree(tree);
     builder.insert(b"dir/a", file(5)).unwrap();
     let list = shown(&builder.finish(contents).unwrap());
@@ -316,7 +293,7 @@ fn nodes_are_in_walk_order_and_none_is_left_over() {
     }
     builder.insert(b"z", file(2)).unwrap();
     builder.remove(b"c").unwrap();
-    let tree = builder.finish(Box::new(Nothing)).unwrap();
+    let tree = builder.finish(Box::new(NoContents)).unwrap();
     let paths: Vec<_> = tree.nodes().map(|(id, _)| String::from_utf8(tree.path(id)).unwrap()).collect();
     assert_eq!(paths, ["", "a", "b", "z", "b/x", "b/y", "b/x/1"]);
 }

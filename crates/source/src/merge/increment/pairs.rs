@@ -13,7 +13,7 @@ pub(super) enum Evidence<'a> {
     Times { settled: i64 },
     /// Its stamp.
     Stamps { then: &'a Stamps, now: &'a FileStamps },
-    /// Nothing does.
+    /// NoContents does.
     None,
 }
 
@@ -65,29 +65,7 @@ fn has_time_of(one: &Metadata, other: &Metadata) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_tree::{
-        Content, ContentError, Contents, Entry, Metadata, Node, Stored, StoredDigest, Stores, ThinSlice, Version,
-    };
-
-    struct Nothing;
-
-    impl Contents for Nothing {
-        fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
-            Err(std::io::Error::other("nothing").into())
-        }
-
-        fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-            Ok(Stored::ToRead)
-        }
-
-        fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-            Ok(None)
-        }
-
-        fn stores(&self) -> Stores {
-            Stores::default()
-        }
-    }
+    use kiln_tree::{Entry, Metadata, NoContents, Node, ThinSlice};
 
     /// Files by name, size, seconds and nanoseconds, in one directory below the root.
     fn tree(files: &[(&str, u64, i64, u32)]) -> Tree {
@@ -103,7 +81,7 @@ mod tests {
         let file = |(id, &(_, len, secs, nsec)): (u32, &(&str, u64, i64, u32))| {
             node(Kind::File { len, content: ContentId(id), sparse: false }, secs, nsec)
         };
-        Tree::new(dirs.into_iter().chain((0..).zip(files).map(file)).collect(), Box::new(Nothing)).unwrap()
+        Tree::new(dirs.into_iter().chain((0..).zip(files).map(file)).collect(), Box::new(NoContents)).unwrap()
     }
 
     #[test]
