@@ -1,4 +1,4 @@
-//! An image served by FUSE: root mounts directly, users through `fusermount3`.
+//! Images served by FUSE: root mounts directly, other users through `fusermount3`.
 
 pub(crate) mod ask;
 mod attach;

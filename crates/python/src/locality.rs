@@ -9,7 +9,7 @@ use kiln_parallel::locks::lock;
 use kiln_read::FilePosition;
 use kiln_shuffle::defaults::{SHUFFLED_DISPERSION, StoredOrder, WindowChoice, window_blocks};
 use kiln_shuffle::report::{self, Labels};
-use kiln_shuffle::{Blocks, Choices, Epoch, Invalid, LastBatch, Order, Share, Stored};
+use kiln_shuffle::{Blocks, Choices, Epoch, Invalid, LastBatch, Order, Share, StoredSample};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -44,10 +44,10 @@ fn invalid(error: Invalid) -> PyErr {
 }
 
 /// Rows in stored order, for [`Blocks::cut`].
-fn stored(places: &[FilePosition], order: &[u64]) -> Vec<Stored> {
+fn stored(places: &[FilePosition], order: &[u64]) -> Vec<StoredSample> {
     let place = |&row: &u64| {
         let FilePosition { device, address, stored_len, .. } = places[row as usize];
-        Stored { sample: row as u32, device, address, stored_len }
+        StoredSample { sample: row as u32, device, address, stored_len }
     };
     order.iter().map(place).collect()
 }

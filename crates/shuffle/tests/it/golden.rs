@@ -1,4 +1,5 @@
-//! Orders are the same on every machine, and those of a second program that was written from the description of the algorithm alone.
+//! Orders are the same on every machine, and equal to those of a second program, written from the
+//! description of the algorithm alone.
 
 use kiln_shuffle::{Choices, LastBatch, Order};
 

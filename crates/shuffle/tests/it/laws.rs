@@ -1,11 +1,11 @@
-//! What holds for every order.
+//! Laws that hold for every order.
 
 use kiln_shuffle::{Choices, Epoch, LastBatch, Order, Share};
 use std::collections::HashSet;
 
 use crate::blocks;
 
-/// Choices of every kind, for datasets of so many samples; block lengths with them.
+/// Returns choices of every kind, with numbers of samples and lengths of blocks.
 fn cases() -> impl Iterator<Item = (u32, u64, Choices)> {
     let counts = [0, 1, 2, 7, 64, 100, 333, 1000];
     let shapes = [(1, 1), (6, 2), (8, 8), (30, 3), (64, 4)];
@@ -30,7 +30,7 @@ fn order(count: u32, block_len: u64, choices: Choices) -> Option<Order> {
     Order::new(blocks((0..count).rev(), block_len), choices).ok()
 }
 
-/// How often each sample comes.
+/// Returns how often each sample is visited.
 fn visits(count: u32, order: &[u32]) -> Vec<u32> {
     let mut visits = vec![0; count as usize];
     order.iter().for_each(|&sample| visits[sample as usize] += 1);
@@ -66,7 +66,7 @@ fn each_sample_is_visited_once() {
             } else {
                 assert!(visits.iter().all(|&visits| visits >= 1), "{count} {choices:?}");
                 assert!((visited.len() - count as usize) < batch as usize);
-                // What fills the last batch comes from the start of the same lane.
+                // The samples that fill the last batch come from the start of the same lane.
                 let each = (batch / lanes) as usize;
                 for lane in 0..lanes as usize {
                     let of_lane = visited.chunks(batch as usize).flat_map(|batch| &batch[lane * each..][..each]);
@@ -151,7 +151,8 @@ fn epochs_and_seeds_have_orders_of_their_own() {
     }
 }
 
-/// A resume in the middle of a million samples permutes one window, and a rank of several permutes that of its lane alone.
+/// A resume in the middle of a million samples permutes one window, and each rank permutes only the
+/// windows of its lane.
 #[test]
 fn resuming_looks_at_one_window() {
     let choices = Choices { lanes: 4, window_blocks: 64, ..Choices::default() };
@@ -199,7 +200,7 @@ fn windows_are_announced_before_they_begin() {
     }
 }
 
-/// Where reading begins, what a share reads of the window is announced: no more, no less.
+/// Where reading begins, exactly the part of the window that a share reads is announced.
 #[test]
 fn the_window_in_which_reading_begins_is_announced_for_each_share() {
     for (lanes, world_size, first) in [(1, 1, 0), (1, 4, 3), (2, 1, 2), (2, 4, 5), (4, 2, 1)] {
@@ -211,7 +212,8 @@ fn the_window_in_which_reading_begins_is_announced_for_each_share() {
             epoch.seek(first);
             let announced = epoch.underway(&share);
             let mut read = HashSet::new();
-            // Windows have 16 to 17 blocks of 19 samples: all batches that begin in the first window of a lane.
+            // Windows have 16 to 17 blocks of 19 samples: these are all batches that begin in the
+            // first window of a lane.
             while let Some(batch) = epoch.next_batch(&share) {
                 read.extend(batch);
                 if epoch.step() * 64 / u64::from(lanes) >= 17 * 20 {
@@ -233,7 +235,7 @@ fn the_window_in_which_reading_begins_is_announced_for_each_share() {
 }
 
 #[test]
-fn choices_that_do_not_fit_are_refused_by_name() {
+fn invalid_choices_are_rejected_by_name() {
     let default = Choices { batch_global: 12, ..Choices::default() };
     let refused = |choices| Order::new(blocks(0..2, 1), choices).unwrap_err().to_string();
     assert_eq!(refused(Choices { batch_global: 0, ..default }), "batch_global is 0, but must be 1 or more");
@@ -241,7 +243,7 @@ fn choices_that_do_not_fit_are_refused_by_name() {
     let error = refused(Choices { lanes: 5, ..default });
     assert_eq!(error, "lanes is 5, but must be a divisor of batch_global, which is 12");
     let error = refused(Choices { lanes: 3, last: LastBatch::Fill, ..default });
-    assert_eq!(error, "lanes is 3, but must be 2 at most: there are no more samples");
+    assert_eq!(error, "lanes is 3, but must be at most 2: there are no more samples");
 
     let order = Order::new(blocks(0..2, 1), default).unwrap();
     let refused = |rank, world_size| order.share(rank, world_size).unwrap_err().to_string();
@@ -250,7 +252,7 @@ fn choices_that_do_not_fit_are_refused_by_name() {
     assert_eq!(refused(4, 4), "rank is 4, but must be below world_size, which is 4");
 }
 
-/// Shares belong to their order. With another one they give less, but never panic.
+/// Shares belong to their order. With another one they return less, but never panic.
 #[test]
 fn shares_of_another_order_are_cut() {
     let large = Order::new(blocks(0..100, 3), Choices { batch_global: 50, ..Choices::default() }).unwrap();
