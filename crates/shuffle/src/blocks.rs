@@ -8,13 +8,13 @@ use crate::error::Invalid;
 /// Location of a sample in storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredSample {
-    /// The sample's number, as the caller counts.
+    /// Number of the sample, as the caller counts.
     pub sample: u32,
     /// Device of the address: 0 for the image itself.
     pub device: u16,
     /// Byte address of the first stored byte; of the first cluster, if several samples are compressed together.
     pub address: u64,
-    /// StoredSample bytes that must be read for the sample, shared clusters whole.
+    /// Stored bytes that must be read for the sample, including all of each shared cluster.
     pub stored_len: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Blocks {
     samples: Vec<u32>,
     /// End of each block in `samples`; the last is the number of samples.
     ends: Vec<u32>,
-    /// StoredSample bytes to read for each block. Bytes that two blocks share count for both.
+    /// Stored bytes to read for each block. Bytes that two blocks share count for both.
     stored_lens: Vec<u64>,
     /// Stored bytes of all blocks. Bytes that two blocks share count once.
     stored_len: u64,

@@ -90,7 +90,6 @@ mod order_state;
 pub mod report;
 pub mod rng;
 
-
 pub use blocks::{Blocks, StoredSample};
 pub use epoch::Epoch;
 pub use error::Invalid;

@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 /// Number of threads that fetch and decode: more than processors, as each may wait for the source.
 const THREADS: usize = 8;
 
-/// How long the stored bytes of a list stay in memory behind the end of its preload: a program that starts also needs other parts of their
-/// extents, which the page cache does not have, and the cache has lost with what was consumed.
+/// Time for which the stored bytes of a list stay in memory after its preload. A program that starts
+/// also needs other parts of their extents, which the page cache does not have, and which the cache
+/// dropped when they were consumed.
 const AFTERWARDS: Duration = Duration::from_secs(10);
 
 /// Target of log messages that are not errors, for example about paths of a hot list that the image

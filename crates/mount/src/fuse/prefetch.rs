@@ -133,11 +133,11 @@ impl Predictors {
 
 /// READ whose answer was sent to the kernel.
 pub(in crate::fuse) struct Answered {
-    /// The file.
+    /// File that was read.
     pub file: INodeNo,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub size: u64,
-    /// Which of its bytes were sent.
+    /// Range of bytes that were sent.
     pub bytes: Range<u64>,
 }
 

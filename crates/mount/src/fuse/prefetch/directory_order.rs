@@ -11,8 +11,9 @@ const BITS_MAX: u32 = 17;
 /// Number of requests. A push was useless if its file is requested within that many: its reader was
 /// faster, or the page cache is too small.
 const REDUNDANT_WITHIN: u32 = 1024;
-/// A file that is requested again later than that has probably left the page cache. It counts as much as so many that are requested for
-/// the first time: a single one may have been dropped for another reason.
+/// Weight of a request for a file that the kernel got longer ago: it has probably left the page
+/// cache. The request counts as much as that many first requests, since a single file may have been
+/// dropped for another reason.
 const SUSPICION: u32 = 16;
 const SUSPECTED_MAX: u32 = 4 * SUSPICION;
 
@@ -35,11 +36,11 @@ enum KernelCache {
     /// The page cache does not have the file, as far as we know.
     #[default]
     Unknown,
-    /// By a READ.
+    /// The page cache got the file by a READ.
     Requested,
-    /// By a push.
+    /// The page cache got the file by a push.
     Pushed,
-    /// It did not get the file, which is the holdout of a push: a request for it shows that the
+    /// The page cache did not get the file, which is the holdout of a push: a request for it shows that the
     /// push was useful.
     HeldOut,
 }
