@@ -74,8 +74,8 @@ pub enum Prefetch {
 /// Effect of owners, modes and ACLs in an image on the users of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Modes {
-    /// They are enforced if root serves the image, or if other users may enter. A user who mounts
-    /// an image for himself can read all files: he can read the image itself, so enforcing would
+    /// They are enforced if root serves the image, or if other users may enter. Otherwise the user
+    /// who mounts the image can read all files: the image itself is readable, so enforcing would
     /// protect nothing.
     #[default]
     AmongUsers,

@@ -200,7 +200,7 @@ fn windows_are_announced_before_they_begin() {
     }
 }
 
-/// Where reading begins, exactly the part of the window that a share reads is announced.
+/// Exactly the part of the first window that a share reads is announced when reading begins.
 #[test]
 fn the_window_in_which_reading_begins_is_announced_for_each_share() {
     for (lanes, world_size, first) in [(1, 1, 0), (1, 4, 3), (2, 1, 2), (2, 4, 5), (4, 2, 1)] {
