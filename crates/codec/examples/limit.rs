@@ -59,15 +59,15 @@ impl Encoded {
 
 /// Text that was filled into pclusters, by part.
 #[derive(Default)]
-struct Taken {
+struct FilledText {
     text: Vec<Vec<u8>>,
     len: usize,
 }
 
-fn fill(parts: &[Vec<u8>], spec: &Spec) -> Result<(Encoded, Taken), Box<dyn Error>> {
+fn fill(parts: &[Vec<u8>], spec: &Spec) -> Result<(Encoded, FilledText), Box<dyn Error>> {
     let mut encoder = Encoder::new(spec)?;
     let mut out = vec![0; spec.pcluster_len as usize];
-    let (mut encoded, mut taken) = (Encoded::default(), Taken::default());
+    let (mut encoded, mut taken) = (Encoded::default(), FilledText::default());
     for part in parts {
         encoder.reset();
         let mut text = Vec::new();

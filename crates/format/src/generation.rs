@@ -161,7 +161,8 @@ impl GenerationRecord {
             return Err(corrupt("previous", previous, "must lie before this record"));
         }
         let label = raw.label.get(..raw.label_len.get() as usize).and_then(|label| std::str::from_utf8(label).ok());
-        let label = label.ok_or_else(|| corrupt("label_len", raw.label_len.get().into(), "label too long or not UTF-8"))?;
+        let label =
+            label.ok_or_else(|| corrupt("label_len", raw.label_len.get().into(), "label too long or not UTF-8"))?;
         Ok(Self {
             number,
             restored: (restored != NO_GENERATION).then_some(restored),

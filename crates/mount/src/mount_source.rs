@@ -49,7 +49,10 @@ pub fn check_free(dir: &Path) -> Result<(), MountError> {
     let path = || dir.to_path_buf();
     let failed = |source| MountError::MountPoint { path: path(), source };
     if let Some(mounted) = Mounted::at(dir).map_err(failed)?.filter(Mounted::is_image) {
-        return Err(MountError::Occupied { path: path(), by: format!("an image is mounted there ({})", mounted.fs_type) });
+        return Err(MountError::Occupied {
+            path: path(),
+            by: format!("an image is mounted there ({})", mounted.fs_type),
+        });
     }
     match fs::read_dir(dir).map_err(failed)?.next() {
         None => Ok(()),

@@ -88,7 +88,11 @@ impl Blocks {
                 blocks.close(std::mem::take(&mut block).len);
             }
             if blocks.samples.len() == u32::MAX as usize {
-                return Err(Invalid::new("number of samples", u64::from(u32::MAX) + 1, "at most 2^32 - 1 in one index"));
+                return Err(Invalid::new(
+                    "number of samples",
+                    u64::from(u32::MAX) + 1,
+                    "at most 2^32 - 1 in one index",
+                ));
             }
             blocks.samples.push(sample);
             if let Some(cluster) = cluster {

@@ -16,7 +16,7 @@ pub const SHUFFLED_DISPERSION: f64 = 1.25;
 
 /// Kind of storage that blocks are read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum SourceKind {
+pub enum StorageKind {
     /// A local SSD.
     LocalFlash,
     /// A rotating disk, NFS, Lustre and similar; also the choice if the storage is unknown.
@@ -28,11 +28,11 @@ pub enum SourceKind {
 
 /// Returns the number of stored bytes at which to cut blocks: 256 KiB, 4 MiB or 16 MiB. A block
 /// costs one seek or request, so reading it must take longer than that.
-pub fn block_bytes(kind: SourceKind) -> u64 {
+pub fn block_bytes(kind: StorageKind) -> u64 {
     match kind {
-        SourceKind::LocalFlash => 256 << 10,
-        SourceKind::Disk => 4 << 20,
-        SourceKind::Remote => 16 << 20,
+        StorageKind::LocalFlash => 256 << 10,
+        StorageKind::Disk => 4 << 20,
+        StorageKind::Remote => 16 << 20,
     }
 }
 
@@ -46,7 +46,7 @@ pub fn window_bytes(memory_bytes: Option<u64>) -> u64 {
 /// Recommended size of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowChoice {
-    /// Value for [`Choices::window_blocks`](crate::Choices::window_blocks).
+    /// Value for [`OrderChoices::window_blocks`](crate::OrderChoices::window_blocks).
     pub blocks: u32,
     /// Value without the limit of bytes: more than `blocks` if the limit applied.
     pub wanted: u32,
@@ -56,7 +56,7 @@ pub struct WindowChoice {
 /// order; else at least 256, and 4 for each sample that a batch takes from the lane, so that
 /// samples of a batch seldom share a block. It is limited to `window_bytes` stored bytes, at
 /// `block_bytes` per block, but is at least 1. `batch_global` and `lanes` are those of
-/// [`Choices`](crate::Choices).
+/// [`OrderChoices`](crate::OrderChoices).
 ///
 /// ```
 /// use kiln_shuffle::defaults::{StoredOrder, window_blocks};
@@ -100,6 +100,6 @@ mod tests {
         assert_eq!(window_bytes(None), 1 << 30);
         assert_eq!(window_bytes(Some(2 << 30)), 512 << 20);
         assert_eq!(window_bytes(Some(64 << 30)), 1 << 30);
-        assert_eq!(block_bytes(SourceKind::default()), 4 << 20);
+        assert_eq!(block_bytes(StorageKind::default()), 4 << 20);
     }
 }

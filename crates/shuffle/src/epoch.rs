@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use crate::blocks::Blocks;
 use crate::lanes::{Lane, deal};
-use crate::order::{Choices, LastBatch, Order, Share};
+use crate::order::{LastBatch, Order, OrderChoices, Share};
 use crate::rng::{Key, Purpose};
 
 /// Order of one epoch, and a position in it. Stores the order of the blocks, but that of samples
 /// only for the current window of each lane.
 ///
 /// ```
-/// use kiln_shuffle::{Blocks, Choices, Order, StoredSample};
+/// use kiln_shuffle::{Blocks, OrderChoices, Order, StoredSample};
 ///
 /// let stored = (0..1000).map(|sample| StoredSample { sample, device: 0, address: u64::from(sample) * 100, stored_len: 100 });
-/// let choices = Choices { batch_global: 64, window_blocks: 4, ..Choices::default() };
+/// let choices = OrderChoices { batch_global: 64, window_blocks: 4, ..OrderChoices::default() };
 /// let order = Order::new(Blocks::cut(stored, 3800)?, choices)?;
 ///
-/// The second of four processes, after seven steps of the third epoch.
+/// // The second of four processes, after seven steps of the third epoch.
 /// let share = order.share(1, 4)?;
 /// let mut epoch = order.epoch(2);
 /// epoch.seek(7);
@@ -31,7 +31,7 @@ use crate::rng::{Key, Purpose};
 #[derive(Debug)]
 pub struct Epoch {
     blocks: Arc<Blocks>,
-    choices: Choices,
+    choices: OrderChoices,
     epoch: u64,
     steps: u64,
     step: u64,
@@ -224,7 +224,7 @@ impl Epoch {
                 samples.extend_from_slice(&self.blocks.samples()[range.start as usize..range.end as usize]);
             }
             if self.choices.shuffle {
-                let Choices { seed, .. } = self.choices;
+                let OrderChoices { seed, .. } = self.choices;
                 let key = Key { seed, epoch: self.epoch, purpose: Purpose::Window, lane: lane as u64, window: number };
                 key.rng().permute(&mut samples);
             }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::blocks::Blocks;
-use crate::order::Choices;
+use crate::order::OrderChoices;
 use crate::rng::{Key, Purpose};
 
 /// Block of a lane, or the part of a block that fitted.
@@ -88,7 +88,7 @@ impl Lane {
 
 /// Deals all samples to lanes of equal length; the first lanes get one more if the number of
 /// samples is not divisible.
-pub(crate) fn deal(blocks: &Blocks, choices: &Choices, epoch: u64) -> Vec<Lane> {
+pub(crate) fn deal(blocks: &Blocks, choices: &OrderChoices, epoch: u64) -> Vec<Lane> {
     let mut lanes: Vec<Lane> = (0..choices.lanes).map(|_| Lane::default()).collect();
     let (count, lane_count) = (blocks.sample_count(), choices.lanes);
     let room = |lane: usize| count / lane_count + u32::from((lane as u32) < count % lane_count);

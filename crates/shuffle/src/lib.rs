@@ -93,5 +93,5 @@ pub mod rng;
 pub use blocks::{Blocks, StoredSample};
 pub use epoch::Epoch;
 pub use error::Invalid;
-pub use order::{Choices, LastBatch, Order, Share};
+pub use order::{LastBatch, Order, OrderChoices, Share};
 pub use order_state::{ALGORITHM, Mismatch, OrderState};

@@ -9,7 +9,7 @@ use crate::error::Invalid;
 /// Choices that define an order of given blocks. Two orders with the same blocks and choices are
 /// equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choices {
+pub struct OrderChoices {
     /// Seed of the order.
     pub seed: u64,
     /// Number of samples in a global batch: all ranks together in one step.
@@ -39,7 +39,7 @@ pub enum LastBatch {
     Fill,
 }
 
-impl Default for Choices {
+impl Default for OrderChoices {
     /// Returns seed 0, batches of 256 from one lane, 256 blocks, shuffled, and drops the samples
     /// left over.
     fn default() -> Self {
@@ -47,7 +47,7 @@ impl Default for Choices {
     }
 }
 
-impl Choices {
+impl OrderChoices {
     /// Returns the number of batches in an epoch of `sample_count` samples.
     pub fn steps(&self, sample_count: u32) -> u64 {
         let (count, batch) = (u64::from(sample_count), u64::from(self.batch_global.max(1)));
@@ -59,7 +59,7 @@ impl Choices {
 #[derive(Clone, Debug)]
 pub struct Order {
     blocks: Arc<Blocks>,
-    choices: Choices,
+    choices: OrderChoices,
 }
 
 /// Part of each global batch that one rank takes.
@@ -78,9 +78,9 @@ impl Order {
     ///
     /// # Errors
     /// A choice that is 0 or does not fit another one.
-    pub fn new(blocks: impl Into<Arc<Blocks>>, choices: Choices) -> Result<Self, Invalid> {
+    pub fn new(blocks: impl Into<Arc<Blocks>>, choices: OrderChoices) -> Result<Self, Invalid> {
         let blocks = blocks.into();
-        let Choices { batch_global, lanes, window_blocks, last, .. } = choices;
+        let OrderChoices { batch_global, lanes, window_blocks, last, .. } = choices;
         for (field, value) in [("batch_global", batch_global), ("lanes", lanes), ("window_blocks", window_blocks)] {
             if value == 0 {
                 return Err(Invalid::new(field, 0_u32, "1 or more"));
@@ -97,7 +97,7 @@ impl Order {
     }
 
     /// Returns the choices.
-    pub fn choices(&self) -> &Choices {
+    pub fn choices(&self) -> &OrderChoices {
         &self.choices
     }
 

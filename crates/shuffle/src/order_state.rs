@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::order::{Choices, LastBatch};
+use crate::order::{LastBatch, OrderChoices};
 
 /// Version of the algorithm that maps blocks and choices to an order. A different order needs a
 /// different version.
@@ -19,7 +19,7 @@ pub const ALGORITHM: u32 = 1;
 /// let mut running = fresh.clone();
 /// running.advance(15);
 ///
-/// A checkpoint at the end of an epoch continues with the next one.
+/// // A checkpoint at the end of an epoch continues with the next one.
 /// let loaded = running.load(&fresh)?;
 /// assert_eq!((loaded.epoch, loaded.position), (1, 0));
 ///
@@ -31,7 +31,7 @@ pub const ALGORITHM: u32 = 1;
 pub struct OrderState {
     /// [`ALGORITHM`] of the program that saved the state.
     pub algorithm: u32,
-    /// Same as [`Choices::seed`].
+    /// Same as [`OrderChoices::seed`].
     pub seed: u64,
     /// Current epoch, counted from 0.
     pub epoch: u64,
@@ -40,17 +40,17 @@ pub struct OrderState {
     pub position: u64,
     /// Number of samples in the index.
     pub n_samples: u32,
-    /// Same as [`Choices::batch_global`].
+    /// Same as [`OrderChoices::batch_global`].
     pub batch_global: u32,
-    /// Same as [`Choices::lanes`].
+    /// Same as [`OrderChoices::lanes`].
     pub lanes: u32,
     /// Same as [`Blocks::block_bytes`](crate::Blocks::block_bytes).
     pub block_bytes: u64,
-    /// Same as [`Choices::window_blocks`].
+    /// Same as [`OrderChoices::window_blocks`].
     pub window_blocks: u32,
-    /// True if [`Choices::last`] is [`LastBatch::Drop`].
+    /// True if [`OrderChoices::last`] is [`LastBatch::Drop`].
     pub drop_last: bool,
-    /// Same as [`Choices::shuffle`].
+    /// Same as [`OrderChoices::shuffle`].
     pub shuffle: bool,
     /// UUID of the image, which determines how samples are stored.
     pub image_uuid: String,
@@ -61,7 +61,7 @@ pub struct OrderState {
 impl Default for OrderState {
     /// Returns epoch 0 of no samples, with the default choices.
     fn default() -> Self {
-        Self::new(&Choices::default(), 0)
+        Self::new(&OrderChoices::default(), 0)
     }
 }
 
@@ -91,8 +91,8 @@ impl Error for Mismatch {}
 impl OrderState {
     /// Returns the start of an order of `n_samples` samples. `block_bytes`, `image_uuid` and
     /// `index_digest` are left empty for the caller to set.
-    pub fn new(choices: &Choices, n_samples: u32) -> Self {
-        let Choices { seed, batch_global, lanes, window_blocks, shuffle, last } = *choices;
+    pub fn new(choices: &OrderChoices, n_samples: u32) -> Self {
+        let OrderChoices { seed, batch_global, lanes, window_blocks, shuffle, last } = *choices;
         Self {
             algorithm: ALGORITHM,
             seed,
@@ -150,7 +150,7 @@ impl OrderState {
     pub fn epoch_len(&self) -> u64 {
         let Self { batch_global, drop_last, .. } = *self;
         let last = if drop_last { LastBatch::Drop } else { LastBatch::Fill };
-        let choices = Choices { batch_global, last, ..Choices::default() };
+        let choices = OrderChoices { batch_global, last, ..OrderChoices::default() };
         choices.steps(self.n_samples).saturating_mul(u64::from(batch_global))
     }
 
@@ -192,7 +192,7 @@ mod tests {
             block_bytes: 4 << 20,
             image_uuid: "a-uuid".into(),
             index_digest: "a-digest".into(),
-            ..OrderState::new(&Choices { seed: 5, batch_global: 10, lanes: 2, ..Choices::default() }, 105)
+            ..OrderState::new(&OrderChoices { seed: 5, batch_global: 10, lanes: 2, ..OrderChoices::default() }, 105)
         }
     }
 
@@ -213,8 +213,18 @@ mod tests {
             (OrderState { lanes: 1, ..fresh() }, "lanes", "2", "1"),
             (OrderState { block_bytes: 1, ..fresh() }, "block_bytes", "4194304", "1"),
             (OrderState { window_blocks: 64, ..fresh() }, "window_blocks", "256", "64"),
-            (OrderState { position: 15, ..fresh() }, "position", "a multiple of 10 (batch_global) and at most 100", "15"),
-            (OrderState { position: 110, ..fresh() }, "position", "a multiple of 10 (batch_global) and at most 100", "110"),
+            (
+                OrderState { position: 15, ..fresh() },
+                "position",
+                "a multiple of 10 (batch_global) and at most 100",
+                "15",
+            ),
+            (
+                OrderState { position: 110, ..fresh() },
+                "position",
+                "a multiple of 10 (batch_global) and at most 100",
+                "110",
+            ),
         ];
         for (saved, field, wanted, found) in cases {
             let error = saved.load(&expected).unwrap_err();

@@ -21,7 +21,7 @@ pub struct Mixing {
 
 /// Frequency of two samples of one block in one batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pairs {
+pub struct BlockPairs {
     /// Share of all pairs within blocks that are in one batch.
     pub share: f64,
     /// The same share for all pairs of samples. Every order that is 2-wise independent has it, such
@@ -31,9 +31,9 @@ pub struct Pairs {
 
 /// Classes of samples.
 #[derive(Clone, Copy, Debug)]
-pub struct Labels<'a>(&'a [u32]);
+pub struct ClassLabels<'a>(&'a [u32]);
 
-impl<'a> Labels<'a> {
+impl<'a> ClassLabels<'a> {
     /// Creates labels from the class of each sample, by sample number, for an index with these
     /// samples. Classes are numbered from 0.
     ///
@@ -70,7 +70,7 @@ fn occurring(counts: &[u64]) -> usize {
 
 /// Returns how well the batches of `order` are mixed: whole batches of `batch_len` samples. A
 /// shorter last batch is ignored.
-pub fn mixing(order: &[u32], labels: Labels<'_>, batch_len: usize) -> Mixing {
+pub fn mixing(order: &[u32], labels: ClassLabels<'_>, batch_len: usize) -> Mixing {
     let counts = labels.counts(order);
     let (total, freedom) = (order.len() as f64, occurring(&counts).saturating_sub(1).max(1) as f64);
     let share = |class: usize| counts[class] as f64 / total;
@@ -99,7 +99,7 @@ pub fn mixing(order: &[u32], labels: Labels<'_>, batch_len: usize) -> Mixing {
 
 /// Returns the same as [`Mixing::dispersion`]. For the samples in stored order, it shows if they
 /// are stored shuffled.
-pub fn dispersion(order: &[u32], labels: Labels<'_>, batch_len: usize) -> f64 {
+pub fn dispersion(order: &[u32], labels: ClassLabels<'_>, batch_len: usize) -> f64 {
     mixing(order, labels, batch_len).dispersion
 }
 
@@ -109,7 +109,7 @@ pub fn dispersion(order: &[u32], labels: Labels<'_>, batch_len: usize) -> f64 {
 /// With p the share of a class, and q the share of pairs within blocks whose samples are both of
 /// it, this is Σ (q − p²) / p over all classes, divided by their number less one: the part of the
 /// expected χ² that pairs from one block contribute.
-pub fn likeness(blocks: &Blocks, labels: Labels<'_>) -> f64 {
+pub fn likeness(blocks: &Blocks, labels: ClassLabels<'_>) -> f64 {
     let counts = labels.counts(blocks.samples());
     let mut same = vec![0.0; counts.len()];
     let mut in_block = vec![0_u32; counts.len()];
@@ -161,7 +161,7 @@ fn block_of(blocks: &Blocks) -> Vec<u32> {
 }
 
 /// Returns how often samples of one block are in one batch, in an epoch of `order`.
-pub fn pairs(order: &Order, epoch: u64) -> Pairs {
+pub fn pairs(order: &Order, epoch: u64) -> BlockPairs {
     let blocks = order.blocks();
     let (block_of, mut in_batch) = (block_of(blocks), vec![0_u32; blocks.block_count()]);
     let mut together = 0.0;
@@ -175,7 +175,7 @@ pub fn pairs(order: &Order, epoch: u64) -> Pairs {
     }
     let all: f64 = blocks.iter().map(|samples| pair_count(samples.len() as u64)).sum();
     let (batch, count) = (f64::from(order.choices().batch_global), f64::from(blocks.sample_count()));
-    Pairs { share: together / all.max(1.0), uniform: (batch - 1.0) / (count - 1.0).max(1.0) }
+    BlockPairs { share: together / all.max(1.0), uniform: (batch - 1.0) / (count - 1.0).max(1.0) }
 }
 
 /// Returns the stored bytes fetched in an epoch, per stored byte of the dataset, by readers that

@@ -219,10 +219,7 @@ fn what_cannot_be_recorded_is_told_before_the_command_runs() {
         .output()
         .unwrap();
     let told = stderr(&output);
-    assert!(
-        output.status.code() == Some(1) && told.contains("only root and the user who mounted it may"),
-        "{told}"
-    );
+    assert!(output.status.code() == Some(1) && told.contains("only root and the user who mounted it may"), "{told}");
     // One at a time.
     let output = scene.record(&format!(
         "{} record -o {trace} $1 -- true; test $? = 1 && cat $1/a >/dev/null",

@@ -38,7 +38,7 @@ pub(super) struct Filler {
 }
 
 /// The unfinished block, without the recent tokens, whose chunk is not complete.
-struct Open {
+struct OpenBlock {
     histogram: Histogram,
     /// Number of its tokens.
     tokens: usize,
@@ -47,9 +47,9 @@ struct Open {
     end: usize,
 }
 
-impl Open {
-    fn new(at: usize) -> Open {
-        Open { histogram: Histogram::EMPTY, tokens: 0, start: at, end: at }
+impl OpenBlock {
+    fn new(at: usize) -> OpenBlock {
+        OpenBlock { histogram: Histogram::EMPTY, tokens: 0, start: at, end: at }
     }
 }
 
@@ -71,7 +71,7 @@ impl Filler {
         self.parser.start(expected);
         self.tokens.clear();
         let mut stream = Stream::new(out);
-        let mut open = Open::new(0);
+        let mut open = OpenBlock::new(0);
         let (mut at, mut checkpoint, mut calibration) = (0, expected * 7 / 10, self.calibration);
         let mut full = None;
         while at < input.len() {
@@ -112,7 +112,7 @@ impl Filler {
     /// Adds the recent tokens, which end at `at`, to the open block, or to a new one if that is
     /// smaller. Returns false if the block that ends in that case does not fit: it stays open, and
     /// the recent tokens are dropped.
-    fn end_chunk(&mut self, input: &[u8], at: usize, open: &mut Open, stream: &mut Stream<'_>) -> bool {
+    fn end_chunk(&mut self, input: &[u8], at: usize, open: &mut OpenBlock, stream: &mut Stream<'_>) -> bool {
         if self.splits(open) {
             let code = BlockCode::new(&open.histogram);
             let (tokens, text) = (&self.tokens.all[..open.tokens], &input[open.start..open.end]);
@@ -122,7 +122,7 @@ impl Filler {
                 return false;
             }
             self.tokens.all.drain(..open.tokens);
-            *open = Open::new(open.end);
+            *open = OpenBlock::new(open.end);
         }
         open.histogram.merge(&self.tokens.recent);
         self.tokens.recent = Histogram::EMPTY;
@@ -131,7 +131,7 @@ impl Filler {
     }
 
     /// Returns true if the open block should end before the recent tokens.
-    fn splits(&self, open: &Open) -> bool {
+    fn splits(&self, open: &OpenBlock) -> bool {
         if open.tokens == 0 {
             return false;
         }
@@ -153,14 +153,14 @@ impl Filler {
     }
 
     /// Returns the codes for the open block with the recent tokens.
-    fn code(&self, open: &Open) -> BlockCode {
+    fn code(&self, open: &OpenBlock) -> BlockCode {
         let mut histogram = open.histogram.clone();
         histogram.merge(&self.tokens.recent);
         BlockCode::new(&histogram)
     }
 
     /// Adjusts the calibration by the error of the estimate.
-    fn calibrate(&mut self, code: &BlockCode, open: &Open) {
+    fn calibrate(&mut self, code: &BlockCode, open: &OpenBlock) {
         if self.tokens.all.len() >= CALIBRATION_TOKENS {
             let error = code.bits as f64 / self.estimate([&open.histogram, &self.tokens.recent]);
             self.calibration += 0.3 * (error.clamp(0.9, 1.1) - self.calibration);

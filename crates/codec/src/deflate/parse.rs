@@ -94,7 +94,7 @@ pub(super) struct Parser {
 }
 
 /// Match that is taken.
-struct Taken {
+struct TakenMatch {
     at: usize,
     found: Match,
     /// Position up to which the matcher has entered the text.
@@ -147,7 +147,7 @@ impl Parser {
                 continue;
             }
             let taken = match AHEAD {
-                0 => Taken { at, found, entered: at + 1 },
+                0 => TakenMatch { at, found, entered: at + 1 },
                 _ => self.look_ahead::<SHORT, AHEAD>(input, at, found, tokens),
             };
             tokens.matched(taken.found);
@@ -166,14 +166,14 @@ impl Parser {
         mut at: usize,
         mut found: Match,
         tokens: &mut Tokens,
-    ) -> Taken {
+    ) -> TakenMatch {
         let Level { effort, lazy_len, .. } = self.level;
         // A better match is rare: half of the effort finds nearly all of them.
         let effort_1 = Effort { depth: effort.depth / 2, ..effort };
         let effort_2 = Effort { depth: effort.depth / 4, ..effort };
         loop {
             if found.len >= lazy_len || at + 1 >= search_end(input) {
-                return Taken { at, found, entered: at + 1 };
+                return TakenMatch { at, found, entered: at + 1 };
             }
             let next = self.matcher.find::<SHORT>(input, at + 1, found.len - 1, effort_1);
             if is_better(next, found, 1) {
@@ -183,11 +183,11 @@ impl Parser {
                 continue;
             }
             if AHEAD < 2 || at + 2 >= search_end(input) {
-                return Taken { at, found, entered: at + 2 };
+                return TakenMatch { at, found, entered: at + 2 };
             }
             let next = self.matcher.find::<SHORT>(input, at + 2, found.len - 1, effort_2);
             if !is_better(next, found, 2) {
-                return Taken { at, found, entered: at + 3 };
+                return TakenMatch { at, found, entered: at + 3 };
             }
             tokens.literal(input[at]);
             tokens.literal(input[at + 1]);

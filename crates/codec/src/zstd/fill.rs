@@ -47,7 +47,7 @@ enum Finder {
 }
 
 /// The unfinished block, without its header.
-struct Open {
+struct OpenBlock {
     /// Counts of its complete chunks.
     before: Counts,
     /// Counts of the tokens since the last complete chunk.
@@ -65,11 +65,11 @@ struct Open {
     end_offsets: Recent,
 }
 
-impl Open {
-    fn new(start: usize, offsets: Recent) -> Open {
+impl OpenBlock {
+    fn new(start: usize, offsets: Recent) -> OpenBlock {
         let (before, recent, end_offsets) = (Counts::NONE, Counts::NONE, offsets);
         let chunk_end = start + CHUNK_LEN;
-        Open { before, recent, start, end: start, literals: 0, sequences: 0, chunk_end, offsets, end_offsets }
+        OpenBlock { before, recent, start, end: start, literals: 0, sequences: 0, chunk_end, offsets, end_offsets }
     }
 
     /// Returns the counts of all of its tokens.
@@ -120,7 +120,7 @@ impl Filler {
         self.finder.start(expected);
         self.tokens.clear();
         let block_len = BLOCK_LEN.min(1 << self.window_log);
-        let (mut cursor, mut open) = (Cursor::START, Open::new(0, Recent::FIRST));
+        let (mut cursor, mut open) = (Cursor::START, OpenBlock::new(0, Recent::FIRST));
         let (mut checkpoint, mut calibration) = (expected * 7 / 10, self.calibration);
         loop {
             let limit = (open.start + block_len).min(input.len());
@@ -142,7 +142,7 @@ impl Filler {
                     if !code.pays(text.len()) {
                         cursor.recent = open.offsets;
                     }
-                    open = Open::new(open.start + used, cursor.recent);
+                    open = OpenBlock::new(open.start + used, cursor.recent);
                     if used < text.len() || cursor.at == input.len() {
                         break;
                     }
@@ -174,7 +174,7 @@ impl Filler {
     /// Adds the recent tokens, which end at the cursor, to the open block, or to a new one if that
     /// is smaller. Returns false if the block that ends in that case does not fit: the part that
     /// fits is written.
-    fn end_chunk(&mut self, input: &[u8], cursor: &mut Cursor, open: &mut Open, frame: &mut Frame<'_>) -> bool {
+    fn end_chunk(&mut self, input: &[u8], cursor: &mut Cursor, open: &mut OpenBlock, frame: &mut Frame<'_>) -> bool {
         if open.sequences > 0 && self.splits(open) {
             let text = &input[open.start..open.end];
             let (literals, sequences) =
@@ -210,7 +210,7 @@ impl Filler {
     }
 
     /// Returns true if the open block should end before the recent tokens.
-    fn splits(&self, open: &Open) -> bool {
+    fn splits(&self, open: &OpenBlock) -> bool {
         let (before, recent) = (&open.before, &open.recent);
         self.estimate([before]) + self.estimate([recent]) + SPLIT_GAIN < self.estimate([before, recent])
     }
@@ -237,7 +237,7 @@ impl Filler {
     }
 
     /// Adjusts the calibration by the error of the estimate.
-    fn calibrate(&mut self, code: &BlockCode, open: &Open, estimate: f64) {
+    fn calibrate(&mut self, code: &BlockCode, open: &OpenBlock, estimate: f64) {
         if open.before.sequence_count + open.recent.sequence_count >= CALIBRATION_SEQUENCES {
             let error = code.len as f64 / estimate;
             self.calibration += 0.3 * (error.clamp(0.9, 1.1) - self.calibration);

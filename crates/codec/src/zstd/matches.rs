@@ -238,20 +238,20 @@ impl Matcher {
         }
     }
 
-/// Enters `at` in the table of long matches.
-///
-/// # Safety
-/// `at + 8 <= input.len()`.
+    /// Enters `at` in the table of long matches.
+    ///
+    /// # Safety
+    /// `at + 8 <= input.len()`.
     #[inline(always)]
     unsafe fn enter_long<const BITS: u32>(&mut self, input: &[u8], at: usize) {
         // SAFETY: in bounds, guaranteed by the caller, and hashes.
         unsafe { *self.long.get_unchecked_mut(hash_long::<BITS>(load64(input, at))) = self.base + at as u32 };
     }
 
-/// Enters `at` in the table of short matches.
-///
-/// # Safety
-/// `at + 8 <= input.len()`.
+    /// Enters `at` in the table of short matches.
+    ///
+    /// # Safety
+    /// `at + 8 <= input.len()`.
     #[inline(always)]
     unsafe fn enter_short<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
         // SAFETY: in bounds, guaranteed by the caller, and hashes.

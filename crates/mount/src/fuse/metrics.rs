@@ -121,7 +121,11 @@ impl Metrics {
         }
         text.counter("kiln_decoded_bytes_total", "Bytes decoded.", image.decoded_bytes);
         text.counter("kiln_cache_hits_total", "Reads of extents that were already decoded.", image.hits);
-        text.counter("kiln_decodes_avoided_total", "Decodes avoided because another reader was decoding.", image.avoided);
+        text.counter(
+            "kiln_decodes_avoided_total",
+            "Decodes avoided because another reader was decoding.",
+            image.avoided,
+        );
         text.head("kiln_pinned_bytes", "gauge", "Bytes of decoded data pinned in memory.");
         text.line(format_args!("kiln_pinned_bytes {}", image.pinned_bytes));
         text.counter("kiln_errors_total", "Requests that failed.", self.errors.load(Ordering::Relaxed));

@@ -34,7 +34,7 @@ pub struct FuseOptions {
     /// Ranges that are read and decoded once the image is mounted.
     pub hot: Option<Hot>,
     /// File for the counters, in the text format of Prometheus with
-    /// [`Labels`](crate::fuse::Labels), written every ten seconds and at the end.
+    /// [`MetricLabels`](crate::fuse::MetricLabels), written every ten seconds and at the end.
     pub metrics: Option<PathBuf>,
 }
 

@@ -4,7 +4,7 @@ use super::attach;
 use super::hot::HotThread;
 use super::metrics::Metrics;
 use super::metrics::file::MetricsFile;
-use super::metrics::labels::Labels;
+use super::metrics::labels::MetricLabels;
 use super::mount_identity::MountIdentity;
 use super::options::{FuseOptions, Prefetch};
 use super::prefetch::Prefetcher;
@@ -66,7 +66,7 @@ pub fn serve(
 
     let metrics = Arc::<Metrics>::default();
     let metrics_file = options.metrics.clone().map(|path| {
-        let labels = Labels::new(options.fsname.as_ref(), &mount.dir);
+        let labels = MetricLabels::new(options.fsname.as_ref(), &mount.dir);
         MetricsFile::start(path, labels, image.clone(), Arc::clone(&metrics))
     });
     let mut metrics_file = metrics_file.transpose()?;

@@ -2,7 +2,7 @@
 //! collector of node_exporter).
 
 use super::Metrics;
-use super::labels::Labels;
+use super::labels::MetricLabels;
 use crate::MountError;
 use kiln_read::Image;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ const LINKS_MAX_COUNT: u32 = 40;
 /// File that is rewritten every ten seconds, and when the server ends.
 pub(in crate::fuse) struct MetricsFile {
     path: PathBuf,
-    labels: Labels,
+    labels: MetricLabels,
     image: Image,
     metrics: Arc<Metrics>,
     due: Instant,
@@ -31,7 +31,7 @@ impl MetricsFile {
     /// Writes the file for the first time.
     pub(in crate::fuse) fn start(
         path: PathBuf,
-        labels: Labels,
+        labels: MetricLabels,
         image: Image,
         metrics: Arc<Metrics>,
     ) -> Result<Self, MountError> {

@@ -10,9 +10,9 @@ use std::path::Path;
 
 /// Labels `image` and `mount`, as written between the braces of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Labels(String);
+pub struct MetricLabels(String);
 
-impl Labels {
+impl MetricLabels {
     /// Returns the labels of `image`, mounted at `mount`.
     pub fn new(image: &OsStr, mount: &Path) -> Self {
         let [image, mount] = [image, mount.as_os_str()].map(|name| escape(&name.to_string_lossy()));
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn all_samples_get_them() {
-        let labels = Labels::new(OsStr::new("a \"b\"\\"), Path::new("/x\ny,z"));
+        let labels = MetricLabels::new(OsStr::new("a \"b\"\\"), Path::new("/x\ny,z"));
         let text = "# HELP n A b.\n# TYPE n counter\nn 1\nm{le=\"4\"} 2\n";
         let expected = r#"# HELP n A b.
 # TYPE n counter

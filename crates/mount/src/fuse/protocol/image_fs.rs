@@ -1,7 +1,7 @@
 //! An image as a filesystem: by node ids, with the attributes, owners and names that a mount shows.
 
 use super::buffers::Buffers;
-use super::failed::{RequestSubject, Failed};
+use super::failed::{Failed, RequestSubject};
 use super::node;
 use super::owners::Owners;
 use super::parents::Parents;
