@@ -1,4 +1,5 @@
-//! Bits in the order of RFC 1951, section 3.1.1, and of RFC 8878: the first bit is the lowest of the first byte.
+//! Bits in the order of RFC 1951, section 3.1.1, and of RFC 8878: the first bit is the lowest of the
+//! first byte.
 
 /// Writer of bits to a slice. The caller provides enough room: bits that do not fit are lost, which
 /// `debug_assert`s detect.

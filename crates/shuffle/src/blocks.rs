@@ -12,7 +12,8 @@ pub struct StoredSample {
     pub sample: u32,
     /// Device of the address: 0 for the image itself.
     pub device: u16,
-    /// Byte address of the first stored byte; of the first cluster, if several samples are compressed together.
+    /// Byte address of the first stored byte; of the first cluster, if several samples are
+    /// compressed together.
     pub address: u64,
     /// Stored bytes that must be read for the sample, including all of each shared cluster.
     pub stored_len: u64,

@@ -16,9 +16,9 @@
 //!
 //! Two invariants make this sound. The SAFETY notes cite them by these names:
 //!
-//! * *in bounds*: a position `at` that is searched or entered lies below `end`, so `at + MARGIN <=
-//!   input.len()`, and a candidate lies before it. So words of 8 bytes at both, and of 4 bytes one
-//!   position later, are inside the input.
+//! * *in bounds*: a position `at` that is searched or entered lies below `end`, so
+//!   `at + MARGIN <= input.len()`, and a candidate lies before it. So words of 8 bytes at both, and
+//!   of 4 bytes one position later, are inside the input.
 //! * *hashes*: `hash_long` and `hash_short` return less than `2^BITS`, the length of both tables.
 
 use super::tokens::{Cursor, Tokens, Until};

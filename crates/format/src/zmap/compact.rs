@@ -44,7 +44,8 @@ impl CompactLayout {
     /// BIG_PCLUSTER_1 or BIG_PCLUSTER_2 numbers of blocks.
     ///
     /// # Errors
-    /// Logical clusters too large for this index (over 4 KiB for packs of 16 entries, over 16 KiB for any).
+    /// Logical clusters that are too large for this index: over 4 KiB for packs of 16 entries, over
+    /// 16 KiB for any.
     pub fn new(
         table_off: u64,
         blocks: u64,

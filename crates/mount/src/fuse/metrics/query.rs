@@ -6,7 +6,8 @@ use std::fs::File;
 use std::path::Path;
 
 /// Returns the counters of the server of the mount whose root is `dir`, in the text format of
-/// Prometheus. [`MetricLabels`](crate::fuse::MetricLabels) distinguish them from those of other mounts.
+/// Prometheus. [`MetricLabels`](crate::fuse::MetricLabels) distinguish them from those
+/// of other mounts.
 ///
 /// # Errors
 /// `dir` cannot be opened, or is not the root of a mount of [`serve`](crate::fuse::serve).

@@ -40,8 +40,8 @@ enum KernelCache {
     Requested,
     /// The page cache got the file by a push.
     Pushed,
-    /// The page cache did not get the file, which is the holdout of a push: a request for it shows that the
-    /// push was useful.
+    /// The page cache did not get the file, which is the holdout of a push: a request for it shows
+    /// that the push was useful.
     HeldOut,
 }
 

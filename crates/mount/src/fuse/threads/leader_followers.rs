@@ -1,4 +1,5 @@
-//! The Leader/Followers pattern (Pattern-Oriented Software Architecture, volume 2) for the threads that answer requests.
+//! The Leader/Followers pattern (Pattern-Oriented Software Architecture, volume 2) for the threads
+//! that answer requests.
 //!
 //! If all threads blocked in read(/dev/fuse), the kernel would wake them in turn: each request of a
 //! single client would meet a sleeping processor and cold caches. So one thread, the *leader*,
