@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Renew fuzz/corpus from what fuzz/run.sh has found: for each target the smallest inputs that reach everything, as far as the
-# budget goes. Inputs named found-* showed a bug once and always stay.
+# Updates fuzz/corpus from the inputs that fuzz/run.sh has found: for each target the smallest inputs
+# that reach all of the known coverage, within a budget. Inputs named found-* showed a bug once and
+# always stay.
 #
 #   fuzz/minimise.sh [TARGET]          default: all targets
 set -euo pipefail
@@ -20,7 +21,7 @@ for name in ${1:-$(cd targets && ls | sed -n 's/\.rs$//p')}; do
     mkdir -p "$new/$name" "corpus/$name" "$work/corpus/$name"
     "$built/$name" -merge=1 -max_len=16384 -timeout=20 "$new/$name" "$work/corpus/$name" "corpus/$name" 2>/dev/null
     find "corpus/$name" -type f ! -name 'found-*' -delete
-    # Smallest first, until the budget is used: bytes, and files, as thousands of them are a burden too.
+    # Smallest first, until the budget of bytes or of files is used up.
     find "$new/$name" -type f -printf '%s %f\n' | sort -n | head -n 400 | while read -r len file; do
         budget=$((budget - len))
         [ "$budget" -ge 0 ] || break

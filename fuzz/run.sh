@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Fuzz one target, or all of them one after the other. Stable Rust is enough; a C++ compiler is needed for libFuzzer.
+# Fuzzes one target, or all of them in turn. Stable Rust is enough; libFuzzer needs a C++ compiler.
 #
 #   fuzz/run.sh [TARGET [SECONDS]]          default: all targets, 60 seconds each
 #
-# New inputs go to $KILN_FUZZ_DIR/corpus (default: fuzz/target/fuzz), crashes to $KILN_FUZZ_DIR/artifacts. What is worth
-# keeping is merged by fuzz/minimise.sh into fuzz/corpus, which `cargo test` replays.
+# New inputs go to $KILN_FUZZ_DIR/corpus (default: fuzz/target/fuzz), crashes to
+# $KILN_FUZZ_DIR/artifacts. fuzz/minimise.sh merges the useful inputs into fuzz/corpus, which
+# `cargo test` replays.
 set -euo pipefail
 cd "$(dirname "$0")"
 target=${1:-}
@@ -12,7 +13,7 @@ seconds=${2:-60}
 triple=$(rustc -vV | sed -n 's/^host: //p')
 work=$(realpath -m "${KILN_FUZZ_DIR:-target/fuzz}")
 
-# Coverage counters by LLVM's own pass. With --target, build scripts and macros are left without them.
+# Coverage counters by LLVM's own pass. With --target, build scripts and macros have none.
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing"

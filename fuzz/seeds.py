@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Write small inputs that the targets for sources start from: fuzz/seeds.py DIR [FIXTURES].
+"""Writes small inputs for the fuzz targets of sources to start from: fuzz/seeds.py DIR [FIXTURES].
 
-`cargo run -p kiln-tests --bin fuzz-seeds DIR` writes those of the other targets. SquashFS and cramfs images are taken from FIXTURES
-(default: crates/source/tests); an ext4 image is made by mkfs.ext4 if it is installed.
+`cargo run -p kiln-tests --bin fuzz-seeds DIR` writes the inputs of the other targets. SquashFS and
+cramfs images come from FIXTURES (default: crates/source/tests); mkfs.ext4 makes an ext4 image if it
+is installed.
 """
 import bz2
 import gzip
@@ -90,7 +91,7 @@ def oci(rootfs):
 
 
 def gpt(labels):
-    """A disk of 40 sectors with these partitions, of two sectors each, and the backup of its table."""
+    """Returns a disk of 40 sectors with these partitions of two sectors each, and a backup of its table."""
     sector, entries = 512, bytearray(4 * 128)
     for number, label in enumerate(labels):
         first = 10 + 2 * number
@@ -114,7 +115,7 @@ def mbr_entries(entries):
 
 
 def mbr():
-    """A disk with two partitions and an extended one, which holds two."""
+    """Returns a disk with two partitions and an extended one that contains two."""
     disk = bytearray(40 * 512)
     for at, entries in [(0, [(0x83, 1, 4), (0x0C, 5, 5), (0x05, 20, 20)]), (20, [(0x83, 1, 3), (0x05, 8, 8)]), (28, [(0x83, 1, 5)])]:
         disk[at * 512 + 446:(at + 1) * 512] = mbr_entries(entries)
@@ -158,7 +159,7 @@ def main():
         for path in sorted((fixtures / kind).glob(f"*.{kind}")):
             put(root / kind, path.stem, path.read_bytes())
     put(root / "oci", "docker", oci(True))
-    # A layer that was changed is read if nothing tells its digest.
+    # A changed layer is read if its digest is not recorded.
     put(root / "oci", "no-digests", oci(False))
     for name, disk in [("gpt", gpt(["EFI", "root"])), ("mbr", mbr())]:
         put(root / "partitions", name, disk)

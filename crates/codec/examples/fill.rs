@@ -1,8 +1,10 @@
-//! How well and how fast an encoder fills pclusters: `fill METHOD[,LEVEL] PCLUSTER FILE...`
+//! Measures how well and how fast an encoder fills pclusters: `fill METHOD[,LEVEL] PCLUSTER
+//! FILE...`
 //!
-//! Every file is one part: the encoder is reset, and the file is filled front to back. What does not compress is
-//! stored, one pcluster length at a time. Each pcluster is decoded again and compared, outside the measured time.
-//! Printed are the ratio (input by 4 KiB blocks used), input per second of CPU time, and encodes per pcluster.
+//! Every file is one part: the encoder is reset, and the file is filled front to back. Text that
+//! does not compress is stored, one pcluster length at a time. Each pcluster is decoded and
+//! compared, outside the measured time. The output is the ratio (input by 4 KiB blocks used), input
+//! per second of CPU time, and encodes per pcluster.
 
 use kiln_codec::{DecodeLimits, Decoder, Encoder, Spec, Want};
 use std::time::Duration;
@@ -36,12 +38,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What encodes and decodes.
+/// Encoder and decoder of a method.
 struct Codec {
     spec: Spec,
     encoder: Encoder,
     decoder: Decoder,
-    /// Room for a pcluster.
+    /// Buffer for a pcluster.
     out: Vec<u8>,
 }
 
@@ -88,7 +90,7 @@ impl Total {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("CPU time is never negative")

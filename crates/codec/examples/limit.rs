@@ -1,12 +1,14 @@
-//! How near filling pclusters comes to its physical limit, the same text through the library's one-shot call:
-//! `limit 'METHOD[,LEVEL] ...' 'PCLUSTER ...' MIB PATH...`, for example
+//! Compares the speed of filling pclusters with its upper limit, the library's one-shot call for
+//! the same text: `limit 'METHOD[,LEVEL] ...' 'PCLUSTER ...' MIB PATH...`, for example `limit 'lz4
+//! zstd,3 lzma,6' '4096 65536' 64 ~/corpus/rootfs/usr`.
 //! `limit 'lz4 zstd,3 lzma,6' '4096 65536' 64 ~/corpus/rootfs/usr`.
 //!
-//! Text is about MIB mebibytes of the files at and below the paths, evenly spread. Each file is a part: the encoder is reset
-//! and fills it front to back. Then all text is cut into units of the average length that a pcluster took, and each is
-//! encoded in one go with room enough. Printed are, for each method and pcluster length, that average, both speeds in MB of
-//! text by CPU second, their quotient, and the quotient of the sizes of all streams. Text that does not fill (it would not
-//! become smaller) is left out of both.
+//! The text is about MIB mebibytes of the files at and below the paths, evenly spread. Each file is
+//! a part: the encoder is reset and fills it front to back. Then all text is cut into units of the
+//! average length that a pcluster held, and each unit is encoded in one call with enough room. The
+//! output is, for each method and pcluster length, that average, both speeds in MB of text per CPU
+//! second, their quotient, and the quotient of the sizes of all streams. Text that does not
+//! compress is left out of both.
 
 use kiln_codec::{Encoder, Spec};
 use std::path::{Path, PathBuf};
@@ -40,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What encoding some text took and made.
+/// Cost and output of encoding a text.
 #[derive(Default)]
 struct Encoded {
     streams: usize,
@@ -49,23 +51,23 @@ struct Encoded {
 }
 
 impl Encoded {
-    /// MB of text by CPU second.
+    /// Returns MB of text per CPU second.
     fn speed(&self, text_len: usize) -> f64 {
         text_len as f64 / 1e6 / self.cpu.as_secs_f64()
     }
 }
 
-/// The text that went into pclusters, by part.
+/// Text that was filled into pclusters, by part.
 #[derive(Default)]
-struct Taken {
+struct FilledText {
     text: Vec<Vec<u8>>,
     len: usize,
 }
 
-fn fill(parts: &[Vec<u8>], spec: &Spec) -> Result<(Encoded, Taken), Box<dyn Error>> {
+fn fill(parts: &[Vec<u8>], spec: &Spec) -> Result<(Encoded, FilledText), Box<dyn Error>> {
     let mut encoder = Encoder::new(spec)?;
     let mut out = vec![0; spec.pcluster_len as usize];
-    let (mut encoded, mut taken) = (Encoded::default(), Taken::default());
+    let (mut encoded, mut taken) = (Encoded::default(), FilledText::default());
     for part in parts {
         encoder.reset();
         let mut text = Vec::new();
@@ -106,7 +108,8 @@ fn one_shot(parts: &[Vec<u8>], unit: usize, spec: &Spec) -> Result<Encoded, Box<
     Ok(encoded)
 }
 
-/// About `len` bytes of the files at and below `paths`: every n-th, in the order of their paths.
+/// Reads about `len` bytes of the files at and below `paths`: every n-th, in the order of their
+/// paths.
 fn text(paths: &[String], len: u64) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let mut files = Vec::new();
     for path in paths {
@@ -118,7 +121,7 @@ fn text(paths: &[String], len: u64) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let (mut seen, mut read) = (0, 0);
     for (path, file_len) in files {
         seen += file_len;
-        // Taken if what is read lags behind its share of what was seen.
+        // A file is read if the bytes read so far lag behind their share of the bytes seen.
         if read <= u64::try_from(u128::from(seen) * u128::from(len) / u128::from(total.max(1)))? && read < len {
             parts.push(fs::read(path)?);
             read += file_len;
@@ -127,7 +130,7 @@ fn text(paths: &[String], len: u64) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     Ok(parts)
 }
 
-/// Regular files at and below `path`, with their lengths.
+/// Adds the regular files at and below `path`, with their lengths.
 fn find(path: &Path, files: &mut Vec<(PathBuf, u64)>) -> Result<(), Box<dyn Error>> {
     let meta = fs::symlink_metadata(path)?;
     if meta.is_file() {
@@ -140,7 +143,7 @@ fn find(path: &Path, files: &mut Vec<(PathBuf, u64)>) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("CPU time is never negative")

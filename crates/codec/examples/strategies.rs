@@ -1,15 +1,21 @@
-//! The ways to decode LZ4 pclusters into the memory of a reader that EROFS's paper compares, as far as user space has them:
-//! `strategies PCLUSTER_BYTES REQUEST_BYTES FILE...`, for example `strategies 65536 131072 /usr/lib/*.so`.
+//! Compares the ways to decode LZ4 pclusters into a reader's memory that EROFS's paper compares, as
+//! far as they exist in user space: `strategies PCLUSTER_BYTES REQUEST_BYTES FILE...`, for example
+//! `strategies 65536 131072 /usr/lib/*.so`.
 //!
-//! Files fill pclusters one behind the other. Requests go through the text from front to back, and cut the extents at their
-//! ends. Every strategy serves each request, and what it serves is compared with the text. Printed are MB of text by CPU
-//! second, medians of rounds in which the strategies take turns, and the share of extents that took the way in question.
+//! The files fill pclusters one after the other. Requests go through the text from front to back,
+//! and cut the extents at their ends. Every strategy serves each request, and the result is
+//! compared with the text. The output is MB of text per CPU second, medians of rounds in which the
+//! strategies take turns, and the share of extents that used the strategy's own way.
 //!
-//! * `direct`: wholly wanted extents are decoded where they are wanted, others up to the last byte wanted in the thread's buffer.
+//! * `direct`: extents that are wanted as a whole are decoded at their destination, others into the
+//!   thread's buffer, up to the last byte wanted.
 //! * `buffer`: all extents go through the thread's buffer.
-//! * `in place`: pclusters of wholly wanted extents are put at the end of where these are wanted, with LZ4's margin.
-//! * `rolling`: partly wanted extents are decoded in a window of 17 pages that repeat, and copied from its last 64 KiB.
-//! * `scattered`: the reader's pages lie anywhere, and are mapped into one window, in which `direct` decodes.
+//! * `in place`: pclusters of extents that are wanted as a whole are put at the end of their
+//!   destination, with LZ4's margin.
+//! * `rolling`: extents that are wanted in part are decoded in a window of 17 pages that repeat,
+//!   and copied from its last 64 KiB.
+//! * `scattered`: the reader's pages lie anywhere, and are mapped into one window, in which
+//!   `direct` decodes.
 
 use lz4_sys as _; // links liblz4
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -21,7 +27,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use std::{env, fs, ptr, slice};
 
-// In liblz4, which the codec links.
+// These are in liblz4, which the codec links.
 unsafe extern "C" {
     fn LZ4_compress_destSize(src: *const c_char, dst: *mut c_char, src_len: *mut c_int, dst_len: c_int) -> c_int;
     fn LZ4_decompress_safe(src: *const c_char, dst: *mut c_char, src_len: c_int, dst_len: c_int) -> c_int;
@@ -35,7 +41,7 @@ unsafe extern "C" {
 }
 
 const PAGE: usize = 4096;
-/// The farthest that LZ4 looks back, and a page for what it writes ahead.
+/// Longest match distance of LZ4, and a page for the bytes it writes ahead.
 const ROLLING: usize = (64 << 10) + PAGE;
 const TEXT_MAX: usize = 256 << 20;
 const EXTENT_MAX: usize = 12 << 20;
@@ -58,7 +64,7 @@ const STRATEGIES: [(Strategy, &str); 5] = [
     (Strategy::Scattered, "scattered"),
 ];
 
-/// A pcluster's stream and the text that it stands for.
+/// Stream of a pcluster, and the range of its text.
 struct Extent {
     stream: Vec<u8>,
     text: Range<usize>,
@@ -71,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (pcluster_len, request_len) = (pcluster_len.parse::<usize>()?, request_len.parse::<usize>()?);
     if pcluster_len == 0 || pcluster_len > 1 << 20 || request_len == 0 || request_len % PAGE != 0 {
-        return Err("pclusters have at most 1 MiB, requests are whole pages".into());
+        return Err("a pcluster is 1 byte to 1 MiB; a request is a number of whole pages".into());
     }
     let mut text = Vec::new();
     for path in paths {
@@ -103,13 +109,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Fill pclusters with the text.
+/// Fills pclusters with the text.
 fn fill(text: &[u8], pcluster_len: usize) -> Vec<Extent> {
     let (mut extents, mut at) = (Vec::new(), 0);
     while at < text.len() {
         let mut stream = vec![0; pcluster_len];
         let mut len = (text.len() - at).min(EXTENT_MAX) as c_int;
-        // SAFETY: both pointers are valid for the lengths passed, which fit; `len` becomes what was taken.
+        // SAFETY: both pointers are valid for the lengths passed, which fit; `len` becomes the
+        // number of bytes consumed.
         let produced = unsafe {
             LZ4_compress_destSize(
                 text[at..].as_ptr().cast(),
@@ -126,16 +133,16 @@ fn fill(text: &[u8], pcluster_len: usize) -> Vec<Extent> {
     extents
 }
 
-/// A reader's memory.
+/// Memory of a reader.
 struct Reader<'a> {
     extents: &'a [Extent],
     request_len: usize,
-    /// Where requests are served, with room behind for a stream in place.
+    /// Destination of requests, followed by room for a stream in place.
     dst: Vec<u8>,
     buffer: Vec<u8>,
     rolling: Window,
     scattered: Scattered,
-    /// Extents that requests touch, those at a border twice.
+    /// Number of extents that requests touch; those at a border count twice.
     touches: usize,
 }
 
@@ -153,7 +160,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// CPU time for all requests, and how many extents went the way of the strategy.
+    /// Returns the CPU time for all requests, and the number of extents that used the strategy's
+    /// own way.
     fn read_all(&mut self, text: &[u8], strategy: Strategy) -> Result<(Duration, usize), Box<dyn Error>> {
         let (mut took, mut taken, mut first) = (Duration::ZERO, 0, 0);
         self.touches = 0;
@@ -166,7 +174,8 @@ impl<'a> Reader<'a> {
             if strategy == Strategy::Scattered {
                 self.scattered.map()?;
             }
-            // From front to back, so that what a stream in place leaves behind its extent is overwritten.
+            // From front to back, so that the leftover of a stream in place, after its extent, is
+            // overwritten.
             for extent in self.extents[first..].iter().take_while(|extent| extent.text.start < request.end) {
                 self.touches += 1;
                 taken += usize::from(self.serve(extent, &request, strategy));
@@ -180,7 +189,8 @@ impl<'a> Reader<'a> {
         Ok((took, taken))
     }
 
-    /// Decode what a request wants of an extent. Returns whether that went the way of the strategy.
+    /// Decodes the part of an extent that a request wants. Returns true if that used the strategy's
+    /// own way.
     fn serve(&mut self, extent: &Extent, request: &Range<usize>, strategy: Strategy) -> bool {
         let wanted = extent.text.start.max(request.start)..extent.text.end.min(request.end);
         let at = wanted.start - request.start;
@@ -196,14 +206,15 @@ impl<'a> Reader<'a> {
                 let from = at + len + margin(stream.len()) - stream.len();
                 dst[from..from + stream.len()].copy_from_slice(stream);
                 let base = dst.as_mut_ptr();
-                // SAFETY: both ranges are in `dst`. liblz4 allows the stream at the end of its output, this margin behind it.
+                // SAFETY: both ranges are in `dst`. liblz4 allows the stream at the end of its
+                // output plus this margin.
                 let done = unsafe {
                     LZ4_decompress_safe(base.add(from).cast(), base.add(at).cast(), stream.len() as c_int, len as c_int)
                 };
                 assert_eq!(done, len as c_int);
                 true
             }
-            // Front pieces need no window: they are decoded where they are wanted.
+            // Front parts need no window: they are decoded at their destination.
             Strategy::Rolling if !is_whole && end > len && len <= ROLLING - PAGE => {
                 let window = self.rolling.bytes();
                 decode(stream, &mut window[..end]);
@@ -223,12 +234,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How far a stream in place must end behind its output.
+/// Returns the distance in bytes from the end of the output to the end of a stream in place.
 fn margin(stream_len: usize) -> usize {
     (stream_len >> 8) + 32
 }
 
-/// Decode the first `dst.len()` bytes.
+/// Decodes the first `dst.len()` bytes.
 fn decode(stream: &[u8], dst: &mut [u8]) {
     let (src_len, len) = (stream.len() as c_int, dst.len() as c_int);
     // SAFETY: both pointers are valid for the lengths passed.
@@ -237,7 +248,7 @@ fn decode(stream: &[u8], dst: &mut [u8]) {
     assert_eq!(done, len);
 }
 
-/// Address space of ours, in which pages of a nameless file are mapped.
+/// Private address space in which pages of an unnamed file are mapped.
 struct Window {
     start: *mut c_void,
     len: usize,
@@ -248,13 +259,13 @@ impl Window {
     fn new(file_len: usize, len: usize) -> Result<Self, Box<dyn Error>> {
         let file = fs::File::from(rustix::fs::memfd_create("window", rustix::fs::MemfdFlags::CLOEXEC)?);
         file.set_len(file_len as u64)?;
-        // SAFETY: a fresh mapping, where the kernel likes.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let start =
             unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)? };
         Ok(Self { start, len, file })
     }
 
-    /// The first `period` bytes again and again, for at least `len` bytes.
+    /// Returns a window that repeats the first `period` bytes, for at least `len` bytes.
     fn repeating(period: usize, len: usize) -> Result<Self, Box<dyn Error>> {
         let window = Self::new(period, len.next_multiple_of(period))?;
         for at in (0..window.len).step_by(period) {
@@ -263,7 +274,7 @@ impl Window {
         Ok(window)
     }
 
-    /// Show `len` bytes of the file from `from` on at byte `at` of the window.
+    /// Maps `len` bytes of the file from `from` on at byte `at` of the window.
     fn map(&self, at: usize, from: usize, len: usize) -> Result<(), Box<dyn Error>> {
         assert!(at + len <= self.len);
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
@@ -273,19 +284,19 @@ impl Window {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is `len` bytes long, and nobody else has it.
+        // SAFETY: the mapping is `len` bytes long, and `self` is its only owner.
         unsafe { slice::from_raw_parts_mut(self.start.cast(), self.len) }
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of which no reference is left.
+        // SAFETY: this is our own mapping, and no reference to it is left.
         let _ = unsafe { munmap(self.start, self.len) };
     }
 }
 
-/// Pages of a reader in any order, and a window that shows them in the order of the text.
+/// Pages of a reader in any order, and a window that maps them in the order of the text.
 struct Scattered {
     window: Window,
 }
@@ -295,7 +306,8 @@ impl Scattered {
         Ok(Self { window: Window::new(len, len)? })
     }
 
-    /// Which page of the file is the n-th of the text: the even ones from the end on, then the odd ones.
+    /// Returns the page of the file for each page of the text: the even ones from the end on, then
+    /// the odd ones.
     fn order(&self) -> impl Iterator<Item = usize> + use<> {
         let pages = self.window.len / PAGE;
         (0..pages).rev().filter(|page| page % 2 == 0).chain((0..pages).rev().filter(|page| page % 2 == 1))
@@ -305,7 +317,7 @@ impl Scattered {
         self.order().enumerate().try_for_each(|(idx, page)| self.window.map(idx * PAGE, page * PAGE, PAGE))
     }
 
-    /// Compare the pages themselves, not the window, with the text.
+    /// Compares the pages themselves, not the window, with the text.
     fn check(&self, text: &[u8]) {
         use std::os::unix::fs::FileExt;
         let mut pages = vec![0; text.len()];

@@ -1,32 +1,34 @@
-//! Bits in the order of RFC 1951, section 3.1.1, and of RFC 8878: the first bit is the lowest of the first byte.
+//! Bits in the order of RFC 1951, section 3.1.1, and of RFC 8878: the first bit is the lowest of the
+//! first byte.
 
-/// Writes bits to a slice. Room is the caller's business: bits that do not fit are lost, which `debug_assert`s find.
+/// Writer of bits to a slice. The caller provides enough room: bits that do not fit are lost, which
+/// `debug_assert`s detect.
 pub(crate) struct BitWriter<'a> {
     out: &'a mut [u8],
-    /// Bytes that are complete and written.
+    /// Number of bytes that are complete and written.
     len: usize,
-    /// Bits that are not, the first one lowest.
+    /// Bits that are not yet written, the first one lowest.
     pending: u64,
-    /// How many of them: fewer than 8 between calls.
+    /// Number of pending bits: fewer than 8 between calls.
     count: u32,
 }
 
 impl<'a> BitWriter<'a> {
-    /// The most bits that one [`put`](Self::put) takes.
+    /// Most bits that one [`put`](Self::put) takes.
     pub(crate) const PUT_MAX: u32 = 56;
 
     pub(crate) fn new(out: &'a mut [u8]) -> Self {
         BitWriter { out, len: 0, pending: 0, count: 0 }
     }
 
-    /// The lowest `count` bits of `bits`; all others must be 0.
+    /// Writes the lowest `count` bits of `bits`. All others must be 0.
     #[inline]
     pub(crate) fn put(&mut self, bits: u64, count: u32) {
         debug_assert!(count <= Self::PUT_MAX && bits >> count == 0);
         self.pending |= bits << self.count;
         self.count += count;
         let word = self.pending.to_le_bytes();
-        // Eight bytes at once, of which the next call overwrites those that are not complete yet.
+        // Eight bytes at once. The next call overwrites those that are not yet complete.
         match self.out.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut()) {
             Some(slot) => *slot = word,
             None => self.put_at_end(&word),
@@ -36,7 +38,7 @@ impl<'a> BitWriter<'a> {
         self.count &= 7;
     }
 
-    /// As many bytes of `word` as there is room for.
+    /// Writes as many bytes of `word` as there is room for.
     #[cold]
     fn put_at_end(&mut self, word: &[u8; 8]) {
         let rest = self.out.get_mut(self.len..).unwrap_or_default();
@@ -45,19 +47,19 @@ impl<'a> BitWriter<'a> {
         rest.copy_from_slice(&word[..len]);
     }
 
-    /// Zeros up to the next whole byte, where there is one to be filled.
+    /// Writes zeros up to the next byte boundary.
     pub(crate) fn align(&mut self) {
         self.put(0, (8 - self.count) % 8);
     }
 
-    /// Whole bytes; the writer must be aligned.
+    /// Writes whole bytes. The writer must be aligned.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         debug_assert_eq!(self.count, 0);
         self.out[self.len..][..bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
     }
 
-    /// Set a bit that was written as 0.
+    /// Sets a bit that was written as 0.
     pub(crate) fn set(&mut self, at: usize) {
         debug_assert!(at < self.bit_len());
         match self.out.get_mut(at / 8) {
@@ -66,12 +68,12 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Bits so far.
+    /// Returns the number of bits written so far.
     pub(crate) fn bit_len(&self) -> usize {
         self.len * 8 + self.count as usize
     }
 
-    /// The bytes so far, the last one filled with zeros.
+    /// Fills the last byte with zeros, and returns the number of bytes written.
     pub(crate) fn finish(mut self) -> usize {
         self.align();
         self.len
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The naive twin: one bit at a time.
+    /// Reference implementation: one bit at a time.
     #[derive(Default)]
     struct Naive(Vec<bool>);
 
@@ -108,7 +110,8 @@ mod tests {
             let mut naive = Naive::default();
             let puts: Vec<_> = puts.into_iter().map(|(bits, count)| (bits & ((1 << count) - 1), count)).collect();
             puts.iter().for_each(|&(bits, count)| naive.put(bits, count));
-            // Exactly the room that is needed, or a little more, which must stay untouched beyond a word.
+            // Exactly the room that is needed, or a little more, which must stay untouched beyond a
+            // word.
             let mut out = vec![0; naive.bytes().len() + slack];
             let mut writer = BitWriter::new(&mut out);
             puts.iter().for_each(|&(bits, count)| writer.put(bits, count));

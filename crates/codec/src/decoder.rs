@@ -4,17 +4,17 @@ use crate::{CodecError, Reason, deflate, lz4, lzma, zstd};
 use kiln_format::Algorithm;
 use kiln_format::compr_cfg::ComprCfgs;
 
-/// How much of the stream is wanted.
+/// Part of a stream to decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// All of it: `dst` has exactly the decoded length. Bytes behind the stream are an error where the format says so
-    /// (LZ4, LZMA).
+    /// All of it: `dst` has exactly the decoded length. Bytes after the stream are an error if the
+    /// format says so (LZ4, LZMA).
     Whole,
     /// The first `dst.len()` bytes: the stream may decode to more.
     Prefix,
 }
 
-/// What the image's configuration records allow. A stream that needs more is corrupt.
+/// Limits from the image's configuration records. A stream that needs more is corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// LZMA's dictionary in bytes.
@@ -24,14 +24,15 @@ pub struct DecodeLimits {
 }
 
 impl Default for DecodeLimits {
-    /// The kernel's own limits: a dictionary of 8 MiB, a window of 1 MiB.
+    /// Returns the kernel's own limits: a dictionary of 8 MiB, a window of 1 MiB.
     fn default() -> Self {
         DecodeLimits { lzma_dict_size: 8 << 20, zstd_window_log: 20 }
     }
 }
 
 impl From<&ComprCfgs> for DecodeLimits {
-    /// What the records allow; the kernel's own limits for algorithms without a record, which then do not occur.
+    /// Returns the limits of the records. Algorithms without a record, which the image does not
+    /// use, get the kernel's own limits.
     fn from(cfgs: &ComprCfgs) -> Self {
         let default = DecodeLimits::default();
         DecodeLimits {
@@ -41,16 +42,18 @@ impl From<&ComprCfgs> for DecodeLimits {
     }
 }
 
-/// Bytes of libraries' contexts, about: libzstd's, liblzma's probabilities, tables of DEFLATE.
+/// Approximate size in bytes of the libraries' contexts: libzstd's, liblzma's probabilities,
+/// DEFLATE's tables.
 const CONTEXT_LEN: u64 = 192 << 10;
 
 impl DecodeLimits {
-    /// Bytes that a decoder keeps, about, once it has decoded `plain_len` bytes of an algorithm's stream.
+    /// Returns the approximate number of bytes that a decoder keeps after it has decoded
+    /// `plain_len` bytes of a stream.
     pub fn memory_for(&self, algorithm: Algorithm, plain_len: usize) -> u64 {
         let window_len = match algorithm {
             Algorithm::Lz4 => return 0,
             Algorithm::Deflate => 0,
-            // Memory of a dictionary is not touched behind what is decoded.
+            // The part of a dictionary that exceeds the decoded text is not touched.
             Algorithm::Lzma => self.lzma_dict_size.into(),
             Algorithm::Zstd => 1 << self.zstd_window_log,
         };
@@ -58,11 +61,11 @@ impl DecodeLimits {
     }
 }
 
-/// Decodes pclusters of every algorithm; one per thread, reused.
+/// Decoder for pclusters of every algorithm. Use one per thread, and reuse it.
 ///
-/// Contexts are created when an algorithm is first met, and then kept. Memory is bounded by the limits: one LZMA
-/// dictionary, one Zstandard window, and small contexts beside them. The bytes of a stream are untrusted: they cause
-/// errors, never panics. After an error the content of `dst` is unspecified.
+/// Contexts are created when an algorithm is first met, and then reused. The limits bound the
+/// memory: one LZMA dictionary, one Zstandard window, and small contexts. Streams are untrusted:
+/// they cause errors, never panics. After an error the contents of `dst` are unspecified.
 pub struct Decoder {
     limits: DecodeLimits,
     lzma: Option<lzma::LzmaDecoder>,
@@ -71,16 +74,17 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for images with these limits.
+    /// Creates a decoder for images with these limits.
     pub fn new(limits: DecodeLimits) -> Decoder {
         Decoder { limits, lzma: None, deflate: deflate::DeflateDecoder::default(), zstd: None }
     }
 
-    /// Fill `dst` from the stream `src`, whose padding is already stripped.
+    /// Fills `dst` from the stream `src`, which has no padding any more.
     ///
     /// # Errors
-    /// [`CodecError::Corrupt`] if the stream is damaged, does not have the length that `want` and `dst` say, or exceeds
-    /// the limits; [`CodecError::Memory`] if a context cannot be allocated.
+    /// [`CodecError::Corrupt`] if the stream is damaged, does not have the length that `want` and
+    /// `dst` require, or exceeds the limits; [`CodecError::Memory`] if a context cannot be
+    /// allocated.
     pub fn decode(&mut self, algorithm: Algorithm, src: &[u8], dst: &mut [u8], want: Want) -> Result<(), CodecError> {
         if src.is_empty() {
             return Err(CodecError::corrupt(algorithm, Reason::Length));
@@ -99,8 +103,8 @@ impl Decoder {
         }
     }
 
-    /// Fill `dst` from LZ4 of images older than Linux 5.4, which do not pad in front: the stream starts at `src[0]`,
-    /// zeros may follow it, and decoding stops once `dst` is full.
+    /// Fills `dst` from LZ4 of images for kernels before Linux 5.4, which do not pad in front: the
+    /// stream starts at `src[0]`, zeros may follow it, and decoding stops when `dst` is full.
     ///
     /// # Errors
     /// [`CodecError::Corrupt`] if the stream is damaged or decodes to fewer bytes.
@@ -108,22 +112,24 @@ impl Decoder {
         lz4::decode_prefix(src, dst)
     }
 
-    /// Look for what the decoder of an algorithm passes over for the sake of speed, in a stream of which the first
-    /// `plain_len` bytes can be decoded. Without such faults those bytes depend on nothing but the stream.
+    /// Checks a stream for faults that the algorithm's decoder ignores for the sake of speed. The
+    /// first `plain_len` bytes of the stream must be decodable. Without such faults those bytes
+    /// depend on nothing but the stream.
     ///
     /// # Errors
-    /// [`CodecError::Corrupt`].
+    /// [`CodecError::Corrupt`] if the stream has such a fault.
     pub fn verify(algorithm: Algorithm, src: &[u8], plain_len: usize) -> Result<(), CodecError> {
         match algorithm {
             Algorithm::Lz4 => lz4::check_distances(src, plain_len),
-            // libdeflate gives a meaning to symbols that DEFLATE does not have; zlib, and Linux with it, does not.
+            // libdeflate accepts symbols that DEFLATE does not have; zlib, and thus Linux, does
+            // not.
             Algorithm::Deflate => deflate::DeflateDecoder::default().decode_prefix(src, &mut vec![0; plain_len]),
             Algorithm::Lzma | Algorithm::Zstd => Ok(()),
         }
     }
 }
 
-/// What `slot` holds, after making it if it is empty.
+/// Returns the value in `slot`, which is created first if `slot` is empty.
 fn created<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T, CodecError>) -> Result<&mut T, CodecError> {
     if slot.is_none() {
         *slot = Some(make()?);

@@ -3,16 +3,17 @@
 use crate::{CodecError, Method, Spec, deflate, lz4, lzma, zstd};
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 
-/// How far [`Encoder::fill`] came, in bytes.
+/// Result of [`Encoder::fill`], in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
-    /// Input that the stream encodes; 0 if no prefix of the input becomes smaller.
+    /// Length of the input that the stream encodes; 0 if no prefix of the input becomes smaller.
     pub consumed: usize,
     /// Length of the stream.
     pub produced: usize,
 }
 
-/// Compresses pclusters of one [`Spec`]; one per worker, reused: no pcluster allocates, once the buffers have grown.
+/// Compressor of pclusters for one [`Spec`]. Use one per worker, and reuse it: once its buffers
+/// have grown, no pcluster allocates.
 pub struct Encoder {
     engine: Engine,
     fills: u64,
@@ -27,10 +28,10 @@ enum Engine {
 }
 
 impl Encoder {
-    /// An encoder that knows nothing yet.
+    /// Creates an encoder.
     ///
     /// # Errors
-    /// [`CodecError::Memory`], or what [`Spec::new`] or [`Spec::with_window`] would have refused.
+    /// [`CodecError::Memory`], and the errors of [`Spec::new`] and [`Spec::with_window`].
     pub fn new(spec: &Spec) -> Result<Encoder, CodecError> {
         spec.check()?;
         let engine = match spec.method {
@@ -43,8 +44,8 @@ impl Encoder {
         Ok(Encoder { engine, fills: 0 })
     }
 
-    /// Forget everything learnt from earlier input. To be called at the start of every part, so that bytes never depend
-    /// on which worker did what before.
+    /// Forgets everything learnt from earlier input. Call it at the start of every part, so that
+    /// its bytes never depend on earlier work of this encoder.
     pub fn reset(&mut self) {
         match &mut self.engine {
             Engine::Lz4(_) | Engine::Lz4hc(_) | Engine::Lzma(_) => {}
@@ -53,16 +54,19 @@ impl Encoder {
         }
     }
 
-    /// Encode the longest prefix of `input` that fits `out`, at most 12 MiB (the longest extent that kernels decode).
+    /// Encodes the longest prefix of `input` that fits in `out`, at most 12 MiB (the longest extent
+    /// that kernels decode).
     ///
-    /// "Longest" is exact for LZ4 and LZMA, whose encoders stop where the room ends; for the others it is within some
-    /// tenths of a percent. `produced` may be far below `out.len()` when the input ends. `consumed` is 0 if nothing
-    /// useful fits: the input, or as much of it as would matter, does not get smaller. The result is a function of the
-    /// spec, `input`, `out.len()` and the calls since [`reset`](Self::reset) only. Give all the input there is: it may
-    /// be looked at beyond what fits.
+    /// The prefix is exactly the longest for LZ4 and LZMA, whose encoders stop where the room ends;
+    /// for the others it is within some tenths of a percent. `produced` may be far below
+    /// `out.len()` if the input ends. `consumed` is 0 if nothing useful fits: neither the input nor
+    /// a prefix of it gets smaller. The result depends only on the spec, `input`, `out.len()` and
+    /// the calls since [`reset`](Self::reset). Pass all of the remaining input: the encoder may
+    /// read beyond the part that fits.
     ///
     /// # Errors
-    /// [`CodecError::Memory`]; [`CodecError::Library`] is our bug. Input that does not compress is no error.
+    /// [`CodecError::Memory`]; [`CodecError::Library`] for a bug of ours. Input that does not
+    /// compress is not an error.
     pub fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Result<Filled, CodecError> {
         let input = &input[..input.len().min(EXTENT_MAX_LEN)];
         if input.is_empty() || out.is_empty() {
@@ -83,11 +87,12 @@ impl Encoder {
         Ok(filled)
     }
 
-    /// Encode all of `input`, at most 12 MiB: the length of the stream, or `None` if it does not fit `out`. For data whose
-    /// pieces are cut beforehand: the library's plain call. The stream may be longer than the input, if `out` is.
+    /// Encodes all of `input`, at most 12 MiB, with one call of the library; for data that is
+    /// already cut into units. Returns the length of the stream, or `None` if it does not fit in
+    /// `out`. The stream may be longer than the input if `out` is.
     ///
     /// # Errors
-    /// As [`fill`](Self::fill).
+    /// Same as [`fill`](Self::fill).
     pub fn encode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
         self.fills += 1;
         let filled = match &mut self.engine {
@@ -100,8 +105,8 @@ impl Encoder {
         Ok((filled.consumed == input.len()).then_some(filled.produced))
     }
 
-    /// How often a compressor ran over some input since the encoder was made: more than once per pcluster where the
-    /// length that fits has to be searched. For measurements.
+    /// Returns how often a compressor ran over input since the encoder was created: more than once
+    /// per pcluster if the length that fits must be searched for. For measurements.
     pub fn encodes(&self) -> u64 {
         match &self.engine {
             Engine::Lz4(_) | Engine::Lz4hc(_) | Engine::Lzma(_) => self.fills,

@@ -1,24 +1,25 @@
-//! How many bits symbols take at least, from their counts.
+//! Entropy: lower bounds in bits for coded symbols, from their counts.
 //!
-//! In integers: `f32::log2` may differ in the last bit from one machine to the next, and estimates decide where
-//! pclusters end.
+//! Computed in integers: `f32::log2` may differ in the last bit between machines, and estimates
+//! decide where pclusters end.
 
-/// Logarithms of smaller numbers are looked up; of larger ones, the upper bits are.
+/// Logarithms of numbers below 2 to this power are looked up; for larger ones, their upper bits
+/// are.
 const TABLE_BITS: u32 = 12;
-/// Bits behind the point.
+/// Number of bits after the binary point.
 const FRACTION_BITS: u32 = 16;
 
-/// Binary logarithms.
+/// Table of binary logarithms.
 pub(crate) struct EntropyTable {
     /// `n * log2(n)`.
     n_log_n: Box<[u32; 1 << TABLE_BITS]>,
 }
 
-/// What symbols of one kind take.
+/// Entropy of symbols of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entropy {
     pub(crate) bits: f64,
-    /// How many different symbols there are.
+    /// Number of different symbols.
     pub(crate) distinct: u32,
 }
 
@@ -31,7 +32,7 @@ impl EntropyTable {
         EntropyTable { n_log_n }
     }
 
-    /// The entropy of symbols that come up `counts` times.
+    /// Returns the entropy of symbols with these counts.
     #[inline]
     pub(crate) fn of(&self, counts: impl Iterator<Item = u32>) -> Entropy {
         let (mut total, mut distinct, mut sum) = (0u32, 0, 0);
@@ -52,7 +53,7 @@ impl EntropyTable {
         }
     }
 
-    /// Along the line between the neighbours in the table.
+    /// Interpolates between the neighbours in the table.
     fn large_n_log_n(&self, n: u32) -> u64 {
         let shift = n.ilog2() + 2 - TABLE_BITS;
         let (upper, lower) = (n >> shift, n & ((1 << shift) - 1));
@@ -64,7 +65,8 @@ impl EntropyTable {
     }
 }
 
-/// The binary logarithm of `n`, at least 1, with [`FRACTION_BITS`], rounded down: squaring doubles it.
+/// Returns the binary logarithm of `n`, which is at least 1, with [`FRACTION_BITS`], rounded down.
+/// Squaring doubles it.
 pub(crate) fn log2(n: u32) -> u32 {
     let mut log = n.ilog2();
     let mut x = u64::from(n) << (31 - log); // between 1 and 2, with 31 bits behind the point

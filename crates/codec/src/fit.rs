@@ -1,33 +1,38 @@
-//! Searching the input length that fills a fixed room, over a compressor that only knows whole inputs.
+//! Search for the input length that fills a fixed room, over a compressor that takes whole inputs
+//! only.
 //!
-//! The plain algorithm: compress a guess; where it does not fill the room, go on along the line through what is known
-//! (the secant) until the stream fits and leaves no more than some tenths of a percent of the room unused. Every step
-//! costs a whole compression, so that everything here serves to take few of them:
+//! The plain algorithm: compress a guess; if it does not fill the room, continue along the line
+//! through the known points (the secant) until the stream fits and leaves no more than some tenths
+//! of a percent of the room unused. Every step costs a whole compression, so everything here serves
+//! to need few of them:
 //!
-//! * the first guess is the ratio of the pcluster before, or what the caller knows better;
-//! * with one point known, the second guess uses the slope at the end of the input, which is below the average one
-//!   (tables and first occurrences come first), as learnt from the pclusters before;
-//! * the input's end is tried at once where it may fit;
-//! * compressed size is not quite monotone in the input's length: where the bracket gets narrow, the search takes what
-//!   it has.
+//! * the first guess uses the ratio of the previous pcluster, or a better guess of the caller;
+//! * with one point known, the second guess uses the slope at the end of the input, which is below
+//!   the average (tables and first occurrences come first), as learnt from earlier pclusters;
+//! * the end of the input is tried at once if it may fit;
+//! * the compressed size is not quite monotone in the length of the input: when the bracket gets
+//!   narrow, the search ends with the best length found.
 
 use crate::{CodecError, Filled};
 
-/// The guess before anything is known: input bytes per output byte.
+/// First guess before anything is known: input bytes per output byte.
 const RATIO_FIRST: f64 = 2.5;
-/// Where even the guess before did not compress. Above 1, or the search would never find the end of such data.
+/// Guess after one that did not compress. Above 1; otherwise the search would never find the end of
+/// such data.
 const RATIO_LOW: f64 = 1.1;
-/// No guess starts above this ratio: what follows a run of zeros seldom is one more.
+/// Highest ratio of a first guess: text after a run of zeros seldom is another run.
 const RATIO_HIGH: f64 = 16.0;
-/// The guess may grow by this factor in one step, so that a run of zeros does not make us read megabytes of something
-/// else.
+/// Factor by which a guess may grow in one step, so that a run of zeros does not make us read
+/// megabytes of other data.
 const GROWTH_MAX: usize = 8;
-/// Compressions per pcluster: a bound for data that defeats the secant. Without a good first guess about 3 are usual.
+/// Most compressions per pcluster, for data that defeats the secant. About 3 are usual without a
+/// good first guess.
 const STEPS_MAX: usize = 9;
 
-/// What was learnt since the last reset, and room for streams that do not fit.
+/// State of the search: what it learnt since the last reset, and a buffer for streams that do not
+/// fit.
 pub(crate) struct Fit {
-    /// The part of the room that may stay unused.
+    /// Fraction of the room that may stay unused.
     tolerance: f64,
     /// Input bytes per output byte.
     ratio: f64,
@@ -37,7 +42,7 @@ pub(crate) struct Fit {
     encodes: u64,
 }
 
-/// A length that was tried, and what became of it.
+/// Length that was tried, and the length of its stream.
 #[derive(Clone, Copy)]
 struct Point {
     input: usize,
@@ -59,8 +64,9 @@ impl Fit {
         self.encodes
     }
 
-    /// Fill `out` with a prefix of an input of `input_len` bytes, trying `first` at first. `compress` turns a prefix of
-    /// the given length into a stream and returns its length, or `None` if it exceeds the buffer.
+    /// Fills `out` with a prefix of an input of `input_len` bytes, of which `first` bytes are tried
+    /// first. `compress` turns a prefix of the given length into a stream and returns its length,
+    /// or `None` if it exceeds the buffer.
     pub(crate) fn fill(
         &mut self,
         input_len: usize,
@@ -69,7 +75,7 @@ impl Fit {
         mut compress: impl FnMut(usize, &mut [u8]) -> Result<Option<usize>, CodecError>,
     ) -> Result<Filled, CodecError> {
         let room = out.len();
-        // Streams beyond the room are only measured. Nearly all that are tried are smaller than this.
+        // Streams beyond the room are only measured. Nearly all of them are smaller than this.
         self.scratch.resize(3 * room + 1024, 0);
         let tolerance = (room as f64 * self.tolerance) as usize;
         let (mut fits, mut exceeds): (Option<Point>, Option<Point>) = (None, None);
@@ -86,7 +92,7 @@ impl Fit {
                 }
             } else {
                 if fits.is_none() && output + output / 256 >= len {
-                    break; // nothing to gain at all: a shorter piece would not do better
+                    break; // nothing to gain: a shorter prefix would not do better
                 }
                 exceeds = Some(point);
             }
@@ -98,15 +104,15 @@ impl Fit {
         Ok(self.learn(fits, exceeds, input_len))
     }
 
-    /// The length that should fill `room`, by the pclusters before.
+    /// Returns the length that should fill `room`, judged by earlier pclusters.
     pub(crate) fn first_guess(&self, input_len: usize, room: usize) -> usize {
         let guess = (room as f64 * self.ratio) as usize;
         // The end is worth a try if it may fit: if it does, the search is over.
         if input_len <= guess + guess / 16 { input_len } else { guess.max(1) }
     }
 
-    /// The length that should give `goal` bytes of output, strictly between the two points; `None` if they are too
-    /// close.
+    /// Returns the length that should give `goal` bytes of output, strictly between the two points;
+    /// `None` if they are too close.
     fn next_guess(&self, fits: Option<Point>, exceeds: Option<Point>, input_len: usize, goal: usize) -> Option<usize> {
         let low = fits.map_or(0, |p| p.input);
         let high = exceeds.map_or(input_len + 1, |p| p.input);
@@ -119,7 +125,7 @@ impl Fit {
             (Some(p), None) | (None, Some(p)) => p.output as f64 / p.input as f64 * self.marginal,
             (None, None) => return None,
         };
-        // From the nearer point: the line is an approximation.
+        // From the nearer point: the line is only an approximation.
         let near = |p: &Point| p.output.abs_diff(goal);
         let from = fits.into_iter().chain(exceeds).min_by_key(near)?;
         let guess = from.input as f64 + (goal as f64 - from.output as f64) / slope;
@@ -141,7 +147,7 @@ impl Fit {
             Some(p) if p.input < input_len => {
                 self.ratio = (p.input as f64 / p.output as f64).clamp(RATIO_LOW, RATIO_HIGH)
             }
-            Some(_) => {} // the end of the input says little about what comes next
+            Some(_) => {} // the end of the input says little about the next one
             None => self.ratio = RATIO_LOW,
         }
         fits.map_or(Filled::default(), |p| Filled { consumed: p.input, produced: p.output })

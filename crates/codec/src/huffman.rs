@@ -1,16 +1,19 @@
 //! Prefix codes of limited length.
 
-/// The most symbols that an alphabet has: DEFLATE's literals and lengths.
+/// Largest number of symbols in an alphabet: DEFLATE's literals and lengths.
 const SYMBOLS_MAX: usize = 288;
-/// Code lengths are stored in 4 bits.
+/// Longest code in bits. Lengths are stored in 4 bits.
 const LEN_MAX: usize = 15;
-/// A symbol is kept below its count in one word, so that sorting sorts both.
+/// Number of bits below a symbol's count in one word, which hold the symbol, so that sorting sorts
+/// both.
 const SYMBOL_BITS: u32 = 9;
 
-/// The lengths of an optimal prefix code for symbols that come up `counts` times; 0 where that is never.
+/// Computes the lengths of an optimal prefix code for symbols with these counts; 0 if the count is
+/// 0.
 ///
-/// At least two symbols get a code, whatever the counts: some decoders refuse codes with one. Lengths above `len_max`
-/// are cut, and others grow in return: not quite optimal, but such lengths are rare.
+/// At least two symbols get a code, whatever the counts: some decoders reject codes with one.
+/// Lengths above `len_max` are cut, and others grow in return: not quite optimal, but such lengths
+/// are rare.
 pub(crate) fn code_lens(counts: &[u32], len_max: usize, lens: &mut [u8]) {
     debug_assert!(counts.len() == lens.len() && counts.len() <= SYMBOLS_MAX && len_max <= LEN_MAX);
     lens.fill(0);
@@ -45,11 +48,12 @@ pub(crate) fn code_lens(counts: &[u32], len_max: usize, lens: &mut [u8]) {
 
 const SYMBOL_MASK: u64 = (1 << SYMBOL_BITS) - 1;
 
-/// How many leaves Huffman's tree has at each depth; those below `len_max` are counted there. `nodes` are the counts,
-/// ascending, and are overwritten.
+/// Returns the number of leaves at each depth of Huffman's tree. Those below `len_max` are counted
+/// there. `nodes` are the counts in ascending order; they are overwritten.
 ///
-/// In place, after Moffat and Katajainen: inner nodes come into being in ascending order too, so that both queues of the
-/// algorithm fit the one array; an inner node is replaced by its parent's index once it has one.
+/// The algorithm works in place, after Moffat and Katajainen: inner nodes are created in ascending
+/// order too, so that both queues fit in one array. An inner node is replaced by the index of its
+/// parent once it has one.
 fn leaves_by_depth(nodes: &mut [u64], len_max: usize) -> [u32; LEN_MAX + 1] {
     let inner_count = nodes.len() - 1;
     let (mut leaf, mut inner) = (0, 0);
@@ -68,29 +72,30 @@ fn leaves_by_depth(nodes: &mut [u64], len_max: usize) -> [u32; LEN_MAX + 1] {
         nodes[next] = weight;
     }
     let mut len_counts = [0; LEN_MAX + 1];
-    // From the root down: of the places at a depth, those that no inner node takes are leaves.
+    // From the root down: the nodes at a depth that are not inner nodes are leaves.
     nodes[inner_count - 1] = 0;
-    let (mut depth, mut places, mut rest) = (1, 2usize, inner_count - 1);
+    let (mut depth, mut slots, mut rest) = (1, 2usize, inner_count - 1);
     let mut parents_depth = 0;
-    while places > 0 {
+    while slots > 0 {
         let mut inner_here = 0;
         while rest > 0 && nodes[nodes[rest - 1] as usize] == parents_depth {
             rest -= 1;
             nodes[rest] = depth as u64;
             inner_here += 1;
         }
-        len_counts[depth.min(len_max)] += (places - inner_here) as u32;
-        places = 2 * inner_here;
+        len_counts[depth.min(len_max)] += (slots - inner_here) as u32;
+        slots = 2 * inner_here;
         parents_depth = depth as u64;
         depth += 1;
     }
     len_counts
 }
 
-/// Make room for the leaves that were cut at `len_max`: the sum of `2^-length` must be 1.
+/// Makes room for the leaves that were cut at `len_max`: the sum of `2^-length` must be 1.
 fn restore_kraft(len_counts: &mut [u32; LEN_MAX + 1], len_max: usize) {
     let units: u32 = (1..=len_max).map(|len| len_counts[len] << (len_max - len)).sum();
-    // Each turn replaces a leaf by two that are one longer, one of which is taken from `len_max`: one unit less.
+    // Each turn replaces a leaf by two that are one bit longer, one of which is taken from
+    // `len_max`: one unit less.
     for _ in 1 << len_max..units {
         let Some(len) = (1..len_max).rev().find(|&len| len_counts[len] > 0) else { return };
         len_counts[len] -= 1;
@@ -99,7 +104,8 @@ fn restore_kraft(len_counts: &mut [u32; LEN_MAX + 1], len_max: usize) {
     }
 }
 
-/// The canonical codes of RFC 1951, section 3.2.2, for `lens`, in the order in which their bits are written: the highest bit of a code first.
+/// Returns the canonical codes of RFC 1951, section 3.2.2, for `lens`, reversed so that their bits
+/// can be written lowest first.
 pub(crate) fn codes(lens: &[u8]) -> impl Iterator<Item = u16> {
     let mut counts = [0u16; LEN_MAX + 1];
     for &len in lens {
@@ -131,7 +137,8 @@ mod tests {
         counts.iter().zip(lens).map(|(&count, &len)| u64::from(count) * u64::from(len)).sum()
     }
 
-    /// The naive twin: what Huffman's own algorithm costs, without a limit. Every merge adds a bit to what is merged.
+    /// Reference implementation: returns the cost of Huffman's own algorithm, without a limit.
+    /// Every merge adds a bit to the merged symbols.
     fn naive_cost(counts: &[u32]) -> u64 {
         let mut weights: Vec<u64> = counts.iter().filter(|&&count| count > 0).map(|&count| count.into()).collect();
         let mut cost = 0;
@@ -148,7 +155,7 @@ mod tests {
         lens.iter().filter(|&&len| len > 0).map(|&len| 1u32 << (15 - len)).sum::<u32>() == 1 << 15
     }
 
-    /// Counts that grow by themselves, so that some codes want to be longer than the limit.
+    /// Generates counts over many magnitudes, so that some codes exceed the limit.
     fn any_counts(len_max: usize) -> impl Strategy<Value = Vec<u32>> {
         let count = prop_oneof![Just(0), 1..4u32, (0..26u32, 0..1000u32).prop_map(|(log, n)| (1 << log) + n)];
         prop::collection::vec(count, 2..=288.min(1 << len_max))

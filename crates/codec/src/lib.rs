@@ -1,20 +1,23 @@
 //! One pcluster in, one pcluster out: lz4, lzma, deflate, zstd.
 //!
-//! Two actors, each owned by one thread and reused for every pcluster it meets:
+//! This crate has two actors, each owned by one thread and reused for every pcluster:
 //!
-//! * an [`Encoder`] answers "the longest prefix of this input that fits so many bytes" for one [`Spec`];
-//! * a [`Decoder`] turns the stream of a pcluster, of any algorithm, back into plain bytes or a prefix of them.
+//! * an [`Encoder`] finds and encodes the longest prefix of an input that fits in a buffer, for one
+//!   [`Spec`];
+//! * a [`Decoder`] decodes the stream of a pcluster of any algorithm, as a whole or a prefix of it.
 //!
-//! A third, [`probe`], tells whether trying to compress is worthwhile. Streams are as the EROFS kernel driver reads
-//! them: bare, without padding (the caller adds and strips the zeros in front), and never beginning with a zero byte.
+//! Besides, [`probe`] predicts if compression is worthwhile. Streams have the form that the EROFS
+//! kernel driver reads: bare, without padding (the caller adds and strips the zeros in front), and
+//! never beginning with a zero byte.
 //!
-//! This is the only crate that calls C. Bytes of an image are untrusted and can cause errors only.
+//! Bytes of an image are untrusted: they can cause errors only.
 //!
-//! `unsafe` stands in two kinds of modules, and nowhere else:
+//! `unsafe` occurs in two kinds of modules only:
 //!
-//! * at C functions: `lz4`, `lzma`, `deflate::decode`, `deflate::libdeflate`, `zstd`, `zstd::decode`, `zstd::parse`, `zstd::stream`;
-//! * in match finders, which read text and tables without bounds checks: `words`, `deflate::matches`, `zstd::matches`,
-//!   `zstd::tokens`.
+//! * calls of C functions: `lz4`, `lzma`, `deflate::decode`, `deflate::libdeflate`, `zstd`,
+//!   `zstd::decode`, `zstd::parse`, `zstd::stream`;
+//! * match finders, which read text and tables without bounds checks: `words`, `deflate::matches`,
+//!   `zstd::matches`, `zstd::tokens`.
 #![warn(unreachable_pub)]
 #![warn(clippy::undocumented_unsafe_blocks)]
 
@@ -43,15 +46,15 @@ pub use spec::Spec;
 use kiln_format::Algorithm;
 use std::fmt;
 
-/// Why something could not be encoded or decoded, or why a [`Spec`] is none.
+/// Error of an encoder, a decoder, or a [`Spec`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// A stream is not what its format demands: the image is damaged or hostile.
+    /// A stream that violates its format: the image is damaged or hostile.
     #[error("corrupt {} stream: {reason}", algorithm.name())]
     Corrupt {
-        /// The format that the stream should have.
+        /// Format of the stream.
         algorithm: Algorithm,
-        /// What is wrong with it.
+        /// Reason why the stream is corrupt.
         reason: Reason,
     },
     /// A library could not allocate its context.
@@ -60,61 +63,61 @@ pub enum CodecError {
     /// No method has this name.
     #[error("unknown compression method {name:?}: use lz4, lz4hc, lzma, deflate or zstd")]
     UnknownMethod {
-        /// As the user wrote it.
+        /// Name as the user wrote it.
         name: String,
     },
-    /// Text behind the method is neither a level nor an option.
+    /// Text after the method that is neither a level nor an option.
     #[error("{} has no option {option:?}: use \"{},LEVEL,dictsize=SIZE\"", method.name(), method.name())]
     UnknownOption {
-        /// The method in front of it.
+        /// Method before the text.
         method: Method,
-        /// As the user wrote it.
+        /// Text as the user wrote it.
         option: String,
     },
-    /// The method has no such level.
+    /// A level that the method does not have.
     #[error("{} has no level {level}: use {}", method.name(), method.info().levels_in_words)]
     Level {
         /// The method.
         method: Method,
-        /// The level that was asked for.
+        /// Requested level.
         level: i32,
     },
-    /// The method, or its encoder of that level, has no such window.
+    /// A window that the method, or its encoder of that level, does not support.
     #[error("{} has no dictionary of {len} bytes: {}", method.name(), method.info().windows_in_words)]
     Window {
         /// The method.
         method: Method,
-        /// The window that was asked for, in bytes.
+        /// Requested window in bytes.
         len: u32,
     },
     /// A pcluster length that no block size allows.
-    #[error("pclusters of {len} bytes: use a multiple of the block size, up to 1 MiB")]
+    #[error("a pcluster cannot have {len} bytes: use a multiple of the block size, up to 1 MiB")]
     PclusterLen {
-        /// The length that was asked for, in bytes.
+        /// Requested length in bytes.
         len: u32,
     },
-    /// A library refused what it must accept: our own mistake, or the library's.
+    /// A library returned an error for valid arguments: a bug in this crate or in the library.
     #[error("internal error: {} library: {call} returned {code}", algorithm.name())]
     Library {
-        /// Whose library it is.
+        /// Algorithm of the library.
         algorithm: Algorithm,
-        /// The foreign function.
+        /// Name of the C function.
         call: &'static str,
-        /// Its answer.
+        /// Return value of the function.
         code: i64,
     },
 }
 
-/// What is wrong with a stream.
+/// Reason why a stream is corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The stream has no bytes, or more than a library can address.
     Length,
     /// The stream breaks the rules of its format, or ends early.
     Malformed,
-    /// The stream decodes to fewer bytes than the image says.
+    /// The stream decodes to fewer bytes than the image records.
     TooShort,
-    /// The stream needs a larger window than the image's configuration declares.
+    /// The stream needs a larger window than the image's configuration records declare.
     Window,
     /// Zstandard: the stream is not one standard frame without a dictionary.
     Frame,
@@ -123,9 +126,9 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::Length => "empty, or of an impossible length",
-            Reason::Malformed => "malformed, cut off, or not of the length that the image says",
-            Reason::TooShort => "decodes to fewer bytes than the image says",
+            Reason::Length => "empty or too long",
+            Reason::Malformed => "malformed, cut off, or not of the recorded length",
+            Reason::TooShort => "decodes to fewer bytes than recorded",
             Reason::Window => "needs a larger window than the image declares",
             Reason::Frame => "not one standard frame without a dictionary",
         })

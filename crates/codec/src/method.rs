@@ -1,16 +1,18 @@
-//! The methods: one table says all about them but how they encode.
+//! Table of the methods, with everything about them except the encoders.
 //!
-//! A new method is a variant of [`Method`], a row of [`METHODS`], and an arm in `Encoder`; a new format also has one in `Decoder`.
+//! A new method is a variant of [`Method`], a row of [`METHODS`], and an arm in `Encoder`. A new
+//! format also has an arm in `Decoder`.
 
 use kiln_format::Algorithm;
 use std::ops::RangeInclusive;
 
-/// What the user names with `-z`: the encoder, not the on-disk algorithm (lz4 and lz4hc write the same format).
+/// Compression method as users name it: the encoder, not the on-disk algorithm (lz4 and lz4hc write
+/// the same format).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// LZ4's fast encoder. It has one level.
+    /// LZ4's fast encoder, which has one level.
     Lz4,
-    /// LZ4's slow encoder: hash chains, from level 10 on an optimal parse.
+    /// LZ4's slow encoder: hash chains; from level 10 on an optimal parse.
     Lz4hc,
     /// MicroLZMA: LZMA1 with the smallest possible header.
     Lzma,
@@ -20,38 +22,38 @@ pub enum Method {
     Zstd,
 }
 
-/// A row of [`METHODS`].
+/// Row of [`METHODS`].
 #[derive(Clone, Debug)]
 pub struct MethodInfo {
-    /// Which method.
+    /// The method.
     pub method: Method,
-    /// The name that users write.
+    /// Name as users write it.
     pub name: &'static str,
-    /// The format that this method writes.
+    /// Format that this method writes.
     pub algorithm: Algorithm,
-    /// The ordinary levels, from fast to small.
+    /// Ordinary levels, from fast to small.
     pub levels: RangeInclusive<i32>,
-    /// Levels beside them.
+    /// Additional levels.
     pub extra_levels: Option<RangeInclusive<i32>>,
     /// All levels, in words.
     pub levels_in_words: &'static str,
-    /// The level where the user names none: the libraries' own defaults.
+    /// Level if the user names none: the library's own default.
     pub default_level: i32,
-    /// Windows in bytes that can be asked for, in formats that have one to choose.
+    /// Windows in bytes that can be chosen, for formats with a variable window.
     pub windows: Option<Windows>,
-    /// Those windows, in words.
+    /// The same windows, in words.
     pub windows_in_words: &'static str,
-    /// Speed in MB/s at the levels from the first on, the last one for all that follow: measured once, on a source text and a
-    /// program, in pclusters of 64 KiB.
+    /// Speed in MB/s from the first level on. The last one holds for all higher levels. Measured
+    /// once, on a source text and a program, in pclusters of 64 KiB.
     pub speeds: &'static [u64],
 }
 
-/// Windows that a method can be given.
+/// Windows that can be chosen for a method.
 #[derive(Clone, Debug)]
 pub struct Windows {
-    /// Their lengths in bytes.
+    /// Lengths of the windows in bytes.
     pub lens: RangeInclusive<u32>,
-    /// From this level on there is only the longest of them.
+    /// Level from which on only the longest window is available.
     pub longest_from: Option<i32>,
 }
 
@@ -66,7 +68,7 @@ pub static METHODS: [MethodInfo; 5] = [
         levels_in_words: "no level (lz4hc has levels)",
         default_level: 1,
         windows: None,
-        windows_in_words: "lz4 has none to choose",
+        windows_in_words: "its window is fixed",
         speeds: &[560],
     },
     MethodInfo {
@@ -78,7 +80,7 @@ pub static METHODS: [MethodInfo; 5] = [
         levels_in_words: "1 to 12",
         default_level: 9,
         windows: None,
-        windows_in_words: "lz4hc has none to choose",
+        windows_in_words: "its window is fixed",
         speeds: &[217, 170, 120, 83, 70, 58, 52, 45, 38, 26, 18, 18],
     },
     MethodInfo {
@@ -86,7 +88,8 @@ pub static METHODS: [MethodInfo; 5] = [
         name: "lzma",
         algorithm: Algorithm::Lzma,
         levels: 0..=9,
-        // The "extreme" variants of 0 to 9, numbered as `mkfs.erofs` does. All are as slow as level 9.
+        // The "extreme" variants of 0 to 9, numbered as in `mkfs.erofs`. All are as slow as level
+        // 9.
         extra_levels: Some(100..=109),
         levels_in_words: "0 to 9, or 100 to 109 (extreme)",
         default_level: 6,
@@ -102,7 +105,7 @@ pub static METHODS: [MethodInfo; 5] = [
         extra_levels: None,
         levels_in_words: "1 to 12",
         default_level: 6,
-        // libdeflate, which has the levels from 10 on, has one window.
+        // libdeflate, used from level 10 on, has one window.
         windows: Some(Windows { lens: 256..=32 << 10, longest_from: Some(10) }),
         windows_in_words: "use 256 to 32k, from level 10 on 32k",
         speeds: &[151, 140, 125, 104, 90, 76, 60, 44, 37, 3, 3, 2],
@@ -134,50 +137,52 @@ impl Method {
         all
     };
 
-    /// All that the table says about it.
+    /// Returns the method's row of the table.
     pub fn info(self) -> &'static MethodInfo {
         &METHODS[self as usize]
     }
 
-    /// The format that this method writes.
+    /// Returns the format that this method writes.
     pub fn algorithm(self) -> Algorithm {
         self.info().algorithm
     }
 
-    /// Whether frequent bytes get shorter codes, so that data can become smaller though nothing in it repeats.
+    /// Returns true if frequent bytes get shorter codes, so that data can become smaller even if
+    /// nothing in it repeats.
     pub fn has_entropy_coder(self) -> bool {
         self.algorithm() != Algorithm::Lz4
     }
 
-    /// The name that users write.
+    /// Returns the name as users write it.
     pub fn name(self) -> &'static str {
         self.info().name
     }
 
-    /// The ordinary levels, from fast to small. LZMA takes 100 to 109 as well: the "extreme" variants of 0 to 9,
-    /// numbered as `mkfs.erofs` does.
+    /// Returns the ordinary levels, from fast to small. LZMA also accepts 100 to 109: the "extreme"
+    /// variants of 0 to 9, numbered as in `mkfs.erofs`.
     pub fn levels(self) -> RangeInclusive<i32> {
         self.info().levels.clone()
     }
 
-    /// The level where the user names none: the libraries' own defaults.
+    /// Returns the level if the user names none: the library's own default.
     pub fn default_level(self) -> i32 {
         self.info().default_level
     }
 
-    /// Bytes that a window may be given, in formats that have one to choose: what readers must remember of plain text. LZMA
-    /// calls it its dictionary.
+    /// Returns the range of windows in bytes, for formats with a variable window: the plain text
+    /// that readers must remember. LZMA calls it its dictionary.
     pub fn windows(self) -> Option<RangeInclusive<u32>> {
         self.info().windows.as_ref().map(|windows| windows.lens.clone())
     }
 
-    /// Which encoder this is: equal versions give equal streams of equal text and [`Spec`](crate::Spec). The low half is the version of the C
-    /// library that takes part, the high half counts changes of ours.
+    /// Returns the version of the encoder. Equal versions encode equal text with an equal
+    /// [`Spec`](crate::Spec) to equal streams. The low half is the version of the C library that is
+    /// involved; the high half counts our own changes.
     pub fn encoder_version(self) -> u64 {
         let (ours, library) = match self {
             Method::Lz4 | Method::Lz4hc => (1, crate::lz4::library_version()),
             Method::Lzma => (1, crate::lzma::library_version()),
-            // libdeflate does not tell its version.
+            // libdeflate has no function that returns its version.
             Method::Deflate => (1, 0x0126),
             Method::Zstd => (1, crate::zstd::library_version()),
         };
@@ -189,7 +194,7 @@ impl Method {
         levels.contains(&level) || extra_levels.as_ref().is_some_and(|levels| levels.contains(&level))
     }
 
-    /// Whether the encoder of `level` can be given a window of `len` bytes.
+    /// Returns true if the encoder of `level` supports a window of `len` bytes.
     pub(crate) fn has_window(self, level: i32, len: u32) -> bool {
         self.info().windows.as_ref().is_some_and(|Windows { lens, longest_from }| {
             let is_fixed = longest_from.is_some_and(|first| level >= first);
@@ -199,12 +204,12 @@ impl Method {
 
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         match name {
-            "libdeflate" => Some(Method::Deflate), // mkfs.erofs tells two encoders apart; ours is the better one
+            "libdeflate" => Some(Method::Deflate), // mkfs.erofs distinguishes two encoders; ours is the better one
             _ => Self::ALL.into_iter().find(|m| m.name() == name),
         }
     }
 
-    /// The speed at `level` by the table, in MB/s.
+    /// Returns the speed at `level` by the table, in MB/s.
     pub(crate) fn speed(self, level: i32) -> u64 {
         let MethodInfo { levels, speeds, .. } = self.info();
         speeds[usize::try_from(level - levels.start()).unwrap_or(0).min(speeds.len() - 1)]
@@ -221,7 +226,7 @@ mod tests {
             assert_eq!(Method::from_name(row.name), Some(row.method));
             assert!(row.method.has_level(row.default_level), "{row:?}");
             assert!(!row.speeds.is_empty() && row.speeds.len() <= row.levels.clone().count(), "{row:?}");
-            // The words name both ends of each range.
+            // The words contain both ends of each range.
             let ranges = [Some(row.levels.clone()), row.extra_levels.clone()].into_iter().flatten();
             for end in
                 ranges.filter(|levels| levels.clone().count() > 1).flat_map(|levels| [*levels.start(), *levels.end()])

@@ -1,44 +1,48 @@
-//! Whether data is worth compressing at all.
+//! Prediction of whether data is worth compressing.
 //!
-//! Compressors of the better kind spend as much time on random bytes as on any: a guess that costs almost nothing saves
-//! it. The entropy of sampled bytes is the guess. It sees no repeats, so that LZ4 must agree; LZ4 in a hurry passes
-//! over random bytes at gigabytes per second and runs only where the entropy is high. On the 480 units of 64 KiB of
-//! `fixed-output-compression.md`, section 8 (93 of them incompressible), the entropy alone was wrong about one unit each
-//! way; together with LZ4, at a threshold of 7.85, 14 incompressible ones were missed and no other was skipped.
+//! The better compressors spend as much time on random bytes as on others. A guess that costs
+//! almost nothing saves that time. The guess is the entropy of sampled bytes. As it sees no
+//! repeats, LZ4 must agree; with a high acceleration LZ4 passes over random bytes at gigabytes per
+//! second, and it runs only if the entropy is high. On the 480 units of 64 KiB of
+//! `fixed-output-compression.md`, section 8 (93 of them incompressible), the entropy alone was
+//! wrong about one unit each way; together with LZ4, at a threshold of 7.85, 14 incompressible ones
+//! were missed and no other was skipped.
 
 use crate::{Method, lz4};
 
-/// What is judged at a time, in bytes.
+/// Length in bytes of the units that are judged.
 pub const UNIT_LEN: usize = lz4::SCRATCH_LEN;
 const SAMPLES: usize = 16;
 const SAMPLE_LEN: usize = 256;
-/// Bits per byte. 4096 random bytes have about 7.95 by this measure, since some values come up more often by chance.
+/// Lowest entropy of random data, in bits per byte. 4096 random bytes have about 7.95 by this
+/// measure, as some values are more frequent by chance.
 const ENTROPY_MIN: f64 = 7.9;
 
-/// True if `data` will not compress: every unit of 64 KiB in it looks random. False is the safe answer, and the one for
-/// less than 4 KiB, which is tried faster than judged.
+/// Returns true if `data` will not compress: every unit of 64 KiB in it looks random. False is the
+/// safe answer, and the one for less than 4 KiB, which are compressed faster than judged.
 pub fn is_incompressible(data: &[u8]) -> bool {
     data.len() >= SAMPLES * SAMPLE_LEN && data.chunks(UNIT_LEN).all(looks_random)
 }
 
-/// Bytes of a file that [`start_is_incompressible`] looks at.
+/// Number of bytes of a file that [`start_is_incompressible`] looks at.
 pub const START_LEN: usize = 4 << 10;
-/// Less is not worth judging.
+/// Number of bytes below which a file is not judged.
 const START_MIN_LEN: usize = 512;
 
-/// Bits per byte from which on codes for single bytes save less than LZ4 has to.
+/// Entropy in bits per byte from which on codes for single bytes save less than LZ4 is required to.
 const START_ENTROPY_MAX: f64 = 7.5;
 
-/// Whether a file that starts with `start` (its first [`START_LEN`] bytes, or all of them) should stay out of data that is
-/// compressed together by `method`: LZ4 saves less than 5 % of it, and so do codes for single bytes, if the method has some.
-/// LZ4 alone would leave out what hardly repeats anything in few different bytes: digests in hex, base64, numbers.
+/// Returns true if a file should not be compressed together with others by `method`. `start` is its
+/// first [`START_LEN`] bytes, or all of them. True means that LZ4 saves less than 5 % of it, and so
+/// do codes for single bytes, if the method has them. LZ4 alone would exclude data of few different
+/// bytes that hardly repeats: digests in hex, base64, numbers.
 pub fn start_is_incompressible(start: &[u8], method: Method) -> bool {
     let saves_by_codes = || method.has_entropy_coder() && unbiased_entropy(start) < START_ENTROPY_MAX;
     start.len() > START_MIN_LEN && !saves(start, 20, 1) && !saves_by_codes()
 }
 
-/// Entropy of all of `data`, in bits per byte. Of little data the values that did not come up would make it too low, by the
-/// formula of Miller and Madow.
+/// Returns the entropy of all of `data`, in bits per byte. The formula of Miller and Madow corrects
+/// for little data, where missing values would make it too low.
 fn unbiased_entropy(data: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
     data.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
@@ -46,13 +50,14 @@ fn unbiased_entropy(data: &[u8]) -> f64 {
     entropy_of(&counts, data.len()) + (seen as f64 - 1.0) / (2.0 * data.len() as f64 * std::f64::consts::LN_2)
 }
 
-/// Entropy of `total` bytes of which there are so many of each value, in bits per byte.
+/// Returns the entropy in bits per byte of `total` bytes, with the count of each value.
 fn entropy_of(counts: &[u32; 256], total: usize) -> f64 {
     let total = total as f64;
     counts.iter().filter(|&&n| n > 0).map(|&n| f64::from(n) * (total / f64::from(n)).log2()).sum::<f64>() / total
 }
 
-/// Entropy of evenly spread samples of `data`, in bits per byte: 8 at most, and about 7.95 of random bytes.
+/// Returns the entropy of evenly spread samples of `data`, in bits per byte: at most 8, about 7.95
+/// for random bytes, and 0 for less than 4 KiB.
 pub fn entropy(data: &[u8]) -> f64 {
     if data.len() < SAMPLES * SAMPLE_LEN { 0.0 } else { sampled_entropy(data) }
 }
@@ -62,20 +67,20 @@ fn looks_random(unit: &[u8]) -> bool {
     unit.len() < SAMPLES * SAMPLE_LEN || sampled_entropy(unit) > ENTROPY_MIN && !saves(unit, 200, 8)
 }
 
-/// Whether LZ4 saves at least one byte in `share` of `unit`.
+/// Returns true if LZ4 saves at least one in `share` bytes of `unit`.
 fn saves(unit: &[u8], share: usize, acceleration: i32) -> bool {
     lz4::encoded_len(unit, unit.len() - unit.len() / share, acceleration).is_some()
 }
 
-/// About how many bytes `data` would take compressed, by LZ4's measure: better compressors get about 0.6 of it. Of data
-/// over 64 KiB only the front is looked at.
+/// Returns the approximate length of `data` compressed by LZ4; better compressors get about 0.6 of
+/// it. Only the first 64 KiB are looked at.
 pub fn estimated_len(data: &[u8]) -> usize {
     let unit = &data[..data.len().min(UNIT_LEN)];
     let len = lz4::encoded_len(unit, unit.len(), 1).unwrap_or(unit.len());
     if unit.is_empty() { 0 } else { (len as u64 * data.len() as u64 / unit.len() as u64) as usize }
 }
 
-/// Entropy of evenly spread samples, in bits per byte.
+/// Returns the entropy of evenly spread samples, in bits per byte.
 fn sampled_entropy(unit: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
     let step = (unit.len() - SAMPLE_LEN) / (SAMPLES - 1);

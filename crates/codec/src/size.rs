@@ -1,9 +1,9 @@
-//! Sizes as people write them.
+//! Sizes as users write them.
 
-/// Parse `4096`, `64k`, `1M`, `2GiB`: bytes, or powers of 1024, up to `t`, in either case.
+/// Parses `4096`, `64k`, `1M`, `2GiB`: bytes or powers of 1024, up to `t`, in either case.
 ///
 /// # Errors
-/// Text of another form, and sizes that 64 bits do not hold.
+/// Text of another form, and sizes over 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -21,15 +21,15 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     number.checked_mul(1 << shift).ok_or(SizeError::TooLarge)
 }
 
-/// Why a text is no size.
+/// Error of a text that is not a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SizeError {
-    /// It is not written as sizes are.
+    /// The text has another form.
     #[error("write a size as 4096, 64k, 1M or 2G")]
     Form,
-    /// 64 bits do not hold so many bytes.
-    #[error("more than 64 bits hold")]
+    /// The size exceeds 64 bits.
+    #[error("size exceeds 64 bits")]
     TooLarge,
 }
 

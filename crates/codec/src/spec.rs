@@ -1,31 +1,35 @@
-//! What the user asks for with `-z`: a method, a level, a pcluster length.
+//! Compression spec as users write it, for example `zstd,level=15`: a method, a level, a window;
+//! and the pcluster length.
 
 use crate::CodecError;
 use crate::method::Method;
 use crate::size::parse_size;
 use kiln_format::compr_cfg::PCLUSTER_MAX_LEN;
 
-/// The smallest block that EROFS knows, in bytes: every pcluster is a multiple of it.
+/// Smallest block size of EROFS in bytes. Every pcluster is a multiple of it.
 const BLOCK_MIN_LEN: u32 = 512;
 
-/// One way of compressing: method, level, largest pcluster, window.
+/// Parameters of compression: method, level, largest pcluster, window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
-    /// Which encoder.
+    /// Method, which selects the encoder.
     pub method: Method,
-    /// How hard it tries, see [`Method::levels`].
+    /// Level, see [`Method::levels`].
     pub level: i32,
-    /// The largest pcluster in bytes: a multiple of the block size, at most 1 MiB.
+    /// Largest pcluster in bytes: a multiple of the block size, at most 1 MiB.
     pub pcluster_len: u32,
-    /// No match reaches further back than so many bytes, see [`Method::windows`]; `None`: than suits the pcluster.
+    /// Longest match distance in bytes, see [`Method::windows`]; `None` to choose it by the
+    /// pcluster.
     pub window_len: Option<u32>,
 }
 
 impl Spec {
-    /// A method at a level (`None`: the method's default), for pclusters of up to `pcluster_len` bytes.
+    /// Returns the spec of a method at a level (`None`: the method's default), for pclusters of up
+    /// to `pcluster_len` bytes.
     ///
     /// # Errors
-    /// A level that the method does not have, or a length that is no multiple of 512 or above 1 MiB.
+    /// A level that the method does not have; a length that is 0, not a multiple of 512, or above 1
+    /// MiB.
     pub fn new(method: Method, level: Option<i32>, pcluster_len: u32) -> Result<Spec, CodecError> {
         let level = level.unwrap_or(method.default_level());
         if !method.has_level(level) {
@@ -38,11 +42,12 @@ impl Spec {
         Ok(Spec { method, level, pcluster_len, window_len: None })
     }
 
-    /// The same, but that no match reaches further back than `len` bytes. Where windows are powers of two (deflate, zstd), the
-    /// next lower one is taken. A window longer than the text of a pcluster gains nothing.
+    /// Returns the spec with a longest match distance of `len` bytes. If windows are powers of two
+    /// (deflate, zstd), it is rounded down. A window longer than the text of a pcluster gains
+    /// nothing.
     ///
     /// # Errors
-    /// A window that the method, or its encoder of this level, does not have.
+    /// A window that the method, or its encoder of this level, does not support.
     pub fn with_window(self, len: u32) -> Result<Spec, CodecError> {
         match self.method.has_window(self.level, len) {
             true => Ok(Spec { window_len: Some(len), ..self }),
@@ -50,17 +55,22 @@ impl Spec {
         }
     }
 
-    /// Whether it could have been made by the functions above.
+    /// Checks that the spec could have been created by the functions above.
+    ///
+    /// # Errors
+    /// The errors of [`Spec::new`] and [`Spec::with_window`].
     pub(crate) fn check(&self) -> Result<(), CodecError> {
         let spec = Spec::new(self.method, Some(self.level), self.pcluster_len)?;
         self.window_len.map_or(Ok(()), |len| spec.with_window(len).map(drop))
     }
 
-    /// Read `METHOD`, `METHOD,LEVEL` or `METHOD,level=LEVEL`, each also with `,dictsize=SIZE` behind it, a window in bytes with
-    /// `k` or `m`; `libdeflate` is another name of deflate.
+    /// Parses `METHOD`, `METHOD,LEVEL` or `METHOD,level=LEVEL`, each optionally followed by
+    /// `,dictsize=SIZE`, a window in bytes, with the suffixes `k` and `m`. `libdeflate` is another
+    /// name for deflate.
     ///
     /// # Errors
-    /// A name, option, level or window that does not exist, or a bad `pcluster_len`, as [`Spec::new`].
+    /// A name, option, level or window that does not exist; a bad `pcluster_len`, as for
+    /// [`Spec::new`].
     pub fn parse(text: &str, pcluster_len: u32) -> Result<Spec, CodecError> {
         let mut items = text.split(',');
         let name = items.next().unwrap_or_default();
@@ -82,25 +92,26 @@ impl Spec {
         window_len.map_or(Ok(spec), |len| spec.with_window(len))
     }
 
-    /// About what a byte costs to encode, in picoseconds of one core: measured once, on a source text and a program, in
-    /// pclusters of 64 KiB. For choices that must not depend on the machine.
+    /// Returns the approximate cost of encoding a byte, in picoseconds of one core: measured once,
+    /// on a source text and a program, in pclusters of 64 KiB. For choices that must not depend on
+    /// the machine.
     pub fn cost(&self) -> u64 {
         1_000_000 / self.method.speed(self.level)
     }
 
-    /// LZMA's dictionary in bytes, if none is asked for as `mkfs.erofs` chooses it. A larger one costs a quarter of the speed
-    /// with 4 KiB pclusters.
+    /// Returns LZMA's dictionary in bytes. By default it is that of `mkfs.erofs`: 4 pclusters,
+    /// between 32 KiB and 8 MiB. A larger one costs a quarter of the speed with 4 KiB pclusters.
     pub fn lzma_dict_size(&self) -> u32 {
         self.window_len.unwrap_or((4 * self.pcluster_len).clamp(32 << 10, 8 << 20))
     }
 
-    /// log2 of DEFLATE's window in bytes.
+    /// Returns log2 of DEFLATE's window in bytes.
     pub fn deflate_window_bits(&self) -> u8 {
         self.window_len.map_or(15, |len| len.ilog2() as u8)
     }
 
-    /// log2 of Zstandard's window in bytes, if none is asked for as `mkfs.erofs` chooses it: 8 pclusters, between 32 KiB and
-    /// 1 MiB.
+    /// Returns log2 of Zstandard's window in bytes. By default it is that of `mkfs.erofs`: 8
+    /// pclusters, between 32 KiB and 1 MiB.
     pub fn zstd_window_log(&self) -> u8 {
         self.window_len.unwrap_or((8 * self.pcluster_len).clamp(32 << 10, 1 << 20)).ilog2() as u8
     }
@@ -161,7 +172,7 @@ mod tests {
             message("deflate,10,dictsize=4k"),
             "deflate has no dictionary of 4096 bytes: use 256 to 32k, from level 10 on 32k"
         );
-        assert_eq!(message("lz4,dictsize=4k"), "lz4 has no dictionary of 4096 bytes: lz4 has none to choose");
+        assert_eq!(message("lz4,dictsize=4k"), "lz4 has no dictionary of 4096 bytes: its window is fixed");
         for len in [0, 1000, 2 << 20] {
             assert_eq!(Spec::new(Method::Lz4, None, len), Err(CodecError::PclusterLen { len }));
         }
@@ -187,7 +198,7 @@ mod tests {
         assert_eq!(at(12 << 10), (48 << 10, 16)); // 96 KiB, rounded down
         assert_eq!(at(64 << 10), (256 << 10, 19));
         assert_eq!(at(1 << 20), (4 << 20, 20));
-        // What is asked for is rounded down where windows are powers of two.
+        // A requested window is rounded down if windows are powers of two.
         let at = |method, len| Spec::new(method, None, 64 << 10).unwrap().with_window(len).unwrap();
         assert_eq!(at(Method::Lzma, 5000).lzma_dict_size(), 5000);
         assert_eq!(at(Method::Zstd, 5000).zstd_window_log(), 12);

@@ -1,6 +1,8 @@
-//! Words of text, for the match finders: read without bounds checks, which the compiler cannot prove away.
+//! Words of text for the match finders, read without bounds checks, which the compiler cannot prove
+//! away.
 
-/// How many bytes, up to `len_max`, are the same at both positions, of which `known` are known to be.
+/// Returns the number of bytes, up to `len_max`, that are equal at both positions. The first
+/// `known` are known to be.
 ///
 /// # Safety
 /// `earlier < at` and `at + len_max <= input.len()`.
@@ -21,20 +23,24 @@ pub(crate) unsafe fn common_len(input: &[u8], earlier: usize, at: usize, known: 
     len
 }
 
+/// Reads 4 bytes, little-endian, at `at`.
+///
 /// # Safety
 /// `at + 4 <= input.len()`.
 #[inline(always)]
 pub(crate) unsafe fn load32(input: &[u8], at: usize) -> u32 {
     debug_assert!(at + 4 <= input.len());
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     u32::from_le_bytes(unsafe { input.as_ptr().add(at).cast::<[u8; 4]>().read() })
 }
 
+/// Reads 8 bytes, little-endian, at `at`.
+///
 /// # Safety
 /// `at + 8 <= input.len()`.
 #[inline(always)]
 pub(crate) unsafe fn load64(input: &[u8], at: usize) -> u64 {
     debug_assert!(at + 8 <= input.len());
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     u64::from_le_bytes(unsafe { input.as_ptr().add(at).cast::<[u8; 8]>().read() })
 }

@@ -1,10 +1,11 @@
-//! User and group ids in the values of extended attributes: POSIX ACLs, and file capabilities of a user namespace.
+//! User and group ids in the values of extended attributes: POSIX ACLs, and file capabilities of a
+//! user namespace.
 
 use std::fmt;
 
-/// The attribute with the ACL of an inode.
+/// Name of the attribute that holds the ACL of an inode.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the ACL that new files in a directory get.
+/// Name of the attribute that holds the default ACL of a directory, which new files in it get.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -12,7 +13,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 const USER: [u8; 2] = 0x02_u16.to_le_bytes();
 const GROUP: [u8; 2] = 0x08_u16.to_le_bytes();
 
-/// User or group.
+/// Kind of an id: user or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdKind {
     /// A user id.
@@ -30,7 +31,8 @@ impl fmt::Display for IdKind {
     }
 }
 
-/// The ids that the attribute `name` names in its `value`, little-endian, to be replaced; none in what is not of a known form.
+/// Returns the ids, little-endian, in the `value` of the attribute `name`, to be replaced in place.
+/// A value of an unknown form has none.
 pub fn named_ids<'a>(name: &[u8], value: &'a mut [u8]) -> impl Iterator<Item = (IdKind, &'a mut [u8; 4])> {
     let (acl, root) = match name {
         ACCESS | DEFAULT => (entries(value), None),
@@ -45,7 +47,8 @@ pub fn named_ids<'a>(name: &[u8], value: &'a mut [u8]) -> impl Iterator<Item = (
     named.chain(root.map(|root| (IdKind::Uid, root)))
 }
 
-/// The entries of an ACL: tag, permissions and id, 2, 2 and 4 bytes. None of what is no ACL of the one version there is.
+/// Returns the entries of an ACL: tag (2 bytes), permissions (2) and id (4) each. Returns none if
+/// `value` is not an ACL of version 2, the only version.
 pub fn entries(value: &mut [u8]) -> &mut [[u8; 8]] {
     const VERSION: [u8; 4] = 2_u32.to_le_bytes();
     match value.split_first_chunk_mut() {
@@ -57,7 +60,7 @@ pub fn entries(value: &mut [u8]) -> &mut [[u8; 8]] {
     }
 }
 
-/// The id of root in the namespace that capabilities are of: revision 3 ends with it.
+/// Returns the id of the namespace's root user, with which a capability of revision 3 ends.
 fn namespace_root(value: &mut [u8]) -> Option<&mut [u8; 4]> {
     match value {
         [_, _, _, 3, rest @ ..] if rest.len() == 20 => rest.last_chunk_mut(),

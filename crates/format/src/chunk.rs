@@ -8,7 +8,7 @@ const RECORD: &str = "erofs_inode_chunk_info";
 const INDEXES: u16 = 0x20;
 const WIDE: u16 = 0x40;
 
-/// Largest chunk: the format's 5 bits above the block size.
+/// Largest log2 of a chunk's size in blocks: 5 bits of the format.
 pub const CHUNK_MAX_SHIFT: u8 = 31;
 
 /// `struct erofs_inode_chunk_index`.
@@ -43,7 +43,7 @@ pub enum ChunkEntry {
 }
 
 impl ChunkEntry {
-    /// Length of an entry, also the alignment of the table, in bytes.
+    /// Returns the length of an entry in bytes, which is also the alignment of the table.
     pub fn len(self) -> u64 {
         match self {
             ChunkEntry::BlockMap => 4,
@@ -52,7 +52,7 @@ impl ChunkEntry {
     }
 }
 
-/// The chunk format of an inode.
+/// Chunk format of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkFormat {
     /// log2 of the chunk size in bytes.
@@ -61,23 +61,23 @@ pub struct ChunkFormat {
     pub entry: ChunkEntry,
 }
 
-/// A chunk format with bits that are not known.
+/// Chunk format with unknown bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownChunkFormat(u16);
 
 impl UnknownChunkFormat {
-    /// The error of a chunk table behind byte `at` of its metadata space.
+    /// Returns the error for a chunk table after byte `at` of its metadata space.
     pub fn error(self, at: u64) -> FormatError {
         FormatError::unsupported(RECORD, at, "format", self.0.into(), "unknown bits")
     }
 
-    /// The value for `i_u`.
+    /// Returns the value for `i_u`.
     pub(crate) fn encode(self) -> u32 {
         self.0.into()
     }
 }
 
-/// Where a chunk lies.
+/// Location of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
     /// Zeros.
@@ -92,7 +92,7 @@ pub enum Chunk {
 }
 
 impl ChunkFormat {
-    /// Decode `i_u` of a chunk-based inode. Its high half is reserved.
+    /// Decodes `i_u` of a chunk-based inode. Its high half is reserved.
     ///
     /// # Errors
     /// Unknown bits.
@@ -109,7 +109,7 @@ impl ChunkFormat {
         Ok(Self { chunk_bits: block_bits.bits() + (format & 0x1F) as u8, entry })
     }
 
-    /// The value for `i_u`.
+    /// Returns the value for `i_u`.
     ///
     /// # Errors
     /// A chunk smaller than a block or over 2^31 blocks.
@@ -127,12 +127,12 @@ impl ChunkFormat {
         Ok(u32::from(u16::from(shift) | kind))
     }
 
-    /// Entries that a file of `size` bytes has.
+    /// Returns the number of entries in the table of a file of `size` bytes.
     pub fn count(self, size: u64) -> u64 {
         size.div_ceil(1 << self.chunk_bits)
     }
 
-    /// Decode one entry, exactly [`ChunkEntry::len`] bytes.
+    /// Decodes one entry, exactly [`ChunkEntry::len`] bytes.
     pub fn decode_entry(self, bytes: &[u8]) -> Chunk {
         match self.entry {
             ChunkEntry::BlockMap => {
@@ -157,10 +157,10 @@ impl ChunkFormat {
 }
 
 impl ChunkEntry {
-    /// Append the entry of a chunk.
+    /// Appends the entry of a chunk.
     ///
     /// # Errors
-    /// A start block that the entry cannot hold; a device in an entry that names none.
+    /// A start block that the entry cannot hold; a device number in an entry without one.
     pub fn encode(self, chunk: Chunk, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let (device, start) = match (chunk, self) {
             (Chunk::Hole, ChunkEntry::WideIndex) => (0, Blkaddr::HOLE48),

@@ -1,9 +1,10 @@
-//! The header that composefs puts in front of its images: into the bytes before the superblock, which EROFS leaves free.
+//! Header that composefs writes in front of its images, in the bytes before the superblock that
+//! EROFS leaves free.
 
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What the header starts with.
+/// Magic number at the start of the header.
 pub const COMPOSEFS_MAGIC: u32 = 0xD078_629A;
 /// The only version of the header so far.
 pub const COMPOSEFS_HEADER_VERSION: u32 = 1;
@@ -16,7 +17,7 @@ pub struct RawComposefsHeader {
     pub magic: U32,
     /// [`COMPOSEFS_HEADER_VERSION`].
     pub version: U32,
-    /// Bit 0: there are ACLs.
+    /// Bit 0: the image has ACLs.
     pub flags: U32,
     /// Version of composefs's own rules: 0, 1 or 2.
     pub composefs_version: U32,
@@ -35,7 +36,8 @@ const _: () = {
 };
 
 impl RawComposefsHeader {
-    /// Whether these bytes are such a header. A header of another version is none: what it means is not known.
+    /// Returns true if these bytes are a composefs header of the known version. The meaning of
+    /// other versions is unknown.
     pub fn is_valid(&self) -> bool {
         self.magic.get() == COMPOSEFS_MAGIC && self.version.get() == COMPOSEFS_HEADER_VERSION
     }

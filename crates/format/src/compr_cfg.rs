@@ -1,22 +1,22 @@
-//! Compression algorithms and their configuration records behind the superblock.
+//! Compression algorithms, and their configuration records after the superblock.
 
 use crate::FormatError;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The largest physical cluster that kernels accept, in bytes.
+/// Largest physical cluster that kernels accept, in bytes.
 pub const PCLUSTER_MAX_LEN: usize = 1 << 20;
 
-/// The longest extent that kernels decode, in bytes of plain text.
+/// Longest extent that kernels decode, in bytes of plain text.
 pub const EXTENT_MAX_LEN: usize = 12 << 20;
 
-/// A compression algorithm, numbered as on disk.
+/// Compression algorithm, numbered as on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Algorithm {
     /// LZ4 block format, no frame.
     Lz4 = 0,
-    /// LZMA1 without header and end marker, first byte replaced by the inverted properties.
+    /// LZMA1 without header and end marker; the first byte is replaced by the inverted properties.
     Lzma = 1,
     /// Raw DEFLATE (RFC 1951).
     Deflate = 2,
@@ -25,15 +25,15 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All algorithms, in the order of their numbers.
+    /// All algorithms in the order of their numbers.
     pub const ALL: [Algorithm; 4] = [Algorithm::Lz4, Algorithm::Lzma, Algorithm::Deflate, Algorithm::Zstd];
 
-    /// The algorithm with this number on disk.
+    /// Returns the algorithm with this number on disk.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// The name that users and the kernel's documentation use.
+    /// Returns the name that users and the kernel's documentation use.
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Lz4 => "lz4",
@@ -43,7 +43,7 @@ impl Algorithm {
         }
     }
 
-    /// This algorithm's bit in `available_compr_algs`.
+    /// Returns the algorithm's bit in `available_compr_algs`.
     pub fn bit(self) -> u16 {
         1 << self as u8
     }
@@ -114,7 +114,7 @@ const _: () = {
     assert!(offset_of!(RawZstdCfgs, reserved) == 2);
 };
 
-/// What the configuration records say; an algorithm without a record is not in the image.
+/// Contents of the configuration records. An algorithm without a record is not used in the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComprCfgs {
     /// LZ4: longest match distance in bytes and largest pcluster in blocks.
@@ -127,7 +127,7 @@ pub struct ComprCfgs {
     pub zstd_windowlog: Option<u8>,
 }
 
-/// LZ4's limits.
+/// Limits of LZ4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lz4Cfg {
     /// Longest match distance in bytes.
@@ -137,12 +137,12 @@ pub struct Lz4Cfg {
 }
 
 impl ComprCfgs {
-    /// The bit set `available_compr_algs`.
+    /// Returns the bit set for `available_compr_algs`.
     pub fn algorithms(&self) -> u16 {
         Algorithm::ALL.into_iter().filter(|&a| self.has(a)).map(Algorithm::bit).sum()
     }
 
-    /// Whether the image may use `algorithm`.
+    /// Returns true if the image may use `algorithm`.
     pub fn has(&self, algorithm: Algorithm) -> bool {
         match algorithm {
             Algorithm::Lz4 => self.lz4.is_some(),
@@ -152,10 +152,12 @@ impl ComprCfgs {
         }
     }
 
-    /// Decode the records for the algorithms in `available`, which start at byte `at` of the image: `bytes` begins there.
+    /// Decodes the records of the algorithms in `available`. `bytes` begins with the first record,
+    /// at byte `at` of the image.
     ///
     /// # Errors
-    /// An unknown algorithm, a record that is cut off or too short, or a value outside the kernel's limits.
+    /// An unknown algorithm, a record that is cut off or too short, or a value outside the kernel's
+    /// limits.
     pub fn decode(available: u16, bytes: &[u8], at: u64) -> Result<Self, FormatError> {
         if available >> Algorithm::ALL.len() != 0 {
             let (record, field) = ("erofs_super_block", "available_compr_algs");
@@ -174,14 +176,14 @@ impl ComprCfgs {
 
     fn decode_one(&mut self, record: Record, payload: &[u8], at: u64) -> Result<(), FormatError> {
         let corrupt = |field, value, reason| Err(FormatError::corrupt(record.name, at, field, value, reason));
-        // `payload` holds at least the record: `Record::payload` has checked it.
+        // `payload` holds at least the record: `Record::payload` has checked that.
         match record.algorithm {
             Algorithm::Lz4 => {
                 let raw = RawLz4Cfgs::read_from_prefix(payload).expect("length checked").0;
                 let or = |value: u16, default| if value == 0 { default } else { value };
                 let max_pclusterblks = or(raw.max_pclusterblks.get(), 1);
                 if max_pclusterblks > 2048 {
-                    return corrupt("max_pclusterblks", max_pclusterblks.into(), "pclusters end at 1 MiB");
+                    return corrupt("max_pclusterblks", max_pclusterblks.into(), "must be at most 2048");
                 }
                 self.lz4 = Some(Lz4Cfg { max_distance: or(raw.max_distance.get(), u16::MAX), max_pclusterblks });
             }
@@ -216,7 +218,8 @@ impl ComprCfgs {
         Ok(())
     }
 
-    /// The records as they lie behind the superblock: each a length and its bytes, at multiples of 4.
+    /// Returns the records as they lie after the superblock: each a length and its bytes, at
+    /// multiples of 4.
     ///
     /// # Errors
     /// Values outside the kernel's limits.
@@ -272,7 +275,7 @@ impl Record {
         Self { algorithm, name, len }
     }
 
-    /// The record's bytes at `off`, and where the next record starts.
+    /// Returns the record's bytes at `off`, and the offset of the next record.
     fn payload<'a>(&self, bytes: &'a [u8], off: usize, at: u64) -> Result<(&'a [u8], usize), FormatError> {
         let here = at + off as u64;
         let (len, rest) = bytes

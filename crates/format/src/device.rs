@@ -4,7 +4,7 @@ use crate::{Blkaddr, FormatError, Incompat};
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Length of a slot in bytes.
+/// Length of a device slot in bytes.
 pub const DEVICE_SLOT_LEN: usize = 128;
 
 /// `struct erofs_deviceslot`.
@@ -36,19 +36,19 @@ const _: () = {
     assert!(offset_of!(RawDeviceSlot, reserved) == 76);
 };
 
-/// An extra device.
+/// Checked form of a device slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSlot {
     /// Free text: a digest or a path, zero-terminated.
     pub tag: [u8; 64],
     /// Size in blocks.
     pub blocks: u64,
-    /// First block in the flat data space; `None`: not mapped there.
+    /// First block in the flat data space; `None` if the device is not mapped there.
     pub uniaddr: Option<Blkaddr>,
 }
 
 impl DeviceSlot {
-    /// Decode a slot. The high halves count only with 48BIT.
+    /// Decodes a slot. The high halves are ignored without 48BIT.
     pub fn decode(raw: &RawDeviceSlot, incompat: Incompat) -> Self {
         let hi = |field: U16| match incompat.contains(Incompat::ADDR_48BIT) {
             true => u64::from(field.get()) << 32,
@@ -62,7 +62,7 @@ impl DeviceSlot {
         }
     }
 
-    /// The slot's record, without the high halves.
+    /// Returns the slot's record. The high halves are 0.
     ///
     /// # Errors
     /// Numbers over 32 bits.

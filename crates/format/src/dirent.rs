@@ -1,15 +1,15 @@
-//! Directory blocks: 12-byte records in front, names behind.
+//! Directory blocks: 12-byte records, followed by the names.
 
 use crate::{FormatError, Nid};
 use zerocopy::byteorder::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Length of a record in bytes.
+/// Length of a directory entry's record in bytes.
 pub const DIRENT_LEN: usize = 12;
 /// Longest name in bytes.
 pub const NAME_MAX_LEN: usize = 255;
-/// Longest path in bytes, with a slash in front of each name. The format has no limit; but deeper trees are
-/// not for programs, and hostile ones would cost readers their depth squared.
+/// Longest path in bytes, with a slash before each name. The format sets no limit, but programs
+/// cannot use deeper trees, and a hostile tree would cost readers time quadratic in its depth.
 pub const PATH_MAX_LEN: usize = 64 << 10;
 
 const RECORD: &str = "erofs_dirent";
@@ -18,7 +18,7 @@ const RECORD: &str = "erofs_dirent";
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawDirent {
-    /// The inode.
+    /// Nid of the inode.
     pub nid: U64,
     /// Offset of the name from the start of the block.
     pub nameoff: U16,
@@ -37,10 +37,10 @@ const _: () = {
     assert!(offset_of!(RawDirent, reserved) == 11);
 };
 
-/// One entry of a directory block.
+/// Entry of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dirent<'a> {
-    /// The inode.
+    /// Nid of the inode.
     pub nid: Nid,
     /// Type number; only a hint for `d_type`.
     pub file_type: u8,
@@ -48,7 +48,7 @@ pub struct Dirent<'a> {
     pub name: &'a [u8],
 }
 
-/// A directory block whose header has been checked.
+/// Directory block with a checked header.
 #[derive(Clone, Copy, Debug)]
 pub struct DirBlock<'a> {
     bytes: &'a [u8],
@@ -57,10 +57,11 @@ pub struct DirBlock<'a> {
 }
 
 impl<'a> DirBlock<'a> {
-    /// The block in `bytes`, cut at the directory's size; `at` is its byte offset in the directory, for messages.
+    /// Checks the header of the block in `bytes`, which ends at the directory's size. `at` is the
+    /// block's byte offset in the directory, for error messages.
     ///
     /// # Errors
-    /// A first `nameoff` that leaves no entry, is no multiple of 12, or lies outside the block.
+    /// A first `nameoff` that is below 12, not a multiple of 12, or outside the block.
     pub fn new(bytes: &'a [u8], at: u64) -> Result<Self, FormatError> {
         let corrupt = |nameoff: u16, reason| Err(FormatError::corrupt(RECORD, at, "nameoff", nameoff.into(), reason));
         let Ok((first, _)) = RawDirent::ref_from_prefix(bytes) else {
@@ -74,15 +75,18 @@ impl<'a> DirBlock<'a> {
         }
     }
 
-    /// Number of entries: at least 1.
+    /// Returns the number of entries, at least 1.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Entry `idx`, which must be below [`DirBlock::len`].
+    /// Returns entry `idx`.
+    ///
+    /// # Panics
+    /// If `idx` is not below [`DirBlock::len`].
     ///
     /// # Errors
-    /// A name outside the block, empty, longer than 255 bytes or with a zero or a slash inside.
+    /// A name outside the block, empty, longer than 255 bytes, or with a zero byte or a slash.
     pub fn entry(&self, idx: usize) -> Result<Dirent<'a>, FormatError> {
         let raw = self.raw(idx);
         let start = usize::from(raw.nameoff.get());
@@ -101,7 +105,7 @@ impl<'a> DirBlock<'a> {
             name = &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())];
         }
         if name.is_empty() || name.len() > NAME_MAX_LEN {
-            return Err(corrupt("names have 1 to 255 bytes"));
+            return Err(corrupt("name is not 1 to 255 bytes long"));
         }
         if name.iter().any(|&b| b == 0 || b == b'/') {
             return Err(corrupt("name with a zero byte or a slash"));
@@ -109,7 +113,7 @@ impl<'a> DirBlock<'a> {
         Ok(Dirent { nid: Nid(raw.nid.get()), file_type: raw.file_type, name })
     }
 
-    /// All entries in order.
+    /// Returns all entries in order.
     pub fn entries(self) -> impl Iterator<Item = Result<Dirent<'a>, FormatError>> {
         (0..self.count).map(move |idx| self.entry(idx))
     }
@@ -120,15 +124,17 @@ impl<'a> DirBlock<'a> {
     }
 }
 
-/// Bytes that an entry with a name of `name_len` bytes takes in its block.
+/// Returns the bytes that an entry with a name of `name_len` bytes takes in its block.
 pub fn entry_len(name_len: usize) -> usize {
     DIRENT_LEN + name_len
 }
 
-/// Write a block's entries, in the order given, to the front of `out`; the rest of `out` is left as it is.
+/// Writes a block's entries, in the order given, to the front of `out`. The rest of `out` stays as
+/// it is.
 ///
 /// # Errors
-/// Entries that do not fit `out`, or names that no directory holds: empty, longer than 255 bytes, with a zero or a slash.
+/// Entries that do not fit in `out`; a name that is empty, longer than 255 bytes, or has a zero
+/// byte or a slash.
 pub fn encode_block(entries: &[Dirent<'_>], out: &mut [u8]) -> Result<(), FormatError> {
     let mut nameoff = entries.len() * DIRENT_LEN;
     for (idx, entry) in entries.iter().enumerate() {
@@ -160,7 +166,7 @@ mod tests {
         encode_block(&entries, &mut block).unwrap();
         let read: Vec<_> = DirBlock::new(&block, 0).unwrap().entries().map(Result::unwrap).collect();
         assert_eq!(read, entries);
-        // Filled to the last byte there is no zero behind the last name.
+        // If the block is filled to the last byte, no zero follows the last name.
         let used: usize = names.iter().map(|n| entry_len(n.len())).sum();
         let mut exact = vec![0; used];
         encode_block(&entries, &mut exact).unwrap();

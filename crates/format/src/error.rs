@@ -1,19 +1,20 @@
-//! What can be wrong with a record.
+//! Errors of records that cannot be decoded or encoded.
 
 use std::fmt;
 
-/// Whose fault a bad field is.
+/// Kind of a [`FormatError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The bytes contradict the format: the image is damaged or hostile.
     Corrupt,
-    /// The bytes may be right, but mean something that this program does not know.
+    /// The bytes may be valid but use something that this program does not know.
     Unsupported,
     /// A value to be written does not fit the field that should hold it.
     DoesNotFit,
 }
 
-/// A record that could not be decoded or encoded: which one, where, which field, which value.
+/// Error of a record that could not be decoded or encoded, with the record, offset, field and
+/// value.
 ///
 /// `record` and `field` are the kernel's names, so that a search in its documentation finds them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +22,7 @@ pub enum Problem {
 pub struct FormatError {
     /// Kind of failure.
     pub problem: Problem,
-    /// The kernel's name of the structure, `erofs_inode_compact` for example.
+    /// The kernel's name of the structure, for example `erofs_inode_compact`.
     pub record: &'static str,
     /// Byte offset of the record in its address space (the image, or the metabox); 0 when encoding.
     pub offset: u64,
@@ -29,11 +30,11 @@ pub struct FormatError {
     pub field: &'static str,
     /// The field's value.
     pub value: Value,
-    /// What is wrong with it.
+    /// Reason why the value is rejected.
     pub reason: &'static str,
 }
 
-/// A value in an error message: shown in decimal, with hexadecimal beside it from 10 on.
+/// Value in an error message: shown in decimal, and from 10 on also in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value(pub u64);
 
@@ -44,12 +45,12 @@ impl fmt::Display for Value {
 }
 
 impl FormatError {
-    /// A field whose bytes contradict the format.
+    /// Returns the error for a field whose bytes contradict the format.
     pub fn corrupt(record: &'static str, offset: u64, field: &'static str, value: u64, reason: &'static str) -> Self {
         Self { problem: Problem::Corrupt, record, offset, field, value: Value(value), reason }
     }
 
-    /// A field that asks for something unknown.
+    /// Returns the error for a field that needs something unknown.
     pub fn unsupported(
         record: &'static str,
         offset: u64,
@@ -60,7 +61,7 @@ impl FormatError {
         Self { problem: Problem::Unsupported, record, offset, field, value: Value(value), reason }
     }
 
-    /// A value too large for its field.
+    /// Returns the error for a value too large for its field.
     pub fn does_not_fit(record: &'static str, field: &'static str, value: u64) -> Self {
         Self {
             problem: Problem::DoesNotFit,

@@ -1,4 +1,4 @@
-//! Feature words of the superblock, and the kernel that brought each feature.
+//! Feature words of the superblock, and the kernel that introduced each feature.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ bitflags::bitflags! {
         const PLAIN_XATTR_PFX = 0x10;
         /// Content fingerprints are present.
         const ISHARE_XATTRS = 0x20;
-        /// Unknown bits are kept.
+        /// All other bits are preserved.
         const _ = !0;
     }
 
@@ -47,7 +47,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A Linux release, as far as it matters here: `X.Y`.
+/// Version of Linux, as far as it matters here: `X.Y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
     /// First number.
@@ -57,7 +57,7 @@ pub struct KernelVersion {
 }
 
 impl KernelVersion {
-    /// The release `major.minor`.
+    /// Returns the version `major.minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
@@ -69,7 +69,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// A text that is no kernel version.
+/// Error for a text that is not a kernel version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a kernel version: write it as X.Y, for example 6.1")]
 pub struct BadKernelVersion;
@@ -77,7 +77,8 @@ pub struct BadKernelVersion;
 impl FromStr for KernelVersion {
     type Err = BadKernelVersion;
 
-    /// Takes `X.Y`, and anything behind a second dot or a dash, so that the output of `uname -r` works.
+    /// Parses `X.Y`. Anything after a second dot or a dash is ignored, so that the output of `uname
+    /// -r` works.
     fn from_str(text: &str) -> Result<Self, BadKernelVersion> {
         let (major, rest) = text.split_once('.').ok_or(BadKernelVersion)?;
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -90,7 +91,7 @@ impl FromStr for KernelVersion {
     }
 }
 
-/// Something an image can use, with the kernel that first understood it (public release history).
+/// Feature of an image, with the first kernel that supports it (public release history).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
     /// LZ4 in pclusters of one block.
@@ -105,7 +106,7 @@ pub enum Feature {
     Lzma,
     /// Compressed tails beside the inode.
     TailPacking,
-    /// Fragments, and pclusters named by several extents.
+    /// Fragments, and pclusters shared by several extents.
     Fragments,
     /// Long xattr name prefixes.
     XattrPrefixes,
@@ -121,7 +122,7 @@ pub enum Feature {
     Addr48Bit,
     /// Compressed metadata.
     Metabox,
-    /// Long xattr name prefixes that are not in the packed inode, though there is one.
+    /// Long xattr name prefixes that are in the image itself although it has a packed inode.
     PlainXattrPrefixes,
 }
 
@@ -145,7 +146,7 @@ impl Feature {
         Feature::PlainXattrPrefixes,
     ];
 
-    /// The first kernel that mounts an image with this feature.
+    /// Returns the first kernel that mounts an image with this feature.
     pub const fn since(self) -> KernelVersion {
         let (major, minor) = match self {
             Feature::Lz4 => (5, 4),
@@ -160,13 +161,13 @@ impl Feature {
             Feature::Zstd => (6, 10),
             Feature::Addr48Bit => (6, 15),
             Feature::Metabox => (6, 17),
-            // The bit came late in 6.17.
+            // The bit was added late in 6.17.
             Feature::PlainXattrPrefixes => (6, 18),
         };
         KernelVersion::new(major, minor)
     }
 
-    /// What a person calls it.
+    /// Returns the name to show to users.
     pub const fn name(self) -> &'static str {
         match self {
             Feature::Lz4 => "lz4",
@@ -188,5 +189,5 @@ impl Feature {
     }
 }
 
-/// The oldest kernel for any EROFS image that is uncompressed and uses no later feature.
+/// Oldest kernel that mounts an uncompressed EROFS image without later features.
 pub const OLDEST_KERNEL: KernelVersion = KernelVersion::new(5, 4);

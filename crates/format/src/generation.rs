@@ -1,34 +1,36 @@
-//! Generations: older trees of an image that was updated in place.
+//! Generations: the older trees of an image that was updated in place.
 //!
-//! An update appends new data and metadata to an image, and then changes the superblock and its configuration records. So that the tree of before
-//! can be found, what it appends begins with a [`GenerationRecord`] that holds what the superblock's sector was, and ends with a
-//! [`GenerationEnd`] that says where the record is. Kernels see both as blocks that nothing refers to.
+//! An update appends data and metadata to an image, and then changes the superblock and its
+//! configuration records. To keep the previous tree reachable, the appended part begins with a
+//! [`GenerationRecord`], which holds the previous contents of the superblock's sector, and ends
+//! with a [`GenerationEnd`], which points to the record. To kernels both are blocks without
+//! references.
 
 use crate::FormatError;
 use crate::superblock::SUPERBLOCK_OFF;
 use zerocopy::byteorder::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a record begins with.
+/// Magic number of a generation record.
 pub const RECORD_MAGIC: [u8; 8] = *b"kilnGenR";
-/// What the end of a generation begins with.
+/// Magic number of the end of a generation.
 pub const END_MAGIC: [u8; 8] = *b"kilnGenE";
-/// The version of both that this crate knows.
+/// Version of both records that this crate reads and writes.
 pub const VERSION: u32 = 1;
-/// Bytes from [`SUPERBLOCK_OFF`] on that an update changes at most: one sector, which disks write as a whole. Superblock and configuration records
-/// fit in.
+/// Number of bytes from [`SUPERBLOCK_OFF`] on that an update may change: one sector, which disks
+/// write as a whole. The superblock and the configuration records fit in it.
 pub const HEAD_LEN: usize = 512;
-/// The most that a label takes, in bytes.
+/// Longest label in bytes.
 pub const LABEL_MAX_LEN: usize = 440;
-/// A field of a record that names no generation.
+/// Value of a field that names no generation.
 pub const NO_GENERATION: u32 = u32::MAX;
-/// The highest number of a generation.
+/// Highest number of a generation.
 pub const NUMBER_MAX: u32 = 65_535;
 
 const RECORD: &str = "kiln_generation";
 const END: &str = "kiln_generation_end";
 
-/// What a generation begins with.
+/// Record at the start of a generation.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawGeneration {
@@ -39,50 +41,50 @@ pub struct RawGeneration {
     /// CRC-32C of the record, this field taken as zero.
     pub checksum: U32,
 
-    /// Number of the generation, 1 or higher: the image as it was built is number 0.
+    /// Number of the generation, from 1 on. The image as first built is number 0.
     pub number: U32,
-    /// Number of the generation whose tree this one shows again, or [`NO_GENERATION`].
+    /// Number of the generation whose tree this one restores, or [`NO_GENERATION`].
     pub restored: U32,
-    /// Byte of the image where this record lies.
+    /// Byte offset of this record in the image.
     pub position: U64,
 
-    /// Byte where the record of the generation before lies, 0 if that is number 0.
+    /// Byte offset of the previous generation's record; 0 if that is number 0.
     pub previous: U64,
-    /// When the update began, in seconds since 1970.
+    /// Start of the update, in seconds since 1970.
     pub time: I64,
 
-    /// Bytes of the label.
+    /// Length of the label in bytes.
     pub label_len: U32,
     /// Zero.
     pub reserved: [u8; 20],
-    /// What made it, for people: UTF-8, then zeros.
+    /// Description of the update for users: UTF-8, padded with zeros.
     pub label: [u8; LABEL_MAX_LEN],
 
-    /// The bytes from byte 1024 on as they were in the generation before.
+    /// Bytes from byte 1024 on as they were in the previous generation.
     pub head: [u8; HEAD_LEN],
 }
 
-/// Length of a record.
+/// Length of a generation record in bytes.
 pub const RECORD_LEN: usize = size_of::<RawGeneration>();
 
-/// What a generation ends with: the last bytes of the blocks that the superblock counts.
+/// Record at the end of a generation: the last bytes of the last block that the superblock counts.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawGenerationEnd {
     /// [`END_MAGIC`].
     pub magic: [u8; 8],
-    /// Byte of the image where the record of the generation lies.
+    /// Byte offset of the generation's record in the image.
     pub position: U64,
 
-    /// Byte behind this end.
+    /// Byte offset of the first byte after this record.
     pub end: U64,
     /// Number of the generation.
     pub number: U32,
-    /// CRC-32C of the bytes before.
+    /// CRC-32C of the bytes before this field.
     pub checksum: U32,
 }
 
-/// Length of the end.
+/// Length of the record at the end of a generation, in bytes.
 pub const END_LEN: usize = size_of::<RawGenerationEnd>();
 
 const _: () = {
@@ -104,36 +106,37 @@ const _: () = {
     assert!(offset_of!(RawGenerationEnd, checksum) == 28);
 };
 
-/// What a generation begins with, checked.
+/// Checked form of a generation record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenerationRecord {
     /// Number of the generation, from 1 on.
     pub number: u32,
-    /// The generation whose tree it shows again, if it does.
+    /// Number of the generation whose tree this one restores, if any.
     pub restored: Option<u32>,
-    /// Byte of the image where the record lies.
+    /// Byte offset of the record in the image.
     pub position: u64,
-    /// Byte where the record of the generation before lies; `None` if that is the image as it was built.
+    /// Byte offset of the previous generation's record; `None` if that is the image as first built.
     pub previous: Option<u64>,
-    /// When the update began, in seconds since 1970.
+    /// Start of the update, in seconds since 1970.
     pub time: i64,
-    /// What made it, for people: at most [`LABEL_MAX_LEN`] bytes.
+    /// Description of the update for users: at most [`LABEL_MAX_LEN`] bytes.
     pub label: String,
-    /// The bytes from [`SUPERBLOCK_OFF`] on as they were in the generation before.
+    /// Bytes from [`SUPERBLOCK_OFF`] on as they were in the previous generation.
     pub head: [u8; HEAD_LEN],
 }
 
 impl GenerationRecord {
-    /// Decode the record in `bytes`, which begin at byte `at` of the image.
+    /// Decodes the record in `bytes`, which begins at byte `at` of the image.
     ///
     /// # Errors
-    /// Bytes that are no such record, or a damaged one; a version that is not known; one that lies elsewhere than it says.
+    /// Bytes that are not a generation record, a damaged record, an unknown version, or a record
+    /// whose position is not `at`.
     pub fn decode(bytes: &[u8], at: u64) -> Result<Self, FormatError> {
         let corrupt = |field, value, reason| FormatError::corrupt(RECORD, at, field, value, reason);
         let whole = bytes.get(..RECORD_LEN).and_then(|bytes| RawGeneration::read_from_bytes(bytes).ok());
         let raw = whole.ok_or_else(|| corrupt("magic", 0, "cut off by the end of the image"))?;
         if raw.magic != RECORD_MAGIC {
-            return Err(corrupt("magic", u64::from_le_bytes(raw.magic), "no record of a generation"));
+            return Err(corrupt("magic", u64::from_le_bytes(raw.magic), "not a generation record"));
         }
         if raw.version.get() != VERSION {
             let value = raw.version.get().into();
@@ -144,21 +147,22 @@ impl GenerationRecord {
             return Err(corrupt("checksum", raw.checksum.get().into(), "does not match the record"));
         }
         if raw.position.get() != at {
-            return Err(corrupt("position", raw.position.get(), "lies elsewhere"));
+            return Err(corrupt("position", raw.position.get(), "does not match where the record lies"));
         }
         let (number, restored, previous) = (raw.number.get(), raw.restored.get(), raw.previous.get());
         if !(1..=NUMBER_MAX).contains(&number) {
-            return Err(corrupt("number", number.into(), "generations that follow have the numbers 1 to 65535"));
+            return Err(corrupt("number", number.into(), "must be 1 to 65535"));
         }
         if restored != NO_GENERATION && restored >= number {
-            return Err(corrupt("restored", restored.into(), "no earlier generation"));
+            return Err(corrupt("restored", restored.into(), "must be an earlier generation"));
         }
         let is_first = number == 1;
         if previous >= at || is_first != (previous == 0) || !is_first && previous < SUPERBLOCK_OFF {
-            return Err(corrupt("previous", previous, "does not lie before"));
+            return Err(corrupt("previous", previous, "must lie before this record"));
         }
         let label = raw.label.get(..raw.label_len.get() as usize).and_then(|label| std::str::from_utf8(label).ok());
-        let label = label.ok_or_else(|| corrupt("label_len", raw.label_len.get().into(), "no label of UTF-8"))?;
+        let label =
+            label.ok_or_else(|| corrupt("label_len", raw.label_len.get().into(), "label too long or not UTF-8"))?;
         Ok(Self {
             number,
             restored: (restored != NO_GENERATION).then_some(restored),
@@ -170,15 +174,15 @@ impl GenerationRecord {
         })
     }
 
-    /// The record's bytes.
+    /// Returns the record's bytes.
     ///
     /// # Errors
-    /// Fields that contradict each other, or do not fit.
+    /// Fields that contradict each other or do not fit.
     pub fn encode(&self) -> Result<[u8; RECORD_LEN], FormatError> {
         let mut label = [0; LABEL_MAX_LEN];
         let bytes = self.label.as_bytes();
-        let place = label.get_mut(..bytes.len());
-        place.ok_or_else(|| FormatError::does_not_fit(RECORD, "label_len", bytes.len() as u64))?.copy_from_slice(bytes);
+        let room = label.get_mut(..bytes.len());
+        room.ok_or_else(|| FormatError::does_not_fit(RECORD, "label_len", bytes.len() as u64))?.copy_from_slice(bytes);
         let mut raw = RawGeneration {
             magic: RECORD_MAGIC,
             version: VERSION.into(),
@@ -204,22 +208,23 @@ impl GenerationRecord {
     }
 }
 
-/// What a generation ends with, checked.
+/// Checked form of the record at the end of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationEnd {
     /// Number of the generation.
     pub number: u32,
-    /// Byte of the image where its record lies.
+    /// Byte offset of the generation's record in the image.
     pub position: u64,
-    /// Byte of the image behind the generation: that of the superblock's last block.
+    /// Byte offset of the end of the generation: the end of the superblock's last block.
     pub end: u64,
 }
 
 impl GenerationEnd {
-    /// The end in `bytes`, behind which lies byte `end` of the image; `None`: the image was never updated.
+    /// Decodes the record in `bytes`, which end at byte `end` of the image. Returns `None` if the
+    /// image was never updated.
     ///
     /// # Errors
-    /// A damaged one.
+    /// A checksum that does not match.
     pub fn decode(bytes: &[u8; END_LEN], end: u64) -> Result<Option<Self>, FormatError> {
         let Ok(raw) = RawGenerationEnd::read_from_bytes(bytes) else { return Ok(None) };
         if raw.magic != END_MAGIC {
@@ -227,13 +232,13 @@ impl GenerationEnd {
         }
         let found = Self { number: raw.number.get(), position: raw.position.get(), end };
         if crc32c::crc32c(&bytes[..END_LEN - 4]) != raw.checksum.get() {
-            return Err(found.corrupt("checksum", raw.checksum.get().into(), "does not match what it is the end of"));
+            return Err(found.corrupt("checksum", raw.checksum.get().into(), "does not match the record"));
         }
-        // That of another image may be among the data.
+        // The data may contain the end of another image.
         Ok((raw.end.get() == end).then_some(found))
     }
 
-    /// Its bytes.
+    /// Returns the record's bytes.
     pub fn encode(&self) -> [u8; END_LEN] {
         let mut raw = RawGenerationEnd {
             magic: END_MAGIC,
@@ -248,7 +253,7 @@ impl GenerationEnd {
         out
     }
 
-    /// An error about the record that it leads to.
+    /// Returns an error about the generation record to which this one points.
     pub fn corrupt(&self, field: &'static str, value: u64, reason: &'static str) -> FormatError {
         FormatError::corrupt(END, self.end.saturating_sub(END_LEN as u64), field, value, reason)
     }
@@ -319,7 +324,7 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let found = GenerationEnd::decode(&bytes, 65536);
             assert!(if bit < 64 { found == Ok(None) } else { found.is_err() }, "{bit}");
-            // Not even an end that has no room there.
+            // Nor is an end accepted where it has no room.
             assert!(if bit < 64 { found == Ok(None) } else { GenerationEnd::decode(&bytes, 7).is_err() }, "{bit}");
         }
     }

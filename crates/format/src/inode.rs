@@ -15,7 +15,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const NSEC_PER_SEC: u32 = 1_000_000_000;
 
-/// The time that compact inodes share, or count their seconds from: `epoch` and `fixed_nsec` of the superblock.
+/// Time base of compact inodes: `epoch` and `fixed_nsec` of the superblock. They share this time or
+/// count their seconds from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch {
     /// Seconds since 1970.
@@ -24,35 +25,38 @@ pub struct Epoch {
     pub nsec: u32,
 }
 
-/// What the mtime of a compact inode can be.
+/// Rule for the mtimes that compact inodes can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactTimes {
-    /// That of the superblock exactly: kernels before 6.15 ignore the inode's own `i_mtime`.
+    /// Exactly the time of the superblock: kernels before 6.15 ignore the inode's own `i_mtime`.
     Shared,
-    /// Up to 2^32 - 1 seconds later, with the same nanoseconds. Needs 48BIT.
+    /// The time of the superblock or up to 2^32 - 1 seconds later, with the same nanoseconds. Needs
+    /// 48BIT.
     Own,
 }
 
 impl CompactTimes {
-    /// Seconds from `epoch` to `time`, as `i_mtime` holds them, if a compact inode can have that time.
+    /// Returns the seconds from `epoch` to `time`, as `i_mtime` holds them; `None` if a compact
+    /// inode cannot have that time.
     pub fn i_mtime(self, time: Epoch, epoch: Epoch) -> Option<u32> {
         let secs = u32::try_from(time.secs.checked_sub(epoch.secs)?).ok()?;
         (time.nsec == epoch.nsec && (secs == 0 || self == CompactTimes::Own)).then_some(secs)
     }
 }
 
-/// An inode, checked, whichever form it has on disk.
+/// Checked inode of either form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inode {
     /// Compact or extended.
     pub form: Form,
-    /// Where the data lies.
+    /// Location of the data.
     pub data: InodeData,
-    /// A directory that does not store its ".".
+    /// True for a directory that does not store its ".".
     pub omits_dot: bool,
-    /// NLINK_1: a compact inode that stores no link count, which is 1, and has room for a start block of 48 bits.
+    /// True with NLINK_1: a compact inode whose link count is 1 and not stored, which leaves room
+    /// for a 48-bit start block.
     pub implies_nlink: bool,
-    /// Encoded size of the xattr body, see [`Inode::xattr_len`].
+    /// Encoded length of the xattr body, see [`Inode::xattr_len`].
     pub xattr_icount: u16,
     /// Type.
     pub file_type: FileType,
@@ -62,25 +66,27 @@ pub struct Inode {
     pub size: u64,
     /// Serial number; informative.
     pub ino: u32,
-    /// Owner.
+    /// Owner's user id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
     /// Modification time, seconds since 1970.
     pub mtime: i64,
-    /// Nanoseconds of it, below 10^9.
+    /// Nanoseconds of the modification time, below 10^9.
     pub mtime_nsec: u32,
     /// Link count.
     pub nlink: u32,
 }
 
 impl Inode {
-    /// Decode the inode at the start of `bytes`, which lie at byte `at` of their metadata space.
+    /// Decodes the inode at the start of `bytes`, which begin at byte `at` of their metadata space.
     ///
-    /// What has no meaning for the inode's type and layout is not kept: bit 4 of an extended file, address and layout of a pipe.
+    /// Bits without a meaning for the inode's type and layout are dropped: bit 4 of an extended
+    /// file, address and layout of a pipe.
     ///
     /// # Errors
-    /// An inode that is cut off, of unknown layout or file type, or of a size that no kernel accepts.
+    /// An inode that is cut off, has an unknown layout or file type, or a size that no kernel
+    /// accepts.
     pub fn decode(bytes: &[u8], at: u64, epoch: Epoch, block_bits: BlockBits) -> Result<Self, FormatError> {
         let cut =
             || FormatError::corrupt("erofs_inode_compact", at, "i_format", 0, "cut off by the end of the metadata");
@@ -158,10 +164,11 @@ impl Inode {
         })
     }
 
-    /// The record's bytes, in the form that `self.form` says.
+    /// Returns the record's bytes in the form `self.form`.
     ///
     /// # Errors
-    /// A value that does not fit the form, data that the file type does not have, a "." omitted by what is no directory.
+    /// A value that does not fit the form, data that does not suit the file type, or `omits_dot`
+    /// for anything but a directory.
     pub fn encode(&self, epoch: Epoch, times: CompactTimes, block_bits: BlockBits) -> Result<Vec<u8>, FormatError> {
         let refuse = |field, value| FormatError::does_not_fit(self.form.record(), field, value);
         let is_dir = self.file_type == FileType::Directory;
@@ -170,7 +177,7 @@ impl Inode {
             return Err(refuse("i_format (bit 4)", 1));
         }
         if !self.data.suits(self.file_type) {
-            return Err(refuse("i_mode (of such data)", self.mode().into()));
+            return Err(refuse("i_mode (for this data)", self.mode().into()));
         }
         let width = if self.form == Form::Extended || self.implies_nlink { Width::Bits48 } else { Width::Bits32 };
         let data = self.data.encode(width.hole(self.size), block_bits, self.form.record())?;
@@ -233,7 +240,7 @@ impl Inode {
         }
     }
 
-    /// Length of the xattr body in bytes.
+    /// Returns the length of the xattr body in bytes.
     pub fn xattr_len(&self) -> u64 {
         match self.xattr_icount {
             0 => 0,
@@ -241,17 +248,18 @@ impl Inode {
         }
     }
 
-    /// Bytes from the start of the inode to what its layout puts behind it.
+    /// Returns the offset in bytes from the start of the inode to the part that follows its xattrs,
+    /// such as inline data or a map.
     pub fn body_off(&self) -> u64 {
         self.form.len() as u64 + self.xattr_len()
     }
 
-    /// How the contents are stored, see [`InodeData::layout`].
+    /// Returns how the contents are stored, see [`InodeData::layout`].
     pub fn layout(&self) -> DataLayout {
         self.data.layout()
     }
 
-    /// Device number of a device inode, 0:0 for others.
+    /// Returns the device number of a device inode; 0:0 for others.
     pub fn rdev(&self) -> Rdev {
         match self.data {
             InodeData::Device(rdev) => rdev,
@@ -259,7 +267,8 @@ impl Inode {
         }
     }
 
-    /// Blocks of compressed data, see [`InodeData::Compressed`]; `None`: it is not compressed.
+    /// Returns the number of blocks of compressed data, see [`InodeData::Compressed`]; `None` if
+    /// the data is not compressed.
     pub fn compressed_blocks(&self) -> Option<u32> {
         match self.data {
             InodeData::Compressed { blocks, .. } => Some(blocks),
@@ -267,13 +276,13 @@ impl Inode {
         }
     }
 
-    /// `st_mode`.
+    /// Returns `st_mode`.
     pub fn mode(&self) -> u16 {
         self.file_type.mode_bits() | self.permissions
     }
 }
 
-/// How many bits a start block has.
+/// Width of a start block.
 #[derive(Clone, Copy)]
 enum Width {
     Bits32,
@@ -281,8 +290,9 @@ enum Width {
 }
 
 impl Width {
-    /// The start block that says that a file of `size` bytes is a hole. Of an empty file it says nothing; mkfs.erofs writes 32
-    /// ones there in either width, and so do we.
+    /// Returns the start block that marks a file of `size` bytes as a hole. The start block of an
+    /// empty file has no meaning; mkfs.erofs writes 32 ones there in either width, and so does this
+    /// crate.
     fn hole(self, size: u64) -> Blkaddr {
         match self {
             Width::Bits48 if size > 0 => Blkaddr::HOLE48,
@@ -291,7 +301,7 @@ impl Width {
     }
 }
 
-/// `i_format`, taken apart.
+/// Parts of `i_format`.
 struct Head {
     layout: DataLayout,
     bit4: bool,
@@ -315,8 +325,9 @@ impl Head {
     }
 }
 
-/// A time with its nanoseconds below 10^9. Linux hands out what is stored, which programs add up; whole seconds among the
-/// nanoseconds are carried here, so that the sum is the same and the parts are what `utimensat` and FUSE take.
+/// Returns a time with its nanoseconds below 10^9. Linux passes on what is stored, and programs add
+/// up seconds and nanoseconds. Carrying whole seconds here keeps the sum, and gives parts that
+/// `utimensat` and FUSE accept.
 fn instant(secs: i64, nsec: u32) -> (i64, u32) {
     (secs.saturating_add((nsec / NSEC_PER_SEC).into()), nsec % NSEC_PER_SEC)
 }

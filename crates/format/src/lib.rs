@@ -1,8 +1,9 @@
 //! The EROFS on-disk vocabulary: raw records, checked types, addresses.
 //!
-//! Raw records ([`RawSuperblock`](superblock::RawSuperblock) and its kin) keep the field names of the kernel's format
-//! header, letter for letter. Beside each stands a checked type with `decode` and `encode`: `decode` returns an error for
-//! what the format forbids, `encode` refuses what does not fit and never masks. There is no I/O here and no `unsafe`.
+//! Raw records such as [`RawSuperblock`](superblock::RawSuperblock) keep the field names of the
+//! kernel's format header, letter for letter. Beside each stands a checked type with `decode` and
+//! `encode`: `decode` returns an error for what the format forbids; `encode` returns an error for
+//! what does not fit and never masks bits. This crate does no I/O and has no `unsafe` code.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 

@@ -6,11 +6,11 @@ use crate::{Blkaddr, BlockBits, Compat, FormatError, Incompat, Nid};
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the superblock starts, whatever the block size is.
+/// Byte offset of the superblock, for any block size.
 pub const SUPERBLOCK_OFF: u64 = 1024;
 /// `EROFS_SUPER_MAGIC_V1`.
 pub const MAGIC: u32 = 0xE0F5_E1E2;
-/// Length of one extension slot behind the record.
+/// Length in bytes of one extension slot after the record.
 pub const EXTSLOT_LEN: u64 = 16;
 
 const RECORD: &str = "erofs_super_block";
@@ -27,19 +27,19 @@ pub struct RawSuperblock {
     pub feature_compat: U32,
     /// log2 of the block size.
     pub blkszbits: u8,
-    /// Count of 16-byte slots behind the 128 bytes.
+    /// Number of 16-byte slots after the 128 bytes.
     pub sb_extslots: u8,
-    /// `rootnid_2b`, or `blocks_hi` where `rootnid_8b` is in use.
+    /// `rootnid_2b`, or `blocks_hi` if `rootnid_8b` is in use.
     pub rootnid_2b: U16,
 
-    /// Count of inodes.
+    /// Number of inodes.
     pub inos: U64,
-    /// Base of compact inode times in seconds.
+    /// Base of compact inodes' times, in seconds since 1970.
     pub epoch: I64,
 
-    /// Nanoseconds of every compact inode time.
+    /// Nanoseconds of every compact inode's time.
     pub fixed_nsec: U32,
-    /// Low half of the count of blocks.
+    /// Low half of the number of blocks.
     pub blocks_lo: U32,
     /// Block of nid 0.
     pub meta_blkaddr: U32,
@@ -56,22 +56,22 @@ pub struct RawSuperblock {
     pub feature_incompat: U32,
     /// `available_compr_algs` with COMPR_CFGS, `lz4_max_distance` without.
     pub u1: U16,
-    /// Count of device slots.
+    /// Number of device slots.
     pub extra_devices: U16,
     /// Device table position in units of 128 bytes.
     pub devt_slotoff: U16,
     /// Zero.
     pub dirblkbits: u8,
-    /// Count of long xattr prefixes.
+    /// Number of long xattr prefixes.
     pub xattr_prefix_count: u8,
     /// Prefix table position in units of 4 bytes.
     pub xattr_prefix_start: U32,
 
-    /// The packed inode, 0 for none.
+    /// Nid of the packed inode, 0 for none.
     pub packed_nid: U64,
-    /// Non-zero switches name filters off.
+    /// Non-zero disables name filters.
     pub xattr_filter_reserved: u8,
-    /// Prefix that names the fingerprint xattr.
+    /// Index of the prefix of the fingerprint xattr.
     pub ishare_xattr_prefix_id: u8,
     /// Zero.
     pub reserved: [u8; 2],
@@ -83,13 +83,13 @@ pub struct RawSuperblock {
     /// Zero.
     pub reserved2: U64,
 
-    /// Extension slot 0: the metabox inode.
+    /// Extension slot 0: nid of the metabox inode.
     pub metabox_nid: U64,
     /// Zero.
     pub reserved3: U64,
 }
 
-/// Length of the record without extension slots.
+/// Length of the record without extension slots, in bytes.
 pub const BASE_LEN: usize = 128;
 
 const _: () = {
@@ -127,16 +127,16 @@ const _: () = {
     assert!(offset_of!(RawSuperblock, reserved3) == 136);
 };
 
-/// What the 16 bits at byte 84 say.
+/// Meaning of the 16 bits at byte 84.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComprInfo {
     /// Without COMPR_CFGS: LZ4's window in bytes, 0 for 65535. LZ4 is the only algorithm.
     Lz4MaxDistance(u16),
-    /// With COMPR_CFGS: bit set of algorithms, each with a record behind the superblock.
+    /// With COMPR_CFGS: bit set of algorithms, each with a record after the superblock.
     AvailableAlgs(u16),
 }
 
-/// The superblock, checked.
+/// Checked form of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Block size.
@@ -147,13 +147,13 @@ pub struct Superblock {
     pub compat: Compat,
     /// Incompatible features.
     pub incompat: Incompat,
-    /// The root directory.
+    /// Nid of the root directory.
     pub root_nid: Nid,
-    /// Count of inodes; informative.
+    /// Number of inodes; informative.
     pub inos: u64,
-    /// Base of compact inode times, seconds since 1970.
+    /// Base of compact inodes' times, in seconds since 1970.
     pub epoch: i64,
-    /// Nanoseconds of every compact inode time.
+    /// Nanoseconds of every compact inode's time.
     pub fixed_nsec: u32,
     /// Size of the primary device in blocks; informative.
     pub blocks: u64,
@@ -167,34 +167,35 @@ pub struct Superblock {
     pub volume_name: [u8; 16],
     /// Compression.
     pub compr_info: ComprInfo,
-    /// Count of device slots.
+    /// Number of device slots.
     pub extra_devices: u16,
     /// Byte offset of the device table.
     pub devt_off: u64,
-    /// Count of long xattr prefixes.
+    /// Number of long xattr prefixes.
     pub xattr_prefix_count: u8,
-    /// Byte offset of the prefix table in whatever space holds it.
+    /// Byte offset of the prefix table in the space that holds it: the image, the packed inode or
+    /// the metabox.
     pub xattr_prefix_off: u64,
-    /// Non-zero switches name filters off.
+    /// Non-zero disables name filters.
     pub xattr_filter_reserved: u8,
-    /// Prefix that names the fingerprint xattr; meaningful with [`Compat::ISHARE_XATTRS`].
+    /// Index of the prefix of the fingerprint xattr; meaningful with [`Compat::ISHARE_XATTRS`].
     pub ishare_xattr_prefix_id: u8,
-    /// The packed inode, where fragments lie.
+    /// Nid of the packed inode, which holds fragments.
     pub packed_nid: Option<Nid>,
     /// Seconds from the epoch to the time of building; informative.
     pub build_time: u32,
-    /// The inode whose contents are the metabox space.
+    /// Nid of the inode whose contents are the metabox.
     pub metabox_nid: Option<Nid>,
-    /// Length of the record with its extension slots: the configuration records follow it.
+    /// Length of the record with its extension slots in bytes. The configuration records follow it.
     pub record_len: u64,
 }
 
 impl Superblock {
-    /// Decode the record in `bytes`, which begin at byte [`SUPERBLOCK_OFF`] of the image.
+    /// Decodes the record in `bytes`, which begin at byte [`SUPERBLOCK_OFF`] of the image.
     ///
     /// # Errors
-    /// A missing magic number, unknown incompatible features, values outside the format. The checksum is not looked
-    /// at: it covers more than the record (see [`checksum`]).
+    /// A missing magic number, unknown incompatible features, or values outside the format. The
+    /// checksum is not verified: it covers more than the record (see [`checksum`]).
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let corrupt = |field, value, reason| FormatError::corrupt(RECORD, SUPERBLOCK_OFF, field, value, reason);
         let unsupported = |field, value, reason| FormatError::unsupported(RECORD, SUPERBLOCK_OFF, field, value, reason);
@@ -210,7 +211,7 @@ impl Superblock {
             return Err(corrupt("magic", raw.magic.get().into(), "the image ends inside its superblock"));
         }
         let block_bits = BlockBits::new(raw.blkszbits)
-            .ok_or_else(|| unsupported("blkszbits", raw.blkszbits.into(), "block sizes are 512 to 65536 bytes"))?;
+            .ok_or_else(|| unsupported("blkszbits", raw.blkszbits.into(), "block size must be 512 to 65536 bytes"))?;
         if raw.dirblkbits != 0 {
             return Err(unsupported("dirblkbits", raw.dirblkbits.into(), "must be 0"));
         }
@@ -269,7 +270,7 @@ impl Superblock {
         })
     }
 
-    /// The record's bytes, without configuration records.
+    /// Returns the record's bytes, without configuration records.
     ///
     /// # Errors
     /// A value that does not fit its field, for example a root nid over 65535 without 48BIT.
@@ -343,7 +344,7 @@ impl Superblock {
         Ok(bytes)
     }
 
-    /// Refuse fields that the feature bits contradict: they would not come back.
+    /// Rejects fields that contradict the feature bits: decoding would not return them.
     fn check_consistency(&self) -> Result<(), FormatError> {
         let has = |bit| self.incompat.contains(bit);
         let refuse = |field, value| Err(FormatError::does_not_fit(RECORD, field, value));
@@ -380,14 +381,16 @@ impl Superblock {
         Ok(())
     }
 
-    /// The configuration of the algorithms, from the bytes behind the superblock's record.
+    /// Decodes the configuration of the algorithms from `behind`, the bytes after the superblock's
+    /// record.
     ///
     /// # Errors
-    /// As [`ComprCfgs::decode`].
+    /// Same as [`ComprCfgs::decode`].
     pub fn compr_cfgs(&self, behind: &[u8]) -> Result<ComprCfgs, FormatError> {
         match self.compr_info {
             ComprInfo::AvailableAlgs(bits) => ComprCfgs::decode(bits, behind, SUPERBLOCK_OFF + self.record_len),
-            // Images without records have LZ4 or no compression; both fields zero means the latter.
+            // Images without records use LZ4 or no compression. If both fields are zero, it is the
+            // latter.
             ComprInfo::Lz4MaxDistance(0) if !self.incompat.contains(Incompat::LZ4_0PADDING) => Ok(ComprCfgs::default()),
             ComprInfo::Lz4MaxDistance(bytes) => {
                 let max_distance = if bytes == 0 { u16::MAX } else { bytes };
@@ -396,7 +399,7 @@ impl Superblock {
         }
     }
 
-    /// Features that the superblock announces, oldest kernel first.
+    /// Returns the features that the superblock announces, oldest kernel first.
     pub fn features(&self) -> Vec<Feature> {
         let has = |bit| self.incompat.contains(bit);
         let alg = |a: Algorithm| matches!(self.compr_info, ComprInfo::AvailableAlgs(bits) if bits & a.bit() != 0);
@@ -427,22 +430,23 @@ impl Superblock {
             .collect()
     }
 
-    /// The oldest kernel that mounts the image, as far as the superblock tells. A kernel needs its option for the
-    /// algorithm, too, and blocks at most as large as its pages.
+    /// Returns the oldest kernel that mounts the image, as far as the superblock tells. The kernel
+    /// must also have been built with the algorithm, and blocks must not be larger than its pages.
     pub fn oldest_kernel(&self) -> KernelVersion {
         self.features().into_iter().map(Feature::since).max().unwrap_or(OLDEST_KERNEL)
     }
 }
 
-/// Let the superblock at the beginning of `head` count so many blocks. All else in it stays as it is, the checksum too.
+/// Sets the number of blocks in the superblock at the beginning of `head`. Everything else stays as
+/// it is, including the checksum.
 ///
 /// # Errors
-/// A head that is too short; a number that the form of this superblock cannot hold.
+/// A head that is too short; a number that this form of superblock cannot hold.
 pub fn set_blocks(head: &mut [u8], blocks: u64) -> Result<(), FormatError> {
     let does_not_fit = || FormatError::does_not_fit(RECORD, "blocks_lo", blocks);
-    let place = head.get_mut(..BASE_LEN).ok_or_else(does_not_fit)?;
+    let record = head.get_mut(..BASE_LEN).ok_or_else(does_not_fit)?;
     let mut bytes = [0; size_of::<RawSuperblock>()];
-    bytes[..BASE_LEN].copy_from_slice(place);
+    bytes[..BASE_LEN].copy_from_slice(record);
     let mut raw = RawSuperblock::read_from_bytes(&bytes).expect("exact length");
     let has_hi = raw.feature_incompat.get() & Incompat::ADDR_48BIT.bits() != 0 && raw.rootnid_8b.get() != 0;
     let hi = u16::try_from(blocks >> 32).ok().filter(|hi| has_hi || *hi == 0).ok_or_else(does_not_fit)?;
@@ -450,18 +454,18 @@ pub fn set_blocks(head: &mut [u8], blocks: u64) -> Result<(), FormatError> {
     if has_hi {
         raw.rootnid_2b = hi.into();
     }
-    place.copy_from_slice(&raw.as_bytes()[..BASE_LEN]);
+    record.copy_from_slice(&raw.as_bytes()[..BASE_LEN]);
     Ok(())
 }
 
-/// Bytes of the image, from [`SUPERBLOCK_OFF`] on, that the checksum covers.
+/// Returns the number of bytes, from [`SUPERBLOCK_OFF`] on, that the checksum covers.
 pub fn checksum_len(block_bits: BlockBits) -> usize {
     let len = block_bits.len();
     (if len > SUPERBLOCK_OFF { len - SUPERBLOCK_OFF } else { len }) as usize
 }
 
-/// CRC-32C without final inversion over `covered`, the [`checksum_len`] bytes from the superblock's start, its own
-/// field taken as zero.
+/// Returns the CRC-32C, without final inversion, of `covered`: the [`checksum_len`] bytes from the
+/// superblock's start, with the checksum field taken as zero.
 pub fn checksum(covered: &[u8]) -> u32 {
     let crc = crc32c::crc32c(&covered[..4]);
     let crc = crc32c::crc32c_append(crc, &[0; 4]);

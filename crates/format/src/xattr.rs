@@ -11,20 +11,20 @@ pub const BODY_HEADER_LEN: usize = 12;
 pub const ENTRY_HEADER_LEN: usize = 4;
 /// Longest value in bytes.
 pub const VALUE_MAX_LEN: usize = 65535;
-/// Longest name in bytes, prefix included (Linux's XATTR_NAME_MAX).
+/// Longest name in bytes, with its prefix (Linux's XATTR_NAME_MAX).
 pub const NAME_MAX_LEN: usize = 255;
-/// Most shared attributes that one inode can list.
+/// Highest number of shared attributes that one inode can list.
 pub const SHARED_MAX: usize = 255;
 /// Largest xattr body in bytes.
 pub const BODY_MAX_LEN: usize = BODY_HEADER_LEN + 4 * (u16::MAX as usize - 1);
-/// Most long prefixes of an image.
+/// Highest number of long prefixes in an image.
 pub const LONG_PREFIX_MAX: usize = 128;
-/// `e_name_index` bit: the rest numbers a long prefix.
+/// Bit of `e_name_index`: the other bits number a long prefix.
 pub const LONG_PREFIX: u8 = 0x80;
 
 /// `e_name_index` of attributes that kernels do not show.
 pub const HIDDEN: u8 = 0;
-/// The usual name of digests of contents, hidden.
+/// Usual name of the hidden attribute with a digest of the contents.
 pub const FINGERPRINT_NAME: &[u8] = b"erofs.fingerprint.v1";
 
 const FILTER_SEED: u32 = 0x25BB_E08F;
@@ -33,9 +33,9 @@ const FILTER_SEED: u32 = 0x25BB_E08F;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawXattrBodyHeader {
-    /// A set bit promises that no attribute of that hash exists.
+    /// Filter: a set bit promises that the inode has no attribute with that hash.
     pub h_name_filter: U32,
-    /// Count of shared ids behind the header.
+    /// Number of shared ids after the header.
     pub h_shared_count: u8,
     /// Zero.
     pub h_reserved2: [u8; 7],
@@ -45,11 +45,11 @@ pub struct RawXattrBodyHeader {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawXattrEntry {
-    /// Length of the name behind the prefix.
+    /// Length of the name after the prefix, in bytes.
     pub e_name_len: u8,
-    /// Which prefix.
+    /// Index of the prefix.
     pub e_name_index: u8,
-    /// Length of the value.
+    /// Length of the value in bytes.
     pub e_value_size: U16,
 }
 
@@ -65,7 +65,7 @@ const _: () = {
     assert!(offset_of!(RawXattrEntry, e_value_size) == 2);
 };
 
-/// The name prefixes that `e_name_index` abbreviates; the ACLs stand for a whole name.
+/// Name prefixes that `e_name_index` abbreviates. The ACLs' prefixes are whole names.
 const PREFIXES: [(u8, &[u8]); 5] = [
     (1, b"user."),
     (2, b"system.posix_acl_access"),
@@ -74,31 +74,35 @@ const PREFIXES: [(u8, &[u8]); 5] = [
     (6, b"security."),
 ];
 
-/// The prefix with this index; `None` for reserved and unknown ones, whose attributes kernels do not show.
+/// Returns the prefix with this index; `None` for reserved and unknown ones, whose attributes
+/// kernels do not show.
 pub fn prefix(index: u8) -> Option<&'static [u8]> {
     PREFIXES.iter().find(|(i, _)| *i == index).map(|(_, prefix)| *prefix)
 }
 
-/// A full name as prefix index and rest; `None` if no prefix fits (the format cannot store such a name).
+/// Splits a full name into prefix index and rest. Returns `None` if no prefix fits: the format
+/// cannot store such a name.
 pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
     PREFIXES.iter().find_map(|(index, prefix)| {
         let rest = name.strip_prefix(*prefix)?;
-        // An ACL's name is the whole prefix, the others need something behind it.
+        // The name of an ACL is the whole prefix; after the others something must follow.
         (rest.is_empty() == matches!(index, 2 | 3)).then_some((*index, rest))
     })
 }
 
-/// The filter bit of a name: `index` is the (base) prefix index, `rest` what follows the prefix.
+/// Returns the filter bit of a name: `index` is the (base) prefix index, `rest` the part after the
+/// prefix.
 pub fn filter_bit(index: u8, rest: &[u8]) -> u32 {
     1 << (xxh32(rest, FILTER_SEED.wrapping_add(index.into())) % 32)
 }
 
-/// Bytes that an entry takes, padding included.
+/// Returns the length of an entry in bytes, with padding.
 pub fn entry_len(name_rest_len: usize, value_len: usize) -> usize {
     (ENTRY_HEADER_LEN + name_rest_len + value_len).next_multiple_of(4)
 }
 
-/// Append the record of a long prefix, padded to 4 bytes: the index of its base, and what follows that.
+/// Appends the record of a long prefix, padded to 4 bytes: the index of its base prefix, and the
+/// part after that.
 ///
 /// # Errors
 /// An infix over 255 bytes.
@@ -112,7 +116,7 @@ pub fn encode_long_prefix(base_index: u8, infix: &[u8], out: &mut Vec<u8>) -> Re
     Ok(())
 }
 
-/// Append an entry, padded to 4 bytes.
+/// Appends an entry, padded to 4 bytes.
 ///
 /// # Errors
 /// A name or a value that is too long.
@@ -130,7 +134,8 @@ pub fn encode_entry(index: u8, name_rest: &[u8], value: &[u8], out: &mut Vec<u8>
     Ok(())
 }
 
-/// `i_xattr_icount` for a body of `len` bytes: 0, or at least a header and a multiple of 4.
+/// Returns `i_xattr_icount` for a body of `len` bytes: 0, or a multiple of 4 that is at least a
+/// header.
 ///
 /// # Errors
 /// Other lengths, and those over [`BODY_MAX_LEN`].

@@ -1,7 +1,7 @@
 //! Maps of compressed files: the header, lcluster indexes (full and compact), encoded extents.
 //!
-//! A compressed file is a sequence of extents, each stored in one pcluster. The lcluster index has one entry for each
-//! logical cluster; an entry is a head (an extent starts here) or a nonhead (none does).
+//! A compressed file is a sequence of extents, each stored in one pcluster. An lcluster index has
+//! one entry for each logical cluster: a head if an extent starts in it, else a nonhead.
 
 mod compact;
 mod encoded;
@@ -14,20 +14,20 @@ use crate::{Blkaddr, BlockBits, FormatError};
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Length of the map header in bytes; it lies at the next multiple of 8 behind the inode's body.
+/// Length of the map header in bytes. It lies at the next multiple of 8 after the inode's body.
 pub const MAP_HEADER_LEN: u64 = 8;
 /// Length of an entry of the full index in bytes.
 pub const FULL_ENTRY_LEN: u64 = 8;
-/// Bytes from the header's start to the full index.
+/// Offset in bytes from the header's start to the full index.
 pub const FULL_INDEX_OFF: u64 = 16;
-/// Bytes from the header's start to the compact index.
+/// Offset in bytes from the header's start to the compact index.
 pub const COMPACT_INDEX_OFF: u64 = 8;
-/// Largest distance that an index entry holds; longer ones are clipped.
+/// Largest distance in lclusters that an index entry holds; longer ones are clipped.
 pub const DELTA_MAX: u32 = 2047;
-/// Largest count of blocks that an index entry holds.
+/// Largest number of blocks that an index entry holds.
 pub const CBLKCNT_MAX: u32 = 2047;
 
-/// `Z_EROFS_LI_D0_CBLKCNT`: the distance is a count of blocks instead.
+/// `Z_EROFS_LI_D0_CBLKCNT`: the field holds a number of blocks instead of a distance.
 const D0_CBLKCNT: u16 = 0x800;
 /// `Z_EROFS_LI_PARTIAL_REF`.
 const PARTIAL_REF: u16 = 0x8000;
@@ -49,7 +49,7 @@ bitflags::bitflags! {
         const INTERLACED_PCLUSTER = 0x10;
         /// The last extent is a fragment.
         const FRAGMENT_PCLUSTER = 0x20;
-        /// Unknown bits are kept; kernels ignore them.
+        /// Other bits are preserved; kernels ignore them.
         const _ = !0;
     }
 }
@@ -58,13 +58,14 @@ bitflags::bitflags! {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawMapHeader {
-    /// `h_fragmentoff`; its upper half is `h_idata_size`; or the low half of the count of encoded extents.
+    /// `h_fragmentoff`; its upper half is `h_idata_size`; or the low half of the number of encoded
+    /// extents.
     pub h_fragmentoff: U32,
     /// [`Advise`].
     pub h_advise: U16,
     /// Algorithms of HEAD1 (low half) and HEAD2.
     pub h_algorithmtype: u8,
-    /// log2 of blocks in an lcluster; bit 7: the file is a fragment.
+    /// log2 of the blocks in an lcluster; bit 7: the whole file is a fragment.
     pub h_clusterbits: u8,
 }
 
@@ -77,7 +78,7 @@ const _: () = {
     assert!(offset_of!(RawMapHeader, h_clusterbits) == 7);
 };
 
-/// What the map header says.
+/// Contents of the map header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZmapHeader {
     /// The whole file lies at this byte offset of the packed inode.
@@ -97,14 +98,14 @@ pub struct MapHeader {
     pub lcluster_bits: u8,
     /// Low half of the offset in the packed inode, with [`Advise::FRAGMENT_PCLUSTER`].
     pub fragment_off: u32,
-    /// Bytes of the inline pcluster, with [`Advise::INLINE_PCLUSTER`].
+    /// Length in bytes of the inline pcluster, with [`Advise::INLINE_PCLUSTER`].
     pub idata_len: u16,
-    /// Count of encoded extents (record sizes of 16 and 32 bytes).
+    /// Number of encoded extents (for record sizes of 16 and 32 bytes).
     pub extent_count: u64,
 }
 
 impl ZmapHeader {
-    /// Decode the header `bytes` at byte `at`, which stands before an index of kind `index`.
+    /// Decodes the header `bytes` at byte `at`, which precedes an index of kind `index`.
     ///
     /// # Errors
     /// Logical clusters of more than 2^30 bytes, or reserved bits.
@@ -140,7 +141,7 @@ impl ZmapHeader {
 }
 
 impl ZmapHeader {
-    /// The header of a file that lies at byte `off` of the packed inode.
+    /// Returns the header of a file that lies at byte `off` of the packed inode.
     ///
     /// # Errors
     /// An offset over 63 bits.
@@ -153,7 +154,7 @@ impl ZmapHeader {
 }
 
 impl MapHeader {
-    /// The header of an lcluster index.
+    /// Returns the header of an lcluster index.
     ///
     /// # Errors
     /// Algorithm numbers over 4 bits, lclusters smaller than a block or over 1 GiB.
@@ -176,10 +177,11 @@ impl MapHeader {
         Ok(raw.as_bytes().try_into().expect("8 bytes"))
     }
 
-    /// The header of encoded extents with records of `size`: its advise bits are taken from there.
+    /// Returns the header of encoded extents with records of `size`, which determines some of the
+    /// advise bits.
     ///
     /// # Errors
-    /// As [`MapHeader::encode`]; more than 2^44 extents, which the header has no room for.
+    /// Same as [`MapHeader::encode`]; more than 2^44 extents, for which the header has no room.
     pub fn encode_extents(&self, size: RecordSize, block_bits: BlockBits) -> Result<[u8; 8], FormatError> {
         let advise = self.advise | size.advise();
         if size.has_fixed_extents() {
@@ -193,7 +195,7 @@ impl MapHeader {
         Ok([count[0], count[1], count[2], count[3], advise[0], advise[1], count[4], count[5]])
     }
 
-    /// Whether pclusters of this kind may have several blocks.
+    /// Returns true if pclusters of this kind may have several blocks.
     pub fn is_big(&self, kind: HeadKind) -> bool {
         self.advise.contains(match kind {
             HeadKind::Head1 => Advise::BIG_PCLUSTER_1,
@@ -202,7 +204,7 @@ impl MapHeader {
     }
 }
 
-/// How the extent of a head is stored.
+/// Way in which the extent of a head is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeadKind {
     /// Not encoded.
@@ -234,27 +236,28 @@ impl HeadKind {
     }
 }
 
-/// One entry of an lcluster index.
+/// Entry of an lcluster index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lcluster {
     /// An extent starts `clusterofs` bytes into this lcluster.
     Head {
-        /// How it is stored.
+        /// Way in which the extent is stored.
         kind: HeadKind,
-        /// Offset of its start in the lcluster.
+        /// Offset of the extent's start in the lcluster, in bytes.
         clusterofs: u32,
-        /// Its pcluster; the high half of the offset for a fragment.
+        /// First block of the pcluster; for a fragment, the high half of its offset.
         blkaddr: Blkaddr,
-        /// The stream decodes to more than the extent.
+        /// True if the stream decodes to more than the extent.
         partial: bool,
     },
     /// No extent starts here.
     Nonhead {
-        /// Distance in lclusters back to the head, clipped to [`DELTA_MAX`]; unknown where `cblkcnt` stands (it is 1).
+        /// Distance in lclusters back to the head, clipped to [`DELTA_MAX`]. An entry with a
+        /// `cblkcnt` does not store it: it is 1.
         back: u32,
-        /// Distance forward to the next head or the end, clipped; 0 says nothing.
+        /// Distance in lclusters forward to the next head or the end, clipped; 0 if unknown.
         forward: u32,
-        /// Blocks of the pcluster, in the entry right behind its head.
+        /// Number of blocks of the pcluster, in the entry right after its head.
         cblkcnt: Option<u32>,
     },
 }
@@ -265,7 +268,7 @@ pub enum Lcluster {
 pub struct RawLclusterIndex {
     /// Type and flags.
     pub di_advise: U16,
-    /// Offset of the extent's start.
+    /// Offset of the extent's start in the lcluster.
     pub di_clusterofs: U16,
     /// `blkaddr`, or two distances.
     pub di_u: U32,
@@ -280,7 +283,7 @@ const _: () = {
 };
 
 impl Lcluster {
-    /// Decode an entry of the full index.
+    /// Decodes an entry of the full index.
     pub fn decode_full(bytes: &[u8; 8]) -> Self {
         let raw = RawLclusterIndex::ref_from_bytes(bytes).expect("exact length");
         let (advise, value) = (raw.di_advise.get(), raw.di_u.get());
@@ -300,10 +303,10 @@ impl Lcluster {
         }
     }
 
-    /// The entry for the full index.
+    /// Returns the entry for the full index.
     ///
     /// # Errors
-    /// An address over 32 bits, an offset over 16, a count of blocks over 11.
+    /// An address over 32 bits, an offset over 16 bits, or a number of blocks over 11 bits.
     pub fn encode_full(&self) -> Result<[u8; 8], FormatError> {
         let refuse = |field, value: u64| FormatError::does_not_fit("z_erofs_lcluster_index", field, value);
         let raw = match *self {

@@ -1,8 +1,10 @@
-//! Serves one file through FUSE as a slow disk would: each read takes a chosen time longer, and is counted.
+//! Serves one file through FUSE like a slow disk: each read takes a chosen time longer, and is
+//! counted.
 //!
-//! `slow_file [--cached] FILE DIR MICROSECONDS` shows FILE below the directory DIR, under its own name, until DIR is unmounted. Beside it,
-//! `counts` holds the reads and the bytes so far. Needs root. Each read of a program is one read of the disk, whatever was read before; with
-//! `--cached` the system keeps what was read and reads ahead, as for a disk.
+//! `slow_file [--cached] FILE DIR MICROSECONDS` shows FILE in the directory DIR, under its own
+//! name, until DIR is unmounted. Beside it, the file `counts` has the number of reads and of bytes
+//! so far. Needs root. Each read of a program is one read of the disk, even of bytes that were read
+//! before; with `--cached` the system caches reads and reads ahead, as for a disk.
 
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -25,12 +27,12 @@ use std::time::{Duration, UNIX_EPOCH};
 const FILE: INodeNo = INodeNo(2);
 const COUNTS: INodeNo = INodeNo(3);
 const COUNTS_NAME: &str = "counts";
-/// Longer than the text of two numbers.
+/// Length of `counts` in bytes: more than the text of two numbers.
 const COUNTS_LEN: u64 = 64;
-/// Bytes of the longest request.
+/// Length of the longest request in bytes.
 const REQUEST_MAX: u32 = 1 << 20;
 const TTL: Duration = Duration::from_secs(3600);
-/// Reads that are under way at the same time.
+/// Number of reads that are served at the same time.
 const THREADS: usize = 16;
 
 struct SlowFile {
@@ -88,7 +90,7 @@ impl SlowFile {
 }
 
 impl Filesystem for SlowFile {
-    /// Requests of up to 1 MiB, as disks take them.
+    /// Accepts requests of up to 1 MiB, like disks.
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let _ = config.add_capabilities(InitFlags::FUSE_MAX_PAGES & config.capabilities());
         let _ = config.set_max_write(REQUEST_MAX);
@@ -163,7 +165,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (path, file) = (PathBuf::from(&path), File::open(&path)?);
     let len = file.metadata()?.len();
     let name = path.file_name().ok_or("FILE has no name")?.to_os_string();
-    let delay = Duration::from_micros(delay.to_str().ok_or("MICROSECONDS is no number")?.parse()?);
+    let delay = Duration::from_micros(delay.to_str().ok_or("MICROSECONDS is not a number")?.parse()?);
     let served = SlowFile { name, file, len, delay, is_cached, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) };
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());

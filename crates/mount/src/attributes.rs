@@ -1,30 +1,31 @@
-//! The attributes of a mount: what processes may do with its files beside reading them.
+//! Attributes of a mount: the uses of its files that it permits besides reading.
 
 use rustix::mount::{MountAttrFlags, MountFlags};
 use std::fmt;
 
-/// Attributes of a mount, in the words of mount(8). Every mount is read-only.
+/// Attributes of a mount, named as in mount(8). Every mount is read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Set-user-id and set-group-id bits and file capabilities count. Only root may set this.
+    /// True if set-user-id bits, set-group-id bits and file capabilities take effect. Only root may
+    /// set this.
     pub suid: bool,
-    /// Device files lead to their devices. Only root may set this.
+    /// True if device files give access to their devices. Only root may set this.
     pub dev: bool,
-    /// Programs can be run.
+    /// True if programs can be run.
     pub exec: bool,
-    /// Symbolic links are followed. Switching this off needs Linux 5.10.
+    /// True if symbolic links are followed. False needs Linux 5.10.
     pub symfollow: bool,
 }
 
 impl Default for Attributes {
-    /// `nosuid,nodev`: an image may come from anywhere.
+    /// Returns `nosuid,nodev`: an image may come from anywhere.
     fn default() -> Self {
         Self { suid: false, dev: false, exec: true, symfollow: true }
     }
 }
 
 impl Attributes {
-    /// Flags of fsmount(2).
+    /// Returns the flags for fsmount(2).
     pub(crate) fn of_fsmount(self) -> MountAttrFlags {
         let mut flags = MountAttrFlags::MOUNT_ATTR_RDONLY;
         flags.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !self.suid);
@@ -34,7 +35,7 @@ impl Attributes {
         flags
     }
 
-    /// Flags of mount(2).
+    /// Returns the flags for mount(2).
     pub(crate) fn of_mount(self) -> MountFlags {
         let mut flags = MountFlags::RDONLY;
         flags.set(MountFlags::NOSUID, !self.suid);
@@ -44,16 +45,16 @@ impl Attributes {
         flags
     }
 
-    /// Whether only root may mount with these attributes.
+    /// Returns true if only root may mount with these attributes.
     pub(crate) fn need_root(self) -> bool {
         self.suid || self.dev
     }
 }
 
-/// A flag of mount(2) that rustix does not have.
+/// Flag of mount(2) that rustix does not define.
 const MS_NOSYMFOLLOW: u32 = 0x100;
 
-/// The option list of mount(8): `ro,nosuid,nodev`.
+/// Formats the option list of mount(8): `ro,nosuid,nodev`.
 impl fmt::Display for Attributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ro")?;
@@ -61,7 +62,7 @@ impl fmt::Display for Attributes {
         for (is_set, name) in names {
             write!(f, ",{}{name}", if is_set { "" } else { "no" })?;
         }
-        // Defaults are left out.
+        // Defaults are omitted.
         for (is_set, name) in [(self.exec, "noexec"), (self.symfollow, "nosymfollow")] {
             if !is_set {
                 write!(f, ",{name}")?;

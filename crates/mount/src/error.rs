@@ -1,36 +1,38 @@
-//! Errors of mounts, sorted by the party that must act: the user, the administrator, or the author of the image.
+//! Errors of mounts, sorted by the party that must act: the user, the administrator, or the author
+//! of the image.
 
 use kiln_read::ReadError;
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be mounted, served or unmounted. Every message names the path.
+/// Error of mounting, serving or unmounting. Every message contains the path.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel refused for want of privilege.
+    /// The kernel refused for lack of privilege.
     #[error("{}: not permitted to {action}: {reason}", path.display())]
     NotPermitted {
-        /// The image, or the mount point.
+        /// The image or the mount point.
         path: PathBuf,
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
-        /// What the kernel said.
+        /// Message of the kernel.
         reason: String,
     },
-    /// This kernel lacks what the image, or the way of mounting it, needs. The image itself is sound as far as we see.
+    /// This kernel lacks something that the image, or this way of mounting it, needs. As far as we
+    /// can tell, the image is sound.
     #[error("{}: this kernel cannot mount it: {reason}", path.display())]
     Unavailable {
         /// The image.
         path: PathBuf,
-        /// What the kernel said.
+        /// Message of the kernel.
         reason: String,
     },
-    /// The kernel refused the image, and our own reader refuses it, too.
+    /// The kernel refused the image, and our own reader rejects it, too.
     #[error("{}: the kernel refused the image: {reason}", path.display())]
     Refused {
         /// The image.
         path: PathBuf,
-        /// What the kernel said.
+        /// Message of the kernel.
         reason: String,
     },
     /// The image or an extra device cannot be opened.
@@ -38,114 +40,115 @@ pub enum MountError {
     Source {
         /// The image or the device.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The image or an extra device is a directory, a FIFO or the like.
+    /// The image or an extra device is neither a regular file nor a block device: a directory or a
+    /// FIFO, for example.
     #[error("{}: neither a regular file nor a block device", path.display())]
     NotASource {
         /// The image or the device.
         path: PathBuf,
     },
-    /// Our own reader cannot open the image that is to be served by FUSE.
+    /// Our own reader cannot open the image that FUSE would serve.
     #[error("{source}")]
     Image {
-        /// Why, with the name of the image if it has one.
+        /// Error of the reader, with the name of the image if it has one.
         source: Box<ReadError>,
     },
-    /// Nothing can be mounted at this place.
+    /// Nothing can be mounted at this path.
     #[error("{}: cannot mount here: {source}", path.display())]
     MountPoint {
         /// The mount point.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A mount would hide what is there.
-    #[error("{}: {by}: --over mounts over it", path.display())]
-    Taken {
+    /// The mount would hide existing files or another mount.
+    #[error("{}: {by}: use --over to mount over it", path.display())]
+    Occupied {
         /// The mount point.
         path: PathBuf,
-        /// What is in the way.
+        /// Description of the files or the mount.
         by: String,
     },
-    /// The machine lacks what FUSE needs.
-    #[error("{}: no FUSE: {what}", path.display())]
+    /// The machine lacks something that FUSE needs.
+    #[error("{}: FUSE is not available: {what}", path.display())]
     FuseMissing {
         /// The mount point.
         path: PathBuf,
-        /// What is missing, and what to do.
+        /// Missing part, and the action that provides it.
         what: &'static str,
     },
-    /// The FUSE mount failed, or its session broke off.
+    /// The FUSE mount failed, or its session ended with an error.
     #[error("{}: FUSE mount failed: {source}", path.display())]
     Fuse {
         /// The mount point.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The image is in use by something that would read a mixture of two images, or that writes one.
+    /// The image is in use by a reader that would read a mixture of two images, or by a writer.
     #[error("{}: in use: {by}", path.display())]
     InUse {
         /// The image.
         path: PathBuf,
-        /// Description of what uses it, and of what to do.
+        /// Description of the user, and of the action to take.
         by: String,
     },
-    /// There is nothing to unmount.
+    /// Nothing is mounted at this path.
     #[error("{}: not mounted", path.display())]
     NotMounted {
-        /// As the caller gave it.
+        /// Path as the caller gave it.
         path: PathBuf,
     },
-    /// The filesystem that is mounted there is no image.
-    #[error("{}: a mount of type {fs_type}, not an EROFS image: umount(8) unmounts it", path.display())]
+    /// The filesystem at this path is not an image.
+    #[error("{}: a mount of type {fs_type}, not an EROFS image: unmount it with umount(8)", path.display())]
     NotAnImage {
-        /// As the caller gave it.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// The type in the mount table.
+        /// Type in the mount table.
         fs_type: String,
     },
-    /// Counters could not be fetched.
-    #[error("{}: cannot ask for counters: {source}", path.display())]
+    /// The counters could not be read.
+    #[error("{}: cannot read the counters: {source}", path.display())]
     Stats {
-        /// As the caller gave it.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There are no counters.
-    #[error("{}: not the root of a mount that kiln serves by FUSE: only those have counters", path.display())]
+    /// The mount has no counters.
+    #[error("{}: not the root of a FUSE mount of kiln: only those have counters", path.display())]
     NoStats {
-        /// As the caller gave it.
+        /// Path as the caller gave it.
         path: PathBuf,
     },
-    /// The file for counters cannot be written.
+    /// The metrics file cannot be written.
     #[error("{}: cannot write counters: {source}", path.display())]
     Metrics {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// What is read on a mount could not be recorded.
+    /// Reads on a mount could not be recorded.
     #[error("{}: cannot record: {source}", path.display())]
     Record {
-        /// As the caller gave it.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// What the system said, or the server.
+        /// Error of the system or the server.
         source: io::Error,
     },
-    /// Nobody tells what is read there.
-    #[error("{}: a mount of type {fs_type} cannot be recorded: only those of EROFS images, by kiln or by the kernel", path.display())]
+    /// The filesystem at this path cannot report its reads.
+    #[error("{}: cannot record a mount of type {fs_type}: only mounts of EROFS images, by kiln or by the kernel", path.display())]
     NoRecorder {
-        /// As the caller gave it.
+        /// Path as the caller gave it.
         path: PathBuf,
-        /// The type in the mount table.
+        /// Type in the mount table.
         fs_type: String,
     },
-    /// A process has open files or a working directory there.
+    /// A process has open files or its working directory in the mount.
     #[error("{}: in use: close the files and leave the directories below it first", path.display())]
     Busy {
         /// The mount point.
@@ -156,14 +159,15 @@ pub enum MountError {
     Unmount {
         /// The mount point.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl MountError {
-    /// Whether a kernel mount failed for a reason that does not hinder [`fuse::serve`](crate::fuse::serve): missing
-    /// privilege, or a kernel without EROFS or without what this image needs.
+    /// Returns true if a kernel mount failed for a reason that does not affect
+    /// [`fuse::serve`](crate::fuse::serve): missing privilege, or a kernel without EROFS or without
+    /// a feature of this image.
     pub fn falls_back_to_fuse(&self) -> bool {
         matches!(self, MountError::NotPermitted { .. } | MountError::Unavailable { .. })
     }

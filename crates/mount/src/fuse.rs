@@ -1,4 +1,4 @@
-//! An image served by FUSE: root mounts directly, users through `fusermount3`.
+//! Images served by FUSE: root mounts directly, other users through `fusermount3`.
 
 pub(crate) mod ask;
 mod attach;
@@ -18,7 +18,7 @@ pub(crate) use default_cache::available;
 pub use default_cache::default_cache;
 pub use hot::{Hot, NOTES};
 pub use kiln_read::ImageSources;
-pub use metrics::labels::Labels;
+pub use metrics::labels::MetricLabels;
 pub use metrics::query::query_stats;
 pub use options::{FuseOptions, Modes, Prefetch};
 pub use protocol::owners::{Ids, Owners};

@@ -10,17 +10,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The names of the program: in libfuse 3, and before.
+/// Names of the program: in libfuse 3, and before.
 const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
-/// The program's protocol: the number of a socket to send the descriptor of `/dev/fuse` to.
+/// Variable of the program's protocol: the number of a socket to which it sends the descriptor of
+/// `/dev/fuse`.
 const COMM_FD: &str = "_FUSE_COMMFD";
 
-/// Mount at `dir` with `options` and return the descriptor of the connection. [`io::ErrorKind::NotFound`]: there is no
-/// such program.
+/// Mounts at `dir` with `options`, and returns the descriptor of the connection.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] if there is no such program; else the message of the program.
 pub(crate) fn mount(dir: &Path, options: &OsStr) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let arguments = [OsStr::new("-o"), options, OsStr::new("--"), dir.as_os_str()];
-    // The socket becomes the program's standard input: the one descriptor that survives exec without unsafe code.
+    // The socket becomes the program's standard input: the one descriptor that survives exec
+    // without unsafe code.
     let child = spawn(&arguments, theirs)?;
     let received = receive_fd(ours.as_fd());
     drop(ours);
@@ -32,7 +36,10 @@ pub(crate) fn mount(dir: &Path, options: &OsStr) -> io::Result<OwnedFd> {
     }
 }
 
-/// Unmount `dir`. The error holds the message of the program.
+/// Unmounts `dir`.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] if there is no such program; else the message of the program.
 pub(crate) fn unmount(dir: &Path, lazily: bool) -> io::Result<()> {
     let mode = if lazily { "-uz" } else { "-u" };
     let (nothing, closed) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -44,8 +51,8 @@ pub(crate) fn unmount(dir: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
-/// Start the program under the first of its names that exists. Our copy of `stdin` is closed on return, so that its
-/// other end sees when the program has ended.
+/// Starts the program under the first of its names that exists. Our copy of `stdin` is closed on
+/// return, so that its other end sees when the program has ended.
 fn spawn(arguments: &[&OsStr], stdin: OwnedFd) -> io::Result<Child> {
     let mut missing = io::Error::from(io::ErrorKind::NotFound);
     for name in NAMES {
@@ -60,7 +67,7 @@ fn spawn(arguments: &[&OsStr], stdin: OwnedFd) -> io::Result<Child> {
     Err(missing)
 }
 
-/// The descriptor that the other end sends, or `None` if it closes without one.
+/// Returns the descriptor that the other end sends, or `None` if it closes without sending one.
 fn receive_fd(socket: std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -75,16 +82,16 @@ fn receive_fd(socket: std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<Option<
     }))
 }
 
-/// The output of the program on one line.
+/// Returns the output of the program on one line.
 fn said(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     match text.trim() {
-        "" => "fusermount3 failed without a word".into(),
+        "" => "fusermount3 failed without a message".into(),
         text => text.replace('\n', "; "),
     }
 }
 
-/// An `-o` option with a value that may hold the separator.
+/// Returns an `-o` option with a value that may contain the separator.
 pub(crate) fn option(name: &str, value: &str) -> OsString {
     let escaped = value.replace('\\', "\\\\").replace(',', "\\,");
     format!("{name}={escaped}").into()

@@ -1,9 +1,9 @@
-//! Images that are read at the moment, so that nobody writes another image over them.
+//! Images that are being read, so that no program writes another image over them.
 //!
-//! A FUSE server holds a shared lock on a byte far behind its image, by fcntl(2), of the open file. Who writes over an
-//! image takes the same lock for itself alone. `kiln update`, whose changes do not disturb readers, has another lock,
-//! flock(2), which readers do not take. The kernel's own mounts take no lock; they are found in the mount table, and
-//! among the loop devices.
+//! A FUSE server holds a shared lock on a byte far after its image, by fcntl(2), of the open file.
+//! A program that writes over an image takes the same lock exclusively. `kiln update`, whose
+//! changes do not disturb readers, has another lock, flock(2), which readers do not take. The
+//! kernel's own mounts take no lock; they are found in the mount table and among the loop devices.
 
 use crate::MountError;
 use crate::table::Mounted;
@@ -14,32 +14,32 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The byte that is locked: no image has it.
+/// Byte that is locked: no image has it.
 const LOCKED_BYTE: libc::off_t = libc::off_t::MAX - 1;
 /// Directory of all block devices.
 const BLOCK_DEVICES: &str = "/sys/block";
 
-/// Take the lock of a reader for as long as the file is open.
+/// Takes the lock of a reader for as long as the file is open.
 ///
 /// # Errors
-/// [`MountError::InUse`]: another image is written over this one.
+/// [`MountError::InUse`] if another image is being written over this one.
 pub(crate) fn hold(path: &Path) -> Result<Option<File>, MountError> {
-    // Whoever can read the image opens it, and says why not.
+    // If the image cannot be opened, its reader reports the error.
     // Opening a FIFO would wait for a writer.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let Ok(file) = File::options().read(true).custom_flags(flags).open(path) else { return Ok(None) };
     match lock(&file, libc::F_RDLCK) {
         true => Ok(Some(file)),
-        false => Err(in_use(path, "another image is written over it (kiln apply --in-place)".to_owned())),
+        false => Err(in_use(path, "another image is being written over it (kiln apply --in-place)".to_owned())),
     }
 }
 
-/// Claim the image in `file`, which is open for reading and writing, before another one is written over it. The claim
-/// lasts as long as the file is open. A block device that is mounted cannot be opened with `O_EXCL`, which is not done
-/// here.
+/// Claims the image in `file`, which is open for reading and writing, before another one is written
+/// over it. The claim lasts as long as the file is open. This does not open a block device with
+/// `O_EXCL`, which fails if the device is mounted.
 ///
 /// # Errors
-/// [`MountError::InUse`] says what uses it.
+/// [`MountError::InUse`] with the reader that uses it.
 pub fn claim_unused(path: &Path, file: &File) -> Result<(), MountError> {
     if !lock(file, libc::F_WRLCK) {
         return Err(in_use(path, "a FUSE server has it mounted: unmount it first".to_owned()));
@@ -55,7 +55,7 @@ pub fn claim_unused(path: &Path, file: &File) -> Result<(), MountError> {
         let name = device.name.display();
         return Err(in_use(path, format!("/dev/{name} is a loop device of it: unmount and detach that first")));
     }
-    // Without /proc there is nothing to ask.
+    // Without /proc, nothing is known of mounts.
     let mounts = Mounted::all().unwrap_or_default();
     match mounts.iter().find(|mounted| mounted.is_image() && is_it(Path::new(&mounted.source))) {
         Some(mounted) => Err(in_use(path, format!("it is mounted on {}: unmount it first", mounted.dir.display()))),
@@ -67,7 +67,8 @@ fn in_use(path: &Path, by: String) -> MountError {
     MountError::InUse { path: path.to_owned(), by }
 }
 
-/// Try to lock the byte. False if somebody else's lock is in the way; a filesystem without locks is in nobody's way.
+/// Tries to lock the byte. Returns false if another process has a conflicting lock, and true on a
+/// filesystem without locks.
 fn lock(file: &File, kind: libc::c_int) -> bool {
     let (l_type, l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
     let lock = libc::flock { l_type, l_whence, l_start: LOCKED_BYTE, l_len: 1, l_pid: 0 };
@@ -79,7 +80,7 @@ struct Loop {
     backing: PathBuf,
 }
 
-/// Loop devices that have a file.
+/// Returns the loop devices that have a file.
 fn loop_devices() -> impl Iterator<Item = Loop> {
     let entries = fs::read_dir(BLOCK_DEVICES).into_iter().flatten().flatten();
     entries.filter_map(|entry| {

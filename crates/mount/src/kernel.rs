@@ -1,8 +1,10 @@
-//! Linux's own EROFS, by the mount API of Linux 5.2.
+//! Mounts by Linux's own EROFS driver, by the mount API of Linux 5.2.
 //!
-//! The image file is given to the kernel as it is. Kernels before 6.12, and some filesystems under the image (tmpfs,
-//! overlayfs), insist on a block device: then the kernel reads the file through a read-only loop device, which ends with the
-//! mount. An image inside a larger file is read so, too, unless the kernel takes offsets (Linux 6.16) and this one is of whole blocks.
+//! The image file is passed to the kernel as it is. Kernels before 6.12, and some filesystems under
+//! the image (tmpfs, overlayfs), require a block device: then the kernel reads the file through a
+//! read-only loop device, which ends with the mount. An image inside a larger file is read that
+//! way, too, unless the kernel accepts offsets (Linux 6.16) and this one is a number of whole
+//! blocks.
 
 mod loop_device;
 
@@ -22,12 +24,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Bytes of the longest string that `fsconfig` takes.
+/// Length of the longest string that `fsconfig` accepts, in bytes.
 const PARAMETER_MAX: usize = 255;
-/// Messages that the kernel keeps for one context.
+/// Largest number of messages that the kernel stores for one context.
 const MESSAGES_MAX: usize = 8;
 
-/// How the kernel reads a mounted image.
+/// Way in which the kernel reads a mounted image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelVia {
     /// From the file or the block device itself.
@@ -36,19 +38,19 @@ pub enum KernelVia {
     Loop(PathBuf),
 }
 
-/// Mount the image that begins at byte `offset` of `image`, with its extra `devices` in the order of its device table, at
-/// the directory `dir`: read-only, without set-user-id and device files.
+/// Mounts the image that begins at byte `offset` of `image`, with its extra `devices` in the order
+/// of its device table, at the directory `dir`: read-only, without set-user-id and device files.
 ///
 /// # Errors
-/// See [`MountError`]; [`MountError::falls_back_to_fuse`] tells whether FUSE may do better.
+/// See [`MountError`]; [`MountError::falls_back_to_fuse`] returns true if FUSE may succeed.
 pub fn mount(image: &Path, devices: &[PathBuf], offset: u64, dir: &Path) -> Result<KernelVia, MountError> {
     mount_with(image, devices, offset, dir, Attributes::default())
 }
 
-/// [`mount`] with other attributes.
+/// Mounts an image like [`mount`], with other attributes.
 ///
 /// # Errors
-/// Those of [`mount`].
+/// Same as [`mount`].
 pub fn mount_with(
     image: &Path,
     devices: &[PathBuf],
@@ -72,7 +74,7 @@ pub fn mount_with(
     }
 }
 
-/// Create a mount that is in no tree yet.
+/// Creates a mount that is not yet in a tree.
 fn create(sources: &[Source], offset: u64, attributes: Attributes) -> Result<OwnedFd, Refusal> {
     let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(Refusal::of_context)?;
     let refusal = |errno| Refusal { errno, reason: reason(context.as_fd(), errno) };
@@ -94,7 +96,7 @@ fn configure(context: BorrowedFd<'_>, sources: &[Source], offset: u64) -> rustix
     fsconfig_create(context)
 }
 
-/// `path`, or another name for the same file if it is too long for a parameter.
+/// Returns `path`, or another name for the same file if it is too long for a parameter.
 fn short_name(path: &Path, held: &mut Vec<File>) -> rustix::io::Result<PathBuf> {
     if path.as_os_str().len() <= PARAMETER_MAX {
         return Ok(path.to_path_buf());
@@ -105,7 +107,8 @@ fn short_name(path: &Path, held: &mut Vec<File>) -> rustix::io::Result<PathBuf> 
     Ok(name.into())
 }
 
-/// Create the mount with all of `sources` as block devices. Only the first, the image, has an offset.
+/// Creates the mount with all of `sources` as block devices. Only the first, the image, has an
+/// offset.
 fn create_on_loop(sources: &[Source], offset: u64, attributes: Attributes) -> Result<(OwnedFd, KernelVia), MountError> {
     let mut loops = Vec::new();
     let mut devices = Vec::new();
@@ -130,7 +133,7 @@ fn create_on_loop(sources: &[Source], offset: u64, attributes: Attributes) -> Re
     let paths: Vec<_> = sources.iter().map(|source| source.path.clone()).collect();
     let mount = create(&devices, 0, attributes);
     let mount = mount.map_err(|refusal| refusal.explain(&paths[0], &paths[1..], offset))?;
-    // From here on the mount holds the loop devices, and they end with it.
+    // From here on the mount holds the loop devices, which end with it.
     Ok((mount, via))
 }
 
@@ -141,23 +144,23 @@ fn no_loop(path: &Path, offset: u64, error: io::Error) -> MountError {
             MountError::NotPermitted { path, action: "set up a loop device", reason: error.to_string() }
         }
         _ => {
-            let wants = match offset {
-                0 => "it wants a block device".into(),
-                _ => format!("it takes no image at byte {offset} of a file (Linux 6.16 does, at whole blocks)"),
+            let need = match offset {
+                0 => "it needs a block device".into(),
+                _ => format!("it cannot mount an image at byte {offset} of a file (Linux 6.16 can, at whole blocks)"),
             };
-            MountError::Unavailable { path, reason: format!("{wants}, and no loop device: {error}") }
+            MountError::Unavailable { path, reason: format!("{need}, and there is no loop device: {error}") }
         }
     }
 }
 
-/// Why the kernel refused a mount.
+/// Error of the kernel about a mount.
 struct Refusal {
     errno: Errno,
     reason: String,
 }
 
 impl Refusal {
-    /// The kernel refused the filesystem type itself.
+    /// Returns the refusal of the filesystem type itself.
     fn of_context(errno: Errno) -> Self {
         let reason = match errno {
             Errno::NODEV => "it has no EROFS".into(),
@@ -167,7 +170,8 @@ impl Refusal {
         Refusal { errno, reason }
     }
 
-    /// Tell a damaged image from one that this kernel does not know. The kernel's error numbers do not, so our own reader opens the image.
+    /// Distinguishes a damaged image from one that this kernel does not support. The kernel's error
+    /// numbers do not, so our own reader opens the image.
     fn explain(self, image: &Path, devices: &[PathBuf], offset: u64) -> MountError {
         let Refusal { errno, reason } = self;
         let path = image.to_path_buf();
@@ -184,8 +188,8 @@ impl Refusal {
     }
 }
 
-/// The kernel's messages about the failure, or else the error number in words. The messages are about parameters only; errors of an
-/// image go to the kernel log.
+/// Returns the kernel's messages about the failure, or else the error number in words. The messages
+/// are only about parameters; errors of an image go to the kernel log.
 fn reason(context: BorrowedFd<'_>, errno: Errno) -> String {
     let mut messages = Vec::new();
     let mut buf = [0; 1024];

@@ -1,4 +1,4 @@
-//! The sources and the mount point of a mount, checked before the kernel is asked.
+//! Sources and mount point of a mount, checked before the kernel is asked.
 
 use crate::MountError;
 use crate::table::Mounted;
@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// The kind of file that an image or an extra device is.
+/// Kind of file of an image or an extra device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceKind {
     /// A regular file.
@@ -19,13 +19,14 @@ pub(crate) enum SourceKind {
 /// An image or an extra device, by its absolute path.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// The path without symbolic links: the mount table shows it as long as the mount lives.
+    /// Path without symbolic links, which the mount table shows as long as the mount lives.
     pub path: PathBuf,
-    /// The kind of file at the path.
+    /// Kind of file at the path.
     pub kind: SourceKind,
 }
 
-/// Look at `path` without opening it: the kernel opens the source of a mount, and would wait for the other end of a FIFO.
+/// Checks `path` without opening it: the kernel opens the source of a mount, and would wait for the
+/// other end of a FIFO.
 pub(crate) fn source(path: &Path) -> Result<Source, MountError> {
     let failed = |source| MountError::Source { path: path.to_path_buf(), source };
     let absolute = path.canonicalize().map_err(failed)?;
@@ -38,24 +39,28 @@ pub(crate) fn source(path: &Path) -> Result<Source, MountError> {
     Ok(Source { path: absolute, kind })
 }
 
-/// Whether a mount at `dir` would hide nothing: no image is mounted there, and the directory is empty. The mount itself
-/// finds out whether it is a directory at all.
+/// Checks that a mount at `dir` would hide nothing: no image is mounted there, and the directory is
+/// empty. Whether it is a directory at all is left to the mount itself.
 ///
 /// # Errors
-/// [`MountError::Taken`] says what is in the way; [`MountError::MountPoint`] that this cannot be found out.
+/// [`MountError::Occupied`] if something would be hidden; [`MountError::MountPoint`] if `dir`
+/// cannot be checked.
 pub fn check_free(dir: &Path) -> Result<(), MountError> {
     let path = || dir.to_path_buf();
     let failed = |source| MountError::MountPoint { path: path(), source };
     if let Some(mounted) = Mounted::at(dir).map_err(failed)?.filter(Mounted::is_image) {
-        return Err(MountError::Taken { path: path(), by: format!("an image is mounted there ({})", mounted.fs_type) });
+        return Err(MountError::Occupied {
+            path: path(),
+            by: format!("an image is mounted there ({})", mounted.fs_type),
+        });
     }
     match fs::read_dir(dir).map_err(failed)?.next() {
         None => Ok(()),
-        Some(_) => Err(MountError::Taken { path: path(), by: "the directory is not empty".into() }),
+        Some(_) => Err(MountError::Occupied { path: path(), by: "the directory is not empty".into() }),
     }
 }
 
-/// The absolute path of the directory `dir`.
+/// Returns the absolute path of the directory `dir`.
 pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::MountPoint { path: dir.to_path_buf(), source };
     let absolute = dir.canonicalize().map_err(failed)?;

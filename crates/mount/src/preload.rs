@@ -1,4 +1,4 @@
-//! Preloading: what a list names comes into the page cache before a program reads it.
+//! Preloading: bringing the ranges of a hot list into the page cache before a program reads them.
 
 use kiln_read::hotlist::HotList;
 use rustix::fs::{Advice, Dir, FileType, Mode, OFlags, ResolveFlags, fadvise, fstat, open, openat2};
@@ -15,54 +15,56 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::fuse::available;
 
-/// Bytes of one read.
+/// Length of one read in bytes.
 const CHUNK_LEN: usize = 1 << 20;
-/// How far the kernel reads ahead at most, where it does not say.
+/// Longest readahead of the kernel in bytes, if the system does not report one.
 const READ_AHEAD_LEN: u64 = 128 << 10;
 
-/// How data is brought into the page cache.
+/// Way in which data is brought into the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preload {
-    /// It is read: it is there when the call returns.
+    /// It is read, and cached when the call returns.
     Read,
-    /// It is read, and nothing around it: where requests cost little, as what a server has decoded already.
+    /// It is read, without readahead around it: for cheap requests, such as for data that a server
+    /// has already decoded.
     Exactly,
-    /// The kernel is told to read it ahead, and does so by itself.
+    /// The kernel is advised to read it ahead, and does so on its own.
     Advise,
 }
 
-/// What was preloaded.
+/// Result of preloading.
 #[derive(Debug, Default)]
 pub struct Preloaded {
-    /// Inodes and directories that were read for themselves.
+    /// Number of inodes and directories that were read for their metadata.
     pub inodes: u64,
-    /// Bytes of files.
+    /// Number of bytes of files that were read.
     pub bytes: u64,
-    /// Bytes of files that were left out, because there would have been more than wanted.
+    /// Number of bytes of files that were skipped because of the limit.
     pub left_out: u64,
-    /// Paths that could not be read, each once in a row, and why.
+    /// Paths that could not be read, once for consecutive entries, with the error.
     pub failed: Vec<(PathBuf, io::Error)>,
 }
 
-/// How many bytes of files [`preload`] should take at most: half of the memory that this process may have. More would push out what was
-/// preloaded first.
+/// Returns a default limit for [`preload`] in bytes: half of the memory that this process may use.
+/// More would evict what was preloaded first.
 #[must_use]
 pub fn default_preload() -> u64 {
     available() / 2
 }
 
-/// Bring what `list` has of the mount `dir` into the page cache, in its order, until `stop` is set, and at most `bytes_max` bytes of files. Inodes
-/// are looked up, directories read. Ranges end where their file does. Symbolic links are resolved within the mount, and nothing but
-/// regular files is opened for reading.
+/// Brings the entries of `list` in the mount `dir` into the page cache, in order, until `stop` is
+/// set, and at most `bytes_max` bytes of files. Inodes are looked up, directories are read. Ranges
+/// end where their file does. Symbolic links are resolved within the mount, and only regular files
+/// are opened for reading.
 ///
 /// # Errors
-/// `dir` cannot be opened.
+/// `dir` cannot be opened. Errors of entries are in the result.
 pub fn preload(dir: &Path, list: &HotList, how: Preload, bytes_max: u64, stop: &AtomicBool) -> io::Result<Preloaded> {
     let root = open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let advice_len = read_ahead_len(fstat(&root)?.st_dev);
     let loader = Loader { root, how, advice_len, stop };
     let (mut done, mut left, mut chunk) = (Preloaded::default(), bytes_max, vec![0; CHUNK_LEN]);
-    // Ranges of one file often follow each other. None of a file that cannot be opened.
+    // Ranges of one file often follow each other. `None` for a file that cannot be opened.
     let mut last: Option<(&[u8], Option<OpenFile>)> = None;
     for entry in list.entries().iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
         let path = &entry.path[..];
@@ -99,7 +101,7 @@ impl Preloaded {
     }
 }
 
-/// A file of the mount and its length.
+/// Open file of the mount, and its length in bytes.
 struct OpenFile {
     file: File,
     len: u64,
@@ -108,22 +110,22 @@ struct OpenFile {
 struct Loader<'a> {
     root: OwnedFd,
     how: Preload,
-    /// Bytes of one advice.
+    /// Length of one advice in bytes.
     advice_len: u64,
     stop: &'a AtomicBool,
 }
 
 impl Loader<'_> {
-    /// What is at `path`, opened with `flags`; the root has the empty path.
+    /// Opens `path` with `flags`; the root has the empty path.
     fn at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let path = if path.is_empty() { b"." } else { path };
         Ok(openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?)
     }
 
-    /// Read an inode, and of a directory its names.
+    /// Reads an inode, and the names of a directory.
     fn metadata(&self, path: &[u8]) -> io::Result<()> {
-        let place = self.at(path, OFlags::PATH | OFlags::NOFOLLOW)?;
-        let found = fstat(&place)?;
+        let inode = self.at(path, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let found = fstat(&inode)?;
         if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
             return Ok(());
         }
@@ -134,29 +136,31 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Open a regular file. Others are not opened: a FIFO would wait for a writer, a device could do anything.
+    /// Opens a regular file. Others are not opened: a FIFO would wait for a writer, and a device
+    /// could do anything.
     fn open(&self, path: &[u8]) -> io::Result<OpenFile> {
         let found = fstat(self.at(path, OFlags::PATH)?)?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let file = File::from(self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
         if self.how == Preload::Exactly {
-            // A hint: without it, the kernel reads ahead, and goes on with that when programs come to where it has stopped.
+            // A hint: without it, the kernel reads ahead, and continues where it stopped when
+            // programs get there.
             fadvise(&file, 0, None, Advice::Random)?;
         }
         let len = file.metadata()?.len();
         Ok(OpenFile { file, len })
     }
 
-    /// Bring `bytes` of a file into the page cache.
+    /// Brings `bytes` of a file into the page cache.
     fn data(&self, file: &OpenFile, bytes: Range<u64>, chunk: &mut [u8]) -> io::Result<()> {
         let Range { mut start, end } = bytes;
         while start < end && !self.stop.load(Ordering::Relaxed) {
             let left = end - start;
             start += match self.how {
                 Preload::Advise => {
-                    // Of one advice, the kernel follows the front alone, as far as it reads ahead.
+                    // The kernel follows only the front of an advice, up to its readahead.
                     let len = left.min(self.advice_len);
                     fadvise(&file.file, start, NonZeroU64::new(len), Advice::WillNeed)?;
                     len
@@ -174,7 +178,7 @@ impl Loader<'_> {
     }
 }
 
-/// How far the kernel reads ahead on the filesystem `dev`, in bytes.
+/// Returns the kernel's readahead on the filesystem `dev`, in bytes.
 fn read_ahead_len(dev: u64) -> u64 {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let text = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));

@@ -4,21 +4,24 @@
 use std::fs;
 use std::ops::Range;
 
-/// Maps all pages of this program's code and constants, as far as the system does that (Linux 5.14).
+/// Maps all pages of this program's code and constants, if the system supports that (Linux 5.14).
 ///
-/// A page that was never used is not mapped, and leaves the page cache first. The server that needs it later waits for the disk, which
-/// reads as much around the page as its readahead is long: on disks with a readahead of some MiB, that was most of what a mount read
-/// beside the image. The pages stay the system's to take where memory is short.
+/// A page that was never used is not mapped, and leaves the page cache first. A server that needs
+/// it later waits for the disk, which reads as much around the page as its readahead: on disks with
+/// a readahead of some MiB, that was most of the bytes that a mount read besides the image. The
+/// system may still take the pages when memory is short.
 pub fn load_program() {
     let maps = fs::read("/proc/self/maps").unwrap_or_default();
     for range in own_mappings(&String::from_utf8_lossy(&maps), load_program as fn() as usize) {
-        // SAFETY: the advice changes no mapping and no contents. A range that is no longer mapped is an error, as is the advice where
-        // the system does not know it: pages are then mapped when they are used.
+        // SAFETY: the advice changes no mapping and no contents. A range that is no longer mapped
+        // causes an error, as does the advice on a system that does not know it: pages are then
+        // mapped when they are used.
         unsafe { libc::madvise(range.start as *mut libc::c_void, range.end - range.start, libc::MADV_POPULATE_READ) };
     }
 }
 
-/// Address ranges of `/proc/PID/maps` that are mapped without write permission from the file that is mapped at `address`.
+/// Returns the address ranges of `/proc/PID/maps` that are mapped without write permission from the
+/// file that is mapped at `address`.
 fn own_mappings(maps: &str, address: usize) -> Vec<Range<usize>> {
     let mappings: Vec<_> = maps.lines().filter_map(Mapping::parse).collect();
     let Some(own) = mappings.iter().find(|mapping| mapping.range.contains(&address)) else { return Vec::new() };
@@ -26,7 +29,7 @@ fn own_mappings(maps: &str, address: usize) -> Vec<Range<usize>> {
     mappings.iter().filter(is_own).map(|mapping| mapping.range.clone()).collect()
 }
 
-/// A line of `/proc/PID/maps`, see proc_pid_maps(5).
+/// Line of `/proc/PID/maps`, see proc_pid_maps(5).
 struct Mapping<'a> {
     range: Range<usize>,
     permissions: &'a str,
@@ -50,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_of_the_program_that_nobody_writes() {
+    fn read_only_mappings_of_the_program() {
         let maps = "\
             1000-3000 r--p 00000000 fe:00 12 /bin/kiln (deleted)\n\
             3000-9000 r-xp 00002000 fe:00 12 /bin/kiln (deleted)\n\

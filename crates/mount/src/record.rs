@@ -1,4 +1,4 @@
-//! Recording: which ranges of which files programs read on a mount, as a hot list.
+//! Recording of the ranges of files that programs read on a mount, as a hot list.
 //!
 //! ```text
 //! start: cached pages are dropped ──► programs read ──► finish: inode numbers get their names
@@ -7,8 +7,8 @@
 //!             what was read           └── from the kernel, for its own driver's mounts: files
 //! ```
 //!
-//! Both tell inodes. Their paths are looked for at the end, by a walk through the mount, so that nothing has to remember names of files
-//! that nobody reads.
+//! Both report inodes. Their paths are searched for at the end, by a walk through the mount, so
+//! that names of files that are never read need not be remembered.
 
 mod events;
 mod server;
@@ -29,12 +29,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// Records that are kept at most: 128 MiB of memory.
+/// Largest number of records: 128 MiB of memory.
 const RECORDS_MAX: usize = 4 << 20;
-/// The type of kernel mounts in the mount table.
+/// Type of kernel mounts in the mount table.
 const KERNEL_TYPE: &str = "erofs";
 
-/// A recording under way. Dropping it ends it, too.
+/// Recording in progress. Dropping it also ends it.
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
@@ -44,32 +44,33 @@ pub struct Recording {
     thread: Option<JoinHandle<io::Result<Reads>>>,
 }
 
-/// How exact a recording is.
+/// Precision of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Granularity {
-    /// Pages of files. The kernel may have read so many bytes behind what a program wanted, and 0 is exact.
+    /// Pages of files.
     Pages {
-        /// Bytes that the kernel reads ahead.
+        /// Bytes that the kernel may have read after those that a program read; 0 is exact.
         read_ahead: u64,
     },
-    /// Files as a whole.
+    /// Whole files.
     Files,
 }
 
-/// What was recorded.
+/// Result of a recording.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Recorded {
-    /// What was read, each byte once, in the order in which it was.
+    /// Ranges that were read, each byte once, in the order of the reads.
     pub list: HotList,
-    /// How many reads were lost at least, as they came faster than they could be kept.
+    /// Number of reads that were lost at least, as they came faster than they could be recorded.
     pub lost: u64,
-    /// Files that were read, and whose names were not found: their directories may not be listed, or are hidden by other mounts.
+    /// Number of files that were read and whose names were not found: their directories cannot be
+    /// listed, or are hidden by other mounts.
     pub unnamed: u64,
 }
 
-/// Reads, in their order.
+/// Reads in order.
 #[derive(Debug, Default)]
 struct Reads {
     records: Vec<ReadRecord>,
@@ -77,7 +78,7 @@ struct Reads {
 }
 
 impl Reads {
-    /// Add a record, unless there are too many.
+    /// Adds a record, unless there are too many.
     fn push(&mut self, record: ReadRecord) {
         let is_full = self.records.len() >= RECORDS_MAX;
         match self.records.last_mut() {
@@ -88,46 +89,47 @@ impl Reads {
     }
 }
 
-/// Where reads are learned from.
-enum Source {
+/// Source of reads.
+enum ReadsSource {
     Server(ServerReads),
     Events(FileEvents),
 }
 
-impl Source {
-    /// Fetch what is new.
+impl ReadsSource {
+    /// Fetches new reads.
     fn fetch(&mut self, reads: &mut Reads) -> io::Result<()> {
         match self {
-            Source::Server(server) => server.fetch(reads),
-            Source::Events(events) => events.fetch(reads),
+            ReadsSource::Server(server) => server.fetch(reads),
+            ReadsSource::Events(events) => events.fetch(reads),
         }
     }
 
-    /// Wait until something may be new, or for a moment.
+    /// Waits until there may be new reads, or for a moment.
     fn wait(&self) -> io::Result<()> {
         match self {
-            Source::Server(server) => server.wait(),
-            Source::Events(events) => events.wait(),
+            ReadsSource::Server(server) => server.wait(),
+            ReadsSource::Events(events) => events.wait(),
         }
     }
 
-    /// Fetch the last, and end.
+    /// Fetches the last reads, and ends the recording.
     fn end(self, reads: &mut Reads) -> io::Result<()> {
         match self {
-            Source::Server(server) => server.end(reads),
-            Source::Events(mut events) => events.fetch(reads),
+            ReadsSource::Server(server) => server.end(reads),
+            ReadsSource::Events(mut events) => events.fetch(reads),
         }
     }
 }
 
 impl Recording {
-    /// Begin to record what any program reads on the mount whose root is `dir`: a mount of [`serve`](crate::fuse::serve) by another
-    /// process, which the user who has mounted it may record, and root; or a mount by the kernel's driver, for root alone. Pages of its files are
-    /// dropped from the page cache first, which takes a look at each file; those that programs have mapped stay, and what is read of
-    /// them is not recorded. `stop` ends that look early.
+    /// Begins to record the reads of all programs on the mount whose root is `dir`. It may be a
+    /// mount of [`serve`](crate::fuse::serve) by another process, which the user who mounted it and
+    /// root may record; or a mount by the kernel's driver, for root only. Pages of its files are
+    /// dropped from the page cache first, which visits each file. Pages that programs have mapped
+    /// stay, and reads of them are not recorded. `stop` ends that visit early.
     ///
     /// # Errors
-    /// There is no such mount, it is recorded already, this user may not.
+    /// There is no such mount, it is already being recorded, or this user may not record it.
     pub fn start(dir: &Path, stop: &AtomicBool) -> Result<Self, MountError> {
         let path = || dir.to_path_buf();
         let failed = |source| MountError::Record { path: path(), source };
@@ -135,20 +137,22 @@ impl Recording {
         let root = File::open(dir).map_err(failed)?;
         let (source, granularity) = match &*mounted.fs_type {
             KERNEL_TYPE => {
-                // Whether that is possible is found out before the walk, which the first ones see.
+                // Errors are found before the walk, whose own accesses the first events would
+                // report.
                 FileEvents::start(&root).map_err(failed)?;
                 tree::drop_pages(&root, stop).map_err(failed)?;
-                (FileEvents::start(&root).map(Source::Events), Granularity::Files)
+                (FileEvents::start(&root).map(ReadsSource::Events), Granularity::Files)
             }
             fs_type => {
                 let no_recorder = || MountError::NoRecorder { path: path(), fs_type: fs_type.to_owned() };
-                // The first recording ends prefetch, so that no page comes back while others are dropped.
+                // The first recording ends prefetch, so that no page comes back while others are
+                // dropped.
                 let first = ServerReads::start(&root).map_err(failed)?.ok_or_else(no_recorder)?;
                 tree::drop_pages(&root, stop).map_err(failed)?;
                 first.end(&mut Reads::default()).map_err(failed)?;
                 let server = ServerReads::start(&root).map_err(failed)?.ok_or_else(no_recorder)?;
                 let granularity = Granularity::Pages { read_ahead: server.read_ahead() };
-                (Ok(Source::Server(server)), granularity)
+                (Ok(ReadsSource::Server(server)), granularity)
             }
         };
         let source = source.map_err(failed)?;
@@ -156,16 +160,16 @@ impl Recording {
         let until = Arc::clone(&is_over);
         let thread = thread::Builder::new().name("kiln-record".into()).spawn(move || collect(source, &until));
         let thread = Some(thread.map_err(failed)?);
-        // Through the same mount, whatever is mounted over it by then.
+        // The root is that of the same mount, even if another one is mounted over it later.
         Ok(Self { path: path(), root: root.into(), granularity, stop: is_over, thread })
     }
 
-    /// How exact it is.
+    /// Returns the precision.
     pub fn granularity(&self) -> Granularity {
         self.granularity
     }
 
-    /// End the recording. Names are looked for in the whole mount, until all are found.
+    /// Ends the recording. Names are searched for in the whole mount, until all are found.
     ///
     /// # Errors
     /// The mount has gone meanwhile, or its server has ended the recording.
@@ -186,7 +190,7 @@ impl Recording {
         Ok(Recorded { list: list.without(&HotList::default()), lost: reads.lost, unnamed })
     }
 
-    /// Stop the thread. `None` if that was done before, or if it panicked.
+    /// Stops the thread. Returns `None` if that was done before, or if it panicked.
     fn end(&mut self) -> Option<io::Result<Reads>> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take()?;
@@ -197,13 +201,13 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // Nobody wants the reads.
+        // The reads are not needed.
         let _ = self.end();
     }
 }
 
-/// Collect reads until `stop` is set.
-fn collect(mut source: Source, stop: &AtomicBool) -> io::Result<Reads> {
+/// Collects reads until `stop` is set.
+fn collect(mut source: ReadsSource, stop: &AtomicBool) -> io::Result<Reads> {
     let mut reads = Reads::default();
     while !stop.load(Ordering::Relaxed) {
         source.fetch(&mut reads)?;

@@ -9,26 +9,28 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Types of mounts of EROFS images: the kernel's driver, kiln's FUSE server, and that of erofs-utils.
+/// Types of mounts of EROFS images: the kernel's driver, kiln's FUSE server, and that of
+/// erofs-utils.
 const IMAGE_TYPES: [&str; 3] = ["erofs", "fuse.kiln", "fuse.erofsfuse"];
 
-/// A line of the table.
+/// Line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mounted {
-    /// The absolute path of its root, for this process.
+    /// Absolute path of its root, for this process.
     pub dir: PathBuf,
-    /// The type of the filesystem, with its subtype: `erofs`, `fuse.kiln`.
+    /// Type of the filesystem, with its subtype: `erofs`, `fuse.kiln`.
     pub fs_type: String,
-    /// The source of the mount: a device, an image, or another string.
+    /// Source of the mount: a device, an image, or another string.
     pub source: OsString,
 }
 
 impl Mounted {
-    /// The mount whose root is `dir`: the topmost one, if several are stacked there. `None` if `dir` is no root of a mount.
-    /// The filesystem itself is not asked, so a FUSE mount whose server has ended is found, too.
+    /// Returns the mount whose root is `dir`: the topmost one, if several are stacked there.
+    /// Returns `None` if `dir` is not the root of a mount. The filesystem itself is not accessed,
+    /// so that a FUSE mount whose server has ended is found, too.
     pub(crate) fn at(dir: &Path) -> io::Result<Option<Self>> {
-        let place = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let fd = place.as_raw_fd();
+        let opened = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = opened.as_raw_fd();
         let id = fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
         let id = id.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
         let id: u64 = id.ok_or_else(|| io::Error::from(Errno::OPNOTSUPP))?;
@@ -39,19 +41,19 @@ impl Mounted {
         Ok(line.filter(|mounted| mounted.dir == dir))
     }
 
-    /// All mounts that this process sees.
+    /// Returns all mounts that this process sees.
     pub(crate) fn all() -> io::Result<Vec<Self>> {
         let table = fs::read("/proc/self/mountinfo")?;
         let lines = table.split(|&byte| byte == b'\n').filter_map(Self::of_line);
         Ok(lines.map(|(_, mounted)| mounted).collect())
     }
 
-    /// Whether an EROFS image is mounted here, by any program.
+    /// Returns true if an EROFS image is mounted here, by any program.
     pub(crate) fn is_image(&self) -> bool {
         IMAGE_TYPES.contains(&&*self.fs_type)
     }
 
-    /// The mount that a line is about, and its number.
+    /// Returns the mount of a line, and its number.
     fn of_line(line: &[u8]) -> Option<(u64, Self)> {
         let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let number: u64 = str::from_utf8(fields.first()?).ok()?.parse().ok()?;
@@ -64,7 +66,8 @@ impl Mounted {
     }
 }
 
-/// A field without its escapes: the kernel writes white space, `\` and `#` as `\` with three octal digits.
+/// Returns a field without its escapes: the kernel writes white space, `\` and `#` as `\` with
+/// three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

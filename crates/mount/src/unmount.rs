@@ -1,4 +1,4 @@
-//! Unmounting images that any program has mounted.
+//! Unmounting of images, mounted by any program.
 
 use crate::table::Mounted;
 use crate::{MountError, fusermount};
@@ -11,15 +11,17 @@ use std::time::Duration;
 
 /// `FUSE_SUPER_MAGIC` of statfs(2).
 const FUSE_MAGIC: u64 = 0x6573_5546;
-/// Tries to unmount a mount in use: between fork and exec a child holds its parent's descriptors.
+/// Number of tries to unmount a busy mount: between fork and exec, a child holds its parent's
+/// descriptors.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(40);
 
-/// Unmount the image that is mounted at `dir`, by `umount2`, or by `fusermount3` for a user's own FUSE mount. If mounts are stacked there,
-/// the topmost one is unmounted.
+/// Unmounts the image that is mounted at `dir`, by `umount2`, or by `fusermount3` for a user's own
+/// FUSE mount. If mounts are stacked there, the topmost one is unmounted.
 ///
 /// # Errors
-/// Nothing is mounted there, or no EROFS image; the mount is in use; the kernel does not let this user unmount it.
+/// Nothing is mounted there, or not an EROFS image; the mount is in use; the kernel does not let
+/// this user unmount it.
 pub fn unmount(dir: &Path) -> Result<(), MountError> {
     let path = || dir.to_path_buf();
     match Mounted::at(dir) {
@@ -33,7 +35,7 @@ pub fn unmount(dir: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Unmount what this process has mounted at `dir`.
+/// Unmounts the mount of this process at `dir`.
 pub(crate) fn unmount_ours(dir: &Path) -> Result<(), MountError> {
     for _ in 0..BUSY_TRIES {
         match detach(dir, UnmountFlags::empty()) {
@@ -44,7 +46,7 @@ pub(crate) fn unmount_ours(dir: &Path) -> Result<(), MountError> {
     detach(dir, UnmountFlags::empty())
 }
 
-/// Take the mount out of the tree although it is in use. It ends with its last user.
+/// Removes the mount from the tree although it is in use. It ends with its last user.
 pub(crate) fn unmount_lazily(dir: &Path) -> Result<(), MountError> {
     detach(dir, UnmountFlags::DETACH)
 }
@@ -78,8 +80,8 @@ fn by_fusermount(dir: &Path, lazily: bool) -> Result<(), MountError> {
     })
 }
 
-/// Whether `dir` is on another filesystem than its parent. A FUSE mount whose server is gone answers nothing but
-/// ENOTCONN, and must be unmountable too.
+/// Returns true if `dir` is on another filesystem than its parent. A FUSE mount whose server is
+/// gone only answers ENOTCONN, and must be unmountable, too.
 fn is_mount_point(dir: &Path) -> bool {
     match (rustix::fs::stat(dir), rustix::fs::stat(dir.join(".."))) {
         (Ok(here), Ok(above)) => here.st_dev != above.st_dev || here.st_ino == above.st_ino,

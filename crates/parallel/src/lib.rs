@@ -1,8 +1,9 @@
-//! Work on several threads whose results do not depend on how many there are.
+//! Parallel work with results that do not depend on the number of threads.
 //!
-//! [`Threads`] says how many threads do a piece of work; [`ordered`] runs jobs on them and hands out the results in the order of
-//! the jobs; [`unordered`] hands items out to threads that need not wait for each other; [`queue`] does jobs that find further jobs;
-//! [`locks`] has the locks that they and others use.
+//! [`Threads`] is the number of threads for some work. [`ordered`] runs jobs on them and returns
+//! the results in the order of the jobs. [`unordered`] hands out items to threads that need not
+//! wait for each other. [`queue`] runs jobs that find further jobs. [`locks`] has the locks that
+//! these modules and other crates use.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 

@@ -1,9 +1,10 @@
-//! Workers that take jobs in order and whose results leave in order.
+//! Workers that take jobs in order, and results that leave in order.
 //!
-//! Each job has a cost, as a rule in bytes. Jobs are handed out while the cost of all jobs between hand-out and the end of their
-//! `consume` stays within a budget (one job always may run), so the backlog is bounded however unequal the jobs are.
-//! Workers never write: what leaves, leaves through `consume`, on the calling thread, in the order of the jobs. So nothing
-//! that `consume` sees depends on scheduling. With one thread the same code runs without threads: the reference.
+//! Each job has a cost, usually in bytes. The cost of all jobs that were handed out and not yet
+//! consumed stays within a budget (one job may always run), which bounds the backlog even for
+//! unequal jobs. Workers never write: results leave through `consume`, on the calling thread, in
+//! the order of the jobs. So what `consume` sees never depends on scheduling. With one thread the
+//! jobs run on the calling thread, as the reference.
 
 use crate::locks::{lock, wait};
 use std::collections::BTreeMap;
@@ -14,19 +15,19 @@ use std::thread;
 
 use crate::threads::Threads;
 
-/// A job and what it costs, in the unit of the budget, until its result is consumed.
+/// Job and its cost, in the unit of the budget, until its result is consumed.
 pub struct Costed<J> {
     /// The job.
     pub job: J,
-    /// Bytes of memory that it may hold, or 1 if the budget counts jobs.
+    /// Bytes of memory that the job may hold, or 1 if the budget counts jobs.
     pub cost: u64,
 }
 
-/// Run `jobs` on `threads`, each with a worker of its own from `make_worker`; pass results to `consume` in
-/// order. The first error ends it: of `consume`, or of a job when its turn to be consumed comes.
+/// Runs `jobs` on `threads`, each with its own worker from `make_worker`, and passes the results to
+/// `consume` in order. Stops at the first error: of `consume`, or of a job when its result is due.
 ///
 /// # Errors
-/// That first error.
+/// The first error.
 pub fn run<J, R, E, W>(
     threads: Threads,
     budget: u64,
@@ -51,7 +52,7 @@ where
     let gate = Gate::new(jobs, budget);
     let (send, receive) = mpsc::channel();
     thread::scope(|scope| {
-        // Where the system has no more threads, fewer will do.
+        // If the system has no more threads, fewer are used.
         let workers: Vec<_> = (0..count)
             .map_while(|_| {
                 let (gate, make_worker, send) = (&gate, &make_worker, send.clone());
@@ -77,7 +78,7 @@ where
     })
 }
 
-/// Do all jobs on this thread.
+/// Runs all jobs on this thread.
 fn alone<J, R, E, W>(
     gate: &Gate<impl Iterator<Item = Costed<J>>>,
     make_worker: &impl Fn() -> Result<W, E>,
@@ -94,7 +95,7 @@ where
     Ok(())
 }
 
-/// A finished job.
+/// Finished job.
 struct Done<R> {
     seq: u64,
     cost: u64,
@@ -111,7 +112,7 @@ fn work<J, R, E, W>(
     let mut worker = match make_worker() {
         Ok(worker) => worker,
         Err(error) => {
-            // The job whose turn it would have been carries the news.
+            // The error becomes the result of this worker's next job.
             if let Some((seq, Costed { cost, .. })) = gate.next() {
                 let _ = send.send(Done { seq, cost, result: Err(error) });
             }
@@ -143,7 +144,7 @@ fn in_order<J, R, E>(
     Ok(())
 }
 
-/// Hands out jobs, in order, within the budget.
+/// Gate that hands out jobs in order, within the budget.
 struct Gate<I> {
     state: Mutex<GateState<I>>,
     released: Condvar,
@@ -163,7 +164,8 @@ impl<J, I: Iterator<Item = Costed<J>>> Gate<I> {
 
     fn next(&self) -> Option<(u64, Costed<J>)> {
         let mut state = self.lock();
-        // The cost of a job is known once it is taken, so the budget may be overrun by one job for each worker.
+        // The cost of a job is known once it is taken, so each worker may exceed the budget by one
+        // job.
         while state.held > 0 && state.held >= self.budget && state.jobs.is_some() {
             state = wait(&self.released, state);
         }
@@ -181,7 +183,7 @@ impl<J, I: Iterator<Item = Costed<J>>> Gate<I> {
 }
 
 impl<I> Gate<I> {
-    /// No more jobs.
+    /// Stops handing out jobs.
     fn close(&self) {
         self.lock().jobs = None;
         self.released.notify_all();

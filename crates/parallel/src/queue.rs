@@ -1,7 +1,7 @@
-//! Jobs that find further jobs, as directories hold directories.
+//! Jobs that find further jobs, as directories contain directories.
 //!
-//! The job that was found last is done first, so that a walk of a tree keeps few jobs waiting. The order in which jobs end depends
-//! on scheduling: what they give must not.
+//! The job that was found last runs first, so that a walk of a tree has few waiting jobs. The order
+//! in which jobs finish depends on scheduling; their results must not.
 
 use crate::locks::{lock, wait};
 use std::panic::resume_unwind;
@@ -11,17 +11,18 @@ use std::thread;
 
 use crate::threads::Threads;
 
-/// Do `first` and all jobs that `work` finds, on `threads` threads, until none is left or `stop` is set. `work` gets a job, and adds
-/// the jobs that it finds to the list. The calling thread is one of the threads.
+/// Runs `first` and all jobs that `work` finds, on `threads` threads, until none is left or `stop`
+/// is set. `work` gets a job, and appends the jobs that it finds to the list. The calling thread is
+/// one of the threads.
 ///
 /// # Panics
-/// If `work` does.
+/// If `work` panics.
 pub fn run<J: Send>(threads: Threads, first: J, stop: &AtomicBool, work: impl Fn(J, &mut Vec<J>) + Sync) {
-    let state = State { waiting: vec![first], unfinished: 1, panicked: false };
+    let state = QueueState { waiting: vec![first], unfinished: 1, panicked: false };
     let queue = Queue { state: Mutex::new(state), changed: Condvar::new(), stop };
     thread::scope(|scope| {
         let start = |_| thread::Builder::new().spawn_scoped(scope, || queue.work_all(&work)).ok();
-        // Where the system has no more threads, fewer will do.
+        // If the system has no more threads, fewer are used.
         let others: Vec<_> = (1..threads.count()).map_while(start).collect();
         queue.work_all(&work);
         for other in others {
@@ -31,21 +32,21 @@ pub fn run<J: Send>(threads: Threads, first: J, stop: &AtomicBool, work: impl Fn
 }
 
 struct Queue<'a, J> {
-    state: Mutex<State<J>>,
+    state: Mutex<QueueState<J>>,
     changed: Condvar,
     stop: &'a AtomicBool,
 }
 
-struct State<J> {
+struct QueueState<J> {
     waiting: Vec<J>,
-    /// Jobs that are waiting or under way.
+    /// Number of jobs that are waiting or running.
     unfinished: usize,
-    /// A job has panicked: there is nothing more to do.
+    /// True if a job has panicked: the other threads stop.
     panicked: bool,
 }
 
 impl<J> Queue<'_, J> {
-    /// Do jobs until none can come any more.
+    /// Runs jobs until no more can come.
     fn work_all(&self, work: &impl Fn(J, &mut Vec<J>)) {
         let mut found = Vec::new();
         while let Some(job) = self.next() {
@@ -74,12 +75,13 @@ impl<J> Queue<'_, J> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<J>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<J>> {
         lock(&self.state)
     }
 }
 
-/// A job that panics must not leave other threads waiting for what it would have found.
+/// Guard for the time of a job: if it panics, the other threads must not wait for the jobs that it
+/// would have found.
 struct CloseOnPanic<'a, 'b, J>(&'a Queue<'b, J>);
 
 impl<J> Drop for CloseOnPanic<'_, '_, J> {
@@ -96,7 +98,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// Sum of all numbers below `1 << bits`, each found by the number without its highest bit.
+    /// Returns the sum of all numbers below `1 << bits`, each found by the number without its
+    /// highest bit.
     fn sum(threads: usize, bits: u32, stop: &AtomicBool) -> u64 {
         let sum = AtomicU64::new(0);
         run(Threads::at_least_one(threads), 0_u64, stop, |number, found| {

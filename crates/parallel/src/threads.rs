@@ -1,25 +1,25 @@
-//! How many threads do a piece of work.
+//! Number of threads for some work.
 
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
-/// How many threads do a piece of work, the calling thread included.
+/// Number of threads for some work, including the calling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Threads(Option<NonZero<usize>>);
 
 impl Threads {
-    /// The calling thread alone.
+    /// The calling thread only.
     pub const ONE: Threads = Threads(Some(NonZero::<usize>::MIN));
 
-    /// One for each processor that the process may run on: the default.
+    /// One thread for each processor that the process may run on: the default.
     pub const PROCESSORS: Threads = Threads(None);
 
-    /// Exactly so many.
+    /// Returns exactly `count` threads.
     pub const fn exactly(count: NonZero<usize>) -> Self {
         Threads(Some(count))
     }
 
-    /// So many, and one where that is 0.
+    /// Returns `count` threads; one if `count` is 0.
     pub const fn at_least_one(count: usize) -> Self {
         match NonZero::new(count) {
             Some(count) => Threads(Some(count)),
@@ -27,7 +27,7 @@ impl Threads {
         }
     }
 
-    /// The number of threads, for this process at this time.
+    /// Returns the number of threads, for this process at this time.
     pub fn count(self) -> usize {
         self.0.or_else(|| available_parallelism().ok()).map_or(1, NonZero::get)
     }

@@ -5,13 +5,13 @@ use crate::threads::Threads;
 use std::sync::Mutex;
 use std::thread;
 
-/// Give each of `items` to a worker once. Each of the threads has a worker of its own from `make_worker`, and takes the next item when
-/// it has done one; the calling thread is one of them. No more threads run than there are items; where the system refuses a thread,
-/// those that run do the work.
+/// Passes each of `items` to a worker once. Each thread has its own worker from `make_worker`, and
+/// takes the next item when it has finished one. The calling thread is one of the threads. There
+/// are no more threads than items; if the system refuses a thread, the others do the work.
 pub fn run<T: Send, W: FnMut(T)>(threads: Threads, items: Vec<T>, make_worker: impl Fn() -> W + Sync) {
     let threads = threads.count().min(items.len());
     let queue = Mutex::new(items.into_iter());
-    // A worker that panics holds no lock while it works, so the queue is whole.
+    // A worker holds no lock while it works, so a panic leaves the queue intact.
     let next = || lock(&queue).next();
     let work = || {
         let mut worker = make_worker();

@@ -8,8 +8,8 @@ use crate::memory;
 use kiln_parallel::locks::lock;
 use kiln_read::FilePosition;
 use kiln_shuffle::defaults::{SHUFFLED_DISPERSION, StoredOrder, WindowChoice, window_blocks};
-use kiln_shuffle::report::{self, Labels};
-use kiln_shuffle::{Blocks, Choices, Epoch, Invalid, LastBatch, Order, Share, Stored};
+use kiln_shuffle::report::{self, ClassLabels};
+use kiln_shuffle::{Blocks, Epoch, Invalid, LastBatch, Order, OrderChoices, Share, StoredSample};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -44,10 +44,10 @@ fn invalid(error: Invalid) -> PyErr {
 }
 
 /// Rows in stored order, for [`Blocks::cut`].
-fn stored(places: &[FilePosition], order: &[u64]) -> Vec<Stored> {
+fn stored(places: &[FilePosition], order: &[u64]) -> Vec<StoredSample> {
     let place = |&row: &u64| {
         let FilePosition { device, address, stored_len, .. } = places[row as usize];
-        Stored { sample: row as u32, device, address, stored_len }
+        StoredSample { sample: row as u32, device, address, stored_len }
     };
     order.iter().map(place).collect()
 }
@@ -107,7 +107,7 @@ impl LocalityOrder {
             drop(positions);
             let dispersion = report::dispersion(
                 blocks.samples(),
-                Labels::new(&labels, blocks.samples()).map_err(invalid)?,
+                ClassLabels::new(&labels, blocks.samples()).map_err(invalid)?,
                 batch_size as usize,
             );
             let is_stored_shuffled = dispersion <= SHUFFLED_DISPERSION;
@@ -117,7 +117,7 @@ impl LocalityOrder {
                 None => choose_window(known, (batch_size, lanes), block_bytes, window_bytes),
             };
             let choices =
-                Choices { seed, batch_global: batch_size, lanes, window_blocks: window.blocks, shuffle, last };
+                OrderChoices { seed, batch_global: batch_size, lanes, window_blocks: window.blocks, shuffle, last };
             let order = Order::new(blocks, choices).map_err(invalid)?;
             Ok(LocalityOrder { order, window, is_stored_shuffled, labels, cursor: Mutex::new(None) })
         })
@@ -227,7 +227,7 @@ impl LocalityOrder {
             given.map(|labels| labels.into_iter().map(|label| u32::try_from(label).unwrap_or(u32::MAX)).collect());
         let labels: Vec<u32> = given.unwrap_or_else(|| self.labels.clone());
         let (order, blocks) = (&self.order, self.order.blocks());
-        let labels = Labels::new(&labels, blocks.samples()).map_err(invalid)?;
+        let labels = ClassLabels::new(&labels, blocks.samples()).map_err(invalid)?;
         let (mixing, likeness, pairs, fetched) = py.detach(|| {
             let visited = order.order(epoch);
             let mixing = report::mixing(&visited, labels, order.choices().batch_global as usize);

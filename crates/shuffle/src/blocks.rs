@@ -1,23 +1,25 @@
-//! Runs of samples that lie beside each other: the unit in which stored data is read.
+//! Blocks: runs of samples that are stored next to each other, the unit in which stored data is
+//! read.
 
 use std::ops::Range;
 
 use crate::error::Invalid;
 
-/// Where a sample is stored.
+/// Location of a sample in storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
-    /// The sample's number, as the caller counts.
+pub struct StoredSample {
+    /// Number of the sample, as the caller counts.
     pub sample: u32,
     /// Device of the address: 0 for the image itself.
     pub device: u16,
-    /// Byte address of the first stored byte; of the first cluster, if several samples are compressed together.
+    /// Byte address of the first stored byte; of the first cluster, if several samples are
+    /// compressed together.
     pub address: u64,
-    /// Stored bytes that must be read for the sample, shared clusters whole.
+    /// Stored bytes that must be read for the sample, including all of each shared cluster.
     pub stored_len: u64,
 }
 
-/// What samples in stored order take, bytes that follow each other counted once.
+/// Stored bytes of samples in stored order. Overlapping bytes count once.
 #[derive(Default)]
 struct Reach {
     len: u64,
@@ -36,57 +38,62 @@ impl Reach {
     }
 }
 
-/// All samples in stored order, cut into blocks. Takes 4 bytes a sample and 12 bytes a block.
+/// All samples in stored order, cut into blocks. Takes 4 bytes per sample and 12 bytes per block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocks {
-    /// The samples' numbers, in stored order.
+    /// Numbers of the samples, in stored order.
     samples: Vec<u32>,
-    /// Where each block ends in `samples`; the last is their count.
+    /// End of each block in `samples`; the last is the number of samples.
     ends: Vec<u32>,
-    /// Stored bytes that are read for each block. What two blocks share counts for both.
+    /// Stored bytes to read for each block. Bytes that two blocks share count for both.
     stored_lens: Vec<u64>,
-    /// Stored bytes of all blocks. What two blocks share counts once.
+    /// Stored bytes of all blocks. Bytes that two blocks share count once.
     stored_len: u64,
-    /// At how many stored bytes blocks were cut.
+    /// Number of stored bytes at which blocks were cut.
     block_bytes: u64,
 }
 
 impl Blocks {
-    /// Cut `stored`, which comes in stored order, as soon as a block has `block_bytes` stored bytes. Samples that begin in the same cluster
-    /// stay in one block, so that it is decoded for one block only; so do files whose data is stored once for all of them. A sample that
-    /// reaches over several clusters may end in one with which the next block begins.
+    /// Cuts `stored`, which must be in stored order, into blocks of at least `block_bytes` stored
+    /// bytes. Samples that begin in the same cluster stay in one block, so that it is decoded for
+    /// one block only; so do files that share their stored data. A sample that covers several
+    /// clusters may end in the one with which the next block begins.
     ///
     /// # Errors
     /// More than 2^32 − 1 samples; a `block_bytes` of 0.
     ///
     /// ```
-    /// use kiln_shuffle::{Blocks, Stored};
+    /// use kiln_shuffle::{Blocks, StoredSample};
     ///
     /// // Samples 2 and 0 are compressed together.
-    /// let place = |sample, address| Stored { sample, device: 0, address, stored_len: 4096 };
-    /// let blocks = Blocks::cut([place(3, 0), place(2, 4096), place(0, 4096), place(1, 8192)], 8192)?;
+    /// let at = |sample, address| StoredSample { sample, device: 0, address, stored_len: 4096 };
+    /// let blocks = Blocks::cut([at(3, 0), at(2, 4096), at(0, 4096), at(1, 8192)], 8192)?;
     /// assert_eq!(blocks.iter().collect::<Vec<_>>(), [&[3, 2, 0][..], &[1]]);
     /// assert_eq!(blocks.stored_len(), 12288);
     /// # Ok::<(), kiln_shuffle::Invalid>(())
     /// ```
-    pub fn cut(stored: impl IntoIterator<Item = Stored>, block_bytes: u64) -> Result<Self, Invalid> {
+    pub fn cut(stored: impl IntoIterator<Item = StoredSample>, block_bytes: u64) -> Result<Self, Invalid> {
         if block_bytes == 0 {
             return Err(Invalid::new("block_bytes", 0_u64, "1 or more"));
         }
         let stored = stored.into_iter();
         let mut blocks = Self { block_bytes, ..Self::default() };
         blocks.samples.reserve(stored.size_hint().0.min(u32::MAX as usize));
-        // The cluster of the sample before, and how far all samples reach, and those of the block.
+        // The cluster of the previous sample, and the stored bytes of all samples and of the block.
         let mut last = None;
         let (mut all, mut block) = (Reach::default(), Reach::default());
-        for Stored { sample, device, address, stored_len } in stored {
+        for StoredSample { sample, device, address, stored_len } in stored {
             let cluster = (stored_len > 0).then_some((device, address));
             let shares_cluster = cluster.is_some() && cluster == last;
             if block.len >= block_bytes && !shares_cluster {
                 blocks.close(std::mem::take(&mut block).len);
             }
             if blocks.samples.len() == u32::MAX as usize {
-                return Err(Invalid::new("count of samples", u64::from(u32::MAX) + 1, "2^32 - 1 at most in one index"));
+                return Err(Invalid::new(
+                    "number of samples",
+                    u64::from(u32::MAX) + 1,
+                    "at most 2^32 - 1 in one index",
+                ));
             }
             blocks.samples.push(sample);
             if let Some(cluster) = cluster {
@@ -102,53 +109,54 @@ impl Blocks {
     }
 
     fn close(&mut self, stored_len: u64) {
-        // `cut` has refused more samples than numbers.
+        // `cut` rejects more samples than fit.
         self.ends.push(self.samples.len() as u32);
         self.stored_lens.push(stored_len);
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn sample_count(&self) -> u32 {
         self.samples.len() as u32
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub fn block_count(&self) -> usize {
         self.ends.len()
     }
 
-    /// All samples, in stored order.
+    /// Returns all samples, in stored order.
     pub fn samples(&self) -> &[u32] {
         &self.samples
     }
 
-    /// Stored bytes of all samples; what several share counts once if these lie beside each other.
+    /// Returns the stored bytes of all samples. Bytes that several samples share count once if
+    /// these are adjacent.
     pub fn stored_len(&self) -> u64 {
         self.stored_len
     }
 
-    /// At how many stored bytes blocks were cut.
+    /// Returns the number of stored bytes at which blocks were cut.
     pub fn block_bytes(&self) -> u64 {
         self.block_bytes
     }
 
-    /// The samples of each block, in stored order.
+    /// Returns the samples of each block, in stored order.
     pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
         (0..self.ends.len()).map(|block| &self.samples[self.range_usize(block)])
     }
 
-    /// Stored bytes that are read for a block.
+    /// Returns the stored bytes to read for a block.
     ///
     /// # Panics
-    /// There is no such block.
+    /// If there is no such block.
     pub fn block_stored_len(&self, block: usize) -> u64 {
         self.stored_lens[block]
     }
 
-    /// Places of a block's samples in [`Blocks::samples`].
+    /// Returns the range of a block's samples in [`Blocks::samples`].
     ///
     /// # Panics
-    /// There is no such block.
+    /// If there is no such block.
     pub fn range(&self, block: usize) -> Range<u32> {
         let start = if block == 0 { 0 } else { self.ends[block - 1] };
         start..self.ends[block]
@@ -164,12 +172,12 @@ impl Blocks {
 mod tests {
     use super::*;
 
-    fn stored(sample: u32, device: u16, address: u64, stored_len: u64) -> Stored {
-        Stored { sample, device, address, stored_len }
+    fn stored(sample: u32, device: u16, address: u64, stored_len: u64) -> StoredSample {
+        StoredSample { sample, device, address, stored_len }
     }
 
-    fn cut(places: &[Stored], block_bytes: u64) -> (Vec<Vec<u32>>, Vec<u64>) {
-        let blocks = Blocks::cut(places.iter().copied(), block_bytes).unwrap();
+    fn cut(stored: &[StoredSample], block_bytes: u64) -> (Vec<Vec<u32>>, Vec<u64>) {
+        let blocks = Blocks::cut(stored.iter().copied(), block_bytes).unwrap();
         assert!(blocks.stored_lens.iter().sum::<u64>() >= blocks.stored_len());
         let samples: Vec<Vec<u32>> = blocks.iter().map(<[u32]>::to_vec).collect();
         assert_eq!(samples.concat(), blocks.samples());
@@ -189,7 +197,8 @@ mod tests {
 
     #[test]
     fn samples_of_one_cluster_stay_together_and_count_once() {
-        // Five samples in a cluster, one that ends in the next cluster, and one that begins there; then another device.
+        // Five samples in a cluster, one that ends in the next cluster, and one that begins there;
+        // then another device.
         let places: Vec<_> = (0..5)
             .map(|sample| stored(sample, 0, 0, 100))
             .chain([stored(5, 0, 0, 200), stored(6, 0, 100, 100), stored(7, 1, 100, 100), stored(8, 1, 100, 100)])

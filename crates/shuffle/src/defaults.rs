@@ -1,58 +1,62 @@
-//! Choices for those who make none.
+//! Default choices.
 
-/// What is known about the order in which samples are stored.
+/// Knowledge about the order in which samples are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum StoredOrder {
-    /// Neighbours may be alike: a directory for each class, for example.
+    /// Neighbours may be similar, for example with a directory for each class.
     #[default]
     Unknown,
-    /// Stored in random order, or found to be so: the [`dispersion`](crate::report::dispersion()) of batches in stored order is
-    /// [`SHUFFLED_DISPERSION`] at most.
+    /// Stored in random order, or found to be: the [`dispersion`](crate::report::dispersion()) of
+    /// batches in stored order is at most [`SHUFFLED_DISPERSION`].
     Shuffled,
 }
 
-/// Up to this dispersion a stored order counts as shuffled.
+/// Highest dispersion of a stored order that counts as shuffled.
 pub const SHUFFLED_DISPERSION: f64 = 1.25;
 
-/// What blocks are read from.
+/// Kind of storage that blocks are read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum SourceKind {
+pub enum StorageKind {
     /// A local SSD.
     LocalFlash,
-    /// A rotating disk, NFS, Lustre and their like; what is not known.
+    /// A rotating disk, NFS, Lustre and similar; also the choice if the storage is unknown.
     #[default]
     Disk,
-    /// HTTP, an object store.
+    /// HTTP or an object store.
     Remote,
 }
 
-/// Stored bytes at which blocks are cut: 256 KiB, 4 MiB, 16 MiB. A block costs one seek or request, whose time it must outweigh.
-pub fn block_bytes(kind: SourceKind) -> u64 {
+/// Returns the number of stored bytes at which to cut blocks: 256 KiB, 4 MiB or 16 MiB. A block
+/// costs one seek or request, so reading it must take longer than that.
+pub fn block_bytes(kind: StorageKind) -> u64 {
     match kind {
-        SourceKind::LocalFlash => 256 << 10,
-        SourceKind::Disk => 4 << 20,
-        SourceKind::Remote => 16 << 20,
+        StorageKind::LocalFlash => 256 << 10,
+        StorageKind::Disk => 4 << 20,
+        StorageKind::Remote => 16 << 20,
     }
 }
 
-/// Stored bytes that the window of a lane takes at most: 1 GiB, or a quarter of the memory if that is less. Two windows are in the page
-/// cache at once, or in another cache of the reader.
+/// Returns the most stored bytes that the window of a lane may have: 1 GiB, or a quarter of the
+/// memory if that is less. Two windows are in the page cache, or another cache of the reader, at
+/// once.
 pub fn window_bytes(memory_bytes: Option<u64>) -> u64 {
     memory_bytes.map_or(1 << 30, |bytes| (bytes / 4).min(1 << 30))
 }
 
-/// How large windows should be.
+/// Recommended size of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowChoice {
-    /// For [`Choices::window_blocks`](crate::Choices::window_blocks).
+    /// Value for [`OrderChoices::window_blocks`](crate::OrderChoices::window_blocks).
     pub blocks: u32,
-    /// What it would be without the limit of bytes: more than `blocks` if that limit decided.
+    /// Value without the limit of bytes: more than `blocks` if the limit applied.
     pub wanted: u32,
 }
 
-/// Blocks in the window of a lane: 64 if data lies in random order; else 4 for each sample that a batch takes from the lane, so that samples of a
-/// batch seldom share a block, and 256 at least. Not more than have `window_bytes` stored bytes, of blocks with `block_bytes` each, but 1 at least.
-/// `batch_global` and `lanes` are those of [`Choices`](crate::Choices).
+/// Returns the recommended number of blocks in the window of a lane: 64 if data is stored in random
+/// order; else at least 256, and 4 for each sample that a batch takes from the lane, so that
+/// samples of a batch seldom share a block. It is limited to `window_bytes` stored bytes, at
+/// `block_bytes` per block, but is at least 1. `batch_global` and `lanes` are those of
+/// [`OrderChoices`](crate::OrderChoices).
 ///
 /// ```
 /// use kiln_shuffle::defaults::{StoredOrder, window_blocks};
@@ -96,6 +100,6 @@ mod tests {
         assert_eq!(window_bytes(None), 1 << 30);
         assert_eq!(window_bytes(Some(2 << 30)), 512 << 20);
         assert_eq!(window_bytes(Some(64 << 30)), 1 << 30);
-        assert_eq!(block_bytes(SourceKind::default()), 4 << 20);
+        assert_eq!(block_bytes(StorageKind::default()), 4 << 20);
     }
 }

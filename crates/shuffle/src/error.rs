@@ -1,16 +1,16 @@
-//! What is wrong with choices.
+//! Error of invalid choices.
 
 use std::error::Error;
 use std::fmt;
 
-/// A choice that cannot be followed.
+/// Error of a choice that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// Name of the choice, as its field or parameter is called.
+    /// Name of the choice: that of its field or parameter.
     pub field: &'static str,
-    /// What was chosen.
+    /// Chosen value.
     pub value: u64,
-    /// What it must be instead: a phrase that follows "must be".
+    /// Requirement: a phrase that follows "must be".
     pub expected: String,
 }
 

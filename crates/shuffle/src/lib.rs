@@ -1,45 +1,57 @@
-//! In which order the samples of a dataset are visited: at random, but block by block as they are stored.
+//! Order in which to visit the samples of a dataset: random, but block by block as they are stored.
 //!
-//! Training wants each batch drawn at random; storage wants to be read in long runs. A *block-window shuffle* gives both most of what they
-//! want, and is a function: from a seed, an epoch and a step follows the batch, with nothing to remember and nothing to skip.
+//! Training needs each batch drawn at random; storage is fast when it is read in long runs. A
+//! *block-window shuffle* achieves most of both, and it is a function: seed, epoch and step
+//! determine the batch, so there is nothing to remember and nothing to skip.
 //!
 //! # The algorithm
 //!
-//! 1. [`Blocks::cut`]: samples in stored order are cut into blocks of so many stored bytes; samples that begin in one compressed cluster stay
-//!    together.
-//! 2. [`Order::epoch`]: the blocks are permuted, by a generator whose key is the seed and the epoch. They are dealt in turn to `lanes` (C), which have
-//!    ⌊N/C⌋ samples each, the first N mod C lanes one more; a block that does not fit is cut, and the next lane with room takes the rest.
-//!    Lanes are what nodes fetch for themselves; local data has one.
-//! 3. The K blocks of a lane are divided into ⌊K/n⌋ windows (one at least) as evenly as can be, so that none has less than n blocks
-//!    where there are so many. The samples of a window are permuted, by a generator whose key is seed, epoch, lane and window.
-//! 4. [`Epoch::next_batch`]: step t takes samples tG/C to (t+1)G/C of each lane, one lane behind the other: the global batch of G samples. Rank r of
-//!    W takes the r-th of W equal parts. So global batches do not depend on W, nor on workers or prefetching.
-//! 5. An epoch has ⌊N/G⌋ batches with [`LastBatch::Drop`]; otherwise ⌈N/G⌉. With [`LastBatch::Fill`] a lane that has ended begins again from its
-//!    start, so that all ranks have equally many batches, of equally many samples; with [`LastBatch::Short`] it gives what it has.
+//! 1. [`Blocks::cut`]: samples in stored order are cut into blocks of a given number of stored
+//!    bytes. Samples that begin in one compressed cluster stay together.
+//! 2. [`Order::epoch`]: the blocks are permuted, by a generator whose key is the seed and the
+//!    epoch. They are dealt in turn to `lanes` (C), which have ⌊N/C⌋ samples each, the first N mod
+//!    C lanes one more. A block that does not fit is cut, and the next lane with room takes the
+//!    rest. Each node fetches its own lanes; local data has one lane.
+//! 3. The K blocks of a lane are divided into ⌊K/n⌋ windows (at least one) as evenly as possible,
+//!    so that none has less than n blocks if there are that many. The samples of a window are
+//!    permuted, by a generator whose key is seed, epoch, lane and window.
+//! 4. [`Epoch::next_batch`]: step t takes samples tG/C to (t+1)G/C of each lane, one lane after the
+//!    other: the global batch of G samples. Rank r of W takes the r-th of W equal parts. So global
+//!    batches do not depend on W, nor on workers or prefetching.
+//! 5. An epoch has ⌊N/G⌋ batches with [`LastBatch::Drop`], otherwise ⌈N/G⌉. With
+//!    [`LastBatch::Fill`] a lane that has ended starts again from its beginning, so that all ranks
+//!    have equally many batches of equally many samples; with [`LastBatch::Short`] it returns the
+//!    rest that it has.
 //!
 //! Without `shuffle` nothing is permuted, and each lane is a contiguous part of the stored order.
 //!
-//! A position is found by binary search over the blocks of its lane, and costs one permutation of a window, whatever comes before it.
-//! Memory is 4 bytes a sample for all samples in stored order, 12 bytes a block, 8 bytes a block for the epoch, and 4 bytes for each
-//! sample of the windows that are being read. Up to 2^32 − 1 samples make one order.
+//! A position is found by binary search over the blocks of its lane, and costs one permutation of a
+//! window, regardless of the samples before it. Memory is 4 bytes per sample for all samples in
+//! stored order, 12 bytes per block, 8 bytes per block for the epoch, and 4 bytes for each sample
+//! of the windows that are being read. An order has at most 2^32 − 1 samples.
 //!
-//! Generators are fixed to the bit ([`rng`]), and [`ALGORITHM`] numbers what follows from them. `tests/reference.py` is the same algorithm once
-//! more, in Python; `tests/golden.txt` is what it makes.
+//! The generators are specified to the bit ([`rng`]), and [`ALGORITHM`] is the version of the
+//! orders that follow from them. `tests/reference.py` is the same algorithm in Python;
+//! `tests/golden.txt` is its output.
 //!
-//! # How well batches are mixed
+//! # Quality of the mix
 //!
-//! *Dispersion* is Pearson's χ² of the counts of classes in a batch, divided by its degrees of freedom: 1 for uniform draws. With h how alike
-//! the samples of a block are ([`report::likeness`]: 1 if each block has one class, 0 if blocks are mixed), it is
+//! *Dispersion* is Pearson's χ² of the counts of classes in a batch, divided by its degrees of
+//! freedom: 1 for uniform draws. Let h be the similarity of the samples in a block
+//! ([`report::likeness`]: 1 if each block has one class, 0 if blocks are mixed). Then
 //!
 //! > dispersion ≈ 1 + h (G/C − 1) / n
 //!
-//! for G/C samples that a batch takes from a lane with windows of n blocks: two samples come from the same block with probability 1/n.
-//! It is the *number* of blocks that counts, not their bytes. So data that lies in random order (`kiln pack --order shuffle`) is mixed well by
-//! small windows, and other data needs 4 blocks in a window for each sample of a batch ([`defaults::window_blocks`]).
+//! where a batch takes G/C samples from a lane with windows of n blocks: two samples come from the
+//! same block with probability 1/n. The *number* of blocks counts, not their bytes. So data that is
+//! stored in random order (`kiln pack --order shuffle`) is mixed well by small windows, and other
+//! data needs 4 blocks in a window for each sample of a batch ([`defaults::window_blocks`]).
 //!
-//! Measured on 260,000 samples of 200 classes, G = 256, blocks of 38 samples (4 MiB of photographs), by
-//! `cargo test -p kiln-shuffle --test it simulation -- --nocapture`. *Classes* are those of a batch, *pairs* says how often two samples of a
-//! block come in one batch, relative to uniform draws; *fetched* are bytes fetched per stored byte with a cache of two windows.
+//! Measured on 260,000 samples of 200 classes, G = 256, blocks of 38 samples (4 MiB of
+//! photographs), by `cargo test -p kiln-shuffle --test it simulation -- --nocapture`. *Classes* are
+//! those of a batch; *pairs* is how often two samples of a block are in one batch, relative to
+//! uniform draws; *fetched* is the number of bytes fetched per stored byte with a cache of two
+//! windows.
 //!
 //! | stored | n | C | dispersion | by the law | classes | pairs | fetched |
 //! |---|---:|---:|---:|---:|---:|---:|---:|
@@ -54,15 +66,17 @@
 //! | in random order | 256 | 1 | 1.00 | 1.00 | 144.6 | 25.8 | 1.000 |
 //! | in random order | 64 | 8 | 1.00 | 1.00 | 144.4 | 12.6 | 1.001 |
 //!
-//! Samples of one block still come together more often than others (*pairs*). Where data lies in random order these are pairs that the
-//! packing has drawn, not pairs that are alike; they stay the same in all epochs.
+//! Samples of one block are still in one batch more often than others (*pairs*). If data is stored
+//! in random order, these are pairs that the packing has drawn, not pairs that are similar; they
+//! stay the same in all epochs.
 //!
-//! # Where it comes from
+//! # Origin
 //!
-//! CorgiPile (Xu et al., SIGMOD 2022, arXiv 2206.05830) shuffles blocks, buffers some, and shuffles their samples; with a tenth of a dataset in
-//! the buffer its training curves are those of a full shuffle. Corgi² (Livne et al. 2023, arXiv 2309.01640) puts one such pass before all
-//! training, after which little is needed online: here that pass is the packing. Added to both are lanes, windows that are found without
-//! iterating, and blocks that follow compressed clusters.
+//! CorgiPile (Xu et al., SIGMOD 2022, arXiv 2206.05830) shuffles blocks, buffers some, and shuffles
+//! their samples; with a tenth of a dataset in the buffer its training curves are those of a full
+//! shuffle. Corgi² (Livne et al. 2023, arXiv 2309.01640) puts one such pass before all training,
+//! after which little is needed online: here that pass is the packing. This crate adds lanes,
+//! windows that are found without iteration, and blocks that follow compressed clusters.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
@@ -72,12 +86,12 @@ mod epoch;
 mod error;
 mod lanes;
 mod order;
+mod order_state;
 pub mod report;
 pub mod rng;
-mod state;
 
-pub use blocks::{Blocks, Stored};
+pub use blocks::{Blocks, StoredSample};
 pub use epoch::Epoch;
 pub use error::Invalid;
-pub use order::{Choices, LastBatch, Order, Share};
-pub use state::{ALGORITHM, Mismatch, State};
+pub use order::{LastBatch, Order, OrderChoices, Share};
+pub use order_state::{ALGORITHM, Mismatch, OrderState};

@@ -1,4 +1,4 @@
-//! The choices that make an order, and what follows from them for every epoch.
+//! The choices that define an order, and the orders of all epochs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,19 +6,22 @@ use std::sync::Arc;
 use crate::blocks::Blocks;
 use crate::error::Invalid;
 
-/// The choices that make an order of given blocks. Two orders with the same blocks and choices are equal.
+/// Choices that define an order of given blocks. Two orders with the same blocks and choices are
+/// equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choices {
-    /// Chooses among all orders.
+pub struct OrderChoices {
+    /// Seed of the order.
     pub seed: u64,
-    /// Samples in a global batch: what all ranks take together in a step.
+    /// Number of samples in a global batch: all ranks together in one step.
     pub batch_global: u32,
-    /// Parts of the dataset from which each batch takes equally many samples: 1 for local data; where each node fetches its own data, as many as
-    /// there are nodes. Divides `batch_global`.
+    /// Number of parts of the dataset from which each batch takes equally many samples: 1 for local
+    /// data; the number of nodes if each node fetches its own data. Must divide `batch_global`.
     pub lanes: u32,
-    /// Blocks whose samples are mixed, in each lane. See [`defaults`](crate::defaults::window_blocks).
+    /// Number of blocks whose samples are mixed, in each lane. See
+    /// [`defaults`](crate::defaults::window_blocks).
     pub window_blocks: u32,
-    /// Otherwise samples come in stored order: each lane is a contiguous part of it.
+    /// True to shuffle. Otherwise samples come in stored order, and each lane is a contiguous part
+    /// of it.
     pub shuffle: bool,
     /// Treatment of samples that do not fill a batch.
     pub last: LastBatch,
@@ -29,53 +32,55 @@ pub struct Choices {
 pub enum LastBatch {
     /// They are left out in this epoch.
     Drop,
-    /// They are a batch that is shorter: each sample comes once.
+    /// They are a shorter batch: each sample comes once.
     Short,
-    /// The batch is filled with samples from the start of the epoch, those of a lane with those of the same lane: each rank has equally many.
+    /// The batch is filled with samples from the start of the epoch, each lane with its own
+    /// samples: all ranks have equally many.
     Fill,
 }
 
-impl Default for Choices {
-    /// Seed 0, batches of 256 from one lane, 256 blocks, shuffled, what is left over dropped.
+impl Default for OrderChoices {
+    /// Returns seed 0, batches of 256 from one lane, 256 blocks, shuffled, and drops the samples
+    /// left over.
     fn default() -> Self {
         Self { seed: 0, batch_global: 256, lanes: 1, window_blocks: 256, shuffle: true, last: LastBatch::Drop }
     }
 }
 
-impl Choices {
-    /// How many batches an epoch of so many samples has.
+impl OrderChoices {
+    /// Returns the number of batches in an epoch of `sample_count` samples.
     pub fn steps(&self, sample_count: u32) -> u64 {
         let (count, batch) = (u64::from(sample_count), u64::from(self.batch_global.max(1)));
         if self.last == LastBatch::Drop { count / batch } else { count.div_ceil(batch) }
     }
 }
 
-/// The orders of all epochs. Cheap to clone.
+/// Orders of all epochs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Order {
     blocks: Arc<Blocks>,
-    choices: Choices,
+    choices: OrderChoices,
 }
 
-/// The part of each global batch that one rank takes.
+/// Part of each global batch that one rank takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share(pub(crate) Range<u32>);
 
 impl Share {
-    /// Samples of the rank in each batch that is not short.
+    /// Returns the number of the rank's samples in each batch that is not short.
     pub fn len(&self) -> u32 {
         self.0.len() as u32
     }
 }
 
 impl Order {
-    /// The orders that `choices` make of `blocks`.
+    /// Returns the orders of `blocks` under `choices`.
     ///
     /// # Errors
-    /// Choices of which one is 0 or does not fit another one.
-    pub fn new(blocks: impl Into<Arc<Blocks>>, choices: Choices) -> Result<Self, Invalid> {
+    /// A choice that is 0 or does not fit another one.
+    pub fn new(blocks: impl Into<Arc<Blocks>>, choices: OrderChoices) -> Result<Self, Invalid> {
         let blocks = blocks.into();
-        let Choices { batch_global, lanes, window_blocks, last, .. } = choices;
+        let OrderChoices { batch_global, lanes, window_blocks, last, .. } = choices;
         for (field, value) in [("batch_global", batch_global), ("lanes", lanes), ("window_blocks", window_blocks)] {
             if value == 0 {
                 return Err(Invalid::new(field, 0_u32, "1 or more"));
@@ -86,17 +91,17 @@ impl Order {
         }
         let count = blocks.sample_count();
         if last == LastBatch::Fill && count > 0 && count < lanes {
-            return Err(Invalid::new("lanes", lanes, format!("{count} at most: there are no more samples")));
+            return Err(Invalid::new("lanes", lanes, format!("at most {count}: there are no more samples")));
         }
         Ok(Self { blocks, choices })
     }
 
-    /// The choices.
-    pub fn choices(&self) -> &Choices {
+    /// Returns the choices.
+    pub fn choices(&self) -> &OrderChoices {
         &self.choices
     }
 
-    /// The blocks.
+    /// Returns the blocks.
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
     }
@@ -105,15 +110,16 @@ impl Order {
         self.blocks.clone()
     }
 
-    /// How many batches each epoch has.
+    /// Returns the number of batches in each epoch.
     pub fn steps(&self) -> u64 {
         self.choices.steps(self.blocks.sample_count())
     }
 
-    /// What `rank` of `world_size` takes of each batch: the ranks' parts in their order are the global batch.
+    /// Returns the part of each batch that `rank` of `world_size` takes. The parts of all ranks, in
+    /// order, are the global batch.
     ///
     /// # Errors
-    /// A `world_size` that does not divide the global batch; a rank that is not below it.
+    /// A `world_size` that does not divide the global batch; a rank not below `world_size`.
     pub fn share(&self, rank: u32, world_size: u32) -> Result<Share, Invalid> {
         let batch = self.choices.batch_global;
         if world_size == 0 || !batch.is_multiple_of(world_size) {
@@ -127,7 +133,7 @@ impl Order {
         Ok(Share(rank * len..(rank + 1) * len))
     }
 
-    /// The whole of each batch.
+    /// Returns the share that is the whole of each batch.
     pub fn whole(&self) -> Share {
         Share(0..self.choices.batch_global)
     }

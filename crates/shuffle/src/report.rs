@@ -1,4 +1,4 @@
-//! How good an order is, and what it costs: figures, not promises.
+//! Quality and cost of an order, as measured figures.
 
 use std::collections::VecDeque;
 
@@ -6,48 +6,52 @@ use crate::blocks::Blocks;
 use crate::error::Invalid;
 use crate::order::Order;
 
-/// How well batches are mixed, by the classes of their samples.
+/// Quality of the mix of batches, by the classes of their samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixing {
-    /// Pearson's χ² of the counts of classes in a batch against those of the whole dataset, divided by its degrees of freedom, mean over all
-    /// batches. 1 if each batch is drawn uniformly, more if samples of a class come together.
+    /// Pearson's χ² of the counts of classes in a batch against those of the whole dataset, divided
+    /// by its degrees of freedom; mean over all batches. 1 if each batch is drawn uniformly, more
+    /// if samples of a class come together.
     pub dispersion: f64,
-    /// Different classes in a batch, mean over all batches.
+    /// Number of different classes in a batch; mean over all batches.
     pub classes: f64,
-    /// The same for batches that are drawn uniformly, with replacement.
+    /// The same number for batches that are drawn uniformly, with replacement.
     pub uniform_classes: f64,
 }
 
-/// How often two samples of one block come in one batch.
+/// Frequency of two samples of one block in one batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pairs {
-    /// The share of all pairs within blocks that are in one batch.
+pub struct BlockPairs {
+    /// Share of all pairs within blocks that are in one batch.
     pub share: f64,
-    /// The same share for all pairs of samples: what every order has that is 2-wise independent, a uniform one among them.
+    /// The same share for all pairs of samples. Every order that is 2-wise independent has it, such
+    /// as a uniform one.
     pub uniform: f64,
 }
 
-/// The classes of samples.
+/// Classes of samples.
 #[derive(Clone, Copy, Debug)]
-pub struct Labels<'a>(&'a [u32]);
+pub struct ClassLabels<'a>(&'a [u32]);
 
-impl<'a> Labels<'a> {
-    /// The class of each sample, by sample number, for an index whose samples are these. Classes are numbered from 0.
+impl<'a> ClassLabels<'a> {
+    /// Creates labels from the class of each sample, by sample number, for an index with these
+    /// samples. Classes are numbered from 0.
     ///
     /// # Errors
-    /// A sample without label; a class whose number is not below the count of labels, as counts are kept for each number.
+    /// A sample without label; a class that is not below the number of labels, as there is a
+    /// counter for each class.
     pub fn new(labels: &'a [u32], samples: &[u32]) -> Result<Self, Invalid> {
         let count = labels.len() as u64;
         if let Some(&sample) = samples.iter().find(|&&sample| u64::from(sample) >= count) {
-            return Err(Invalid::new("count of labels", count, format!("above {sample}, which is a sample's number")));
+            return Err(Invalid::new("number of labels", count, format!("above {sample}, the number of a sample")));
         }
         match labels.iter().find(|&&class| u64::from(class) >= count) {
-            Some(&class) => Err(Invalid::new("label", class, format!("below {count}, the count of labels"))),
+            Some(&class) => Err(Invalid::new("label", class, format!("below {count}, the number of labels"))),
             None => Ok(Self(labels)),
         }
     }
 
-    /// Of samples that the labels were not made for, those without label are of class 0.
+    /// Returns the class of a sample; 0 if it has no label.
     fn of(&self, sample: u32) -> usize {
         self.0.get(sample as usize).map_or(0, |&class| class as usize)
     }
@@ -59,13 +63,14 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// Classes that occur.
+/// Returns the number of classes that occur.
 fn occurring(counts: &[u64]) -> usize {
     counts.iter().filter(|&&count| count > 0).count()
 }
 
-/// How well the batches of `order` are mixed: whole batches of `batch_len` samples. A last batch that is shorter is left out.
-pub fn mixing(order: &[u32], labels: Labels<'_>, batch_len: usize) -> Mixing {
+/// Returns how well the batches of `order` are mixed: whole batches of `batch_len` samples. A
+/// shorter last batch is ignored.
+pub fn mixing(order: &[u32], labels: ClassLabels<'_>, batch_len: usize) -> Mixing {
     let counts = labels.counts(order);
     let (total, freedom) = (order.len() as f64, occurring(&counts).saturating_sub(1).max(1) as f64);
     let share = |class: usize| counts[class] as f64 / total;
@@ -73,7 +78,7 @@ pub fn mixing(order: &[u32], labels: Labels<'_>, batch_len: usize) -> Mixing {
     let (mut batches, mut chi, mut classes) = (0_u64, 0.0, 0_u64);
     for batch in order.chunks_exact(batch_len.max(1)) {
         batch.iter().for_each(|&sample| in_batch[labels.of(sample)] += 1);
-        // Σ (o − e)² / e = Σ o² / e − batch length, over the classes that occur in the batch alone.
+        // Σ (o − e)² / e = Σ o² / e − batch length, over the classes that occur in the batch.
         let mut sum = 0.0;
         for &sample in batch {
             let class = labels.of(sample);
@@ -92,16 +97,19 @@ pub fn mixing(order: &[u32], labels: Labels<'_>, batch_len: usize) -> Mixing {
     Mixing { dispersion: chi / batches / freedom, classes: classes as f64 / batches, uniform_classes }
 }
 
-/// As [`Mixing::dispersion`]; of the samples in stored order, it says whether they lie shuffled.
-pub fn dispersion(order: &[u32], labels: Labels<'_>, batch_len: usize) -> f64 {
+/// Returns the same as [`Mixing::dispersion`]. For the samples in stored order, it shows if they
+/// are stored shuffled.
+pub fn dispersion(order: &[u32], labels: ClassLabels<'_>, batch_len: usize) -> f64 {
     mixing(order, labels, batch_len).dispersion
 }
 
-/// How alike the samples of a block are: 1 if each block has one class, 0 if classes do not show in blocks (it may then be slightly below 0).
+/// Returns the similarity of the samples in a block: 1 if each block has one class, 0 if blocks are
+/// independent of classes (or slightly below 0).
 ///
-/// With p the share of a class and q the share of pairs within blocks of which both are of it, this is Σ (q − p²) / p over all classes,
-/// divided by their count less one: what the expectation of χ² takes of pairs from one block.
-pub fn likeness(blocks: &Blocks, labels: Labels<'_>) -> f64 {
+/// With p the share of a class, and q the share of pairs within blocks whose samples are both of
+/// it, this is Σ (q − p²) / p over all classes, divided by their number less one: the part of the
+/// expected χ² that pairs from one block contribute.
+pub fn likeness(blocks: &Blocks, labels: ClassLabels<'_>) -> f64 {
     let counts = labels.counts(blocks.samples());
     let mut same = vec![0.0; counts.len()];
     let mut in_block = vec![0_u32; counts.len()];
@@ -121,7 +129,7 @@ pub fn likeness(blocks: &Blocks, labels: Labels<'_>) -> f64 {
     }
     let of_class = |class: usize| {
         let count = counts[class] as f64;
-        // Pairs of all samples stand for p², as no sample is taken twice.
+        // Pairs of all samples are used for p², as no sample is drawn twice.
         let all = count / total * (count - 1.0) / (total - 1.0);
         (same[class] / pairs - all) / (count / total)
     };
@@ -129,8 +137,8 @@ pub fn likeness(blocks: &Blocks, labels: Labels<'_>) -> f64 {
     sum / (classes - 1) as f64
 }
 
-/// The dispersion that an order will have whose blocks have this [`likeness`]: 1 + h (G/C − 1) / n, for the G/C samples that a batch takes of a lane
-/// and windows of n blocks.
+/// Returns the expected dispersion of an order whose blocks have this [`likeness`]: 1 + h (G/C − 1)
+/// / n, where a batch takes G/C samples from a lane with windows of n blocks.
 pub fn expected_dispersion(order: &Order, likeness: f64) -> f64 {
     let lens: Vec<usize> = order.epoch(0).window_lens().collect();
     let mean_len = lens.iter().sum::<usize>() as f64 / lens.len().max(1) as f64;
@@ -142,7 +150,7 @@ fn pair_count(len: u64) -> f64 {
     len as f64 * len.saturating_sub(1) as f64 / 2.0
 }
 
-/// The block of each sample, by sample number.
+/// Returns the block of each sample, by sample number.
 fn block_of(blocks: &Blocks) -> Vec<u32> {
     let len = blocks.samples().iter().max().map_or(0, |&sample| sample as usize + 1);
     let mut block_of = vec![0; len];
@@ -152,8 +160,8 @@ fn block_of(blocks: &Blocks) -> Vec<u32> {
     block_of
 }
 
-/// How often samples of one block come in one batch of an epoch of `order`.
-pub fn pairs(order: &Order, epoch: u64) -> Pairs {
+/// Returns how often samples of one block are in one batch, in an epoch of `order`.
+pub fn pairs(order: &Order, epoch: u64) -> BlockPairs {
     let blocks = order.blocks();
     let (block_of, mut in_batch) = (block_of(blocks), vec![0_u32; blocks.block_count()]);
     let mut together = 0.0;
@@ -167,18 +175,19 @@ pub fn pairs(order: &Order, epoch: u64) -> Pairs {
     }
     let all: f64 = blocks.iter().map(|samples| pair_count(samples.len() as u64)).sum();
     let (batch, count) = (f64::from(order.choices().batch_global), f64::from(blocks.sample_count()));
-    Pairs { share: together / all.max(1.0), uniform: (batch - 1.0) / (count - 1.0).max(1.0) }
+    BlockPairs { share: together / all.max(1.0), uniform: (batch - 1.0) / (count - 1.0).max(1.0) }
 }
 
-/// Stored bytes that are fetched in an epoch, for each stored byte of the dataset, by readers that fetch whole blocks and keep those that were
-/// used last: each lane has a reader of its own, whose cache holds as many bytes as `windows` of its windows.
+/// Returns the stored bytes fetched in an epoch, per stored byte of the dataset, by readers that
+/// fetch whole blocks and cache the most recently used. Each lane has its own reader, whose cache
+/// holds as many bytes as `windows` of its windows.
 pub fn fetched(order: &Order, epoch: u64, windows: f64) -> f64 {
     let blocks = order.blocks();
     let block_of = block_of(blocks);
     let lanes = order.choices().lanes;
     let mut fetched = 0_u64;
     for lane in 0..lanes {
-        // As many ranks as lanes: each has a lane for itself.
+        // As many ranks as lanes: each rank has its own lane.
         let Ok(share) = order.share(lane, lanes) else { continue };
         let mut epoch = order.epoch(epoch);
         let window_count = epoch.window_lens().count().max(1) as f64;
@@ -192,14 +201,14 @@ pub fn fetched(order: &Order, epoch: u64, windows: f64) -> f64 {
     fetched as f64 / blocks.stored_len().max(1) as f64
 }
 
-/// A cache of blocks that forgets those that were used least recently.
+/// Cache of blocks that evicts the least recently used ones.
 struct RecentBlocks {
     capacity: u64,
     held: u64,
     fetched: u64,
-    /// When each block was used last; 0 if it is not held.
+    /// Time of the last use of each block; 0 if it is not cached.
     used: Vec<u64>,
-    /// Uses in their order; those that are no block's last one are skipped.
+    /// Uses in order of time. A use that is not the last one of its block is skipped.
     uses: VecDeque<(u32, u64)>,
     now: u64,
 }

@@ -1,22 +1,24 @@
-//! Pseudorandom numbers that are the same to the bit everywhere: xoshiro256\*\* (Blackman and Vigna 2018), seeded by SplitMix64
-//! (Steele, Lea and Flood 2014), Lemire's bounded draw (2019), Fisher–Yates permutations.
+//! Pseudorandom numbers that are the same to the bit everywhere: xoshiro256\*\* (Blackman and Vigna
+//! 2018), seeded by SplitMix64 (Steele, Lea and Flood 2014), Lemire's bounded draw (2019),
+//! Fisher–Yates permutations.
 //!
-//! Orders that were saved are repeated by these numbers: any change to this file is another [`ALGORITHM`](crate::ALGORITHM).
+//! Saved orders are reproduced from these numbers: any change to this file is a new
+//! [`ALGORITHM`](crate::ALGORITHM).
 
-/// The odd number next to 2^64 / φ, by which SplitMix64 steps.
+/// Odd number next to 2^64 / φ: the step of SplitMix64.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// SplitMix64: passes through all states of 64 bits, and gives a generator its seed.
+/// SplitMix64, which passes through all states of 64 bits. It seeds the generator.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// A sequence of its own for each `seed`.
+    /// Creates the sequence of `seed`; each seed has its own.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -25,18 +27,19 @@ impl SplitMix64 {
     }
 }
 
-/// The generator xoshiro256\*\*, period 2^256 − 1.
+/// Generator xoshiro256\*\*, period 2^256 − 1.
 #[derive(Clone, Debug)]
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// The generator whose state is the next four numbers of SplitMix64, as its authors advise.
+    /// Creates a generator whose state is the next four numbers of SplitMix64, as its authors
+    /// advise.
     pub fn new(seed: u64) -> Self {
         let mut words = SplitMix64::new(seed);
         Self(std::array::from_fn(|_| words.next_u64()))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -50,8 +53,9 @@ impl Rng {
         result
     }
 
-    /// A number below `bound`, each with the same probability: the upper half of a product of 128 bits. Products whose lower half is
-    /// among the 2^64 mod `bound` smallest are drawn again, as they would favour some numbers. 0 if `bound` is 0.
+    /// Returns a number below `bound`, each with the same probability: the upper half of a product
+    /// of 128 bits. Products whose lower half is among the 2^64 mod `bound` smallest are drawn
+    /// again, as they would favour some numbers. Returns 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
         if (product as u64) < bound {
@@ -63,8 +67,9 @@ impl Rng {
         (product >> 64) as u64
     }
 
-    /// Permute `items`, every order with the same probability as far as 256 bits of state go: Fisher–Yates from the last place down,
-    /// one [`below`](Self::below) for each place but the first.
+    /// Permutes `items`, every order with the same probability as far as 256 bits of state go:
+    /// Fisher–Yates from the last item down, one [`below`](Self::below) for each item but the
+    /// first.
     pub fn permute<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -72,7 +77,7 @@ impl Rng {
     }
 }
 
-/// What a generator is for. The numbers are part of the algorithm.
+/// Purpose of a generator. The numbers are part of the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The order of all blocks.
@@ -81,24 +86,25 @@ pub enum Purpose {
     Window = 2,
 }
 
-/// The key of a generator: two keys that differ in anything have generators that share nothing.
+/// Key of a generator. Keys that differ in anything have independent generators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Chosen by the user.
+    /// Seed chosen by the user.
     pub seed: u64,
-    /// Counted from 0.
+    /// Number of the epoch, counted from 0.
     pub epoch: u64,
-    /// What is permuted.
+    /// Object of the permutation.
     pub purpose: Purpose,
-    /// The lane of a window; 0 for blocks.
+    /// Lane of a window; 0 for blocks.
     pub lane: u64,
-    /// The window, counted from 0 in its lane; 0 for blocks.
+    /// Number of the window, counted from 0 in its lane; 0 for blocks.
     pub window: u64,
 }
 
 impl Key {
-    /// The generator of this key. Its seed is a chain over the words seed, purpose, epoch, lane and window: each is XORed to what came of
-    /// the words before it, and goes through SplitMix64, whose output is a bijection of its seed.
+    /// Returns the generator of this key. Its seed is a chain over the words seed, purpose, epoch,
+    /// lane and window: each is XORed with the result of the words before it, and goes through
+    /// SplitMix64, whose output is a bijection of its seed.
     pub fn rng(self) -> Rng {
         let Self { seed, epoch, purpose, lane, window } = self;
         let words = [purpose as u64, epoch, lane, window];
@@ -111,7 +117,8 @@ impl Key {
 mod tests {
     use super::*;
 
-    /// Made by these lines of Python, written from the definitions of the generators alone:
+    /// Expected numbers, computed by these lines of Python, which were written from the definitions
+    /// of the generators alone:
     ///
     /// ```python
     /// M = 2**64 - 1
@@ -129,7 +136,8 @@ mod tests {
     ///         s[2] ^= s[0]; s[3] ^= s[1]; s[1] ^= s[2]; s[0] ^= s[3]; s[2] ^= t; s[3] = rotl(s[3], 45)
     /// ```
     ///
-    /// SplitMix64 of 1234567 is the vector that Rosetta Code publishes, xoshiro256** of the state 1, 2, 3, 4 the one of rand's tests.
+    /// SplitMix64 of 1234567 is the vector published on Rosetta Code; xoshiro256** of the state 1,
+    /// 2, 3, 4 is that of rand's tests.
     #[test]
     fn generators_give_the_published_numbers() {
         let mut words = SplitMix64::new(1_234_567);
@@ -156,7 +164,8 @@ mod tests {
             (0..1000).for_each(|_| assert!(rng.below(bound) < bound));
         }
         assert_eq!(rng.below(0), 0);
-        // Of bounds that are three quarters of all numbers, products without the second draw would favour every third number.
+        // With bounds of three quarters of all numbers, products without the second draw would
+        // favour every third number.
         let bound = 3 << 62;
         let mut counts = [0_i32; 3];
         (0..30_000).for_each(|_| counts[(rng.below(bound) % 3) as usize] += 1);

@@ -61,7 +61,7 @@ fn ids(all: Option<u32>, ranges: &[IdRange], option: &str) -> Result<Ids, Failur
         return Ok(Ids::All(id));
     }
     if ranges.is_empty() {
-        return Ok(Ids::Kept);
+        return Ok(Ids::Unchanged);
     }
     let map = IdMap::outward(ranges).map_err(|error| pack::named(option, &error))?;
     Ok(Ids::Mapped(Arc::new(move |id| map.get(id).unwrap_or(OVERFLOW_ID))))

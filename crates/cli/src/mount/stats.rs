@@ -5,7 +5,7 @@ mod samples;
 use crate::console::report::{Out, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
-use kiln_mount::fuse::{self, Labels};
+use kiln_mount::fuse::{self, MetricLabels};
 use samples::Samples;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let text = fuse::query_stats(&args.dir).map_err(Failure::Mount)?;
     if args.prometheus {
         let mut out = Out::new();
-        let labels = Labels::of_mount(&args.dir).map_err(Failure::Mount)?;
+        let labels = MetricLabels::of_mount(&args.dir).map_err(Failure::Mount)?;
         out.write_all(labels.added_to(&text).as_bytes())?;
         out.finish()?;
         return Ok(Exit::Done);

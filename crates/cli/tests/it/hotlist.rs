@@ -169,7 +169,8 @@ fn mounts_are_read_ahead() {
     let told = stderr(&output);
     assert_eq!(output.status.code(), Some(3), "{told}");
     assert!(
-        told.contains("missing: not preloaded: No such file") && told.contains("big: not preloaded: no regular file")
+        told.contains("missing: not preloaded: No such file")
+            && told.contains("big: not preloaded: not a regular file")
     );
     assert!(told.contains("0 inodes") && told.contains("of files being read"), "{told}");
     fails(&["preload", &scratch.path("gone"), &list], 1, "gone: cannot open");

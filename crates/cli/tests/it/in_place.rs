@@ -225,7 +225,7 @@ fn an_image_that_is_in_use_is_not_written_over() {
     let writing = File::options().read(true).write(true).open(&old).unwrap();
     claim_unused(path, &writing).unwrap();
     let reason = Mount::by_fuse(sources()).expect_err("an image that is written over is served");
-    assert!(reason.contains("another image is written over it") || reason.contains("FUSE"), "{reason}");
+    assert!(reason.contains("another image is being written over it") || reason.contains("FUSE"), "{reason}");
     drop(writing);
     stdout(&["apply", "-q", "--in-place", &old, &patch]);
     assert!(fs::read(&old).unwrap() == fs::read(&new).unwrap());

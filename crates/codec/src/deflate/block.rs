@@ -1,4 +1,4 @@
-//! One block: the smallest of the three kinds, as many tokens of it as fit, and its bits.
+//! One block: its kind (the smallest of three), as many of its tokens as fit, and its bits.
 
 use super::symbols::{DIST_COUNT, END_OF_BLOCK, Histogram, LEN_TABLE, LITLEN_COUNT, Token, dist_extra_bits};
 use crate::bits::BitWriter;
@@ -6,7 +6,7 @@ use crate::huffman;
 
 /// BFINAL and BTYPE.
 const HEADER_BITS: usize = 3;
-/// The order in which code lengths of the code length alphabet are written.
+/// Order in which the code lengths of the code length alphabet are written.
 const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 const CODE_LEN_MAX: usize = 15;
 const PRECODE_LEN_MAX: usize = 7;
@@ -17,18 +17,18 @@ pub(super) struct BlockCode {
     dist_lens: [u8; 32],
     /// `None` for the static codes.
     preamble: Option<Preamble>,
-    /// Bits that the block takes with all its tokens.
+    /// Length in bits of the block with all its tokens.
     pub(super) bits: usize,
 }
 
 impl BlockCode {
-    /// The better of the dynamic and the static codes for tokens with these counts.
+    /// Returns the better of the dynamic and the static codes for tokens with these counts.
     pub(super) fn new(tokens: &Histogram) -> BlockCode {
         let mut counts = tokens.clone();
         counts.litlen[END_OF_BLOCK] = 1;
         let mut code = BlockCode::dynamic(&counts);
         code.measure(&counts);
-        // Static codes only win where the preamble is a large part of the block.
+        // Static codes only win if the preamble is a large part of the block.
         let preamble_bits = code.preamble.as_ref().map_or(0, |preamble| preamble.bits);
         if code.bits < 8 * preamble_bits {
             let mut fixed = BlockCode::fixed();
@@ -69,7 +69,8 @@ impl BlockCode {
             + counts.extra_bits();
     }
 
-    /// How many bits a token takes, of those that the codes were made for.
+    /// Returns the length in bits of a token, which must be one of those that the codes were made
+    /// for.
     pub(super) fn token_bits(&self, token: Token) -> usize {
         let litlen = match token.litlen() {
             literal @ 0..256 => self.litlen_lens[literal],
@@ -82,7 +83,7 @@ impl BlockCode {
         usize::from(litlen) + usize::from(self.dist_lens[dist]) + dist_extra_bits(dist) as usize
     }
 
-    /// Write a block of these tokens, not marked as the last one. There must be room.
+    /// Writes a block of these tokens, not marked as the last one. There must be enough room.
     pub(super) fn write(&self, tokens: &[Token], out: &mut BitWriter<'_>) {
         match &self.preamble {
             Some(preamble) => {
@@ -102,8 +103,8 @@ impl BlockCode {
     }
 }
 
-/// Bits and their count in one word: 20 bits at most, the position of a distance's extra bits in bits 20 to 23, the
-/// count above.
+/// Bits of a code and their number in one word: at most 20 bits, the position of a distance's extra
+/// bits in bits 20 to 23, the number above.
 #[derive(Clone, Copy, Default)]
 struct Code(u32);
 
@@ -129,7 +130,7 @@ impl Code {
     }
 }
 
-/// What is written for each part of a token.
+/// Codes to write for each part of a token.
 struct Codes {
     litlen: [Code; 512],
     dist: [Code; 32],
@@ -157,25 +158,25 @@ impl Codes {
     }
 }
 
-/// The code lengths of a dynamic block, as they are written in front of it.
+/// Code lengths of a dynamic block, as they are written in front of it.
 struct Preamble {
     litlen_count: usize,
     dist_count: usize,
-    runs: Vec<Run>,
+    runs: Vec<LenRun>,
     lens: [u8; 19],
-    /// How many of `lens` are written, in [`ORDER`].
+    /// Number of `lens` that are written, in [`ORDER`].
     lens_count: usize,
     bits: usize,
 }
 
-/// A code length, or a repetition of one (symbols 16 to 18), with its extra bits.
+/// Code length, or a repetition of one (symbols 16 to 18), with its extra bits.
 #[derive(Clone, Copy)]
-struct Run {
+struct LenRun {
     symbol: u8,
     extra: u8,
 }
 
-/// Extra bits of the code length alphabet.
+/// Returns the number of extra bits in the code length alphabet.
 fn run_extra_bits(symbol: u8) -> u32 {
     match symbol {
         16 => 2,
@@ -201,7 +202,7 @@ impl Preamble {
         let mut lens = [0; 19];
         huffman::code_lens(&counts, PRECODE_LEN_MAX, &mut lens);
         let lens_count = ORDER.iter().rposition(|&symbol| lens[symbol] > 0).map_or(4, |at| (at + 1).max(4));
-        let run_bits = |run: &Run| u32::from(lens[usize::from(run.symbol)]) + run_extra_bits(run.symbol);
+        let run_bits = |run: &LenRun| u32::from(lens[usize::from(run.symbol)]) + run_extra_bits(run.symbol);
         let bits = 5 + 5 + 4 + 3 * lens_count + runs.iter().map(run_bits).sum::<u32>() as usize;
         Preamble { litlen_count, dist_count, runs, lens, lens_count, bits }
     }
@@ -223,9 +224,9 @@ impl Preamble {
     }
 }
 
-/// `count` times the code length `len`.
-fn push_runs(len: u8, mut count: usize, runs: &mut Vec<Run>) {
-    let mut push = |symbol, extra: usize| runs.push(Run { symbol, extra: extra as u8 });
+/// Appends `count` times the code length `len`.
+fn push_runs(len: u8, mut count: usize, runs: &mut Vec<LenRun>) {
+    let mut push = |symbol, extra: usize| runs.push(LenRun { symbol, extra: extra as u8 });
     if len == 0 {
         while count >= 11 {
             let n = count.min(138);
@@ -240,7 +241,7 @@ fn push_runs(len: u8, mut count: usize, runs: &mut Vec<Run>) {
         push(len, 0);
         count -= 1;
         while count >= 3 {
-            // Never 1 or 2 left over that a shorter run could have taken along.
+            // Never leave 1 or 2 that a shorter run could have included.
             let n = if count == 7 { 4 } else { count.min(6) };
             push(16, n - 3);
             count -= n;
@@ -267,7 +268,7 @@ mod tests {
         histogram
     }
 
-    /// Literals, and matches that point to what is there.
+    /// Generates literals, and matches that point to existing text.
     fn any_tokens() -> impl Strategy<Value = Vec<(u8, usize, usize)>> {
         let token = (any::<u8>(), prop_oneof![3 => Just(0), 1 => 3usize..=258], 1usize..=32768);
         prop::collection::vec(token, 1..3000)
@@ -276,7 +277,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// What is measured is what is written, and what is written is what was meant.
+        /// The measured size is the written size, and the block decodes to its text.
         #[test]
         fn blocks_decode(wanted in any_tokens()) {
             let (mut tokens, mut text) = (Vec::new(), Vec::new());
@@ -301,7 +302,7 @@ mod tests {
             let mut decoder = Decoder::new(DecodeLimits::default());
             decoder.decode(Algorithm::Deflate, &out, &mut plain, Want::Whole).unwrap();
             prop_assert!(plain == text);
-            // Token by token it is the same number of bits.
+            // The sum over the tokens is the same number of bits.
             let empty = code.bits - tokens.iter().map(|&token| code.token_bits(token)).sum::<usize>();
             let preamble_bits = code.preamble.as_ref().map_or(0, |preamble| preamble.bits);
             prop_assert_eq!(empty, HEADER_BITS + preamble_bits + usize::from(code.litlen_lens[END_OF_BLOCK]));

@@ -1,4 +1,4 @@
-//! Decoding: whole streams by libdeflate, prefixes, which libdeflate cannot decode, by zlib-rs.
+//! Decoding: whole streams by libdeflate; prefixes, which libdeflate cannot decode, by zlib-rs.
 
 use crate::{CodecError, Reason};
 use kiln_format::Algorithm;
@@ -6,7 +6,7 @@ use libdeflate_sys as ffi;
 use std::ptr::{self, NonNull};
 use zlib_rs::{Inflate, InflateFlush};
 
-/// Both decoders, each made when it is first needed.
+/// Both decoders, each created when it is first needed.
 #[derive(Default)]
 pub(crate) struct DeflateDecoder {
     whole: Option<Decompressor>,
@@ -14,7 +14,8 @@ pub(crate) struct DeflateDecoder {
 }
 
 impl DeflateDecoder {
-    /// Decode to exactly `dst.len()` bytes and the end of the final block. Bytes behind it are legal.
+    /// Decodes to exactly `dst.len()` bytes and the end of the final block. Bytes after it are
+    /// legal.
     pub(crate) fn decode_whole(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
         if self.whole.is_none() {
             self.whole = Some(Decompressor::new()?);
@@ -22,11 +23,11 @@ impl DeflateDecoder {
         self.whole.as_mut().expect("just made").decompress(src, dst)
     }
 
-    /// Decode the first `dst.len()` bytes; the final block need not be reached.
+    /// Decodes the first `dst.len()` bytes. The final block need not be reached.
     pub(crate) fn decode_prefix(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
         let Prefix(inflate) = self.prefix.get_or_insert_with(|| Prefix(Inflate::new(false, 15)));
         inflate.reset(false);
-        // `Finish` says that all the room is here: nothing is copied to a window for a next call.
+        // `Finish` means that all the room is here: nothing is copied to a window for a next call.
         match inflate.decompress(src, dst, InflateFlush::Finish) {
             _ if inflate.total_out() == dst.len() as u64 => Ok(()),
             Ok(_) => Err(CodecError::corrupt(Algorithm::Deflate, Reason::TooShort)),
@@ -39,19 +40,20 @@ struct Prefix(Inflate);
 
 struct Decompressor(NonNull<ffi::libdeflate_decompressor>);
 
-// SAFETY: as for the compressor.
+// SAFETY: same as for the compressor in `libdeflate.rs`.
 unsafe impl Send for Decompressor {}
 
 impl Decompressor {
     fn new() -> Result<Self, CodecError> {
-        // SAFETY: takes nothing; null means no memory.
+        // SAFETY: takes no argument; null means out of memory.
         let decompressor = unsafe { ffi::libdeflate_alloc_decompressor() };
         NonNull::new(decompressor).map(Decompressor).ok_or(CodecError::Memory)
     }
 
     fn decompress(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
-        // SAFETY: the decompressor is alive and exclusively ours, both pointers are valid for the lengths beside them,
-        // and a null length pointer asks for exactly `dst.len()` bytes. The function is made for untrusted input.
+        // SAFETY: the decompressor is alive and exclusively ours, both pointers are valid for the
+        // lengths passed with them, and a null length pointer requests exactly `dst.len()` bytes.
+        // The function is made for untrusted input.
         let result = unsafe {
             ffi::libdeflate_deflate_decompress(
                 self.0.as_ptr(),

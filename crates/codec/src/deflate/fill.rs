@@ -1,4 +1,4 @@
-//! Filling a room with one stream: parse until an estimate says that it is full, code, walk back.
+//! Filling a buffer with one stream: parse until an estimate says that it is full, code, walk back.
 
 use super::block::BlockCode;
 use super::parse::{Level, Parser, Stop, Tokens};
@@ -7,48 +7,49 @@ use super::symbols::Histogram;
 use crate::Filled;
 use crate::entropy::EntropyTable;
 
-/// Whether a block should end is asked so often. 2048 lose 0.2 % of ratio, 512 gain nothing.
+/// Number of tokens between two decisions to end a block. 2048 lose 0.2 % of ratio, 512 gain
+/// nothing.
 const CHUNK_TOKENS: usize = 1024;
-/// The longest block.
+/// Largest number of tokens in a block.
 const BLOCK_TOKENS: usize = 60_000;
-/// A new block must save more than this, in bits.
+/// Bits that a new block must save at least.
 const SPLIT_GAIN: f64 = 100.0;
-/// Parsing goes on until the estimate exceeds the room by this part, and some bits.
+/// Overshoot: parsing goes on until the estimate exceeds the room by this fraction and some bits.
 const OVERSHOOT: f64 = 0.002;
 const OVERSHOOT_BITS: f64 = 24.0;
-/// Estimates are not asked for more often than every so many bytes.
+/// Least number of input bytes between two estimates.
 const STEP_MIN: usize = 48;
 /// Input bytes per output byte, before anything is known.
 const RATIO_FIRST: f64 = 2.5;
-/// No pcluster is expected to have a higher ratio: what follows a run of zeros seldom is one more.
+/// Highest ratio expected of a pcluster: text after a run of zeros seldom is another run.
 const RATIO_MAX: f64 = 16.0;
-/// Estimates of fewer tokens are not compared with what became of them.
+/// Least number of tokens for which an estimate is compared with the result.
 const CALIBRATION_TOKENS: usize = 256;
 
-/// Fills pclusters, and remembers what helps to fill the next one.
+/// Filler of pclusters, with a memory of the last one that helps to fill the next one.
 pub(super) struct Filler {
     parser: Parser,
     tokens: Tokens,
     entropy: EntropyTable,
-    /// Input bytes per output byte, of the pcluster before.
+    /// Input bytes per output byte of the previous pcluster.
     ratio: f64,
-    /// The size of blocks by their estimates.
+    /// Real size of blocks divided by their estimate.
     calibration: f64,
 }
 
-/// The block that is being made, without the recent tokens, whose chunk is not complete.
-struct Open {
+/// The unfinished block, without the recent tokens, whose chunk is not complete.
+struct OpenBlock {
     histogram: Histogram,
-    /// How many tokens it has.
+    /// Number of its tokens.
     tokens: usize,
-    /// Where its text is in the input.
+    /// Range of its text in the input.
     start: usize,
     end: usize,
 }
 
-impl Open {
-    fn new(at: usize) -> Open {
-        Open { histogram: Histogram::EMPTY, tokens: 0, start: at, end: at }
+impl OpenBlock {
+    fn new(at: usize) -> OpenBlock {
+        OpenBlock { histogram: Histogram::EMPTY, tokens: 0, start: at, end: at }
     }
 }
 
@@ -62,7 +63,7 @@ impl Filler {
         (self.ratio, self.calibration) = (RATIO_FIRST, 1.0);
     }
 
-    /// Fill `out` with a prefix of `input`.
+    /// Fills `out` with a prefix of `input`.
     pub(super) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Filled {
         let room = out.len();
         let goal = (room * 8) as f64 * (1.0 + OVERSHOOT) + OVERSHOOT_BITS;
@@ -70,7 +71,7 @@ impl Filler {
         self.parser.start(expected);
         self.tokens.clear();
         let mut stream = Stream::new(out);
-        let mut open = Open::new(0);
+        let mut open = OpenBlock::new(0);
         let (mut at, mut checkpoint, mut calibration) = (0, expected * 7 / 10, self.calibration);
         let mut full = None;
         while at < input.len() {
@@ -88,11 +89,11 @@ impl Filler {
                     full = Some(code);
                     break;
                 }
-                // Not yet: this text is coded better than what came before.
+                // Not yet full: this text is coded better than the text before.
                 bits = (stream.bit_len() + code.bits) as f64;
                 calibration = code.bits as f64 / estimate;
             }
-            // The limit is for what is much denser, as behind zeros.
+            // The limit is for much denser text, as after zeros.
             checkpoint = at + step(bits, goal, at).min(2 * room).max(STEP_MIN);
         }
         let code = full.unwrap_or_else(|| self.code(&open));
@@ -108,9 +109,10 @@ impl Filler {
         Filled { consumed, produced }
     }
 
-    /// Add the recent tokens, which end at `at`, to the open block, or to a new one if that is smaller. False if the
-    /// block that ends then does not fit: it is still open, and the recent tokens are forgotten.
-    fn end_chunk(&mut self, input: &[u8], at: usize, open: &mut Open, stream: &mut Stream<'_>) -> bool {
+    /// Adds the recent tokens, which end at `at`, to the open block, or to a new one if that is
+    /// smaller. Returns false if the block that ends in that case does not fit: it stays open, and
+    /// the recent tokens are dropped.
+    fn end_chunk(&mut self, input: &[u8], at: usize, open: &mut OpenBlock, stream: &mut Stream<'_>) -> bool {
         if self.splits(open) {
             let code = BlockCode::new(&open.histogram);
             let (tokens, text) = (&self.tokens.all[..open.tokens], &input[open.start..open.end]);
@@ -120,7 +122,7 @@ impl Filler {
                 return false;
             }
             self.tokens.all.drain(..open.tokens);
-            *open = Open::new(open.end);
+            *open = OpenBlock::new(open.end);
         }
         open.histogram.merge(&self.tokens.recent);
         self.tokens.recent = Histogram::EMPTY;
@@ -128,8 +130,8 @@ impl Filler {
         true
     }
 
-    /// Whether the open block should end before the recent tokens.
-    fn splits(&self, open: &Open) -> bool {
+    /// Returns true if the open block should end before the recent tokens.
+    fn splits(&self, open: &OpenBlock) -> bool {
         if open.tokens == 0 {
             return false;
         }
@@ -138,7 +140,8 @@ impl Filler {
             || self.estimate([before]) + self.estimate([recent]) + SPLIT_GAIN < self.estimate([before, recent])
     }
 
-    /// Bits of a block of the tokens that are counted in these histograms. The factors are found by experiment.
+    /// Returns the estimated bits of a block of the tokens counted in these histograms. The factors
+    /// were found by experiment.
     fn estimate<const N: usize>(&self, histograms: [&Histogram; N]) -> f64 {
         let sum = |counts: [&[u32]; N], i: usize| counts.iter().map(|counts| counts[i]).sum::<u32>();
         let (litlen, dist) = (histograms.map(|h| &h.litlen[..]), histograms.map(|h| &h.dist[..]));
@@ -149,15 +152,15 @@ impl Filler {
         (litlen.bits + dist.bits) * 1.004 + extra as f64 + preamble
     }
 
-    /// Codes for the open block with the recent tokens.
-    fn code(&self, open: &Open) -> BlockCode {
+    /// Returns the codes for the open block with the recent tokens.
+    fn code(&self, open: &OpenBlock) -> BlockCode {
         let mut histogram = open.histogram.clone();
         histogram.merge(&self.tokens.recent);
         BlockCode::new(&histogram)
     }
 
-    /// Learn from how far the estimate was off.
-    fn calibrate(&mut self, code: &BlockCode, open: &Open) {
+    /// Adjusts the calibration by the error of the estimate.
+    fn calibrate(&mut self, code: &BlockCode, open: &OpenBlock) {
         if self.tokens.all.len() >= CALIBRATION_TOKENS {
             let error = code.bits as f64 / self.estimate([&open.histogram, &self.tokens.recent]);
             self.calibration += 0.3 * (error.clamp(0.9, 1.1) - self.calibration);
@@ -165,10 +168,11 @@ impl Filler {
     }
 }
 
-/// How many bytes of text should bring `bits`, of the first `at` bytes, beyond `goal`.
+/// Returns the bytes of text that should bring the output just past `goal`. The first `at` bytes
+/// took `bits`.
 fn step(bits: f64, goal: f64, at: usize) -> usize {
     let missing = goal * (1.0 + OVERSHOOT / 2.0) - bits;
-    // Straight on, but not as far as that while much is missing: what comes may be denser.
+    // Straight on, but less far while much is missing: the following text may be denser.
     let caution = if missing > goal / 25.0 { 0.8 } else { 1.0 };
     (missing / bits * at as f64 * caution) as usize
 }
@@ -190,7 +194,7 @@ mod tests {
         out
     }
 
-    /// The naive twin for one block: codes are made for every count of tokens.
+    /// Reference implementation for one block: makes codes for every number of tokens.
     fn naive(level: Level, input: &[u8], room: usize) -> usize {
         let (mut parser, mut tokens) = (Parser::new(level, WINDOW_LEN), Tokens::default());
         parser.start(input.len());
@@ -239,7 +243,8 @@ mod tests {
         }
     }
 
-    /// Zeros, then noise: the length that zeros suggest is far too long, and must not be parsed in one go.
+    /// Zeros, then noise: the length that the zeros suggest is far too long, and must not be parsed
+    /// in one go.
     #[test]
     fn overshoot_is_bounded() {
         let mut input = vec![0; 3 << 20];

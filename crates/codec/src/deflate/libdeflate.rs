@@ -1,4 +1,4 @@
-//! libdeflate's compressor, which knows whole streams only.
+//! libdeflate's compressor, which can only produce whole streams.
 
 use crate::CodecError;
 use libdeflate_sys as ffi;
@@ -12,14 +12,16 @@ unsafe impl Send for Compressor {}
 
 impl Compressor {
     pub(super) fn new(level: c_int) -> Result<Self, CodecError> {
-        // SAFETY: takes a number; null means no memory (or no such level, which `Spec` excludes).
+        // SAFETY: takes a number; null means out of memory (or an unknown level, which `Spec`
+        // excludes).
         let compressor = unsafe { ffi::libdeflate_alloc_compressor(level) };
         Ok(Compressor(NonNull::new(compressor).ok_or(CodecError::Memory)?))
     }
 
-    /// The length of the stream, or `None` if it does not fit `out`.
+    /// Returns the length of the stream, or `None` if it does not fit in `out`.
     pub(super) fn compress(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
-        // SAFETY: the compressor is alive and exclusively ours, both pointers are valid for the lengths beside them.
+        // SAFETY: the compressor is alive and exclusively ours; both pointers are valid for the
+        // lengths passed with them.
         let len = unsafe {
             ffi::libdeflate_deflate_compress(
                 self.0.as_ptr(),

@@ -1,19 +1,28 @@
-//! Where the text at a position came up before: hash chains over the last 32 KiB, or as much of them as the window.
+//! Matches: earlier occurrences of the text at a position. Hash chains over the last 32 KiB, or
+//! less if the window is smaller.
 //!
-//! The plain algorithm: `head[hash of 4 bytes]` is the last position with that hash, `chain[position]` the one before
-//! it. A search follows the chain and compares. Departures, with what they gain at pclusters of 64 KiB:
+//! The plain algorithm: `head[hash of 4 bytes]` is the last position with that hash,
+//! `chain[position]` the one before it. A search follows the chain and compares. Departures, with
+//! their gains at pclusters of 64 KiB:
 //!
-//! * Positions are kept modulo 64 KiB, in 16 bits: half of the memory. Heads that left the window are replaced from
-//!   time to time ([`Matcher::sweep`]), before they can be taken for younger ones and lead into the chain of another
-//!   hash (level 6: 1.03 times the speed, level 9: 1.3).
-//! * Matches of 3 bytes have a table of their own, with one position per hash: longer chains of them do not pay. Level
-//!   1 does without (1.06).
-//! * A candidate is compared at the end of what it must match first, then at its beginning, then in words of 8 bytes.
-//! * Words are read without bounds checks, which the compiler cannot prove away (level 1: 1.04, 6: 1.08, 9: 1.18).
-//!   With [`words`](crate::words), this is the only unsafe code of the encoder.
+//! * Positions are stored modulo 64 KiB, in 16 bits: half of the memory. Heads that left the window
+//!   are replaced from time to time ([`Matcher::sweep`]), before they can be mistaken for younger
+//!   ones and lead into the chain of another hash (level 6: 1.03 times the speed, level 9: 1.3).
+//! * Matches of 3 bytes have their own table, with one position per hash: longer chains of them do
+//!   not pay. Level 1 does without it (1.06).
+//! * A candidate is first compared at the end of what it must match, then at its beginning, then in
+//!   words of 8 bytes.
+//! * Words are read without bounds checks, which the compiler cannot prove away (level 1: 1.04, 6:
+//!   1.08, 9: 1.18). With [`words`](crate::words), this is the only unsafe code of the encoder.
 //!
-//! Tables are cleared for each pcluster, or its bytes would depend on what this encoder did before; there are fewer
-//! heads where the pcluster is small. `chain` is not cleared: it is read at positions that were entered since.
+//! The invariant of all unsafe reads in [`Matcher::find`], called *in bounds* there: `at + len_max
+//! <= input.len()`, `4 < best.len + 1 <= len_max`, and candidates lie before `at`. So a word at
+//! `at`, or one that ends with byte `best.len` after `at`, is inside the input, and the same word
+//! of a candidate is, too.
+//!
+//! Tables are cleared for each pcluster; otherwise its bytes would depend on what this encoder did
+//! before. Small pclusters use fewer heads. `chain` is not cleared: it is only read at positions
+//! that were entered since.
 
 use super::symbols::{MATCH_MAX, MATCH_MIN, WINDOW_LEN};
 use crate::words::{common_len, load32};
@@ -23,29 +32,30 @@ const HASH_BITS_MAX: u32 = 16;
 const HASH_BITS_MIN: u32 = 12;
 const HASH3_BITS: u32 = 13;
 
-/// Hashes and comparisons read words: nothing is searched or inserted closer than this to the end of the input.
+/// Distance from the end of the input below which nothing is searched or inserted: hashes and
+/// comparisons read words.
 pub(super) const MARGIN: usize = 8;
 
-/// From one sweep to the next: a window, less what one token may go past its end.
+/// Distance between two sweeps: a window, less what one token may go past its end.
 const SWEEP_LEN: usize = WINDOW_LEN - 2 * MATCH_MAX;
 
-/// What is outside of the window at `at`, and stays so until the next sweep.
+/// Returns a position that is outside of the window at `at`, and stays so until the next sweep.
 fn outside(at: usize) -> u16 {
     (at as u16).wrapping_sub(WINDOW_LEN as u16)
 }
 
-/// How hard to search.
+/// Effort of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// Candidates per search.
+    /// Number of candidates per search.
     pub(super) depth: u32,
-    /// A match of this many bytes ends the search.
+    /// Length of a match in bytes that ends the search.
     pub(super) nice_len: usize,
 }
 
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(super) struct Match {
-    /// In bytes; 0 if there is none.
+    /// Length in bytes; 0 if there is no match.
     pub(super) len: usize,
     pub(super) dist: usize,
 }
@@ -54,16 +64,16 @@ pub(super) struct Matcher {
     head: Box<[u16; 1 << HASH_BITS_MAX]>,
     head3: Box<[u16; 1 << HASH3_BITS]>,
     chain: Box<[u16; WINDOW_LEN]>,
-    /// Bytes back that a match may reach.
+    /// Longest match distance in bytes.
     window_len: usize,
     hash_shift: u32,
     heads: usize,
-    /// Where the next sweep is due.
+    /// Position at which the next sweep is due.
     sweep_at: usize,
 }
 
 impl Matcher {
-    /// For matches that reach back at most `window_len` bytes, no more than 32 KiB.
+    /// Creates a matcher for distances of at most `window_len` bytes, which must not exceed 32 KiB.
     pub(super) fn new(window_len: usize) -> Self {
         debug_assert!(window_len <= WINDOW_LEN);
         Matcher {
@@ -77,7 +87,7 @@ impl Matcher {
         }
     }
 
-    /// Forget everything; about `expected_len` bytes will be inserted.
+    /// Forgets everything. About `expected_len` bytes will be inserted.
     pub(super) fn start(&mut self, expected_len: usize) {
         let bits = (expected_len.max(1).ilog2() + 2).clamp(HASH_BITS_MIN, HASH_BITS_MAX);
         self.hash_shift = 32 - bits;
@@ -87,7 +97,8 @@ impl Matcher {
         self.sweep_at = SWEEP_LEN;
     }
 
-    /// Replace what left the window. To be called before anything is done at `at`, at least once per token.
+    /// Replaces heads that left the window. Must be called before anything is done at `at`, at
+    /// least once per token.
     #[inline(always)]
     pub(super) fn sweep(&mut self, at: usize) {
         if at >= self.sweep_at {
@@ -103,8 +114,8 @@ impl Matcher {
         self.sweep_at = at + SWEEP_LEN;
     }
 
-    /// Enter `at`, and return the last positions (modulo 64 KiB) with the hash of 4 and of 3 bytes. `word` is what
-    /// stands there.
+    /// Enters `at`, and returns the last positions (modulo 64 KiB) with the hash of 4 and of 3
+    /// bytes. `word` is the text at `at`.
     #[inline(always)]
     fn enter<const SHORT: bool>(&mut self, word: u32, at: usize) -> (u16, u16) {
         let hash = (word.wrapping_mul(0x9E37_79B1) >> self.hash_shift) as usize % self.head.len();
@@ -117,7 +128,7 @@ impl Matcher {
         (last, mem::replace(&mut self.head3[hash3], at as u16))
     }
 
-    /// Enter the positions `from..to`.
+    /// Enters the positions `from..to`.
     #[inline]
     pub(super) fn insert<const SHORT: bool>(&mut self, input: &[u8], from: usize, to: usize) {
         for at in from..to.min(input.len().saturating_sub(MARGIN)) {
@@ -126,7 +137,8 @@ impl Matcher {
         }
     }
 
-    /// Enter `at`, and find the longest match that is longer than `longer_than` and at least 3 bytes.
+    /// Enters `at`, and returns the longest match that is longer than `longer_than` and at least 3
+    /// bytes.
     #[inline(always)]
     pub(super) fn find<const SHORT: bool>(
         &mut self,
@@ -135,27 +147,28 @@ impl Matcher {
         longer_than: usize,
         effort: Effort,
     ) -> Match {
-        // What makes reading words sound: at + len_max <= input.len() and len_max >= 8. Earlier positions end earlier.
+        // This makes all reads *in bounds*: at + len_max <= input.len(), and len_max >= 8.
         assert!(at + MARGIN <= input.len());
         let len_max = MATCH_MAX.min(input.len() - at);
-        // SAFETY: at + 4 <= at + len_max.
+        // SAFETY: in bounds, as at + 4 <= at + len_max.
         let word = unsafe { load32(input, at) };
         let (mut last, last3) = self.enter::<SHORT>(word, at);
         if longer_than >= len_max {
             return Match::default();
         }
         let mut best = Match { len: longer_than.max(MATCH_MIN), dist: 0 };
-        // How far back the next candidate may be.
+        // Distance from the current to the farthest allowed candidate.
         let mut reach = at.min(self.window_len);
         if SHORT && longer_than < MATCH_MIN {
             let dist = usize::from((at as u16).wrapping_sub(last3));
-            // SAFETY: dist <= reach <= at, by the first condition.
+            // SAFETY: in bounds, as the first condition means dist <= reach <= at.
             if dist.wrapping_sub(1) < reach && (unsafe { load32(input, at - dist) } ^ word) << 8 == 0 {
                 best = Match { len: MATCH_MIN, dist };
             }
         }
-        // The last 4 bytes of what would be longer than the best so far, which most candidates do not have.
-        // SAFETY: at + best.len + 1 <= at + len_max, since best.len is below len_max, here and below.
+        // The last 4 bytes of a match that would be longer than the best so far, which most
+        // candidates lack.
+        // SAFETY: in bounds: best.len < len_max.
         let mut tail = unsafe { load32(input, at + best.len - 3) };
         let mut candidate = at;
         for _ in 0..effort.depth {
@@ -166,20 +179,20 @@ impl Matcher {
             reach -= step;
             candidate -= step;
             last = self.chain[candidate % WINDOW_LEN];
-            // SAFETY: candidate < at, and as above.
+            // SAFETY: in bounds, as candidate < at.
             let differs =
                 unsafe { load32(input, candidate + best.len - 3) != tail || load32(input, candidate) != word };
             if differs {
                 continue;
             }
-            // SAFETY: candidate < at.
+            // SAFETY: in bounds, as candidate < at.
             let len = unsafe { common_len(input, candidate, at, 4, len_max) };
             if len > best.len {
                 best = Match { len, dist: at - candidate };
                 if len >= effort.nice_len || len == len_max {
                     break;
                 }
-                // SAFETY: as above.
+                // SAFETY: in bounds: len < len_max.
                 tail = unsafe { load32(input, at + best.len - 3) };
             }
         }
@@ -191,7 +204,7 @@ impl Matcher {
 mod tests {
     use super::*;
 
-    /// The naive twin: the longest match anywhere in the window, the nearest of several.
+    /// Reference implementation: the longest match anywhere in the window, the nearest of several.
     fn naive(input: &[u8], at: usize, longer_than: usize, window_len: usize) -> Match {
         let mut best = Match { len: longer_than.max(MATCH_MIN - 1), dist: 0 };
         for dist in 1..=at.min(window_len) {
@@ -203,7 +216,7 @@ mod tests {
         if best.dist == 0 { Match::default() } else { best }
     }
 
-    /// Of few letters, with copies of what came before, over more than two windows.
+    /// Returns text of few letters with copies of earlier text, over more than two windows.
     fn input(len: usize) -> Vec<u8> {
         let mut state = 1u32;
         let mut below = |n: usize| {
@@ -240,7 +253,7 @@ mod tests {
                 }
                 let want = naive(&input, at, longer_than, window_len);
                 match want.len {
-                    // Of short ones only the last with the hash is known.
+                    // Of short matches, only the last position with the hash is known.
                     0..=3 => {
                         assert!(found == want || found.len == 0 || found.len == 3, "{at}: {found:?}, not {want:?}")
                     }
@@ -250,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Less effort finds less, but nothing that is not there.
+    /// Less effort finds less, but only true matches.
     #[test]
     fn any_effort_finds_true_matches() {
         let input = input(100_000);

@@ -1,28 +1,28 @@
-//! Text to tokens.
+//! Parsing of text into tokens.
 //!
-//! The plain algorithm: at each position take the longest match, or else a literal. A lazy parse takes the literal as
-//! well where a better match begins at the next position, or at the one after it.
+//! The plain algorithm: at each position take the longest match, or else a literal. A lazy parse
+//! also takes the literal if a better match begins at the next position, or at the one after it.
 
 use super::matches::{Effort, MARGIN, Match, Matcher};
 use super::symbols::{Histogram, MATCH_MIN, Token};
 
-/// How a level parses.
+/// Parameters of a level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Level {
     strategy: Strategy,
     effort: Effort,
-    /// Shorter matches are not taken before something better was looked for behind them.
+    /// Length below which a match is only taken after a search for a better one after its start.
     lazy_len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Strategy {
-    /// Greedy, and no matches of 3 bytes.
+    /// Greedy, without matches of 3 bytes.
     Fast,
     Greedy,
-    /// Look one position ahead.
+    /// Looks one position ahead.
     Lazy,
-    /// Look two positions ahead.
+    /// Looks two positions ahead.
     Lazier,
 }
 
@@ -44,17 +44,17 @@ const fn level(strategy: Strategy, depth: u32, nice_len: usize, lazy_len: usize)
 }
 
 impl Level {
-    /// The parameters of level `number`, if we have such a level.
+    /// Returns the parameters of level `number`; `None` if this encoder does not have that level.
     pub(super) fn new(number: i32) -> Option<Level> {
         LEVELS.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
     }
 }
 
-/// Tokens, and how often their symbols come up.
+/// Tokens, and the counts of their symbols.
 #[derive(Default)]
 pub(super) struct Tokens {
     pub(super) all: Vec<Token>,
-    /// Of the tokens since it was last cleared.
+    /// Counts of the tokens since it was last cleared.
     pub(super) recent: Histogram,
 }
 
@@ -78,26 +78,26 @@ impl Tokens {
     }
 }
 
-/// Where parsing may stop: at the first token that reaches one of both.
+/// End of a parse: the first token that reaches one of both limits.
 #[derive(Clone, Copy)]
 pub(super) struct Stop {
-    /// A position in the text.
+    /// Position in the text.
     pub(super) at: usize,
-    /// A count of tokens.
+    /// Number of tokens.
     pub(super) tokens: usize,
 }
 
-/// A level, and what it has seen of a text.
+/// A level, and the matcher with the text seen so far.
 pub(super) struct Parser {
     level: Level,
     matcher: Matcher,
 }
 
-/// A match that is taken.
-struct Taken {
+/// Match that is taken.
+struct TakenMatch {
     at: usize,
     found: Match,
-    /// Positions up to here are known to the matcher.
+    /// Position up to which the matcher has entered the text.
     entered: usize,
 }
 
@@ -106,12 +106,12 @@ impl Parser {
         Self { level, matcher: Matcher::new(window_len) }
     }
 
-    /// Begin with another text, of which about `expected` bytes will be parsed.
+    /// Begins another text, of which about `expected` bytes will be parsed.
     pub(super) fn start(&mut self, expected: usize) {
         self.matcher.start(expected);
     }
 
-    /// Parse `input` from `at` on, and return where the last token ends.
+    /// Parses `input` from `at` on, and returns the end of the last token.
     pub(super) fn parse(&mut self, input: &[u8], at: usize, stop: Stop, tokens: &mut Tokens) -> usize {
         let parse = match self.level.strategy {
             Strategy::Fast => Self::parse_with::<false, 0>,
@@ -129,7 +129,7 @@ impl Parser {
         at
     }
 
-    /// `SHORT`: matches of 3 bytes as well. `AHEAD`: how many positions to look ahead.
+    /// Parses with matches of 3 bytes if `SHORT`, and looks `AHEAD` positions ahead.
     fn parse_with<const SHORT: bool, const AHEAD: usize>(
         &mut self,
         input: &[u8],
@@ -147,7 +147,7 @@ impl Parser {
                 continue;
             }
             let taken = match AHEAD {
-                0 => Taken { at, found, entered: at + 1 },
+                0 => TakenMatch { at, found, entered: at + 1 },
                 _ => self.look_ahead::<SHORT, AHEAD>(input, at, found, tokens),
             };
             tokens.matched(taken.found);
@@ -157,8 +157,8 @@ impl Parser {
         at
     }
 
-    /// Choose `found` at `at`, or the first of the matches behind it that nothing still better follows. What is in front of the
-    /// chosen one becomes literals.
+    /// Chooses `found` at `at`, or the first of the later matches that no better one follows. The
+    /// text in front of the chosen match becomes literals.
     #[inline(always)]
     fn look_ahead<const SHORT: bool, const AHEAD: usize>(
         &mut self,
@@ -166,14 +166,14 @@ impl Parser {
         mut at: usize,
         mut found: Match,
         tokens: &mut Tokens,
-    ) -> Taken {
+    ) -> TakenMatch {
         let Level { effort, lazy_len, .. } = self.level;
-        // What is better than what we have is rare: half of the effort finds nearly all of it.
+        // A better match is rare: half of the effort finds nearly all of them.
         let effort_1 = Effort { depth: effort.depth / 2, ..effort };
         let effort_2 = Effort { depth: effort.depth / 4, ..effort };
         loop {
             if found.len >= lazy_len || at + 1 >= search_end(input) {
-                return Taken { at, found, entered: at + 1 };
+                return TakenMatch { at, found, entered: at + 1 };
             }
             let next = self.matcher.find::<SHORT>(input, at + 1, found.len - 1, effort_1);
             if is_better(next, found, 1) {
@@ -183,11 +183,11 @@ impl Parser {
                 continue;
             }
             if AHEAD < 2 || at + 2 >= search_end(input) {
-                return Taken { at, found, entered: at + 2 };
+                return TakenMatch { at, found, entered: at + 2 };
             }
             let next = self.matcher.find::<SHORT>(input, at + 2, found.len - 1, effort_2);
             if !is_better(next, found, 2) {
-                return Taken { at, found, entered: at + 3 };
+                return TakenMatch { at, found, entered: at + 3 };
             }
             tokens.literal(input[at]);
             tokens.literal(input[at + 1]);
@@ -197,21 +197,23 @@ impl Parser {
     }
 }
 
-/// Matches are searched for in front of this position.
+/// Returns the position before which matches are searched for.
 #[inline(always)]
 fn search_end(input: &[u8]) -> usize {
     input.len().saturating_sub(MARGIN - 1)
 }
 
-/// Whether a match is better than literals. Of 3 bytes only where its distance has few bits, and all the more so where
-/// it would hide a longer match behind it (greedy, 3 bytes up to 8 KiB: 0.3 to 0.5 % of ratio).
+/// Returns true if a match is better than literals. One of 3 bytes is only if its distance has few
+/// bits, and even fewer if it could hide a longer match after it (greedy, 3 bytes up to 8 KiB: 0.3
+/// to 0.5 % of ratio).
 #[inline(always)]
 fn is_worthwhile(found: Match, ahead: usize) -> bool {
     let reach = if ahead == 0 { 1 << 10 } else { 4 << 10 };
     found.len > MATCH_MIN || found.len == MATCH_MIN && found.dist <= reach
 }
 
-/// Whether `next` is worth the literals in front of it. A byte more outweighs four bits of distance.
+/// Returns true if `next` is worth the literals in front of it. One more byte outweighs four bits
+/// of distance.
 #[inline(always)]
 fn is_better(next: Match, found: Match, literals: i32) -> bool {
     if next.len == 0 {

@@ -1,21 +1,21 @@
-//! Stored blocks, of which a long text takes several.
+//! Stored blocks. A long text takes several.
 
 use crate::bits::BitWriter;
 
 /// BFINAL and BTYPE.
 const HEADER_BITS: usize = 3;
-/// The length and its complement.
+/// Length and its complement.
 const LEN_BITS: usize = 32;
 const TEXT_MAX: usize = 0xFFFF;
 
-/// How many bits `len` bytes take if the first block begins at bit `at`.
+/// Returns the number of bits that `len` bytes take if the first block begins at bit `at`.
 pub(super) fn bits(at: usize, len: usize) -> usize {
     let end = (at + HEADER_BITS).next_multiple_of(8) + LEN_BITS;
     let more = len.div_ceil(TEXT_MAX).saturating_sub(1);
     end - at + len * 8 + more * (8 + LEN_BITS)
 }
 
-/// How many bytes fit `room` bits, in whole bytes.
+/// Returns the number of bytes that fit in `room` bits if the first block begins at bit `at`.
 pub(super) fn len_that_fits(at: usize, room: usize) -> usize {
     let Some(rest) = room.checked_sub(bits(at, 0)) else { return 0 };
     let rest = rest / 8;
@@ -23,16 +23,17 @@ pub(super) fn len_that_fits(at: usize, room: usize) -> usize {
     rest / block * TEXT_MAX + (rest % block).min(TEXT_MAX)
 }
 
-/// Write blocks, none marked as the last, and return where the header of the last one is. There must be room.
+/// Writes blocks, none marked as the last, and returns the bit position of the last one's header.
+/// There must be enough room.
 pub(super) fn write(text: &[u8], out: &mut BitWriter<'_>) -> Option<usize> {
     let mut header = None;
-    for piece in text.chunks(TEXT_MAX) {
+    for part in text.chunks(TEXT_MAX) {
         header = Some(out.bit_len());
         out.put(0, HEADER_BITS as u32);
         out.align();
-        let len = piece.len() as u64;
+        let len = part.len() as u64;
         out.put(len | (len ^ 0xFFFF) << 16, LEN_BITS as u32);
-        out.bytes(piece);
+        out.bytes(part);
     }
     header
 }

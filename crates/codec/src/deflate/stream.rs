@@ -1,16 +1,16 @@
-//! A stream as a sequence of blocks, of which the last takes what there is room for.
+//! A stream as a sequence of blocks. The last takes as many tokens as there is room for.
 
 use super::block::BlockCode;
 use super::stored;
 use super::symbols::Token;
 use crate::bits::BitWriter;
 
-/// A stream in the making: whole blocks, none marked as the last.
+/// Unfinished stream: whole blocks, none marked as the last.
 pub(super) struct Stream<'a> {
     bits: BitWriter<'a>,
-    /// In bits.
+    /// Length of the output in bits.
     room: usize,
-    /// Where the header of the last block is.
+    /// Bit position of the last block's header.
     last_header: Option<usize>,
 }
 
@@ -19,17 +19,17 @@ impl<'a> Stream<'a> {
         Stream { room: out.len() * 8, bits: BitWriter::new(out), last_header: None }
     }
 
-    /// Bits so far.
+    /// Returns the number of bits so far.
     pub(super) fn bit_len(&self) -> usize {
         self.bits.bit_len()
     }
 
-    /// Bits that there is room for.
+    /// Returns the number of bits that are left.
     pub(super) fn rest(&self) -> usize {
         self.room - self.bits.bit_len()
     }
 
-    /// Append a block, coded or stored, whichever is smaller. False if there is no room.
+    /// Appends a block, coded or stored, whichever is smaller. Returns false if there is no room.
     pub(super) fn push(&mut self, code: &BlockCode, tokens: &[Token], text: &[u8]) -> bool {
         let stored_bits = stored::bits(self.bits.bit_len(), text.len());
         if stored_bits.min(code.bits) > self.rest() {
@@ -48,7 +48,7 @@ impl<'a> Stream<'a> {
         code.write(tokens, &mut self.bits);
     }
 
-    /// Append a block of as many tokens as fit, and return the length of their text.
+    /// Appends a block of as many tokens as fit, and returns the length of their text in bytes.
     pub(super) fn push_prefix(&mut self, code: &BlockCode, mut tokens: &[Token], text: &[u8]) -> usize {
         let (mut bits, mut len) = (code.bits, text.len());
         while bits > self.rest() {
@@ -68,7 +68,7 @@ impl<'a> Stream<'a> {
         len
     }
 
-    /// The length of the stream; 0 if there is no block.
+    /// Returns the length of the stream in bytes; 0 if there is no block.
     pub(super) fn finish(mut self) -> usize {
         let Some(header) = self.last_header else { return 0 };
         self.bits.set(header);

@@ -1,24 +1,25 @@
-//! Literals, lengths and distances as RFC 1951, section 3.2.5, codes them.
+//! Literals, lengths and distances as coded by RFC 1951, section 3.2.5.
 
-/// Literals, end of block, lengths; the last two are never used, but have codes in static blocks.
+/// Number of literals, end of block, and lengths. The last two are never used, but have codes in
+/// static blocks.
 pub(super) const LITLEN_COUNT: usize = 288;
-/// Distances, and one more that stands for "none".
+/// Number of distances, and one more for "none".
 pub(super) const DIST_COUNT: usize = 31;
 pub(super) const END_OF_BLOCK: usize = 256;
 
 pub(super) const MATCH_MIN: usize = 3;
 pub(super) const MATCH_MAX: usize = 258;
-/// The longest distance.
+/// Longest distance in bytes.
 pub(super) const WINDOW_LEN: usize = 32 << 10;
 
 const LEN_SYMBOLS: usize = 29;
-/// Bits behind the symbol of a length; lengths start at 3 and follow one another.
+/// Number of extra bits after the symbol of a length. Lengths start at 3 and are consecutive.
 const LEN_EXTRA: [u8; LEN_SYMBOLS] =
     [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0];
-/// The distance symbol of literals, which have none.
+/// Distance symbol of literals, which have no distance.
 const NO_DIST: u32 = 30;
 
-/// A length, by its value less 3: its symbol, and what follows it.
+/// Symbol of a length, and the extra bits after it. Indexed by the length minus 3.
 #[derive(Clone, Copy)]
 pub(super) struct LenSymbol {
     pub(super) symbol: u16,
@@ -38,12 +39,12 @@ pub(super) const LEN_TABLE: [LenSymbol; 256] = {
         }
         symbol += 1;
     }
-    // 258 has a symbol of its own, although the one before could express it.
+    // 258 has its own symbol, although the one before could express it.
     table[255] = LenSymbol { symbol: 285, extra: 0, extra_bits: 0 };
     table
 };
 
-/// How many bits follow a distance's symbol.
+/// Returns the number of extra bits after a distance's symbol.
 pub(super) fn dist_extra_bits(symbol: usize) -> u32 {
     match symbol {
         2..30 => symbol as u32 / 2 - 1,
@@ -51,10 +52,11 @@ pub(super) fn dist_extra_bits(symbol: usize) -> u32 {
     }
 }
 
-/// A literal or a match, ready to be coded without a branch.
+/// Literal or match, ready to be coded without a branch.
 ///
-/// Bits 0 to 8: the literal, or 253 more than the length. Bits 9 to 13: the symbol of the distance, which for literals
-/// is one that takes no bits. Above: the distance's extra bits.
+/// Bits 0 to 8 hold the literal, or the length plus 253. Bits 9 to 13 hold the symbol of the
+/// distance, which for literals is one that takes no bits. The bits above hold the distance's extra
+/// bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Token(u32);
 
@@ -68,7 +70,7 @@ impl Token {
     pub(super) fn of_match(len: usize, dist: usize) -> Token {
         debug_assert!((MATCH_MIN..=MATCH_MAX).contains(&len) && (1..=WINDOW_LEN).contains(&dist));
         let dist = dist as u32 - 1;
-        // Two symbols per power of two; the bits below the upper two are extra.
+        // Two symbols per power of two. The bits below the upper two are extra bits.
         let (symbol, extra) = if dist < 4 {
             (dist, 0)
         } else {
@@ -78,7 +80,7 @@ impl Token {
         Token((len as u32 + 253) & 511 | symbol << 9 | extra << 14)
     }
 
-    /// Which of the 512 literals and lengths.
+    /// Returns the number of the literal or length, below 512.
     #[inline]
     pub(super) fn litlen(self) -> usize {
         (self.0 & 511) as usize
@@ -94,7 +96,7 @@ impl Token {
         u64::from(self.0 >> 14)
     }
 
-    /// How many bytes of text it stands for.
+    /// Returns the length of the token's text in bytes.
     #[inline]
     pub(super) fn len(self) -> usize {
         match self.litlen() {
@@ -104,7 +106,7 @@ impl Token {
     }
 }
 
-/// How often each symbol comes up.
+/// Counts of the symbols.
 #[derive(Clone)]
 pub(super) struct Histogram {
     pub(super) litlen: [u32; LITLEN_COUNT],
@@ -137,7 +139,7 @@ impl Histogram {
         self.dist.iter_mut().zip(&other.dist).for_each(|(a, b)| *a += b);
     }
 
-    /// Bits behind the symbols.
+    /// Returns the number of extra bits after the symbols.
     pub(super) fn extra_bits(&self) -> usize {
         let lens = self.litlen[257..][..LEN_SYMBOLS].iter().zip(&LEN_EXTRA).map(|(&n, &bits)| n * u32::from(bits));
         let dists = self.dist.iter().enumerate().map(|(symbol, &n)| n * dist_extra_bits(symbol));
@@ -149,7 +151,7 @@ impl Histogram {
 mod tests {
     use super::*;
 
-    /// The naive twins: the tables of the RFC, searched.
+    /// Reference implementation: the tables of the RFC, searched.
     const LEN_BASE: [usize; LEN_SYMBOLS] = [
         3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115, 131, 163, 195, 227,
         258,

@@ -1,13 +1,13 @@
-//! One block: codes for what it has, what they cost, and its bytes: RFC 8878, section 3.1.1.2.
+//! One block: its codes, their cost, and its bytes. RFC 8878, section 3.1.1.2.
 
 use super::codes::{Counts, Sequence};
 use super::fse::{COST_BITS, Distribution, IMPOSSIBLE, Table};
 use super::literals::LiteralCode;
 use crate::bits::BitWriter;
 
-/// Block headers have 3 bytes: whether it is the last one, the kind, the length.
+/// Length of a block header: the flag of the last block, the kind, the length.
 pub(super) const HEADER_LEN: usize = 3;
-/// In the lowest bit of a header.
+/// Flag of the last block, in the lowest bit of a header.
 pub(super) const LAST: u8 = 1;
 const KIND_PLAIN: u32 = 0;
 const KIND_COMPRESSED: u32 = 2;
@@ -17,7 +17,7 @@ const PREDEFINED: u8 = 0;
 const CONSTANT: u8 = 1;
 const DESCRIBED: u8 = 2;
 
-/// The format's own distributions: section 3.1.1.3.2.2.
+/// Distributions predefined by the format, section 3.1.1.3.2.2.
 const LITERAL_CODES: Distribution = Distribution::predefined(
     6,
     &[4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1],
@@ -33,7 +33,7 @@ const OFFSET_CODES: Distribution = Distribution::predefined(
     5,
     &[1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1],
 );
-/// The most states of each kind of code.
+/// Largest table logs of each kind of code.
 const LITERAL_LOG_MAX: u32 = 9;
 const MATCH_LOG_MAX: u32 = 9;
 const OFFSET_LOG_MAX: u32 = 8;
@@ -44,24 +44,25 @@ pub(super) struct BlockCode {
     literal_codes: CodeTable,
     match_codes: CodeTable,
     offset_codes: CodeTable,
-    /// What the block should take with all its tokens, without its header: within some bytes.
+    /// Expected length of the block with all its tokens, without its header: exact within some
+    /// bytes.
     pub(super) len: usize,
 }
 
-/// How one kind of code is coded.
+/// Coding of one kind of code.
 struct CodeTable {
     kind: u8,
     /// Bits of each code, times `2^COST_BITS`.
     costs: [u32; 53],
-    /// What is written in front of the sequences.
+    /// Description of the table, written before the sequences.
     description: [u8; 64],
     description_len: usize,
     table: Table,
 }
 
 impl BlockCode {
-    /// Whether a block of `text_len` bytes should be coded at all. If not, readers do not see its sequences, and the recent
-    /// offsets stay what they were in front of it.
+    /// Returns true if a block of `text_len` bytes should be coded at all. If not, readers do not
+    /// see its sequences, and the recent offsets stay as they were before it.
     pub(super) fn pays(&self, text_len: usize) -> bool {
         self.len < text_len
     }
@@ -79,12 +80,12 @@ impl BlockCode {
         BlockCode { literals, literal_codes, match_codes, offset_codes, len: literal_len + sequence_len }
     }
 
-    /// Bits of a literal, times `2^COST_BITS`.
+    /// Returns the bits of a literal, times `2^COST_BITS`.
     pub(super) fn literal_cost(&self, literal: u8) -> u32 {
         self.literals.bits(literal) << COST_BITS
     }
 
-    /// Bits of a sequence without its literals, times `2^COST_BITS`.
+    /// Returns the bits of a sequence without its literals, times `2^COST_BITS`.
     pub(super) fn sequence_cost(&self, sequence: &Sequence) -> u32 {
         self.literal_codes.costs[usize::from(sequence.literal_code)]
             + self.match_codes.costs[usize::from(sequence.match_code)]
@@ -92,8 +93,8 @@ impl BlockCode {
             + (u32::from(sequence.extra_bits) << COST_BITS)
     }
 
-    /// Write a block of these literals and sequences, not marked as the last one. `out` has room for one that is not
-    /// compressed, and some more.
+    /// Writes a block of these literals and sequences, not marked as the last one, and returns its
+    /// length. `out` must have room for an uncompressed one, and some more.
     pub(super) fn write(&self, literals: &[u8], sequences: &[Sequence], out: &mut [u8]) -> usize {
         let mut end = HEADER_LEN + self.literals.write(literals, &mut out[HEADER_LEN..]);
         end += self.write_sequences(sequences, &mut out[end..]);
@@ -150,7 +151,7 @@ impl BlockCode {
     }
 }
 
-/// Write a block of text as it is, not marked as the last one.
+/// Writes a block of uncompressed text, not marked as the last one, and returns its length.
 pub(super) fn write_plain(text: &[u8], out: &mut [u8]) -> usize {
     write_header(KIND_PLAIN, text.len(), out);
     out[HEADER_LEN..][..text.len()].copy_from_slice(text);
@@ -161,7 +162,7 @@ fn write_header(kind: u32, len: usize, out: &mut [u8]) {
     out[..HEADER_LEN].copy_from_slice(&(kind << 1 | (len as u32) << 3).to_le_bytes()[..HEADER_LEN]);
 }
 
-/// Bytes of the count of sequences.
+/// Returns the length in bytes of the number of sequences.
 fn count_len(count: usize) -> usize {
     match count {
         0..128 => 1,
@@ -171,7 +172,7 @@ fn count_len(count: usize) -> usize {
 }
 
 impl CodeTable {
-    /// The best way, and the bits that it takes for codes that come up `counts` times.
+    /// Returns the best coding of codes with these counts, and the bits that it takes.
     fn new(counts: &[u32], predefined: &Distribution, log_max: u32) -> (CodeTable, u64) {
         let (mut kind, mut costs) = (PREDEFINED, [0; 53]);
         let (mut description, mut description_len) = ([0; 64], 0);

@@ -1,26 +1,27 @@
 //! Sequences as they are coded: RFC 8878, section 3.1.1.3.2.1.
 
-/// Extra bits of the literal length codes from 16 on; the codes below stand for their own number.
+/// Number of extra bits of the literal length codes from 16 on. Lower codes are their own length.
 const LITERAL_BITS: [u8; 20] = [1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
-/// Extra bits of the match length codes from 32 on; the codes below stand for their own number, plus 3.
+/// Number of extra bits of the match length codes from 32 on. Lower codes are their own length
+/// minus 3.
 const MATCH_BITS: [u8; 21] = [1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
 
-/// Codes of the lengths that are looked up; above, there is one code per power of two.
+/// Codes of the lengths that are looked up. Above them, there is one code per power of two.
 const LITERAL_CODES: [u8; 64] = codes(&LITERAL_BITS, 16);
 const MATCH_CODES: [u8; 128] = codes(&MATCH_BITS, 32);
 
-/// The shortest match of the format.
+/// Shortest match of the format.
 const MATCH_MIN: u32 = 3;
 
 pub(super) const LITERAL_CODE_COUNT: usize = 36;
 pub(super) const MATCH_CODE_COUNT: usize = 53;
-/// Windows have 1 MiB at most, so that offsets need 21 bits.
+/// Number of offset codes: windows have at most 1 MiB, so offsets need at most 21 bits.
 pub(super) const OFFSET_CODE_COUNT: usize = 22;
 
-/// Some literals, and a match behind them.
+/// Some literals, and the match after them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sequence {
-    /// The extra bits of the three codes, literal length lowest, then match length, then offset.
+    /// Extra bits of the three codes: literal length lowest, then match length, then offset.
     pub(super) extra: u64,
     pub(super) literal_len: u32,
     pub(super) match_len: u32,
@@ -31,7 +32,8 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// `offset_value` as [`Recent::value`] gives it; the match has 3 bytes at least.
+    /// Codes a sequence. `offset_value` comes from [`Recent::value`]; the match has at least 3
+    /// bytes.
     #[inline]
     pub(super) fn new(literal_len: u32, match_len: u32, offset_value: u32) -> Sequence {
         let (literal_code, literal_bits) = match LITERAL_CODES.get(literal_len as usize) {
@@ -44,7 +46,7 @@ impl Sequence {
             None => (rest.ilog2() as u8 + 36, rest.ilog2() as u8),
         };
         let offset_code = offset_value.ilog2() as u8;
-        // The lengths of a code start at a multiple of 2^bits: what is extra are the lowest bits.
+        // The lengths of a code start at a multiple of 2^bits: the lowest bits are the extra bits.
         let low = |value: u32, bits: u8| u64::from(value & ((1 << bits) - 1));
         let extra = low(literal_len, literal_bits)
             | low(rest, match_bits) << literal_bits
@@ -53,22 +55,23 @@ impl Sequence {
         Sequence { extra, literal_len, match_len, literal_code, match_code, offset_code, extra_bits }
     }
 
-    /// The offset as it is coded.
+    /// Returns the offset as it is coded.
     fn offset_value(&self) -> u32 {
         (1 << self.offset_code) | (self.extra >> (self.extra_bits - self.offset_code)) as u32
     }
 }
 
-/// The last three offsets, which repeat cheaply. They outlive the block.
+/// The last three offsets, which are cheap to repeat. They outlive the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Recent(pub(super) [u32; 3]);
 
 impl Recent {
-    /// As every frame starts.
+    /// Offsets at the start of every frame.
     pub(super) const FIRST: Recent = Recent([1, 4, 8]);
 
-    /// The offset as it is coded: 1 to 3 for a recent one, 3 more than it is otherwise. Without literals the most
-    /// recent one cannot be meant (the match before would be longer), and the numbers shift.
+    /// Returns the offset as it is coded: 1 to 3 for a recent one, else the offset plus 3. Without
+    /// literals it cannot be the most recent one (the match before would be longer), and the
+    /// numbers shift.
     #[inline]
     pub(super) fn value(&mut self, offset: u32, no_literals: bool) -> u32 {
         let [first, second, third] = self.0;
@@ -83,7 +86,7 @@ impl Recent {
         value
     }
 
-    /// The offset that is coded so: what a reader does.
+    /// Returns the offset of a coded value, as a reader does.
     fn offset(&mut self, value: u32, no_literals: bool) -> u32 {
         let [first, second, third] = self.0;
         let (offset, recent) = match value + u32::from(no_literals && value <= 3) {
@@ -98,7 +101,8 @@ impl Recent {
     }
 }
 
-/// Code the offsets of `sequences` as what follows `to`, not `from`, and return the offsets behind them.
+/// Recodes the offsets of `sequences` to follow `to` instead of `from`, and returns the recent
+/// offsets after them.
 pub(super) fn recode(sequences: &mut [Sequence], mut from: Recent, mut to: Recent) -> Recent {
     for sequence in sequences {
         let Sequence { literal_len, match_len, .. } = *sequence;
@@ -108,7 +112,7 @@ pub(super) fn recode(sequences: &mut [Sequence], mut from: Recent, mut to: Recen
     to
 }
 
-/// How often each symbol of a block comes up.
+/// Counts of the symbols of a block.
 #[derive(Clone)]
 pub(super) struct Counts {
     pub(super) literals: [u32; 256],
@@ -154,13 +158,14 @@ impl Counts {
         self.sequence_count += more.sequence_count;
     }
 
-    /// Take literals away that were counted here.
+    /// Subtracts literals that were counted here.
     pub(super) fn remove_literals(&mut self, less: &Counts) {
         self.literals.iter_mut().zip(&less.literals).for_each(|(from, less)| *from -= less);
         self.literal_count -= less.literal_count;
     }
 
-    /// In four tables, since adding twice to one counter in a row waits for the first sum.
+    /// Counts literals in four tables: to increment the same counter twice in a row would wait for
+    /// the first sum.
     fn add_literals(&mut self, literals: &[u8]) {
         let mut more = [[0u32; 256]; 3];
         let mut chunks = literals.chunks_exact(4);
@@ -177,7 +182,8 @@ impl Counts {
     }
 }
 
-/// The code of each length: `first` codes of one length each, then codes of `1 << bits[i]` lengths.
+/// Returns the code of each length: `first` codes of one length each, then codes of `1 << bits[i]`
+/// lengths.
 const fn codes<const N: usize>(bits: &[u8], first: usize) -> [u8; N] {
     let mut codes = [0; N];
     let (mut len, mut code) = (0, 0);
@@ -207,7 +213,7 @@ mod tests {
         assert_eq!(match_codes, [31, 32, 36, 40, 42, 42, 43]);
     }
 
-    /// A code's first length and its extra bits make the length again.
+    /// A code's first length plus its extra bits is the length.
     #[test]
     fn extra_bits_complete_the_codes() {
         let base = |bits: &[u8], first: u32, code: u8| match u32::from(code).checked_sub(first) {

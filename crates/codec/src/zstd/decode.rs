@@ -1,4 +1,4 @@
-//! Decoding frames.
+//! Decoding of frames.
 
 use super::{check, error_code, ffi};
 use crate::{CodecError, Reason, Want};
@@ -16,9 +16,9 @@ unsafe impl Send for ZstdDecoder {}
 
 impl ZstdDecoder {
     pub(crate) fn new(window_log: u8) -> Result<Self, CodecError> {
-        // SAFETY: takes nothing; null means no memory.
+        // SAFETY: takes no argument; null means out of memory.
         let context = NonNull::new(unsafe { ffi::ZSTD_createDCtx() }).ok_or(CodecError::Memory)?;
-        // libzstd refuses limits outside 10 to 31; 20 is the kernel's. `accept` compares exactly.
+        // libzstd rejects limits outside 10 to 31; the kernel's is 20. `accept` compares exactly.
         let window_log = window_log.clamp(10, 20);
         let decoder = ZstdDecoder { context, window_len: 1 << window_log };
         let param = ffi::ZSTD_dParameter::ZSTD_d_windowLogMax;
@@ -37,7 +37,8 @@ impl ZstdDecoder {
         }
     }
 
-    /// The kernel takes one standard frame with magic bytes and refuses windows beyond its configuration.
+    /// Checks the frame's header as the kernel does: it accepts one standard frame with magic
+    /// bytes, and rejects windows beyond its configuration.
     fn accept(&self, src: &[u8]) -> Result<(), CodecError> {
         let mut header = MaybeUninit::<ffi::ZSTD_FrameHeader>::uninit();
         // SAFETY: `src` is valid for its length, and `header` is writable.
@@ -45,7 +46,7 @@ impl ZstdDecoder {
         if missing != 0 {
             return Err(corrupt(Reason::Frame)); // an error, or a header that is cut off
         }
-        // SAFETY: a result of 0 says that all fields are set.
+        // SAFETY: a result of 0 means that all fields are set.
         let header = unsafe { header.assume_init() };
         if header.frameType != ffi::ZSTD_FrameType_e::ZSTD_frame || header.dictID != 0 {
             return Err(corrupt(Reason::Frame));
@@ -56,7 +57,7 @@ impl ZstdDecoder {
         Ok(())
     }
 
-    /// Straight into `dst`. Bytes behind the frame are legal, and not looked at.
+    /// Decodes straight into `dst`. Bytes after the frame are legal and ignored.
     fn decode_whole(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
         // SAFETY: `src` is valid for its length.
         let frame_len = unsafe { ffi::ZSTD_findFrameCompressedSize(src.as_ptr().cast(), src.len()) };
@@ -64,8 +65,8 @@ impl ZstdDecoder {
             None => src.get(..frame_len).ok_or(corrupt(Reason::Malformed))?,
             Some(_) => return Err(corrupt(Reason::Malformed)),
         };
-        // SAFETY: the context is alive and exclusively ours, both pointers are valid for the lengths beside them. The
-        // function is made for untrusted input.
+        // SAFETY: the context is alive and exclusively ours, and both pointers are valid for the
+        // lengths passed with them. The function is made for untrusted input.
         let len = unsafe {
             ffi::ZSTD_decompressDCtx(
                 self.context.as_ptr(),
@@ -83,7 +84,7 @@ impl ZstdDecoder {
         }
     }
 
-    /// Through libzstd's window, since blocks do not end where `dst` does.
+    /// Decodes through libzstd's window, as blocks do not end where `dst` does.
     fn decode_prefix(&mut self, src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
         let mut input = ffi::ZSTD_inBuffer { src: src.as_ptr().cast(), size: src.len(), pos: 0 };
         let mut output = ffi::ZSTD_outBuffer { dst: dst.as_mut_ptr().cast(), size: dst.len(), pos: 0 };
@@ -92,12 +93,12 @@ impl ZstdDecoder {
         check("ZSTD_DCtx_reset", unsafe { ffi::ZSTD_DCtx_reset(self.context.as_ptr(), session) })?;
         while output.pos < dst.len() {
             let before = (input.pos, output.pos);
-            // SAFETY: as above; both buffers are valid for their lengths, and positions are kept within them by
-            // libzstd.
+            // SAFETY: the context is alive and exclusively ours; both buffers are valid for their
+            // lengths, and libzstd keeps the positions within them.
             let result = unsafe { ffi::ZSTD_decompressStream(self.context.as_ptr(), &mut output, &mut input) };
             match error_code(result) {
                 None if output.pos == dst.len() => break,
-                // The end of the frame: what follows must not be decoded as one more frame.
+                // The end of the frame: bytes after it must not be decoded as another frame.
                 None if result == 0 => return Err(corrupt(Reason::TooShort)),
                 None if before == (input.pos, output.pos) => return Err(corrupt(Reason::Malformed)),
                 None => {}

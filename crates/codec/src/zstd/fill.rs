@@ -1,4 +1,5 @@
-//! Filling a room with one frame: parse until an estimate says that it is full, make codes, walk back.
+//! Filling a buffer with one frame: parse until an estimate says that it is full, compute codes,
+//! walk back.
 
 use super::BLOCK_LEN;
 use super::block::BlockCode;
@@ -10,68 +11,68 @@ use super::tokens::{Cursor, Tokens, Until};
 use crate::entropy::EntropyTable;
 use crate::{CodecError, Filled, Spec};
 
-/// Whether a block should end is asked so often, in bytes of text. 4 KiB gain nothing more.
+/// Bytes of text between two decisions to end a block. 4 KiB gain nothing more.
 const CHUNK_LEN: usize = 16 << 10;
-/// A new block must save more than this, in bytes.
+/// Bytes that a new block must save at least.
 const SPLIT_GAIN: f64 = 60.0;
-/// Parsing goes on until the estimate exceeds the room by this part, and some bytes.
+/// Overshoot: parsing goes on until the estimate exceeds the room by this fraction and some bytes.
 const OVERSHOOT: f64 = 0.002;
 const OVERSHOOT_LEN: f64 = 8.0;
-/// Estimates are not asked for more often than every so many bytes.
+/// Least number of input bytes between two estimates.
 const STEP_MIN: usize = 64;
 /// Input bytes per output byte, before anything is known.
 const RATIO_FIRST: f64 = 2.5;
-/// No pcluster is expected to have a higher ratio: what follows a run of zeros seldom is one more.
+/// Highest ratio expected of a pcluster: text after a run of zeros seldom is another run.
 const RATIO_MAX: f64 = 16.0;
-/// Estimates of fewer sequences are not compared with what became of them.
+/// Least number of sequences for which an estimate is compared with the result.
 const CALIBRATION_SEQUENCES: u32 = 256;
 
-/// Fills pclusters, and remembers what helps to fill the next one.
+/// Filler of pclusters, with a memory of the last one that helps to fill the next one.
 pub(super) struct Filler {
     window_log: u8,
     finder: Finder,
     tokens: Tokens,
     entropy: EntropyTable,
     scratch: Vec<u8>,
-    /// Input bytes per output byte, of the pcluster before.
+    /// Input bytes per output byte of the previous pcluster.
     ratio: f64,
-    /// The size of blocks by their estimates.
+    /// Real size of blocks divided by their estimate.
     calibration: f64,
 }
 
-/// The match finder.
+/// Match finder.
 enum Finder {
     Quick(Matcher),
     Library(Parse),
 }
 
-/// The block that is being made, without its header.
-struct Open {
+/// The unfinished block, without its header.
+struct OpenBlock {
     /// Counts of its complete chunks.
     before: Counts,
-    /// Counts of the tokens since.
+    /// Counts of the tokens since the last complete chunk.
     recent: Counts,
-    /// Where the block starts in the input.
+    /// Start of the block in the input.
     start: usize,
-    /// Where its complete chunks end, in the input and in the tokens: behind a match.
+    /// Ends of its complete chunks in the input and in the tokens: after a match.
     end: usize,
     literals: usize,
     sequences: usize,
-    /// Where the recent tokens make a chunk.
+    /// Position at which the recent tokens make a chunk.
     chunk_end: usize,
-    /// The last offsets in front of the block, and behind its complete chunks.
+    /// Recent offsets before the block, and after its complete chunks.
     offsets: Recent,
     end_offsets: Recent,
 }
 
-impl Open {
-    fn new(start: usize, offsets: Recent) -> Open {
+impl OpenBlock {
+    fn new(start: usize, offsets: Recent) -> OpenBlock {
         let (before, recent, end_offsets) = (Counts::NONE, Counts::NONE, offsets);
         let chunk_end = start + CHUNK_LEN;
-        Open { before, recent, start, end: start, literals: 0, sequences: 0, chunk_end, offsets, end_offsets }
+        OpenBlock { before, recent, start, end: start, literals: 0, sequences: 0, chunk_end, offsets, end_offsets }
     }
 
-    /// Of all of its tokens.
+    /// Returns the counts of all of its tokens.
     fn counts(&self) -> Counts {
         let mut counts = self.before.clone();
         counts.merge(&self.recent);
@@ -101,7 +102,7 @@ impl Filler {
         (self.ratio, self.calibration) = (RATIO_FIRST, 1.0);
     }
 
-    /// Fill `out` with a prefix of `input`.
+    /// Fills `out` with a prefix of `input`.
     pub(super) fn fill(&mut self, input: &[u8], out: &mut [u8]) -> Result<Filled, CodecError> {
         let room = out.len();
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -119,7 +120,7 @@ impl Filler {
         self.finder.start(expected);
         self.tokens.clear();
         let block_len = BLOCK_LEN.min(1 << self.window_log);
-        let (mut cursor, mut open) = (Cursor::START, Open::new(0, Recent::FIRST));
+        let (mut cursor, mut open) = (Cursor::START, OpenBlock::new(0, Recent::FIRST));
         let (mut checkpoint, mut calibration) = (expected * 7 / 10, self.calibration);
         loop {
             let limit = (open.start + block_len).min(input.len());
@@ -141,22 +142,22 @@ impl Filler {
                     if !code.pays(text.len()) {
                         cursor.recent = open.offsets;
                     }
-                    open = Open::new(open.start + used, cursor.recent);
+                    open = OpenBlock::new(open.start + used, cursor.recent);
                     if used < text.len() || cursor.at == input.len() {
                         break;
                     }
                     self.tokens.clear();
                     len = frame.len as f64;
                 } else {
-                    // Not yet: this text is coded better than what came before.
+                    // Not yet full: this text is coded better than the text before.
                     len = (frame.len + code.len) as f64;
                     calibration = code.len as f64 / estimate;
                 }
             }
-            // The limit is for what is much denser, as behind zeros.
+            // The limit is for much denser text, as after zeros.
             let missing = (goal * (1.0 + OVERSHOOT / 2.0) - len) / len * cursor.at as f64;
             self.finder.expect(cursor.at + (missing as usize).min(2 * room));
-            // Straight on, but not as far as that while much is missing: what comes may be denser.
+            // Straight on, but less far while much is missing: the following text may be denser.
             let caution = if len < goal * (1.0 - 1.0 / 25.0) { 0.8 } else { 1.0 };
             checkpoint = cursor.at + ((missing * caution) as usize).min(2 * room).max(STEP_MIN);
         }
@@ -170,9 +171,10 @@ impl Filler {
         Ok(Filled { consumed, produced })
     }
 
-    /// Add the recent tokens, which end at the cursor, to the open block, or to a new one if that is smaller. False if the
-    /// block that ends then does not fit: what does is written.
-    fn end_chunk(&mut self, input: &[u8], cursor: &mut Cursor, open: &mut Open, frame: &mut Frame<'_>) -> bool {
+    /// Adds the recent tokens, which end at the cursor, to the open block, or to a new one if that
+    /// is smaller. Returns false if the block that ends in that case does not fit: the part that
+    /// fits is written.
+    fn end_chunk(&mut self, input: &[u8], cursor: &mut Cursor, open: &mut OpenBlock, frame: &mut Frame<'_>) -> bool {
         if open.sequences > 0 && self.splits(open) {
             let text = &input[open.start..open.end];
             let (literals, sequences) =
@@ -196,24 +198,25 @@ impl Filler {
             }
         }
         open.before.merge(&open.recent);
-        // Literals behind the last sequence are those of the next one.
+        // Literals after the last sequence belong to the next one.
         let pending = self.tokens.pending;
-        let kept = self.tokens.literals.len() - pending;
+        let coded = self.tokens.literals.len() - pending;
         open.recent = Counts::NONE;
-        open.recent.add(&self.tokens.literals[kept..], &[]);
+        open.recent.add(&self.tokens.literals[coded..], &[]);
         open.before.remove_literals(&open.recent);
-        (open.literals, open.sequences, open.end) = (kept, self.tokens.sequences.len(), cursor.at - pending);
+        (open.literals, open.sequences, open.end) = (coded, self.tokens.sequences.len(), cursor.at - pending);
         (open.end_offsets, open.chunk_end) = (cursor.recent, cursor.at + CHUNK_LEN);
         true
     }
 
-    /// Whether the open block should end before the recent tokens.
-    fn splits(&self, open: &Open) -> bool {
+    /// Returns true if the open block should end before the recent tokens.
+    fn splits(&self, open: &OpenBlock) -> bool {
         let (before, recent) = (&open.before, &open.recent);
         self.estimate([before]) + self.estimate([recent]) + SPLIT_GAIN < self.estimate([before, recent])
     }
 
-    /// Bytes of a block with these counts. The factors are found by experiment.
+    /// Returns the estimated length in bytes of a block with these counts. The factors were found
+    /// by experiment.
     fn estimate<const N: usize>(&self, counts: [&Counts; N]) -> f64 {
         let entropy = |counts: [&[u32]; N]| {
             let sum = |i: usize| counts.iter().map(|counts| counts[i]).sum();
@@ -233,8 +236,8 @@ impl Filler {
         coded.min(plain.into()) + bits / 8.0 + 0.6 * f64::from(distinct) + 17.0
     }
 
-    /// Learn from how far the estimate was off.
-    fn calibrate(&mut self, code: &BlockCode, open: &Open, estimate: f64) {
+    /// Adjusts the calibration by the error of the estimate.
+    fn calibrate(&mut self, code: &BlockCode, open: &OpenBlock, estimate: f64) {
         if open.before.sequence_count + open.recent.sequence_count >= CALIBRATION_SEQUENCES {
             let error = code.len as f64 / estimate;
             self.calibration += 0.3 * (error.clamp(0.9, 1.1) - self.calibration);
@@ -250,14 +253,14 @@ impl Finder {
         }
     }
 
-    /// About so much of the input will be needed.
+    /// Announces that about `len` bytes of the input will be needed.
     fn expect(&mut self, len: usize) {
         if let Finder::Library(parse) = self {
             parse.expected = len;
         }
     }
 
-    /// Find matches from the cursor on, and take the literals behind the last one.
+    /// Finds matches from the cursor on, and adds the literals after the last one.
     fn parse(
         &mut self,
         input: &[u8],

@@ -5,16 +5,17 @@ use super::codes::Sequence;
 use super::fse::COST_BITS;
 use super::{BLOCK_LEN, FRAME_HEADER_LEN};
 
-/// The most that a block takes while it is written, in bytes: literals as they are, and sequences that cost as much.
+/// Largest size in bytes of a block while it is written: uncompressed literals, and sequences that
+/// cost as much.
 const BLOCK_ROOM: usize = 2 * BLOCK_LEN + 1024;
 
 pub(super) struct Frame<'a> {
     out: &'a mut [u8],
-    /// A block that is being written.
+    /// Buffer for the block that is being written.
     scratch: &'a mut Vec<u8>,
-    /// Bytes that are complete.
+    /// Number of bytes that are complete.
     pub(super) len: usize,
-    /// Where the last block starts.
+    /// Offset of the last block.
     last_block: Option<usize>,
 }
 
@@ -23,14 +24,15 @@ pub(super) struct Frame<'a> {
 pub(super) struct BlockTokens<'a> {
     pub(super) literals: &'a [u8],
     pub(super) sequences: &'a [Sequence],
-    /// How many literals stand behind the last sequence.
+    /// Number of literals after the last sequence.
     pub(super) pending: usize,
-    /// What they stand for.
+    /// Text of the tokens.
     pub(super) text: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Bare: no content size, no checksum. `None` if not even the header fits `out`.
+    /// Starts a bare frame: no content size, no checksum. Returns `None` if not even the header
+    /// fits in `out`.
     pub(super) fn new(out: &'a mut [u8], scratch: &'a mut Vec<u8>, window_log: u8) -> Option<Self> {
         let [magic @ .., descriptor, window] = out.first_chunk_mut::<FRAME_HEADER_LEN>()?;
         *magic = 0xFD2F_B528u32.to_le_bytes();
@@ -39,12 +41,13 @@ impl<'a> Frame<'a> {
         Some(Frame { out, scratch, len: FRAME_HEADER_LEN, last_block: None })
     }
 
-    /// Bytes that the contents of another block may take.
+    /// Returns the bytes that the contents of another block may take.
     pub(super) fn rest(&self) -> usize {
         (self.out.len() - self.len).saturating_sub(block::HEADER_LEN)
     }
 
-    /// Append a block of as many of the tokens as fit: how much of the text that is.
+    /// Appends a block of as many of the tokens as fit, and returns the length of their text in
+    /// bytes.
     pub(super) fn push(&mut self, code: &BlockCode, mut tokens: BlockTokens<'_>) -> usize {
         if !code.pays(tokens.text.len()) {
             let len = tokens.text.len().min(self.rest());
@@ -61,7 +64,7 @@ impl<'a> Frame<'a> {
                 self.end_block(written);
                 return tokens.text.len();
             }
-            // The states' shares of bits are averages.
+            // The costs are averages over the states, so the block can be longer.
             excess = written - self.rest() - block::HEADER_LEN + 1;
         }
     }
@@ -77,7 +80,7 @@ impl<'a> Frame<'a> {
         self.len += written;
     }
 
-    /// The length of the frame; 0 if it has no block.
+    /// Returns the length of the frame; 0 if it has no block.
     pub(super) fn finish(self) -> usize {
         let Some(last_block) = self.last_block else { return 0 };
         self.out[last_block] |= block::LAST;
@@ -86,7 +89,8 @@ impl<'a> Frame<'a> {
 }
 
 impl BlockTokens<'_> {
-    /// Drop tokens from the end that take `excess` bytes. False if there are not that many.
+    /// Drops tokens from the end that take `excess` bytes. Returns false if there are not that
+    /// many.
     fn drop_last(&mut self, code: &BlockCode, excess: usize) -> bool {
         let mut cost = (excess as i64) << (COST_BITS + 3);
         while cost > 0 {
@@ -118,10 +122,9 @@ mod tests {
 
     const WINDOW_LOG: u8 = 17;
 
-    /// What a sequence is made of: literals from an alphabet of some length, a match, and where it comes from: one of the
-    /// recent offsets, or any.
+    /// Parts of a sequence: literals, the length of a match, and its offset.
     #[derive(Clone, Debug)]
-    struct Step {
+    struct SequenceParts {
         literals: Vec<u8>,
         match_len: usize,
         offset: Offset,
@@ -130,13 +133,13 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Offset {
         Recent(usize),
-        /// So far back, modulo what there is.
+        /// Distance in bytes, modulo the length of the text.
         Any(usize),
-        /// One less than the last.
+        /// One less than the last offset.
         Less,
     }
 
-    fn any_steps() -> impl Strategy<Value = Vec<Step>> {
+    fn any_steps() -> impl Strategy<Value = Vec<SequenceParts>> {
         let literal = prop_oneof![4 => 0..3u8, 2 => 0..40u8, 1 => any::<u8>()];
         let len = prop_oneof![8 => 0..9usize, 2 => 0..80usize, 1 => 0..3000usize];
         let literals = len.prop_flat_map(move |len| prop::collection::vec(literal.clone(), len));
@@ -147,12 +150,12 @@ mod tests {
         ];
         let match_len = prop_oneof![8 => 3..12usize, 2 => 3..200usize, 1 => 3..6000usize];
         let step = (literals, match_len, offset);
-        let step = step.prop_map(|(literals, match_len, offset)| Step { literals, match_len, offset });
+        let step = step.prop_map(|(literals, match_len, offset)| SequenceParts { literals, match_len, offset });
         prop::collection::vec(step, 0..200)
     }
 
-    /// The tokens and the text of these steps.
-    fn tokens_of(steps: &[Step], behind: &[u8]) -> (Tokens, Vec<u8>) {
+    /// Returns the tokens and the text of these sequences, followed by literals.
+    fn tokens_of(steps: &[SequenceParts], behind: &[u8]) -> (Tokens, Vec<u8>) {
         let (mut tokens, mut text, mut recent) = (Tokens::default(), Vec::new(), Recent::FIRST);
         for step in steps {
             if text.len() + step.literals.len() + step.match_len + behind.len() > BLOCK_LEN {
@@ -182,7 +185,7 @@ mod tests {
     }
 
     proptest! {
-        /// libzstd reads what was written, whatever the room; and what did not fit would not have.
+        /// libzstd reads the frame for any room, and what is left out would not have fitted.
         #[test]
         fn as_many_tokens_as_fit(steps in any_steps(), behind in prop::collection::vec(any::<u8>(), 0..50), room in 0..20_000usize) {
             let (tokens, text) = tokens_of(&steps, &behind);
@@ -204,7 +207,8 @@ mod tests {
             }
             let whole = FRAME_HEADER_LEN + block::HEADER_LEN + code.len.min(text.len());
             prop_assert!(used == text.len() || room < whole + 8, "{used} of {} in {room} of {whole}", text.len());
-            // The last sequence dropped takes some bytes. In small rooms descriptions are much of what is written.
+            // The dropped sequence takes some bytes. In small buffers, descriptions are a large
+            // part of the output.
             prop_assert!(used == 0 || used == text.len() || room < 1024 || room - len < 40 + room / 20, "{len} of {room}");
         }
 

@@ -1,35 +1,35 @@
 //! Finite state entropy coding: RFC 8878, section 4.1.
 //!
-//! A symbol takes part of a bit: the state of the coder carries what is left. A table of `2^log` states gives each
-//! symbol a number of states in proportion to its count; the bits that a symbol takes are about `log` less the binary
-//! logarithm of that number.
+//! A symbol can take a fraction of a bit: the state of the coder carries the rest. A table of
+//! `2^log` states gives each symbol a number of states in proportion to its count. The bits of a
+//! symbol are about `log` minus the binary logarithm of that number.
 
 use crate::bits::BitWriter;
 use crate::entropy::log2;
 
-/// Tables have at least `2^5` states.
+/// Log of the smallest table: `2^5` states.
 const LOG_MIN: u32 = 5;
-/// No alphabet here wants more.
+/// Log of the largest table that an alphabet here needs.
 pub(super) const LOG_MAX: u32 = 9;
-/// The most symbols of an alphabet.
+/// Largest number of symbols in an alphabet.
 const SYMBOLS_MAX: usize = 53;
-/// Bits behind the point of a cost.
+/// Number of bits after the binary point of a cost.
 pub(super) const COST_BITS: u32 = 8;
-/// What no symbol costs.
+/// Cost of a symbol that has no code. No real cost is as high.
 pub(super) const IMPOSSIBLE: u32 = 1 << 24;
 
-/// How many of `2^log` states each symbol has.
+/// Number of states of each symbol, out of `2^log`.
 #[derive(Clone, Debug)]
 pub(super) struct Distribution {
     log: u32,
-    /// -1 for one state whose symbol is rarer than that; 0 for none.
+    /// -1 means one state for a symbol that is rarer than that; 0 means none.
     states: [i16; SYMBOLS_MAX],
-    /// One more than the highest symbol that has a state.
+    /// Highest symbol with a state, plus one.
     symbols: usize,
 }
 
 impl Distribution {
-    /// One of the format's own distributions.
+    /// Returns one of the format's predefined distributions.
     pub(super) const fn predefined(log: u32, states: &[i8]) -> Distribution {
         let mut all = [0; SYMBOLS_MAX];
         let mut i = 0;
@@ -40,13 +40,13 @@ impl Distribution {
         Distribution { log, states: all, symbols: states.len() }
     }
 
-    /// The best one, nearly, for symbols that come up `counts` times, with at most `2^log_max` states. At least two symbols
-    /// must come up.
+    /// Returns a nearly optimal distribution for symbols with these counts, with at most
+    /// `2^log_max` states. At least two symbols must occur.
     pub(super) fn of(counts: &[u32], log_max: u32) -> Distribution {
         let total: u32 = counts.iter().sum();
         let symbols = counts.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         debug_assert!(symbols > 1 && counts.iter().filter(|&&n| n > 0).count() > 1);
-        // More states than symbols to code are a waste of header.
+        // More states than symbols to code would be a waste of header.
         let log = (total - 1).ilog2().saturating_sub(2).min(log_max);
         let needed = (total.ilog2() + 1).min((symbols as u32 - 1).ilog2() + 2);
         let log = log.max(needed).clamp(LOG_MIN, log_max);
@@ -58,7 +58,7 @@ impl Distribution {
             *states = (share as i16).max(1);
             rest -= i32::from(*states);
         }
-        // Where the next state costs, or gains, least: bits change by about count / states.
+        // Gain or loss of one state more or less: the bits change by about count / states.
         let worth = |(states, n): (&mut i16, &u32), by: i16| u64::from(*n) * 4096 / (2 * *states + by) as u64;
         while rest < 0 {
             let states = distribution.states.iter_mut().zip(counts).filter(|(states, _)| **states > 1);
@@ -70,14 +70,14 @@ impl Distribution {
         while rest > 0 {
             let states = distribution.states.iter_mut().zip(counts).filter(|(states, _)| **states > 0);
             let most = states.map(|(s, n)| (worth((s, n), 1), s)).max_by_key(|(worth, _)| *worth);
-            let Some((_, states)) = most else { unreachable!("symbols come up") };
+            let Some((_, states)) = most else { unreachable!("some symbol occurs") };
             *states += 1;
             rest -= 1;
         }
         distribution
     }
 
-    /// Bits of each symbol, times `2^COST_BITS`.
+    /// Computes the bits of each symbol, times `2^COST_BITS`.
     pub(super) fn costs(&self, costs: &mut [u32]) {
         costs.fill(IMPOSSIBLE);
         for (cost, &states) in costs.iter_mut().zip(&self.states[..self.symbols]).filter(|(_, states)| **states != 0) {
@@ -85,17 +85,18 @@ impl Distribution {
         }
     }
 
-    /// Write the description: section 4.1.1.
+    /// Writes the description: section 4.1.1.
     pub(super) fn write(&self, out: &mut BitWriter<'_>) {
         out.put(u64::from(self.log - LOG_MIN), 4);
-        // One more than the states that are still to be given: values up to this one are possible.
+        // One more than the number of states that are still to be assigned: values up to this one
+        // are possible.
         let mut rest = (1u32 << self.log) + 1;
         let mut symbol = 0;
         while symbol < self.symbols && rest > 1 {
             let states = self.states[symbol];
             let value = (states + 1) as u32;
             let bits = rest.ilog2() + 1;
-            let short = (1 << bits) - 1 - rest; // so many values take one bit less
+            let short = (1 << bits) - 1 - rest; // number of values that take one bit less
             let half = 1 << (bits - 1);
             match value {
                 _ if value < short => out.put(value.into(), bits - 1),
@@ -105,7 +106,8 @@ impl Distribution {
             rest -= u32::from(states.unsigned_abs());
             symbol += 1;
             if states == 0 {
-                // How many more have none, in digits of 0 to 3; 3 says that a digit follows.
+                // The number of further symbols without states, in digits of 0 to 3; 3 means that a
+                // digit follows.
                 let zeros = self.states[symbol..self.symbols].iter().take_while(|states| **states == 0).count();
                 (0..zeros / 3).for_each(|_| out.put(3, 2));
                 out.put(zeros as u64 % 3, 2);
@@ -116,7 +118,7 @@ impl Distribution {
         out.align();
     }
 
-    /// The table to code with.
+    /// Returns the coding table.
     pub(super) fn table(&self) -> Table {
         let size = 1usize << self.log;
         let mut spread = [0u8; 1 << LOG_MAX];
@@ -154,21 +156,21 @@ impl Distribution {
     }
 }
 
-/// A table to code with.
+/// Coding table.
 pub(super) struct Table {
     log: u32,
-    /// The states of each symbol in ascending order, symbol by symbol; a state counts from `2^log` on.
+    /// States of each symbol in ascending order, symbol by symbol. A state counts from `2^log` on.
     states: [u16; 1 << LOG_MAX],
     symbols: [Symbol; SYMBOLS_MAX],
 }
 
-/// How a symbol changes the state.
+/// Change of the state by a symbol.
 #[derive(Clone, Copy, Default)]
 struct Symbol {
-    /// Bits of the old state that are written: the upper half of this and the state added.
+    /// Number of bits of the old state to write: the upper half of the sum of this and the state.
     bits: u32,
-    /// Added to what is left of the state: the place of the new one.
-    place: i32,
+    /// Addend for the rest of the state, which gives the index of the new one.
+    index: i32,
 }
 
 impl Symbol {
@@ -176,49 +178,50 @@ impl Symbol {
         if states == 0 {
             return Symbol::default();
         }
-        // From `states << bits` on a state writes all these bits, below one less: what is left has `states` values.
+        // A state from `states << bits` on writes all these bits, a lower one writes one less: the
+        // rest has `states` values.
         let bits = if states == 1 { log } else { log - (states - 1).ilog2() };
-        Symbol { bits: (bits << 16).wrapping_sub(states << bits), place: first as i32 - states as i32 }
+        Symbol { bits: (bits << 16).wrapping_sub(states << bits), index: first as i32 - states as i32 }
     }
 }
 
 impl Table {
-    /// A table of one state: a symbol that takes no bits.
+    /// Returns a table of one state, for a symbol that takes no bits.
     pub(super) fn constant(symbol: u8) -> Table {
         let mut table = Table { log: 0, states: [0; 1 << LOG_MAX], symbols: [Symbol::default(); SYMBOLS_MAX] };
         table.states[0] = 1;
-        table.symbols[usize::from(symbol)] = Symbol { bits: 0u32.wrapping_sub(1), place: -1 };
+        table.symbols[usize::from(symbol)] = Symbol { bits: 0u32.wrapping_sub(1), index: -1 };
         table
     }
 
-    /// The state before the last symbol, which takes no bits.
+    /// Returns the state before the last symbol, which takes no bits.
     #[inline]
-    pub(super) fn start(&self, symbol: u8) -> State {
-        let Symbol { bits, place } = self.symbols[usize::from(symbol)];
+    pub(super) fn start(&self, symbol: u8) -> FseState {
+        let Symbol { bits, index } = self.symbols[usize::from(symbol)];
         let count = bits.wrapping_add(1 << 15) >> 16;
         let value = (count << 16).wrapping_sub(bits);
-        State(self.states[((value >> count) as i32 + place) as usize % (1 << LOG_MAX)])
+        FseState(self.states[((value >> count) as i32 + index) as usize % (1 << LOG_MAX)])
     }
 
-    /// Code a symbol: the bits to write and their count.
+    /// Codes a symbol. Returns the bits to write and their number.
     #[inline]
-    pub(super) fn code(&self, state: &mut State, symbol: u8) -> (u64, u32) {
-        let Symbol { bits, place } = self.symbols[usize::from(symbol) % SYMBOLS_MAX];
+    pub(super) fn code(&self, state: &mut FseState, symbol: u8) -> (u64, u32) {
+        let Symbol { bits, index } = self.symbols[usize::from(symbol) % SYMBOLS_MAX];
         let old = u32::from(state.0);
         let count = old.wrapping_add(bits) >> 16;
-        state.0 = self.states[((old >> count) as i32 + place) as usize % (1 << LOG_MAX)];
+        state.0 = self.states[((old >> count) as i32 + index) as usize % (1 << LOG_MAX)];
         (u64::from(old & ((1 << count) - 1)), count)
     }
 
-    /// The state after the first symbol, from which decoding starts.
-    pub(super) fn finish(&self, state: State, out: &mut BitWriter<'_>) {
+    /// Writes the state after the first symbol, from which decoding starts.
+    pub(super) fn finish(&self, state: FseState, out: &mut BitWriter<'_>) {
         out.put(u64::from(state.0) & ((1 << self.log) - 1), self.log);
     }
 }
 
-/// Where a coder is.
+/// State of a coder.
 #[derive(Clone, Copy)]
-pub(super) struct State(u16);
+pub(super) struct FseState(u16);
 
 #[cfg(test)]
 mod tests {
@@ -231,7 +234,7 @@ mod tests {
             .prop_filter("two symbols", |counts| counts.iter().filter(|&&n| n > 0).count() > 1)
     }
 
-    /// Bits by their own number of states, without the coder: what the symbols should take.
+    /// Returns the bits of the symbols by their number of states, without the coder.
     fn bits(counts: &[u32], distribution: &Distribution) -> f64 {
         let size = f64::from(1u32 << distribution.log);
         let bits = |(&n, &states): (&u32, &i16)| match n {
@@ -248,7 +251,7 @@ mod tests {
             let states = &distribution.states[..counts.len()];
             prop_assert_eq!(states.iter().map(|&n| i32::from(n)).sum::<i32>(), 1 << distribution.log);
             prop_assert!(counts.iter().zip(states).all(|(&count, &states)| (count > 0) == (states > 0)));
-            // No state would do better elsewhere.
+            // No state would do better at another symbol.
             let best = bits(&counts, &distribution);
             for from in (0..counts.len()).filter(|&i| states[i] > 1) {
                 for to in (0..counts.len()).filter(|&i| counts[i] > 0 && i != from) {
@@ -260,7 +263,7 @@ mod tests {
             }
         }
 
-        /// The coder's bits are those that the costs say, nearly.
+        /// The coder's output is nearly as long as the costs say.
         #[test]
         fn symbols_take_what_they_cost(counts in any_counts()) {
             let distribution = Distribution::of(&counts, LOG_MAX);

@@ -4,22 +4,22 @@ use super::fse::Distribution;
 use crate::bits::BitWriter;
 use crate::huffman;
 
-/// The longest code of a literal.
+/// Longest code of a literal in bits.
 const CODE_LEN_MAX: usize = 11;
-/// The weights' own code has at most `2^6` states.
+/// Log of the largest table for the weights: `2^6` states.
 const WEIGHTS_LOG_MAX: u32 = 6;
-/// Weights that are not coded take 4 bits each, and there are so many at most.
+/// Largest number of weights that can be stored uncoded, in 4 bits each.
 const PLAIN_WEIGHTS_MAX: usize = 128;
-/// From here on literals are in four streams.
+/// Number of literals from which on they are in four streams.
 const FOUR_STREAMS_MIN: usize = 1024;
-/// The longest header of a section: its kind and two lengths.
+/// Longest header of a section in bytes: its kind and two lengths.
 const HEADER_LEN_MAX: usize = 5;
 
-/// How to code the literals of a block.
+/// Coding of the literals of a block.
 pub(super) enum LiteralCode {
-    /// Not at all.
+    /// Not coded.
     Plain,
-    /// They are all the same.
+    /// One byte: all literals are equal.
     Same,
     Huffman(Box<HuffmanCode>),
 }
@@ -33,7 +33,8 @@ pub(super) struct HuffmanCode {
 }
 
 impl LiteralCode {
-    /// The best for `count` literals that come up `counts` times, and about how many bytes that takes.
+    /// Returns the best coding for `count` literals with these counts, and its approximate length
+    /// in bytes.
     pub(super) fn new(counts: &[u32; 256], count: usize) -> (LiteralCode, usize) {
         let plain = (LiteralCode::Plain, plain_header_len(count) + count);
         if counts.iter().any(|&n| n as usize == count) && count > 2 {
@@ -50,7 +51,7 @@ impl LiteralCode {
         if len >= plain.1 { plain } else { (LiteralCode::Huffman(code), len) }
     }
 
-    /// Bits of a literal.
+    /// Returns the bits of a literal.
     pub(super) fn bits(&self, literal: u8) -> u32 {
         match self {
             LiteralCode::Plain => 8,
@@ -59,13 +60,14 @@ impl LiteralCode {
         }
     }
 
-    /// Write the section to `out`, which has room for the literals and 16 bytes: its length.
+    /// Writes the section to `out`, which must have room for the literals and 16 bytes. Returns its
+    /// length.
     pub(super) fn write(&self, literals: &[u8], out: &mut [u8]) -> usize {
         let plain_len = plain_header_len(literals.len()) + literals.len();
         match self {
             LiteralCode::Huffman(code) => match code.write(literals, out) {
                 len if len < plain_len => len,
-                _ => write_plain(literals, out), // few of those that the code was made for
+                _ => write_plain(literals, out), // only few of the literals for which the code was made
             },
             LiteralCode::Same if literals.len() > 2 => {
                 let header_len = write_header(1, literals.len(), out);
@@ -85,7 +87,7 @@ fn plain_header_len(count: usize) -> usize {
     }
 }
 
-/// The header of a section without a code.
+/// Writes the header of a section without a code, and returns its length.
 fn write_header(kind: usize, count: usize, out: &mut [u8]) -> usize {
     let len = plain_header_len(count);
     let word = match len {
@@ -104,7 +106,7 @@ fn write_plain(literals: &[u8], out: &mut [u8]) -> usize {
 }
 
 impl HuffmanCode {
-    /// Assign the codes and describe them: section 4.2.1. False if that is impossible.
+    /// Assigns the codes and describes them: section 4.2.1. Returns false if that is impossible.
     fn describe(&mut self) -> bool {
         let longest = self.lens.iter().copied().max().unwrap_or(0);
         // The longest codes come first.
@@ -167,14 +169,15 @@ impl HuffmanCode {
                 }
             }
         }
-        // Lengths have 10, 14 or 18 bits. One that does not fit is that of a section that is longer than the literals.
+        // Lengths have 10, 14 or 18 bits. A length that does not fit belongs to a section that is
+        // longer than the literals.
         let (len, bits) = (end - header_len, [10, 10, 14, 18][format]);
         let word = 2 | (format as u64) << 2 | (count as u64) << 4 | (len as u64) << (4 + bits);
         out[..header_len].copy_from_slice(&word.to_le_bytes()[..header_len]);
         end
     }
 
-    /// The last literal first, since decoders start at the end.
+    /// Writes the last literal first, as decoders start at the end. Returns the length in bytes.
     fn write_stream(&self, literals: &[u8], out: &mut [u8]) -> usize {
         const AT_ONCE: usize = BitWriter::PUT_MAX as usize / CODE_LEN_MAX;
         let mut writer = BitWriter::new(out);
@@ -200,8 +203,8 @@ impl HuffmanCode {
     }
 }
 
-/// The weights coded by two states that take turns, even places by the first: section 4.2.1.2. `None` if that cannot be, or
-/// takes more than `out`.
+/// Writes the weights, coded by two states that take turns, with the first for even indexes:
+/// section 4.2.1.2. Returns their length, or `None` if that is impossible or does not fit in `out`.
 fn coded_weights(weights: &[u8], out: &mut [u8]) -> Option<usize> {
     let mut counts = [0u32; CODE_LEN_MAX + 2];
     weights.iter().for_each(|&weight| counts[usize::from(weight)] += 1);
@@ -214,13 +217,15 @@ fn coded_weights(weights: &[u8], out: &mut [u8]) -> Option<usize> {
     let mut writer = BitWriter::new(&mut bytes);
     distribution.write(&mut writer);
     let (rest, last) = weights.split_at(weights.len() - 2);
-    // The states of the last two weights are free. The decoder must run out of bits behind the first of them.
+    // The states of the last two weights are free. The decoder must run out of bits after the first
+    // of them.
     let mut states = [table.start(last[0]), table.start(last[1])];
     for (i, &weight) in rest.iter().enumerate().rev() {
         let (bits, count) = table.code(&mut states[(rest.len() - i) % 2], weight);
         writer.put(bits, count);
     }
-    // `states[0]` is that of the last weight but one, whose place is even if the count of weights is.
+    // `states[0]` is that of the last weight but one, whose index is even if the number of weights
+    // is.
     let [first, second] = if weights.len().is_multiple_of(2) { states } else { [states[1], states[0]] };
     table.finish(second, &mut writer);
     table.finish(first, &mut writer);

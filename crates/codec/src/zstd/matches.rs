@@ -1,43 +1,54 @@
-//! Where text came up before, quickly: the last position of each hash, no chains.
+//! Quick search for earlier occurrences of text: the last position of each hash, no chains.
 //!
-//! The plain algorithm: at each position, look up the last place with the same 8 bytes, then that with the same 4 or 5,
-//! and take the first match that there is; a short one gives way to a long one a byte later. Departures:
+//! The plain algorithm: at each position, look up the last one with the same 8 bytes, then the last
+//! one with the same 4 or 5, and take the first match found. A short match gives way to a long one
+//! a byte later. Departures:
 //!
-//! * The last distance is tried first of all, a byte ahead, and the one before it behind each match: they are cheap.
-//! * Where nothing is found for long, positions are skipped.
-//! * What the next position needs is loaded before this one is decided.
-//! * Tables are small. At pclusters of 128 KiB, `2^16` places each gain 1 % and lose 13 % of the speed.
-//! * They are not cleared between pclusters: positions count on, and what is in front of the input is out of reach.
+//! * The last distance is tried first, a byte ahead, and the distance before that after each match:
+//!   both are cheap.
+//! * After a long text without a match, positions are skipped.
+//! * The data for the next position is loaded before this one is decided.
+//! * Tables are small. At pclusters of 128 KiB, `2^16` entries in each gain 1 % and lose 13 % of
+//!   the speed.
+//! * Tables are not cleared between pclusters: positions count on, and those before the input are
+//!   out of reach.
 //! * Words and tables are read without bounds checks, which the compiler cannot prove away.
+//!
+//! Two invariants make this sound. The SAFETY notes cite them by these names:
+//!
+//! * *in bounds*: a position `at` that is searched or entered lies below `end`, so
+//!   `at + MARGIN <= input.len()`, and a candidate lies before it. So words of 8 bytes at both, and
+//!   of 4 bytes one position later, are inside the input.
+//! * *hashes*: `hash_long` and `hash_short` return less than `2^BITS`, the length of both tables.
 
 use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
 use crate::words::{common_len, load32, load64};
 use std::mem;
 
-/// Positions are hashed and compared by words that reach so far ahead of them, in bytes.
+/// Number of bytes from a position on that hashes and comparisons may read.
 const MARGIN: usize = 9;
-/// No match is searched for closer to the end of a block.
+/// Distance from the end of a block below which no match is searched for.
 const MATCH_MARGIN: usize = 5;
-/// A match is skipped after so many bytes without one, by one byte more each time.
+/// Log of the number of bytes without a match after which each step is one byte longer.
 const SKIP_SHIFT: u32 = 8;
-/// Positions are `u32`: beyond this one everything is forgotten.
+/// Highest position. As positions are `u32`, the tables are cleared beyond it.
 const POSITION_MAX: u32 = 1 << 31;
 
 pub(super) struct Matcher {
     long: Box<[u32]>,
     short: Box<[u32]>,
-    /// Length of the tables, as a power of two, and bytes that are hashed for a short match.
+    /// Log of the length of the tables, and number of bytes that are hashed for a short match.
     size: (u32, u32),
     window: u32,
     /// Position of the first byte of the input.
     base: u32,
-    /// Position behind the last byte that may be in the tables.
+    /// End of the positions that may be in the tables.
     end: u32,
 }
 
 impl Matcher {
-    /// `None` for levels that deserve a better search.
+    /// Creates a matcher; `None` for levels that need a better search.
     pub(super) fn new(spec: &Spec) -> Option<Self> {
         let (bits, short_len) = match spec.level {
             1 => (13, 5),
@@ -50,7 +61,7 @@ impl Matcher {
         Some(Matcher { long, short: table, size, window: 1 << spec.zstd_window_log(), base: 1, end: 1 })
     }
 
-    /// Begin with another input, of at most 12 MiB.
+    /// Begins another input, of at most 12 MiB.
     pub(super) fn start(&mut self) {
         self.base = self.end;
         if self.base > POSITION_MAX {
@@ -60,7 +71,7 @@ impl Matcher {
         }
     }
 
-    /// Find matches from the cursor on. Literals behind the last match are the caller's.
+    /// Finds matches from the cursor on. The caller adds the literals after the last match.
     pub(super) fn parse(&mut self, input: &[u8], cursor: &mut Cursor, until: Until, tokens: &mut Tokens) {
         match self.size {
             (13, 5) => self.parse_sized::<13, 5>(input, cursor, until, tokens),
@@ -71,8 +82,8 @@ impl Matcher {
         }
     }
 
-    /// The same, for tables of `2^BITS` places and short matches of `SHORT` bytes: constants, since shifts by what is only
-    /// known at run time take longer.
+    /// Parses with tables of `2^BITS` entries and short matches of `SHORT` bytes. These are
+    /// constants, since shifts by variables take longer.
     fn parse_sized<const BITS: u32, const SHORT: u32>(
         &mut self,
         input: &[u8],
@@ -86,7 +97,8 @@ impl Matcher {
         while let Some(found) = self.next_match::<BITS, SHORT>(input, cursor, end) {
             let Match { mut at, dist, known } = found;
             let room = limit - at;
-            // SAFETY: the match starts at `end` at most, in front of the limit, and so does what it repeats.
+            // SAFETY: the match starts at `end` or before, so before `limit <= input.len()`, and
+            // its source starts before it.
             let mut len = unsafe { common_len(input, at - dist, at, known.min(room), room) };
             while at > cursor.done && at > dist && input[at - 1] == input[at - 1 - dist] {
                 (at, len) = (at - 1, len + 1);
@@ -96,7 +108,7 @@ impl Matcher {
             let searched = cursor.at;
             cursor.matched_to(at + len);
             if cursor.at < end {
-                // SAFETY: all three are in front of the end, where words may be read.
+                // SAFETY: in bounds: all three are below `cursor.at`, which is below `end`.
                 unsafe {
                     self.enter::<BITS, SHORT>(input, searched + 2);
                     self.enter_long::<BITS>(input, cursor.at - 2);
@@ -109,8 +121,8 @@ impl Matcher {
         self.end = self.end.max(self.base + cursor.at as u32 + 2);
     }
 
-    /// Search from the cursor on, until something is found or the cursor reaches `end`. The cursor stays where what was
-    /// found was searched for.
+    /// Searches from the cursor on, until a match is found or the cursor reaches `end`. The cursor
+    /// stays at the position that was searched.
     #[inline(always)]
     fn next_match<const BITS: u32, const SHORT: u32>(
         &mut self,
@@ -124,46 +136,48 @@ impl Matcher {
         }
         let last_dist = cursor.recent.0[0] as usize;
         let (mut step, mut next_step) = (1 + ((at - cursor.anchor) >> SKIP_SHIFT), at + (1 << SKIP_SHIFT));
-        // SAFETY: positions below `end` are MARGIN before the end of the input.
+        // SAFETY: in bounds.
         let mut word = unsafe { load64(input, at) };
         let mut hash = hash_long::<BITS>(word);
-        // SAFETY: hashes are below the lengths of their tables, by construction.
+        // SAFETY: hashes.
         let mut long = unsafe { *self.long.get_unchecked(hash) };
         loop {
             let position = self.base + at as u32;
             let reach = (at as u32).min(self.window);
             let hash_short = hash_short::<BITS, SHORT>(word);
-            // SAFETY: as above.
+            // SAFETY: hashes.
             let short = unsafe {
                 *self.long.get_unchecked_mut(hash) = position;
                 mem::replace(self.short.get_unchecked_mut(hash_short), position)
             };
-            // SAFETY: as above; the offset is checked.
+            // SAFETY: in bounds, as the distance is checked first.
             if last_dist <= at && unsafe { load32(input, at + 1 - last_dist) } == (word >> 8) as u32 {
                 cursor.at = at;
                 return Some(Match { at: at + 1, dist: last_dist, known: 4 });
             }
             let next = at + step;
-            // SAFETY: there are 8 bytes, since there are more behind `at`; hashes as above.
+            // SAFETY: the position is capped at 8 bytes before the end, and the input has at least
+            // MARGIN bytes.
             let next_word = unsafe { load64(input, next.min(input.len() - 8)) };
             let next_hash = hash_long::<BITS>(next_word);
-            // SAFETY: as above.
+            // SAFETY: hashes.
             let next_long = unsafe { *self.long.get_unchecked(next_hash) };
             let dist = position.wrapping_sub(long);
-            // SAFETY: within reach there are only positions of this input in front of `at`, here and below.
+            // SAFETY: in bounds: within `reach` are only positions of this input before `at`.
             if dist.wrapping_sub(1) < reach && unsafe { load64(input, at - dist as usize) } == word {
                 cursor.at = at;
                 return Some(Match { at, dist: dist as usize, known: 8 });
             }
             let dist = position.wrapping_sub(short);
-            // SAFETY: as above.
+            // SAFETY: in bounds, as `dist` is within `reach`.
             if dist.wrapping_sub(1) < reach && unsafe { load32(input, at - dist as usize) } == word as u32 {
                 cursor.at = at;
                 if step == 1 {
-                    // SAFETY: as above.
+                    // SAFETY: hashes.
                     unsafe { *self.long.get_unchecked_mut(next_hash) = position + 1 };
                     let dist = (position + 1).wrapping_sub(next_long);
-                    // SAFETY: as above.
+                    // SAFETY: in bounds: `next` is `at + 1` here, and `dist` is at least 1, so the
+                    // candidate is `at` or before.
                     if dist.wrapping_sub(1) < reach && unsafe { load64(input, next - dist as usize) } == next_word {
                         return Some(Match { at: next, dist: dist as usize, known: 8 });
                     }
@@ -182,7 +196,7 @@ impl Matcher {
         }
     }
 
-    /// Matches at the distance before the last one that follow at once.
+    /// Adds the matches that follow at once at the distance before the last one.
     ///
     /// # Safety
     /// `stop + MARGIN <= input.len()` and `stop + MATCH_MARGIN <= limit`.
@@ -196,11 +210,12 @@ impl Matcher {
     ) {
         loop {
             let (at, dist) = (cursor.at, cursor.recent.0[1] as usize);
-            // SAFETY: as the caller says.
+            // SAFETY: in bounds, guaranteed by the caller for `at` below `stop`.
             if at >= stop || dist > at || unsafe { load32(input, at - dist) != load32(input, at) } {
                 return;
             }
-            // SAFETY: as the caller says.
+            // SAFETY: in bounds, guaranteed by the caller for `at` below `stop`, and `limit` is
+            // inside the input.
             let len = unsafe {
                 self.enter::<BITS, SHORT>(input, at);
                 common_len(input, at - dist, at, 4, limit - at)
@@ -210,35 +225,45 @@ impl Matcher {
         }
     }
 
+    /// Enters `at` in both tables.
+    ///
     /// # Safety
-    /// `at + 8 <= input.len()`, here and below.
+    /// `at + 8 <= input.len()`.
     #[inline(always)]
     unsafe fn enter<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.enter_long::<BITS>(input, at);
             self.enter_short::<BITS, SHORT>(input, at);
         }
     }
 
+    /// Enters `at` in the table of long matches.
+    ///
+    /// # Safety
+    /// `at + 8 <= input.len()`.
     #[inline(always)]
     unsafe fn enter_long<const BITS: u32>(&mut self, input: &[u8], at: usize) {
-        // SAFETY: as the caller says; hashes are below the lengths of their tables.
+        // SAFETY: in bounds, guaranteed by the caller, and hashes.
         unsafe { *self.long.get_unchecked_mut(hash_long::<BITS>(load64(input, at))) = self.base + at as u32 };
     }
 
+    /// Enters `at` in the table of short matches.
+    ///
+    /// # Safety
+    /// `at + 8 <= input.len()`.
     #[inline(always)]
     unsafe fn enter_short<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
-        // SAFETY: as above.
+        // SAFETY: in bounds, guaranteed by the caller, and hashes.
         unsafe { *self.short.get_unchecked_mut(hash_short::<BITS, SHORT>(load64(input, at))) = self.base + at as u32 };
     }
 }
 
-/// Text that came up before.
+/// Match with earlier text.
 struct Match {
     at: usize,
     dist: usize,
-    /// So many bytes have been compared.
+    /// Number of bytes that have been compared.
     known: usize,
 }
 
@@ -258,7 +283,7 @@ mod tests {
     use crate::Method;
     use proptest::prelude::*;
 
-    /// What the tokens stand for, by the plainest of decoders.
+    /// Returns the text of the tokens, by the simplest decoder.
     fn text_of(tokens: &Tokens) -> Vec<u8> {
         let (mut text, mut literals) = (Vec::new(), tokens.literals.as_slice());
         let mut recent = [1, 4, 8];
@@ -285,16 +310,16 @@ mod tests {
         text
     }
 
-    /// Text that repeats itself at several distances.
+    /// Generates text that repeats itself at several distances.
     fn any_text() -> impl Strategy<Value = Vec<u8>> {
-        let piece = prop_oneof![
+        let part = prop_oneof![
             prop::collection::vec(0..4u8, 1..40).prop_map(|bytes| (bytes, 1)),
             prop::collection::vec(any::<u8>(), 1..60).prop_map(|bytes| (bytes, 1)),
             (prop::collection::vec(any::<u8>(), 1..20), 1..30usize),
         ];
-        prop::collection::vec((piece, any::<prop::sample::Index>()), 1..60).prop_map(|pieces| {
+        prop::collection::vec((part, any::<prop::sample::Index>()), 1..60).prop_map(|parts| {
             let mut text = Vec::new();
-            for ((bytes, times), again) in pieces {
+            for ((bytes, times), again) in parts {
                 text.extend(bytes.repeat(times));
                 let from = again.index(text.len());
                 text.extend_from_within(from..text.len().min(from + 70));
@@ -304,7 +329,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the stops, tokens stand for the text, and do not depend on what was searched before.
+        /// For any stops, the tokens decode to the text and do not depend on earlier searches.
         #[test]
         fn tokens_stand_for_the_text(
             text in any_text(), before in any_text(), level in 1..=3i32, stops in prop::collection::vec(1..500usize, 1..20),

@@ -1,41 +1,44 @@
 //! libzstd's parse, for levels whose search is not quick.
 //!
-//! libzstd finds the matches of about as much text as should fit, and [`fill`](super::fill) takes as many of them as do.
-//! Where that is not enough text, more of it is parsed, with what is in front of it as its prefix: the prefix is only
-//! entered into the tables again. libzstd's blocks do not matter: a sequence may be cut anywhere.
+//! libzstd finds the matches of about as much text as should fit, and [`fill`](super::fill) takes
+//! as many of them as do. If that is not enough text, more is parsed, with the text before it as
+//! its prefix: the prefix is only entered into the tables again. libzstd's blocks do not matter: a
+//! sequence may be cut anywhere.
 //!
-//! `ZSTD_generateSequences` is meant for debugging, says upstream, and may go: it is called in one place, here.
+//! Upstream documents `ZSTD_generateSequences` as meant for debugging, and may remove it. It is
+//! only called here.
 
 use super::tokens::{Cursor, Tokens, Until};
 use super::{Context, check, error_code, ffi};
 use crate::{CodecError, Spec};
 
-/// The shortest match that a cut leaves; shorter ones become literals.
+/// Length of the shortest match that a cut may leave; shorter ones become literals.
 const MATCH_MIN: usize = 3;
-/// What is taken off an input whose end libzstd refuses to parse, in bytes: it wants 7 bytes in the last block.
+/// Number of bytes to cut from an input whose end libzstd refuses to parse: it requires 7 bytes in
+/// the last block.
 const TAIL_LEN: usize = 64;
-/// The least that is parsed at once beyond what is expected, in bytes.
-const PIECE_MIN: usize = 1 << 10;
-/// From this level on, parsing a little too much costs less than entering a prefix again.
-const DEAR_LEVEL: i32 = 13;
+/// Least number of bytes to parse at once beyond the expected length.
+const EXCESS_MIN: usize = 1 << 10;
+/// Level from which on parsing a little too much costs less than entering a prefix again.
+const EXPENSIVE_LEVEL: i32 = 13;
 
 const NOTHING: ffi::ZSTD_Sequence = ffi::ZSTD_Sequence { offset: 0, litLength: 0, matchLength: 0, rep: 0 };
 
-/// The parse of the beginning of one input.
+/// Parse of the beginning of one input.
 pub(super) struct Parse {
     context: Context,
     window_len: usize,
-    /// The fraction by which more than expected is parsed, as a divisor.
+    /// Divisor of the expected length that gives the excess to parse.
     margin: usize,
     sequences: Vec<ffi::ZSTD_Sequence>,
-    /// Sequences of the input, in front of `sequences.len()`.
+    /// Number of sequences of the input in `sequences`, which is longer.
     count: usize,
-    /// The next one to take, and where its text starts.
+    /// Index of the next sequence, and start of its text.
     next: usize,
     start: usize,
-    /// So much text has been parsed, or cannot be.
+    /// End of the text that has been parsed, or that libzstd cannot parse.
     parsed: usize,
-    /// So much should do.
+    /// Length of the text that should be enough.
     pub(super) expected: usize,
 }
 
@@ -45,7 +48,7 @@ impl Parse {
         Ok(Parse {
             context: Context::new(spec.level, window_log)?,
             window_len: 1 << window_log,
-            margin: if spec.level < DEAR_LEVEL { 32 } else { 8 },
+            margin: if spec.level < EXPENSIVE_LEVEL { 32 } else { 8 },
             sequences: Vec::new(),
             count: 0,
             next: 0,
@@ -55,13 +58,13 @@ impl Parse {
         })
     }
 
-    /// Begin with another input, of which `expected` bytes should do.
+    /// Begins another input, of which `expected` bytes should be enough.
     pub(super) fn start(&mut self, expected: usize) {
         (self.count, self.next, self.start, self.parsed) = (0, 0, 0, 0);
         self.expected = expected;
     }
 
-    /// Take sequences from the cursor on. Literals behind the last match are the caller's.
+    /// Takes sequences from the cursor on. The caller adds the literals after the last match.
     pub(super) fn parse(
         &mut self,
         input: &[u8],
@@ -71,7 +74,7 @@ impl Parse {
     ) -> Result<(), CodecError> {
         while cursor.at < stop {
             if self.next == self.count && !self.generate(input, stop)? {
-                cursor.at = stop; // what libzstd leaves are literals
+                cursor.at = stop; // the rest becomes literals
                 break;
             }
             let sequence = self.sequences[self.next];
@@ -79,7 +82,7 @@ impl Parse {
             let end = literals_end + sequence.matchLength as usize;
             cursor.at = cursor.at.max(literals_end).min(limit);
             let len = end.min(limit) - cursor.at;
-            // In a prefix libzstd may look behind the window: a dictionary is valid as a whole.
+            // In a prefix, libzstd may look beyond the window: a dictionary is valid as a whole.
             if len >= MATCH_MIN && sequence.offset as usize <= self.window_len {
                 tokens.add_literals(input, cursor.done, cursor.at);
                 tokens.add_match(len, cursor.recent.value(sequence.offset, tokens.pending == 0));
@@ -94,20 +97,20 @@ impl Parse {
         Ok(())
     }
 
-    /// Parse what follows. False if there is nothing more to take.
+    /// Parses the following text. Returns false if there are no more sequences.
     fn generate(&mut self, input: &[u8], stop: usize) -> Result<bool, CodecError> {
         const REFUSED: Option<ffi::ZSTD_ErrorCode> = Some(ffi::ZSTD_ErrorCode::ZSTD_error_sequenceProducer_failed);
         while self.parsed < stop {
             let start = self.parsed;
             let wanted = self.expected.max(stop) - start;
-            let end = (start + wanted + wanted / self.margin + PIECE_MIN).min(input.len());
+            let end = (start + wanted + wanted / self.margin + EXCESS_MIN).min(input.len());
             let mut count = self.sequences_of(input, start, end)?;
             if error_code(count) == REFUSED && end - start > TAIL_LEN {
                 self.context.abort()?;
                 count = self.sequences_of(input, start, end - TAIL_LEN)?;
             }
             if error_code(count) == REFUSED {
-                // libzstd takes no prefix in the midst of a frame.
+                // libzstd accepts no prefix in the middle of a frame.
                 self.context.abort()?;
             }
             (self.next, self.start, self.parsed) = (0, start, end);
@@ -119,8 +122,8 @@ impl Parse {
         Ok(false)
     }
 
-    /// libzstd's sequences for the text between the two positions, which may repeat what is in front of it: how many, or an
-    /// error.
+    /// Runs libzstd's parse of the text between the two positions, which may refer to the text
+    /// before it. Returns the number of sequences, or an error code of libzstd.
     fn sequences_of(&mut self, input: &[u8], start: usize, end: usize) -> Result<usize, CodecError> {
         let (prefix, text) = (&input[..start], &input[start..end]);
         let prefix = &prefix[start.saturating_sub(self.window_len)..];
@@ -130,11 +133,13 @@ impl Parse {
             self.sequences.resize(bound, NOTHING);
         }
         let context = self.context.0.as_ptr();
-        // SAFETY: the context is alive and exclusively ours, and the prefix lives until it has been used, below.
+        // SAFETY: the context is alive and exclusively ours, and the prefix lives until it has been
+        // used, below.
         let result = unsafe { ffi::ZSTD_CCtx_refPrefix(context, prefix.as_ptr().cast(), prefix.len()) };
         check("ZSTD_CCtx_refPrefix", result)?;
         let sequences = self.sequences.as_mut_ptr();
-        // SAFETY: as above; sequences and text are valid for the counts beside them.
+        // SAFETY: the context is alive and exclusively ours; sequences and text are valid for the
+        // lengths passed with them.
         Ok(unsafe { ffi::ZSTD_generateSequences(context, sequences, bound, text.as_ptr().cast(), text.len()) })
     }
 }

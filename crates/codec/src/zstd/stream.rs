@@ -1,40 +1,43 @@
 //! Large pclusters: one frame, streamed and cut.
 //!
-//! A frame may end after any of its blocks: the last one is only marked in its header. So the plain algorithm is:
-//! compress block by block until one exceeds the room, and drop that one. Two departures:
+//! A frame may end after any of its blocks: the last one is only marked in its header. So the plain
+//! algorithm is: compress block by block until one exceeds the room, and drop that one. Two
+//! departures:
 //!
-//! * the first steps are half of what is missing, several blocks at once, which gives libzstd's block splitter more to
-//!   choose from (2 to 10 % of speed); should such a step exceed the room, which takes a sudden loss of half the ratio,
-//!   the frame is begun again in single blocks;
-//! * the last steps are fractions of what should just fit, by the least favourable ratio seen, so that little is
-//!   dropped: 0.2 % of the room at 1 MiB, 2 to 6 % at 256 KiB.
+//! * the first steps are half of the missing length, several blocks at once, which gives libzstd's
+//!   block splitter more choice (2 to 10 % of speed); if such a step exceeds the room, which takes
+//!   a sudden loss of half the ratio, the frame is started again in single blocks;
+//! * the last steps are fractions of the length that should just fit, by the least favourable ratio
+//!   seen, so that little is dropped: 0.2 % of the room at 1 MiB, 2 to 6 % at 256 KiB.
 //!
-//! Compressing several times as [`Fit`](crate::fit::Fit) does is up to 1 % smaller at 1 MiB, in two to four times the
-//! time.
+//! Compressing several times, as [`Fit`](crate::fit::Fit) does, is up to 1 % smaller at 1 MiB, in
+//! two to four times the time.
 
 use super::{BLOCK_LEN, Context, FRAME_HEADER_LEN, Param, check, error_code, ffi};
 use crate::{CodecError, Filled};
 
-/// `ZSTD_c_srcSizeHint`: parameters as for an input of about this length. Without it level 1 loses 4 %.
+/// `ZSTD_c_srcSizeHint`: parameters for an input of about this length. Without it, level 1 loses 4
+/// %.
 const SRC_SIZE_HINT: Param = Param::ZSTD_c_experimentalParam7;
-/// `ZSTD_c_stableInBuffer`: the input stays where it is, and need not be copied.
+/// `ZSTD_c_stableInBuffer`: the input stays in place and need not be copied.
 const STABLE_IN_BUFFER: Param = Param::ZSTD_c_experimentalParam9;
 
-/// The guess before anything is known: input bytes per output byte.
+/// First guess before anything is known: input bytes per output byte.
 const RATIO_FIRST: f64 = 2.5;
-/// What the last steps take of what should fit. Blocks this short vary, and the first that does not fit ends the frame.
+/// Lengths of the last steps, as fractions of the length that should fit. The ratio of blocks this
+/// short varies, and the first that does not fit ends the frame.
 const LAST_STEPS: [f64; 3] = [0.82, 0.90, 0.94];
-/// Less input than this is not worth a block of its own, in bytes.
+/// Least number of input bytes that is worth another block.
 const STEP_MIN: usize = 1 << 10;
 
-/// What streaming learns from one pcluster for the next.
+/// State of streaming: what it learns from one pcluster for the next.
 pub(super) struct Stream {
     /// Input bytes per output byte.
     ratio: f64,
     encodes: u64,
 }
 
-/// How steps are chosen.
+/// Rule for the choice of steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// Several blocks at a time, while much is missing.
@@ -56,7 +59,7 @@ impl Stream {
         self.encodes
     }
 
-    /// Fill `out` with a prefix of `input`.
+    /// Fills `out` with a prefix of `input`.
     pub(super) fn fill(&mut self, context: &mut Context, input: &[u8], out: &mut [u8]) -> Result<Filled, CodecError> {
         if (input.len() as f64) < 0.95 * self.ratio * out.len() as f64 {
             self.encodes += 1;
@@ -75,7 +78,7 @@ impl Stream {
         Ok(filled)
     }
 
-    /// One frame, or `None` if a step of several blocks exceeded the room.
+    /// Writes one frame. Returns `None` if a step of several blocks exceeded the room.
     fn attempt(
         &mut self,
         context: &mut Context,
@@ -114,7 +117,7 @@ impl Stream {
                 }
                 break; // the block that does not fit is dropped
             }
-            // The least favourable of what was seen: a block too many costs more than one more step.
+            // The least favourable ratio seen: a block too many costs more than another step.
             let average = frame.consumed as f64 / frame.produced as f64;
             local_ratio = average.min(step as f64 / (frame.produced - before) as f64);
         }
@@ -122,11 +125,11 @@ impl Stream {
     }
 }
 
-/// A frame in the making: whole blocks only.
+/// Unfinished frame: whole blocks only.
 struct Frame {
     consumed: usize,
     produced: usize,
-    /// Where the header of the last block is; 0 if there is none yet.
+    /// Offset of the last block's header; 0 if there is none yet.
     last_block: usize,
 }
 
@@ -135,13 +138,14 @@ impl Frame {
         Frame { consumed: 0, produced: 0, last_block: 0 }
     }
 
-    /// Add blocks with the next `step` bytes of `input`, or return false if they do not fit.
+    /// Appends blocks with the next `step` bytes of `input`. Returns false if they do not fit.
     fn append(&mut self, context: &mut Context, input: &[u8], step: usize, out: &mut [u8]) -> Result<bool, CodecError> {
         let end = self.consumed + step;
         let mut src = ffi::ZSTD_inBuffer { src: input.as_ptr().cast(), size: end, pos: self.consumed };
         let mut dst = ffi::ZSTD_outBuffer { dst: out.as_mut_ptr().cast(), size: out.len(), pos: self.produced };
-        // SAFETY: the context is alive and exclusively ours; both buffers are valid for their sizes; `input` is the
-        // same in every call for this frame, as stableInBuffer demands, because `attempt` borrows it throughout.
+        // SAFETY: the context is alive and exclusively ours; both buffers are valid for their
+        // sizes; `input` is the same in every call for this frame, as stableInBuffer requires,
+        // because `attempt` borrows it throughout.
         let missing = unsafe {
             ffi::ZSTD_compressStream2(context.0.as_ptr(), &mut dst, &mut src, ffi::ZSTD_EndDirective::ZSTD_e_flush)
         };
@@ -161,7 +165,7 @@ impl Frame {
         Ok(true)
     }
 
-    /// Mark the last block as such.
+    /// Marks the last block, and returns the lengths.
     fn finish(self, out: &mut [u8]) -> Filled {
         if self.last_block == 0 {
             return Filled::default();
@@ -171,11 +175,11 @@ impl Frame {
     }
 }
 
-/// The length of the block at `at`, header included. The header: bit 0 last, bits 1 and 2 the type, then 21 bits of
-/// length.
+/// Returns the length of the block at `at`, with its header. In the header, bit 0 marks the last
+/// block, bits 1 and 2 are the type, and 21 bits are the length.
 fn block_len(frame: &[u8], at: usize) -> usize {
     let header = u32::from_le_bytes([frame[at], frame[at + 1], frame[at + 2], 0]);
-    const RLE: u32 = 1; // its length counts what it decodes to
+    const RLE: u32 = 1; // its length is that of the decoded text
     match header >> 1 & 3 {
         RLE => 3 + 1,
         _ => 3 + (header >> 3) as usize,

@@ -1,4 +1,4 @@
-//! What text becomes: literals and sequences.
+//! Tokens of text: literals and sequences.
 
 use super::codes::{Recent, Sequence};
 use super::frame::BlockTokens;
@@ -8,7 +8,7 @@ use super::frame::BlockTokens;
 pub(super) struct Tokens {
     pub(super) literals: Vec<u8>,
     pub(super) sequences: Vec<Sequence>,
-    /// How many literals stand behind the last sequence.
+    /// Number of literals after the last sequence.
     pub(super) pending: usize,
 }
 
@@ -19,12 +19,12 @@ impl Tokens {
         self.pending = 0;
     }
 
-    /// All of them as one block, of `text`.
+    /// Returns all tokens as one block of `text`.
     pub(super) fn all<'a>(&'a self, text: &'a [u8]) -> BlockTokens<'a> {
         BlockTokens { literals: &self.literals, sequences: &self.sequences, pending: self.pending, text }
     }
 
-    /// The bytes of `input` between the two positions.
+    /// Adds the bytes of `input` between the two positions as literals.
     #[inline(always)]
     pub(super) fn add_literals(&mut self, input: &[u8], from: usize, to: usize) {
         const AT_ONCE: usize = 16;
@@ -33,7 +33,8 @@ impl Tokens {
         if len <= AT_ONCE && from + AT_ONCE <= input.len() {
             self.literals.reserve(AT_ONCE);
             let old = self.literals.len();
-            // SAFETY: there are AT_ONCE bytes at both places, and `len` of them are kept.
+            // SAFETY: there are AT_ONCE bytes at both places, and `len <= AT_ONCE` of them become
+            // part of the vector.
             unsafe {
                 let chunk = input.as_ptr().add(from).cast::<[u8; AT_ONCE]>().read();
                 self.literals.as_mut_ptr().add(old).cast::<[u8; AT_ONCE]>().write(chunk);
@@ -44,7 +45,7 @@ impl Tokens {
         }
     }
 
-    /// A match of at least 3 bytes, of an offset by its [`Recent::value`].
+    /// Adds a match of at least 3 bytes. `offset_value` comes from [`Recent::value`].
     #[inline]
     pub(super) fn add_match(&mut self, len: usize, offset_value: u32) {
         self.sequences.push(Sequence::new(self.pending as u32, len as u32, offset_value));
@@ -52,22 +53,22 @@ impl Tokens {
     }
 }
 
-/// Where a search for matches ends.
+/// End of a search for matches.
 #[derive(Clone, Copy)]
 pub(super) struct Until {
-    /// The cursor is at this position or behind it.
+    /// Position at which the search stops; the cursor may pass it.
     pub(super) stop: usize,
-    /// No match reaches further: the block ends here.
+    /// End of the block, which no match crosses.
     pub(super) limit: usize,
 }
 
-/// Where the parse is.
+/// Position of the parse.
 pub(super) struct Cursor {
-    /// The next position.
+    /// Next position.
     pub(super) at: usize,
-    /// Text before this is in the tokens.
+    /// End of the text that is in the tokens.
     pub(super) done: usize,
-    /// Where the last match ended.
+    /// End of the last match.
     pub(super) anchor: usize,
     pub(super) recent: Recent,
 }

@@ -1,9 +1,9 @@
 //! Seeded inputs: the same bytes in every run.
-#![allow(dead_code, reason = "each test binary uses its share")]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use kiln_codec::{DecodeLimits, Decoder, Encoder, Filled, Method, Spec, Want};
 
-/// splitmix64: small, and good enough to make inputs.
+/// splitmix64: small, and good enough to generate inputs.
 pub struct Random(pub u64);
 
 impl Random {
@@ -15,7 +15,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -25,7 +25,7 @@ impl Random {
     }
 }
 
-/// Words of a small vocabulary, the first ones most often.
+/// Returns words of a small vocabulary, the first ones most often.
 pub fn text(random: &mut Random, len: usize) -> Vec<u8> {
     let words: Vec<Vec<u8>> = (0..2000)
         .map(|_| {
@@ -43,7 +43,7 @@ pub fn text(random: &mut Random, len: usize) -> Vec<u8> {
     out
 }
 
-/// Records of counters, small numbers and some noise.
+/// Returns records of counters, small numbers and some noise.
 pub fn binary(random: &mut Random, len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(len + 24);
     let mut counter = 0u32;
@@ -58,7 +58,7 @@ pub fn binary(random: &mut Random, len: usize) -> Vec<u8> {
     out
 }
 
-/// Stretches of everything, of all lengths, so that ratios change within a pcluster.
+/// Returns stretches of all kinds and lengths, so that ratios change within a pcluster.
 pub fn mixed(random: &mut Random, len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(len);
     while out.len() < len {
@@ -74,7 +74,7 @@ pub fn mixed(random: &mut Random, len: usize) -> Vec<u8> {
     out
 }
 
-/// Named inputs of about `len` bytes.
+/// Returns named inputs of about `len` bytes.
 pub fn inputs(len: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut random = Random(1);
     vec![
@@ -86,7 +86,7 @@ pub fn inputs(len: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Every method at its fastest, usual and some slow level.
+/// Returns the fastest, the usual and some slow level of a method.
 pub fn levels(method: Method) -> &'static [i32] {
     match method {
         Method::Lz4 => &[1],
@@ -101,13 +101,14 @@ pub fn decoder() -> Decoder {
     Decoder::new(DecodeLimits::default())
 }
 
-/// One pcluster: how much went in, and its stream.
+/// One pcluster: the length of its text, and its stream.
 pub struct Packed {
     pub filled: Filled,
     pub stream: Vec<u8>,
 }
 
-/// Fill `input` front to back as one part; what does not compress is skipped, one pcluster length at a time.
+/// Fills pclusters with `input`, front to back as one part. Text that does not compress is skipped,
+/// one pcluster length at a time.
 pub fn pack(encoder: &mut Encoder, spec: &Spec, input: &[u8]) -> Vec<Packed> {
     let mut out = vec![0; spec.pcluster_len as usize];
     let mut packed = Vec::new();
@@ -122,7 +123,7 @@ pub fn pack(encoder: &mut Encoder, spec: &Spec, input: &[u8]) -> Vec<Packed> {
     packed
 }
 
-/// Decode as a whole and as prefixes, and compare with `plain`.
+/// Decodes the stream as a whole and as prefixes, and compares with `plain`.
 pub fn verify(decoder: &mut Decoder, method: Method, stream: &[u8], plain: &[u8]) {
     let mut dst = vec![0xAA; plain.len()];
     decoder.decode(method.algorithm(), stream, &mut dst, Want::Whole).expect("whole");

@@ -1,4 +1,5 @@
-//! Our own deflate encoder: what is particular to it. `round_trip.rs` has what all methods share.
+//! Our own deflate encoder: its peculiarities. `round_trip.rs` has the tests that all methods
+//! share.
 
 use crate::common::{Packed, Random, decoder, inputs, pack, verify};
 use kiln_codec::{Decoder, Encoder, Method, Spec};
@@ -9,7 +10,7 @@ fn spec(level: i32, pcluster_len: usize) -> Spec {
     Spec::new(Method::Deflate, Some(level), pcluster_len as u32).unwrap()
 }
 
-/// Those of all methods, and what matches are sensitive to.
+/// Returns the inputs of all methods, and some to which matches are sensitive.
 fn more_inputs(len: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut random = Random(21);
     let mut all = inputs(len);
@@ -22,7 +23,7 @@ fn more_inputs(len: usize) -> Vec<(&'static str, Vec<u8>)> {
     all
 }
 
-/// Copies of some hundred bytes from anywhere within 40 KB, and noise between them.
+/// Returns copies of some hundred bytes from anywhere within 40 KB, with noise between them.
 fn long_matches(len: usize) -> Vec<u8> {
     let mut random = Random(22);
     let mut out = random.bytes(1000);
@@ -56,7 +57,7 @@ fn streams(packed: &[Packed]) -> Vec<&[u8]> {
     packed.iter().map(|p| &p.stream[..]).collect()
 }
 
-/// All levels decode, and give the same bytes from an encoder that saw other data before.
+/// All levels decode, and an encoder that saw other data before returns the same bytes.
 #[test]
 fn every_level_and_room() {
     let mut decoder = decoder();
@@ -94,7 +95,7 @@ fn every_short_input() {
     let mut random = Random(23);
     let (noise, text) = (random.bytes(300), crate::common::text(&mut random, 300));
     for level in [1, 6, 9] {
-        // A room above the input's length takes another way at levels 1 to 8.
+        // A buffer longer than the input goes through libdeflate at levels 1 to 8.
         for pcluster_len in [512, 4 << 10] {
             let spec = spec(level, pcluster_len);
             let mut encoder = Encoder::new(&spec).unwrap();
@@ -107,7 +108,7 @@ fn every_short_input() {
     }
 }
 
-/// Every room up to some hundred bytes, with more input than fits.
+/// Every buffer of up to some hundred bytes, with more input than fits.
 #[test]
 fn every_small_room() {
     let mut decoder = decoder();
@@ -147,8 +148,8 @@ fn rooms_are_full() {
     }
 }
 
-/// Slower levels pack more. Within a strategy levels may be equal here; level 1 may win against greedy ones, which take
-/// short matches that this text had better be without.
+/// Slower levels pack more. Within a strategy, levels may be equal here; level 1 may win against
+/// greedy ones, which take short matches that do not pay in this text.
 #[test]
 fn levels_are_in_order() {
     let input = crate::common::text(&mut Random(26), 1 << 20);

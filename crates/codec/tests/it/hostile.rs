@@ -1,11 +1,11 @@
-//! Streams that nobody wrote: errors or wrong bytes, never a panic, never a hang.
+//! Damaged and random streams: errors or wrong bytes, never a panic, never a hang.
 
 use crate::common::{Random, decoder, inputs, pack};
 use kiln_codec::{CodecError, DecodeLimits, Decoder, Encoder, Method, Reason, Spec, Want};
 use kiln_format::Algorithm;
 use proptest::prelude::*;
 
-/// Streams of every kind of input, with their plain lengths.
+/// Returns streams of every kind of input, with their plain lengths.
 fn streams(method: Method) -> Vec<(Vec<u8>, usize)> {
     let mut streams = Vec::new();
     for (pcluster_len, len) in [(4 << 10, 20_000), (256 << 10, 200_000)] {
@@ -99,7 +99,8 @@ fn lengths_are_checked() {
                 |stream: &[u8], len: usize, want| decoder.decode(algorithm, stream, &mut vec![0; len], want);
             assert!(decode(&stream, len - 1, Want::Whole).is_err(), "{method:?}: shorter");
             assert!(decode(&stream, len + 1, Want::Whole).is_err(), "{method:?}: longer");
-            // A MicroLZMA stream has no end of its own: a few more symbols can be made of its last bits.
+            // A MicroLZMA stream has no end of its own: a few more symbols can be decoded from its
+            // last bits.
             let endless = algorithm == Algorithm::Lzma;
             assert!(endless || decode(&stream, len + 1, Want::Prefix).is_err(), "{method:?}: longer prefix");
             assert!(decode(&stream[..stream.len() - 1], len, Want::Whole).is_err(), "{method:?}: cut off");
@@ -132,7 +133,7 @@ fn zstd_frames_are_checked() {
     }
 }
 
-/// Two frames are not one, whatever they decode to together.
+/// Two frames are not one, even if their text together has the right length.
 #[test]
 fn zstd_takes_one_frame_only() {
     let spec = Spec::new(Method::Zstd, None, 4096).unwrap();
@@ -145,7 +146,7 @@ fn zstd_takes_one_frame_only() {
     }
 }
 
-/// Old images pad behind the stream.
+/// Old images pad after the stream.
 #[test]
 fn lz4_without_padding_in_front() {
     let (mut stream, len) = streams(Method::Lz4).swap_remove(0);
@@ -158,7 +159,8 @@ fn lz4_without_padding_in_front() {
     assert!(decoder().decode(Algorithm::Lz4, &stream, &mut dst, Want::Whole).is_err());
 }
 
-/// A match at distance 0 copies nothing: what was there before stays. Decoding does not see it, verifying does.
+/// A match at distance 0 copies nothing: the previous bytes stay. Decoding does not detect it,
+/// verifying does.
 #[test]
 fn lz4_matches_at_distance_0_are_found() {
     let literals = |token: u8, bytes: &[u8]| [&[token], bytes].concat();
@@ -172,17 +174,18 @@ fn lz4_matches_at_distance_0_are_found() {
     assert_eq!(verify(&good, 20), Ok(()));
     let malformed = CodecError::Corrupt { algorithm: Algorithm::Lz4, reason: Reason::Malformed };
     assert_eq!(verify(&bad, 20), Err(malformed));
-    // What is not wanted does no harm: zeros behind the stream in old images look like such matches.
+    // A fault after the wanted bytes does no harm: zeros after the stream in old images look like
+    // such matches.
     assert_eq!(verify(&bad, 4), Ok(()));
     assert_eq!(verify(&[&good[..], &[0; 100]].concat(), 20), Ok(()));
-    // Nobody's streams have them, however long their runs are.
+    // No encoder's streams have such matches, however long their runs are.
     for (stream, len) in streams(Method::Lz4).into_iter().chain(streams(Method::Lz4hc)) {
         assert_eq!(verify(&stream, len), Ok(()));
     }
 }
 
-/// A stored deflate block that is not the last begins with a zero byte, which readers would skip: its padding bits are
-/// set.
+/// A stored deflate block that is not the last begins with a zero byte, which readers would skip:
+/// its padding bits are set.
 #[test]
 fn deflate_accepts_set_padding_bits() {
     let stream = [0x08, 2, 0, 0xFD, 0xFF, b'a', b'b', 0x01, 1, 0, 0xFE, 0xFF, b'c'];
@@ -193,9 +196,10 @@ fn deflate_accepts_set_padding_bits() {
     }
 }
 
-/// Literal/length symbol 286, which is none, in a block of the fixed codes: libdeflate takes it for a length.
+/// Literal/length symbol 286, which does not exist, in a block of the fixed codes: libdeflate takes
+/// it for a length.
 #[test]
-fn deflate_symbols_that_are_none_are_found_by_who_verifies() {
+fn verification_finds_invalid_deflate_symbols() {
     const STREAM: [u8; 16] =
         [0x63, 0x18, 0x05, 0xA3, 0x60, 0x14, 0x8C, 0x82, 0x51, 0x30, 0x0A, 0xC6, 0xC1, 0x90, 0x07, 0x00];
     let mut decoder = Decoder::new(DecodeLimits::default());

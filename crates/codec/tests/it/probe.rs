@@ -1,11 +1,11 @@
-//! The probe tells noise from everything else.
+//! The probe distinguishes noise from everything else.
 
 use crate::common::Random;
 use kiln_codec::Method;
 use kiln_codec::probe::{is_incompressible, start_is_incompressible};
 
 #[test]
-fn noise_is_incompressible_and_nothing_else() {
+fn only_noise_is_incompressible() {
     let mut random = Random(21);
     for len in [4096, 5000, 65536, 65537, 200_000, 1 << 20] {
         assert!(is_incompressible(&random.bytes(len)), "{len} random bytes");
@@ -15,8 +15,8 @@ fn noise_is_incompressible_and_nothing_else() {
     }
 }
 
-/// Beginnings of small files: what repeats itself suits any method, few different bytes suit those with codes for bytes, noise
-/// and what was compressed before suits none.
+/// Beginnings of small files: repeats suit any method, few different bytes suit methods with an
+/// entropy coder, and noise or compressed data suits none.
 #[test]
 fn starts_are_judged_by_repeats_and_by_entropy() {
     let mut random = Random(5);

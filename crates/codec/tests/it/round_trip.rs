@@ -1,4 +1,4 @@
-//! What encoders write, decoders read; how far encoders come does not depend on what they did before.
+//! Decoders read what encoders write, and the output of encoders does not depend on their past.
 
 use crate::common::{Random, decoder, inputs, levels, pack, verify};
 use kiln_codec::{Decoder, Encoder, Filled, Method, Spec, Want};
@@ -75,7 +75,7 @@ fn zstd() {
     round_trips(Method::Zstd);
 }
 
-/// Several pclusters of 1 MiB and 256 KiB: where zstd streams and cuts.
+/// Several pclusters of 1 MiB and 256 KiB: zstd streams and cuts these.
 #[test]
 fn zstd_streams() {
     let mut decoder = decoder();
@@ -102,7 +102,7 @@ fn zstd_input_ends_just_behind_a_block() {
     }
 }
 
-/// Searching and cutting must not waste the room: full pclusters are nearly full.
+/// Searching and cutting must not waste room: full pclusters are nearly full.
 #[test]
 fn pclusters_are_full() {
     let input = crate::common::text(&mut Random(7), 3 << 20);
@@ -125,7 +125,7 @@ fn pclusters_are_full() {
     }
 }
 
-/// An encoder that saw other data before the reset gives the bytes of a new one.
+/// An encoder that saw other data before the reset returns the bytes of a new one.
 #[test]
 fn reset_forgets() {
     let inputs = inputs(700_000);
@@ -142,7 +142,7 @@ fn reset_forgets() {
     }
 }
 
-/// Noise in front of text: deflate begins with a stored block, whose header is a zero byte.
+/// Noise before text: deflate begins with a stored block, whose header is a zero byte.
 #[test]
 fn streams_that_begin_with_a_stored_block() {
     let mut random = Random(17);
@@ -185,7 +185,8 @@ fn tiny_inputs() {
     }
 }
 
-/// A room smaller than the pcluster, down to nothing, as for the last extent of a part or an inline tail.
+/// Buffers smaller than the pcluster, down to nothing, as for the last extent of a part or an
+/// inline tail.
 #[test]
 fn small_rooms() {
     let input = crate::common::text(&mut Random(5), 20_000);
@@ -206,7 +207,8 @@ fn small_rooms() {
     }
 }
 
-/// The image may declare a window smaller than the kernel's limit: what we write keeps within what the spec says.
+/// The image may declare a window smaller than the kernel's limit: our streams stay within that of
+/// the spec.
 #[test]
 fn streams_keep_within_the_declared_window() {
     let input = crate::common::mixed(&mut Random(11), 300_000);
@@ -219,7 +221,7 @@ fn streams_keep_within_the_declared_window() {
     }
 }
 
-/// Text, noise with some short copies of what is always as far back, and more such copies.
+/// Returns text, noise with some short copies from always the same distance, and more such copies.
 fn noise_with_copies(seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut input = Vec::new();
@@ -239,8 +241,9 @@ fn noise_with_copies(seed: u64) -> Vec<u8> {
     input
 }
 
-/// A block of noise with a few matches is stored as it is, and readers do not see the offsets of these: what follows must not
-/// repeat them. These are inputs where it once did.
+/// A block of noise with a few matches is stored uncompressed, and readers do not see the offsets
+/// of these matches, so following sequences must not repeat them. A former bug did with these
+/// inputs.
 #[test]
 fn offsets_of_plain_blocks_are_not_repeated() {
     for (seed, level) in [(1, 1), (2, 3), (3, 5)] {
@@ -266,7 +269,7 @@ fn any_method() -> impl Strategy<Value = Method> {
     prop::sample::select(Method::ALL.as_slice())
 }
 
-/// Bytes of an alphabet of 1 to 256 values: from one run to noise.
+/// Generates bytes of an alphabet of 1 to 256 values: from one run to noise.
 fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     (0u32..=8).prop_flat_map(|bits| {
         prop::collection::vec((0u8..=255).prop_map(move |b| (u32::from(b) >> (8 - bits)) as u8), 1..20_000)

@@ -1,13 +1,14 @@
-//! Versions of encoders stand for the bytes that they make.
+//! Versions of encoders identify the bytes that they produce.
 
 use kiln_codec::{Encoder, Method, Spec};
 
-/// FNV-1a.
+/// Updates an FNV-1a hash.
 fn digest(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
-/// Of what a method makes of a text at some levels, filling pclusters and encoding units.
+/// Returns the digest of a method's streams of a text, at some levels, filling pclusters and
+/// encoding units.
 fn streams(method: Method) -> u64 {
     let text: Vec<u8> = (0..60_000u32)
         .flat_map(|n| {
@@ -34,7 +35,8 @@ fn streams(method: Method) -> u64 {
     hash
 }
 
-/// Patches between images rely on this. Where streams have changed, so must the version, in [`Method::encoder_version`].
+/// Patches between images rely on this. If streams change, the version in
+/// [`Method::encoder_version`] must change, too.
 #[test]
 fn a_version_stands_for_the_same_streams() {
     let expected: [(Method, u64, u64); 5] = [

@@ -1,4 +1,5 @@
-//! Windows that were asked for: no match reaches further back, and decoders with no more memory than that read all of it.
+//! Requested windows: no match reaches further back, and decoders with no more memory than that can
+//! read all streams.
 
 mod inflate;
 
@@ -7,7 +8,7 @@ use kiln_codec::{DecodeLimits, Decoder, Encoder, Method, Spec, Want};
 
 const METHODS: [Method; 3] = [Method::Lzma, Method::Deflate, Method::Zstd];
 
-/// Levels of each encoder behind a method.
+/// Returns a level of each encoder of a method.
 fn levels(method: Method) -> &'static [i32] {
     match method {
         Method::Deflate => &[1, 3, 6, 9],
@@ -16,7 +17,7 @@ fn levels(method: Method) -> &'static [i32] {
     }
 }
 
-/// What a method's window becomes when `len` bytes are asked for.
+/// Returns the window that the method uses, in bytes.
 fn taken(spec: &Spec) -> usize {
     match spec.method {
         Method::Lzma => spec.lzma_dict_size() as usize,
@@ -25,7 +26,7 @@ fn taken(spec: &Spec) -> usize {
     }
 }
 
-/// Decode with the window of `spec`, however long the text is: true if it is `text`.
+/// Returns true if the stream decodes to `text` with the window of `spec`.
 fn decodes(spec: &Spec, stream: &[u8], text: &[u8]) -> bool {
     if spec.method == Method::Deflate {
         let (decoded, farthest) = inflate::inflate(stream);
@@ -35,7 +36,7 @@ fn decodes(spec: &Spec, stream: &[u8], text: &[u8]) -> bool {
         Method::Lzma => DecodeLimits { lzma_dict_size: spec.lzma_dict_size(), ..Default::default() },
         _ => DecodeLimits { zstd_window_log: spec.zstd_window_log(), ..Default::default() },
     };
-    // A prefix goes through the decoder's own window, also if it is the whole text.
+    // A prefix goes through the decoder's own window, even if it is the whole text.
     [Want::Whole, Want::Prefix].into_iter().all(|want| {
         let mut dst = vec![0; text.len()];
         let decoded = Decoder::new(limits).decode(spec.method.algorithm(), stream, &mut dst, want);
@@ -69,7 +70,7 @@ fn no_more_memory_is_needed_than_the_window() {
     }
 }
 
-/// Noise that comes up again within the window is found, and behind it is not.
+/// Noise that repeats within the window is found; beyond it, it is not.
 #[test]
 fn matches_reach_as_far_as_the_window() {
     let mut random = Random(8);
@@ -77,13 +78,14 @@ fn matches_reach_as_far_as_the_window() {
         let windows = method.windows().unwrap();
         for len in [windows.start() + 300, 5000, 20_000] {
             for &level in levels(method) {
-                // One that fills a room of its own, and one that is cut from a stream (zstd).
+                // One size that fills a buffer, and one that is cut from a stream (zstd).
                 for pcluster_len in [64 << 10, 256 << 10] {
                     let spec = Spec::new(method, Some(level), pcluster_len).unwrap().with_window(len).unwrap();
                     let window_len = taken(&spec);
                     assert!(window_len <= len as usize && window_len > len as usize / 2);
                     let mut encoder = Encoder::new(&spec).unwrap();
-                    // libzstd's fast levels do not look from one block into another unless the window holds both.
+                    // libzstd's fast levels do not look from one block into another unless the
+                    // window holds both.
                     let within = if method == Method::Zstd { window_len / 2 } else { window_len } - 40;
                     for (noise_len, is_found) in [(within, true), (window_len + 1, false)] {
                         let noise = random.bytes(noise_len);
@@ -92,7 +94,7 @@ fn matches_reach_as_far_as_the_window() {
                         let encoded = encoder.encode(&text, &mut out).unwrap().expect("there is room");
                         encoder.reset();
                         let filled = encoder.fill(&text, &mut out).unwrap();
-                        // Fast searches skip where they have not found anything for long.
+                        // Fast searches skip positions after a long text without a match.
                         let most = if is_found { text.len() * 9 / 10 } else { usize::MAX };
                         let context = format!("{spec:?}: {noise_len} twice: {encoded}, {filled:?}");
                         assert_eq!(
@@ -108,7 +110,7 @@ fn matches_reach_as_far_as_the_window() {
     }
 }
 
-/// What was written for a larger window is refused: the tests above could fail.
+/// A smaller window rejects streams written for a larger one: the tests above can fail.
 #[test]
 fn smaller_windows_do_not_do() {
     let noise = Random(6).bytes(6000);
@@ -125,7 +127,7 @@ fn smaller_windows_do_not_do() {
 }
 
 #[test]
-fn windows_that_do_not_exist_are_refused() {
+fn unsupported_windows_are_rejected() {
     for method in Method::ALL {
         for level in [1, 9, 12] {
             let Ok(spec) = Spec::new(method, Some(level), 4096) else { continue };

@@ -1,27 +1,27 @@
-//! Where an inode's data lies: the data layout, and what `i_u` says under it.
+//! Location of an inode's data: the data layout, and the meaning of `i_u` under it.
 
 use super::file_type::FileType;
 use crate::chunk::{ChunkFormat, UnknownChunkFormat};
 use crate::{Blkaddr, BlockBits, FormatError};
 
-/// How an inode's contents are stored (bits 1 to 3 of `i_format`).
+/// Data layout: how an inode's contents are stored (bits 1 to 3 of `i_format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DataLayout {
     /// Contiguous blocks.
     FlatPlain = 0,
-    /// Compressed, 8-byte indexes or encoded extents.
+    /// Compressed, 8-byte index entries or encoded extents.
     CompressedFull = 1,
     /// Contiguous blocks, the last one beside the inode.
     FlatInline = 2,
-    /// Compressed, packed indexes.
+    /// Compressed, packed index entries.
     CompressedCompact = 3,
-    /// Fixed chunks anywhere.
+    /// Chunks of a fixed size at any block.
     ChunkBased = 4,
 }
 
 impl DataLayout {
-    /// What a person calls it.
+    /// Returns the name to show to users.
     pub fn name(self) -> &'static str {
         match self {
             DataLayout::FlatPlain => "flat",
@@ -32,44 +32,47 @@ impl DataLayout {
         }
     }
 
-    /// Whether the contents are compressed.
+    /// Returns true if the contents are compressed.
     pub fn is_compressed(self) -> bool {
         matches!(self, DataLayout::CompressedFull | DataLayout::CompressedCompact)
     }
 }
 
-/// The two kinds of map that compressed data has.
+/// Kind of the map of compressed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IndexKind {
-    /// [`DataLayout::CompressedFull`]: lclusters in 8 bytes each, or encoded extents.
+    /// [`DataLayout::CompressedFull`]: 8 bytes for each lcluster, or encoded extents.
     Full,
     /// [`DataLayout::CompressedCompact`]: lclusters in packs.
     Compact,
 }
 
-/// Where the data of an inode lies, as far as the inode itself says it.
+/// Location of an inode's data, as far as the inode itself describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InodeData {
-    /// Blocks from this one on; `None`: the file is one hole. Of an empty file it says nothing.
+    /// Blocks from this one on; `None` if the file is one hole. Without meaning for an empty file.
     FlatPlain(Option<Blkaddr>),
-    /// Blocks from this one on, but the last, which lies behind the inode. Without whole blocks the address says nothing.
+    /// Blocks from this one on, except the last, which follows the inode. Without whole blocks the
+    /// address has no meaning.
     FlatInline(Blkaddr),
-    /// A table of chunks behind the inode. An unknown format is an error only where the table is used.
+    /// A table of chunks after the inode. An unknown format is an error only when the table is
+    /// used.
     ChunkBased(Result<ChunkFormat, UnknownChunkFormat>),
-    /// A compressed stream, with its map behind the inode.
+    /// A compressed stream; its map follows the inode.
     Compressed {
         /// Kind of map.
         index: IndexKind,
-        /// Blocks of compressed data, modulo 2^32; informative. Linux shows these 32 bits, whatever the form has room for.
+        /// Number of blocks of compressed data, modulo 2^32; informative. Linux shows these 32
+        /// bits, even where the form has room for more.
         blocks: u32,
     },
-    /// A device, which has a number in place of data.
+    /// A device, which has a number instead of data.
     Device(Rdev),
-    /// A pipe or a socket. Its layout and its `i_u` say nothing.
+    /// A pipe or a socket, whose layout and `i_u` have no meaning.
     Nothing,
 }
 
-/// Layout, `i_u` and the high half of the start block, as the record has them.
+/// Layout, `i_u` and the high half of the start block, as stored in the record.
 pub(super) struct DataWords {
     pub(super) layout: DataLayout,
     pub(super) i_u: u32,
@@ -77,7 +80,8 @@ pub(super) struct DataWords {
 }
 
 impl InodeData {
-    /// The layout that the record names. Devices, pipes and sockets are written as [`DataLayout::FlatPlain`].
+    /// Returns the layout stored in the record. Devices, pipes and sockets are written as
+    /// [`DataLayout::FlatPlain`].
     pub fn layout(self) -> DataLayout {
         match self {
             InodeData::FlatPlain(_) | InodeData::Device(_) | InodeData::Nothing => DataLayout::FlatPlain,
@@ -88,7 +92,7 @@ impl InodeData {
         }
     }
 
-    /// What the words of an inode of this type say, where a start block of `hole` is a hole.
+    /// Decodes the words of an inode of this type. The start block `hole` marks a hole.
     pub(super) fn decode(words: &DataWords, file_type: FileType, hole: Blkaddr, block_bits: BlockBits) -> Self {
         match file_type {
             FileType::CharDevice | FileType::BlockDevice => return InodeData::Device(Rdev::decode(words.i_u)),
@@ -106,10 +110,12 @@ impl InodeData {
         }
     }
 
-    /// The words that say this. Whether the form has room for the high half of the start block is not checked.
+    /// Encodes the data as words of the record. Does not check that the form has room for the high
+    /// half of the start block.
     ///
     /// # Errors
-    /// A start block over 48 bits, or one that means a hole; chunks that the format does not have.
+    /// A start block over 48 bits, or one that means a hole; a chunk size that the format cannot
+    /// express.
     pub(super) fn encode(
         self,
         hole: Blkaddr,
@@ -135,7 +141,7 @@ impl InodeData {
         Ok(DataWords { layout: self.layout(), i_u, startblk_hi })
     }
 
-    /// Whether an inode of this type has such data.
+    /// Returns true if an inode of this type can have such data.
     pub(super) fn suits(self, file_type: FileType) -> bool {
         match file_type {
             FileType::CharDevice | FileType::BlockDevice => matches!(self, InodeData::Device(_)),
@@ -147,22 +153,22 @@ impl InodeData {
     }
 }
 
-/// A device number.
+/// Device number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rdev {
-    /// 12 bits.
+    /// Major number, 12 bits.
     pub major: u32,
-    /// 20 bits.
+    /// Minor number, 20 bits.
     pub minor: u32,
 }
 
 impl Rdev {
-    /// From the field `i_u`.
+    /// Decodes the field `i_u`.
     pub fn decode(i_u: u32) -> Self {
         Self { major: i_u >> 8 & 0xFFF, minor: (i_u & 0xFF) | (i_u >> 12 & !0xFF) }
     }
 
-    /// For the field `i_u`.
+    /// Encodes the field `i_u`.
     ///
     /// # Errors
     /// A major number over 12 bits or a minor number over 20 bits.

@@ -1,6 +1,7 @@
-//! The type of a file, in the three ways that the format and users write it.
+//! File types: as the format stores them in `i_mode` and in directory entries, and as `ls` shows
+//! them.
 
-/// The type of a file.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileType {
     /// Regular file.
@@ -20,7 +21,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The type in the upper bits of `st_mode`; `None` for a value that is no file type.
+    /// Returns the type in the upper bits of `st_mode`; `None` if they are no file type.
     pub fn from_mode(mode: u16) -> Option<Self> {
         Some(match mode & 0o170000 {
             0o100000 => FileType::Regular,
@@ -34,7 +35,7 @@ impl FileType {
         })
     }
 
-    /// The upper bits of `st_mode`.
+    /// Returns the upper bits of `st_mode`.
     pub fn mode_bits(self) -> u16 {
         match self {
             FileType::Regular => 0o100000,
@@ -47,7 +48,7 @@ impl FileType {
         }
     }
 
-    /// The number in a dirent.
+    /// Returns the number of the type in a directory entry.
     pub fn dirent_number(self) -> u8 {
         match self {
             FileType::Regular => 1,
@@ -60,7 +61,7 @@ impl FileType {
         }
     }
 
-    /// The first letter of `ls -l`.
+    /// Returns the first letter of `ls -l`.
     pub fn letter(self) -> char {
         match self {
             FileType::Regular => '-',

@@ -1,4 +1,4 @@
-//! The two records of an inode, as they lie on disk.
+//! The two on-disk records of an inode.
 
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,13 +12,13 @@ pub const EXTENDED_LEN: usize = 64;
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawInodeCompact {
-    /// Form, layout and flag bit.
+    /// Form, layout, and flag bit 4.
     pub i_format: U16,
     /// Size of the xattr body, encoded.
     pub i_xattr_icount: U16,
     /// Type and permissions.
     pub i_mode: U16,
-    /// nlink, or high address bits with NLINK_1.
+    /// Link count, or the high bits of the start block with NLINK_1.
     pub i_nb: U16,
     /// Size in bytes.
     pub i_size: U32,
@@ -41,13 +41,13 @@ pub struct RawInodeCompact {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RawInodeExtended {
-    /// Form, layout and flag bit.
+    /// Form, layout, and flag bit 4.
     pub i_format: U16,
     /// Size of the xattr body, encoded.
     pub i_xattr_icount: U16,
     /// Type and permissions.
     pub i_mode: U16,
-    /// High address bits.
+    /// High bits of the start block.
     pub i_nb: U16,
     /// Size in bytes.
     pub i_size: U64,
@@ -65,7 +65,7 @@ pub struct RawInodeExtended {
     pub i_mtime: I64,
     /// Nanoseconds.
     pub i_mtime_nsec: U32,
-    /// Links.
+    /// Link count.
     pub i_nlink: U32,
 
     /// Zero.
@@ -103,7 +103,7 @@ const _: () = {
     assert!(offset_of!(RawInodeExtended, i_reserved2) == 48);
 };
 
-/// Which of the two forms an inode has on disk.
+/// On-disk form of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// 32 bytes.
@@ -113,7 +113,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Length of the record in bytes.
+    /// Returns the length of the record in bytes.
     pub fn len(self) -> usize {
         match self {
             Form::Compact => COMPACT_LEN,
@@ -121,7 +121,7 @@ impl Form {
         }
     }
 
-    /// The kernel's name of the record.
+    /// Returns the kernel's name of the record.
     pub(super) fn record(self) -> &'static str {
         match self {
             Form::Compact => "erofs_inode_compact",

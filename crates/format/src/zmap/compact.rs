@@ -1,30 +1,31 @@
-//! The compact lcluster index: packs of 2 entries in 8 bytes or 16 entries in 32 bytes.
+//! The compact lcluster index: packs of 2 entries in 8 bytes or of 16 entries in 32 bytes.
 //!
-//! A pack is a bit string of entries and, in its last 4 bytes, the block address from which the addresses of its heads
-//! are counted. So its pclusters must lie one behind the other; where a pack starts with a head, they may lie elsewhere.
+//! A pack is a bit string of entries followed by 4 bytes with a block address, from which the
+//! addresses of its heads are counted. So the pclusters of a pack must be contiguous; only a pack
+//! that starts with a head can begin at another address.
 
 use super::{Advise, CBLKCNT_MAX, D0_CBLKCNT, DELTA_MAX, HeadKind, Lcluster, TYPE_NONHEAD};
 use crate::{Blkaddr, FormatError};
 
-/// Entries in the larger pack.
+/// Number of entries in the larger pack.
 const PACK_MAX: usize = 16;
 
-/// Where the packs of a file lie.
+/// Positions of the packs of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactLayout {
     /// Byte offset of the index in its metadata space, a multiple of 8.
     table_off: u64,
-    /// Entries: the file's size in lclusters.
+    /// Number of entries: the file's size in lclusters.
     count: u64,
-    /// Entries in 8-byte packs before the first 32-byte pack.
+    /// Number of entries in 8-byte packs before the first 32-byte pack.
     initial: u64,
-    /// Entries in 32-byte packs.
+    /// Number of entries in 32-byte packs.
     packed: u64,
     lcluster_bits: u8,
     big: bool,
 }
 
-/// One pack.
+/// Position and size of one pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pack {
     /// Byte offset in the metadata space.
@@ -33,16 +34,18 @@ pub struct Pack {
     pub len: usize,
     /// Number of the lcluster of its first entry.
     pub first: u64,
-    /// Entries: 2 or 16. The last may lie behind the end of the file.
+    /// Number of entries: 2 or 16. The last one may lie after the end of the file.
     pub entries: usize,
 }
 
 impl CompactLayout {
-    /// The layout of an index at byte `table_off` for a file of `blocks` blocks and `count` lclusters, whose header has the bits
-    /// `advise`: COMPACTED_2B asks for packs of 16 entries, BIG_PCLUSTER_1 or BIG_PCLUSTER_2 for counts of blocks.
+    /// Returns the layout of an index at byte `table_off` for a file of `blocks` blocks and `count`
+    /// lclusters, whose header has the bits `advise`. COMPACTED_2B selects packs of 16 entries,
+    /// BIG_PCLUSTER_1 or BIG_PCLUSTER_2 numbers of blocks.
     ///
     /// # Errors
-    /// Logical clusters too large for this index (over 4 KiB for packs of 16 entries, over 16 KiB for any).
+    /// Logical clusters that are too large for this index: over 4 KiB for packs of 16 entries, over
+    /// 16 KiB for any.
     pub fn new(
         table_off: u64,
         blocks: u64,
@@ -63,7 +66,7 @@ impl CompactLayout {
         Ok(Self { table_off, count, initial, packed, lcluster_bits, big })
     }
 
-    /// Byte offset behind the last pack.
+    /// Returns the byte offset of the end of the last pack.
     pub fn end_off(&self) -> u64 {
         match self.count {
             0 => self.table_off,
@@ -74,8 +77,8 @@ impl CompactLayout {
         }
     }
 
-    /// The pack that holds the entry of lcluster `lcn`, which must be in the file. Offsets are exact for tables that start
-    /// below 2^63 and files below 2^63 bytes, which is all there are.
+    /// Returns the pack with the entry of lcluster `lcn`, which must be in the file. Offsets are
+    /// exact for tables that start below 2^63 in files below 2^63 bytes: there are no others.
     pub fn pack_of(&self, lcn: u64) -> Pack {
         let small = |off, first_of_run: u64| {
             let idx = (lcn - first_of_run) / 2;
@@ -92,17 +95,18 @@ impl CompactLayout {
         }
     }
 
-    /// Decode the entries of `pack`, whose bytes are `bytes`.
+    /// Decodes the entries of `pack`, whose bytes are `bytes`.
     ///
     /// # Errors
-    /// A count of blocks in an index without big pclusters, an offset beyond the lcluster.
+    /// A number of blocks in an index without big pclusters; an offset beyond the lcluster.
     pub fn decode_pack(&self, pack: Pack, bytes: &[u8]) -> Result<PackEntries, FormatError> {
         let (stream, base) = bytes.split_last_chunk::<4>().expect("a pack has 8 or 32 bytes");
         let base = u64::from(u32::from_le_bytes(*base));
         let width = stream.len() * 8 / pack.entries;
         let lobits = u32::from(self.lcluster_bits.max(12));
         let mut entries = PackEntries { list: [Lcluster::Nonhead { back: 0, forward: 1, cblkcnt: None }; PACK_MAX] };
-        // Without BIG the base is one below the first head; with BIG it is the first head's address.
+        // Without BIG_PCLUSTER the base is one below the address of the first head; with it, the
+        // address itself.
         let mut next = if self.big { base } else { base.wrapping_add(1) };
         let mut open = false;
         let mut back = 0;
@@ -131,7 +135,8 @@ impl CompactLayout {
                     Lcluster::Nonhead { back, forward: 1, cblkcnt: Some(blocks & DELTA_MAX) }
                 }
                 None if idx + 1 == pack.entries => {
-                    // The last entry looks forward; its way back follows from the entry before it.
+                    // The last entry stores the distance forward; its distance back follows from
+                    // the entry before.
                     Lcluster::Nonhead { back: back + 1, forward: lo.max(1), cblkcnt: None }
                 }
                 None => {
@@ -143,16 +148,16 @@ impl CompactLayout {
         Ok(entries)
     }
 
-    /// Whether the entry of lcluster `lcn` is the first of its pack.
+    /// Returns true if the entry of lcluster `lcn` is the first of its pack.
     pub fn starts_pack(&self, lcn: u64) -> bool {
         self.pack_of(lcn).first == lcn
     }
 
-    /// Append the packs for `entries`, one for each lcluster in order. Heads must name consecutive pclusters, but for one
-    /// that starts a pack.
+    /// Appends the packs for `entries`, one for each lcluster in order. Heads must name consecutive
+    /// pclusters, except a head that starts a pack.
     ///
     /// # Errors
-    /// A count of entries other than the layout's, or values that do not fit.
+    /// A number of entries other than the layout's; values that do not fit.
     pub fn encode(&self, entries: impl Iterator<Item = Lcluster>, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let mut entries = entries.peekable();
         let mut cursor = AddressCursor::default();
@@ -209,7 +214,7 @@ impl CompactLayout {
         Ok(())
     }
 
-    /// Type number and low bits of an entry.
+    /// Returns the type number and the low bits of an entry.
     fn fields(&self, entry: Lcluster, slot: Slot) -> Result<(u16, u32), FormatError> {
         let refuse = |field, value: u32| Err(FormatError::does_not_fit("z_erofs_lcluster_index", field, value.into()));
         match entry {
@@ -228,39 +233,41 @@ impl CompactLayout {
     }
 }
 
-/// Which of the two distances an entry of a pack stores.
+/// Position of an entry in its pack, which selects the distance that it stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// Backwards.
+    /// Not the last: stores the distance back.
     Inner,
-    /// Forwards: the last of its pack.
+    /// The last of its pack: stores the distance forward.
     Last,
 }
 
-/// The entries of one pack, as many as it has.
+/// Entries of one pack.
 #[derive(Clone, Copy, Debug)]
 pub struct PackEntries {
     list: [Lcluster; PACK_MAX],
 }
 
 impl PackEntries {
-    /// Entry `idx` of the pack.
+    /// Returns entry `idx` of the pack.
     pub fn get(&self, idx: usize) -> Lcluster {
         self.list[idx]
     }
 }
 
-/// Follows the pclusters while packs are written, so that each pack's base is what its reader counts from.
+/// Position among the pclusters while packs are written: gives each pack the base from which its
+/// reader counts.
 #[derive(Default)]
 struct AddressCursor {
-    /// Pcluster of the last head.
+    /// First block of the last head's pcluster.
     head: Option<u64>,
-    /// Its blocks.
+    /// Number of blocks of that pcluster.
     blocks: u64,
 }
 
 impl AddressCursor {
-    /// Where the next pcluster is: behind the last one, or, at the first, where the first head of `batch` says.
+    /// Returns the address of the next pcluster: the end of the last one, or, before any head, the
+    /// address of the first head of `batch`.
     fn next(&self, batch: &[Option<Lcluster>]) -> u64 {
         let first_head = batch.iter().flatten().find_map(|entry| match entry {
             Lcluster::Head { blkaddr, .. } => Some(blkaddr.0),
@@ -269,7 +276,8 @@ impl AddressCursor {
         self.head.map_or(first_head.unwrap_or(0), |head| head + self.blocks)
     }
 
-    /// The base of a pack that may have counts of blocks: a count at its start is still to be added to the last head.
+    /// Returns the base of a pack with numbers of blocks. A number in its first entry is yet to be
+    /// added to the last head.
     fn base_of_counted(&self, batch: &[Option<Lcluster>]) -> u64 {
         match batch[0] {
             Some(Lcluster::Nonhead { cblkcnt: Some(_), .. }) => self.head.unwrap_or(0),
@@ -277,8 +285,11 @@ impl AddressCursor {
         }
     }
 
+    /// Moves past `entry`.
+    ///
     /// # Errors
-    /// A head that does not follow the pcluster before it. An end marker's address (0) is not looked at.
+    /// A head that does not follow the pcluster before it. The address of an end marker (0) is
+    /// ignored.
     fn pass(&mut self, entry: Lcluster) -> Result<(), FormatError> {
         match entry {
             Lcluster::Head { kind: HeadKind::Plain, blkaddr: Blkaddr(0), .. } => {}
@@ -295,7 +306,8 @@ impl AddressCursor {
     }
 }
 
-/// `width` (at most 16) bits from bit `pos` of a little-endian bit string of at most 28 bytes.
+/// Returns `width` (at most 16) bits from bit `pos` of a little-endian bit string of at most 28
+/// bytes.
 fn bits(stream: &[u8], pos: usize, width: usize) -> u32 {
     let mut word = [0; 4];
     let from = pos / 8;
@@ -304,7 +316,7 @@ fn bits(stream: &[u8], pos: usize, width: usize) -> u32 {
     u32::from_le_bytes(word) >> (pos % 8) & ((1 << width) - 1)
 }
 
-/// Set the bits of `value` from bit `pos` on; they must be zero before.
+/// Sets the bits of `value` from bit `pos` on. They must be zero before.
 fn put_bits(stream: &mut [u8], pos: usize, value: u32) {
     let from = pos / 8;
     for (byte, add) in stream[from..].iter_mut().zip((value << (pos % 8)).to_le_bytes()) {
@@ -318,7 +330,7 @@ mod tests {
 
     const DENSE: Advise = Advise::COMPACTED_2B_OR_EXTENTS;
 
-    /// The worked example of the format's description: LZ4, 16 KiB pclusters, 100000 bytes.
+    /// The worked example of the format's documentation: LZ4, 16 KiB pclusters, 100000 bytes.
     fn example() -> (CompactLayout, Vec<Lcluster>, Vec<u8>) {
         let extents = [(0u32, 0u32, 1u64, 4u32), (6, 2218, 5, 4), (13, 1263, 9, 4), (20, 2678, 13, 3)];
         let heads = [0u32, 6, 13, 20, 24];

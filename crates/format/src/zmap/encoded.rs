@@ -10,21 +10,22 @@ pub const PLEN_MAX: u32 = 1 << 20;
 const RECORD: &str = "z_erofs_extent";
 const PARTIAL: u32 = 1 << 27;
 
-/// Length of a record in bytes.
+/// Length of an encoded extent's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordSize {
-    /// Length only: equal extents, one behind the other from a start address before the table.
+    /// 4 bytes, length only: extents of equal size, contiguous from a start address before the
+    /// table.
     Four,
-    /// Length and 32-bit address: equal extents.
+    /// 8 bytes, length and 32-bit address: extents of equal size.
     Eight,
-    /// Length, address, 32-bit logical offset.
+    /// 16 bytes: length, address, 32-bit logical offset.
     Sixteen,
-    /// Length, address, 64-bit logical offset.
+    /// 32 bytes: length, address, 64-bit logical offset.
     ThirtyTwo,
 }
 
 impl RecordSize {
-    /// The size that the advise bits of an extents header name.
+    /// Returns the size that the advise bits of an extents header select.
     pub fn from_advise(advise: Advise) -> Self {
         match advise.bits() >> 1 & 3 {
             0 => RecordSize::Four,
@@ -34,7 +35,7 @@ impl RecordSize {
         }
     }
 
-    /// The advise bits of an extents header with records of this size.
+    /// Returns the advise bits of an extents header with records of this size.
     pub fn advise(self) -> Advise {
         let bits = match self {
             RecordSize::Four => 0,
@@ -45,7 +46,7 @@ impl RecordSize {
         Advise::COMPACTED_2B_OR_EXTENTS | Advise::from_bits_retain(bits << 1)
     }
 
-    /// Length of a record in bytes, also the alignment of the table.
+    /// Returns the length of a record in bytes, which is also the alignment of the table.
     pub fn len(self) -> u64 {
         match self {
             RecordSize::Four => 4,
@@ -55,18 +56,20 @@ impl RecordSize {
         }
     }
 
-    /// Whether all extents but the last have the length of an lcluster, and records no logical offset.
+    /// Returns true if records have no logical offset: all extents but the last have the length of
+    /// an lcluster.
     pub fn has_fixed_extents(self) -> bool {
         matches!(self, RecordSize::Four | RecordSize::Eight)
     }
 
-    /// Bytes between the aligned end of the header and the first record: the start address, if there is one.
+    /// Returns the number of bytes between the aligned end of the header and the first record: 8 if
+    /// there is a start address, else 0.
     pub fn start_len(self) -> u64 {
         if self == RecordSize::Four { 8 } else { 0 }
     }
 }
 
-/// The first word of a record.
+/// First word of a record: stored length, flags and algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlenWord(pub u32);
 
@@ -74,7 +77,8 @@ impl PlenWord {
     /// A hole.
     pub const HOLE: PlenWord = PlenWord(0);
 
-    /// The word of a pcluster of `plen` bytes, all of whose text belongs to the extent; `None`: plain.
+    /// Returns the word of a pcluster of `plen` bytes whose text belongs to the extent as a whole.
+    /// Without an algorithm the extent is plain.
     ///
     /// # Errors
     /// A length of 0 or over 1 MiB.
@@ -86,22 +90,25 @@ impl PlenWord {
         Ok(Self(plen | number << 28))
     }
 
-    /// The same of an extent whose stream decodes to more.
+    /// Returns the word for an extent whose stream decodes to more than the extent.
     pub fn used_in_part(self) -> Self {
         Self(self.0 | PARTIAL)
     }
 
-    /// Stored length in bytes; 0: a hole.
+    /// Returns the stored length in bytes; 0 for a hole.
     pub fn plen(self) -> u32 {
         self.0 & 0x1F_FFFF
     }
 
-    /// The stream decodes to more than the extent.
+    /// Returns true if the stream decodes to more than the extent.
     pub fn partial(self) -> bool {
         self.0 & PARTIAL != 0
     }
 
-    /// `Ok(None)` for a plain extent; the unknown number as an error.
+    /// Returns the algorithm, or `None` for a plain extent.
+    ///
+    /// # Errors
+    /// The number of an unknown algorithm.
     pub fn algorithm(self) -> Result<Option<Algorithm>, u8> {
         match (self.0 >> 28) as u8 {
             0 => Ok(None),
@@ -110,10 +117,10 @@ impl PlenWord {
     }
 }
 
-/// A record, as far as its size has the fields.
+/// Record of an encoded extent. Fields that records of its size lack are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentRecord {
-    /// First word.
+    /// First word of the record.
     pub plen: PlenWord,
     /// Byte address of the stored data; `None` in records of 4 bytes.
     pub pa: Option<u64>,
@@ -122,7 +129,7 @@ pub struct ExtentRecord {
 }
 
 impl ExtentRecord {
-    /// Decode a record of exactly [`RecordSize::len`] bytes.
+    /// Decodes a record of exactly [`RecordSize::len`] bytes.
     pub fn decode(bytes: &[u8], size: RecordSize) -> Self {
         let word = |idx: usize| u32::from_le_bytes(bytes[4 * idx..4 * idx + 4].try_into().expect("4 bytes"));
         let wide = |lo, hi| u64::from(word(lo)) | u64::from(word(hi)) << 32;
@@ -135,10 +142,11 @@ impl ExtentRecord {
         Self { plen: PlenWord(word(0)), pa, la }
     }
 
-    /// Append the record to `out`, in the form of `size`, which must have the fields that are `Some`.
+    /// Appends the record to `out` in the form of `size`, which must have the fields that are
+    /// `Some`.
     ///
     /// # Errors
-    /// An address or offset that the form has no room for.
+    /// An address or offset for which the form has no room.
     pub fn encode(&self, size: RecordSize, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let refuse = |field, value: Option<u64>| FormatError::does_not_fit(RECORD, field, value.unwrap_or(u64::MAX));
         let narrow = |field, value: Option<u64>| {

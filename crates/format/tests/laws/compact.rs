@@ -1,4 +1,4 @@
-//! The compact index against the full one.
+//! The compact index compared with the full one.
 
 use crate::zmap::head_kind;
 use crate::{any_u64, config};
@@ -7,7 +7,7 @@ use kiln_format::zmap::{Advise, CBLKCNT_MAX, CompactLayout, DELTA_MAX, HeadKind,
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A file's index: its entries, and how they are to be packed.
+/// Index of a file: its entries and the layout of its packs.
 #[derive(Clone, Debug)]
 struct Index {
     layout: CompactLayout,
@@ -22,7 +22,7 @@ fn advise(dense: bool, big: bool) -> Advise {
     dense | big
 }
 
-/// Extents as (kind, lclusters, offset of the start, blocks), one behind the other on disk.
+/// Generates extents as (kind, lclusters, offset of the start, blocks), contiguous on disk.
 fn index() -> impl Strategy<Value = Index> {
     let length = prop_oneof![6 => 1..5u32, 3 => 1..40u32, 1 => 2040..2060u32];
     let extents = vec((head_kind(), length, any::<u32>(), 1..=CBLKCNT_MAX), 1..40);
@@ -34,7 +34,7 @@ fn index() -> impl Strategy<Value = Index> {
             let mut entries = Vec::new();
             let mut addr = start;
             for (kind, lclusters, random, blocks) in extents {
-                // A pcluster of several blocks needs a second lcluster for their count.
+                // A pcluster of several blocks needs a second lcluster to hold their number.
                 let blocks = if big && lclusters > 1 { blocks } else { 1 };
                 let blkaddr = Blkaddr(addr.into());
                 entries.push(Lcluster::Head { kind, clusterofs: clusterofs(random), blkaddr, partial: false });
@@ -55,8 +55,8 @@ fn index() -> impl Strategy<Value = Index> {
     )
 }
 
-/// What a compact index can say of an entry at `slot` of `pack`: of both distances only one is stored, except that
-/// the way back of the last entry follows from the one before.
+/// Returns the part of an entry that a compact index can store at `slot` of `pack`: only one of the
+/// two distances, except that the distance back of the last entry follows from the entry before.
 fn through_pack(entry: Lcluster, pack: Pack, slot: usize) -> Lcluster {
     let full = Lcluster::decode_full(&entry.encode_full().unwrap());
     let last = slot + 1 == pack.entries;
@@ -67,8 +67,9 @@ fn through_pack(entry: Lcluster, pack: Pack, slot: usize) -> Lcluster {
     }
 }
 
-/// What was read, without the two things that a pack adds: a way back over [`DELTA_MAX`], and the address of an end
-/// marker, which has no pcluster (a full index says 0, a pack counts on).
+/// Returns the decoded entry without the two things that a pack adds: a distance back over
+/// [`DELTA_MAX`], and the address of an end marker, which has no pcluster (a full index has 0, a
+/// pack counts on).
 fn comparable(got: Lcluster, expected: Lcluster) -> Lcluster {
     match (got, expected) {
         (Lcluster::Nonhead { back, forward, cblkcnt }, _) => {
@@ -116,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn sequences_that_no_pack_can_say_are_refused(index in index(), at in any::<prop::sample::Index>(), what in 0..4) {
+    fn sequences_that_no_pack_can_store_are_rejected(index in index(), at in any::<prop::sample::Index>(), what in 0..4) {
         let mut entries = index.entries.clone();
         let idx = at.index(entries.len());
         match (what, &mut entries[idx]) {
@@ -150,7 +151,8 @@ proptest! {
         }
     }
 
-    /// Whatever an inode may say: files are below 2^63 bytes, so below 2^54 lclusters, and tables lie in a device.
+    /// The arguments are any that an inode can have: files are below 2^63 bytes, so below 2^54
+    /// lclusters, and tables lie in a device.
     #[test]
     fn any_compact_layout_answers(
         off in 0..1u64 << 63,

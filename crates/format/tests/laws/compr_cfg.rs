@@ -20,7 +20,8 @@ proptest! {
         prop_assert_eq!(ComprCfgs::decode(cfgs.algorithms(), &cfgs.encode().unwrap(), 1152), Ok(cfgs));
     }
 
-    /// A later format may append fields to a record: its length says where the next one starts.
+    /// A later format may append fields to a record, and its length gives the start of the next
+    /// one.
     #[test]
     fn longer_records_are_read_by_their_beginning(extra in any::<[u8; 4]>(), windowlog in 10..=20u8) {
         let cfgs = ComprCfgs {

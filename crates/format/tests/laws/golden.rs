@@ -1,4 +1,4 @@
-//! Images of another builder: what is decoded encodes to the same bytes.
+//! Images of another builder: decoded records encode to the same bytes.
 
 use kiln_format::dirent::DirBlock;
 use kiln_format::inode::{CompactTimes, Epoch, FileType, Form, Inode, InodeData};
@@ -7,7 +7,7 @@ use kiln_format::{Blkaddr, Compat, Incompat, Nid};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The golden images, or nothing where this crate stands alone.
+/// Returns the golden images; none if this crate is tested outside the workspace.
 fn images() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden");
     let listed = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -20,7 +20,8 @@ fn images() -> Vec<PathBuf> {
     images
 }
 
-/// An image, read by the plainest means: the inodes outside the metabox that uncompressed directories name.
+/// An image, read by the simplest means: the inodes outside the metabox that uncompressed
+/// directories name.
 struct Golden {
     bytes: Vec<u8>,
     sb: Superblock,
@@ -46,10 +47,10 @@ impl Golden {
         (off, Inode::decode(&self.bytes[off..], off as u64, self.epoch(), self.sb.block_bits).unwrap())
     }
 
-    /// Contents of an uncompressed directory.
+    /// Returns the contents of an uncompressed directory.
     fn contents(&self, off: usize, inode: &Inode) -> Vec<u8> {
         let size = inode.size as usize;
-        // Without whole blocks the start address says nothing.
+        // Without whole blocks the start address has no meaning.
         let run = |start: Blkaddr, len: usize| match len {
             0 => &[],
             _ => &self.bytes[self.block_off(start)..][..len],
@@ -110,7 +111,7 @@ fn inodes_encode_to_the_same_bytes() {
             let (off, inode) = golden.inode(Nid(nid));
             let record = golden.bytes[off..off + inode.form.len()].to_vec();
             let shown = format!("{}: nid {nid}: {inode:?}", path.display());
-            // A compact inode's own time is ignored by kernels before 6.15.
+            // Kernels before 6.15 ignore a compact inode's own time.
             if inode.form == Form::Compact && record[12..16] != [0; 4] {
                 assert!(inode.encode(golden.epoch(), CompactTimes::Shared, golden.sb.block_bits).is_err(), "{shown}");
             }

@@ -7,7 +7,7 @@ use kiln_format::{Blkaddr, BlockBits};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Only chunks of a size look at it.
+/// Block size of all inodes here; only chunk sizes depend on it.
 const BLOCK_BITS: BlockBits = BlockBits::DEFAULT;
 
 fn file_type() -> impl Strategy<Value = FileType> {
@@ -57,7 +57,7 @@ fn any_inode() -> impl Strategy<Value = Inode> {
     inode(prop_oneof![Just(Form::Compact), Just(Form::Extended)])
 }
 
-/// The same with every value inside its field: must encode.
+/// Generates inodes with every value inside its field: they must encode.
 pub fn fitting_inode() -> impl Strategy<Value = Inode> {
     any_inode().prop_map(|mut inode| {
         let is_dir = inode.file_type == FileType::Directory;
@@ -89,7 +89,8 @@ pub fn fitting_inode() -> impl Strategy<Value = Inode> {
     })
 }
 
-/// The same with one field that may have any value: what is refused is refused for its sake alone.
+/// Generates inodes with one field that may have any value, so that an error can only be about that
+/// field.
 fn nearly_fitting_inode() -> impl Strategy<Value = Inode> {
     (fitting_inode(), any_inode(), 0..11).prop_map(|(mut inode, any, which)| {
         match which {
@@ -109,8 +110,8 @@ fn nearly_fitting_inode() -> impl Strategy<Value = Inode> {
     })
 }
 
-/// Nanoseconds since 1970 of an extended inode, as Linux shows its two fields and programs add them up. Seconds end with
-/// their 64 bits.
+/// Returns the nanoseconds since 1970 of an extended inode: the sum of its two fields, as Linux
+/// shows them. Seconds saturate at 64 bits.
 fn time(bytes: &[u8]) -> i128 {
     const NSEC_PER_SEC: i128 = 1_000_000_000;
     let secs = i64::from_le_bytes(bytes[32..40].try_into().unwrap());
@@ -173,7 +174,7 @@ proptest! {
             if inode.form == Form::Extended {
                 let encoded = inode.encode(Epoch::default(), CompactTimes::Shared, BLOCK_BITS).unwrap();
                 prop_assert_eq!(Inode::decode(&encoded, at, Epoch::default(), BLOCK_BITS), Ok(inode));
-                // Every field but those that mean something only to some types and layouts.
+                // Every field but those that have a meaning only for some types and layouts.
                 prop_assert_eq!(&encoded[2..6], &bytes[2..6]);
                 prop_assert_eq!(&encoded[8..16], &bytes[8..16]);
                 prop_assert_eq!(&encoded[20..32], &bytes[20..32]);
@@ -197,7 +198,7 @@ proptest! {
     }
 }
 
-/// The start block of an inode with one word changed after it was encoded.
+/// Returns the data of an inode whose words are changed after encoding.
 #[track_caller]
 fn start_of(inode: &Inode, i_nb: u16, i_u: u32) -> InodeData {
     let mut bytes = inode.encode(Epoch::default(), CompactTimes::Shared, BLOCK_BITS).unwrap();
@@ -231,7 +232,7 @@ fn a_hole_is_all_ones_in_the_width_in_use() {
         assert_eq!(start_of(&inode, 0xFFFF, u32::MAX), InodeData::FlatPlain(None));
         assert_eq!(start_of(&inode, 0, u32::MAX), at(0xFFFF_FFFF));
         assert_eq!(start_of(&inode, 7, 9), at(7 << 32 | 9));
-        // Of an empty file it says nothing.
+        // The start block of an empty file has no meaning.
         assert_eq!(start_of(&Inode { size: 0, ..inode }, 0, u32::MAX), InodeData::FlatPlain(None));
     }
     assert_eq!(start_of(&narrow, 7, u32::MAX), InodeData::FlatPlain(None));

@@ -1,9 +1,9 @@
 //! Laws of the records, over the whole range of their integers:
 //!
-//! * what `encode` takes, `decode` gives back; so `encode` never masks, it refuses;
-//! * what fits is taken;
+//! * what `encode` accepts, `decode` returns; so `encode` never masks bits but returns an error;
+//! * what fits is accepted;
 //! * `encode(decode(golden)) == golden`;
-//! * `decode` of any bytes returns.
+//! * `decode` returns for any bytes.
 
 mod compact;
 mod compr_cfg;
@@ -18,7 +18,7 @@ use kiln_format::{Blkaddr, BlockBits, KernelVersion, Nid};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// The same cases in every run.
+/// Returns the configuration of all tests: the same cases in every run.
 fn config() -> ProptestConfig {
     ProptestConfig { cases: 2048, rng_seed: RngSeed::Fixed(0xE0F5), failure_persistence: None, ..Default::default() }
 }
@@ -31,7 +31,7 @@ fn any_u32() -> impl Strategy<Value = u32> {
     any_u64().prop_map(|x| x as u32)
 }
 
-/// Uniform in the number of bits, and next to each power of two.
+/// Generates numbers that are uniform in their number of bits, and neighbours of powers of two.
 fn any_u64() -> impl Strategy<Value = u64> {
     prop_oneof![
         (any::<u64>(), 0..64u32).prop_map(|(x, shift)| x >> shift),

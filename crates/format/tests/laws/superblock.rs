@@ -16,7 +16,7 @@ fn superblock() -> impl Strategy<Value = Superblock> {
         let (root_nid, inos, epoch, fixed_nsec, blocks, meta_blkaddr, xattr_blkaddr) = numbers;
         let (extra_devices, devt, xattr_prefix_count, prefix, packed_nid, metabox_nid, record) = tables;
         let (uuid, volume_name, xattr_filter_reserved, ishare_xattr_prefix_id, build_time, aligned) = rest;
-        // Half of the offsets are multiples of their unit, or nearly none would be.
+        // Half of the offsets are multiples of their unit; otherwise almost none would be.
         let unit = |off: u64, unit: u64, aligned| if aligned { off / unit * unit } else { off };
         Superblock {
             block_bits,
@@ -47,7 +47,7 @@ fn superblock() -> impl Strategy<Value = Superblock> {
     })
 }
 
-/// The same with every value inside its field, and the parts in agreement: must encode.
+/// Generates superblocks with every value inside its field and no contradictions: they must encode.
 fn fitting_superblock() -> impl Strategy<Value = Superblock> {
     superblock().prop_map(|mut sb| {
         let (has, nid) = (sb.incompat, |nid: Nid| Nid((nid.0 & (u64::MAX >> 1)).max(1)));
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn values_over_their_fields_are_refused(mut sb in fitting_superblock(), over in any_u32(), which in 0..6) {
+    fn values_over_their_fields_are_rejected(mut sb in fitting_superblock(), over in any_u32(), which in 0..6) {
         let over = u64::from(over);
         match which {
             0 => sb.meta_blkaddr.0 = over << 32 | 1 << 63,

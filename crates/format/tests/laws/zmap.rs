@@ -25,7 +25,7 @@ fn index_kind() -> impl Strategy<Value = IndexKind> {
     prop_oneof![Just(IndexKind::Full), Just(IndexKind::Compact)]
 }
 
-/// A header as `decode` gives it: the two readings of the first word agree.
+/// Generates headers as `decode` returns them: the two readings of the first word agree.
 fn fitting_map_header() -> impl Strategy<Value = (BlockBits, MapHeader)> {
     (map_header(), 0..16u8).prop_map(|((block_bits, mut map), shift)| {
         if map.advise.contains(Advise::INLINE_PCLUSTER) {
@@ -104,7 +104,7 @@ proptest! {
     fn extent_records_are_what_their_bytes_say(bytes in any::<[u8; 32]>(), advise in any_u16()) {
         let size = RecordSize::from_advise(Advise::from_bits_retain(advise));
         let record = ExtentRecord::decode(&bytes[..size.len() as usize], size);
-        // The 32-byte record as one number, of which smaller records are prefixes.
+        // The 32-byte record as one number. Smaller records are its prefixes.
         let all = u128::from_le_bytes(bytes[..16].try_into().unwrap());
         let la64 = (all >> 96) as u64 | u64::from(u32::from_le_bytes(bytes[16..20].try_into().unwrap())) << 32;
         let pa64 = (all >> 32) as u64;

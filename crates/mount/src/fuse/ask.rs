@@ -1,14 +1,14 @@
-//! Questions to a server: ioctls on the root of its mount, so that no socket is to be found. Their numbers have no meaning elsewhere: other
-//! filesystems answer that they do not know them.
+//! Questions to a server: ioctls on the root of its mount, so that clients need not find a socket.
+//! Other filesystems answer that they do not know these numbers.
 
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use std::fs::File;
 
-/// Bytes of an answer; one that is shorter ends with zeros.
+/// Length of an answer in bytes. A shorter one is padded with zeros.
 pub(crate) const ANSWER_LEN: usize = 15 << 10;
 
-/// Memory for an answer.
+/// Buffer for an answer.
 type Room = [u8; ANSWER_LEN];
 
 const METRICS: Opcode = opcode::read::<Room>(b'k', 1);
@@ -16,21 +16,21 @@ const START_RECORDING: Opcode = opcode::read::<Room>(b'k', 2);
 const DRAIN_RECORDING: Opcode = opcode::read::<Room>(b'k', 3);
 const STOP_RECORDING: Opcode = opcode::read::<Room>(b'k', 4);
 
-/// What a server can be asked.
+/// Question to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// The text of its counters.
+    /// Requests the text of its counters.
     Metrics,
-    /// To record reads from now on.
+    /// Requests that reads are recorded from now on.
     StartRecording,
-    /// The reads that were recorded since the last such question.
+    /// Requests the reads recorded since the last such question.
     DrainRecording,
-    /// The last of them, and to record no more.
+    /// Requests the last recorded reads, and ends the recording.
     StopRecording,
 }
 
 impl Question {
-    /// The question that an ioctl stands for.
+    /// Returns the question of an ioctl.
     pub(super) fn of(command: Opcode) -> Option<Self> {
         match command {
             METRICS => Some(Question::Metrics),
@@ -41,7 +41,7 @@ impl Question {
         }
     }
 
-    /// Ask the server of the mount whose root is `root`.
+    /// Asks the server of the mount whose root is `root`.
     pub(crate) fn ask(self, root: &File) -> Result<Box<Room>, Errno> {
         match self {
             Question::Metrics => ask::<METRICS>(root),
@@ -55,13 +55,13 @@ impl Question {
 #[allow(unsafe_code)]
 fn ask<const OPCODE: Opcode>(root: &File) -> Result<Box<Room>, Errno> {
     let mut room = Box::new([0; ANSWER_LEN]);
-    // SAFETY: the numbers above say that the calls write so many bytes to their argument, which is as long; the bytes are initialised,
-    // whatever is written.
+    // SAFETY: the opcodes above mean that the calls write ANSWER_LEN bytes to their argument, which
+    // has that length; all bytes are initialised beforehand.
     unsafe { ioctl(root, Updater::<OPCODE, Room>::new(&mut room)) }?;
     Ok(room)
 }
 
-/// Whether an error says that there is no server that knows the question.
+/// Returns true if the error means that no server that knows the question is there.
 pub(crate) fn is_unknown(error: Errno) -> bool {
     matches!(error, Errno::NOTTY | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL)
 }

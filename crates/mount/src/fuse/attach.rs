@@ -1,4 +1,4 @@
-//! From a directory to the descriptor of a FUSE connection.
+//! Mounting: from a directory to the descriptor of a FUSE connection.
 
 use super::options::FuseOptions;
 use crate::{MountError, fusermount};
@@ -10,10 +10,10 @@ use std::io;
 use std::path::Path;
 
 const DEVICE: &str = "/dev/fuse";
-/// The mount table shows the type `fuse.` with this subtype.
+/// Subtype: the mount table shows the type as `fuse.` followed by it.
 const SUBTYPE: &str = "kiln";
 
-/// Mount a FUSE filesystem at `dir`. Its requests wait until a session reads them.
+/// Mounts a FUSE filesystem at `dir`. Its requests wait until a session reads them.
 pub(super) fn attach(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, MountError> {
     let device = match open_device() {
         Ok(device) => device,
@@ -33,7 +33,7 @@ pub(super) fn attach(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, Mount
     }
 }
 
-/// `/dev/fuse`, for a new connection or for one thread of an old one.
+/// Opens `/dev/fuse`, for a new connection or for one thread of an existing one.
 pub(super) fn open_device() -> io::Result<File> {
     File::options().read(true).write(true).open(DEVICE)
 }
@@ -55,7 +55,7 @@ fn mount(device: &File, dir: &Path, options: &FuseOptions) -> rustix::io::Result
     rustix::mount::mount(&*options.fsname, dir, format!("fuse.{SUBTYPE}"), flags, &*data)
 }
 
-/// Mount options of access control.
+/// Returns the mount options of access control.
 fn access(options: &FuseOptions) -> impl Iterator<Item = &'static str> {
     let enforced = options.enforces_modes().then_some("default_permissions");
     enforced.into_iter().chain(options.allow_other.then_some("allow_other"))
@@ -63,7 +63,7 @@ fn access(options: &FuseOptions) -> impl Iterator<Item = &'static str> {
 
 fn by_fusermount(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, MountError> {
     if options.attributes.need_root() {
-        let reason = "only root may".into();
+        let reason = "only root may do this".into();
         return Err(MountError::NotPermitted { path: dir.to_path_buf(), action: "mount with suid or dev", reason });
     }
     let mut arguments = OsString::from(format!("{},", options.attributes));

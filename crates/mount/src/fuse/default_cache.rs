@@ -1,4 +1,4 @@
-//! How much memory a FUSE server may take for itself by default, and how much there is.
+//! Default size of a FUSE server's cache, and available memory.
 
 use std::fs;
 use std::path::Path;
@@ -6,14 +6,17 @@ use std::path::Path;
 const MIB: u64 = 1 << 20;
 const SHARE: u64 = 16;
 
-/// Bytes that suit [`FuseOptions::cache_bytes`](crate::fuse::FuseOptions::cache_bytes) on this machine: a sixteenth of the memory, or of
-/// what the control group of this process may have, 64 MiB to 1 GiB. Extents that many small files share are worth keeping: read in random order, each
-/// is wanted as often as it has files. The kernel keeps its own, too, and without a limit.
+/// Returns a value for [`FuseOptions::cache_bytes`](crate::fuse::FuseOptions::cache_bytes) on this
+/// machine: a sixteenth of the memory, or of the limit of this process's control group, from 64 MiB
+/// to 1 GiB. Extents that many small files share are worth caching: if the files are read in random
+/// order, each extent is needed as often as it has files. The kernel has its own caches, too,
+/// without a limit.
 pub fn default_cache() -> u64 {
     (available() / SHARE).clamp(64 * MIB, 1024 * MIB)
 }
 
-/// Memory of the machine, or what the control group of this process may have of it.
+/// Returns the memory of the machine in bytes, or the limit of this process's control group if that
+/// is less.
 pub(crate) fn available() -> u64 {
     let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| in_kib(&text)).unwrap_or(0);
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| limit(text.lines().next()?));
@@ -25,7 +28,8 @@ fn in_kib(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// The smallest limit of a group, as a line of `/proc/self/cgroup` names it, and of those above it.
+/// Returns the smallest limit of a group, given as a line of `/proc/self/cgroup`, and of the groups
+/// above it.
 fn limit(line: &str) -> Option<u64> {
     let group = Path::new("/sys/fs/cgroup").join(line.strip_prefix("0::/")?);
     let limits = group.ancestors().take_while(|path| path.starts_with("/sys/fs/cgroup"));

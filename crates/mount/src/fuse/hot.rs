@@ -1,7 +1,8 @@
-//! What a server reads before it is asked: the ranges of a hot list, decoded and kept, and put into the page cache.
+//! Preparation of a server: the ranges of a hot list are decoded and pinned, and put into the page
+//! cache.
 //!
-//! A thread of its own does both once the mount answers. Decoding comes first: it fetches what lies together at once, and what the
-//! kernel then reads through the mount is decoded already.
+//! A separate thread does both once the mount answers requests. Decoding comes first: it fetches
+//! adjacent ranges at once, and the kernel's reads through the mount then find the data decoded.
 
 use crate::{Preload, preload};
 use kiln_read::hotlist::HotList;
@@ -13,35 +14,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Threads that fetch and decode: more than processors, as each may wait for its source.
+/// Number of threads that fetch and decode: more than processors, as each may wait for the source.
 const THREADS: usize = 8;
 
-/// How long the stored bytes of a list stay in memory behind the end of its preload: a program that starts also needs other parts of their
-/// extents, which the page cache does not have, and the cache has lost with what was consumed.
+/// Time for which the stored bytes of a list stay in memory after its preload. A program that starts
+/// also needs other parts of their extents, which the page cache does not have, and which the cache
+/// dropped when they were consumed.
 const AFTERWARDS: Duration = Duration::from_secs(10);
 
-/// The target of lines of the log that are no errors: what a hot list has that is not in the image, for example.
+/// Target of log messages that are not errors, for example about paths of a hot list that the image
+/// does not have.
 pub const NOTES: &str = "kiln_mount::notes";
 
-/// A hot list, and what a server does with it once it is mounted, in the background.
+/// Hot list, and its use by a server in the background once it is mounted.
 #[derive(Clone, Debug, Default)]
 pub struct Hot {
-    /// What is read, in its order.
+    /// Ranges to read, in this order.
     pub list: HotList,
-    /// Bytes of files that are read into the page cache at most.
+    /// Most bytes of files to read into the page cache.
     pub preload_bytes: u64,
-    /// Bytes of memory for extents that are decoded and kept, see [`Image::pin`].
+    /// Bytes of memory for extents that are decoded and pinned, see [`Image::pin`].
     pub pin_bytes: u64,
 }
 
-/// The thread, which ends some time after this is dropped.
+/// The thread. It ends some time after this is dropped.
 pub(super) struct HotThread {
     stop: Arc<AtomicBool>,
     thread: Thread,
 }
 
 impl HotThread {
-    /// Begin with `hot`, an image that is mounted at `dir`, unless `stop` is set.
+    /// Starts with `hot` for an image that is mounted at `dir`, unless `stop` is set.
     pub(super) fn start(hot: Hot, image: Image, dir: PathBuf, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let until = Arc::clone(&stop);
         let thread = thread::Builder::new().name("kiln-hot".into());
@@ -62,7 +65,8 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
     if hot.pin_bytes == 0 && hot.preload_bytes == 0 {
         return;
     }
-    // Until this is dropped, stored bytes of the list are in memory, and metadata is fetched in long runs.
+    // Until this is dropped, the stored bytes of the list are in memory, and metadata is fetched in
+    // long runs.
     let ahead = match hot.pin_bytes {
         0 => image.load_ahead(&hot.list, threads, stop),
         pin_bytes => image.pin_ahead(&hot.list, pin_bytes, threads, stop),
@@ -73,7 +77,7 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
             log::warn!(target: NOTES, "{}: not pinned: {error}", path.escape_ascii());
         }
         if left_out > 0 {
-            log::warn!(target: NOTES, "{left_out} bytes of the list are not pinned: there is room for {}", hot.pin_bytes);
+            log::warn!(target: NOTES, "{left_out} bytes of the list are not pinned: the limit is {}", hot.pin_bytes);
         }
     }
     if hot.preload_bytes > 0 {
@@ -84,7 +88,7 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
                 }
                 if done.left_out > 0 {
                     let (left_out, most) = (done.left_out, hot.preload_bytes);
-                    log::warn!(target: NOTES, "{left_out} bytes of the list are not preloaded: {most} are the most");
+                    log::warn!(target: NOTES, "{left_out} bytes of the list are not preloaded: the limit is {most}");
                 }
             }
             Err(error) => log::warn!(target: NOTES, "{}: not preloaded: {error}", dir.display()),

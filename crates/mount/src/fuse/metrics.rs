@@ -1,7 +1,7 @@
-//! What a server has done, as a text that Prometheus and `kiln stats` read.
+//! Counters of a server, as text that Prometheus and `kiln stats` read.
 //!
-//! A client gets it by an ioctl on the mount's root ([`super::ask`]): each process that may open that directory may ask, and no privilege
-//! is needed.
+//! A client gets the text by an ioctl on the mount's root ([`super::ask`]): each process that may
+//! open that directory may ask, without privilege.
 
 pub(super) mod file;
 pub(super) mod labels;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Upper bounds in microseconds of the classes of durations; the last class has none.
+/// Upper bounds in microseconds of the classes of durations. The last class has none.
 const BOUNDS_US: [u64; 9] = [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18];
 
 /// Kinds of requests.
@@ -37,21 +37,21 @@ const KINDS: [(RequestKind, &str); 7] = [
     (RequestKind::Lseek, "lseek"),
 ];
 
-/// Contents that the kernel gets without a READ.
+/// Kind of contents that the kernel gets without a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PrefetchKind {
-    /// Files that will be read next, as their directory is read in its order.
+    /// Files that will be read next, as their directory is read in order.
     Sequential,
     /// The rest of an extent that was decoded for a page.
     Extent,
-    /// Files of the same directory that were decoded already.
+    /// Files of the same directory that are already decoded.
     Siblings,
 }
 
 const PREFETCH_KINDS: [(PrefetchKind, &str); 3] =
     [(PrefetchKind::Sequential, "sequential"), (PrefetchKind::Extent, "extent"), (PrefetchKind::Siblings, "siblings")];
 
-/// Requests of one kind.
+/// Counters of requests of one kind.
 #[derive(Default)]
 struct RequestMetrics {
     classes: [AtomicU64; BOUNDS_US.len() + 1],
@@ -64,13 +64,13 @@ pub(super) struct Metrics {
     kinds: [RequestMetrics; KINDS.len()],
     errors: AtomicU64,
     woken: AtomicU64,
-    /// Pushes and their bytes.
+    /// Number of pushes, and their bytes.
     prefetched: [[AtomicU64; 2]; PREFETCH_KINDS.len()],
     dentries: AtomicU64,
 }
 
 impl Metrics {
-    /// Run the handler of a request, and note how long that takes.
+    /// Runs the handler of a request, and records its duration.
     pub(super) fn timed<T>(&self, kind: RequestKind, handler: impl FnOnce() -> T) -> (T, Duration) {
         let start = Instant::now();
         let result = handler();
@@ -87,48 +87,52 @@ impl Metrics {
         request.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Note a request that is answered with an error of the image or its source.
+    /// Counts a request that is answered with an error of the image or its source.
     pub(super) fn note_error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Note a follower that was woken to wait for requests while other threads answer.
+    /// Counts a follower that was woken to wait for requests while other threads answer.
     pub(super) fn note_thread_woken(&self) {
         self.woken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Note a push of `len` bytes.
+    /// Counts a push of `len` bytes.
     pub(super) fn note_prefetch(&self, kind: PrefetchKind, len: usize) {
         let [times, bytes] = &self.prefetched[kind as usize];
         times.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Note dentries that the dentry thread has listed.
+    /// Counts dentries that the dentry thread has listed.
     pub(super) fn note_dentries(&self, count: u32) {
         self.dentries.fetch_add(count.into(), Ordering::Relaxed);
     }
 
-    /// All counters, with those of the image.
+    /// Returns the text of all counters, including those of the image.
     pub(super) fn text(&self, image: &Stats) -> String {
-        let mut text = Text(String::new());
+        let mut text = PrometheusText(String::new());
         text.sizes("kiln_read_size_bytes", "Reads of contents by callers.", &image.read_sizes, image.served_bytes);
         text.sizes("kiln_fetch_size_bytes", "Reads of the image's source.", &image.fetch_sizes, image.fetched_bytes);
-        text.head("kiln_decodes_total", "counter", "Streams decoded, by where to.");
+        text.head("kiln_decodes_total", "counter", "Streams decoded, by destination.");
         let ways = [("direct", image.decoded_direct), ("kept", image.decoded_kept), ("scratch", image.decoded_scratch)];
         for (way, count) in ways {
             text.line(format_args!("kiln_decodes_total{{way=\"{way}\"}} {count}"));
         }
-        text.counter("kiln_decoded_bytes_total", "Bytes out of decoders.", image.decoded_bytes);
-        text.counter("kiln_cache_hits_total", "Reads of extents that found them decoded.", image.hits);
-        text.counter("kiln_decodes_avoided_total", "Decodes that another reader had begun.", image.avoided);
-        text.head("kiln_pinned_bytes", "gauge", "Bytes of decoded data that stay in memory.");
+        text.counter("kiln_decoded_bytes_total", "Bytes decoded.", image.decoded_bytes);
+        text.counter("kiln_cache_hits_total", "Reads of extents that were already decoded.", image.hits);
+        text.counter(
+            "kiln_decodes_avoided_total",
+            "Decodes avoided because another reader was decoding.",
+            image.avoided,
+        );
+        text.head("kiln_pinned_bytes", "gauge", "Bytes of decoded data pinned in memory.");
         text.line(format_args!("kiln_pinned_bytes {}", image.pinned_bytes));
         text.counter("kiln_errors_total", "Requests that failed.", self.errors.load(Ordering::Relaxed));
         let woken = self.woken.load(Ordering::Relaxed);
         text.counter("kiln_threads_woken_total", "Threads woken to receive requests while others answer.", woken);
         let names = ["kiln_prefetch_total", "kiln_prefetch_bytes_total"];
-        let helps = ["Pushes of contents into the page cache, by kind.", "Bytes of these."];
+        let helps = ["Pushes of contents into the page cache, by kind.", "Bytes pushed into the page cache, by kind."];
         for (idx, (name, help)) in names.into_iter().zip(helps).enumerate() {
             text.head(name, "counter", help);
             for (kind, label) in PREFETCH_KINDS {
@@ -137,12 +141,12 @@ impl Metrics {
             }
         }
         let dentries = self.dentries.load(Ordering::Relaxed);
-        text.counter("kiln_prefetch_dentries_total", "Names that were listed before a lookup.", dentries);
+        text.counter("kiln_prefetch_dentries_total", "Names listed before a lookup.", dentries);
         self.durations(&mut text);
         text.0
     }
 
-    fn durations(&self, text: &mut Text) {
+    fn durations(&self, text: &mut PrometheusText) {
         const NAME: &str = "kiln_request_duration_seconds";
         text.head(NAME, "histogram", "Time from a request to its answer.");
         for (kind, name) in KINDS {
@@ -160,10 +164,10 @@ impl Metrics {
     }
 }
 
-/// The text format of Prometheus.
-struct Text(String);
+/// Text in the format of Prometheus.
+struct PrometheusText(String);
 
-impl Text {
+impl PrometheusText {
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "{line}");
@@ -178,7 +182,7 @@ impl Text {
         self.line(format_args!("{name} {value}"));
     }
 
-    /// A histogram, whose classes Prometheus wants summed up.
+    /// Adds a histogram. Prometheus expects cumulative classes.
     fn sizes(&mut self, name: &str, help: &str, classes: &[u64], sum: u64) {
         self.head(name, "histogram", help);
         let mut count = 0;

@@ -1,4 +1,4 @@
-//! Which mount is at a path.
+//! Identity of the mount at a path.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -8,8 +8,9 @@ use std::path::Path;
 /// `STATX_MNT_ID_UNIQUE` of statx(2), Linux 6.8.
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
-/// What tells one mount from another one at the same path. The kernel soon gives the number of a device again. It never gives that of a
-/// mount again from Linux 6.8 on (`STATX_MNT_ID_UNIQUE`); older kernels answer with a number that it may give again.
+/// Identity that distinguishes one mount from another at the same path. The kernel soon reuses the
+/// number of a device. From Linux 6.8 on (`STATX_MNT_ID_UNIQUE`) it never reuses the number of a
+/// mount; older kernels return a number that may be reused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct MountIdentity {
     /// Major and minor number.
@@ -22,7 +23,7 @@ impl MountIdentity {
         Self::at(CWD, dir, AtFlags::empty())
     }
 
-    /// The mount of an open file.
+    /// Returns the identity of the mount of an open file.
     pub(super) fn of_open(file: &OwnedFd) -> Result<Self, Errno> {
         Self::at(file.as_fd(), Path::new(""), AtFlags::EMPTY_PATH)
     }

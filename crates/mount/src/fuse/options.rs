@@ -1,4 +1,4 @@
-//! How an image is served.
+//! Options of serving an image.
 
 use super::hot::Hot;
 use super::protocol::owners::Owners;
@@ -6,38 +6,41 @@ use crate::Attributes;
 use kiln_read::ImageOptions;
 use std::path::PathBuf;
 
-/// How to serve an image.
+/// Options of a FUSE server.
 #[derive(Clone, Debug)]
 pub struct FuseOptions {
-    /// Threads that answer requests, 1 to 256. A slow source needs many, as each blocks on it.
+    /// Number of threads that answer requests, 1 to 256. A slow source needs many, as each thread
+    /// blocks on it.
     pub threads: usize,
-    /// Bytes of metadata and decoded data that the server keeps.
+    /// Bytes of metadata and decoded data that the server caches.
     pub cache_bytes: u64,
-    /// Other users may enter the mount.
+    /// True if other users may enter the mount.
     pub allow_other: bool,
-    /// Whether the modes in the image say what may be read.
+    /// Effect of the modes in the image on access.
     pub modes: Modes,
     /// Owners of files, as the mount shows and enforces them.
     pub owners: Owners,
-    /// What the mount allows beside reading.
+    /// Uses that the mount permits besides reading.
     pub attributes: Attributes,
-    /// What the mount table shows as the source: the image's path.
+    /// Source that the mount table shows: the image's path.
     pub fsname: String,
-    /// The kernel's readahead window for sequential reads, in bytes; setting it needs root. `None` is 1 MiB where that can be set, else
-    /// the kernel's default of 128 KiB. Pages of a file that is mapped into memory are read with as much around them, wherever a
-    /// program touches it, until the kernel notices that most of that is in vain.
+    /// The kernel's readahead window for sequential reads, in bytes; setting it needs root. `None`
+    /// means 1 MiB if that can be set, else the kernel's default of 128 KiB. A page fault in a file
+    /// that is mapped into memory also reads that many bytes around the page, until the kernel
+    /// notices that most of them are not used.
     pub read_ahead: Option<u64>,
-    /// What the kernel gets before it asks.
+    /// Data that the kernel gets before it asks.
     pub prefetch: Prefetch,
-    /// What is read and decoded once the image is mounted.
+    /// Ranges that are read and decoded once the image is mounted.
     pub hot: Option<Hot>,
-    /// A file for the counters, in the text format of Prometheus with [`Labels`](crate::fuse::Labels), written every ten seconds and at
-    /// the end.
+    /// File for the counters, in the text format of Prometheus with
+    /// [`MetricLabels`](crate::fuse::MetricLabels), written every ten seconds and at the end.
     pub metrics: Option<PathBuf>,
 }
 
 impl Default for FuseOptions {
-    /// Four threads, 64 MiB of cache, for this user alone, 1 MiB of readahead if possible, all prefetch, no hot list, and no file for counters.
+    /// Returns four threads, 64 MiB of cache, access for this user only, 1 MiB of readahead if
+    /// possible, all prefetch, no hot list, and no metrics file.
     fn default() -> Self {
         Self {
             threads: 4,
@@ -55,29 +58,30 @@ impl Default for FuseOptions {
     }
 }
 
-/// What a server prefetches into the kernel's caches, which spares requests. The kernel's own readahead within files is another thing, and
-/// goes on.
+/// Data that a server prefetches into the kernel's caches, which saves requests. This is
+/// independent of the kernel's own readahead within files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefetch {
-    /// Nothing: the server answers requests, and does no more.
+    /// Nothing: the server only answers requests.
     Off,
-    /// Contents: small files, and the rest of extents that were decoded, are pushed into the page cache.
+    /// Contents: small files, and the rest of decoded extents, are pushed into the page cache.
     Data,
-    /// Contents, and names: a thread of the server lists directories through the mount.
+    /// Contents and names: a thread of the server also lists directories through the mount.
     #[default]
     DataAndNames,
 }
 
-/// What owners, modes and ACLs in an image mean to the users of a mount.
+/// Effect of owners, modes and ACLs in an image on the users of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Modes {
-    /// They are enforced if root serves the image, or other users may enter. A user who mounts an image alone reads all files: the image
-    /// itself can be read, so enforcing would protect nothing.
+    /// They are enforced if root serves the image, or if other users may enter. Otherwise the user
+    /// who mounts the image can read all files: the image itself is readable, so enforcing would
+    /// protect nothing.
     #[default]
     AmongUsers,
     /// They are enforced: `default_permissions`.
     Enforced,
-    /// They are shown, and each user who may enter reads everything.
+    /// They are shown but not enforced: each user who may enter can read everything.
     Shown,
 }
 

@@ -1,41 +1,56 @@
-//! Push prefetch: contents and names that the kernel gets before it asks. A request that is spared saves two switches between
-//! processes, which cost more than most files take to decode.
+//! Push prefetch: contents and names that the kernel gets before it asks. Each request saved is two
+//! switches between processes, which cost more than decoding most files.
 //!
-//! * *Sequential*: small files that will be read next, as a process opens the files of a directory in readdir order ([`sequential`]).
-//! * *Siblings*: small files near the one that is read, which were decoded together with it ([`siblings`]).
-//! * *Extent*: the rest of an extent that was decoded for a page of a file that is read at random. The cache of decoded extents does
-//!   not keep it then.
-//! * *Dentries*: names of a directory in which some were looked up ([`dentries`]). FUSE has no notification that adds dentries, so a
-//!   thread of the server lists the directory through the mount ([`dentry_thread`]), and the answers to READDIRPLUS fill the dcache.
+//! * *Sequential*: small files that will be read next, as a process opens the files of a directory
+//!   in readdir order ([`sequential`]).
+//! * *Siblings*: small files near the one that is read, which were decoded together with it
+//!   ([`siblings`]).
+//! * *Extent*: the rest of an extent that was decoded for a page of a file that is read at random.
+//!   The cache of decoded extents then drops it.
+//! * *Dentries*: names of a directory in which some were looked up ([`dentries`]). FUSE has no
+//!   notification that adds dentries, so a thread of the server lists the directory through the
+//!   mount ([`dentry_thread`]), and the answers to READDIRPLUS fill the dcache.
 //!
-//! Files and dentries are pushed before the READ that triggers them is answered: its reader cannot ask for them meanwhile, and has a
-//! file open, so that the directory which the dentry thread opens is never the reason why the mount is in use.
+//! Files and dentries are pushed before the READ that triggers them is answered. So its reader
+//! cannot request them meanwhile, and has a file open, so that the directory that the dentry thread
+//! opens is never the reason why the mount is busy.
 //!
 //! # Rules against deadlock
 //!
-//! A thread that prefetches waits for the kernel, and the kernel may wait for the server. Each rule forbids one circle.
+//! A thread that prefetches waits for the kernel, and the kernel may wait for the server. Each rule
+//! prevents one circle.
 //!
-//! 1. **A follower receives requests** ([`LeaderFollowers::with_follower`]). A push locks the pages that it fills, and the kernel keeps
-//!    the pages of a READ locked until it is answered. *Circle:* all threads push, each waits for pages of a READ, and these READs
-//!    wait in the queue for a thread. So a thread prefetches only while another one neither prefetches nor is idle; else it skips that.
-//! 2. **Register, then look** ([`in_flight`]). A thread that pushes before its answer holds the pages of the READ that it answers.
-//!    *Circle:* thread A answers X and pushes Y, thread B answers Y and pushes X. So a thread registers its file before it looks
-//!    whether that which it is about to push is registered, and does not push such a file. A thread can then wait for another one only
-//!    if it looked before the other one had registered; in a circle, each would have looked before it was registered itself.
-//! 3. **Never the own file before the answer.** *Circle:* a thread waits for pages that its own answer unlocks. By rule 2, a file of
-//!    several names, which may follow itself in a listing, is not pushed to its own reader. The rest of an extent belongs to the file
-//!    that is read, and the kernel may lock more of its pages together than one READ asks for: it is pushed after the answer. A thread
-//!    that has answered holds no pages, so no circle leads through it.
-//! 4. **No lock is held over a push.** *Circle:* a thread waits for pages with the predictors locked, and the thread that could unlock
-//!    these pages needs the predictors for its READ. So `predictors` and the set of files in flight are locked for looks and notes only.
-//! 5. **One listing at a time, for a limited time** ([`dentry_thread`]). *Circle:* threads wait for the dentry thread, which waits for
-//!    answers to READDIRPLUS. Besides rule 1, one thread at most waits for the dentry thread, and no longer than its time limit.
-//! 6. **The dentry thread does not hold the connection.** *Circle:* the server is killed while that thread waits for an answer, which
-//!    only the end of the connection ends, and the connection ends when no descriptor of it is left, of that thread either. So the
-//!    thread's table of descriptors is its own, and empty. The image cannot be read there: the thread that answers
-//!    finds the path of the directory, by a walk over a bounded number of entries ([`DirPaths`](super::protocol::paths::DirPaths)).
-//! 7. **Only this mount is listed.** *Circle:* the mount point leads to another server by now, which waits for files of ours. So the
-//!    dentry thread compares the identity of the directory that it has opened with that of the mount, and stops for good if they differ.
+//! 1. **A follower receives requests** ([`LeaderFollowers::with_follower`]). A push locks the pages
+//!    that it fills, and the kernel keeps the pages of a READ locked until it is answered.
+//!    *Circle:* all threads push, each waits for pages of a READ, and these READs wait in the queue
+//!    for a thread. So a thread prefetches only while another one neither prefetches nor is idle;
+//!    otherwise it skips the prefetch.
+//! 2. **Register, then look** ([`in_flight`]). A thread that pushes before its answer holds the
+//!    pages of the READ that it answers. *Circle:* thread A answers X and pushes Y, thread B
+//!    answers Y and pushes X. So a thread registers its own file before it checks whether the file
+//!    to push is registered, and does not push a registered file. A thread can then wait for
+//!    another only if it checked before the other had registered; in a circle, each would have
+//!    checked before it was registered itself.
+//! 3. **Never the own file before the answer.** *Circle:* a thread waits for pages that its own
+//!    answer unlocks. By rule 2, a file with several names, which may follow itself in a listing,
+//!    is not pushed to its own reader. The rest of an extent belongs to the file that is read, and
+//!    the kernel may lock more of its pages together than one READ requests: it is pushed after the
+//!    answer. A thread that has answered holds no pages, so no circle leads through it.
+//! 4. **No lock is held over a push.** *Circle:* a thread waits for pages with the predictors
+//!    locked, and the thread that could unlock these pages needs the predictors for its READ. So
+//!    `predictors` and the set of files in flight are only locked to read or record state.
+//! 5. **One listing at a time, for a limited time** ([`dentry_thread`]). *Circle:* threads wait for
+//!    the dentry thread, which waits for answers to READDIRPLUS. Besides rule 1, at most one thread
+//!    waits for the dentry thread, and no longer than its time limit.
+//! 6. **The dentry thread does not hold the connection.** *Circle:* the server is killed while that
+//!    thread waits for an answer; only the end of the connection ends that wait, and the connection
+//!    ends only when no descriptor of it is left, including that thread's. So the thread has its
+//!    own table of descriptors, which is empty. The image cannot be read there: the thread that
+//!    answers finds the path of the directory, by a walk over a bounded number of entries
+//!    ([`DirPaths`](super::protocol::paths::DirPaths)).
+//! 7. **Only this mount is listed.** *Circle:* the mount point meanwhile leads to another server,
+//!    which waits for files of ours. So the dentry thread compares the identity of the directory
+//!    that it has opened with that of the mount, and stops for good if they differ.
 
 mod dentries;
 pub(super) mod dentry_thread;
@@ -64,11 +79,12 @@ use siblings::Siblings;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of the longest file that is pushed whole: in longer ones, the kernel reads ahead itself.
+/// Length in bytes of the longest file that is pushed as a whole. In longer ones, the kernel's own
+/// readahead works.
 const FILE_MAX: u64 = 128 << 10;
-/// Bytes of files that are pushed in a sequence for one request.
+/// Most bytes of files that are pushed in a sequence for one request.
 const SEQUENCE_MAX: u64 = 256 << 10;
-/// The search for siblings ends after so many that are not in the cache of decoded extents.
+/// Number of files not in the cache of decoded extents after which the search for siblings ends.
 const MISSES_MAX: u32 = 16;
 
 /// Decides what to push, and pushes it.
@@ -81,7 +97,7 @@ pub(super) struct Prefetcher {
     metrics: Arc<Metrics>,
 }
 
-/// What is known of listings and of the requests for their files.
+/// State of listings and of the requests for their files.
 struct Predictors {
     order: DirectoryOrder,
     sequential: Sequential,
@@ -96,7 +112,7 @@ enum Candidates {
 }
 
 impl Predictors {
-    /// Note a request for `file`, and choose candidates.
+    /// Records a request for `file`, and chooses candidates.
     fn note_request(&mut self, file: u64, is_hit: bool) -> Candidates {
         let request = self.order.note_request(file);
         self.siblings.note_request(request);
@@ -108,25 +124,26 @@ impl Predictors {
         if siblings.is_empty() { Candidates::None } else { Candidates::Siblings(siblings) }
     }
 
-    /// Note that the siblings `files` are about to be pushed, and leave the holdout out of them.
+    /// Records that the siblings `files` are about to be pushed, and removes the holdout from them.
     fn note_siblings(&mut self, files: &mut Vec<u64>) {
         files.truncate(self.siblings.note_pushed(&mut self.order, files));
         self.sequential.skip_cached(&mut self.order);
     }
 }
 
-/// A READ whose answer was sent to the kernel.
+/// READ whose answer was sent to the kernel.
 pub(in crate::fuse) struct Answered {
-    /// The file.
+    /// File that was read.
     pub file: INodeNo,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub size: u64,
-    /// Which of its bytes were sent.
+    /// Range of bytes that were sent.
     pub bytes: Range<u64>,
 }
 
 impl Prefetcher {
-    /// For the kernel at the other end of `connection`, and an image of `inodes` inodes. With `thread`, dentries are prefetched.
+    /// Creates a prefetcher for the kernel at the other end of `connection`, and an image of
+    /// `inodes` inodes. With `thread`, dentries are prefetched.
     pub(super) fn new(connection: OwnedFd, thread: Option<ReaddirThread>, inodes: u64, metrics: Arc<Metrics>) -> Self {
         let (sequential, siblings) = (Sequential::default(), Siblings::new());
         Self {
@@ -138,22 +155,24 @@ impl Prefetcher {
         }
     }
 
-    /// Note `files` of an answer to READDIRPLUS for `dir`: `from_start`, or behind those of earlier answers.
+    /// Records `files` of an answer to READDIRPLUS for `dir`: the first ones if `from_start`, else
+    /// the ones after those of earlier answers.
     pub(super) fn note_listing(&self, dir: INodeNo, from_start: bool, files: &[u64]) {
         if !files.is_empty() {
             self.predictors.lock().order.note_listing(dir.0, from_start, files);
         }
     }
 
-    /// Note a LOOKUP of a file in `dir`, a directory of `size` bytes.
+    /// Records a LOOKUP of a file in `dir`, a directory of `size` bytes.
     pub(super) fn note_lookup(&self, dir: INodeNo, size: u64) {
         if let Some(dentries) = &self.dentries {
             dentries.note_lookup(dir, size);
         }
     }
 
-    /// Before a READ from the start of `file` is answered: prefetch dentries, and push files that will be read next, or else siblings.
-    /// `is_hit`: the bytes of the file itself had been decoded for another one. The guard is to be dropped after the answer.
+    /// Prefetches before a READ from the start of `file` is answered: lists dentries, and pushes
+    /// files that will be read next, or else siblings. `is_hit` means that the bytes of the file
+    /// had already been decoded for another one. Drop the guard after the answer.
     pub(super) fn before_answer(
         &self,
         fs: &ImageFs,
@@ -191,12 +210,12 @@ impl Prefetcher {
         }
     }
 
-    /// Push those of `candidates` that are in the cache of decoded extents.
+    /// Pushes those of `candidates` that are in the cache of decoded extents.
     fn push_siblings(&self, fs: &ImageFs, candidates: &[u64]) {
         let (mut files, mut views) = (Vec::new(), Vec::new());
         let mut misses = 0;
         for &file in candidates {
-            // The error of a damaged file is for the process that reads it.
+            // The process that reads a damaged file gets the error.
             match fs.image.get_if_cached(node::nid(&fs.image, INodeNo(file)), FILE_MAX).ok().flatten() {
                 Some(view) => {
                     files.push(file);
@@ -221,18 +240,19 @@ impl Prefetcher {
         }
     }
 
-    /// Decode and push a small file. Returns its length in bytes; `None` if it is not pushed.
+    /// Decodes and pushes a small file. Returns its length in bytes; `None` if it is not pushed.
     fn push_whole_file(&self, fs: &ImageFs, file: u64) -> Option<u64> {
         let inode = fs.inode(INodeNo(file)).ok().filter(|inode| inode.meta.size <= FILE_MAX)?;
         let size = inode.meta.size;
         fs.buffers.with(|buf| {
-            // The error of a damaged file is for the process that reads it.
+            // The process that reads a damaged file gets the error.
             let bytes = fs.image.view(&inode, 0, size as usize, buf).ok()?;
             self.push_other_file(PrefetchKind::Sequential, file, &bytes).then_some(size)
         })
     }
 
-    /// After a READ was answered from `view`: push what else was decoded with these bytes.
+    /// Pushes, after a READ was answered from `view`, the rest of the text that was decoded with
+    /// these bytes.
     pub(super) fn after_answer(&self, fs: &ImageFs, threads: &LeaderFollowers, answered: Answered, view: View<'_>) {
         let Answered { file, size, bytes: answered } = answered;
         let Some((la, bytes)) = view.containing_extent().filter(|_| !fs.image.is_slow()) else { return };
@@ -250,7 +270,7 @@ impl Prefetcher {
         }
     }
 
-    /// Push a file from its start on, before the answer to a READ of another one (rule 2).
+    /// Pushes a file from its start on, before the answer to a READ of another one (rule 2).
     fn push_other_file(&self, kind: PrefetchKind, file: u64, bytes: &[u8]) -> bool {
         !self.in_flight.contains(file) && self.push(kind, file, 0, bytes)
     }
@@ -264,15 +284,16 @@ impl Prefetcher {
     }
 }
 
-/// Run `work` while a follower receives requests, unless it may have to wait for a slow source: a reader waits for the answer behind it.
+/// Runs `work` while a follower receives requests, unless it may have to wait for a slow source: a
+/// reader waits for the answer that follows.
 fn with_follower_unless_slow(fs: &ImageFs, threads: &LeaderFollowers, work: impl FnOnce()) {
     if !fs.image.is_slow() {
         threads.with_follower(work);
     }
 }
 
-/// The parts of `extent`, in bytes of a file of `size` bytes, before and behind `answered`: whole pages, of which the last one of the
-/// file may be shorter.
+/// Returns the parts of `extent`, in bytes of a file of `size` bytes, before and after `answered`:
+/// whole pages, except that the last one of the file may be shorter.
 fn whole_pages(extent: Range<u64>, answered: &Range<u64>, size: u64) -> [Range<u64>; 2] {
     let page = page_size() as u64;
     let up = |off: u64| off.next_multiple_of(page);
@@ -291,7 +312,7 @@ mod tests {
         let parts = |start, end, from, to, size| whole_pages(start..end, &(from..to), size);
         let [before, behind] = parts(100, 9 * page + 100, 2 * page, 4 * page, 20 * page);
         assert_eq!((before, behind), (page..2 * page, 4 * page..9 * page));
-        // The last page is not whole, and never will be.
+        // The last page of the file is not whole.
         let [before, behind] = parts(0, 9 * page + 100, 0, page, 9 * page + 100);
         assert_eq!((before, behind), (0..0, page..9 * page + 100));
         for [before, behind] in [

@@ -1,9 +1,10 @@
-//! The recorder of a server: which bytes of which files the kernel asks for, for hot lists.
+//! Recorder of a server: the bytes of files that the kernel requests, for hot lists.
 //!
-//! A client starts a recording, fetches the records again and again, and stops it, all by ioctls ([`super::ask`]). Meanwhile the server
-//! pushes nothing into the page cache, and the kernel reads no more than programs do, where this process may set its readahead. The client
-//! has dropped the pages that were cached. A client that is killed stops nothing: a recording that nobody has asked for in a while ends
-//! with the next read.
+//! A client starts a recording, fetches the records again and again, and stops it, all by ioctls
+//! ([`super::ask`]). Meanwhile the server pushes nothing into the page cache, and the kernel reads
+//! no more than programs do, if this process may set its readahead. The client has dropped the
+//! cached pages before. A client that is killed stops nothing: a recording without requests for a
+//! while ends with the next read.
 
 pub(crate) mod answer;
 mod ring;
@@ -18,34 +19,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// A client asks many times a second, unless it is stopped or swapped out.
+/// Time without requests after which a recording is abandoned. A client asks many times a second,
+/// unless it is stopped or swapped out.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Records reads, while somebody wants that.
+/// Recorder of reads, idle until a client starts a recording.
 pub(super) struct Recorder {
-    /// So that a read costs nothing while nobody does.
+    /// Separate flag, so that a read costs nothing while nothing is recorded.
     is_recording: AtomicBool,
     recording: Mutex<Option<Recording>>,
-    /// Known once the mount answers.
+    /// Set once the mount answers.
     read_ahead: OnceLock<ReadAhead>,
     /// Tells the thread that reads in advance to end.
     interrupt: Arc<AtomicBool>,
 }
 
-/// A recording under way.
+/// Recording in progress.
 struct Recording {
     ring: Ring,
     begun: Instant,
-    /// When its client has asked for the last time.
+    /// Time of the client's last request.
     asked: Instant,
-    /// What the readahead was before, if it was changed.
+    /// Previous readahead in bytes, if it was changed.
     read_ahead_before: Option<u64>,
     /// Bytes that the kernel reads ahead meanwhile.
     read_ahead: u64,
 }
 
 impl Recorder {
-    /// Nothing is recorded yet. A recording sets `interrupt`.
+    /// Creates an idle recorder. A recording sets `interrupt`.
     pub(super) fn new(interrupt: Arc<AtomicBool>) -> Self {
         Self {
             is_recording: AtomicBool::new(false),
@@ -55,17 +57,17 @@ impl Recorder {
         }
     }
 
-    /// The mount of this server.
+    /// Sets the mount of this server.
     pub(super) fn set_mount(&self, mount: MountIdentity) {
         let _ = self.read_ahead.set(ReadAhead::of(mount));
     }
 
-    /// Whether reads are recorded: nothing is to be prefetched then.
+    /// Returns true if reads are recorded: nothing may be prefetched then.
     pub(super) fn is_recording(&self) -> bool {
         self.is_recording.load(Ordering::Relaxed)
     }
 
-    /// Note that `len` bytes of a file are read, before the reader gets them.
+    /// Records that `len` bytes of a file are read, before the reader gets them.
     pub(super) fn note(&self, ino: u64, offset: u64, len: usize) {
         if len > 0 && self.is_recording() {
             self.note_at(Instant::now(), ino, offset, len as u64);
@@ -83,10 +85,10 @@ impl Recorder {
         }
     }
 
-    /// Start a recording. Its answer has no records.
+    /// Starts a recording. The answer has no records.
     ///
     /// # Errors
-    /// Another one is under way.
+    /// `EBUSY` if another recording is in progress.
     pub(super) fn start(&self) -> Result<Answer, Errno> {
         self.start_at(Instant::now())
     }
@@ -100,7 +102,7 @@ impl Recorder {
         self.interrupt.store(true, Ordering::Relaxed);
         let setting = self.read_ahead.get();
         let before = setting.and_then(|setting| setting.get().ok());
-        // Without root, the kernel goes on reading ahead.
+        // Without root, the kernel continues to read ahead.
         let is_set = setting.is_some_and(|setting| setting.set(0).is_ok());
         let current = Recording {
             ring: Ring::default(),
@@ -115,10 +117,10 @@ impl Recorder {
         Ok(answer)
     }
 
-    /// The oldest records that an answer has room for.
+    /// Returns the oldest records that fit in an answer.
     ///
     /// # Errors
-    /// Nothing is recorded: the recording was abandoned, or stopped.
+    /// `ENODATA` if nothing is recorded: the recording was abandoned or stopped.
     pub(super) fn drain(&self) -> Result<Answer, Errno> {
         let mut recording = self.recording.lock();
         let current = recording.as_mut().ok_or(Errno::NODATA)?;
@@ -126,10 +128,11 @@ impl Recorder {
         Ok(current.take())
     }
 
-    /// [`Recorder::drain`], and record no more; with the last records, the recording ends.
+    /// Does the same as [`Recorder::drain`], and stops recording; with the last records, the
+    /// recording ends.
     ///
     /// # Errors
-    /// As [`Recorder::drain`].
+    /// Same as [`Recorder::drain`].
     pub(super) fn stop(&self) -> Result<Answer, Errno> {
         let mut recording = self.recording.lock();
         let current = recording.as_mut().ok_or(Errno::NODATA)?;
@@ -176,7 +179,8 @@ mod tests {
         recorder.start_at(begun).unwrap();
         assert!(interrupt.load(Ordering::Relaxed) && recorder.is_recording());
         assert_eq!(recorder.start_at(begun + LEASE).err(), Some(Errno::BUSY));
-        // It has asked nothing for longer than it may: a read ends the recording, or another start does.
+        // The client has asked nothing for longer than it may: a read ends the recording, or
+        // another start does.
         recorder.note_at(begun + LEASE, 7, 0, 1);
         assert!(recorder.is_recording());
         recorder.note_at(begun + LEASE + Duration::from_micros(1), 7, 0, 1);

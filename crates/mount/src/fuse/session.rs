@@ -4,7 +4,7 @@ use super::attach;
 use super::hot::HotThread;
 use super::metrics::Metrics;
 use super::metrics::file::MetricsFile;
-use super::metrics::labels::Labels;
+use super::metrics::labels::MetricLabels;
 use super::mount_identity::MountIdentity;
 use super::options::{FuseOptions, Prefetch};
 use super::prefetch::Prefetcher;
@@ -27,24 +27,28 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// How long a session may take to end after its mount is gone. Then its threads are left to answer for files that are still open.
+/// Time for a session to end after its mount is gone. After that, its threads continue to answer
+/// for files that are still open.
 const GRACE: Duration = Duration::from_secs(1);
-/// Bytes of readahead if the options name none: the longest request of the kernel. Its default is 128 KiB, which is less than many an extent.
+/// Bytes of readahead if the options name none: the longest request of the kernel. Its default of
+/// 128 KiB is less than many extents.
 const READ_AHEAD: u64 = 1 << 20;
-/// Each thread takes 16 MiB of address space.
+/// Largest number of threads. Each takes 16 MiB of address space.
 const THREADS_MAX: usize = 256;
 
-/// Open the image of `sources`, mount it at the directory `dir` and serve it until the mount is unmounted or `stop`, the reading end of a pipe for
-/// example, can be read or is hung up. `ready` is called once the mount answers. Between requests no thread wakes, except for
+/// Opens the image of `sources`, mounts it at the directory `dir` and serves it until the mount is
+/// unmounted, or until `stop`, for example the reading end of a pipe, can be read or is hung up.
+/// `ready` is called once the mount answers. Between requests no thread wakes, except for
 /// [`FuseOptions::metrics`].
 ///
-/// If files are open when `stop` ends it, the mount is taken out of the tree at once, and its threads answer for these
-/// files until they are closed or the process ends.
+/// If files are open when `stop` ends the session, the mount is removed from the tree at once, and
+/// its threads answer for these files until they are closed or the process ends.
 ///
 /// # Errors
-/// The image cannot be opened, an extra device of it is missing, or another image is written over it; `dir` is no
-/// directory; FUSE is missing, or does not let this user; the session breaks off. Errors of single requests,
-/// a damaged extent for example, go to the caller, and to the log (the facade `log`) with inode, path and offset.
+/// The image cannot be opened, an extra device of it is missing, or another image is being written
+/// over it; `dir` is not a directory; FUSE is missing, or not permitted for this user; the session
+/// breaks off. Errors of single requests, for example because of a damaged extent, go to the
+/// caller, and to the log (the facade `log`) with inode, path and offset.
 pub fn serve(
     sources: ImageSources,
     dir: &Path,
@@ -62,17 +66,17 @@ pub fn serve(
 
     let metrics = Arc::<Metrics>::default();
     let metrics_file = options.metrics.clone().map(|path| {
-        let labels = Labels::new(options.fsname.as_ref(), &mount.dir);
+        let labels = MetricLabels::new(options.fsname.as_ref(), &mount.dir);
         MetricsFile::start(path, labels, image.clone(), Arc::clone(&metrics))
     });
     let mut metrics_file = metrics_file.transpose()?;
 
     let config = config(options);
-    // Recordings end what reads in advance, and so does the end of the session.
+    // A recording stops reads in advance, and so does the end of the session.
     let interrupt = Arc::<AtomicBool>::default();
     let recorder = Arc::new(Recorder::new(Arc::clone(&interrupt)));
     let hot_image = options.hot.is_some().then(|| image.clone());
-    // Listings fill the dcache only where names come with attributes (READDIRPLUS).
+    // Listings fill the dcache only if names come with attributes (READDIRPLUS).
     let lists_names = options.prefetch == Prefetch::DataAndNames && node::are_inode_numbers(&image);
     let (thread, slot) = lists_names.then(ReaddirThread::new).unzip();
     let filesystem = || -> io::Result<FuseFilesystem> {
@@ -90,7 +94,7 @@ pub fn serve(
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.
     let session = filesystem().and_then(|filesystem| Session::from_fd(filesystem, device, SessionACL::All, config));
     let session = session.map_err(|error| failed(&mount.dir, error))?;
-    // As long as the session answers, nobody writes another image over this one.
+    // While the session answers, no other image may be written over this one.
     let run = move || {
         let _held = held;
         session.run()
@@ -108,7 +112,7 @@ pub fn serve(
         }
         tuned = match options.read_ahead {
             Some(bytes) => ReadAhead::of(identity).set(bytes),
-            // Without root, the kernel keeps its default.
+            // Without root, the kernel's default stays.
             None => ReadAhead::of(identity).set(READ_AHEAD).or(Ok(())),
         };
         if tuned.is_ok() {
@@ -130,7 +134,7 @@ pub fn serve(
     let dir = mount.dir.clone();
     let ended = if session.has_ended() {
         let ended = join(session);
-        // An orderly end: the mount was unmounted. What is in its place by now is not ours.
+        // An orderly end: the mount was unmounted. Another mount at this path is not ours.
         if ended.is_ok() {
             std::mem::forget(mount);
         }
@@ -139,12 +143,12 @@ pub fn serve(
         drop(mount);
         end(session)
     };
-    // Why the session broke off says more than that it does not answer.
+    // The reason why the session broke off says more than that it does not answer.
     ended.and(answered).and(tuned).and(waited).map_err(|error| failed(&dir, error))
 }
 
-/// The server fetches what is asked for, keeps decoded data until all of them were handed out, and prefetches only while fetches are
-/// not slow.
+/// Returns options for opening the image. The server only fetches requested ranges, keeps decoded
+/// data until all of it was read, and prefetches only while fetches are fast.
 fn open_options(options: &FuseOptions) -> ImageOptions {
     let policy = ReadPolicy::for_page_cache().with_latency(Latency::new());
     let opening = if options.hot.is_some() { Opening::HotList } else { Opening::Any };
@@ -154,15 +158,16 @@ fn open_options(options: &FuseOptions) -> ImageOptions {
 fn config(options: &FuseOptions) -> Config {
     let mut config = Config::default();
     config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
-    // A descriptor for each thread spares them a lock, but needs the device itself, which a user may not have.
+    // A descriptor for each thread saves a lock, but needs the device itself, which a user may not
+    // have.
     config.clone_fd = attach::open_device().is_ok();
     config
 }
 
 type Running = Watched<io::Result<()>>;
 
-/// Wait until the mount at `dir` answers, and return its identity; `None` if it was stopped or unmounted before. A thread of its own asks:
-/// it would hang if the session did.
+/// Waits until the mount at `dir` answers, and returns its identity; `None` if the session was
+/// stopped or unmounted before. A separate thread asks: it would hang if the session did.
 fn answer(dir: &Path, session: &Running, stop: BorrowedFd<'_>) -> io::Result<Option<MountIdentity>> {
     let dir = dir.to_path_buf();
     let ask = move || rustix::fs::statfs(&dir).and_then(|_| MountIdentity::of(&dir));
@@ -176,7 +181,7 @@ fn answer(dir: &Path, session: &Running, stop: BorrowedFd<'_>) -> io::Result<Opt
     }
 }
 
-/// Wait until the session ends or `stop` says so, and keep the metrics file current meanwhile.
+/// Waits until the session ends or `stop` is ready, and keeps the metrics file current meanwhile.
 fn wait_for_end(session: &Running, stop: BorrowedFd<'_>, mut metrics_file: Option<&mut MetricsFile>) -> io::Result<()> {
     let ends = [session.end(), stop];
     while wait(&ends, metrics_file.as_deref().map(MetricsFile::due))?.is_none() {
@@ -187,7 +192,7 @@ fn wait_for_end(session: &Running, stop: BorrowedFd<'_>, mut metrics_file: Optio
     Ok(())
 }
 
-/// The result of the session, if it ends in time.
+/// Returns the result of the session, if it ends in time.
 fn end(session: Running) -> io::Result<()> {
     match wait(&[session.end()], Some(Instant::now() + GRACE))? {
         Some(_) => join(session),
@@ -199,16 +204,16 @@ fn join(session: Running) -> io::Result<()> {
     session.join().unwrap_or_else(|_| Err(io::Error::other("the session panicked")))
 }
 
-/// The mount of this session; dropping it unmounts what is left of it.
+/// Mount of this session. Dropping it unmounts it if it is still there.
 struct Mount {
     dir: PathBuf,
-    /// Known once the mount has answered.
+    /// Set once the mount has answered.
     identity: Option<MountIdentity>,
 }
 
 impl Mount {
-    /// Whether the mount point still leads to this mount, and to no other one. Only a mount that has answered is asked: the kernel
-    /// remembers the answer, whatever has become of the session.
+    /// Returns true if the mount point still leads to this mount. Only a mount that has answered is
+    /// asked: the kernel remembers the answer, whatever happened to the session.
     fn is_there(&self) -> bool {
         let Some(identity) = self.identity else { return true };
         match MountIdentity::of(&self.dir) {

@@ -1,4 +1,4 @@
-//! Loop devices: a file as a block device, see loop(4).
+//! Loop devices: files as block devices, see loop(4).
 #![allow(unsafe_code)]
 
 use rustix::io::Errno;
@@ -18,7 +18,8 @@ const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// Tries to get a free device: another process may take it first, but not so often in a row.
+/// Number of tries to get a free device: another process may take it first, but not that often in a
+/// row.
 const ATTEMPTS: usize = 16;
 
 /// `struct loop_info64`.
@@ -52,14 +53,14 @@ struct LoopConfig {
 
 const _: () = assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304);
 
-/// A read-only loop device. The kernel frees it when neither this value nor a mount holds it any more.
+/// Read-only loop device. The kernel frees it when neither this value nor a mount holds it.
 pub(super) struct LoopDevice {
     path: PathBuf,
     _held: File,
 }
 
 impl LoopDevice {
-    /// Make the file or block device `backing`, from byte `offset` on, a loop device.
+    /// Makes the file or block device `backing`, from byte `offset` on, a loop device.
     pub(super) fn attach(backing: &Path, offset: u64) -> io::Result<LoopDevice> {
         let file = File::open(backing)?;
         let control = File::options().read(true).write(true).open(CONTROL)?;
@@ -77,13 +78,14 @@ impl LoopDevice {
         Err(last)
     }
 
-    /// `/dev/loopN`.
+    /// Returns `/dev/loopN`.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Direct I/O saves the second copy in the page cache, but not every filesystem has it, nor every offset.
+/// Configures the device. Direct I/O saves the second copy in the page cache, but not every
+/// filesystem supports it, nor every offset.
 fn configure(device: &File, file: &File, name: &Path, offset: u64) -> rustix::io::Result<()> {
     let flags = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR;
     match configure_with(device, file, name, offset, flags | LO_FLAGS_DIRECT_IO) {
@@ -94,7 +96,7 @@ fn configure(device: &File, file: &File, name: &Path, offset: u64) -> rustix::io
 
 fn configure_with(device: &File, file: &File, name: &Path, lo_offset: u64, lo_flags: u32) -> rustix::io::Result<()> {
     let mut lo_file_name = [0; 64];
-    // Informative, and zero-terminated.
+    // The name is informative, and zero-terminated.
     let name = name.as_os_str().as_bytes();
     let len = name.len().min(lo_file_name.len() - 1);
     lo_file_name[..len].copy_from_slice(&name[..len]);
@@ -115,7 +117,8 @@ fn configure_with(device: &File, file: &File, name: &Path, lo_offset: u64, lo_fl
     };
     // An open descriptor is not negative.
     let config = LoopConfig { fd: file.as_raw_fd() as u32, block_size: 0, info, reserved: [0; 8] };
-    // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, whose layout `LoopConfig` has, and writes nothing to it.
+    // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, which has the layout of `LoopConfig`,
+    // and writes nothing to it.
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, LoopConfig>::new(config)) }
 }
 

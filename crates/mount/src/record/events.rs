@@ -1,4 +1,5 @@
-//! Files that are read on a mount by the kernel's driver, as fanotify(7) tells them. It tells no ranges.
+//! Files that are read on a mount by the kernel's driver, as reported by fanotify(7), which reports
+//! no ranges.
 
 use super::Reads;
 use crate::fuse::recorder::answer::ReadRecord;
@@ -12,21 +13,21 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-/// How long one wait takes at most.
+/// Longest time of one wait.
 const PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Most answers at a time, of some hundred events each.
+/// Largest number of answers at a time, of some hundred events each.
 const ANSWERS_MAX: usize = 1 << 12;
 
 /// Events of a filesystem.
 pub(super) struct FileEvents {
     group: Fanotify,
     begun: Instant,
-    /// Inodes of files that are recorded already.
+    /// Inodes of files that are already recorded.
     seen: HashSet<u64>,
 }
 
 impl FileEvents {
-    /// Be told from now on what is opened or read on the filesystem of `root`, by whichever of its mounts.
+    /// Starts to report opens and reads on the filesystem of `root`, through any of its mounts.
     pub(super) fn start(root: &File) -> io::Result<Self> {
         let needs_root = |error: Errno| match error {
             Errno::EPERM => {
@@ -35,7 +36,7 @@ impl FileEvents {
             error => error.into(),
         };
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
-        // What an event hands over is opened so: a FIFO must not wait.
+        // Flags with which the files of events are opened: a FIFO must not wait.
         let opened =
             EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC | EventFFlags::O_NONBLOCK;
         let group = Fanotify::init(flags, opened).map_err(needs_root)?;
@@ -65,7 +66,7 @@ impl FileEvents {
     }
 
     fn note(&mut self, event: &FanotifyEvent, reads: &mut Reads) {
-        // Without a file, the event says that there were too many.
+        // An event without a file means that there were too many events.
         let Some(file) = event.fd() else {
             reads.lost += 1;
             return;
@@ -74,7 +75,8 @@ impl FileEvents {
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || !self.seen.insert(found.st_ino) {
             return;
         }
-        // No more of this file: a program that reads it in small parts would fill the queue. Where that is refused, events go on.
+        // Ignore further events of this file: a program that reads it in small parts would fill the
+        // queue. If that is refused, events continue.
         let ignore =
             MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_IGNORED_MASK | MarkFlags::FAN_MARK_IGNORED_SURV_MODIFY;
         let _ = self.group.mark(ignore, MaskFlags::FAN_OPEN | MaskFlags::FAN_ACCESS, file, None::<&Path>);

@@ -1,4 +1,4 @@
-//! Reads that our FUSE server records.
+//! Reads recorded by our FUSE server.
 
 use super::Reads;
 use crate::fuse::ask::{Question, is_unknown};
@@ -9,22 +9,24 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// How often the server is asked.
+/// Time between two requests to the server.
 const PERIOD: Duration = Duration::from_millis(50);
-/// Most answers at a time: more than a server that keeps records in bounded memory can fill, unless programs read without end.
+/// Largest number of answers at a time: more than a server with bounded memory can fill, unless
+/// programs read without end.
 const ANSWERS_MAX: usize = 1 << 10;
 
-/// The recording of a server, which ends with this.
+/// Recording of a server. It ends when this is dropped.
 pub(super) struct ServerReads {
     root: File,
     read_ahead: u64,
-    /// Records that the server has lost so far.
+    /// Number of records that the server has lost so far.
     lost: u64,
     is_over: bool,
 }
 
 impl ServerReads {
-    /// Have the server record from now on whose mount's root is `root`; `None` if none there can.
+    /// Starts a recording by the server of the mount whose root is `root`. Returns `None` if it has
+    /// no such server.
     pub(super) fn start(root: &File) -> io::Result<Option<Self>> {
         let started = match Question::StartRecording.ask(root) {
             Ok(bytes) => Answer::decode(&*bytes),
@@ -33,7 +35,7 @@ impl ServerReads {
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is being recorded already"));
             }
             Err(Errno::PERM) => {
-                let reason = "only the user who has mounted it may, and root";
+                let reason = "only root and the user who mounted it may";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
             }
             Err(error) => return Err(error.into()),
@@ -42,7 +44,7 @@ impl ServerReads {
         Ok(Some(Self { root: root.try_clone()?, read_ahead, lost: 0, is_over: false }))
     }
 
-    /// Bytes that the kernel reads ahead meanwhile.
+    /// Returns the number of bytes that the kernel reads ahead meanwhile.
     pub(super) fn read_ahead(&self) -> u64 {
         self.read_ahead
     }
@@ -57,12 +59,12 @@ impl ServerReads {
     }
 
     pub(super) fn end(mut self, reads: &mut Reads) -> io::Result<()> {
-        // After an error, there is nothing left to be stopped.
+        // After an error, there is nothing left to stop.
         self.is_over = true;
         self.take_all(Question::StopRecording, reads)
     }
 
-    /// Ask for records until there are no more.
+    /// Requests records until there are no more.
     fn take_all(&mut self, question: Question, reads: &mut Reads) -> io::Result<()> {
         for _ in 0..ANSWERS_MAX {
             if self.take(question, reads)? < RECORDS_MAX {
@@ -72,14 +74,14 @@ impl ServerReads {
         Ok(())
     }
 
-    /// Ask for records. Returns how many came.
+    /// Requests records. Returns their number.
     fn take(&mut self, question: Question, reads: &mut Reads) -> io::Result<usize> {
         let bytes = question.ask(&self.root).map_err(|error| match error {
-            Errno::NODATA => io::Error::other("its server has ended the recording, as nobody asked for it in a minute"),
+            Errno::NODATA => io::Error::other("its server has ended the recording after a minute without requests"),
             Errno::NOTCONN | Errno::CONNABORTED => io::Error::other("its server has ended meanwhile"),
             error => error.into(),
         })?;
-        let answer = Answer::decode(&*bytes).ok_or_else(|| io::Error::other("the answer of its server is none"))?;
+        let answer = Answer::decode(&*bytes).ok_or_else(|| io::Error::other("its server sent an invalid answer"))?;
         let count = answer.records.len();
         answer.records.into_iter().for_each(|record| reads.push(record));
         // The server counts from the start.
@@ -92,7 +94,7 @@ impl ServerReads {
 impl Drop for ServerReads {
     fn drop(&mut self) {
         if !self.is_over {
-            // Nobody wants the records, and a server that is gone has none.
+            // The records are not needed, and a server that is gone has none.
             let mut reads = Reads::default();
             let _ = self.take_all(Question::StopRecording, &mut reads);
         }

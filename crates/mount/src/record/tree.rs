@@ -1,4 +1,4 @@
-//! Walks through a mount, which stay on it: for pages to be dropped, and for names.
+//! Walks through a mount, which do not leave it: to drop pages, and to find names.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Advice, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fadvise, openat, openat2, statat};
@@ -9,13 +9,13 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A name in a directory.
+/// Name in a directory.
 struct Entry<'a> {
     dir: BorrowedFd<'a>,
     /// Path of the directory, from the root on; empty for the root.
     dir_path: &'a [u8],
     name: &'a CStr,
-    /// The number that the directory has.
+    /// Inode number in the directory.
     ino: u64,
     file_type: FileType,
 }
@@ -31,14 +31,14 @@ fn joined(dir: &[u8], name: &CStr) -> Vec<u8> {
     [dir, separator, name.to_bytes()].concat()
 }
 
-/// Drop what the page cache has of the files below `root`, until `stop` is set. Pages that programs have mapped stay. Files that this
-/// user may not open are left out, who could not read them either.
+/// Drops the cached pages of the files below `root`, until `stop` is set. Pages that programs have
+/// mapped stay. Files that this user may not open are skipped.
 pub(super) fn drop_pages(root: &impl AsFd, stop: &AtomicBool) -> io::Result<()> {
     walk(root.as_fd(), &mut |entry| {
         if entry.file_type == FileType::RegularFile {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             if let Ok(file) = openat(entry.dir, entry.name, flags, Mode::empty()) {
-                // A hint: what cannot be dropped stays.
+                // A hint: pages that cannot be dropped stay.
                 let _ = fadvise(&file, 0, None, Advice::DontNeed);
             }
         }
@@ -46,7 +46,7 @@ pub(super) fn drop_pages(root: &impl AsFd, stop: &AtomicBool) -> io::Result<()> 
     })
 }
 
-/// A path for each of these inodes, as far as there are any: of several names, any one.
+/// Returns a path for each of these inodes that has one; any of them if there are several.
 pub(super) fn find_names(root: &OwnedFd, inodes: HashSet<u64>) -> io::Result<HashMap<u64, Vec<u8>>> {
     let (mut wanted, mut names) = (inodes, HashMap::new());
     // Directories have numbers that differ from those of stat(2) in images with compressed inodes.
@@ -72,14 +72,15 @@ pub(super) fn find_names(root: &OwnedFd, inodes: HashSet<u64>) -> io::Result<Has
     Ok(names)
 }
 
-/// Where the number of an inode is taken from.
+/// Source of inode numbers.
 #[derive(Clone, Copy)]
 enum Numbers {
     OfDirectories,
     OfStat,
 }
 
-/// Give all names below `root` to `each`, until it breaks off. Other mounts, and directories that cannot be listed, are left out.
+/// Passes all names below `root` to `each`, until it breaks. Other mounts, and directories that
+/// cannot be listed, are skipped.
 ///
 /// A damaged image may list a directory below itself: each one is listed once.
 fn walk(root: BorrowedFd<'_>, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>) -> io::Result<()> {
@@ -111,7 +112,7 @@ fn walk(root: BorrowedFd<'_>, each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()
                 return Ok(());
             }
         }
-        // The first one of a listing is the next.
+        // The first directory of a listing is the next one.
         todo.extend(below.into_iter().rev());
     }
     Ok(())
@@ -157,7 +158,7 @@ mod tests {
     fn other_mounts_are_left_out() {
         let root: OwnedFd = File::open("/").unwrap().into();
         let mut names = Vec::new();
-        // Only until the first file of some directory: what is below /proc is on another mount.
+        // Limited to some names: everything below /proc is on another mount.
         walk(root.as_fd(), &mut |entry| {
             names.push(entry.path());
             if names.len() > 2000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -17,18 +17,18 @@ thread_local! {
     static PREFETCH: Cell<Prefetch> = const { Cell::new(Prefetch::DataAndNames) };
 }
 
-/// Run a test with servers that prefetch so much.
+/// Runs a test with servers that prefetch as `prefetch` says.
 pub fn with_prefetch(prefetch: Prefetch, test: fn()) {
     PREFETCH.set(prefetch);
     test();
 }
 
-/// How much the servers of this test prefetch.
+/// Returns the prefetch of the servers in this test.
 pub fn prefetch() -> Prefetch {
     PREFETCH.get()
 }
 
-/// Tests that run twice: with all prefetch, and with none.
+/// Defines tests that run twice: with all prefetch, and with none.
 macro_rules! scenes {
     ($($name:ident)*) => {
         mod with_all_prefetch {
@@ -41,7 +41,7 @@ macro_rules! scenes {
 }
 pub(crate) use scenes;
 
-/// Whether this process may mount; a printed skip if not.
+/// Returns true if this process may mount. Otherwise prints a skip.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -50,7 +50,7 @@ pub fn is_root() -> bool {
     root
 }
 
-/// Whether FUSE can be used here; a printed skip if not.
+/// Returns true if FUSE can be used here. Otherwise prints a skip.
 pub fn has_fuse() -> bool {
     let found = Path::new("/dev/fuse").exists();
     if !found {
@@ -61,7 +61,7 @@ pub fn has_fuse() -> bool {
 
 pub use kiln_tests::golden::file as golden;
 
-/// The golden image `name`, with its extra device if it has one.
+/// Returns the golden image `name`, with its extra device if it has one.
 pub fn golden_with_devices(name: &str) -> (PathBuf, Vec<PathBuf>) {
     let blob = golden(&format!("{name}.blob"));
     (golden(&format!("{name}.erofs")), blob.exists().then_some(blob).into_iter().collect())
@@ -71,7 +71,7 @@ pub fn open(path: &Path, devices: &[PathBuf]) -> Image {
     Image::open_path(path, devices, &ImageOptions::default()).unwrap()
 }
 
-/// The sources of an image, as `kiln mount` opens them.
+/// Returns the sources of an image, as `kiln mount` opens them.
 pub fn sources(path: &Path, devices: &[PathBuf]) -> ImageSources {
     ImageSources::from_paths(path, devices)
 }
@@ -86,13 +86,13 @@ pub fn options(fsname: &Path) -> FuseOptions {
     }
 }
 
-/// Whether `ls -a`, which lists as C libraries do, shows "." and "..".
+/// Returns true if `ls -a`, which lists as C libraries do, shows "." and "..".
 pub fn ls_shows_dots(dir: &Path) -> bool {
     let listed = Command::new("ls").arg("-a").arg(dir).output().unwrap().stdout;
     [&b"."[..], b".."].iter().all(|dots| listed.split(|byte| *byte == b'\n').any(|name| name == *dots))
 }
 
-/// The line of the mount table for `dir`: source, mount point, type, options.
+/// Returns the line of the mount table for `dir`: source, mount point, type, options.
 pub fn mount_table_line(dir: &Path) -> Option<Vec<String>> {
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
     let fields = |line: &str| line.split(' ').map(str::to_string).collect::<Vec<_>>();

@@ -1,17 +1,17 @@
-//! What a FUSE mount promises beyond being the right tree.
+//! Promises of a FUSE mount besides showing the right tree.
 #![allow(missing_docs)]
 
 crate::common::scenes! {
-    the_mount_table_says_what_it_is
+    the_mount_table_shows_source_and_type
     ready_is_called_once_and_not_too_early
     stopped_before_it_began
-    statfs_is_what_the_kernel_says
+    statfs_equals_that_of_the_kernel
     holes_of_chunks_can_be_found
     many_threads_read_the_same
     names_that_are_not_there
-    somebody_else_unmounts
+    another_process_unmounts
     open_files_outlive_the_mount
-    what_comes_in_its_place_is_left_alone
+    another_mount_at_the_same_path_stays
     a_damaged_extent_costs_only_its_file
     a_panic_costs_only_its_request
     access_control_lists_are_enforced
@@ -36,20 +36,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-/// Serve the golden image `name` in a new directory.
+/// Serves the golden image `name` in a new directory.
 fn serve(temp: &TempDir, name: &str) -> Served {
     let (path, devices) = crate::common::golden_with_devices(name);
     Served::start(crate::common::sources(&path, &devices), &temp.dir("fuse"), crate::common::options(&path)).unwrap()
 }
 
-/// Serve an image that was changed: its checksum is taken out.
+/// Serves an image that was changed; clears its checksum feature.
 fn serve_bytes(temp: &TempDir, mut bytes: Vec<u8>) -> Served {
     bytes[1032] &= !1;
     let sources = ImageSources::new(Arc::new(MemorySource::new(bytes)));
     Served::start(sources, &temp.dir("fuse"), crate::common::options(Path::new("memory"))).unwrap()
 }
 
-/// Every regular file below `dir`.
+/// Returns every regular file below `dir`.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -67,7 +67,7 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap()
 }
 
-fn the_mount_table_says_what_it_is() {
+fn the_mount_table_shows_source_and_type() {
     if !crate::common::has_fuse() {
         return;
     }
@@ -127,7 +127,7 @@ fn stopped_before_it_began() {
     assert!(!crate::common::is_mounted(&dir));
 }
 
-fn statfs_is_what_the_kernel_says() {
+fn statfs_equals_that_of_the_kernel() {
     if !crate::common::has_fuse() {
         return;
     }
@@ -146,7 +146,7 @@ fn statfs_is_what_the_kernel_says() {
     }
 }
 
-/// Alternating offsets of data and holes, until ENXIO.
+/// Returns alternating offsets of data and holes, until ENXIO.
 fn seek_all(path: &Path) -> Vec<Result<u64, Errno>> {
     let file = File::open(path).unwrap();
     let mut found = vec![seek(&file, SeekFrom::Hole(0)), seek(&file, SeekFrom::Data(1))];
@@ -202,7 +202,7 @@ fn many_threads_read_the_same() {
                     let (bytes, path) = &expected[(i * 7 + thread * 3) % expected.len()];
                     let name = path.components().skip(old.components().count() + 1).collect::<PathBuf>();
                     let file = File::open(root.join(name)).unwrap();
-                    // Each thread enters at another place.
+                    // Each thread starts at another offset.
                     let from = bytes.len() / 16 * thread;
                     let mut tail = vec![0; bytes.len() - from];
                     file.read_exact_at(&mut tail, from as u64).unwrap();
@@ -227,7 +227,7 @@ fn names_that_are_not_there() {
     }
 }
 
-fn somebody_else_unmounts() {
+fn another_process_unmounts() {
     if !crate::common::has_fuse() {
         return;
     }
@@ -246,7 +246,7 @@ fn open_files_outlive_the_mount() {
     let path = files(&served.dir).into_iter().max_by_key(|path| fs::metadata(path).unwrap().size()).unwrap();
     let expected = fs::read(&path).unwrap();
     let mut file = File::open(&path).unwrap();
-    // Out of the cache, so that the session has to answer.
+    // Drop it from the page cache, so that the session has to answer.
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert!(matches!(kiln_mount::unmount(&served.dir), Err(MountError::Busy { .. })));
     let dir = served.dir.clone();
@@ -257,7 +257,7 @@ fn open_files_outlive_the_mount() {
     assert!(bytes == expected);
 }
 
-fn what_comes_in_its_place_is_left_alone() {
+fn another_mount_at_the_same_path_stays() {
     if !crate::common::has_fuse() {
         return;
     }
@@ -270,7 +270,8 @@ fn what_comes_in_its_place_is_left_alone() {
     assert!(crate::common::is_mounted(&other.0));
 }
 
-/// The bytes of a golden image, and of one of its files the extent that `wanted` likes.
+/// Returns the bytes of a golden image, and the first extent of one of its files that `wanted`
+/// accepts.
 fn find_extent(name: &str, wanted: impl Fn(&ExtentKind) -> Option<(u64, u64)>) -> (Vec<u8>, PathBuf, u64, u64) {
     let path = crate::common::golden(name);
     let image = crate::common::open(&path, &[]);
@@ -317,7 +318,7 @@ fn a_damaged_extent_costs_only_its_file() {
     served.stop().unwrap();
 }
 
-/// A source with a bug.
+/// Source with a bug.
 struct Panics {
     inner: MemorySource,
     range: std::ops::Range<u64>,
@@ -373,7 +374,7 @@ fn a_panic_costs_only_its_request() {
     served.stop().unwrap();
 }
 
-/// Whether the user `id` may read `path`.
+/// Returns true if the user `id` may read `path`.
 fn may_read(id: u32, path: &Path) -> bool {
     Command::new("cat").arg(path).uid(id).gid(id).output().unwrap().status.success()
 }
@@ -383,7 +384,7 @@ fn access_control_lists_are_enforced() {
         return;
     }
     let mut bytes = fs::read(crate::common::golden("xattrs.erofs")).unwrap();
-    // The entry "user 1000: r" of /x/f00, from which r is taken. Others keep it.
+    // The entry "user 1000: r" of /x/f00, from which r is removed. Other users keep it.
     let entry = [2, 0, 4, 0, 0xE8, 3, 0, 0];
     let found: Vec<_> = bytes.windows(8).enumerate().filter(|(_, window)| *window == entry).map(|(at, _)| at).collect();
     assert!(!found.is_empty());

@@ -7,7 +7,7 @@ use kiln_mount::{MountError, unmount};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Whether this kernel has EROFS; a printed skip if not.
+/// Returns true if this kernel has EROFS. Otherwise prints a skip.
 fn has_erofs() -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap().contains("\terofs\n");
     if !known {
@@ -40,7 +40,7 @@ fn a_file_as_it_is() {
     match via {
         KernelVia::File => {}
         // Kernels before 6.12, or an overlayfs below the temporary directory.
-        KernelVia::Loop(_) => crate::common::skip("the temporary directory is no place for file-backed mounts"),
+        KernelVia::Loop(_) => crate::common::skip("file-backed mounts do not work in the temporary directory"),
     }
     let line = crate::common::mount_table_line(&dir).unwrap();
     assert_eq!(line[2], "erofs");
@@ -53,14 +53,14 @@ fn a_file_as_it_is() {
     drop(guard);
 }
 
-/// The file behind a loop device, while there is one.
+/// Returns the file of a loop device, while it has one.
 fn backing_file(device: &Path) -> Option<String> {
     let name = device.file_name().unwrap().to_str().unwrap();
     fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()
 }
 
 #[test]
-fn a_loop_device_where_a_file_will_not_do() {
+fn a_loop_device_where_files_cannot_be_mounted() {
     if !has_erofs() {
         return;
     }
@@ -76,7 +76,7 @@ fn a_loop_device_where_a_file_will_not_do() {
         let guard = KernelMount(dir.clone());
         let KernelVia::Loop(device) = via else { panic!("{via:?}") };
         let backing = backing_file(&device).unwrap();
-        // The name stays free for 64 bytes; the file itself does not.
+        // The name field has 64 bytes, but the backing file's name is not truncated.
         assert_eq!(backing.trim_end(), image.display().to_string());
         let loop_flag = |flag: &str| {
             let name = device.file_name().unwrap().to_str().unwrap();
@@ -85,7 +85,7 @@ fn a_loop_device_where_a_file_will_not_do() {
         assert_eq!((loop_flag("ro"), loop_flag("loop/autoclear")), ("1".into(), "1".into()));
         assert!(fs::read_dir(&dir).unwrap().count() > 0);
         drop(guard);
-        // It may be somebody else's by now.
+        // Another process may have the device by now.
         crate::common::wait_until(|| backing_file(&device).is_none_or(|other| other != backing));
     }
 }
@@ -123,7 +123,7 @@ fn extra_devices_in_order() {
     assert!(!error.falls_back_to_fuse(), "{error}");
 }
 
-/// `image` at byte `offset` of a larger file, with something else in front and behind.
+/// Writes `image` at byte `offset` of a larger file, with other bytes before and after it.
 fn embedded(image: &Path, offset: u64, into: &Path) {
     let mut bytes = vec![0xE2; offset as usize];
     bytes.extend(fs::read(image).unwrap());
@@ -136,7 +136,8 @@ fn images_inside_larger_files() {
     if !has_erofs() {
         return;
     }
-    // The last is at the end of a block of 512 bytes, which only a loop device can do, and only without direct I/O.
+    // The last is at the end of a block of 512 bytes, which only a loop device supports, and only
+    // without direct I/O.
     for (name, offset) in [("lz4", 1 << 20), ("blobdev", 1 << 20), ("b512", 4096 + 512), ("lz4", 4096 + 512)] {
         let temp = TempDir::new("mount").unwrap();
         let (image, devices) = crate::common::golden_with_devices(name);
@@ -187,7 +188,7 @@ fn not_an_image() {
         assert!(matches!(error, MountError::Refused { .. }), "{error}");
         assert!(!error.falls_back_to_fuse());
     }
-    // The kernel says no more than a number; our reader knows why.
+    // The kernel only returns an error number; our reader knows the reason.
     let text = refusal(&image, &[], &temp.dir("words")).to_string();
     assert!(text.contains("Invalid argument") && text.contains("not an EROFS image"), "{text}");
 }
@@ -200,7 +201,7 @@ fn a_damaged_superblock() {
     let temp = TempDir::new("mount").unwrap();
     let image = temp.copy(&crate::common::golden("inline.erofs"));
     let mut bytes = fs::read(&image).unwrap();
-    bytes[1024 + 48] ^= 1; // the UUID: only the checksum can tell
+    bytes[1024 + 48] ^= 1; // the UUID: only the checksum detects it
     fs::write(&image, bytes).unwrap();
     let error = refusal(&image, &[], &temp.dir("kernel"));
     assert!(matches!(error, MountError::Refused { .. }), "{error}");
@@ -216,12 +217,12 @@ fn things_that_cannot_hold_an_image() {
     let fifo = temp.path().join("fifo");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    // Opening the FIFO would wait for ever.
+    // Opening the FIFO would wait forever.
     for path in [fifo.as_path(), temp.path(), Path::new("/dev/null")] {
         assert!(matches!(refusal(path, &[], &dir), MountError::NotASource { .. }));
     }
     assert!(matches!(refusal(&temp.path().join("missing"), &[], &dir), MountError::Source { .. }));
-    // Extra devices too.
+    // The same holds for extra devices.
     let image = crate::common::golden("inline.erofs");
     let error = kernel::mount(&image, &[fifo], 0, &dir).unwrap_err();
     assert!(matches!(error, MountError::NotASource { .. }), "{error}");

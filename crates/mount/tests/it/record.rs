@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 crate::common::scenes! {
-    reads_are_told_and_cached_pages_do_not_hide_them
+    reads_are_recorded_and_cached_pages_do_not_hide_them
     a_recording_that_is_dropped_ends
     hot_lists_are_pinned_and_a_recording_ends_that
 }
@@ -33,7 +33,7 @@ fn ranges(list: &HotList) -> Vec<(u64, u64, String)> {
     list.entries().iter().map(range).collect()
 }
 
-fn reads_are_told_and_cached_pages_do_not_hide_them() {
+fn reads_are_recorded_and_cached_pages_do_not_hide_them() {
     if !crate::common::has_fuse() {
         return;
     }
@@ -58,7 +58,7 @@ fn reads_are_told_and_cached_pages_do_not_hide_them() {
         let end = if page == len { (len - 4096, 4096, text()) } else { (page, len - page, text()) };
         assert_eq!(ranges(&recorded.list), [(36864, 12288, text()), end, (0, 4096, text())]);
     }
-    // More records than one answer has room for; what is read twice is there once.
+    // More records than fit in one answer. Bytes that are read twice are listed once.
     let recording = start(&served).unwrap();
     let file = File::open(&path).unwrap();
     let pages: Vec<u64> = (0..len / 4096).rev().map(|page| page * 4096).collect();

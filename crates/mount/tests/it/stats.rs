@@ -1,12 +1,12 @@
-//! Counters of a FUSE mount, and what is done before anybody asks.
+//! Counters of a FUSE mount, and work that is done before any request.
 #![allow(missing_docs)]
 
 crate::common::scenes! {
-    a_mount_tells_what_it_did
+    a_mount_has_counters
     others_have_no_counters
     counters_are_kept_in_a_file
-    attributes_that_nobody_has_are_missing
-    holes_that_nobody_has_are_asked_for_once
+    attributes_of_no_file_are_missing
+    holes_of_no_file_are_asked_for_once
     preloaded_files_are_in_memory
     read_ahead_is_set
 }
@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// The value of a sample.
+/// Returns the value of a sample.
 fn sample(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
@@ -37,11 +37,11 @@ fn serve(temp: &TempDir, name: &str, options: FuseOptions) -> Result<Served, Mou
     )
 }
 
-/// A file of the golden images that is worth reading.
+/// File of the golden images with enough contents.
 const TEXT: &str = "big/text";
 const SPARSE: &str = "sparse";
 
-fn a_mount_tells_what_it_did() {
+fn a_mount_has_counters() {
     if !crate::common::has_fuse() {
         return;
     }
@@ -58,7 +58,7 @@ fn a_mount_tells_what_it_did() {
     assert!(grown("kiln_decoded_bytes_total") > 0);
     assert_eq!(sample(&after, "kiln_errors_total"), 0);
 
-    // The second time the kernel has it all.
+    // The second time, the kernel has it cached.
     fs::read(served.dir.join(TEXT)).unwrap();
     assert_eq!(
         sample(&stats(&served.dir).unwrap(), "kiln_read_size_bytes_sum"),
@@ -68,10 +68,10 @@ fn a_mount_tells_what_it_did() {
 
 fn others_have_no_counters() {
     let temp = TempDir::new("mount").unwrap();
-    for place in [temp.path(), Path::new("/proc"), Path::new("/dev/null")] {
-        let error = stats(place).unwrap_err();
+    for path in [temp.path(), Path::new("/proc"), Path::new("/dev/null")] {
+        let error = stats(path).unwrap_err();
         assert!(matches!(error, MountError::NoStats { .. }), "{error}");
-        assert!(error.to_string().starts_with(&place.display().to_string()), "{error}");
+        assert!(error.to_string().starts_with(&path.display().to_string()), "{error}");
     }
     let error = stats(&temp.path().join("nothing")).unwrap_err();
     assert!(matches!(error, MountError::Stats { .. }), "{error}");
@@ -83,7 +83,7 @@ fn counters_are_kept_in_a_file() {
     }
     let temp = TempDir::new("mount").unwrap();
     let metrics = temp.path().join("kiln.prom");
-    // A symbolic link to it stays.
+    // A symbolic link to the file stays.
     let link = temp.path().join("link");
     std::os::unix::fs::symlink("kiln.prom", &link).unwrap();
     let options = FuseOptions { metrics: Some(link.clone()), ..FuseOptions::default() };
@@ -107,8 +107,8 @@ fn counters_are_kept_in_a_file() {
     }
 }
 
-/// The kernel's driver for EROFS answers so, too.
-fn attributes_that_nobody_has_are_missing() {
+/// The kernel's driver for EROFS also answers ENODATA.
+fn attributes_of_no_file_are_missing() {
     if !crate::common::has_fuse() {
         return;
     }
@@ -133,7 +133,7 @@ fn attributes_that_nobody_has_are_missing() {
     }
 }
 
-fn holes_that_nobody_has_are_asked_for_once() {
+fn holes_of_no_file_are_asked_for_once() {
     if !crate::common::has_fuse() {
         return;
     }
@@ -147,7 +147,7 @@ fn holes_that_nobody_has_are_asked_for_once() {
     let seek = |from| rustix::fs::seek(&file, from);
     let shown = || [seek(SeekFrom::Data(7)), seek(SeekFrom::Hole(7)), seek(SeekFrom::Hole(len))];
     let expected = [Ok(7), Ok(len), Err(Errno::NXIO)];
-    // As many answers as it takes until the image is searched, and all the same.
+    // The server answers until the image is searched, always the same.
     crate::common::wait_until(|| {
         let before = asked(&served);
         assert_eq!(shown(), expected);
@@ -183,7 +183,8 @@ fn preloaded_files_are_in_memory() {
     assert_eq!((done.inodes, done.bytes, done.left_out), (0, 2 * len, 0));
     assert!(read(&served.dir, &list, u64::MAX, true).unwrap().failed.is_empty());
     assert!(read(&temp.path().join("nothing"), &list, u64::MAX, false).is_err());
-    // Inodes, directories and ranges; what ends behind the end of its file; no more than is wanted.
+    // Inodes, directories and ranges; a range that ends after the end of its file; no more than the
+    // limit.
     let list = b"#kiln-hotlist 1\n0+0\t0\t.\n0+0\t1\tbig\n0+0\t1\tbig/text\n4096+100\t2\tbig/text\n4096+9223372036854771711\t3\tbig/text\n\
         9223372036854775806+1\t4\tbig/text\n0+0\t5\tgone\n0+1\t5\tgone\n";
     let list = HotList::parse(list, "list").unwrap();

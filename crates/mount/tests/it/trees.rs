@@ -23,8 +23,8 @@ fn compare_golden(name: &str) {
     compare(&image, &devices, 10);
 }
 
-/// Mount an image with more than `paths` paths in both ways, and compare all that system calls show, and what the library
-/// says.
+/// Mounts an image with more than `paths` paths in both ways, and compares everything that system
+/// calls show, and the library.
 fn compare(image: &Path, devices: &[PathBuf], paths: usize) {
     if !crate::common::has_fuse() {
         return;
@@ -42,7 +42,7 @@ fn compare(image: &Path, devices: &[PathBuf], paths: usize) {
     compare_fuse(image, devices, &fuse_dir, by_kernel);
 }
 
-/// The same image by FUSE, and by the library, is `expected`.
+/// Checks that the same image by FUSE, and by the library, is `expected`.
 fn compare_fuse(image: &Path, devices: &[PathBuf], fuse_dir: &Path, mut expected: Snapshot) {
     let opened = crate::common::open(image, devices);
     compare_library(&opened, &expected);
@@ -59,17 +59,18 @@ fn compare_fuse(image: &Path, devices: &[PathBuf], fuse_dir: &Path, mut expected
     }
 }
 
-/// A FUSE mount shows other numbers where the kernel shows 0, which readdir of C libraries passes over, and 1.
+/// Changes inode numbers as a FUSE mount does: it shows other numbers where the kernel shows 0,
+/// which readdir of C libraries skips, or 1.
 fn without_numbers_0_and_1(snapshot: &mut Snapshot) {
     let entries = snapshot.values_mut().flat_map(|entry| {
-        // A snapshot says 0 of every "..".
+        // A snapshot has 0 for every "..".
         let names = entry.names.iter_mut().flatten().filter(|(name, _)| *name != b"..");
         names.map(|(_, (ino, _))| ino).chain([&mut entry.ino])
     });
     entries.filter(|ino| **ino < 2).for_each(|ino| *ino += 1 << 62);
 }
 
-/// What system calls show of each path is what the library says of it.
+/// Checks that system calls show the same of each path as the library.
 fn compare_library(image: &Image, expected: &Snapshot) {
     let root = image.inode(image.root_nid()).unwrap();
     let mut left: BTreeSet<_> = expected.keys().collect();
@@ -152,7 +153,8 @@ compare! {
     xattr_none "xattr-none",
 }
 
-/// An image of a root directory in slot `root`, and in it a file in slot `file`, in blocks of `block_len` bytes.
+/// Returns an image of a root directory in slot `root`, with a file in slot `file`, in blocks of
+/// `block_len` bytes.
 fn tiny_image(block_len: usize, root: u64, file: u64) -> Vec<u8> {
     // The superblock ends before byte 2048.
     let meta = 2048_usize.next_multiple_of(block_len);
@@ -191,7 +193,7 @@ fn tiny_image(block_len: usize, root: u64, file: u64) -> Vec<u8> {
     image
 }
 
-/// Node ids 0 and 1 mean something else to FUSE.
+/// Node ids 0 and 1 have another meaning in FUSE.
 fn slots_0_and_1() {
     for (root, file) in [(0, 1), (1, 0), (2, 0), (2, 1), (0, 2)] {
         let temp = TempDir::new("mount").unwrap();
@@ -201,7 +203,7 @@ fn slots_0_and_1() {
     }
 }
 
-/// The kernel takes blocks up to its page size; FUSE takes all, and shows the same.
+/// The kernel mounts blocks up to its page size; FUSE mounts all, and shows the same.
 fn blocks_of_all_sizes() {
     if !crate::common::has_fuse() {
         return;
@@ -228,8 +230,8 @@ fn blocks_of_all_sizes() {
     }
 }
 
-/// Extended inodes whose nanoseconds make whole seconds: Linux shows both fields as they are stored, and programs add them
-/// up; the library and FUSE show the sum.
+/// Extended inodes with more than a second of nanoseconds: Linux shows both fields as stored, and
+/// programs add them up; the library and FUSE show the sum.
 fn nanoseconds_over_a_second() {
     if !crate::common::has_fuse() {
         return;

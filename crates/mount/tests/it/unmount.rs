@@ -1,7 +1,7 @@
 //! Unmounting, and mounts of users who are not root.
 //!
-//! Users are played by this very program: a test runs a copy of it under another user id, with [`PART`] saying what to
-//! do.
+//! Users are played by this program: a test runs a copy of it under another user id, with [`PART`]
+//! naming the action.
 #![allow(missing_docs)]
 
 use crate::common::{KernelMount, Served, TempDir, snapshot};
@@ -17,14 +17,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// `nobody` of most systems.
+/// User `nobody` of most systems.
 const NOBODY: u32 = 65534;
-/// Environment variable with the part to play.
+/// Environment variable with the action.
 const PART: &str = "KILN_MOUNT_TEST_PART";
-/// Environment variable with the directory of the play: `image.erofs`, and mount points.
+/// Environment variable with the directory for the action: `image.erofs`, and mount points.
 const STAGE: &str = "KILN_MOUNT_TEST_STAGE";
 
-/// A directory that user `id` owns, with an image and mount points, and how to run this program there.
+/// Directory that user `id` owns, with an image, mount points, and a copy of this program.
 struct Stage {
     temp: TempDir,
     id: u32,
@@ -41,7 +41,8 @@ impl Stage {
             fs::copy(crate::common::golden(golden), temp.path().join(name)).unwrap();
         }
         make_secret(&temp.path().join("secret.erofs"));
-        // By another process: what another test starts meanwhile would inherit a copy that is open for writing, and so cannot be run.
+        // Copied by another process: a process that another test starts meanwhile would inherit a
+        // descriptor that is open for writing, and the copy could not be run.
         let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(temp.path().join("program")).status();
         assert!(copied.unwrap().success());
         Stage { temp, id }
@@ -58,7 +59,7 @@ impl Stage {
         command
     }
 
-    /// Play a part to its end, which must be a good one.
+    /// Runs an action to its end, which must be a success.
     fn play(&self, part: &str) {
         let Output { status, stdout, stderr } = self.command(part).output().unwrap();
         let text = [stdout, stderr].concat();
@@ -66,10 +67,10 @@ impl Stage {
     }
 }
 
-/// A file of root's in the image `secret.erofs`.
+/// File of root in the image `secret.erofs`.
 const SECRET: &str = "big/text";
 
-/// Give [`SECRET`] mode 0600: no golden image has such a file.
+/// Gives [`SECRET`] mode 0600: no golden image has such a file.
 fn make_secret(image: &Path) {
     let opened = crate::common::open(image, &[]);
     let inode = opened.resolve(SECRET.as_bytes(), FollowLast::Follow).unwrap();
@@ -86,7 +87,7 @@ fn open_secret(stage: &Path) -> ImageSources {
     crate::common::sources(&stage.join("secret.erofs"), &[])
 }
 
-/// A process that is killed when the test ends.
+/// Process that is killed when the test ends.
 struct Running(Child);
 
 impl Drop for Running {
@@ -96,7 +97,7 @@ impl Drop for Running {
     }
 }
 
-/// Not a test by itself: what the other user does.
+/// Not a test by itself: runs the action of the other user.
 #[test]
 fn play() {
     let (Some(part), Some(stage)) = (std::env::var_os(PART), std::env::var_os(STAGE)) else { return };
@@ -109,7 +110,7 @@ fn play() {
         "read all files" => read_all_files(stage),
         "ask for suid" => ask_for_suid(stage),
         "unmount what is left" => unmount(&stage.join("mine")).unwrap(),
-        "serve for ever" => {
+        "serve forever" => {
             let served = serve(stage);
             fs::write(stage.join("ready"), "").unwrap();
             served.wait().unwrap();
@@ -157,12 +158,13 @@ fn ask_the_kernel(stage: &Path) {
     let error = kernel::mount(&stage.join("image.erofs"), &[], 0, &stage.join("mine")).unwrap_err();
     assert!(matches!(error, MountError::NotPermitted { .. }), "{error}");
     assert!(error.falls_back_to_fuse());
-    // What FUSE could not do either.
+    // An error that FUSE would have, too.
     let error = kernel::mount(&stage.join("missing"), &[], 0, &stage.join("mine")).unwrap_err();
     assert!(!error.falls_back_to_fuse(), "{error}");
 }
 
-/// Alone, a user reads all of an image of theirs, whatever the owners and modes in it; enforced, only what the modes allow.
+/// A user who is alone can read all of a mounted image, for any owners and modes in it. If modes
+/// are enforced, reads are limited by them.
 fn read_all_files(stage: &Path) {
     for modes in [Modes::AmongUsers, Modes::Enforced] {
         let options = FuseOptions { modes, ..FuseOptions::default() };
@@ -198,11 +200,12 @@ fn unmount_what_is_not_mine(stage: &Path) {
     assert!(crate::common::is_mounted(&stage.join("foreign")));
 }
 
-/// Set in a process whose `/dev/fuse` is a copy for everybody.
+/// Environment variable that is set in a process whose `/dev/fuse` is a copy for all users.
 const OPEN_DEVICE: &str = "KILN_MOUNT_TEST_OPEN_DEVICE";
 
-/// Whether users can mount by FUSE in this process. Where the system keeps `/dev/fuse` to root, `test` is run in a mount
-/// namespace of its own that has an open one; otherwise, what is missing is printed as a skip.
+/// Returns true if users can mount by FUSE in this process. If the system reserves `/dev/fuse` for
+/// root, `test` runs in a separate mount namespace with an open one; otherwise, prints a skip with
+/// the reason.
 fn users_can_mount(test: &str) -> bool {
     let found = ["/usr/bin/fusermount3", "/bin/fusermount3"].iter().any(|path| Path::new(path).exists());
     if !found {
@@ -267,13 +270,13 @@ fn only_images_are_unmounted() {
     };
     tmpfs();
     assert_eq!(refused(), "tmpfs");
-    // Of mounts at one place, the topmost counts.
+    // Of several mounts at one path, the topmost counts.
     let image = crate::common::golden("inline.erofs");
     let served = Served::start(crate::common::sources(&image, &[]), &dir, crate::common::options(&image)).unwrap();
     tmpfs();
     assert_eq!((refused(), type_at()), ("tmpfs".into(), Some("tmpfs".into())));
     rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
-    // Below its root, an image is mounted as little as elsewhere.
+    // A path below the root of a mount is not mounted.
     assert!(matches!(unmount(&dir.join("big")).unwrap_err(), MountError::NotMounted { .. }));
     unmount(&dir).unwrap();
     served.wait().unwrap();
@@ -337,10 +340,10 @@ fn a_mount_in_use_and_through_a_symbolic_link() {
     served.wait().unwrap();
 }
 
-/// What a server leaves that dies: a mount that answers nothing but ENOTCONN.
+/// Returns a stage with the mount of a killed server, which only answers ENOTCONN.
 fn dead_server(id: u32) -> Stage {
     let stage = Stage::new(id);
-    let mut command = stage.command("serve for ever");
+    let mut command = stage.command("serve forever");
     let mut server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     crate::common::wait_until(|| stage.path("ready").exists());
     assert!(crate::common::is_mounted(&stage.path("mine")));
@@ -385,7 +388,8 @@ fn relative_paths() {
     served.wait().unwrap();
 }
 
-/// The number of a device is given again as soon as it is free: the first server must not take the second mount for its own.
+/// The number of a device is reused as soon as it is free: the first server must not mistake the
+/// second mount for its own.
 #[test]
 fn a_mount_in_the_place_of_another_stays() {
     if !crate::common::has_fuse() {

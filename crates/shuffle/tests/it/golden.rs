@@ -1,6 +1,7 @@
-//! Orders are the same on every machine, and those of a second program that was written from the description of the algorithm alone.
+//! Orders are the same on every machine, and equal to those of a second program, written from the
+//! description of the algorithm alone.
 
-use kiln_shuffle::{Choices, LastBatch, Order};
+use kiln_shuffle::{LastBatch, Order, OrderChoices};
 
 use crate::blocks;
 
@@ -15,7 +16,7 @@ fn orders_are_those_of_the_reference() {
             panic!("{case}");
         };
         let blocks = blocks((0..count).map(|at| ((at * 7 + 3) % count) as u32), block_len);
-        let choices = Choices {
+        let choices = OrderChoices {
             seed,
             batch_global: batch_global as u32,
             lanes: lanes as u32,

@@ -1,12 +1,12 @@
-//! What holds for every order.
+//! Laws that hold for every order.
 
-use kiln_shuffle::{Choices, Epoch, LastBatch, Order, Share};
+use kiln_shuffle::{Epoch, LastBatch, Order, OrderChoices, Share};
 use std::collections::HashSet;
 
 use crate::blocks;
 
-/// Choices of every kind, for datasets of so many samples; block lengths with them.
-fn cases() -> impl Iterator<Item = (u32, u64, Choices)> {
+/// Returns choices of every kind, with numbers of samples and lengths of blocks.
+fn cases() -> impl Iterator<Item = (u32, u64, OrderChoices)> {
     let counts = [0, 1, 2, 7, 64, 100, 333, 1000];
     let shapes = [(1, 1), (6, 2), (8, 8), (30, 3), (64, 4)];
     let block_lens = [1, 5, 38, 5000];
@@ -19,18 +19,18 @@ fn cases() -> impl Iterator<Item = (u32, u64, Choices)> {
             block_lens.into_iter().flat_map(move |block_len| {
                 switches.clone().into_iter().map(move |(shuffle, last)| {
                     let (seed, window_blocks) = (idx as u64 * 31 + u64::from(lanes), [1, 3, 64][idx % 3]);
-                    (count, block_len, Choices { seed, batch_global, lanes, window_blocks, shuffle, last })
+                    (count, block_len, OrderChoices { seed, batch_global, lanes, window_blocks, shuffle, last })
                 })
             })
         })
     })
 }
 
-fn order(count: u32, block_len: u64, choices: Choices) -> Option<Order> {
+fn order(count: u32, block_len: u64, choices: OrderChoices) -> Option<Order> {
     Order::new(blocks((0..count).rev(), block_len), choices).ok()
 }
 
-/// How often each sample comes.
+/// Returns how often each sample is visited.
 fn visits(count: u32, order: &[u32]) -> Vec<u32> {
     let mut visits = vec![0; count as usize];
     order.iter().for_each(|&sample| visits[sample as usize] += 1);
@@ -66,7 +66,7 @@ fn each_sample_is_visited_once() {
             } else {
                 assert!(visits.iter().all(|&visits| visits >= 1), "{count} {choices:?}");
                 assert!((visited.len() - count as usize) < batch as usize);
-                // What fills the last batch comes from the start of the same lane.
+                // The samples that fill the last batch come from the start of the same lane.
                 let each = (batch / lanes) as usize;
                 for lane in 0..lanes as usize {
                     let of_lane = visited.chunks(batch as usize).flat_map(|batch| &batch[lane * each..][..each]);
@@ -125,23 +125,24 @@ fn ranks_take_the_same_global_batches_whatever_their_number() {
 
 #[test]
 fn without_shuffling_samples_come_in_stored_order() {
-    let choices = Choices { batch_global: 10, shuffle: false, last: LastBatch::Fill, ..Choices::default() };
+    let choices = OrderChoices { batch_global: 10, shuffle: false, last: LastBatch::Fill, ..OrderChoices::default() };
     let stored: Vec<u32> = (0..105).rev().collect();
     let visited = Order::new(blocks(stored.clone(), 7), choices).unwrap().order(9);
     assert_eq!(visited[..105], stored);
     assert_eq!(visited[105..], stored[..5]);
-    let short = Choices { last: LastBatch::Short, ..choices };
+    let short = OrderChoices { last: LastBatch::Short, ..choices };
     assert_eq!(Order::new(blocks(stored.clone(), 7), short).unwrap().order(9), stored);
 
-    let visited = Order::new(blocks(stored.clone(), 7), Choices { lanes: 5, ..choices }).unwrap().order(9);
+    let visited = Order::new(blocks(stored.clone(), 7), OrderChoices { lanes: 5, ..choices }).unwrap().order(9);
     let lane: Vec<u32> = visited.chunks(10).flat_map(|batch| &batch[2..4]).copied().collect();
     assert_eq!(lane[..21], stored[21..42]);
 }
 
 #[test]
 fn epochs_and_seeds_have_orders_of_their_own() {
-    let order =
-        |seed, epoch| Order::new(blocks(0..1000, 38), Choices { seed, ..Choices::default() }).unwrap().order(epoch);
+    let order = |seed, epoch| {
+        Order::new(blocks(0..1000, 38), OrderChoices { seed, ..OrderChoices::default() }).unwrap().order(epoch)
+    };
     let orders = [order(0, 0), order(0, 1), order(1, 0), order(1, 1)];
     for (idx, one) in orders.iter().enumerate() {
         for other in &orders[..idx] {
@@ -151,10 +152,11 @@ fn epochs_and_seeds_have_orders_of_their_own() {
     }
 }
 
-/// A resume in the middle of a million samples permutes one window, and a rank of several permutes that of its lane alone.
+/// A resume in the middle of a million samples permutes one window, and each rank permutes only the
+/// windows of its lane.
 #[test]
 fn resuming_looks_at_one_window() {
-    let choices = Choices { lanes: 4, window_blocks: 64, ..Choices::default() };
+    let choices = OrderChoices { lanes: 4, window_blocks: 64, ..OrderChoices::default() };
     let order = Order::new(blocks(0..1_000_000, 38), choices).unwrap();
     let mut epoch = order.epoch(1);
     epoch.seek(order.steps() / 2);
@@ -175,7 +177,7 @@ fn resuming_looks_at_one_window() {
 #[test]
 fn windows_are_announced_before_they_begin() {
     for (lanes, world_size) in [(1, 1), (2, 1), (2, 4), (4, 2)] {
-        let choices = Choices { batch_global: 64, lanes, window_blocks: 16, ..Choices::default() };
+        let choices = OrderChoices { batch_global: 64, lanes, window_blocks: 16, ..OrderChoices::default() };
         let order = Order::new(blocks(0..5000, 19), choices).unwrap();
         let shares: Vec<Share> = (0..world_size).map(|rank| order.share(rank, world_size).unwrap()).collect();
         let (mut epoch, whole) = (order.epoch(0), order.whole());
@@ -199,11 +201,11 @@ fn windows_are_announced_before_they_begin() {
     }
 }
 
-/// Where reading begins, what a share reads of the window is announced: no more, no less.
+/// Exactly the part of the first window that a share reads is announced when reading begins.
 #[test]
 fn the_window_in_which_reading_begins_is_announced_for_each_share() {
     for (lanes, world_size, first) in [(1, 1, 0), (1, 4, 3), (2, 1, 2), (2, 4, 5), (4, 2, 1)] {
-        let choices = Choices { batch_global: 64, lanes, window_blocks: 16, ..Choices::default() };
+        let choices = OrderChoices { batch_global: 64, lanes, window_blocks: 16, ..OrderChoices::default() };
         let order = Order::new(blocks(0..5000, 19), choices).unwrap();
         for rank in 0..world_size {
             let share = order.share(rank, world_size).unwrap();
@@ -211,7 +213,8 @@ fn the_window_in_which_reading_begins_is_announced_for_each_share() {
             epoch.seek(first);
             let announced = epoch.underway(&share);
             let mut read = HashSet::new();
-            // Windows have 16 to 17 blocks of 19 samples: all batches that begin in the first window of a lane.
+            // Windows have 16 to 17 blocks of 19 samples: these are all batches that begin in the
+            // first window of a lane.
             while let Some(batch) = epoch.next_batch(&share) {
                 read.extend(batch);
                 if epoch.step() * 64 / u64::from(lanes) >= 17 * 20 {
@@ -233,15 +236,15 @@ fn the_window_in_which_reading_begins_is_announced_for_each_share() {
 }
 
 #[test]
-fn choices_that_do_not_fit_are_refused_by_name() {
-    let default = Choices { batch_global: 12, ..Choices::default() };
+fn invalid_choices_are_rejected_by_name() {
+    let default = OrderChoices { batch_global: 12, ..OrderChoices::default() };
     let refused = |choices| Order::new(blocks(0..2, 1), choices).unwrap_err().to_string();
-    assert_eq!(refused(Choices { batch_global: 0, ..default }), "batch_global is 0, but must be 1 or more");
-    assert_eq!(refused(Choices { window_blocks: 0, ..default }), "window_blocks is 0, but must be 1 or more");
-    let error = refused(Choices { lanes: 5, ..default });
+    assert_eq!(refused(OrderChoices { batch_global: 0, ..default }), "batch_global is 0, but must be 1 or more");
+    assert_eq!(refused(OrderChoices { window_blocks: 0, ..default }), "window_blocks is 0, but must be 1 or more");
+    let error = refused(OrderChoices { lanes: 5, ..default });
     assert_eq!(error, "lanes is 5, but must be a divisor of batch_global, which is 12");
-    let error = refused(Choices { lanes: 3, last: LastBatch::Fill, ..default });
-    assert_eq!(error, "lanes is 3, but must be 2 at most: there are no more samples");
+    let error = refused(OrderChoices { lanes: 3, last: LastBatch::Fill, ..default });
+    assert_eq!(error, "lanes is 3, but must be at most 2: there are no more samples");
 
     let order = Order::new(blocks(0..2, 1), default).unwrap();
     let refused = |rank, world_size| order.share(rank, world_size).unwrap_err().to_string();
@@ -250,11 +253,11 @@ fn choices_that_do_not_fit_are_refused_by_name() {
     assert_eq!(refused(4, 4), "rank is 4, but must be below world_size, which is 4");
 }
 
-/// Shares belong to their order. With another one they give less, but never panic.
+/// Shares belong to their order. With another one they return less, but never panic.
 #[test]
 fn shares_of_another_order_are_cut() {
-    let large = Order::new(blocks(0..100, 3), Choices { batch_global: 50, ..Choices::default() }).unwrap();
-    let small = Order::new(blocks(0..100, 3), Choices { batch_global: 10, ..Choices::default() }).unwrap();
+    let large = Order::new(blocks(0..100, 3), OrderChoices { batch_global: 50, ..OrderChoices::default() }).unwrap();
+    let small = Order::new(blocks(0..100, 3), OrderChoices { batch_global: 10, ..OrderChoices::default() }).unwrap();
     assert_eq!(small.epoch(0).next_batch(&large.whole()).unwrap().len(), 10);
     assert_eq!(small.epoch(0).next_batch(&large.share(1, 2).unwrap()), Some(vec![]));
 }

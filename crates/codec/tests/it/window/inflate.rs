@@ -1,6 +1,6 @@
-//! The plainest inflater, which says how far back matches reach: libraries have a window of 32 KiB, whatever they are told.
+//! A simple inflater that measures match distances: libraries always have a window of 32 KiB.
 
-/// What a stream decodes to, and its longest distance, in bytes. Panics where it is malformed.
+/// Decodes a stream. Returns its text and its longest distance in bytes. Panics if it is malformed.
 pub fn inflate(stream: &[u8]) -> (Vec<u8>, usize) {
     let (mut bits, mut text, mut farthest) = (Bits { stream, at: 0 }, Vec::new(), 0);
     loop {
@@ -37,7 +37,7 @@ impl Bits<'_> {
     }
 }
 
-/// A code: (length, bits from the first on, symbol).
+/// Code: (length, bits from the first on, symbol).
 struct Code(Vec<(usize, usize, usize)>);
 
 impl Code {
@@ -76,8 +76,8 @@ fn described(bits: &mut Bits<'_>) -> (Code, Code) {
     const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
     let (litlens, dists, count) = (bits.take(5) + 257, bits.take(5) + 1, bits.take(4) + 4);
     let mut lens_of_lens = [0; 19];
-    for place in &ORDER[..count] {
-        lens_of_lens[*place] = bits.take(3);
+    for symbol in &ORDER[..count] {
+        lens_of_lens[*symbol] = bits.take(3);
     }
     let (code, mut lens) = (Code::new(&lens_of_lens), Vec::new());
     while lens.len() < litlens + dists {
@@ -92,7 +92,7 @@ fn described(bits: &mut Bits<'_>) -> (Code, Code) {
     (Code::new(&lens[..litlens]), Code::new(&lens[litlens..]))
 }
 
-/// Add the text of a block, and return its longest distance.
+/// Appends the text of a block, and returns its longest distance.
 fn coded(bits: &mut Bits<'_>, litlen: &Code, dist: &Code, text: &mut Vec<u8>) -> usize {
     let mut farthest = 0;
     loop {

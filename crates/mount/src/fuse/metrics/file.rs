@@ -1,7 +1,8 @@
-//! The metrics file: the counters of a server, for a collector of such files (the textfile collector of node_exporter).
+//! The metrics file: the counters of a server, for a collector of such files (the textfile
+//! collector of node_exporter).
 
 use super::Metrics;
-use super::labels::Labels;
+use super::labels::MetricLabels;
 use crate::MountError;
 use kiln_read::Image;
 use std::ffi::OsString;
@@ -14,23 +15,23 @@ use std::time::{Duration, Instant};
 /// Time between two writes.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Symbolic links in a row: as many as the kernel follows.
+/// Most symbolic links in a row: as many as the kernel follows.
 const LINKS_MAX_COUNT: u32 = 40;
 
-/// A file that is written anew every ten seconds, and when the server ends.
+/// File that is rewritten every ten seconds, and when the server ends.
 pub(in crate::fuse) struct MetricsFile {
     path: PathBuf,
-    labels: Labels,
+    labels: MetricLabels,
     image: Image,
     metrics: Arc<Metrics>,
     due: Instant,
 }
 
 impl MetricsFile {
-    /// Write the file for the first time.
+    /// Writes the file for the first time.
     pub(in crate::fuse) fn start(
         path: PathBuf,
-        labels: Labels,
+        labels: MetricLabels,
         image: Image,
         metrics: Arc<Metrics>,
     ) -> Result<Self, MountError> {
@@ -40,12 +41,13 @@ impl MetricsFile {
         Ok(metrics_file)
     }
 
-    /// When the file is to be written next.
+    /// Returns the time of the next write.
     pub(in crate::fuse) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Write the file, as it is due. An error is logged: a disk that is full now may not be later.
+    /// Writes the file when it is due. An error is only logged: a disk that is full now may not be
+    /// later.
     pub(in crate::fuse) fn tick(&mut self) {
         self.due = Instant::now() + PERIOD;
         if let Err(error) = self.write() {
@@ -53,7 +55,7 @@ impl MetricsFile {
         }
     }
 
-    /// Write a new file and rename it, so that no process reads half of it.
+    /// Writes a new file and renames it, so that no process reads half of it.
     fn write(&self) -> Result<(), MountError> {
         let mut name = OsString::from(&self.path);
         name.push(".new");
@@ -63,7 +65,8 @@ impl MetricsFile {
     }
 }
 
-/// The file that `path` leads to: renaming to `path` would replace a symbolic link, or a device such as /dev/null.
+/// Returns the file to which `path` leads: renaming to `path` itself would replace a symbolic link,
+/// or a device such as /dev/null.
 fn target(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..LINKS_MAX_COUNT {

@@ -1,27 +1,29 @@
-//! Labels that tell the counters of one mount from those of others.
+//! Labels that distinguish the counters of one mount from those of others.
 //!
-//! The answer of a server has no room for them; its clients find the image and the mount in the mount table.
+//! The answer of a server has no room for them; its clients find the image and the mount in the
+//! mount table.
 
 use crate::MountError;
 use crate::table::Mounted;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The labels `image` and `mount`, as they stand between the braces of a sample.
+/// Labels `image` and `mount`, as written between the braces of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Labels(String);
+pub struct MetricLabels(String);
 
-impl Labels {
-    /// The labels of `image`, mounted at `mount`.
+impl MetricLabels {
+    /// Returns the labels of `image`, mounted at `mount`.
     pub fn new(image: &OsStr, mount: &Path) -> Self {
         let [image, mount] = [image, mount.as_os_str()].map(|name| escape(&name.to_string_lossy()));
         Self(format!("image=\"{image}\",mount=\"{mount}\""))
     }
 
-    /// The labels of the mount whose root is `dir`; the image is what the mount table has as its source.
+    /// Returns the labels of the mount whose root is `dir`. The image is the source in the mount
+    /// table.
     ///
     /// # Errors
-    /// The mount table cannot be read, or has no such mount.
+    /// The mount table cannot be read or has no such mount.
     pub fn of_mount(dir: &Path) -> Result<Self, MountError> {
         let path = || dir.to_path_buf();
         let mounted = Mounted::at(dir).map_err(|source| MountError::Stats { path: path(), source })?;
@@ -29,7 +31,7 @@ impl Labels {
         Ok(Self::new(&mounted.source, &mounted.dir))
     }
 
-    /// `text`, in the text format of Prometheus, with these labels before all others.
+    /// Returns `text`, in the text format of Prometheus, with these labels before all others.
     pub fn added_to(&self, text: &str) -> String {
         let mut labelled = String::with_capacity(text.len() * 2);
         for line in text.lines() {
@@ -47,7 +49,7 @@ impl Labels {
     }
 }
 
-/// A value of a label, with the escapes of the text format.
+/// Returns a label value with the escapes of the text format.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -58,7 +60,7 @@ mod tests {
 
     #[test]
     fn all_samples_get_them() {
-        let labels = Labels::new(OsStr::new("a \"b\"\\"), Path::new("/x\ny,z"));
+        let labels = MetricLabels::new(OsStr::new("a \"b\"\\"), Path::new("/x\ny,z"));
         let text = "# HELP n A b.\n# TYPE n counter\nn 1\nm{le=\"4\"} 2\n";
         let expected = r#"# HELP n A b.
 # TYPE n counter

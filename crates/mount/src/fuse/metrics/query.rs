@@ -1,12 +1,13 @@
-//! The client that fetches a server's counters.
+//! Client that fetches a server's counters.
 
 use crate::MountError;
 use crate::fuse::ask::{Question, is_unknown};
 use std::fs::File;
 use std::path::Path;
 
-/// Counters of the server that serves `dir`, which is its root, in the text format of Prometheus. [`Labels`](crate::fuse::Labels) tell them
-/// from those of other mounts.
+/// Returns the counters of the server of the mount whose root is `dir`, in the text format of
+/// Prometheus. [`MetricLabels`](crate::fuse::MetricLabels) distinguish them from those
+/// of other mounts.
 ///
 /// # Errors
 /// `dir` cannot be opened, or is not the root of a mount of [`serve`](crate::fuse::serve).

@@ -1,8 +1,9 @@
-//! Prefetch of dentries: a file that is opened by its path costs a LOOKUP besides its READ, and a process that reads some files of a
-//! directory often reads them all.
+//! Prefetch of dentries. A file that is opened by its path costs a LOOKUP besides its READ, and a
+//! process that reads some files of a directory often reads all.
 //!
-//! That cannot be known beforehand. So a directory is listed once the lookups in it have cost about as much as listing it does: at most
-//! half of the work is in vain, whatever comes. Long directories are listed in ranges.
+//! That cannot be known beforehand. So a directory is listed once the lookups in it have cost about
+//! as much as listing it: at most half of the work is wasted. Long directories are listed in
+//! ranges.
 
 use super::dentry_thread::{DirRange, ReaddirThread};
 use crate::fuse::protocol::image_fs::ImageFs;
@@ -11,60 +12,61 @@ use crate::fuse::protocol::paths::DirPaths;
 use fuser::INodeNo;
 use parking_lot::Mutex;
 
-/// log2 of the number of directories that are remembered, at least and at most, each until another one takes its slot.
+/// log2 of the number of directories that are remembered, at least and at most. Each is remembered
+/// until another one takes its slot.
 const DIRS_BITS_MIN: u32 = 4;
 const DIRS_BITS_MAX: u32 = 14;
-/// Entries that are listed at the cost of a lookup.
+/// Number of entries that are listed at the cost of a lookup.
 const ENTRIES_PER_LOOKUP: u32 = 8;
-/// Directories are listed from the second lookup on: one file says nothing of others.
+/// Number of lookups from which on a directory is listed: one file predicts no others.
 const LOOKUPS_MIN: u32 = 2;
-/// Entries that are listed at a time.
+/// Number of entries that are listed at a time.
 const RANGE_COUNT: u32 = 2048;
-/// Bytes of a directory for an entry, about.
+/// Approximate bytes of a directory per entry.
 const ENTRY_LEN: u64 = 28;
 
-/// Lookups of files in a directory, and how far it was listed for them.
+/// Lookups of files in a directory, and the progress of listing it.
 #[derive(Clone, Copy, Default)]
 struct Dir {
     node: u64,
     lookups: u32,
     listed: u32,
-    /// The position behind the entries that were listed.
+    /// Position after the entries that were listed.
     next: u64,
 }
 
 /// Decides which directories are listed.
 pub(super) struct Dentries {
-    state: Mutex<State>,
+    state: Mutex<DentriesState>,
     thread: ReaddirThread,
-    /// Only tried to be locked: a thread that finds it locked leaves the listing out.
+    /// Only locked by `try_lock`: a thread that finds it locked skips the listing.
     paths: Mutex<DirPaths>,
 }
 
-struct State {
+struct DentriesState {
     dirs: Box<[Dir]>,
     dirs_bits: u32,
-    /// The directory that is to be listed next.
+    /// Directory that is to be listed next.
     due: Option<u64>,
 }
 
 impl Dentries {
-    /// For an image of `inodes` inodes.
+    /// Creates the state for an image of `inodes` inodes.
     pub(super) fn new(thread: ReaddirThread, inodes: u64) -> Self {
-        Self { state: Mutex::new(State::new(inodes)), thread, paths: Mutex::default() }
+        Self { state: Mutex::new(DentriesState::new(inodes)), thread, paths: Mutex::default() }
     }
 
-    /// Note a LOOKUP of a file in `dir`, a directory of `size` bytes.
+    /// Records a LOOKUP of a file in `dir`, a directory of `size` bytes.
     pub(super) fn note_lookup(&self, dir: INodeNo, size: u64) {
         self.state.lock().note_lookup(dir.0, size);
     }
 
-    /// Whether a directory is to be listed.
+    /// Returns true if a directory is to be listed.
     pub(super) fn is_due(&self) -> bool {
         self.state.lock().due.is_some()
     }
 
-    /// List the directory that is due, if there is one. Returns how many entries were listed.
+    /// Lists the directory that is due, if any. Returns the number of entries that were listed.
     pub(super) fn list(&self, fs: &ImageFs) -> u32 {
         let mut state = self.state.lock();
         let Some(node) = state.due.take() else { return 0 };
@@ -72,7 +74,7 @@ impl Dentries {
         drop(state);
         let Ok(dir) = fs.inode(INodeNo(node)) else { return 0 };
         let Some(path) = self.paths.try_lock().and_then(|mut paths| paths.find(&fs.image, &dir)) else {
-            // More lookups are to pay for the next search.
+            // More lookups must pay for the next search.
             self.state.lock().dir(node).lookups = 0;
             return 0;
         };
@@ -82,14 +84,14 @@ impl Dentries {
         let dir = state.dir(node);
         match progress.next {
             Some(next) => (dir.listed, dir.next) = (dir.listed + progress.count, next),
-            // A further lookup means that the kernel has dropped dentries, so all begins anew.
+            // A further lookup means that the kernel has dropped dentries, so listing starts again.
             None => *dir = Dir { node, ..Dir::default() },
         }
         progress.count
     }
 }
 
-impl State {
+impl DentriesState {
     fn new(inodes: u64) -> Self {
         let dirs_bits = (u64::BITS - inodes.leading_zeros()).clamp(DIRS_BITS_MIN, DIRS_BITS_MAX);
         Self { dirs: vec![Dir::default(); 1 << dirs_bits].into_boxed_slice(), dirs_bits, due: None }
@@ -106,7 +108,7 @@ impl State {
         }
     }
 
-    /// The record of a directory: an empty one, if it was not remembered.
+    /// Returns the record of a directory; an empty one if the directory was not remembered.
     fn dir(&mut self, node: u64) -> &mut Dir {
         let dir = &mut self.dirs[node::slot(node, self.dirs_bits)];
         if dir.node != node {
@@ -120,9 +122,10 @@ impl State {
 mod tests {
     use super::*;
 
-    /// The count of lookups after which a directory of so many entries is due, of which some are listed.
+    /// Returns the number of lookups after which a directory with so many entries, some of them
+    /// listed, is due.
     fn lookups(entries: u32, listed: u32) -> u32 {
-        let mut state = State::new(1 << 20);
+        let mut state = DentriesState::new(1 << 20);
         state.dir(7).listed = listed;
         let mut count = 0;
         while state.due.is_none() {
@@ -135,17 +138,17 @@ mod tests {
     #[test]
     fn a_directory_is_listed_when_lookups_have_cost_as_much() {
         assert_eq!([1, 16, 17, 800].map(|entries| lookups(entries, 0)), [2, 2, 3, 100]);
-        // Range by range.
+        // The directory is listed range by range.
         assert_eq!(lookups(1_000_000, 0), RANGE_COUNT / ENTRIES_PER_LOOKUP);
         assert_eq!(lookups(1_000_000, RANGE_COUNT), 2 * RANGE_COUNT / ENTRIES_PER_LOOKUP);
         assert_eq!(lookups(RANGE_COUNT + 8, RANGE_COUNT), RANGE_COUNT / ENTRIES_PER_LOOKUP + 1);
-        // The count of entries is an estimate, and may be too low.
+        // The number of entries is an estimate, and may be too low.
         assert_eq!(lookups(100, 120), 15);
     }
 
     #[test]
     fn directories_are_counted_apart() {
-        let mut state = State::new(1 << 20);
+        let mut state = DentriesState::new(1 << 20);
         for dir in 1..100 {
             state.note_lookup(dir, 100);
         }

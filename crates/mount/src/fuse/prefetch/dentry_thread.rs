@@ -1,8 +1,10 @@
-//! The dentry thread: it lists directories of the server's own mount, for the dcache learns names from answers to READDIRPLUS only.
+//! The dentry thread: it lists directories of the server's own mount, as the dcache only learns
+//! names from answers to READDIRPLUS.
 //!
-//! It calls getdents(2) as any program could. If the server is killed while the thread waits for the server's own answer, only the end of
-//! the connection ends that wait, and the connection ends when no process has it open. So the thread has a table of descriptors of its
-//! own, without the connection (rule 6 of [`super`]).
+//! It calls getdents(2) as any program could. If the server is killed while the thread waits for
+//! the server's own answer, only the end of the connection ends that wait, and the connection ends
+//! when no process has it open. So the thread has its own table of descriptors, without the
+//! connection (rule 6 of [`super`]).
 #![allow(unsafe_code)]
 
 use crate::fuse::mount_identity::MountIdentity;
@@ -19,55 +21,56 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-/// How long a thread that answers a request waits for a listing (rule 5).
+/// Time limit for a thread that answers a request and waits for a listing (rule 5).
 const LIST_TIMEOUT: Duration = Duration::from_millis(100);
-/// Bytes for getdents(2), which the kernel passes on in requests of about this size.
+/// Buffer length for getdents(2) in bytes. The kernel sends requests of about this size.
 const BUF_LEN: usize = 64 << 10;
-/// What the standard descriptors of the thread lead to.
+/// Target of the thread's standard descriptors.
 const NOWHERE: &str = "/dev/null";
 
-/// A range of a directory that is to be listed.
+/// Range of a directory that is to be listed.
 #[derive(Debug)]
 pub(super) struct DirRange {
-    /// The path below the mount point.
+    /// Path below the mount point.
     pub(super) path: PathBuf,
-    /// The position where the range begins.
+    /// Position where the range begins.
     pub(super) from: u64,
-    /// Entries of the range, about.
+    /// Approximate number of entries in the range.
     pub(super) count: u32,
-    /// The position where the directory ends.
+    /// Position where the directory ends.
     pub(super) end: u64,
 }
 
-/// How far a directory was listed.
+/// Progress of listing a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Entries that were listed.
+    /// Number of entries that were listed.
     pub(super) count: u32,
-    /// The position behind them; `None` at the end.
+    /// Position after these entries; `None` at the end.
     pub(super) next: Option<u64>,
 }
 
-/// The thread, for those that answer requests. It starts when it is first needed, and ends when this is dropped.
+/// Handle of the thread, for the threads that answer requests. The thread starts when it is first
+/// needed, and ends when this is dropped.
 pub(in crate::fuse) struct ReaddirThread {
     ranges: OnceLock<Option<Ranges>>,
-    state: Arc<State>,
+    state: Arc<ThreadState>,
 }
 
-/// Ranges for the thread, and a channel for the outcome of each.
+/// Sender of ranges to the thread, each with a channel for its result.
 type Ranges = SyncSender<(DirRange, SyncSender<Progress>)>;
 
 #[derive(Default)]
-struct State {
+struct ThreadState {
     mount: OnceLock<(PathBuf, MountIdentity)>,
-    /// A range is being listed.
+    /// True while a range is being listed.
     is_busy: AtomicBool,
-    /// Another directory than that of the mount was met at its path (rule 7), or listing failed.
+    /// True if the path of the mount led to another directory (rule 7), or if listing failed.
     is_lost: AtomicBool,
 }
 
-/// The place of the mount, which is told to the thread once the mount answers.
-pub(in crate::fuse) struct MountSlot(Arc<State>);
+/// Slot for the path and identity of the mount, set once the mount answers.
+pub(in crate::fuse) struct MountSlot(Arc<ThreadState>);
 
 impl MountSlot {
     pub(in crate::fuse) fn set_mount(self, dir: PathBuf, identity: MountIdentity) {
@@ -76,9 +79,10 @@ impl MountSlot {
 }
 
 impl ReaddirThread {
-    /// The thread, not started yet, and the slot for its mount, without which it lists nothing.
+    /// Returns the thread, not yet started, and the slot for its mount, without which it lists
+    /// nothing.
     pub(in crate::fuse) fn new() -> (Self, MountSlot) {
-        let state = Arc::<State>::default();
+        let state = Arc::<ThreadState>::default();
         (Self { ranges: OnceLock::new(), state: Arc::clone(&state) }, MountSlot(state))
     }
 
@@ -98,8 +102,8 @@ impl ReaddirThread {
         Ok(ranges)
     }
 
-    /// Have a range listed. `None` if that failed, if another range is being listed, or after [`LIST_TIMEOUT`]; the thread then goes on
-    /// alone.
+    /// Lists a range. Returns `None` if that failed, if another range is being listed, or after
+    /// [`LIST_TIMEOUT`]; in the last case the thread continues on its own.
     pub(super) fn list(&self, range: DirRange) -> Option<Progress> {
         if self.state.is_lost.load(Ordering::Relaxed) || self.state.is_busy.swap(true, Ordering::Acquire) {
             return None;
@@ -115,10 +119,12 @@ impl ReaddirThread {
     }
 }
 
-/// Give this thread an empty table of descriptors (Linux 5.9), but for the standard ones, which lead nowhere: other processes may wait for
-/// the end of files that the server's lead to.
+/// Gives this thread an empty table of descriptors (Linux 5.9), except the standard ones, which
+/// lead to /dev/null: other processes may wait for the end of the files behind the server's
+/// standard descriptors.
 fn unshare_descriptors() -> io::Result<()> {
-    // SAFETY: no other thread sees the table that is emptied, and this one has been given no descriptor.
+    // SAFETY: no other thread sees the table that is emptied, and this thread was given no
+    // descriptor.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
     if closed != 0 {
         return Err(io::Error::last_os_error());
@@ -130,15 +136,15 @@ fn unshare_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-fn list_ranges(ranges: &Receiver<(DirRange, SyncSender<Progress>)>, state: &State) {
+fn list_ranges(ranges: &Receiver<(DirRange, SyncSender<Progress>)>, state: &ThreadState) {
     let mut buf = Box::new_uninit_slice(BUF_LEN);
     while let Ok((range, done)) = ranges.recv() {
         let listed = state.mount.get().map(|(dir, identity)| list(dir.join(&range.path), *identity, &range, &mut buf));
-        // Before the outcome is sent: its receiver may send the next range at once.
+        // Before the result is sent: its receiver may send the next range at once.
         state.is_busy.store(false, Ordering::Release);
         match listed {
             Some(Ok(progress)) => drop(done.send(progress)),
-            // The user of the server may not list every directory.
+            // The user of the server may not be permitted to list every directory.
             Some(Err(Errno::ACCESS)) | None => {}
             Some(Err(error)) => {
                 log::debug!("{}: no dentries are prefetched any more: {error}", range.path.display());
@@ -178,7 +184,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// A directory with files in a directory `sub`, in place of a mount, and the thread that lists it.
+    /// Directory with files in a directory `sub`, in place of a mount, and the thread that lists
+    /// it.
     struct Scene {
         _dir: TempDir,
         thread: ReaddirThread,
@@ -199,7 +206,7 @@ mod tests {
         }
     }
 
-    /// A loaded machine may take longer than the time limit.
+    /// Lists a range repeatedly: a loaded machine may take longer than the time limit.
     fn patiently(thread: &ReaddirThread, path: &str, from: u64, count: u32) -> Option<Progress> {
         (0..100).find_map(|_| {
             let listed = thread.list(DirRange { path: path.into(), from, count, end: u64::MAX });

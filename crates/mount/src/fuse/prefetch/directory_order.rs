@@ -1,58 +1,62 @@
-//! The order of files in listings, and an estimate of which of them the kernel's page cache holds.
+//! Order of files in listings, and an estimate of which of them are in the kernel's page cache.
 //!
-//! Each file has an entry with its neighbours in a hash table of fixed size, until a file with the same slot takes the entry.
+//! Each file has an entry with its neighbours in a hash table of fixed size, until a file with the
+//! same slot takes the entry.
 
 use crate::fuse::protocol::node;
 
-/// log2 of the number of entries, 32 bytes each, at least and at most.
+/// log2 of the number of entries of 32 bytes, at least and at most.
 const BITS_MIN: u32 = 6;
 const BITS_MAX: u32 = 17;
-/// Requests. A file that is requested less than this after it was pushed was pushed in vain: its reader was faster, or the page cache is
-/// too small.
+/// Number of requests. A push was useless if its file is requested within that many: its reader was
+/// faster, or the page cache is too small.
 const REDUNDANT_WITHIN: u32 = 1024;
-/// A file that is requested again later than that has probably left the page cache. It counts as much as so many that are requested for
-/// the first time: a single one may have been dropped for another reason.
+/// Weight of a request for a file that the kernel got longer ago: it has probably left the page
+/// cache. The request counts as much as that many first requests, since a single file may have been
+/// dropped for another reason.
 const SUSPICION: u32 = 16;
 const SUSPECTED_MAX: u32 = 4 * SUSPICION;
 
-/// What is known of a file. Of a directory, `next` is the last file of its listing so far. Node ids, 0 for none.
+/// State of a file, or of a directory, whose `next` is the last file of its listing so far. Fields
+/// are node ids, 0 for none.
 #[derive(Clone, Copy, Default)]
 struct Entry {
     node: u64,
     next: u64,
     prev: u64,
-    /// When the kernel got the file, counted in requests.
+    /// Time when the kernel got the file, counted in requests.
     cached_at: u32,
     cache: KernelCache,
     is_listed: bool,
 }
 
-/// How the page cache came to hold a file.
+/// Way in which the page cache got a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum KernelCache {
-    /// It does not hold the file, as far as we know.
+    /// The page cache does not have the file, as far as we know.
     #[default]
     Unknown,
-    /// By a READ.
+    /// The page cache got the file by a READ.
     Requested,
-    /// By a push.
+    /// The page cache got the file by a push.
     Pushed,
-    /// Not at all: the file is the holdout of a push, and a request for it shows that the push was useful.
+    /// The page cache did not get the file, which is the holdout of a push: a request for it shows
+    /// that the push was useful.
     HeldOut,
 }
 
-/// What a request for a file says.
+/// Meaning of a request for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// The file is in no listing, as far as is remembered.
+    /// The file is in no listing that is remembered.
     Unlisted,
-    /// It is the first file of a listing.
+    /// The file is the first of a listing.
     First,
-    /// It is another file of a listing.
+    /// The file is another one of a listing.
     Listed,
-    /// It was pushed shortly before: in vain.
+    /// The file was pushed shortly before: the push was useless.
     Redundant,
-    /// It was the holdout of a push.
+    /// The file was the holdout of a push.
     HeldOut,
 }
 
@@ -60,16 +64,16 @@ pub(super) enum Request {
 pub(super) struct DirectoryOrder {
     entries: Box<[Entry]>,
     bits: u32,
-    /// One more than the requests so far.
+    /// Number of requests so far, plus one.
     requests: u32,
-    /// Files that the kernel got up to then have left the page cache, it seems.
+    /// Time in requests. Files that the kernel got before it seem to have left the page cache.
     evicted_before: u32,
-    /// Grows with requests for files that the page cache should hold.
+    /// Suspicion of evictions. Grows with requests for files that the page cache should have.
     evictions_suspected: u32,
 }
 
 impl DirectoryOrder {
-    /// For an image of `inodes` inodes.
+    /// Creates the state for an image of `inodes` inodes.
     pub(super) fn new(inodes: u64) -> Self {
         // Twice as many entries as inodes, so that few files share a slot.
         let bits = (u64::BITS - inodes.leading_zeros() + 1).clamp(BITS_MIN, BITS_MAX);
@@ -77,7 +81,8 @@ impl DirectoryOrder {
         Self { entries, bits, requests: 1, evicted_before: 0, evictions_suspected: 0 }
     }
 
-    /// Note `files` as listed in `dir`, in this order: `from_start`, or behind those listed before.
+    /// Records `files` as listed in `dir`, in this order: the first ones if `from_start`, else the
+    /// ones after those listed before.
     pub(super) fn note_listing(&mut self, dir: u64, from_start: bool, files: &[u64]) {
         let mut last = if from_start { 0 } else { self.next(dir) };
         for &file in files {
@@ -92,7 +97,7 @@ impl DirectoryOrder {
         *self.slot(dir) = Entry { node: dir, next: last, ..Entry::default() };
     }
 
-    /// Note a request for `file`.
+    /// Records a request for `file`.
     pub(super) fn note_request(&mut self, file: u64) -> Request {
         self.requests = self.requests.saturating_add(1);
         let (now, evicted_before) = (self.requests, self.evicted_before);
@@ -108,7 +113,7 @@ impl DirectoryOrder {
             KernelCache::Pushed if is_soon => return Request::Redundant,
             KernelCache::Pushed | KernelCache::Requested if !is_soon => {
                 self.evictions_suspected = (self.evictions_suspected + SUSPICION).min(SUSPECTED_MAX);
-                // The kernel evicts first what it got first.
+                // The kernel evicts in the order in which it got the files.
                 if self.evictions_suspected == SUSPECTED_MAX {
                     self.evicted_before = evicted_before.max(cached_at);
                 }
@@ -123,24 +128,24 @@ impl DirectoryOrder {
         }
     }
 
-    /// Note that a file is pushed.
+    /// Records that a file is pushed.
     pub(super) fn note_pushed(&mut self, file: u64) {
         self.mark(file, KernelCache::Pushed);
     }
 
-    /// Note that a file is the holdout of a push.
+    /// Records that a file is the holdout of a push.
     pub(super) fn hold_out(&mut self, file: u64) {
         self.mark(file, KernelCache::HeldOut);
     }
 
-    /// Note that a file was not pushed, although [`DirectoryOrder::note_pushed`] said so.
+    /// Records that a file was not pushed, although [`DirectoryOrder::note_pushed`] was called.
     pub(super) fn note_not_pushed(&mut self, file: u64) {
         if let Some(entry) = self.entry(file).filter(|entry| entry.cache == KernelCache::Pushed) {
             entry.cache = KernelCache::Unknown;
         }
     }
 
-    /// Whether the page cache holds a file, as far as we know.
+    /// Returns true if the page cache has a file, as far as we know.
     pub(super) fn is_cached(&mut self, file: u64) -> bool {
         let evicted_before = self.evicted_before;
         self.entry(file).is_some_and(|entry| {
@@ -149,13 +154,13 @@ impl DirectoryOrder {
         })
     }
 
-    /// The file behind this one, 0 if there is none.
+    /// Returns the next file in the listing; 0 if there is none.
     pub(super) fn next(&mut self, file: u64) -> u64 {
         let next = self.entry(file).map_or(0, |entry| entry.next);
         self.known(next)
     }
 
-    /// The file before this one, 0 if there is none.
+    /// Returns the previous file in the listing; 0 if there is none.
     pub(super) fn prev(&mut self, file: u64) -> u64 {
         let prev = self.entry(file).map_or(0, |entry| entry.prev);
         self.known(prev)
@@ -218,7 +223,7 @@ mod tests {
             order.note_request(1 << 40);
         }
         (50..60).for_each(|file| order.note_pushed(file));
-        // One file says nothing of others. Several do, of files that came before them.
+        // One file says nothing about others. Several do, about files that came before them.
         assert_eq!(order.note_request(2), Request::Listed);
         assert!(order.is_cached(40));
         (3..10).for_each(|file| assert_eq!(order.note_request(file), Request::Listed));

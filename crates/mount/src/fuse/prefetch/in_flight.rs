@@ -1,28 +1,29 @@
 //! Files whose READs are answered by threads that push other files first.
 //!
-//! A push of pages of a file blocks while a READ of them is unanswered. A thread registers the file of the READ that it answers before
-//! it looks whether the file that it pushes is registered: rule 2 of [`super`], against circles of threads that push.
+//! A push of pages of a file blocks while a READ of them is unanswered. A thread registers the file
+//! of the READ that it answers before it checks whether the file to push is registered: rule 2 of
+//! [`super`], against circles of threads that push.
 
 use parking_lot::Mutex;
 
-/// The files, by node id. There are no more of them than threads.
+/// Files by node id. There are never more than threads.
 #[derive(Default)]
 pub(super) struct InFlight(Mutex<Vec<u64>>);
 
-/// A registered file, until this is dropped.
+/// Registration of a file, until this is dropped.
 pub(in crate::fuse) struct InFlightGuard<'a> {
     files: &'a InFlight,
     file: u64,
 }
 
 impl InFlight {
-    /// Register a file, before others are pushed and until its READ is answered.
+    /// Registers a file, before others are pushed and until its READ is answered.
     pub(super) fn register(&self, file: u64) -> InFlightGuard<'_> {
         self.0.lock().push(file);
         InFlightGuard { files: self, file }
     }
 
-    /// Whether a push of this file might wait for a thread that pushes.
+    /// Returns true if a push of this file might wait for a thread that pushes.
     pub(super) fn contains(&self, file: u64) -> bool {
         self.0.lock().contains(&file)
     }

@@ -1,6 +1,6 @@
 //! `FUSE_NOTIFY_STORE` (Linux 2.6.36): contents of a file for the page cache, without a READ.
 //!
-//! The message is made here and not by fuser, which would copy the contents first.
+//! The message is built here and not by fuser, which would copy the contents first.
 
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, writev};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `FUSE_NOTIFY_STORE` of the protocol.
 const STORE: u32 = 4;
-/// Bytes of `struct fuse_out_header` and `struct fuse_notify_store_out`.
+/// Length of `struct fuse_out_header` and `struct fuse_notify_store_out` in bytes.
 const HEAD_LEN: usize = 16 + 24;
 
 /// The kernel's page cache, for files of one connection.
@@ -23,8 +23,9 @@ impl PageCache {
         Self { connection, has_refused: AtomicBool::new(false) }
     }
 
-    /// Store contents of the file `node` from byte `off` on. Returns whether the kernel took them: not if it does not know the node, or
-    /// has refused once for another reason. Blocks while a READ of the same pages is unanswered.
+    /// Stores contents of the file `node` from byte `off` on. Returns true if the kernel took them.
+    /// It does not if it does not know the node, or if it has refused before for another reason.
+    /// Blocks while a READ of the same pages is unanswered.
     pub(super) fn store(&self, node: u64, off: u64, bytes: &[u8]) -> bool {
         let Ok(len) = u32::try_from(HEAD_LEN + bytes.len()) else { return false };
         if self.has_refused.load(Ordering::Relaxed) {
@@ -35,7 +36,7 @@ impl PageCache {
             Ok(_) => true,
             Err(Errno::NOENT) => false,
             Err(error) => {
-                log::debug!("the kernel refuses contents that it has not asked for: {error}");
+                log::debug!("the kernel refuses pushed contents: {error}");
                 self.has_refused.store(true, Ordering::Relaxed);
                 false
             }
@@ -43,12 +44,12 @@ impl PageCache {
     }
 }
 
-/// The head of a message of `len` bytes, in the byte order of this machine.
+/// Returns the head of a message of `len` bytes, in the byte order of this machine.
 fn head(len: u32, node: u64, off: u64) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
     let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &len.to_ne_bytes());
-    // In place of an error. The number of a request, which follows, is 0 in a notification.
+    // In place of an error number. The number of a request, which follows, is 0 in a notification.
     put(4, &STORE.to_ne_bytes());
     put(16, &node.to_ne_bytes());
     put(24, &off.to_ne_bytes());

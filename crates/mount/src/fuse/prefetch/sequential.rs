@@ -1,40 +1,45 @@
-//! Sequential prefetch across files: a process that opens files in readdir order will open those that follow, too. The kernel reads
-//! ahead within a file, and cannot see this.
+//! Sequential prefetch across files: a process that opens files in readdir order will open the
+//! following ones, too. The kernel reads ahead within a file, and cannot see this.
 //!
-//! A *stream* is such a process in a directory, known by the file that it will read next if it goes on. Each one that does earns credit,
-//! and the more credit there is, the more files are predicted; any other request for a listed file halves it. A process that reads the
-//! first file of a listing may be about to read all of them, or not: a prediction for it costs some credit. Short directories would
-//! never give that back, as no file in them would be requested. So every fourth prediction that reaches the end of its directory
-//! leaves out the last file as a *holdout*: a process that reads on requests it. A request for a file that was pushed shows that the push
-//! came too late, or that several processes read one directory: that costs more than many predictions earn.
+//! A *stream* is such a process in a directory, identified by the file that it will read next if it
+//! continues. Each stream that continues earns credit, and the more credit there is, the more files
+//! are predicted; any other request for a listed file halves it. A process that reads the first
+//! file of a listing may be about to read all of them, or not: a prediction for it costs some
+//! credit. Short directories would never return that credit, as no file in them would be requested.
+//! So every fourth prediction that reaches the end of its directory leaves out the last file as a
+//! *holdout*: a process that reads on requests it. A request for a file that was pushed shows that
+//! the push came too late, or that several processes read one directory: that costs more than many
+//! predictions earn.
 
 use super::directory_order::{DirectoryOrder, Request};
 
-/// Streams that are remembered: processes, and directories that one process has not finished, as it may be in their subdirectories.
+/// Number of streams that are remembered: processes, and directories that one process has not
+/// finished, as it may be in their subdirectories.
 const STREAMS: usize = 16;
-/// Credit for a stream that goes on. With as much more credit, twice as many files are predicted.
+/// Credit for a stream that continues. With that much more credit, twice as many files are
+/// predicted.
 const GAIN: i32 = 4;
-/// Files are predicted from this credit on, and the most that there is.
+/// Credit from which on files are predicted, and largest credit.
 const CREDIT_MIN: i32 = 3 * GAIN;
 const CREDIT_MAX: i32 = 6 * GAIN;
 const PREDICTED_MAX: usize = 1 << (CREDIT_MAX / GAIN);
-/// What a redundant push costs, and the greatest debt.
+/// Cost of a redundant push, and largest debt.
 const REDUNDANT_LOSS: i32 = 16 * GAIN;
 const DEBT_MAX: i32 = 256 * GAIN;
-/// One prediction in so many that begin with the first file has a holdout, if it reaches the end.
+/// Number of predictions that begin with a first file and reach the end, per holdout.
 const HOLDOUT_PERIOD: u32 = 4;
 
-/// The streams of a mount.
+/// Streams of a mount.
 #[derive(Default)]
 pub(super) struct Sequential {
-    /// The next file of each stream, by node id.
+    /// Next file of each stream, by node id.
     streams: [u64; STREAMS],
-    /// The file of the last request.
+    /// File of the last request.
     last: u64,
-    /// The stream that the next new one replaces.
+    /// Stream that the next new one replaces.
     oldest: usize,
     credit: i32,
-    /// Predictions that began with the first file of a directory.
+    /// Number of predictions that began with the first file of a directory.
     begun: u32,
 }
 
@@ -47,7 +52,8 @@ pub(super) struct Predicted {
 }
 
 impl Sequential {
-    /// Predict which files follow `file`, which was requested from its start on. They are noted as pushed.
+    /// Predicts the files after `file`, which was requested from its start on. They are recorded as
+    /// pushed.
     pub(super) fn predict(&mut self, order: &mut DirectoryOrder, file: u64, request: Request) -> Predicted {
         // A listing may come after the first requests for its files.
         let follows = self.last != 0 && order.next(self.last) == file;
@@ -67,7 +73,7 @@ impl Sequential {
         let count = if is_trusted { 1 << (self.credit / GAIN) } else { 0 };
         let mut files = Vec::with_capacity(count);
         let mut next = order.next(file);
-        // A file of several names may follow itself.
+        // A file with several names may follow itself.
         while files.len() < count && next != 0 && next != file {
             order.note_pushed(next);
             files.push(next);
@@ -91,10 +97,10 @@ impl Sequential {
         self.oldest
     }
 
-    /// Let all streams go on behind files that the page cache holds by now: they will not be requested.
+    /// Advances all streams past files that are now in the page cache: they will not be requested.
     pub(super) fn skip_cached(&mut self, order: &mut DirectoryOrder) {
         for next in &mut self.streams {
-            // Files of several names may follow each other in a circle.
+            // Files with several names may follow each other in a circle.
             for _ in 0..PREDICTED_MAX {
                 if !order.is_cached(*next) {
                     break;
@@ -104,7 +110,8 @@ impl Sequential {
         }
     }
 
-    /// Note that the files of a prediction from `idx` on were not pushed: they will be requested.
+    /// Records that the files of a prediction from `idx` on were not pushed: they will be
+    /// requested.
     pub(super) fn note_not_pushed(&mut self, order: &mut DirectoryOrder, predicted: &Predicted, idx: usize) {
         predicted.files[idx..].iter().for_each(|&file| order.note_not_pushed(file));
         self.streams[predicted.stream] = predicted.files[idx];
@@ -128,7 +135,7 @@ mod tests {
             Self { order: DirectoryOrder::new(1 << 20), sequential: Sequential::default() }
         }
 
-        /// A listing of files with numbers from `first` on.
+        /// Lists files with numbers from `first` on.
         fn list(&mut self, dir: u64, first: u64, count: u64) {
             self.order.note_listing(dir, true, &(first..first + count).collect::<Vec<_>>());
         }
@@ -138,7 +145,8 @@ mod tests {
             self.sequential.predict(&mut self.order, file, request)
         }
 
-        /// Request files that were not pushed before; all that is predicted is pushed. Returns the files that were requested.
+        /// Requests files that were not pushed before; all predicted files are pushed. Returns the
+        /// files that were requested.
         fn asked(&mut self, reads: impl IntoIterator<Item = u64>) -> Vec<u64> {
             let (mut had, mut asked) = (Vec::new(), Vec::new());
             for file in reads {
@@ -210,7 +218,7 @@ mod tests {
         for read in 1..5000 {
             assert!(scene.read(read * 377 % 1009).files.is_empty());
         }
-        // Nor for files of no listing.
+        // Nor for files without a listing.
         assert_eq!(scene.asked(5000..5100).len(), 100);
     }
 

@@ -1,27 +1,32 @@
-//! Prefetch of cached siblings: small files lie together in extents, so the decode of one yields others of its directory.
+//! Prefetch of cached siblings: small files share extents, so decoding one yields others of its
+//! directory.
 //!
-//! A process that reads files of a directory in no order comes back to that directory, or not. So siblings are pushed at the second
-//! request: when the page cache holds a file near the requested one, or the requested one itself was decoded for another. No request
-//! tells whether such a push was useful, as a pushed file is not requested. So every fourth push leaves out one file as a *holdout*
-//! (the term of statistics for what is withheld to measure an effect): a process that reads the whole directory requests it some
-//! time. Such a request earns credit; each holdout costs some.
+//! A process that reads files of a directory in random order returns to that directory, or not. So
+//! siblings are pushed at the second request: when the page cache has a file near the requested
+//! one, or the requested one was itself decoded for another file. No request shows if such a push
+//! was useful, as a pushed file is not requested. So every fourth push leaves out one file as a
+//! *holdout* (the term of statistics for data that is withheld to measure an effect): a process
+//! that reads the whole directory requests it some time. Such a request earns credit; each holdout
+//! costs some.
 
 use super::directory_order::{DirectoryOrder, Request};
 
-/// Files before and behind the requested one that are considered.
+/// Number of files before and after the requested one that are considered.
 const REACH: usize = 32;
-/// One push in so many has a holdout, if it is of more than one file.
+/// Number of pushes of more than one file, per holdout.
 const HOLDOUT_PERIOD: u32 = 4;
-/// What a request for a holdout earns, which costs 1: one holdout in so many must be requested.
+/// Credit earned by a request for a holdout, which costs 1: one in that many holdouts must be
+/// requested.
 const GAIN: i32 = 8;
-/// Credit at the beginning, and the most that there is. Without credit, one push in so many is tried all the same.
+/// Credit at the beginning, and largest credit. Without credit, one push in `RETRY_PERIOD` is still
+/// tried.
 const CREDIT_MAX: i32 = 256;
 const RETRY_PERIOD: u32 = 32;
 
-/// Whether pushes of siblings have been useful.
+/// Usefulness of pushes of siblings.
 pub(super) struct Siblings {
     credit: i32,
-    /// Times that there were candidates.
+    /// Number of times that there were candidates.
     times: u32,
 }
 
@@ -30,22 +35,22 @@ impl Siblings {
         Self { credit: CREDIT_MAX, times: 0 }
     }
 
-    /// Note what a request says.
+    /// Records the meaning of a request.
     pub(super) fn note_request(&mut self, request: Request) {
         if request == Request::HeldOut {
             self.credit = CREDIT_MAX.min(self.credit + GAIN);
         }
     }
 
-    /// Files near `file` in its listing that the page cache does not hold, those behind it first. `is_hit`: its bytes had been decoded
-    /// for another file.
+    /// Returns files near `file` in its listing that the page cache does not have, the following
+    /// ones first. `is_hit` means that the bytes of `file` had been decoded for another file.
     pub(super) fn candidates(&mut self, order: &mut DirectoryOrder, file: u64, is_hit: bool) -> Vec<u64> {
         let mut files = Vec::new();
         let mut comes_back = is_hit;
         for step in [DirectoryOrder::next, DirectoryOrder::prev] {
             let mut node = step(order, file);
             for _ in 0..REACH {
-                // A file of several names may follow itself.
+                // A file with several names may follow itself.
                 if node == 0 || node == file {
                     break;
                 }
@@ -66,7 +71,8 @@ impl Siblings {
         files
     }
 
-    /// Note that `files` are pushed, but for the last one if it is a holdout. Returns how many are to be pushed.
+    /// Records that `files` are pushed, except the last one if it is a holdout. Returns the number
+    /// of files to push.
     pub(super) fn note_pushed(&mut self, order: &mut DirectoryOrder, files: &[u64]) -> usize {
         let mut count = files.len();
         if count > 1 && self.times.is_multiple_of(HOLDOUT_PERIOD) {
@@ -92,14 +98,14 @@ mod tests {
     }
 
     impl Scene {
-        /// A listing of files 1 to `count`.
+        /// Lists files 1 to `count`.
         fn new(count: u64) -> Self {
             let mut order = DirectoryOrder::new(1 << 20);
             order.note_listing(DIR, true, &(1..=count).collect::<Vec<_>>());
             Self { order, siblings: Siblings::new() }
         }
 
-        /// Request `file`. Returns the files that are pushed.
+        /// Requests `file`. Returns the files that are pushed.
         fn read(&mut self, file: u64, is_hit: bool) -> Vec<u64> {
             let request = self.order.note_request(file);
             self.siblings.note_request(request);
@@ -114,7 +120,7 @@ mod tests {
         let mut scene = Scene::new(200);
         assert!(scene.read(100, false).is_empty());
         assert_eq!(scene.read(90, false), (91..100).chain(101..123).chain((58..90).rev()).collect::<Vec<_>>());
-        // The page cache holds those, but for what was out of reach.
+        // The page cache has those, except the ones that were out of reach.
         assert_eq!(scene.read(95, false), (123..128).collect::<Vec<_>>());
         // A file that was decoded for another one counts as a second request, too.
         assert_eq!(scene.read(200, true), (168..200).rev().collect::<Vec<_>>());

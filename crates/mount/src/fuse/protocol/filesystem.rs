@@ -1,6 +1,6 @@
-//! The requests of the kernel: fuser's trait `Filesystem`, whose methods an [`ImageFs`] answers.
+//! Requests of the kernel: fuser's trait `Filesystem`, whose methods an [`ImageFs`] answers.
 
-use super::failed::About;
+use super::failed::RequestSubject;
 use super::image_fs::{GENERATION, ImageFs};
 use super::node::{self, ATTR_TTL, ENTRY_TTL};
 use crate::fuse::ask::Question;
@@ -21,7 +21,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// Capabilities that are asked for, as far as the kernel offers them. Never all that it offers: fuser does not know all of them.
+/// Capabilities that are requested if the kernel offers them. Not all that it offers: fuser does
+/// not know all of them.
 const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_ASYNC_DIO)
     .union(InitFlags::FUSE_PARALLEL_DIROPS)
@@ -30,31 +31,32 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
     .union(InitFlags::FUSE_EXPORT_SUPPORT);
-/// The kernel enforces ACLs. Where this is agreed on, it enforces modes, too.
+/// Capability to enforce ACLs. With it, the kernel enforces modes, too.
 const ACLS: InitFlags = InitFlags::FUSE_POSIX_ACL;
-/// Attributes with each listing: if the kernel is left to choose (`FUSE_READDIRPLUS_AUTO`), it lists long directories without, and then
-/// looks up each name.
+/// Capability to list attributes with names. If the kernel chooses itself
+/// (`FUSE_READDIRPLUS_AUTO`), it lists long directories without, and then looks up each name.
 const READDIRPLUS: InitFlags = InitFlags::FUSE_DO_READDIRPLUS;
-/// Bytes of the longest request. There are no writes, but fuser derives the longest read from it.
+/// Length of the longest request in bytes. There are no writes, but fuser derives the longest read
+/// from it.
 const REQUEST_MAX: u32 = 1 << 20;
-/// READs of the readahead that may be under way, against 12 by default: slow sources need them.
+/// Number of readahead READs in progress (12 by default): slow sources need many.
 const BACKGROUND_MAX: u16 = 128;
-/// Bytes of the longest name, as statvfs(3) tells it.
+/// Length of the longest name in bytes, for statvfs(3).
 const NAME_MAX: u32 = 255;
-/// `whence` of lseek(2).
+/// Values of `whence` in lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
-/// A flag of open(2).
+/// Flag of open(2).
 const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
-/// An image as a filesystem of fuser's.
+/// Image as a filesystem for fuser.
 pub(in crate::fuse) struct FuseFilesystem {
     fs: ImageFs,
     threads: LeaderFollowers,
-    /// `None` where prefetch is switched off.
+    /// `None` if prefetch is switched off.
     prefetcher: Option<Prefetcher>,
     recorder: Arc<Recorder>,
-    /// Whether the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
+    /// True if the kernel can do without OPEN and OPENDIR: an answer of ENOSYS ends them.
     no_open: bool,
     no_opendir: bool,
 }
@@ -74,7 +76,8 @@ impl FuseFilesystem {
     }
 }
 
-/// Answer with an xattr or a list of names: of `size` 0, the kernel asks for its length only.
+/// Answers with an xattr or a list of names. With a `size` of 0, the kernel asks for the length
+/// only.
 fn reply_sized(reply: ReplyXattr, value: &[u8], size: u32) {
     match u32::try_from(value.len()) {
         Ok(len) if size == 0 => reply.size(len),
@@ -87,14 +90,14 @@ impl Filesystem for FuseFilesystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
         let mut wanted = WANTED;
-        // In answers to READDIRPLUS, fuser gives node ids as inode numbers.
+        // In answers to READDIRPLUS, fuser sends node ids as inode numbers.
         if node::are_inode_numbers(&self.fs.image) {
             wanted |= READDIRPLUS;
         }
         if self.fs.enforces_modes {
             wanted |= ACLS;
         }
-        // Where fuser refuses a value, the kernel's default stays.
+        // If fuser rejects a value, the kernel's default stays.
         let _ = config.add_capabilities(wanted & offered);
         let _ = config.set_max_write(REQUEST_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -124,12 +127,12 @@ impl Filesystem for FuseFilesystem {
                 let attr_ttl = node::named_attr_ttl(&fs.image, inode.nid);
                 reply.entry_with_ttls(&attr_ttl, &ENTRY_TTL, &attr, GENERATION);
             }
-            // Node 0 is a negative dentry: the kernel remembers that there is no such name.
+            // Node 0 is a negative dentry: the kernel remembers that the name does not exist.
             Ok(None) => {
                 let nothing = node::bare_attr(INodeNo(0), FileType::RegularFile);
                 reply.entry_with_ttls(&ENTRY_TTL, &ENTRY_TTL, &nothing, GENERATION);
             }
-            Err(error) => reply.error(fs.errno(About::Name(parent, name.as_bytes()), &error)),
+            Err(error) => reply.error(fs.errno(RequestSubject::Name(parent, name.as_bytes()), &error)),
         });
     }
 
@@ -139,14 +142,14 @@ impl Filesystem for FuseFilesystem {
                 let number = node::inode_number(&fs.image, inode.nid);
                 reply.attr(&ATTR_TTL, &fs.attr(&inode, number));
             }
-            Err(error) => reply.error(fs.errno(About::Node(node), &error)),
+            Err(error) => reply.error(fs.errno(RequestSubject::Node(node), &error)),
         });
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
         self.answer(RequestKind::Readlink, |fs| match fs.inode(node).and_then(|inode| fs.image.read_link(&inode)) {
             Ok(target) => reply.data(&target),
-            Err(error) => reply.error(fs.errno(About::Node(node), &error)),
+            Err(error) => reply.error(fs.errno(RequestSubject::Node(node), &error)),
         });
     }
 
@@ -175,16 +178,18 @@ impl Filesystem for FuseFilesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // A process that reads past the page cache has no use for pages there, and pages that are there hide reads from a recording.
-        let is_alone = flags.0 & O_DIRECT != 0 || self.recorder.is_recording();
-        let prefetcher = self.prefetcher.as_ref().filter(|_| !is_alone);
+        // A process that bypasses the page cache has no use for pages in it, and pages in it hide
+        // reads from a recording.
+        let bypasses = flags.0 & O_DIRECT != 0 || self.recorder.is_recording();
+        let prefetcher = self.prefetcher.as_ref().filter(|_| !bypasses);
         let (fs, threads) = (&self.fs, &self.threads);
         self.threads.answer(|| {
             fs.buffers.with(|buf| {
                 let len = size.min(REQUEST_MAX) as usize;
                 let answer = || match fs.read(node, offset, len, buf) {
                     Ok((size, bytes)) => {
-                        // Before the reader goes on, so that its read is recorded when it has ended.
+                        // Before the answer, so that the read is recorded when the reader
+                        // continues.
                         self.recorder.note(
                             node::inode_number(&fs.image, node::nid(&fs.image, node)).0,
                             offset,
@@ -199,7 +204,7 @@ impl Filesystem for FuseFilesystem {
                         prefetcher.map(|prefetcher| (prefetcher, size, bytes))
                     }
                     Err(error) => {
-                        reply.error(fs.errno(About::Byte(node, offset), &error));
+                        reply.error(fs.errno(RequestSubject::Byte(node, offset), &error));
                         None
                     }
                 };
@@ -221,7 +226,7 @@ impl Filesystem for FuseFilesystem {
             });
             match listed {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(fs.errno(About::Node(node), &error)),
+                Err(error) => reply.error(fs.errno(RequestSubject::Node(node), &error)),
             }
         });
     }
@@ -241,7 +246,7 @@ impl Filesystem for FuseFilesystem {
                     }
                     reply.ok();
                 }
-                Err(error) => reply.error(fs.errno(About::Node(node), &error)),
+                Err(error) => reply.error(fs.errno(RequestSubject::Node(node), &error)),
             }
         });
     }
@@ -250,14 +255,14 @@ impl Filesystem for FuseFilesystem {
         self.answer(RequestKind::Xattr, |fs| match fs.find_xattr(node, name.as_bytes()) {
             Ok(Some(value)) => reply_sized(reply, &value, size),
             Ok(None) => reply.error(Errno::NO_XATTR),
-            Err(error) => reply.error(fs.errno(About::Node(node), &error)),
+            Err(error) => reply.error(fs.errno(RequestSubject::Node(node), &error)),
         });
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         self.answer(RequestKind::Xattr, |fs| match fs.xattr_names(node, request.uid()) {
             Ok(names) => reply_sized(reply, &names, size),
-            Err(error) => reply.error(fs.errno(About::Node(node), &error)),
+            Err(error) => reply.error(fs.errno(RequestSubject::Node(node), &error)),
         });
     }
 
@@ -276,7 +281,7 @@ impl Filesystem for FuseFilesystem {
                 // Sizes are below 2^63.
                 Ok(Some(found)) => reply.offset(found as i64),
                 Ok(None) => reply.error(Errno::ENXIO),
-                Err(error) => reply.error(fs.errno(About::Byte(node, offset), &error)),
+                Err(error) => reply.error(fs.errno(RequestSubject::Byte(node, offset), &error)),
             }
         });
     }
@@ -289,8 +294,8 @@ impl Filesystem for FuseFilesystem {
         reply.statfs(sb.blocks.saturating_add(extra), 0, 0, sb.inos, 0, block, NAME_MAX, block);
     }
 
-    // For the other requests, ENOSYS says that there is nothing to do, and ends such requests. The kernel enforces modes where they are
-    // enforced (default_permissions), and refuses to write (ro).
+    // For the other requests, ENOSYS means that there is nothing to do, and ends such requests. The
+    // kernel enforces modes if they are enforced (default_permissions), and refuses writes (ro).
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
@@ -334,7 +339,7 @@ impl Filesystem for FuseFilesystem {
     ) {
         let Some(question) = Question::of(command) else { return reply.error(Errno::ENOTTY) };
         if question != Question::Metrics && request.uid() != 0 && request.uid() != rustix::process::getuid().as_raw() {
-            // What others read is not for everybody who may enter.
+            // The reads of others are not for everyone who may enter the mount.
             return reply.error(Errno::EPERM);
         }
         let recorded = match question {

@@ -1,7 +1,7 @@
 //! An image as a filesystem: by node ids, with the attributes, owners and names that a mount shows.
 
 use super::buffers::Buffers;
-use super::failed::{About, Failed};
+use super::failed::{Failed, RequestSubject};
 use super::node;
 use super::owners::Owners;
 use super::parents::Parents;
@@ -17,17 +17,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The generation of node ids: they are never used for another inode.
+/// Generation of node ids, which are never reused for another inode.
 pub(in crate::fuse) const GENERATION: Generation = Generation(0);
 
-/// An image, what is known of it, and counters. All threads share it.
+/// An image, its state as a filesystem, and counters. All threads share it.
 pub(in crate::fuse) struct ImageFs {
     pub(in crate::fuse) image: Image,
     pub(super) metrics: Arc<Metrics>,
-    /// Buffers for contents that are not in memory already.
+    /// Buffers for contents that are not yet in memory.
     pub(in crate::fuse) buffers: Buffers,
     pub(super) no_holes: UnusedHoles,
-    /// Whether the kernel is to enforce modes and ACLs.
+    /// True if the kernel enforces modes and ACLs.
     pub(super) enforces_modes: bool,
     owners: Owners,
     parents: Parents,
@@ -46,13 +46,13 @@ impl ImageFs {
         }
     }
 
-    /// Run the handler of a request. Returns how long it took. A panic in it must not end the mount: the reply that it drops becomes
-    /// EIO.
+    /// Runs the handler of a request. Returns its duration. A panic in it must not end the mount:
+    /// the reply that it drops becomes EIO.
     pub(in crate::fuse) fn guarded(&self, kind: RequestKind, handler: impl FnOnce(&Self)) -> Duration {
         self.guarded_with(kind, || handler(self), |()| {})
     }
 
-    /// [`ImageFs::guarded`], and then `after`, when the answer is sent.
+    /// Runs the handler as [`ImageFs::guarded`] does, and then `after`, when the answer is sent.
     pub(in crate::fuse) fn guarded_with<T>(
         &self,
         kind: RequestKind,
@@ -71,9 +71,9 @@ impl ImageFs {
         took
     }
 
-    /// The answer to a request that failed.
-    pub(super) fn errno(&self, about: About<'_>, error: &ReadError) -> Errno {
-        log::warn!("{}", Failed { image: &self.image, parents: &self.parents, about, error });
+    /// Returns the answer to a request that failed, and logs the error.
+    pub(super) fn errno(&self, subject: RequestSubject<'_>, error: &ReadError) -> Errno {
+        log::warn!("{}", Failed { image: &self.image, parents: &self.parents, subject, error });
         self.metrics.note_error();
         Errno::from_i32(error.errno())
     }
@@ -82,13 +82,14 @@ impl ImageFs {
         self.image.inode(node::nid(&self.image, node))
     }
 
-    /// Attributes of an inode, with `ino` for `st_ino`.
+    /// Returns the attributes of an inode, with `ino` as `st_ino`.
     pub(in crate::fuse) fn attr(&self, inode: &Inode, ino: INodeNo) -> FileAttr {
         let attr = node::attr(&self.image, inode, ino);
         FileAttr { uid: self.owners.uid.shown(attr.uid), gid: self.owners.gid.shown(attr.gid), ..attr }
     }
 
-    /// The size of a file, and at most `len` bytes of it from `off` on. `buf` holds them unless they are in memory already.
+    /// Returns the size of a file, and at most `len` bytes of it from `off` on. They are put into
+    /// `buf` unless they are already in memory.
     pub(in crate::fuse) fn read<'a>(
         &'a self,
         file: INodeNo,
@@ -102,7 +103,8 @@ impl ImageFs {
 
     pub(in crate::fuse) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Inode>, ReadError> {
         if name == b"." {
-            // The kernel looks for the node of a file handle, which is not in its cache any more, and need not be a directory.
+            // The kernel looks for the node of a file handle, which is no longer in its cache, and
+            // need not be a directory.
             return Ok(Some(*dir));
         }
         let Some(entry) = self.image.lookup(dir, name)? else { return Ok(None) };
@@ -119,7 +121,8 @@ impl ImageFs {
         Ok(value)
     }
 
-    /// The names of xattrs, each with a zero behind it. As in Linux's EROFS, only root sees `trusted.` ones.
+    /// Returns the names of xattrs, each followed by a zero. As in Linux's EROFS, only root sees
+    /// `trusted.` ones.
     pub(in crate::fuse) fn xattr_names(&self, node: INodeNo, uid: u32) -> Result<Vec<u8>, ReadError> {
         let mut names = Vec::new();
         for xattr in self.image.list_xattrs(&self.inode(node)?)? {
@@ -131,7 +134,8 @@ impl ImageFs {
         Ok(names)
     }
 
-    /// Call `add` with the entries from position `from` on, and the position behind each, until it says that the reply is full.
+    /// Calls `add` with the entries from position `from` on, and the position after each, until it
+    /// returns true: the reply is full.
     pub(in crate::fuse) fn list(
         &self,
         node: INodeNo,
@@ -150,14 +154,14 @@ impl ImageFs {
         if added { Ok(()) } else { result }
     }
 
-    /// The type in a dirent, or the inode's own where there is none.
+    /// Returns the type in a dirent, or the inode's own type if the dirent has none.
     pub(in crate::fuse) fn kind(&self, entry: &DirEntry) -> FileType {
         let number = || self.image.inode(entry.nid).ok().map(|inode| inode.meta.file_type.dirent_number());
         node::kind(entry.file_type).or_else(|| node::kind(number()?)).unwrap_or(FileType::RegularFile)
     }
 
-    /// Add an entry of `dir` with its attributes. Returns whether the reply has no room for it, and else the inode of a file that has
-    /// contents.
+    /// Adds an entry of `dir` with its attributes. Returns true if the reply has no room for it,
+    /// and otherwise the node id of a file that has contents.
     pub(in crate::fuse) fn add_plus(
         &self,
         dir: INodeNo,
@@ -169,14 +173,14 @@ impl ImageFs {
         let name = OsStr::from_bytes(&entry.name);
         if entry.is_dot() {
             let number = node::inode_number(image, entry.nid);
-            // The kernel uses nothing but number and type of "." and "..".
+            // The kernel uses only number and type of "." and "..".
             let attr = node::bare_attr(number, FileType::Directory);
             return (reply.add(number, next, name, &Duration::ZERO, &attr, GENERATION), None);
         }
         let node = node::node_id(image, entry.nid);
         let (attr, ttl) = match image.inode(entry.nid) {
             Ok(inode) => (self.attr(&inode, node), node::named_attr_ttl(image, entry.nid)),
-            // The name is there. A request for the inode will get the error.
+            // The name exists. A request for the inode will get the error.
             Err(_) => (node::bare_attr(node, self.kind(entry)), Duration::ZERO),
         };
         self.parents.note(node, dir);

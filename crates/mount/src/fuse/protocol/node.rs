@@ -4,15 +4,16 @@ use fuser::{FileAttr, FileType, INodeNo};
 use kiln_read::{Image, Inode, Nid};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The node id of nid 0: node id 0 is a negative dentry. No image is so large that this is a nid.
+/// Node id of nid 0, as node id 0 is a negative dentry. No image is so large that this is a nid.
 const NID_0: u64 = 1 << 62;
-/// The node id of nid 1: node id 1 is the root.
+/// Node id of nid 1, as node id 1 is the root.
 const NID_1: u64 = NID_0 + 1;
 
-/// An image does not change. Ten years, because kernels count time in ticks and not in 64 bits of seconds.
-const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Validity of data that does not change. Ten years, as kernels count time in ticks and not in 64
+/// bits of seconds.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The node id of an inode.
+/// Returns the node id of an inode.
 pub(in crate::fuse) fn node_id(image: &Image, nid: Nid) -> INodeNo {
     match nid {
         nid if nid == image.root_nid() => INodeNo::ROOT,
@@ -22,13 +23,13 @@ pub(in crate::fuse) fn node_id(image: &Image, nid: Nid) -> INodeNo {
     }
 }
 
-/// The slot of a node in a hash table of 2^`bits` slots.
+/// Returns the slot of a node in a hash table of 2^`bits` slots.
 pub(in crate::fuse) fn slot(node: u64, bits: u32) -> usize {
-    // 2^64 divided by the golden ratio; its highest bits are a hash.
+    // 2^64 divided by the golden ratio; the highest bits of the product are a hash.
     (node.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
 }
 
-/// The inode of a node id.
+/// Returns the inode of a node id.
 pub(in crate::fuse) fn nid(image: &Image, node: INodeNo) -> Nid {
     match node.0 {
         NID_0 => Nid(0),
@@ -38,8 +39,9 @@ pub(in crate::fuse) fn nid(image: &Image, node: INodeNo) -> Nid {
     }
 }
 
-/// The number of an inode, as stat(2) shows it: that of Linux's EROFS, but for 0, as readdir(3) of C libraries skips such entries, and 1,
-/// which is the node id of the root. `kiln pack` makes no such inodes; images of other builders may have their root there.
+/// Returns the number of an inode, as stat(2) shows it: that of Linux's EROFS, except for 0, as
+/// readdir(3) of C libraries skips such entries, and 1, which is the node id of the root. `kiln
+/// pack` creates no such inodes; images of other builders may have their root there.
 pub(in crate::fuse) fn inode_number(image: &Image, nid: Nid) -> INodeNo {
     INodeNo(match image.st_ino(nid) {
         0 => NID_0,
@@ -48,27 +50,28 @@ pub(in crate::fuse) fn inode_number(image: &Image, nid: Nid) -> INodeNo {
     })
 }
 
-/// Whether [`inode_number`] is the node id of each inode that a directory can name. In a metabox it is not.
+/// Returns true if [`inode_number`] is the node id of each inode that a directory can name. In a
+/// metabox it is not.
 pub(in crate::fuse) fn are_inode_numbers(image: &Image) -> bool {
     image.superblock().metabox_nid.is_none()
 }
 
-/// How long dentries are valid.
-pub(in crate::fuse) const ENTRY_TTL: Duration = FOR_EVER;
+/// Validity of dentries.
+pub(in crate::fuse) const ENTRY_TTL: Duration = FOREVER;
 
-/// How long attributes that come with a name are valid. There, fuser sends the node id as `st_ino`; where that is wrong, the kernel must
-/// ask again before it shows them.
+/// Returns the validity of attributes that come with a name. There, fuser sends the node id as
+/// `st_ino`; if that is wrong, the kernel must ask again before it shows them.
 pub(in crate::fuse) fn named_attr_ttl(image: &Image, nid: Nid) -> Duration {
     match node_id(image, nid) == inode_number(image, nid) {
-        true => FOR_EVER,
+        true => FOREVER,
         false => Duration::ZERO,
     }
 }
 
-/// How long attributes of an answer to GETATTR are valid.
-pub(in crate::fuse) const ATTR_TTL: Duration = FOR_EVER;
+/// Validity of attributes in an answer to GETATTR.
+pub(in crate::fuse) const ATTR_TTL: Duration = FOREVER;
 
-/// Attributes as Linux's EROFS shows them, with `ino` as the inode's number.
+/// Returns attributes as Linux's EROFS shows them, with `ino` as the inode's number.
 pub(in crate::fuse) fn attr(image: &Image, inode: &Inode, ino: INodeNo) -> FileAttr {
     let meta = &inode.meta;
     let block = image.superblock().block_bits.len();
@@ -94,7 +97,7 @@ pub(in crate::fuse) fn attr(image: &Image, inode: &Inode, ino: INodeNo) -> FileA
     }
 }
 
-/// Attributes of an inode of which only the type is known.
+/// Returns attributes of an inode of which only the type is known.
 pub(in crate::fuse) fn bare_attr(ino: INodeNo, kind: FileType) -> FileAttr {
     FileAttr {
         ino,
@@ -115,7 +118,7 @@ pub(in crate::fuse) fn bare_attr(ino: INodeNo, kind: FileType) -> FileAttr {
     }
 }
 
-/// The file type of a number in a dirent.
+/// Returns the file type of a number in a dirent.
 pub(in crate::fuse) fn kind(dirent_number: u8) -> Option<FileType> {
     Some(match dirent_number {
         1 => FileType::RegularFile,
@@ -129,7 +132,7 @@ pub(in crate::fuse) fn kind(dirent_number: u8) -> Option<FileType> {
     })
 }
 
-/// Each 64-bit second is a time, or else 1970.
+/// Returns a time; 1970 if it is out of range.
 fn time(secs: i64, nsec: u32) -> SystemTime {
     let whole = Duration::from_secs(secs.unsigned_abs());
     let time = if secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };

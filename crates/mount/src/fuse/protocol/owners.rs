@@ -13,20 +13,20 @@ pub struct Owners {
     pub gid: Ids,
 }
 
-/// What is shown for the ids of one kind in the image.
+/// Rule for the ids of one kind that a mount shows.
 #[derive(Clone, Default)]
 pub enum Ids {
-    /// The ids in the image.
+    /// Shows the ids in the image.
     #[default]
-    Kept,
-    /// One id for all files. Ids that ACLs name are kept.
+    Unchanged,
+    /// Shows one id for all files. Ids in ACLs are unchanged.
     All(u32),
-    /// The result of this function for each id, also for those that ACLs and capabilities name.
+    /// Shows the result of this function for each id, including those in ACLs and capabilities.
     Mapped(Arc<dyn Fn(u32) -> u32 + Send + Sync>),
 }
 
 impl Owners {
-    /// Translate the ids in the `value` of the xattr `name`.
+    /// Translates the ids in the `value` of the xattr `name`.
     pub(super) fn translate(&self, name: &[u8], value: &mut [u8]) {
         for (kind, bytes) in named_ids(name, value) {
             let ids = match kind {
@@ -41,10 +41,10 @@ impl Owners {
 }
 
 impl Ids {
-    /// The id that is shown for `id` in the image.
+    /// Returns the id to show for `id` in the image.
     pub(super) fn shown(&self, id: u32) -> u32 {
         match self {
-            Ids::Kept => id,
+            Ids::Unchanged => id,
             Ids::All(one) => *one,
             Ids::Mapped(map) => map(id),
         }
@@ -54,7 +54,7 @@ impl Ids {
 impl fmt::Debug for Ids {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ids::Kept => f.write_str("Kept"),
+            Ids::Unchanged => f.write_str("Unchanged"),
             Ids::All(id) => f.debug_tuple("All").field(id).finish(),
             Ids::Mapped(_) => f.write_str("Mapped"),
         }
@@ -65,7 +65,7 @@ impl fmt::Debug for Ids {
 mod tests {
     use super::*;
 
-    /// Version, then owner, user 5, mask, group 6.
+    /// Entries of an ACL: owner, user 5, mask, group 6.
     const ACL: [[u8; 8]; 4] = [
         [1, 0, 7, 0, 255, 255, 255, 255],
         [2, 0, 6, 0, 5, 0, 0, 0],
@@ -82,7 +82,7 @@ mod tests {
             value
         };
         let thousand = || Ids::Mapped(Arc::new(|id| id + 1000));
-        assert_eq!(translated(&Owners { uid: Ids::All(7), gid: Ids::Kept }), value);
+        assert_eq!(translated(&Owners { uid: Ids::All(7), gid: Ids::Unchanged }), value);
         let mapped = translated(&Owners { uid: thousand(), gid: thousand() });
         let mut expected = value.clone();
         expected[16..20].copy_from_slice(&1005_u32.to_le_bytes());

@@ -1,8 +1,9 @@
-//! Paths of inodes: an inode does not hold its name, so it is looked for in listings.
+//! Paths of inodes: an inode does not store its name, so listings are searched for it.
 //!
-//! A walk through the listing of a large directory takes long, so each search has a budget of entries. For prefetch of dentries, a reader
-//! waits for the search: [`DirPaths`] remembers where the subdirectories of a directory are listed and goes on where the last search
-//! ended, so that each entry is walked over about once, whatever the directories and the order in which they are looked for.
+//! A walk through the listing of a large directory takes long, so each search has a budget of
+//! entries. When dentries are prefetched, a reader waits for the search: [`DirPaths`] remembers the
+//! positions of subdirectories in listings, and continues where the last search ended, so that each
+//! entry is visited about once, for any directories in any order.
 
 use super::node;
 use super::parents::Parents;
@@ -15,16 +16,19 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The depth of the deepest directory whose path is looked for.
+/// Depth of the deepest directory whose path is searched for.
 const DEPTH_MAX: usize = 256;
-/// Entries that one search for a line of the log walks over at most, on all levels together: some milliseconds.
+/// Most entries that one search for a line of the log visits, on all levels together: some
+/// milliseconds.
 const LOG_BUDGET: usize = 16 << 10;
-/// Entries that one search walks over at most while a reader waits, on all levels together: about 0.1 ms.
+/// Most entries that one search visits while a reader waits, on all levels together: about 0.1 ms.
 const PREFETCH_BUDGET: usize = 1 << 10;
-/// Subdirectories whose places are remembered, 16 bytes each, besides what a hash table needs.
-const PLACES_MAX: usize = 32 << 10;
+/// Number of subdirectories whose positions are remembered, 16 bytes each, besides the overhead of
+/// a hash table.
+const POSITIONS_MAX: usize = 32 << 10;
 
-/// The path of a node below the root, for the log: as far as that is known, and found by a walk over [`LOG_BUDGET`] entries.
+/// Returns the path of a node below the root, for the log. Returns `None` if its parent is not
+/// known, or if the search visits more than [`LOG_BUDGET`] entries.
 pub(super) fn path_of(image: &Image, parents: &Parents, node: INodeNo) -> Option<PathBuf> {
     let mut paths = DirPaths::default();
     let mut budget = LOG_BUDGET;
@@ -37,7 +41,7 @@ pub(super) fn path_of(image: &Image, parents: &Parents, node: INodeNo) -> Option
     Some(paths.path(image, &parent, &mut budget)?.join(OsStr::from_bytes(&name)))
 }
 
-/// The name of an inode in a directory, at position `from` or behind it.
+/// Returns the name of an inode in a directory, at position `from` or after it.
 fn name_in(image: &Image, dir: &Inode, from: u64, nid: Nid, budget: &mut usize) -> Option<Vec<u8>> {
     let mut found = None;
     let listed = image.read_dir(dir, from, &mut |entry, _| {
@@ -50,24 +54,25 @@ fn name_in(image: &Image, dir: &Inode, from: u64, nid: Nid, budget: &mut usize) 
     listed.ok().and(found)
 }
 
-/// Take one entry from a budget.
+/// Takes one entry from a budget.
 fn take(budget: &mut usize) -> ControlFlow<()> {
     *budget = budget.saturating_sub(1);
     if *budget == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// Places of directories in the listings of their parents, as far as searches have met them.
+/// Positions of directories in the listings of their parents, as far as searches have met them.
 #[derive(Default)]
 pub(in crate::fuse) struct DirPaths {
-    /// The parent of a directory, and the position of its entry there.
-    places: HashMap<Nid, (Nid, u64)>,
-    /// The position where the last search in a parent ended, which has not met all entries yet.
+    /// Parent of a directory, and position of its entry there.
+    positions: HashMap<Nid, (Nid, u64)>,
+    /// Position where the last search in a parent ended, if it has not met all entries yet.
     searched: HashMap<Nid, u64>,
 }
 
 impl DirPaths {
-    /// The path of a directory below the root. A search that finds none may do so the next time, if `dir` is deep in large directories.
-    /// `None` also where the tree is too deep, or damaged.
+    /// Returns the path of a directory below the root. A search that finds none may succeed the
+    /// next time, if `dir` is deep in large directories. Also returns `None` if the tree is too
+    /// deep or damaged.
     pub(in crate::fuse) fn find(&mut self, image: &Image, dir: &Inode) -> Option<PathBuf> {
         self.path(image, dir, &mut PREFETCH_BUDGET.clone())
     }
@@ -85,14 +90,15 @@ impl DirPaths {
         Some(names.iter().rev().map(|name| OsStr::from_bytes(name)).collect())
     }
 
-    /// The name of the directory `nid` in `parent`.
+    /// Returns the name of the directory `nid` in `parent`.
     fn name(&mut self, image: &Image, parent: &Inode, nid: Nid, budget: &mut usize) -> Option<Vec<u8>> {
-        if let Some(&(known, at)) = self.places.get(&nid)
+        if let Some(&(known, at)) = self.positions.get(&nid)
             && known == parent.nid
         {
             return name_in(image, parent, at, nid, &mut 1);
         }
-        // A search that has met the end begins anew: places may have been forgotten meanwhile.
+        // A search that has reached the end starts again: positions may have been forgotten
+        // meanwhile.
         let start = self.searched.remove(&parent.nid).unwrap_or(0);
         let (mut at, mut found) = (start, None);
         let mut is_at_end = true;
@@ -100,8 +106,8 @@ impl DirPaths {
             let here = std::mem::replace(&mut at, next);
             if !entry.is_dot() {
                 let is_dir = entry.file_type == FileType::Directory.dirent_number();
-                if (is_dir || entry.nid == nid) && self.places.len() < PLACES_MAX {
-                    self.places.insert(entry.nid, (parent.nid, here));
+                if (is_dir || entry.nid == nid) && self.positions.len() < POSITIONS_MAX {
+                    self.positions.insert(entry.nid, (parent.nid, here));
                 }
                 if entry.nid == nid {
                     found = Some(entry.name);
@@ -114,9 +120,9 @@ impl DirPaths {
         if !is_at_end {
             self.searched.insert(parent.nid, at);
         }
-        if self.places.len() >= PLACES_MAX || self.searched.len() >= PLACES_MAX {
-            // Forgetting all is simple, and rare.
-            (self.places, self.searched) = Default::default();
+        if self.positions.len() >= POSITIONS_MAX || self.searched.len() >= POSITIONS_MAX {
+            // To forget all is simple, and rare.
+            (self.positions, self.searched) = Default::default();
         }
         listed.ok().and(found)
     }
@@ -133,7 +139,7 @@ mod tests {
         Image::open_path(&path, &[], &ImageOptions::default()).unwrap()
     }
 
-    /// The directories of an image and their paths.
+    /// Returns the directories of an image with their paths.
     fn dirs(image: &Image) -> Vec<(PathBuf, Inode)> {
         let root = image.inode(image.root_nid()).unwrap();
         let entries = image.walk(&root, b"").map(Result::unwrap).filter(|entry| entry.inode.is_dir());
@@ -178,6 +184,6 @@ mod tests {
             assert!(searches < 1000);
         }
         assert!(searches > 1);
-        assert_eq!(paths.path(&image, dir, &mut 1), Some(path.clone()), "all places are known");
+        assert_eq!(paths.path(&image, dir, &mut 1), Some(path.clone()), "all positions are known");
     }
 }

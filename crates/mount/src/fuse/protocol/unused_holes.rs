@@ -1,12 +1,13 @@
-//! Holes that no file of an image has.
+//! Holes: the state of an image in which no file has one.
 //!
-//! Programs ask for holes, file by file: `cp` does in files that take less room than their length, as compressed files
-//! do. An answer of ENOSYS ends such requests for the whole mount. The kernel then answers that a file is data up to
-//! its end. No field of an image says that there are no holes, so a thread looks through all inodes after the first
-//! request. Until it has, requests are answered one by one.
+//! Programs ask for holes, file by file: `cp` does in files that take less space than their length,
+//! as compressed files do. An answer of ENOSYS ends such requests for the whole mount. The kernel
+//! then answers that a file is data up to its end. No field of an image says that it has no holes,
+//! so a thread checks all inodes after the first request. Until it has finished, requests are
+//! answered one by one.
 //!
-//! Attributes that no inode has are asked for one by one always: after ENOSYS the kernel answers EOPNOTSUPP, where its
-//! own driver for EROFS answers ENODATA, and an empty list.
+//! Requests for attributes that no inode has are always answered one by one: after ENOSYS the
+//! kernel answers EOPNOTSUPP, while its own driver for EROFS answers ENODATA, and an empty list.
 
 use kiln_read::{Image, Inode, ReadError, SeekWhat};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,11 +25,11 @@ pub(super) struct UnusedHoles {
 }
 
 impl UnusedHoles {
-    /// Tells if it is known that no file has holes. The first call starts the search.
+    /// Returns true if it is known that no file has holes. The first call starts the search.
     pub(super) fn is_unused(&self, image: &Image) -> bool {
         match self.state.load(Ordering::Relaxed) {
             NOT_ASKED => {
-                // Of several threads that ask at once, only one starts the search.
+                // If several threads ask at once, only one starts the search.
                 if self.state.compare_exchange(NOT_ASKED, SOME, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                     let (state, image) = (Arc::downgrade(&self.state), image.clone());
                     let search = move || {
@@ -40,7 +41,7 @@ impl UnusedHoles {
                             state.store(NONE, Ordering::Relaxed);
                         }
                     };
-                    // Without the thread, requests go on being answered one by one.
+                    // Without the thread, requests are still answered one by one.
                     let _ = thread::Builder::new().name("kiln-unused".into()).spawn(search);
                 }
                 false
@@ -50,7 +51,8 @@ impl UnusedHoles {
     }
 }
 
-/// Tells if no inode has a hole. False if the tree cannot be read, or the answer is not wanted any more.
+/// Returns true if no inode has a hole. Returns false if the tree cannot be read, or the answer is
+/// no longer wanted.
 fn none_has(image: &Image, is_wanted: &dyn Fn() -> bool) -> bool {
     let Ok(root) = image.inode(image.root_nid()) else { return false };
     let lacks = |inode: &Inode| has_holes(image, inode).is_ok_and(|has| !has);

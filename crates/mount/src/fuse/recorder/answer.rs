@@ -1,51 +1,53 @@
-//! Answers of a recorder, as bytes: a head, and records of one length, all in little-endian numbers of 64 bits.
+//! Answers of a recorder, as bytes: a head and records of one length, all in little-endian numbers
+//! of 64 bits.
 //!
 //! The server need not be trusted: root may record a mount of any user.
 
 use crate::fuse::ask::ANSWER_LEN;
 
-/// The first number of each answer, with the version of the form.
+/// First number of each answer, with the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"kilnrec1");
 const NUMBER_LEN: usize = size_of::<u64>();
 const HEAD_NUMBERS: usize = 4;
 const RECORD_NUMBERS: usize = 4;
-/// Most records of one answer.
+/// Largest number of records in one answer.
 pub(crate) const RECORDS_MAX: usize = (ANSWER_LEN / NUMBER_LEN - HEAD_NUMBERS) / RECORD_NUMBERS;
-/// No file is longer: offsets of the system are signed.
+/// Length of the longest file in bytes: offsets of the system are signed.
 const FILE_LEN_MAX: u64 = i64::MAX as u64;
 
 /// Bytes of a file that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadRecord {
-    /// The number of the inode, as stat(2) shows it.
+    /// Number of the inode, as stat(2) shows it.
     pub(crate) ino: u64,
     /// First byte.
     pub(crate) offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub(crate) len: u64,
-    /// Microseconds from the start of the recording on.
+    /// Microseconds since the start of the recording.
     pub(crate) micros: u64,
 }
 
-/// What a recorder answers.
+/// Answer of a recorder.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) records: Vec<ReadRecord>,
-    /// Records that were lost since the start, as there was no room for them.
+    /// Number of records that were lost since the start for lack of room.
     pub(crate) lost: u64,
-    /// Bytes that the kernel reads ahead while it is recorded.
+    /// Bytes that the kernel reads ahead during the recording.
     pub(crate) read_ahead: u64,
 }
 
 impl Answer {
-    /// The bytes of an answer of at most [`RECORDS_MAX`] records.
+    /// Returns the bytes of an answer of at most [`RECORDS_MAX`] records.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let head = [MAGIC, self.records.len() as u64, self.lost, self.read_ahead];
         let records = self.records.iter().flat_map(|record| [record.ino, record.offset, record.len, record.micros]);
         head.into_iter().chain(records).flat_map(u64::to_le_bytes).collect()
     }
 
-    /// The answer in these bytes; `None` if they are none. Records of ranges that no file has are left out.
+    /// Decodes an answer; returns `None` if the bytes are none. Records of ranges that no file can
+    /// have are dropped.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut numbers = bytes.chunks_exact(NUMBER_LEN).map(|chunk| chunk.try_into().map_or(0, u64::from_le_bytes));
         let mut next = || numbers.next();
@@ -80,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn invalid_answers_are_rejected() {
         let one = ReadRecord { ino: 1, offset: u64::MAX, len: 2, micros: 0 };
         let two = ReadRecord { ino: 1, offset: 1 << 62, len: 1 << 62, micros: 0 };
         let answer = Answer { records: vec![one, two], lost: 0, read_ahead: 0 };

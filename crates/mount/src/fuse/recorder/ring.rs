@@ -1,12 +1,12 @@
-//! Records that nobody has fetched yet, in bounded memory.
+//! Records that are not yet fetched, in bounded memory.
 
 use super::answer::ReadRecord;
 use std::collections::VecDeque;
 
-/// 2 MiB of memory.
+/// Largest number of records: 2 MiB of memory.
 const RECORDS_MAX: usize = 64 << 10;
 
-/// Records in their order. Of more than [`RECORDS_MAX`], the latest are lost.
+/// Records in order. Of more than [`RECORDS_MAX`], the latest are lost.
 #[derive(Default)]
 pub(super) struct Ring {
     records: VecDeque<ReadRecord>,
@@ -14,7 +14,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Add a record. One that begins where the last one ends extends it: the kernel asks for pages one by one.
+    /// Adds a record. One that begins where the last one ends extends it: the kernel requests pages
+    /// one by one.
     pub(super) fn push(&mut self, record: ReadRecord) {
         let is_full = self.records.len() >= RECORDS_MAX;
         match self.records.back_mut() {
@@ -26,7 +27,7 @@ impl Ring {
         }
     }
 
-    /// Take the oldest records, so many at most.
+    /// Removes and returns the oldest records, at most `count`.
     pub(super) fn pop(&mut self, count: usize) -> Vec<ReadRecord> {
         self.records.drain(..count.min(self.records.len())).collect()
     }
@@ -35,7 +36,7 @@ impl Ring {
         self.records.is_empty()
     }
 
-    /// How many records were lost so far.
+    /// Returns the number of records lost so far.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
@@ -66,7 +67,7 @@ mod tests {
         let mut ring = Ring::default();
         (0..RECORDS_MAX as u64 + 5).for_each(|ino| ring.push(record(ino, 0, ino)));
         assert_eq!((ring.records.len(), ring.lost()), (RECORDS_MAX, 5));
-        // What extends a record takes no more memory.
+        // A record that extends another takes no more memory.
         ring.push(record(RECORDS_MAX as u64 - 1, 4096, 0));
         assert_eq!((ring.pop(1)[0].ino, ring.lost()), (0, 5));
         ring.push(record(1 << 40, 0, 0));

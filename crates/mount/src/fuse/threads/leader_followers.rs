@@ -1,10 +1,13 @@
-//! The Leader/Followers pattern (Pattern-Oriented Software Architecture, volume 2) for the threads that answer requests.
+//! The Leader/Followers pattern (Pattern-Oriented Software Architecture, volume 2) for the threads
+//! that answer requests.
 //!
-//! If all threads blocked in read(/dev/fuse), the kernel would wake them in turn: each request of a single client would meet a sleeping
-//! processor and cold caches. So one thread, the *leader*, waits for requests, and answers them itself. Before it does, it promotes a
-//! follower to leader if another request is queued already, with as many threads busy as there are processors at most; or if the last
-//! answer took more than [`SLOW`], as the source must be slow then, and no request shall wait behind an answer. A thread that has
-//! answered and finds no request, but another leader, becomes a follower: it sleeps on a condition variable.
+//! If all threads blocked in read(/dev/fuse), the kernel would wake them in turn: each request of a
+//! single client would meet a sleeping processor and cold caches. So one thread, the *leader*,
+//! waits for requests, and answers them itself. Before it does, it promotes a follower to leader in
+//! two cases: if another request is already queued, and fewer threads are busy than there are
+//! processors; or if the last answer took more than [`SLOW`], as the source must then be slow, and
+//! no request may wait behind an answer. A thread that has answered and finds no request, but
+//! another leader, becomes a follower: it sleeps on a condition variable.
 //!
 //! ```text
 //!            request           answered, a request is queued or no other leader
@@ -14,13 +17,15 @@
 //!     └──── following ◀──┘
 //! ```
 //!
-//! The next request of a client comes soon after an answer: a leader spins for a moment before it blocks ([`Spin`]).
+//! The next request of a client comes soon after an answer: a leader spins for a moment before it
+//! blocks ([`Spin`]).
 //!
-//! A thread that does more than answer, and may have to wait for a page that another request holds, has a follower promoted to receive
-//! that request ([`LeaderFollowers::with_follower`]).
+//! A thread that does more than answer, and may have to wait for a page that another request holds,
+//! first has a follower promoted to receive that request ([`LeaderFollowers::with_follower`]).
 //!
-//! The threads and their loops are fuser's, so followers sleep in the handler of a request that has been answered. All threads begin by
-//! waiting for requests, and join with the first one that they answer.
+//! The threads and their loops are fuser's, so followers sleep in the handler of a request that has
+//! been answered. All threads begin by waiting for requests, and join with the first one that they
+//! answer.
 
 use super::spin::Spin;
 use crate::fuse::metrics::Metrics;
@@ -34,12 +39,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// An answer that takes longer has waited for its source: a decode of the longest extent takes less, mostly.
+/// Time after which an answer must have waited for its source: decoding the longest extent usually
+/// takes less.
 const SLOW: Duration = Duration::from_millis(1);
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 thread_local! {
-    /// Tells the other threads when this one ends.
+    /// Membership of this thread. Tells the other threads when this one ends.
     static MEMBERSHIP: RefCell<Option<Membership>> = const { RefCell::new(None) };
 }
 
@@ -47,32 +53,32 @@ thread_local! {
 pub(in crate::fuse) struct LeaderFollowers {
     connection: OwnedFd,
     threads: usize,
-    /// Processors: as many threads are of use at once while the source is fast.
+    /// Number of processors: more threads at once are useless while the source is fast.
     processors: usize,
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
     spin: Spin,
 }
 
-/// What the threads share, and where followers sleep.
+/// State shared by the threads, and the condition variable on which followers sleep.
 #[derive(Default)]
 struct Shared {
     counts: Mutex<Counts>,
     changed: Condvar,
-    /// Whether the last answer took more than [`SLOW`].
+    /// True if the last answer took more than [`SLOW`].
     is_slow: AtomicBool,
 }
 
-/// Counts of threads that have joined.
+/// Numbers of threads that have joined.
 #[derive(Default)]
 struct Counts {
     /// Threads that wait for a request, or are about to.
     leading: usize,
-    /// Threads that answer one.
+    /// Threads that answer a request.
     busy: usize,
     /// Threads that sleep.
     following: usize,
-    /// Busy threads that may have to wait for answers of others.
+    /// Busy threads that may have to wait for answers of other threads.
     with_follower: usize,
     /// Promotions that a sleeping thread has not noticed yet.
     promoted: usize,
@@ -81,17 +87,18 @@ struct Counts {
 
 struct Membership(Arc<Shared>);
 
-/// One of [`Counts::with_follower`].
+/// One thread of [`Counts::with_follower`].
 struct FollowerGuard<'a>(&'a Shared);
 
 impl LeaderFollowers {
-    /// `threads` threads that wait for requests of `connection`.
+    /// Creates the state of `threads` threads that wait for requests of `connection`.
     pub(in crate::fuse) fn new(connection: OwnedFd, threads: usize, metrics: Arc<Metrics>) -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         Self { connection, threads, processors, shared: Arc::default(), metrics, spin: Spin::default() }
     }
 
-    /// Run `answer` for the request that this thread has received. It does not panic, and returns how long the answer took.
+    /// Runs `answer` for the request that this thread has received. `answer` must not panic, and
+    /// returns its duration.
     pub(in crate::fuse) fn answer(&self, answer: impl FnOnce() -> Duration) {
         if self.threads == 1 {
             answer();
@@ -103,7 +110,7 @@ impl LeaderFollowers {
         self.lead_or_follow();
     }
 
-    /// This thread is busy from now on. Promote a follower if it is worth the wakeup.
+    /// Marks this thread as busy. Promotes a follower if that is worth the wakeup.
     fn stop_leading(&self) {
         let is_slow = self.shared.is_slow.load(Ordering::Relaxed);
         let is_wanted = is_slow || self.has_request();
@@ -116,7 +123,7 @@ impl LeaderFollowers {
         }
     }
 
-    /// Wake a follower to lead. There must be one.
+    /// Wakes a follower to lead. There must be one.
     fn promote_follower(&self, mut counts: MutexGuard<'_, Counts>) {
         counts.following -= 1;
         counts.leading += 1;
@@ -126,8 +133,9 @@ impl LeaderFollowers {
         self.shared.changed.notify_one();
     }
 
-    /// Run `work` of a busy thread that may have to wait until other requests are answered: a thread is there, or is promoted, that
-    /// receives them and does no such work. Without such a thread, `work` is skipped.
+    /// Runs `work` of a busy thread that may have to wait until other requests are answered.
+    /// Another thread, which does no such work, receives them; if necessary, a follower is
+    /// promoted. Without such a thread, `work` is skipped.
     pub(in crate::fuse) fn with_follower(&self, work: impl FnOnce()) {
         let mut counts = self.shared.counts.lock();
         // Threads that have not joined yet wait for requests, too.
@@ -144,7 +152,7 @@ impl LeaderFollowers {
         work();
     }
 
-    /// Count this thread. Returns whether it was counted already.
+    /// Counts this thread. Returns true if it was already counted.
     fn join(&self) -> bool {
         MEMBERSHIP.with_borrow_mut(|member| {
             let has_joined = member.is_some();
@@ -153,7 +161,8 @@ impl LeaderFollowers {
         })
     }
 
-    /// Lead again, or follow: only if another thread leads, which will learn of the end of the connection.
+    /// Leads again or follows. A thread only follows if another one leads, which will learn of the
+    /// end of the connection.
     fn lead_or_follow(&self) {
         let has_request = self.has_request();
         let mut counts = self.shared.counts.lock();
@@ -173,7 +182,8 @@ impl LeaderFollowers {
         counts.promoted = counts.promoted.saturating_sub(1);
     }
 
-    /// Whether the kernel has a request queued; also if that cannot be told, as a needless wakeup does no harm.
+    /// Returns true if the kernel has a request queued. Also returns true if that is unknown, as a
+    /// needless wakeup does no harm.
     fn has_request(&self) -> bool {
         let mut fds = [PollFd::new(&self.connection, PollFlags::IN)];
         !matches!(poll(&mut fds, Some(&AT_ONCE)), Ok(0))
@@ -181,7 +191,8 @@ impl LeaderFollowers {
 }
 
 impl Counts {
-    /// Whether no thread leads although a follower could, where at most `processors` threads are to be busy at once.
+    /// Returns true if no thread leads although a follower could, and fewer than `processors`
+    /// threads are busy.
     fn lacks_leader(&self, processors: usize) -> bool {
         self.leading == 0 && self.following > 0 && self.busy < processors
     }
@@ -194,7 +205,8 @@ impl Drop for FollowerGuard<'_> {
 }
 
 impl Drop for Membership {
-    /// The first thread that ends has been told that the connection has ended. Followers would never learn that.
+    /// Wakes all followers, which would never learn of the end of the connection. The first thread
+    /// that ends has learned of it.
     fn drop(&mut self) {
         self.0.counts.lock().has_ended = true;
         self.0.changed.notify_all();
@@ -210,7 +222,7 @@ mod tests {
 
     const QUICK: Duration = Duration::ZERO;
 
-    /// A server whose requests are bytes in a socket.
+    /// Server whose requests are bytes in a socket.
     struct Scene {
         threads: Arc<LeaderFollowers>,
         requests: UnixStream,
@@ -224,7 +236,8 @@ mod tests {
             Scene { threads: Arc::new(threads), requests }
         }
 
-        /// A thread that has answered one request, and says when it leads or follows again.
+        /// Starts a thread that has answered one request, and sends a message when it leads or
+        /// follows again.
         fn thread(&self) -> (thread::JoinHandle<()>, mpsc::Receiver<()>) {
             let (sender, back) = mpsc::channel();
             let threads = Arc::clone(&self.threads);
@@ -239,7 +252,7 @@ mod tests {
             (thread, back)
         }
 
-        /// This thread leads, and another one follows.
+        /// Returns a scene in which this thread leads and another one follows.
         fn with_one_follower() -> (Self, mpsc::Receiver<()>) {
             let scene = Scene::new(2);
             scene.threads.answer(|| QUICK);
@@ -266,7 +279,7 @@ mod tests {
         back.recv().unwrap();
         let others = [scene.thread(), scene.thread()];
         scene.wait_until_following(2);
-        // The connection ends: the leader learns it.
+        // The connection ends, and the leader learns of it.
         drop(back);
         first.join().unwrap();
         for (thread, back) in others {
@@ -297,14 +310,14 @@ mod tests {
         scene.threads.answer(|| SLOW * 2);
         scene.threads.answer(|| {
             assert_eq!(scene.following(), 0);
-            // For this thread to lead again, not to follow.
+            // Makes this thread lead again instead of following.
             (&scene.requests).write_all(&[1]).unwrap();
             QUICK
         });
         back.recv().unwrap();
     }
 
-    /// Whether such work is run.
+    /// Returns true if such work runs.
     fn with_follower(scene: &Scene) -> bool {
         let mut has_run = false;
         scene.threads.with_follower(|| has_run = true);
@@ -320,7 +333,7 @@ mod tests {
                 assert!(!with_follower(&scene), "no follower is left for this one");
             });
             assert!(with_follower(&scene), "a thread leads already");
-            // For this thread to lead again, not to follow.
+            // Makes this thread lead again instead of following.
             (&scene.requests).write_all(&[1]).unwrap();
             QUICK
         });

@@ -1,29 +1,30 @@
 //! Adaptive spinning: a leader polls for the next request for a moment before it blocks.
 //!
-//! A client asks again some microseconds after each answer, and waking a sleeper on an idle processor costs more than spinning for so
-//! long, in a virtual machine above all. Spinning is useless where other processes want the processor, or where no request comes soon:
-//! then it is given up, and tried again only from time to time.
+//! A client asks again some microseconds after each answer, and waking a sleeper on an idle
+//! processor costs more than spinning that long, especially in a virtual machine. Spinning is
+//! useless if other processes need the processor, or if no request comes soon: then it stops, and
+//! is only tried again from time to time.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to spin: about what it takes a client that was asleep to wake up and ask again.
+/// Longest time to spin: about the time that a sleeping client takes to wake up and ask again.
 const SPIN_TIME: Duration = Duration::from_micros(50);
-/// Each success earns 1 of credit, up to this; each failure loses so much.
+/// Largest credit, and credit lost by a failure. Each success earns 1.
 const CREDIT_MAX: u32 = 16;
 const LOSS: u32 = 2;
-/// Without credit, so many times are skipped before the next try: twice as many after each failure.
+/// Number of times to skip without credit before the next try: twice as many after each failure.
 const PAUSE_MIN: u32 = 64;
 const PAUSE_MAX: u32 = 16 << 10;
 
-/// Whether spinning has been useful lately.
+/// Recent usefulness of spinning.
 #[derive(Debug)]
 pub(super) struct Spin {
     credit: AtomicU32,
-    /// Times that were skipped since the last try.
+    /// Number of times skipped since the last try.
     skipped: AtomicU32,
-    /// Times that are skipped until the next try.
+    /// Number of times to skip until the next try.
     pause: AtomicU32,
 }
 
@@ -34,8 +35,8 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Poll `has_come` for a moment, until it is true, if that has been useful. Threads that do so at the same time may overwrite each
-    /// other's credit, which makes the guess worse, and does no harm otherwise.
+    /// Polls `has_come` for a moment, until it is true, if that has been useful. Threads that do so
+    /// at the same time may overwrite each other's credit, which only makes the guess worse.
     pub(super) fn until(&self, has_come: impl Fn() -> bool) {
         let credit = self.credit.load(Ordering::Relaxed);
         if credit < LOSS {
@@ -47,7 +48,7 @@ impl Spin {
         let start = Instant::now();
         let mut polls = 0;
         while !has_come() {
-            // Another process that wants this processor gets it, which ends the moment at once.
+            // Another process that needs this processor gets it, which ends the spinning at once.
             thread::yield_now();
             polls += 1;
             if start.elapsed() > SPIN_TIME {
@@ -58,8 +59,8 @@ impl Spin {
         self.pause.store(PAUSE_MIN, Ordering::Relaxed);
     }
 
-    /// Note that no request had come after so many polls. If there was time for one only, another process had the processor, and shall
-    /// have it: all credit is lost.
+    /// Records that no request had come after `polls` polls. If there was only time for one,
+    /// another process had the processor, and should have it: all credit is lost.
     fn missed(&self, credit: u32, polls: u32) {
         let credit = if polls > 1 { credit.saturating_sub(LOSS) } else { 0 };
         self.credit.store(credit, Ordering::Relaxed);
@@ -93,10 +94,10 @@ mod tests {
             spin.until(|| true);
         }
         assert!((1..=CREDIT_MAX / LOSS).contains(&tries(PAUSE_MIN)));
-        // Tries become rare, and ever rarer.
+        // Tries become rarer and rarer.
         assert!((5..10).contains(&tries(100 * PAUSE_MIN)));
         assert!(tries(2 * PAUSE_MAX) <= 3);
-        // Until one was useful.
+        // One useful try restores the credit.
         while spin.credit.load(Ordering::Relaxed) < LOSS {
             spin.until(|| true);
         }

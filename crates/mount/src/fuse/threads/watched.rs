@@ -1,4 +1,5 @@
-//! Sleeping in poll(2) until a thread ends, a descriptor is ready, or a time has come: a server that waits for its end wakes for nothing else.
+//! Sleeping in poll(2) until a thread ends, a descriptor is ready, or a time is reached: a server
+//! that waits for its end wakes for nothing else.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -7,15 +8,15 @@ use std::io::{self, PipeReader};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A thread whose end can be waited for together with descriptors: it holds the other end of a pipe, which is closed when it returns or
-/// panics.
+/// Thread whose end can be waited for together with descriptors. It holds the other end of a pipe,
+/// which is closed when it returns or panics.
 pub(in crate::fuse) struct Watched<T> {
     thread: JoinHandle<T>,
     end: PipeReader,
 }
 
 impl<T: Send + 'static> Watched<T> {
-    /// Start a thread of this name.
+    /// Starts a thread with this name.
     pub(in crate::fuse) fn spawn(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
         let (end, held) = io::pipe()?;
         let run = move || {
@@ -25,31 +26,31 @@ impl<T: Send + 'static> Watched<T> {
         Ok(Self { thread: thread::Builder::new().name(name.into()).spawn(run)?, end })
     }
 
-    /// A descriptor that is hung up once the work of the thread is over.
+    /// Returns a descriptor that is hung up once the work of the thread is over.
     pub(in crate::fuse) fn end(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
 
-    /// Whether the work of the thread is over.
+    /// Returns true if the work of the thread is over.
     pub(in crate::fuse) fn has_ended(&self) -> bool {
         matches!(wait(&[self.end()], Some(Instant::now())), Ok(Some(_)))
     }
 
-    /// The result of the work; waits for it.
+    /// Waits for the work and returns its result.
     pub(in crate::fuse) fn join(self) -> thread::Result<T> {
         self.thread.join()
     }
 }
 
-/// Sleep until one of `fds` can be read or is hung up, or until `due`. Returns the index of the first such
-/// descriptor, or `None` for the time.
+/// Sleeps until one of `fds` can be read or is hung up, or until `due`. Returns the index of the
+/// first such descriptor, or `None` at `due`.
 pub(in crate::fuse) fn wait(fds: &[BorrowedFd<'_>], due: Option<Instant>) -> io::Result<Option<usize>> {
     let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     loop {
         let timeout = due.map(|due| timespec(due.saturating_duration_since(Instant::now())));
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) => return Ok(polled.iter().position(|fd| !fd.revents().is_empty())),
-            // A signal: the handler makes one of the descriptors ready if it matters.
+            // A signal: its handler makes one of the descriptors ready if it matters.
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,24 +1,26 @@
 //! Zstandard frames.
 //!
-//! libzstd cannot stop where the room ends. From [`STREAM_MIN_LEN`] on, one frame is streamed by it and cut at a block
-//! boundary ([`stream`]). Below, there is an encoder of our own ([`fill`]), which codes what it has found once, into
-//! exactly the room there is. The plain algorithm: turn text into literals and matches; after each, make the best codes for
-//! what the block has so far, and stop once it exceeds the room; write the block without its last token. Departures, as
-//! in [`deflate`](crate::deflate):
+//! libzstd cannot stop where the room ends. From [`STREAM_MIN_LEN`] on, it streams one frame, which
+//! is cut at a block boundary ([`stream`]). Below that, an encoder of our own ([`fill`]) codes the
+//! matches once, into exactly the room there is. The plain algorithm: turn text into literals and
+//! matches; after each, compute the best codes for the block so far, and stop when it exceeds the
+//! room; write the block without its last token. Departures, as in [`deflate`](crate::deflate):
 //!
-//! * Codes are made once per block. Until then an estimate from the counts of the symbols stands for the size, and it is
-//!   asked only where the room might be full.
-//! * From there tokens are dropped until the block fits its codes. Pclusters of 64 KiB are 0.9999 full, of 4 KiB 0.9988.
-//! * A new block begins where two are smaller than one: 0.4 % at 64 KiB, 0.8 % at 128 KiB.
-//! * Levels 1 to 3 have a match finder of our own ([`matches`]) with small tables, which stay in the processor's cache:
-//!   libzstd's are 3 to 6 times as large. What this loses is more than made up for by short matches of 4 bytes, not 5.
-//!   From level 4 on libzstd finds the matches ([`parse`]).
+//! * Codes are computed once per block. Until then, the size is estimated from the counts of the
+//!   symbols, and only where the room might be full.
+//! * From there, tokens are dropped until the block fits. Pclusters of 64 KiB are 0.9999 full, of 4
+//!   KiB 0.9988.
+//! * A new block begins where two blocks are smaller than one: 0.4 % at 64 KiB, 0.8 % at 128 KiB.
+//! * Levels 1 to 3 have our own match finder ([`matches`]) with small tables, which stay in the
+//!   processor's cache: libzstd's are 3 to 6 times as large. The loss is more than made up for by
+//!   short matches of 4 bytes instead of 5. From level 4 on, libzstd finds the matches ([`parse`]).
 //!
-//! On ELF files, sources and text, level 3 has 1.5 (4 KiB), 1.7 (64 KiB) and 1.9 times (128 KiB) the speed of coding
-//! libzstd's parse by libzstd until it fits, and images are 0.2 to 0.4 % smaller.
+//! On ELF files, sources and text, level 3 has 1.5 (4 KiB), 1.7 (64 KiB) and 1.9 times (128 KiB)
+//! the speed of repeated coding of libzstd's parse by libzstd until it fits, and images are 0.2 to
+//! 0.4 % smaller.
 //!
-//! All frames are bare: no content size, no checksum, no dictionary id, since the image knows the length and has its
-//! own means against decay.
+//! All frames are bare: no content size, no checksum, no dictionary id. The image records the
+//! length, and has its own checksums.
 
 mod block;
 mod codes;
@@ -43,16 +45,16 @@ use stream::Stream;
 use zstd_sys as ffi;
 use zstd_sys::ZSTD_cParameter as Param;
 
-/// From this room on, in bytes, losing part of a block costs less than an own search gains.
+/// Room in bytes from which on losing part of a block costs less than our own search gains.
 const STREAM_MIN_LEN: usize = 256 << 10;
-/// The longest block, in bytes of plain text.
+/// Longest block in bytes of plain text.
 const BLOCK_LEN: usize = 128 << 10;
-/// Magic bytes, descriptor, window: all that our frames have in front of their first block.
+/// Length of the part before a frame's first block: magic bytes, descriptor, window.
 const FRAME_HEADER_LEN: usize = 6;
 
-/// The version of libzstd.
+/// Returns the version of libzstd.
 pub(crate) fn library_version() -> u32 {
-    // SAFETY: takes nothing and returns a constant.
+    // SAFETY: takes no argument and returns a constant.
     unsafe { ffi::ZSTD_versionNumber() }
 }
 
@@ -92,7 +94,7 @@ impl ZstdEncoder {
     }
 }
 
-/// A compression context with the parameters that all our frames share.
+/// Compression context with the parameters that all our frames share.
 struct Context(NonNull<ffi::ZSTD_CCtx>);
 
 // SAFETY: a context is plain memory, used by one thread at a time, which `&mut` guarantees.
@@ -100,7 +102,7 @@ unsafe impl Send for Context {}
 
 impl Context {
     fn new(level: i32, window_log: u8) -> Result<Self, CodecError> {
-        // SAFETY: takes nothing; null means no memory.
+        // SAFETY: takes no argument; null means out of memory.
         let context = unsafe { ffi::ZSTD_createCCtx() };
         let mut context = Context(NonNull::new(context).ok_or(CodecError::Memory)?);
         context.set(Param::ZSTD_c_compressionLevel, level)?;
@@ -110,14 +112,14 @@ impl Context {
         Ok(context)
     }
 
-    /// Change a parameter, between two frames.
+    /// Sets a parameter, between two frames.
     fn set(&mut self, param: Param, value: c_int) -> Result<(), CodecError> {
-        // SAFETY: the context is alive and exclusively ours; parameters and values are checked by libzstd.
+        // SAFETY: the context is alive and exclusively ours; libzstd checks parameters and values.
         check("ZSTD_CCtx_setParameter", unsafe { ffi::ZSTD_CCtx_setParameter(self.0.as_ptr(), param, value) })?;
         Ok(())
     }
 
-    /// Forget a frame that was begun.
+    /// Drops a frame that was begun.
     fn abort(&mut self) -> Result<(), CodecError> {
         let session = ffi::ZSTD_ResetDirective::ZSTD_reset_session_only;
         // SAFETY: the context is alive and exclusively ours.
@@ -125,9 +127,11 @@ impl Context {
         Ok(())
     }
 
-    /// All of `input` as one frame: its length, or `None` if it does not fit `out`.
+    /// Compresses all of `input` as one frame. Returns its length, or `None` if it does not fit in
+    /// `out`.
     fn compress(&mut self, input: &[u8], out: &mut [u8]) -> Result<Option<usize>, CodecError> {
-        // SAFETY: the context is alive and exclusively ours, both pointers are valid for the lengths beside them.
+        // SAFETY: the context is alive and exclusively ours, and both pointers are valid for the
+        // lengths passed with them.
         let result = unsafe {
             ffi::ZSTD_compress2(self.0.as_ptr(), out.as_mut_ptr().cast(), out.len(), input.as_ptr().cast(), input.len())
         };
@@ -142,13 +146,13 @@ impl Drop for Context {
     }
 }
 
-/// What kind of error a result is, if it is one.
+/// Returns the error code of a result, or `None` if it is not an error.
 fn error_code(result: usize) -> Option<ffi::ZSTD_ErrorCode> {
     // SAFETY: pure functions of a number.
     unsafe { (ffi::ZSTD_isError(result) != 0).then(|| ffi::ZSTD_getErrorCode(result)) }
 }
 
-/// A result that is an error only if memory is short, or by our mistake.
+/// Checks a result that is an error only if memory is short or there is a bug.
 fn check(call: &'static str, result: usize) -> Result<usize, CodecError> {
     match error_code(result) {
         None => Ok(result),
@@ -157,7 +161,7 @@ fn check(call: &'static str, result: usize) -> Result<usize, CodecError> {
     }
 }
 
-/// The length of a frame, or `None` if it did not fit.
+/// Returns the length of a frame, or `None` if it did not fit.
 fn compressed(call: &'static str, result: usize) -> Result<Option<usize>, CodecError> {
     match error_code(result) {
         Some(ffi::ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall) => Ok(None),
