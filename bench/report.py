@@ -49,7 +49,7 @@ COLOURS = {
 
 
 def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
-    """The facts and medians of a suite's JSON, without paths of the machine that ran it."""
+    """Return the part of a suite's JSON that is kept: facts and medians, but no path of the machine that ran it."""
     facts = {k: v for k, v in document["facts"].items() if k not in ("missing", "python")}
     facts["kernel"] = facts["kernel"].split("-")[0]  # what follows is a distributor's own
     if document["kind"] == "pack":
@@ -192,7 +192,7 @@ def results() -> str:
 
 
 def readme_table() -> str:
-    """The README's tables: packing, then reading."""
+    """Return the README's table: packing, then reading."""
     rows = []
     for text, case, label in PACK_ROWS:
         if one := packed(PACK_TREE, case, label):
