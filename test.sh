@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# All tests. Installs what they need if it is missing (Debian and Ubuntu, as root). Tests that need root, FUSE or a kernel
-# with EROFS are skipped with a line that says so where these are missing, unless KILN_NO_SKIP=1.
+# Runs all tests. Installs missing programs (on Debian and Ubuntu, as root). Tests that need root, FUSE or a kernel with
+# EROFS are skipped without them, with a line that says so, or fail with KILN_NO_SKIP=1.
 #
-#   ./test.sh [--long] [ARGUMENTS OF cargo test]        --long: random and damaged images by the thousand; an hour
+#   ./test.sh [--long] [ARGUMENTS OF cargo test]        --long: thousands of random and damaged images; an hour
 #
-# Without arguments the tests of the Python package follow, if there is a Python and its packages can be fetched.
+# Without arguments, the tests of the Python package follow, if Python is installed and its packages can be downloaded.
 set -euo pipefail
 cd "$(dirname "$0")"
-# fusermount3 mounts for users, getfattr reads attributes as another user, python3 makes documents of measurements and has a package.
+# fusermount3 mounts for users, getfattr reads attributes as another user, python3 runs bench/report.py and tests kilnfs.
 if [ "$(id -u)" = 0 ] && ! { command -v cc && command -v fusermount3 && command -v getfattr && python3 -c "import ensurepip"; } >/dev/null 2>&1 &&
     command -v apt-get >/dev/null; then
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev fuse3 attr python3 python3-venv util-linux >/dev/null
 fi
-# Programs that make and read archives and images, to compare with: a test does without those that are missing, and says so.
+# Programs that make and read archives and images, for comparison. A test skips missing ones, with a line that says so.
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
     ! { command -v bsdtar && command -v cpio && command -v mkfs.ext4 && command -v zip && command -v mtree &&
         command -v zstd && command -v lz4 && command -v bzip2 && command -v xz && command -v git && command -v setfacl; } >/dev/null 2>&1; then
@@ -29,7 +29,7 @@ KILN_SKIP_LOG=$(mktemp)
 export KILN_SKIP_LOG
 trap 'rm -f "$KILN_SKIP_LOG"' EXIT
 cargo test --workspace "$@" || status=$?
-# The Python package: a wheel, in a virtual environment of its own. Not with arguments: they choose tests of cargo.
+# The Python package: a wheel, in its own virtual environment. Not with arguments, which choose tests of cargo.
 if [ $# = 0 ] && [ -z "${status:-}" ]; then
     crates/python/tests/run.sh || { python=$? && [ "$python" = 77 ]; } || status=$python
 fi

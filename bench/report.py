@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Turn the JSON files of the suites into documents: bench/results.md, the README's table, and its chart.
+"""Turn the JSON files of the suites into documents: bench/results.md, the README's tables and its chart.
 
-`report.py add FILE...` takes the JSON files of `pack.py` and `read.py` into `bench/results/`, without paths and single runs.
-`report.py` writes the documents anew from what is there; `report.py --check` only says whether they are as they would be written.
+`report.py add FILE...` adds JSON files of `pack.py` and `read.py` to `bench/results/`, without paths and single runs.
+`report.py` generates the documents from these files; `report.py --check` only tells if they are up to date.
 """
 from __future__ import annotations
 
 import functools
 import json
 import sys
+import textwrap
 from html import escape
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -48,7 +49,7 @@ COLOURS = {
 
 
 def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
-    """What is kept of a suite's JSON: facts and medians, but no path of the machine that ran it."""
+    """Return the part of a suite's JSON that is kept: facts and medians, but no path of the machine that ran it."""
     facts = {k: v for k, v in document["facts"].items() if k not in ("missing", "python")}
     facts["kernel"] = facts["kernel"].split("-")[0]  # what follows is a distributor's own
     if document["kind"] == "pack":
@@ -81,7 +82,7 @@ def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def add(paths: Sequence[str]) -> None:
-    """Keep what these suites found, instead of what was kept of them before. Files of one suite and tree become one."""
+    """Replace the stored results of these suites. Files of one suite and tree become one."""
     KEPT.mkdir(exist_ok=True)
     found: Dict[Path, Dict[str, Any]] = {}
     for path in paths:
@@ -100,7 +101,7 @@ def add(paths: Sequence[str]) -> None:
 
 @functools.lru_cache(maxsize=None)
 def suites(kind: str) -> List[Dict[str, Any]]:
-    """All that is kept of a suite."""
+    """The stored results of a suite."""
     kept = (json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json")))
     return [document for document in kept if document["kind"] == kind]
 
@@ -112,6 +113,11 @@ def about(facts: Dict[str, Any]) -> str:
         f"{facts['cpu_model']}, {facts['cpus']} processors, Linux {facts['kernel']}, {facts['date'][:10]}"
         f"{'; ' + programs if programs else ''}."
     )
+
+
+def wrapped(text: str) -> str:
+    """Text in lines of at most 100 columns."""
+    return "\n".join(textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False))
 
 
 def packed(tree: str, case: str, label: str) -> Optional[Dict[str, float]]:
@@ -137,7 +143,7 @@ def pack_tables() -> List[str]:
             cases = [case for case in document["cases"] if case["tree"] == tree]
             corpus = cases[0]["corpus"]
             parts.append(f"## Packing `{tree}`: {corpus['files']} files, {lib.mb(corpus['bytes'])} MB")
-            parts.append(f"`bench/pack.py`, medians of {cases[0]['runs']} runs in turn. {about(document['facts'])}")
+            parts.append(wrapped(f"`bench/pack.py`, medians of {cases[0]['runs']} runs in turn. {about(document['facts'])}"))
             rows = [
                 [
                     case["name"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]),
@@ -162,10 +168,10 @@ def read_tables() -> List[str]:
         for tree, method in dict.fromkeys((one["tree"], one["setting"]) for one in results):
             chosen = [one for one in results if (one["tree"], one["setting"]) == (tree, method)]
             parts.append(f"## Reading `{tree}`, {method}")
-            parts.append(
+            parts.append(wrapped(
                 f"`bench/read.py`, CPU seconds of client, server and kernel together, medians of {chosen[0]['runs']} runs in "
-                f"turn; `library` is our library without a mount. {about(document['facts'])}"
-            )
+                f"turn; `library` is kiln's library without a mount. {about(document['facts'])}"
+            ))
             readers = list(dict.fromkeys(one["who"] for one in chosen))
             by_key = {(one["step"], one["who"]): one["cpu_s"] for one in chosen}
             steps = dict.fromkeys(one["step"] for one in chosen)
@@ -178,15 +184,15 @@ def results() -> str:
     """bench/results.md."""
     head = [
         "# Results",
-        "`bench/report.py` makes this page of the JSON files in `results/`, which the suites wrote; [README.md](README.md) says how they "
-        "are run and what is fair. [results-2026-11.md](results-2026-11.md) has the results of earlier programs and of suites that were "
-        "not run again, [decisions.md](decisions.md) what followed from them.",
+        "`bench/report.py` generates this page from the JSON files in `results/`, which the suites wrote.\n"
+        "[README.md](README.md) explains how to run them and which comparisons are fair;\n"
+        "[decisions.md](decisions.md) lists what was decided from measurements.",
     ]
     return "\n\n".join(head + pack_tables() + read_tables()) + "\n"
 
 
 def readme_table() -> str:
-    """What the README shows: packing, then reading."""
+    """Return the README's table: packing, then reading."""
     rows = []
     for text, case, label in PACK_ROWS:
         if one := packed(PACK_TREE, case, label):
@@ -241,7 +247,7 @@ def chart(colours: Dict[str, str]) -> str:
 
 
 def documents() -> Dict[Path, str]:
-    """All that is made, and its text."""
+    """All generated files and their text."""
     readme = PROJECT / "README.md"
     text = readme.read_text()
     before, rest = text.split(BEGIN, 1)
@@ -256,7 +262,7 @@ def documents() -> Dict[Path, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code 1 if a document is not as it would be made, with `--check`."""
+    """Return exit code 1 if a document is out of date, with `--check`."""
     if arguments[:1] == ["add"]:
         add(arguments[1:])
     elif arguments not in ([], ["--check"]):
@@ -265,7 +271,7 @@ def main(arguments: Sequence[str]) -> int:
     stale = {path: text for path, text in documents().items() if not path.exists() or path.read_text() != text}
     for path, text in stale.items():
         if arguments == ["--check"]:
-            lib.say(f"{path.relative_to(PROJECT)}: not as bench/report.py makes it")
+            lib.say(f"{path.relative_to(PROJECT)}: out of date, run bench/report.py")
         else:
             path.write_text(text)
             lib.say(f"{path.relative_to(PROJECT)}: written")

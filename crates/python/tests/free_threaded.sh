@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Wheels for Python without a global lock: `cp314t`, which Python 3.14t alone loads, and `abi3t` (PEP 803), which 3.15t and later load, and so
-# does Python 3.15 and later with a lock.
+# Builds wheels for Python without a global lock: `cp314t`, for Python 3.14t only, and `abi3t` (PEP 803), for Python
+# 3.15 and later, with or without a lock.
 #
-#   free_threaded.sh wheels [DIR]    both into DIR, by default target/python/free-threaded; no such Python is needed
-#   free_threaded.sh test [ARGS...]  makes and tests them: abi3t with Debian sid's Python 3.15, and each with the Python without a lock that
-#                                    is found; arguments are pytest's
+#   free_threaded.sh wheels [DIR]    builds both into DIR, by default target/python/free-threaded; needs neither Python
+#   free_threaded.sh test [ARGS...]  builds and tests them: abi3t with Debian sid's Python 3.15, and each with a Python
+#                                    without a lock, if there is one; passes ARGS to pytest
 #
 #   PYTHON_T="python3.14t …"         Pythons without a lock; by default those in PATH of 3.14 and later
 #   MATURIN=maturin                  1.14 or newer
 #   KILN_WHEEL_PROFILE=release       "dev" by default
 #
-# Exit code 77 with "SKIP:" and the reason where maturin is missing, or nothing could be tested. "SKIP:" alone names a part that was not.
+# Exits with 77 and prints "SKIP:" with the reason if maturin is missing or nothing could be tested. Otherwise "SKIP:"
+# names a part that was not tested.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 package=$(dirname "$here") project=$(dirname "$(dirname "$(dirname "$here")")")

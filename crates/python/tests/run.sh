@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Tests of kilnfs: a wheel is built and installed into a fresh virtual environment, and everything below tests/ is run with it; with PyTorch in
-# a root of its own, see torch_root.sh; and wheels for Python without a global lock, see free_threaded.sh.
+# Tests kilnfs: builds a wheel, installs it into a new virtual environment, and runs all tests below tests/ with it.
+# Then runs torch_root.sh (tests with PyTorch, in a root of its own) and free_threaded.sh (wheels for Python without a
+# global lock).
 #
 #   run.sh [ARGUMENTS OF pytest]
 #
 #   PYTHON=python3.13        the interpreter, 3.11 or newer
-#   KILN_WHEEL_PROFILE=release   how the wheel is built; "dev" by default, which shares what `cargo test` has built
+#   KILN_WHEEL_PROFILE=release   profile of the wheel; the default, "dev", shares artifacts with `cargo test`
 #   KILN_LONG=1              with pandas, pyarrow, datasets, zarr, dask, ray and a server of S3 objects, too
-#   KILN_SKIP_LOG=FILE       gets a line for each part that was skipped
+#   KILN_SKIP_LOG=FILE       receives a line for each skipped part
 #
-# Exit code 77 with "SKIP:" and the reason where there is no interpreter, or nothing can be fetched.
+# Exits with 77 and prints "SKIP:" with the reason if there is no interpreter or no network.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 package=$(dirname "$here") project=$(dirname "$(dirname "$(dirname "$here")")")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command with Python 3.14, PyTorch and torchvision: Debian sid's CPU builds, unpacked in a root directory of their own. Nothing is
-# installed into the system. The machine's other directories are seen at their own paths.
+# Runs a command with Python 3.14, PyTorch and torchvision: Debian sid's CPU builds, unpacked in their own root
+# directory. Nothing is installed into the system. The machine's other directories are visible at their own paths.
 #
 #   torch_root.sh fetch              downloads and unpacks (1.2 GB unpacked), once
 #   torch_root.sh run COMMAND...     e.g. run python3 bench/python/learn.py
@@ -8,11 +8,12 @@
 #   torch_root.sh versions
 #
 #   KILN_TORCH_ROOT=DIR              default: kiln-torch below XDG_CACHE_HOME or ~/.cache
-#   KILN_ROOT_PACKAGES="NAME..."     other packages than PyTorch's, for another root: free_threaded.sh has one
+#   KILN_ROOT_PACKAGES="NAME..."     other packages than PyTorch's, for another root, as in free_threaded.sh
 #
-# Exit code 77 with "SKIP:" and the reason where it cannot be had. Needs apt and dpkg-deb to fetch, unshare and chroot to run: as root, or with
-# user namespaces. A changed root (and not the other root's ld.so called by its name) lets processes start Python anew by sys.executable, as
-# multiprocessing does for `spawn` and `forkserver`.
+# Exits with 77 and prints "SKIP:" with the reason if the builds are not available. Needs apt and dpkg-deb to download,
+# unshare and chroot to run: as root, or with user namespaces. It changes the root instead of calling the other root's
+# ld.so, so that processes can start Python again by sys.executable, as multiprocessing does for `spawn` and
+# `forkserver`.
 set -euo pipefail
 root=${KILN_TORCH_ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/kiln-torch}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

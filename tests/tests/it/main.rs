@@ -22,3 +22,4 @@ mod random;
 mod round_trip;
 mod sizes;
 mod tidy;
+mod voice;

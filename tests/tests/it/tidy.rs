@@ -280,6 +280,22 @@ fn codec_says_where_its_unsafe_code_stands() {
     assert_eq!(said, UNSAFE.iter().filter_map(|path| module(path)).collect());
 }
 
+/// Returns the anchors of a document's headings, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut is_code = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        is_code ^= line.starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if is_code || heading.len() == line.len() {
+            continue;
+        }
+        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        found.insert(kept.collect::<String>().to_lowercase().replace(' ', "-"));
+    }
+    found
+}
+
 #[test]
 fn documents_link_to_what_exists() {
     let project = project();
@@ -287,11 +303,18 @@ fn documents_link_to_what_exists() {
     for document in files(&project, ".md") {
         let text = fs::read_to_string(&document).unwrap();
         for (_, rest) in text.match_indices("](").map(|(at, _)| text[at..].split_at(2)) {
-            let link = rest.split([')', '#']).next().unwrap();
-            if link.is_empty() || link.contains("://") {
+            let link = rest.split(')').next().unwrap();
+            if link.contains("://") {
                 continue;
             }
-            assert!(document.parent().unwrap().join(link).exists(), "{}: {link}", document.display());
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { document.clone() } else { document.parent().unwrap().join(path) };
+            assert!(target.exists(), "{}: {link}", document.display());
+            let is_document = target.extension().is_some_and(|extension| extension == "md");
+            if is_document && !anchor.is_empty() {
+                let anchors = anchors(&fs::read_to_string(&target).unwrap());
+                assert!(anchors.contains(anchor), "{}: {link}", document.display());
+            }
             links += 1;
         }
     }

@@ -41,4 +41,5 @@ mod select;
 mod server;
 mod shuffle;
 mod sizes;
+mod transcripts;
 mod update;
