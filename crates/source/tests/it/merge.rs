@@ -223,5 +223,5 @@ fn links_to_directories_that_become_directories_get_a_note() {
     }
     let lines = told("");
     assert_eq!(lines.len(), 11, "{lines:?}");
-    assert!(lines.iter().any(|line| line.starts_with("further symbolic links")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("more symbolic links")), "{lines:?}");
 }

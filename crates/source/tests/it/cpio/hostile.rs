@@ -23,7 +23,7 @@ fn errors_name_the_field_and_its_value() {
     bad_odc[6 + 6 + 3] = b'8';
     let cases = [
         (bad_digits, "at byte 0: filesize = \"0000+01g\": not a hexadecimal number"),
-        (bad_odc, "at byte 0: ino = \"000800\": no octal number"),
+        (bad_odc, "at byte 0: ino = \"000800\": not an octal number"),
         (raw(fields(0, 0, 0), b"", b"").end(), "at byte 0: namesize = 0: not in the range 1 to 65536"),
         (raw(fields(0, 65537, 0), b"a\0", b"").end(), "at byte 0: namesize = 65537: not in the range 1 to 65536"),
         (raw(fields(0, 65536, 0), b"a\0", b"").end(), "at byte 0: namesize = 65536: beyond the end of the archive"),
