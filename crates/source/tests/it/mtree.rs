@@ -5,7 +5,7 @@ use kiln_tests::image::scan_dir;
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_tree};
 use kiln_tests::{temp::TempDir, without};
-use kiln_tree::Kind;
+use kiln_tree::{Kind, Version};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -190,7 +190,7 @@ fn contents_lie_below_the_root() {
         let error = wrong.open(two).map(drop).unwrap_err().to_string();
         assert!(error.contains("two") && error.contains("its SHA-256 is 3fc4ccfe7458"), "{error}");
     }
-    assert!(wrong.open_changed(two).is_err());
+    assert!(wrong.open_version(two, Version::Changed).is_err());
     let without_root = read(&dir.join("m"), None).map(drop).unwrap_err().to_string();
     assert!(
         without_root.ends_with(

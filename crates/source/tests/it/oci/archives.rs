@@ -8,7 +8,7 @@ use kiln_source::oci::looks_like_dir_transport;
 use kiln_source::{KINDS, ScanOptions, SourceOptions, open};
 use kiln_tests::snapshot::{assert_same, of_tree};
 use kiln_tests::temp::TempDir;
-use kiln_tree::{Tree, Version};
+use kiln_tree::Tree;
 use serde_json::{Value, json};
 use std::fs;
 
