@@ -1,6 +1,6 @@
 //! Several sources as one.
 
-use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::merge::{MergePart, Merged, Whiteouts};
 use kiln_source::{Source, SourceError, SourceOptions};
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub fn open_sources(parts: &[SourceAt], options: &SourceOptions) -> Result<Box<d
         let reason = "name one source at least";
         return Err(SourceError::Options { path: PathBuf::new(), reason }.into());
     }
-    let part = |part: &SourceAt| Ok(Part::new(kiln_source::open(&part.path, options)?, &part.at));
+    let part = |part: &SourceAt| Ok(MergePart::new(kiln_source::open(&part.path, options)?, &part.at));
     let parts = parts.iter().map(part).collect::<Result<_, SourceError>>()?;
     Ok(Box::new(Merged::new(parts, Whiteouts::Apply)))
 }

@@ -140,7 +140,7 @@ def test_damaged_archives_are_errors_with_their_name(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="at byte") as error:
             tree.from_tar(file)
         assert error.value.filename == str(path) and error.value.errno == 117
-        with pytest.raises(OSError, match="neither a directory, nor an archive"):
+        with pytest.raises(OSError, match="not a directory, archive or image"):
             tree.from_tar(io.BytesIO(b"no archive"))
         with pytest.raises(TypeError, match="binary mode"):
             tree.from_tar(io.StringIO("text"))  # type: ignore[arg-type]

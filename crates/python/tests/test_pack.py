@@ -91,7 +91,7 @@ def test_an_archive_ends_at_its_end_mark(tmp_path: Path) -> None:
     both = tar_of(("a", b"1", {})) + tar_of(("b", b"2", {}))
     (tmp_path / "both.tar").write_bytes(both)
     result = pack(tmp_path / "both.tar", tmp_path / "one")
-    assert result.files == 1 and "10240 bytes behind the end mark" in result.warnings[0]
+    assert result.files == 1 and "10240 bytes after the end mark" in result.warnings[0]
     result = pack(tmp_path / "both.tar", tmp_path / "two", concatenated=True)
     assert result.files == 2 and result.warnings == ()
     for concatenated in (False, True):
@@ -281,7 +281,7 @@ def test_errors_of_the_system_have_errno_and_name(source: Path, tmp_path: Path) 
         pack(source, tmp_path / "image")
     assert exists.value.filename == str(tmp_path / "image") and (tmp_path / "image").read_text() == "precious"
     (tmp_path / "noise").write_bytes(b"neither archive nor image")
-    with pytest.raises(OSError, match="neither a directory, nor an archive"):
+    with pytest.raises(OSError, match="not a directory, archive or image"):
         pack(tmp_path / "noise", tmp_path / "new")
     (tmp_path / "cut.tar").write_bytes(archive_of(b"x" * 5000)[:2000])
     with pytest.raises(OSError) as cut:

@@ -1,4 +1,4 @@
-//! Archives as trees.
+//! Readers of archives: cpio, tar and zip.
 
 pub(crate) mod cpio;
 mod decoded;

@@ -1,8 +1,9 @@
-//! A directory as a tree.
+//! Reader of directories.
 //!
-//! Every access goes through the descriptor of the root directory and never follows a symbolic link, so a tree that is
-//! rearranged meanwhile cannot lead elsewhere. The scan reads names and metadata only; contents are opened when they are
-//! wanted, and are refused if they are no longer those of the scan.
+//! Every access goes through the descriptor of the root directory and never follows a symbolic
+//! link, so changes to the tree during a scan cannot redirect it elsewhere. The scan reads names
+//! and metadata only. Contents are opened on demand, and refused if the file has changed since the
+//! scan.
 
 pub(crate) mod contents;
 pub(crate) mod entry;

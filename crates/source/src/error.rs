@@ -1,4 +1,4 @@
-//! Why a source is no tree.
+//! Errors of reading a source.
 
 use kiln_read::{Escaped, ReadError};
 use kiln_tree::TreeError;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::filter::error::FileError;
 use crate::input::stream::is_stopped;
 
-/// Why a source is no tree. Each error but an interruption names the source.
+/// Error of reading a source. All variants except `Interrupted` name the source.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// An entry, or the source itself, cannot be read.
@@ -21,79 +21,79 @@ pub enum SourceError {
     Image {
         /// The image.
         path: PathBuf,
-        /// Where it begins in its file, in bytes.
+        /// Offset of the image in its file, in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// The problem.
         source: ReadError,
     },
-    /// An archive is not what its format wants.
+    /// An archive violates its format.
     #[error("{}: at byte {offset}: {reason}", Escaped::path(path))]
     Malformed {
         /// The archive.
         path: PathBuf,
-        /// Where, in bytes.
+        /// Offset of the problem in bytes.
         offset: u64,
-        /// What is wrong: the record, the field and its value.
+        /// Description of the problem: record, field and value.
         reason: String,
     },
-    /// A line of a manifest is not what it should be.
+    /// A line of a manifest is invalid.
     #[error(transparent)]
     Line(#[from] FileError),
-    /// What was found is no tree.
+    /// The entries of a source do not form a tree.
     #[error("{}: {source}", Escaped::path(path))]
     Tree {
         /// The source.
         path: PathBuf,
-        /// Where in it, and what is wrong.
+        /// Path within the source, and the problem.
         source: TreeError,
     },
-    /// Names, attributes and targets far larger than the source.
+    /// Names, attributes and targets that are far larger than the source.
     #[error(
-        "{}: names and attributes take more than {limit} bytes: far more than such an image should hold",
+        "{}: names and attributes take more than {limit} bytes, which is far too much for the size of the source",
         Escaped::path(path)
     )]
     TooLarge {
         /// The source.
         path: PathBuf,
-        /// The most that is allowed, in bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// No kind of source.
+    /// The file is not of any known kind.
     #[error("{}: {reason}", Escaped::path(path))]
     Unknown {
-        /// What is there.
+        /// Path of the file.
         path: PathBuf,
-        /// What it seems to be, and what to do.
+        /// Kind that the file seems to be, and advice.
         reason: String,
     },
-    /// A source in a version or form that is not read.
+    /// A source in a version or form that is not supported.
     #[error("{}: {reason}", Escaped::path(path))]
     Unsupported {
         /// The source.
         path: PathBuf,
-        /// What is not supported: the field and its value.
+        /// Unsupported feature, or field and value.
         reason: String,
     },
-    /// It is not clear which of several things in a source is meant.
+    /// The source contains several candidates and the options do not select one.
     #[error("{}: {reason}", Escaped::path(path))]
     Choice {
         /// The source.
         path: PathBuf,
-        /// What there is to choose from.
+        /// The candidates.
         reason: String,
     },
-    /// The source is what is to be written.
-    #[error("{}: this is what is to be written, so it cannot be read as well", Escaped::path(path))]
+    /// The source is also the output.
+    #[error("{}: the output cannot also be the source", Escaped::path(path))]
     IsOutput {
         /// The source.
         path: PathBuf,
     },
-    /// Options that such a source does not have.
+    /// Options that do not apply to this kind of source.
     #[error("{}: {reason}", Escaped::path(path))]
     Options {
         /// The source.
         path: PathBuf,
-        /// Which options.
+        /// The options.
         reason: &'static str,
     },
     /// The caller asked to stop.
@@ -105,40 +105,41 @@ pub enum SourceError {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", Escaped::path(path))]
 pub struct Unreadable {
-    /// Its path, that of the source in front.
+    /// Path, starting with that of the source.
     pub path: PathBuf,
-    /// The system's answer.
+    /// Error of the system.
     pub source: io::Error,
 }
 
 impl Unreadable {
-    /// The same for another report.
+    /// Returns a copy of the error.
     pub(crate) fn again(&self) -> Self {
         Self { path: self.path.clone(), source: io::Error::new(self.source.kind(), self.source.to_string()) }
     }
 }
 
 impl From<Unreadable> for SourceError {
-    /// A stream that was asked to stop cannot be read either, and nothing is wrong with it.
+    /// A read that fails because of a request to stop becomes [`SourceError::Interrupted`].
     fn from(error: Unreadable) -> Self {
         if is_stopped(&error.source) { SourceError::Interrupted } else { SourceError::Unreadable(error) }
     }
 }
 
 impl SourceError {
-    /// A closure that makes an error of what is wrong with the tree of the source at `path`.
+    /// Returns a closure that converts an error of the tree of the source at `path`.
     pub fn tree(path: &Path) -> impl Fn(TreeError) -> Self {
         move |source| SourceError::Tree { path: path.to_owned(), source }
     }
 }
 
-/// Paths in a source that cannot be read, and why.
+/// Unreadable paths in a source, with their errors.
 pub(crate) type Errors = Vec<(Vec<u8>, io::Error)>;
 
-/// The entries of the source `root` to report as left out, by path, if those can be left out. The root itself cannot.
+/// Converts `errors` to a list of left-out entries of the source `root`, sorted by path. The root
+/// itself cannot be left out.
 ///
 /// # Errors
-/// The first of `errors`.
+/// The first of `errors` by path, if they may not be left out.
 pub(crate) fn settle(mut errors: Errors, root: &Path, keep_going: bool) -> Result<Vec<Unreadable>, Unreadable> {
     errors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let with_root = |(path, source): (Vec<u8>, io::Error)| {

@@ -1,9 +1,11 @@
-//! What of a source goes into an image, and as what.
+//! Filters and policies: the selection of a source's entries, and changes to their metadata.
 //!
-//! A [`Filter`] decides about any source. Of a directory, what it leaves out is never looked at, and a subdirectory that is left
-//! out is never entered; of other sources, it is taken out of the finished tree. A [`Policy`] changes a finished tree, of any source: owners, permissions, times, extended
-//! attributes, links and the marks of union filesystems. Both are plain values; [`apply`] does no I/O. [`leave_out_unfit`] comes last: what EROFS
-//! cannot hold is left out of the tree and counted, or an error.
+//! A [`Filter`] works on any source. In a directory, excluded entries are not read and excluded
+//! subdirectories not entered; for other sources, the entries are removed from the finished tree. A
+//! [`Policy`] changes a finished tree: owners, permissions, times, extended attributes, links and
+//! the marks of union filesystems. Both are plain values, and [`apply`] does no I/O.
+//! [`leave_out_unfit`] comes last: it removes and counts attributes that EROFS cannot hold, or
+//! reports an error.
 
 pub(crate) mod acl;
 pub(crate) mod chmod;

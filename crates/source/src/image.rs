@@ -1,4 +1,4 @@
-//! Images of filesystems as trees.
+//! Readers of filesystem images: cramfs, EROFS, ext4 and SquashFS.
 
 pub(crate) mod cramfs;
 pub mod erofs;

@@ -1,10 +1,12 @@
-//! What is at a path before its kind is known, and how sources read it.
+//! Input files: detection of their kind, and the ways to read them.
 //!
-//! A [`Candidate`](candidate::Candidate) has the first bytes, plain and decompressed, by which kinds recognise it. The kind that does takes it
-//! in one of two forms: `into_bytes` for formats that are read at any position (images, zip), `into_tape` for formats
-//! that are read front to back (tar, cpio), which may be compressed and may come from a pipe. What cannot be read twice is
-//! kept in a nameless file, once. Where compressed parts and others follow one another, as in an initramfs, a tape goes into them and out again
-//! (`layer`), and `place` tells where that is in the file.
+//! A [`Candidate`](candidate::Candidate) has the first bytes, raw and decompressed, by which a kind
+//! recognises it. The kind then takes it in one of two forms: `into_bytes` for formats that are
+//! read at any position (images, zip), `into_tape` for formats that are read front to back (tar,
+//! cpio), which may be compressed and may come from a pipe. Input that cannot be read twice is
+//! copied to an unnamed file, the spool. Where compressed and other parts alternate, as in an
+//! initramfs, a tape enters and leaves them (`layer`), and `place` maps its offsets to those of the
+//! file.
 
 pub(crate) mod candidate;
 pub mod disk;

@@ -1,4 +1,4 @@
-//! What a kind of source is.
+//! Kinds of sources.
 
 use crate::error::SourceError;
 use crate::input::candidate::Candidate;
@@ -8,21 +8,22 @@ use crate::unknown::refusal;
 /// A kind of source.
 #[derive(Clone, Copy)]
 pub struct SourceKind {
-    /// One word, by which options name it.
+    /// Name in options, a single word.
     pub name: &'static str,
-    /// What people call it, with an article.
+    /// Name in messages, with an article.
     pub title: &'static str,
-    /// Whether something is of this kind, by its content.
+    /// Function that returns true if the contents of a candidate are of this kind.
     pub is: fn(&Candidate<'_>) -> bool,
-    /// Open it.
+    /// Function that opens a candidate of this kind.
     pub open: fn(Candidate<'_>) -> Result<Box<dyn Source>, SourceError>,
 }
 
-/// Open `candidate` as the first of `kinds` that recognises it. One kind alone opens whatever it is given, and says what is wrong with
-/// it. What is recognised only once it is decompressed, as an image of a filesystem, is decompressed into a nameless file.
+/// Opens `candidate` as the first of `kinds` that recognises it. If there is only one kind, opens
+/// the candidate as that kind, whose error then explains the problem. Contents that are only
+/// recognised when decompressed, such as a filesystem image, are decompressed to a spool.
 ///
 /// # Errors
-/// No kind recognises it; those of the kind.
+/// A candidate that no kind recognises; errors of the kind.
 pub(crate) fn open_candidate(kinds: &[SourceKind], candidate: Candidate<'_>) -> Result<Box<dyn Source>, SourceError> {
     let find = |candidate: &Candidate<'_>| kinds.iter().find(|kind| (kind.is)(candidate));
     if let Some(kind) = find(&candidate) {

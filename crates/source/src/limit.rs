@@ -1,16 +1,16 @@
-//! A limit of memory for names and metadata, by the length of what they come from.
+//! Memory limit for names and metadata, relative to the length of the source.
 
 use std::path::Path;
 
 use crate::error::SourceError;
 
-/// The tree of a source of `n` bytes may take 256 MiB and `256 * n` bytes of memory. Honest ones stay far below; a hostile image
-/// can name a shared attribute of 64 KiB with every inode of 32 bytes, and a hostile archive hundreds of directories with every
-/// member.
+/// The tree of a source of `n` bytes may take 256 MiB plus `256 * n` bytes of memory. Valid sources
+/// stay far below. Hostile ones do not: each inode of 32 bytes in an image may refer to a shared
+/// attribute of 64 KiB, and each member of an archive may imply hundreds of directories.
 const FLOOR: u64 = 256 << 20;
 const RATIO: u64 = 256;
 
-/// What the tree of a source takes in memory, and what it may.
+/// Memory used by the tree of a source, with its limit.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryLimit {
     source_len: u64,
@@ -19,25 +19,26 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// For a source of `source_len` bytes: of a stream, those that were read so far, see [`MemoryLimit::grow`].
+    /// Creates the limit for a source of `source_len` bytes. For a stream, that is the length read
+    /// so far, see [`MemoryLimit::grow`].
     pub fn new(source_len: u64) -> Self {
         Self { source_len, taken: 0, floor: FLOOR }
     }
 
-    /// As many bytes of the source are known now.
+    /// Raises the known length of the source to `source_len` bytes.
     pub fn grow(&mut self, source_len: u64) {
         self.source_len = self.source_len.max(source_len);
     }
 
-    /// The most that is allowed, in bytes.
+    /// Returns the limit in bytes.
     pub fn bytes(&self) -> u64 {
         self.source_len.saturating_mul(RATIO).saturating_add(self.floor)
     }
 
-    /// Take so many bytes more, for the tree of the source at `path`.
+    /// Charges `bytes` of memory for the tree of the source at `path`.
     ///
     /// # Errors
-    /// [`SourceError::TooLarge`].
+    /// [`SourceError::TooLarge`] if the limit is exceeded.
     pub fn charge(&mut self, bytes: usize, path: &Path) -> Result<(), SourceError> {
         self.taken = self.taken.saturating_add(bytes as u64);
         match self.taken <= self.bytes() {

@@ -1,8 +1,8 @@
 //! Trees as text: manifests that list a whole tree, and definitions that change one.
 //!
-//! An mtree manifest is a source. [`TreeEdits`] (pseudo definitions of mksquashfs, device tables of makedevs) and [`FsConfig`]
-//! (owners and modes of Android) are parts of a [`Policy`](crate::filter::Policy). All of them name line, field and value of what is
-//! wrong.
+//! An mtree manifest is a source. [`TreeEdits`] (pseudo definitions of mksquashfs, device tables of
+//! makedevs) and [`FsConfig`] (owners and modes of Android) are parts of a
+//! [`Policy`](crate::filter::Policy). Their errors name the line, the field and its value.
 
 mod capability;
 mod device_table;

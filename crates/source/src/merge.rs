@@ -1,4 +1,5 @@
-//! Several sources as one: later ones over earlier ones, as overlayfs shows its layers, or below a directory of their own.
+//! Merges of several sources: later ones over earlier ones, as overlayfs shows its layers, or in
+//! directories of their own.
 
 pub(crate) mod contents;
 mod draft;
@@ -26,45 +27,48 @@ use crate::source::{Scan, ScanOptions, Scanned, Source};
 use contents::MergedContents;
 use overlay::Overlay;
 
-/// What the whiteouts of a source (character devices 0:0) and its opaque directories (`trusted.overlay.opaque=y`) become.
+/// Treatment of the whiteouts of a source (character devices 0:0) and of its opaque directories
+/// (`trusted.overlay.opaque=y`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Whiteouts {
-    /// They take away what lies below them, and are gone themselves: the result is what overlayfs would show.
+    /// Apply and remove them: the result is what overlayfs would show.
     #[default]
     Apply,
-    /// They take away what lies below them, and stay, for layers that will lie below.
+    /// Apply and keep them, for layers that will be below.
     Keep,
 }
 
 /// One of several sources.
-pub struct Part {
+pub struct MergePart {
     source: Box<dyn Source>,
-    /// The directory that its root becomes: names with a slash between them, empty for the root.
+    /// Directory in the merged tree for its root: names separated by slashes, or empty for the
+    /// root.
     at: Vec<u8>,
 }
 
 /// Several sources as one.
 ///
-/// A directory over a directory is merged with it, and owner, permissions, times and attributes are those of the later one; anything else
-/// replaces what was there. A directory that only the paths of an archive imply changes nothing in a directory that is there.
+/// A directory over a directory is merged with it, and gets owner, permissions, times and
+/// attributes of the later one. Anything else replaces the earlier file. A directory that is only
+/// implied by paths of an archive does not change an existing directory.
 pub struct Merged {
-    parts: Vec<Part>,
+    parts: Vec<MergePart>,
     whiteouts: Whiteouts,
 }
 
 impl Merged {
-    /// These sources, the lowest first.
+    /// Merges sources; the first is the lowest.
     ///
     /// # Panics
-    /// There are none.
-    pub fn new(parts: Vec<Part>, whiteouts: Whiteouts) -> Self {
-        assert!(!parts.is_empty(), "a tree is made of one source at least");
+    /// If there are no parts.
+    pub fn new(parts: Vec<MergePart>, whiteouts: Whiteouts) -> Self {
+        assert!(!parts.is_empty(), "a merge has at least one part");
         Self { parts, whiteouts }
     }
 
-    /// The tree of one part, before the filter has seen the whole.
-    fn scan_part(&self, part: &Part, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
-        // What rules say about the whole they say about a source that is not moved. Lists and ignore files need the whole.
+    /// Scans one part, before the filter is applied to the whole.
+    fn scan_part(&self, part: &MergePart, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
+        // Rules apply equally to a source at the root. Lists and ignore files need the whole tree.
         let filter = match part.at.is_empty() {
             true => Filter { only: None, ignore_files: Vec::new(), ..options.filter.clone() },
             false => Filter { one_file_system: options.filter.one_file_system, ..Filter::default() },
@@ -73,14 +77,14 @@ impl Merged {
     }
 }
 
-impl Part {
-    /// A source whose root becomes the directory at the path `at`.
+impl MergePart {
+    /// Creates a part whose root becomes the directory at the path `at`.
     pub fn new(source: Box<dyn Source>, at: &[u8]) -> Self {
         let names: Vec<_> = at.split(|&b| b == b'/').filter(|name| !matches!(name, [] | [b'.'])).collect();
         Self { source, at: names.join(&b'/') }
     }
 
-    /// The path in the whole of what is at `path` in the source.
+    /// Returns the path in the merged tree of `path` in the source.
     fn path(&self, path: &[u8]) -> Vec<u8> {
         match (&*self.at, path) {
             (b"", path) => path.to_vec(),
@@ -91,12 +95,12 @@ impl Part {
 }
 
 impl Source for Merged {
-    /// That of the first source.
+    /// Returns the path of the first source.
     fn path(&self) -> &Path {
         self.parts[0].source.path()
     }
 
-    /// That of the last source that has one.
+    /// Returns the block size of the last source that has one.
     fn block_bits(&self) -> Option<BlockBits> {
         self.parts.iter().rev().find_map(|part| part.source.block_bits())
     }

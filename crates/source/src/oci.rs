@@ -1,8 +1,9 @@
-//! Container images: OCI layouts, as directories and as archives (`oci-archive`), and what `docker save` writes.
+//! Container images: OCI layouts as directories and archives (`oci-archive`), and the output of
+//! `docker save`.
 //!
-//! An image is a stack of layers, tar archives or EROFS images, which is merged as a container runtime would unpack
-//! it. Every blob is compared with its digest before it is read, and so is what is in a layer, decompressed, with the
-//! digest that the configuration has of it.
+//! An image is a stack of layers, which are tar archives or EROFS images and are merged as a
+//! container runtime unpacks them. The digest of each blob is checked before the blob is read. The
+//! digest of the decompressed layer in the configuration is checked as well.
 
 mod archive;
 mod blobs;
@@ -16,7 +17,7 @@ pub mod records;
 pub(crate) mod source;
 mod stack;
 
-pub use choice::{ImageChoice, Listed, Platform, PlatformError};
+pub use choice::{ImageChoice, ListedImage, Platform, PlatformError};
 pub use image::OciImage;
 pub use layer_blob::LayerBlob;
-pub use source::{OciSource, Opened, looks_like_dir_transport, looks_like_layout};
+pub use source::{OciSource, OpenedImage, looks_like_dir_transport, looks_like_layout};

@@ -1,4 +1,4 @@
-//! The door for sources.
+//! Functions that open sources.
 
 use kiln_read::ReadAt;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::manifest::{mtree, pseudo};
 use crate::oci::source as oci;
 use crate::source::Source;
 
-/// All kinds of sources. The first that recognises something opens it.
+/// All kinds of sources. The first one that recognises a file opens it.
 pub const KINDS: &[SourceKind] = &[
     dir::KIND,
     erofs::KIND,
@@ -34,33 +34,36 @@ pub const KINDS: &[SourceKind] = &[
     pseudo::KIND,
 ];
 
-/// What is at the path `what`, by its content. `-` is standard input.
+/// Opens the source at the path `what`, detecting its kind by its contents. `-` is standard input.
 ///
 /// # Errors
-/// Nothing is there; no kind recognises it: then the error says what it seems to be, and what to do.
+/// A path that does not exist; a file that no kind recognises. The message then says what it seems
+/// to be, and what to do.
 pub fn open(what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, SourceError> {
     open_as(KINDS, what, options)
 }
 
-/// As [`open`], where only these kinds are known. One kind alone is opened as that, whatever its content is like, and says what is
-/// wrong with it.
+/// Opens a source like [`open`], as one of these kinds. A single kind opens any contents, and its
+/// error explains the problem.
 ///
 /// # Errors
+/// Those of [`open`].
 /// As [`open`].
 pub fn open_as(kinds: &[SourceKind], what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, SourceError> {
     let candidate = Candidate::new(what, options)?;
     let is_mtree = || matches!(kinds, [kind] if kind.name == mtree::KIND.name) || (mtree::KIND.is)(&candidate);
     if options.root_dir.is_some() && !is_mtree() {
-        let reason = "contents lie below another directory only of an mtree manifest";
+        let reason = "only an mtree manifest has its contents in another directory";
         return Err(SourceError::Options { path: what.to_owned(), reason });
     }
     open_candidate(kinds, if kinds.len() == 1 { candidate.of_given_kind() } else { candidate })
 }
 
-/// What `bytes` are, by their content: an archive or an image, compressed or not, which errors call `name`.
+/// Opens the archive or image in `bytes`, which may be compressed, detecting its kind by its
+/// contents. Error messages name it `name`.
 ///
 /// # Errors
-/// No kind recognises them; those of the kind.
+/// Contents that no kind recognises; errors of the kind.
 pub fn open_bytes(
     bytes: Arc<dyn ReadAt>,
     name: &Path,

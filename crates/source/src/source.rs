@@ -1,4 +1,4 @@
-//! What every source can do.
+//! The trait of sources, and the results of a scan.
 
 use kiln_format::BlockBits;
 use kiln_parallel::Threads;
@@ -16,37 +16,38 @@ use crate::filter::left_out_xattrs::LeftOutXattrs;
 use crate::filter::select::select;
 use crate::filter::selection::Filter;
 
-/// A file may change again without a new time of its last change, where the system's clock for these has not gone on. So of what was changed
-/// within so many seconds before it was looked at, times do not tell whether it is the same later.
+/// Length in seconds of the period before the scan in which times are not conclusive: within the
+/// resolution of the filesystem's clock, a file may change again without a new time.
 pub(crate) const CLOCK_SECS: i64 = 2;
 
-/// How to scan.
+/// Options of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanOptions<'a> {
-    /// Threads, for sources that can use several. The tree does not depend on it.
+    /// Number of threads, for sources that use several. The tree does not depend on it.
     pub threads: Threads,
-    /// Leave out what cannot be read, and list it.
+    /// True to leave out unreadable entries and list them.
     pub keep_going: bool,
-    /// What is left out anyway.
+    /// Filter that selects entries.
     pub filter: &'a Filter,
-    /// Files that are never part of the tree, whatever they are called: what is being written. They can only be met in a
+    /// Files that are never part of the tree: the outputs being written. They can only occur in a
     /// directory.
     pub outputs: &'a [FileId],
-    /// Have the system write first what it has in memory of the filesystem of a directory. What programs write to mapped files later then changes the times
-    /// of these; without it, a page that was written before the scan can be written again with the same times.
+    /// True to write the cached data of a directory's filesystem to disk before the scan. Later
+    /// writes to memory-mapped files then change their times; otherwise a page written before the
+    /// scan could be written again without a change of times.
     pub sync: bool,
-    /// Ends the scan early once set.
+    /// Flag that ends the scan early when set.
     pub stop: &'a AtomicBool,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Everything, on all processors, until the first error.
+    /// Creates options for scanning everything, on all processors, until the first error.
     pub fn new(stop: &'a AtomicBool) -> Self {
         static EVERYTHING: LazyLock<Filter> = LazyLock::new(Filter::default);
         Self { threads: Threads::default(), keep_going: false, filter: &EVERYTHING, outputs: &[], sync: false, stop }
     }
 
-    /// An error once the caller has asked to stop.
+    /// Returns an error if the caller has asked to stop.
     ///
     /// # Errors
     /// [`SourceError::Interrupted`].
@@ -55,28 +56,29 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// What a scan found.
+/// Result of a scan.
 pub struct Scan {
-    /// The tree.
+    /// Tree of the selected entries.
     pub tree: Tree,
-    /// Entries left out, with `keep_going`.
+    /// Entries left out with `keep_going`.
     pub skipped: Vec<Unreadable>,
-    /// Notes on the source: what else is to be known of it.
+    /// Notes on the source that are not errors.
     pub notes: Vec<Note>,
-    /// Entries of ACLs that no image can hold; see [`leave_out_unfit`](crate::filter::leave_out_unfit).
+    /// Left-out attributes and ACL entries; see
+    /// [`leave_out_unfit`](crate::filter::leave_out_unfit).
     pub left_out_xattrs: LeftOutXattrs,
-    /// Paths of outputs that were met, relative to the root, sorted.
+    /// Paths of outputs that occurred in the source, relative to the root, sorted.
     pub outputs: Vec<Vec<u8>>,
-    /// Stamps of regular files, where all of them are files of one directory.
+    /// Stamps of regular files, if all of them are files of one directory.
     pub stamps: Option<FileStamps>,
 }
 
-/// Something to know of a source that is no damage: an archive without an end, for example.
+/// A note on a source that is not an error: for example, an archive without an end mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The source, or the part of it.
+    /// Path of the source, or of the part that the note is about.
     pub path: PathBuf,
-    /// Text that tells what there is to know.
+    /// Text of the note.
     pub text: String,
 }
 
@@ -86,17 +88,17 @@ impl fmt::Display for Note {
     }
 }
 
-/// What tells the regular files of a directory from what they were or will be.
+/// Stamps of the regular files of a directory, which show later if they have changed.
 #[derive(Clone, Debug, Default)]
 pub struct FileStamps {
-    /// By [`ContentId`].
+    /// Stamps by [`ContentId`].
     pub(crate) all: Arc<[Stamp]>,
-    /// What may have changed after the scan without a new time of its last change, sorted.
+    /// Contents that may have changed after the scan without a new time, sorted.
     pub(crate) unsettled: Vec<ContentId>,
 }
 
 impl FileStamps {
-    /// The stamp of contents of the tree, if these are what they were as long as they have it.
+    /// Returns the stamp of contents, if an equal stamp proves that they are unchanged.
     pub(crate) fn of(&self, content: ContentId) -> Option<u128> {
         let is_unsettled = self.unsettled.binary_search_by_key(&content.0, |one| one.0).is_ok();
         self.all.get(content.0 as usize).filter(|_| !is_unsettled).map(Stamp::value)
@@ -110,34 +112,36 @@ impl From<Tree> for Scan {
     }
 }
 
-/// What a source has read.
+/// Result of reading a source.
 pub enum Scanned {
-    /// All that is in it: the filter comes after.
+    /// All entries; the filter is applied afterwards.
     Everything(Scan),
-    /// What the filter wants. A source that can spare itself the reading of what is left out has applied it.
+    /// Entries selected by the filter, applied by a source that does not read excluded ones.
     Selected(Scan),
 }
 
-/// Something that can be made a tree.
+/// A source of a tree.
 pub trait Source: Send + Sync {
-    /// The path that it was opened by.
+    /// Returns the path of the source.
     fn path(&self) -> &Path;
 
-    /// The block size of images that refer to what it has on devices, see [`SourceOptions::reference`](crate::SourceOptions::reference).
+    /// Returns the block size of images that refer to its data on devices, see
+    /// [`SourceOptions::reference`](crate::SourceOptions::reference).
     fn block_bits(&self) -> Option<BlockBits> {
         None
     }
 
-    /// Read names and metadata of all that is in it. Contents are opened when they are wanted. Callers want [`Source::scan`].
+    /// Reads names and metadata of all entries. Contents are opened on demand. Callers should use
+    /// [`Source::scan`].
     ///
     /// # Errors
-    /// A source that cannot be read or is no tree; [`SourceError::Interrupted`].
+    /// A source that cannot be read or is not a tree; [`SourceError::Interrupted`].
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError>;
 
-    /// The tree of what the filter wants.
+    /// Scans the source and returns the tree of the selected entries.
     ///
     /// # Errors
-    /// The first entry, in the order of paths, that cannot be read, unless such entries are to be skipped; a source that is no
+    /// The first unreadable entry by path, unless the scan keeps going; a source that is not a
     /// tree; [`SourceError::Interrupted`].
     fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         if FileId::of_path(self.path()).is_some_and(|id| options.outputs.contains(&id)) {
@@ -150,10 +154,10 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// What the filter wants of all that is in the source at `path`.
+/// Applies the filter to the scan of all entries of the source at `path`.
 ///
 /// # Errors
-/// As [`Source::scan`].
+/// Those of [`Source::scan`].
 pub(crate) fn select_found(found: Scan, path: &Path, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
     let Scan { tree, mut skipped, .. } = found;
     let (tree, errors) = select(tree, options.filter).map_err(SourceError::tree(path))?;

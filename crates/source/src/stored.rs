@@ -1,4 +1,4 @@
-//! Contents that lie in an archive as they are, whole or in runs between holes.
+//! Contents stored uncompressed in an archive, as a whole or as runs between holes.
 
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
@@ -11,48 +11,49 @@ use std::sync::Arc;
 
 /// A run of a file's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Where it begins in the file, in bytes.
+pub struct StoredRun {
+    /// Offset in the file in bytes.
     pub la: u64,
-    /// Where it lies in the archive, in bytes.
+    /// Offset in the archive in bytes.
     pub pa: u64,
-    /// Its length in bytes, not 0.
+    /// Length in bytes, not 0.
     pub len: u64,
 }
 
-impl Run {
-    /// Byte of the file behind it.
+impl StoredRun {
+    /// Returns the end offset in the file in bytes.
     pub fn end(&self) -> u64 {
         self.la + self.len
     }
 }
 
-/// In the place of a length: the runs are elsewhere.
+/// Value of a length whose runs are in `others`.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// Where the data of all files of an archive lie. An archive can have millions of files: one that lies in one run takes 12 bytes.
+/// Positions of the data of all files of an archive. Archives may have millions of files; a file
+/// that is a single run takes 12 bytes.
 #[derive(Debug, Default)]
 pub struct StoredFiles {
-    /// Where the only run of each file begins in the archive.
+    /// Offset of the only run of each file in the archive, in bytes.
     starts: Vec<u64>,
-    /// Its length, or [`ELSEWHERE`].
+    /// Length of that run in bytes, or [`ELSEWHERE`].
     lens: Vec<u32>,
-    /// The runs of files with holes, and of long ones, by number: sorted, without overlaps.
-    others: HashMap<u32, Box<[Run]>>,
+    /// Runs of files with holes and of long files, by content id: sorted and disjoint.
+    others: HashMap<u32, Box<[StoredRun]>>,
 }
 
 impl StoredFiles {
-    /// A file whose data lie in `stored` of the archive.
+    /// Adds a file whose data are the bytes `stored` of the archive.
     pub(crate) fn whole(&mut self, stored: Range<u64>) -> ContentId {
         let len = stored.end - stored.start;
         match u32::try_from(len) {
             Ok(len) if len != ELSEWHERE => self.add(stored.start, len),
-            _ => self.sparse(vec![Run { la: 0, pa: stored.start, len }]),
+            _ => self.sparse(vec![StoredRun { la: 0, pa: stored.start, len }]),
         }
     }
 
-    /// A file that has holes. `runs` are sorted and do not overlap.
-    pub(crate) fn sparse(&mut self, runs: Vec<Run>) -> ContentId {
+    /// Adds a file with holes. `runs` must be sorted and disjoint.
+    pub(crate) fn sparse(&mut self, runs: Vec<StoredRun>) -> ContentId {
         let id = self.add(0, ELSEWHERE);
         self.others.insert(id.0, runs.into());
         id
@@ -64,40 +65,41 @@ impl StoredFiles {
         ContentId(self.starts.len() as u32 - 1)
     }
 
-    /// Where the data of the file `id` lie: runs between holes, sorted, without overlaps.
+    /// Returns the runs of the file `id`: sorted and disjoint, with holes between them.
     ///
     /// # Panics
     /// If there is no such file.
-    pub fn runs(&self, id: ContentId) -> Box<[Run]> {
+    pub fn runs(&self, id: ContentId) -> Box<[StoredRun]> {
         match self.lens[id.0 as usize] {
             ELSEWHERE => self.others[&id.0].clone(),
             0 => Box::default(),
-            len => Box::new([Run { la: 0, pa: self.starts[id.0 as usize], len: len.into() }]),
+            len => Box::new([StoredRun { la: 0, pa: self.starts[id.0 as usize], len: len.into() }]),
         }
     }
 
-    /// The contents, once the archive can be read at any position.
+    /// Returns the contents, given the bytes of the archive.
     pub(crate) fn in_archive(self: &Arc<Self>, bytes: Arc<dyn ReadAt>) -> StoredContents {
         StoredContents { bytes, files: Arc::clone(self), placed: None }
     }
 }
 
-/// What an image needs to tell where a piece of a file lies, in bytes.
+/// Length in bytes of an entry in an image's list of chunks.
 const LIST_ENTRY_LEN: u64 = 8;
 
 /// An archive as a device to which images refer.
 pub(crate) struct ArchiveDevice {
-    /// `None`: no archive has the data, and all files are holes.
+    /// The device; `None` if the data are nowhere and all files are holes.
     pub device: Option<Device>,
-    /// The longest blocks with which all data begin.
+    /// Block size to which all data are aligned.
     pub block_bits: BlockBits,
 }
 
 impl ArchiveDevice {
-    /// Where on it a file of `len` bytes lies; `None`: not in whole blocks, or in so many pieces that a list of them takes more room than the
+    /// Returns the position of a file of `len` bytes on the device. Returns `None` if its data are
+    /// not whole blocks, or are so fragmented that the list of chunks would be longer than the
     /// data.
-    fn place(&self, len: u64, runs: &[Run]) -> Option<Vec<PlacedRun>> {
-        let placed = |run: &Run| PlacedRun { la: run.la, device: 0, pa: run.pa, len: run.len };
+    fn place(&self, len: u64, runs: &[StoredRun]) -> Option<Vec<PlacedRun>> {
+        let placed = |run: &StoredRun| PlacedRun { la: run.la, device: 0, pa: run.pa, len: run.len };
         let placed = joined(runs.iter().map(placed));
         let (bits, block_len) = (unit_bits(len, &placed), self.block_bits.len());
         let list_len = len.checked_shr(bits.into()).unwrap_or(0).saturating_mul(LIST_ENTRY_LEN);
@@ -109,16 +111,16 @@ impl ArchiveDevice {
     }
 }
 
-/// Contents that lie in an archive.
+/// Contents in an archive.
 pub(crate) struct StoredContents {
     bytes: Arc<dyn ReadAt>,
     files: Arc<StoredFiles>,
-    /// Images refer to the archive instead of storing what it has.
+    /// Device for images that refer to the archive instead of storing its data.
     placed: Option<ArchiveDevice>,
 }
 
 impl StoredContents {
-    /// The same; `placed` is what images refer to instead of storing them.
+    /// Returns the contents with a device, to which images refer instead of storing the data.
     pub(crate) fn with_device(self, placed: Option<ArchiveDevice>) -> Self {
         Self { placed, ..self }
     }
@@ -146,11 +148,11 @@ impl Contents for StoredContents {
 
 struct StoredContent {
     bytes: Arc<dyn ReadAt>,
-    runs: Box<[Run]>,
+    runs: Box<[StoredRun]>,
 }
 
 impl StoredContent {
-    /// Index of the first run that ends behind `off`.
+    /// Returns the index of the first run that ends after `off`.
     fn run_at(&self, off: u64) -> usize {
         self.runs.partition_point(|run| run.end() <= off)
     }
@@ -190,7 +192,7 @@ impl Content for StoredContent {
 
 fn in_archive(error: io::Error) -> ContentError {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => ContentError::Changed("the archive became shorter"),
+        io::ErrorKind::UnexpectedEof => ContentError::Changed("the archive has become shorter"),
         _ => error.into(),
     }
 }
@@ -204,16 +206,16 @@ mod tests {
     fn archives_are_referred_to_where_records_allow() {
         let device = Device { path: None, tag: [0; 64], len: 10_100 };
         let archive = ArchiveDevice { device: Some(device), block_bits: BlockBits::SECTOR };
-        let run = |la, pa, len| Run { la, pa, len };
-        let is_placed = |len, runs: &[Run]| archive.place(len, runs).is_some();
+        let run = |la, pa, len| StoredRun { la, pa, len };
+        let is_placed = |len, runs: &[StoredRun]| archive.place(len, runs).is_some();
         assert!(is_placed(1000, &[run(0, 512, 1000)]) && is_placed(9216, &[run(0, 512, 9216)]));
         assert!(is_placed(5000, &[run(512, 512, 512), run(4096, 1024, 904)]) && is_placed(1 << 40, &[]));
-        // The last record of the archive is not whole.
+        // The last record of the archive is incomplete.
         assert!(!is_placed(9500, &[run(0, 512, 9500)]));
         // Data that begin or end within records.
         assert!(!is_placed(5000, &[run(100, 512, 4900)]) && !is_placed(5000, &[run(0, 700, 5000)]));
         assert!(!is_placed(5000, &[run(0, 512, 100), run(4096, 612, 904)]));
-        // A list of 2^21 chunks for two of them.
+        // A list of 2^21 chunks for two that have data.
         assert!(!is_placed(1 << 30, &[run(512, 512, 512), run(1 << 20, 1024, 512)]));
     }
 
@@ -224,10 +226,14 @@ mod tests {
         let whole = stored.whole(10..20);
         let empty = stored.whole(7..7);
         let long = stored.whole(3..3 + (1 << 40));
-        let runs = vec![Run { la: 5, pa: 100, len: 5 }, Run { la: 10, pa: 50, len: 2 }, Run { la: 20, pa: 60, len: 3 }];
+        let runs = vec![
+            StoredRun { la: 5, pa: 100, len: 5 },
+            StoredRun { la: 10, pa: 50, len: 2 },
+            StoredRun { la: 20, pa: 60, len: 3 },
+        ];
         let sparse = stored.sparse(runs);
-        assert_eq!(*stored.runs(long), [Run { la: 0, pa: 3, len: 1 << 40 }]);
-        assert_eq!(*stored.runs(whole), [Run { la: 0, pa: 10, len: 10 }]);
+        assert_eq!(*stored.runs(long), [StoredRun { la: 0, pa: 3, len: 1 << 40 }]);
+        assert_eq!(*stored.runs(whole), [StoredRun { la: 0, pa: 10, len: 10 }]);
         let contents = Arc::new(stored).in_archive(Arc::new(MemorySource::new(bytes)));
         let cases = [
             (whole, (10..20).collect(), &[(0, 10)][..]),

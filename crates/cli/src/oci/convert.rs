@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
 use kiln::oci::{NewImage, host_platform, naming, with_layers};
-use kiln_source::oci::{ImageChoice, OciImage, OciSource, Opened, Platform};
+use kiln_source::oci::{ImageChoice, OciImage, OciSource, OpenedImage, Platform};
 use kiln_source::{ScanOptions, SourceError, SourceOptions};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -89,9 +89,9 @@ struct Found {
 
 /// The images that can be converted. Of an image for several platforms most layouts hold one: where none was asked for, those that are not
 /// there are left out.
-fn there(opened: Vec<Opened>, are_asked_for: bool) -> Result<Found, SourceError> {
+fn there(opened: Vec<OpenedImage>, are_asked_for: bool) -> Result<Found, SourceError> {
     let (mut images, mut missing, mut first) = (Vec::new(), Vec::new(), None);
-    for Opened { listed, image } in opened {
+    for OpenedImage { listed, image } in opened {
         match image {
             Ok(image) => images.push(image),
             Err(SourceError::Unreadable(error)) if !are_asked_for && error.source.kind() == ErrorKind::NotFound => {

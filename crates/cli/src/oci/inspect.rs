@@ -5,7 +5,7 @@ use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
-use kiln_source::oci::{OciImage, OciSource, Opened};
+use kiln_source::oci::{OciImage, OciSource, OpenedImage};
 use kiln_source::{ScanOptions, SourceOptions};
 use serde::Serialize;
 use std::io::Write;
@@ -70,8 +70,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 impl<'a> ImageJson<'a> {
-    fn new(opened: &'a Opened, options: &ScanOptions<'_>) -> Self {
-        let Opened { listed, image } = opened;
+    fn new(opened: &'a OpenedImage, options: &ScanOptions<'_>) -> Self {
+        let OpenedImage { listed, image } = opened;
         let layers = image.as_ref().map_err(ToString::to_string).and_then(|image: &OciImage| {
             let layer = |at: usize| {
                 let descriptor = image.layers()[at].descriptor();

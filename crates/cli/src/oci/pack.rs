@@ -7,7 +7,7 @@ use crate::image::DEVICE_OPTION;
 use crate::pack::ConcatenatedArg;
 use crate::process::signals::Signals;
 use kiln::oci::{NewImage, host_platform, naming, new_config, with_layers};
-use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::merge::{MergePart, Merged, Whiteouts};
 use kiln_source::oci::Platform;
 use kiln_source::oci::records::Annotations;
 use kiln_source::{Source, SourceOptions};
@@ -74,6 +74,6 @@ fn open(paths: &[PathBuf], concatenated: bool, signals: &Signals) -> Result<Box<
     if let [path] = paths {
         return open(path);
     }
-    let parts = paths.iter().map(|path| Ok(Part::new(open(path)?, b""))).collect::<Result<_, Failure>>()?;
+    let parts = paths.iter().map(|path| Ok(MergePart::new(open(path)?, b""))).collect::<Result<_, Failure>>()?;
     Ok(Box::new(Merged::new(parts, Whiteouts::Apply)))
 }

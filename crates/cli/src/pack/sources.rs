@@ -6,7 +6,7 @@ use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
 use kiln_source::disk::PartitionChoice;
-use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::merge::{MergePart, Merged, Whiteouts};
 use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_dir_transport, looks_like_layout};
 use kiln_source::{KINDS, Source, SourceKind, SourceOptions, SpoolLimit};
 use std::os::unix::ffi::OsStrExt;
@@ -180,7 +180,7 @@ impl SourceArgs {
         {
             return open(path);
         }
-        let part = |(path, at): (&Path, &Path)| Ok(Part::new(open(path)?, at.as_os_str().as_bytes()));
+        let part = |(path, at): (&Path, &Path)| Ok(MergePart::new(open(path)?, at.as_os_str().as_bytes()));
         let parts = parts.into_iter().map(part).collect::<Result<_, Failure>>()?;
         Ok(Box::new(Merged::new(parts, Whiteouts::Apply)))
     }

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
-const NOTE: &str = "bytes behind the end mark, from byte 10240 on, are no part of it";
+const NOTE: &str = "bytes after the end mark, from byte 10240 on";
 
 /// A directory with these files, as an archive of 10240 bytes or more.
 pub fn tar(scratch: &Scratch, name: &str, files: &[(&str, &str)]) -> Vec<u8> {
@@ -101,7 +101,7 @@ fn layers_and_mkfs_never_read_on() {
         let output = Command::new(&mkfs).args([&format!("--tar={mode}"), &image, &archive]).output().unwrap();
         let said = stderr(&output);
         assert!(
-            output.status.success() && said.contains("<W> erofs: ") && said.contains("behind the end mark"),
+            output.status.success() && said.contains("<W> erofs: ") && said.contains("after the end mark"),
             "{said}"
         );
         assert_eq!(listed(&image).trim(), "f", "{mode}");
@@ -116,7 +116,7 @@ fn archives_that_are_cut_are_refused() {
     let data = whole.windows(700).position(|bytes| bytes.iter().all(|&byte| byte == b'x')).unwrap();
     for len in [data + 700, data + 712, data + 1023, data + 1100] {
         fs::write(&archive, &whole[..len]).unwrap();
-        fails(&["pack", "-q", &archive, &image], 1, "the archive ends in the middle of a");
+        fails(&["pack", "-q", &archive, &image], 1, "the archive ends within a");
     }
     let output = run(&["pack", "-q", "--keep-going", &archive, &image]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));

@@ -42,7 +42,7 @@ fn misuse_is_refused() {
     fails(&["convert", "--level", "3", &root, &scratch.path("x")], 2, "--level is for archives");
     fails(&["convert", "--to", "dir", &image, &scratch.path("x")], 2, "a directory is made by kiln extract");
     fails(&["convert", "--to", "nothing", &image, &scratch.path("x")], 2, "use tar, zip");
-    fails(&["convert", "--force", &image, &image], 2, "this is what is to be written");
+    fails(&["convert", "--force", &image, &image], 2, "the output cannot also be the source");
     fails(&["convert", &scratch.path("missing"), &scratch.path("x.tar")], 1, "missing");
     assert_eq!(scratch.names(), ["image", "src"]);
 }

@@ -42,7 +42,7 @@ fn a_manifest_is_packed_with_contents_below_a_root() {
     assert_eq!(stdout(&["cat", &image, "bin/a b"]), b"elf");
     assert_eq!((access(&image, "/").0, access(&image, "/").1), (1, 2));
     fails(&["pack", "--force", &manifest, &image], 1, "line 4: its contents are not in the manifest");
-    fails(&["pack", "--force", "--root", &root, &root, &image], 2, "only of an mtree manifest");
+    fails(&["pack", "--force", "--root", &root, &root, &image], 2, "only an mtree manifest");
     // Without the signature, a manifest is one if it is called one.
     fs::write(&manifest, ". type=dir\nd type=dir\n").unwrap();
     fails(&["pack", "--force", &manifest, &image], 2, "neither a directory");

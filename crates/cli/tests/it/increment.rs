@@ -286,7 +286,7 @@ fn bases_that_cannot_be_had_are_refused() {
     let scratch = small_tree();
     let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
     let before = fs::read(&old).unwrap();
-    fails(&["pack", "--force", "--base", &old, &src, &old], 2, "this is what is to be written");
+    fails(&["pack", "--force", "--base", &old, &src, &old], 2, "the output cannot also be the source");
     fails(&["pack", "--base", &old, "--block-size", "16k", &src, &new], 1, "--block-size 4096");
     fails(&["pack", "--base", &golden("blobdev.erofs"), &src, &new], 1, "1 extra devices");
     fails(&["pack", "--base", &scratch.path("src/small"), &src, &new], 1, "small");

@@ -122,7 +122,7 @@ fn layouts_are_listed() {
 fn what_is_no_layout_is_not_listed() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("dir")).unwrap();
-    fails(&["oci", "inspect", &scratch.path("dir")], 2, "no image of a container");
+    fails(&["oci", "inspect", &scratch.path("dir")], 2, "it is not a container image");
     fails(&["oci", "inspect", &scratch.path("none")], 1, "none");
     assert_eq!(run(&["oci"]).status.code(), Some(2));
 }
@@ -354,7 +354,7 @@ fn layers_become_erofs_layers() {
     stdout(&["oci", "convert", "--quiet", "--preset", "plain", &out, &scratch.path("plain")]);
     stdout(&["pack", "--from", "oci", "--quiet", "--force", &scratch.path("plain"), &after]);
     assert_eq!(stdout(&["diff", &before, &after]), b"");
-    fails(&["oci", "convert", "--image", "none", &layout.0, &out], 2, "meant by --image");
+    fails(&["oci", "convert", "--image", "none", &layout.0, &out], 2, "no image matches --image");
     assert_eq!(index(&out).len(), 1);
 }
 

@@ -542,20 +542,20 @@ fn a_file_that_is_no_source_is_told_what_to_do() {
     let (src, mut iso) = (scratch.path("file"), vec![0; 33 << 10]);
     iso[32769..32774].copy_from_slice(b"CD001");
     for (bytes, words) in [
-        (&iso[..], "this is an ISO 9660 image: mount it, and pack where it is mounted"),
-        (b"!<arch>\n", "this is an ar archive or a Debian package: unpack it first, as with ar x"),
+        (&iso[..], "this is an ISO 9660 image: mount it and pack the mount point"),
+        (b"!<arch>\n", "this is an ar archive or a Debian package: unpack it first, for example with ar x"),
         (b"\x89HDF\r\n\x1A\n", "this is an HDF5 file: it has no files: export its datasets to files first"),
-        (b"\x1F\x9D\x90", "this is a file compressed by compress (.Z): decompress it first, as with gzip -dc"),
+        (b"\x1F\x9D\x90", "this is a file compressed by compress (.Z): decompress it first, for example with gzip -dc"),
         (b"\x89LZO\0\r\n\x1A\n", "this is a file compressed by lzop: decompress it first"),
-        (b"xar!", "this is a xar archive: unpack it first, as with bsdtar -xf"),
+        (b"xar!", "this is a xar archive: unpack it first, for example with bsdtar -xf"),
         (
             b"PK\x07\x08PK\x03\x04",
-            "this is the first part of a ZIP archive that was split: join its parts first, as with zip -s 0",
+            "this is the first part of a split zip archive: join its parts first, for example with zip -s 0",
         ),
-        (b"#!/bin/sh\n", "this is a script, and no ZIP archive is behind it"),
+        (b"#!/bin/sh\n", "this is a script without a zip archive appended"),
         (b"vhdxfile", "this is a VHDX image: attach it"),
-        (b"\x1F\x8B\x08", "compressed by gzip, and what it holds is no archive that kiln knows"),
-        (b"text", "neither a directory, nor an archive or image that kiln knows"),
+        (b"\x1F\x8B\x08", "compressed with gzip, but its contents are not an archive or image that kiln supports"),
+        (b"text", "it is not a directory, archive or image that kiln supports"),
         (b"", "the file is empty"),
     ] {
         fs::write(&src, bytes).unwrap();
@@ -583,14 +583,10 @@ fn a_partition_of_a_disk_is_packed() {
     assert_eq!(differences.stdout, b"", "{}", String::from_utf8_lossy(&differences.stdout));
     let listed = format!("2 ({} bytes at byte 4096)", archive.len());
     let none = scratch.path("none");
-    fails(
-        &["pack", &disk, &none],
-        2,
-        &format!("this is a disk: choose one of its partitions by --partition: {listed}"),
-    );
+    fails(&["pack", &disk, &none], 2, &format!("this is a disk; choose a partition with --partition: {listed}"));
     fails(&["pack", "--partition", "1", &disk, &none], 1, &format!("--partition 1: the disk has {listed}"));
     fails(&["pack", "--partition", "2", &disk, &disk, "-o", &none], 2, "--partition: of several sources");
-    fails(&["pack", "--partition", "0", &disk, &none], 2, "use the number of a partition, from 1 on, or its label");
+    fails(&["pack", "--partition", "0", &disk, &none], 2, "expected the number of a partition, from 1, or its label");
 }
 
 #[test]
@@ -612,7 +608,7 @@ fn operands_are_sources_and_an_image() {
         (&["pack", &root, &more, &image], "several sources need -o IMAGE"),
         (&["pack", &root, "--from", "nothing", &none], "use one of dir"),
         (&["pack", "-", "-", "-o", &none], "standard input can be one source only"),
-        (&["pack", &image, "--force", &image], "this is what is to be written"),
+        (&["pack", &image, "--force", &image], "the output cannot also be the source"),
     ] {
         fails(args, 2, words);
     }

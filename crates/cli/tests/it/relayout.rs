@@ -356,8 +356,8 @@ fn what_cannot_be_is_refused() {
     symlink(&old, &link).unwrap();
     for command in ["relayout", "compact"] {
         fails(&[command, &old, &old], 1, "exists already");
-        fails(&[command, "--force", &old, &old], 2, "this is what is to be written");
-        fails(&[command, "--force", &old, &link], 2, "this is what is to be written");
+        fails(&[command, "--force", &old, &old], 2, "the output cannot also be the source");
+        fails(&[command, "--force", &old, &link], 2, "the output cannot also be the source");
         fails(&[command, &golden("blobdev.erofs"), &new], 1, "1 extra devices");
         fails(&[command, &scratch.path("nothing"), &new], 1, "nothing");
         fails(&[command, &scratch.path("src/large"), &new], 1, "large");

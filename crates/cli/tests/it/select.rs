@@ -163,7 +163,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
         (&["--exclude-from", "/none/such"], 1, "/none/such: cannot read"),
         (&["--exclude-regex", "("], 2, "--exclude-regex: regular expression `(`: unclosed group"),
         (&["--ignore-file", "a/b"], 2, "no slash"),
-        (&["--file-contexts", &bad], 2, "bad, line 1: line `a`: 2 or 3 fields"),
+        (&["--file-contexts", &bad], 2, "bad, line 1: line `a`: expected 2 or 3 fields"),
         (&["--mount-point", "/x"], 2, "--file-contexts"),
         (&["--owner", "root"], 2, "UID:GID"),
         (&["--owner", "0:0", "--all-root"], 2, "cannot be used with"),

@@ -375,7 +375,7 @@ fn an_image_within_its_source_is_left_out() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("left out, for it is what is being written: image.erofs"), "{}", stderr(&output));
     assert!(!tree_of(inner, None).contains_key(&b"image.erofs"[..]));
-    fails(&["update", inner, inner], 2, "what is to be written");
+    fails(&["update", inner, inner], 2, "the output cannot also be the source");
 }
 
 #[test]

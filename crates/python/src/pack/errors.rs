@@ -57,12 +57,9 @@ pub(super) fn of_source(py: Python<'_>, error: SourceError) -> PyErr {
         SourceError::TooLarge { ref path, .. } => os_error(py, Errno::FBIG, message(&error), &bytes(path)),
         SourceError::Unknown { path, reason } => os_error(py, Errno::INVAL, reason, &bytes(&path)),
         SourceError::Unsupported { path, reason } => os_error(py, Errno::OPNOTSUPP, reason, &bytes(&path)),
-        SourceError::IsOutput { path } => os_error(
-            py,
-            Errno::INVAL,
-            "this is what is to be written, so it cannot be read as well".into(),
-            &bytes(&path),
-        ),
+        SourceError::IsOutput { path } => {
+            os_error(py, Errno::INVAL, "the output cannot also be the source".into(), &bytes(&path))
+        }
         SourceError::Line(_) | SourceError::Choice { .. } | SourceError::Options { .. } => {
             PyValueError::new_err(message(&error))
         }

@@ -1,12 +1,13 @@
-//! A cpio archive, or an initramfs of several, as a tree.
+//! Reader of cpio archives, and of an initramfs, which is several of them.
 //!
-//! An archive is read front to back: each member has a header of numbers in text, its name and its data; the member `TRAILER!!!` ends it.
-//! [`source`] opens archives, [`scan`] goes from member to member, [`header`] has the fields of headers, [`links`] the names of files
-//! with several.
+//! An archive is read front to back. Each member has a header of numbers in text form, a name and
+//! data; the member `TRAILER!!!` ends the archive. [`source`] opens archives, [`scan`] reads member
+//! after member, [`header`] parses headers, and [`links`] finds the names of hard links.
 //!
-//! What counts is what `cpio(5)` of libarchive says of the formats newc, crc and odc, and the kernel's description of an initramfs
-//! (Documentation/driver-api/early-userspace/buffer-format.rst): archives one behind the other with zeros between them, each of which may
-//! be compressed.
+//! The rules are those of libarchive's `cpio(5)` for the formats newc, crc and odc, and of the
+//! kernel's description of an initramfs
+//! (Documentation/driver-api/early-userspace/buffer-format.rst): several archives in a row, with
+//! zeros between them, each of which may be compressed.
 
 mod header;
 mod links;

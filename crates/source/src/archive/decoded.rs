@@ -1,8 +1,9 @@
-//! Contents that a decoder gives front to back only.
+//! Contents that a decoder produces only front to back.
 //!
-//! Callers read contents at any offset, a large file by several threads at once. What is short is decoded into memory each
-//! time it is opened. What is long is decoded once, by the first thread that opens it, into a nameless file that all long contents
-//! of an archive share; threads that open the same content meanwhile wait for it.
+//! Callers read at any offset, and several threads may read a large file at once. Short contents
+//! are decoded into memory each time they are opened. Long ones are decoded once, by the first
+//! thread that opens them, into an unnamed file that all long contents of an archive share; other
+//! threads that open the same contents wait for it.
 
 use flate2::Crc;
 use kiln_tree::{Content, ContentError};
@@ -15,40 +16,40 @@ use std::sync::{Arc, OnceLock};
 
 use crate::input::spool::SpoolPlace;
 
-/// Contents up to this length are decoded into memory, in bytes.
+/// Maximum length in bytes of contents that are decoded into memory.
 const IN_MEMORY_MAX_LEN: u64 = 1 << 20;
-/// Bytes that are decoded at once.
+/// Length in bytes of the buffer for decoding.
 const PIECE_LEN: usize = 1 << 18;
 
-/// The streams of an archive, by index.
+/// Compressed streams of an archive, by index.
 pub(crate) trait Streams: Send + Sync {
-    /// How many there are.
+    /// Returns the number of streams.
     fn count(&self) -> usize;
 
-    /// What the archive says about the plain text of stream `idx`.
+    /// Returns the length and checksum that the archive states for stream `idx`.
     fn plain(&self, idx: usize) -> Plain;
 
-    /// The plain text of stream `idx`, from its front.
+    /// Returns a decoder at the start of stream `idx`.
     ///
     /// # Errors
-    /// A decoder that cannot be made; errors of the archive.
+    /// A decoder that cannot be created; errors of the archive.
     fn decoder(&self, idx: usize) -> io::Result<Box<dyn Read + Send + '_>>;
 }
 
-/// What an archive says about a plain text.
+/// Length and checksum that an archive states for a plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plain {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Its CRC-32, the one of IEEE 802.3.
+    /// CRC-32 of IEEE 802.3.
     pub crc: u32,
 }
 
 impl Plain {
-    /// Pass the plain text to `take`, piece by piece, each with its offset.
+    /// Decodes the text and passes it to `take` in pieces, each with its offset.
     ///
     /// # Errors
-    /// A text of another length or checksum; errors of `decoder` and `take`.
+    /// A text whose length or checksum differs; errors of `decoder` and `take`.
     pub(crate) fn decode(
         self,
         decoder: &mut dyn Read,
@@ -64,7 +65,7 @@ impl Plain {
                 Err(error) => return Err(error),
             };
             if part as u64 > self.len - off {
-                return Err(invalid(format!("it holds more than the {} bytes that it claims", self.len)));
+                return Err(invalid(format!("it is longer than the {} bytes that the archive states", self.len)));
             }
             crc.update(&piece[..part]);
             take(&piece[..part], off)?;
@@ -72,15 +73,16 @@ impl Plain {
         }
         match (off == self.len, crc.sum() == self.crc) {
             (true, true) => Ok(()),
-            (false, _) => Err(invalid(format!("it holds {off} bytes, not the {} that it claims", self.len))),
+            (false, _) => Err(invalid(format!("it is {off} bytes long, and not {} as the archive states", self.len))),
             (true, false) => Err(wrong_crc(crc.sum(), self.crc)),
         }
     }
 
-    /// The plain text in memory. What is allocated grows with what there is.
+    /// Decodes the text into memory. The allocation grows with the decoded bytes, not with the
+    /// stated length.
     ///
     /// # Errors
-    /// As [`Plain::decode`].
+    /// Those of [`Plain::decode`].
     pub(crate) fn decode_to_vec(self, decoder: &mut dyn Read) -> io::Result<Vec<u8>> {
         let mut plain = Vec::new();
         self.decode(decoder, |piece, _| {
@@ -91,7 +93,7 @@ impl Plain {
     }
 }
 
-/// That a checksum is not what the archive says.
+/// Returns the error for a CRC-32 that differs from the stated one.
 pub(crate) fn wrong_crc(actual: u32, expected: u32) -> io::Error {
     invalid(format!("its CRC-32 is {actual:08x}, not {expected:08x}"))
 }
@@ -100,31 +102,32 @@ fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// An error that is reported to several callers.
+/// Error that several callers receive.
 type SharedError = (io::ErrorKind, Box<str>);
 
-/// Decoded contents of an archive.
+/// Contents of an archive that are decoded on demand.
 pub(crate) struct DecodedContents<S> {
     streams: S,
     place: SpoolPlace,
     spool: OnceLock<Result<Arc<File>, SharedError>>,
-    /// Byte of the spool behind all that has a place there.
+    /// Offset of the end of the used part of the spool, in bytes.
     spool_end: AtomicU64,
-    /// Where plain texts lie in the spool, or why they are not there.
+    /// Offset of each text in the spool, or the error of decoding it.
     decoded: Box<[OnceLock<Result<u64, SharedError>>]>,
 }
 
 impl<S: Streams> DecodedContents<S> {
-    /// Contents of `streams`. Long ones wait in `place`.
+    /// Creates the contents of `streams`; long ones are spooled in `place`.
     pub(crate) fn new(streams: S, place: SpoolPlace) -> Self {
         let decoded = (0..streams.count()).map(|_| OnceLock::new()).collect();
         Self { streams, place, spool: OnceLock::new(), spool_end: AtomicU64::new(0), decoded }
     }
 
-    /// The plain text of stream `idx`.
+    /// Opens the plain text of stream `idx`.
     ///
     /// # Errors
-    /// A stream that cannot be decoded or is not what the archive says; errors of the system.
+    /// A stream that cannot be decoded or differs from its stated length or checksum; I/O errors of
+    /// the spool.
     pub(crate) fn open(&self, idx: usize) -> io::Result<Box<dyn Content>> {
         let plain = self.streams.plain(idx);
         if plain.len <= IN_MEMORY_MAX_LEN {
@@ -137,7 +140,7 @@ impl<S: Streams> DecodedContents<S> {
         Ok(Box::new(InSpool { file: self.spool()?, start, len: plain.len }))
     }
 
-    /// Decode stream `idx` into the spool.
+    /// Decodes stream `idx` into the spool and returns its offset there.
     fn decode(&self, idx: usize, plain: Plain) -> io::Result<u64> {
         let spool = self.spool()?;
         let mut decoder = self.streams.decoder(idx)?;
@@ -145,7 +148,7 @@ impl<S: Streams> DecodedContents<S> {
         let start = taken.map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         plain.decode(&mut *decoder, |piece, off| {
             self.place.take(piece.len() as u64)?;
-            spool.write_all_at(piece, start + off).map_err(|error| self.place.write_error("what is decoded", &error))
+            spool.write_all_at(piece, start + off).map_err(|error| self.place.write_error("decoded contents", &error))
         })?;
         Ok(start)
     }
@@ -216,7 +219,7 @@ mod tests {
         SpoolPlace { dir: std::env::temp_dir(), limit: SpoolLimit::default() }
     }
 
-    /// Plain texts, and how often a decoder was made.
+    /// Plain texts, and the number of decoders made.
     struct Texts(Vec<(Vec<u8>, Plain)>, AtomicUsize);
 
     impl Streams for Texts {
@@ -276,7 +279,7 @@ mod tests {
             ];
             let streams = Texts(wrong.map(|plain| (text.clone(), plain)).into(), AtomicUsize::new(0));
             let contents = DecodedContents::new(streams, place());
-            for (idx, reason) in [(0, "more than the"), (1, "not the"), (2, "CRC-32")] {
+            for (idx, reason) in [(0, "longer than the"), (1, "and not"), (2, "CRC-32")] {
                 for _ in 0..2 {
                     let error = contents.open(idx).map(drop).unwrap_err();
                     assert!(error.to_string().contains(reason), "{error}");

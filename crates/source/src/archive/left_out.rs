@@ -1,4 +1,4 @@
-//! What a scan leaves out: whether damage ends it is decided here, for sources of every kind.
+//! Members that a scan leaves out. The decision if damage ends a scan is made here for all sources.
 
 use kiln_read::Escaped;
 use std::ffi::OsStr;
@@ -10,24 +10,26 @@ use crate::error::{SourceError, Unreadable};
 use crate::input::spool_error::is_of_spool;
 use crate::source::ScanOptions;
 
-/// What a scan leaves out, or, unless it keeps going, the error that it ends with.
+/// List of unreadable members of a source, for scans that keep going.
 pub(crate) struct LeftOut<'a> {
-    /// The source.
+    /// Path of the source.
     root: &'a Path,
     keep_going: bool,
     list: Vec<Unreadable>,
 }
 
 impl<'a> LeftOut<'a> {
-    /// Nothing so far, of the source at `root`.
+    /// Creates an empty list for the source at `root`.
     pub(crate) fn new(root: &'a Path, options: &ScanOptions<'_>) -> Self {
         Self { root, keep_going: options.keep_going, list: Vec::new() }
     }
 
-    /// What is at `name` of the source (empty: a part of the source that has no name) could not be read.
+    /// Records that `name` could not be read; an empty name stands for an unnamed part of the
+    /// source.
     ///
     /// # Errors
-    /// `error` with the name, unless the scan keeps going. What is no damage of the source, as a full disk or a limit of memory, always.
+    /// `error` with the name, if the scan does not keep going. Errors that are not damage of the
+    /// source, such as a full disk or a memory limit, are always returned.
     pub(crate) fn add(&mut self, name: &[u8], error: SourceError) -> Result<(), SourceError> {
         let start = name.iter().position(|&byte| byte != b'/').unwrap_or(name.len());
         let name = Path::new(OsStr::from_bytes(&name[start..]));
@@ -55,10 +57,10 @@ impl<'a> LeftOut<'a> {
         Ok(())
     }
 
-    /// What was read at `name`; `None`: it is left out.
+    /// Returns the value read at `name`, or `None` if it was left out.
     ///
     /// # Errors
-    /// As [`LeftOut::add`].
+    /// Those of [`LeftOut::add`].
     pub(crate) fn survive<T>(&mut self, name: &[u8], read: Result<T, SourceError>) -> Result<Option<T>, SourceError> {
         match read {
             Ok(read) => Ok(Some(read)),
@@ -66,7 +68,7 @@ impl<'a> LeftOut<'a> {
         }
     }
 
-    /// All that was left out.
+    /// Returns the list of everything left out.
     pub(crate) fn into_list(self) -> Vec<Unreadable> {
         self.list
     }

@@ -1,4 +1,4 @@
-//! The tree of an archive in the making: what archives of all formats do with their members.
+//! Builder of an archive's tree, shared by all archive formats.
 
 use kiln_read::ReadAt;
 use kiln_tree::{Builder, Contents, Implied, Kind, Node, NodeId, TreeError, Xattr};
@@ -9,20 +9,22 @@ use std::sync::Arc;
 
 use crate::archive::left_out::LeftOut;
 use crate::error::{SourceError, Unreadable};
-use crate::input::place::Place;
+use crate::input::place::TapeMap;
 use crate::input::spool_error::{is_of_spool, spool_failed};
 use crate::input::stream::is_stopped;
 use crate::limit::MemoryLimit;
 use crate::source::{Note, Scan, ScanOptions};
-use crate::stored::{ArchiveDevice, Run, StoredFiles};
+use crate::stored::{ArchiveDevice, StoredFiles, StoredRun};
 
-/// Directories that a member's path implies take memory, too: about as much each.
+/// Approximate memory cost in bytes of a node. Directories implied by a member's path are charged
+/// too.
 const NODE_COST: usize = size_of::<Node>() + 32;
 
-/// The tree of an archive in the making, and where its files lie.
+/// Tree of an archive under construction, with the positions of its files' data.
 ///
-/// A member that no tree can hold (a path with `..`, below a file, a hard link to a directory) ends the scan with an error, or, if the scan
-/// keeps going, is listed and left out.
+/// A member that does not fit into a tree (a path with `..`, a path below a file, a hard link to a
+/// directory) ends the scan with an error. If the scan keeps going, the member is listed and left
+/// out.
 pub(crate) struct Members<'a> {
     path: &'a Path,
     options: &'a ScanOptions<'a>,
@@ -31,27 +33,28 @@ pub(crate) struct Members<'a> {
     memory: MemoryLimit,
     left_out: LeftOut<'a>,
     notes: Vec<Note>,
-    /// Positions in the file of offsets of the tape.
-    pub(crate) place: Place,
+    /// Maps offsets on the tape to positions in the file.
+    pub(crate) place: TapeMap,
 }
 
-/// What is in an archive, and where it has the data.
+/// Result of scanning an archive.
 pub(crate) struct Archived {
     pub(crate) found: Scan,
-    /// Where in `bytes` the data of each file lie.
+    /// Positions of each file's data in `bytes`.
     pub(crate) files: Arc<StoredFiles>,
     pub(crate) bytes: Arc<dyn ReadAt>,
 }
 
 impl<'a> Members<'a> {
-    /// No members, of the archive at `path`. Directories that paths imply have the metadata `implied`.
+    /// Creates an empty tree for the archive at `path`. Directories that only occur in paths get
+    /// the metadata `implied`.
     pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Implied) -> Self {
         let (builder, files, memory) = (Builder::new(implied), StoredFiles::default(), MemoryLimit::new(0));
         let (left_out, notes) = (LeftOut::new(path, options), Vec::new());
-        Self { path, options, builder, files, memory, left_out, notes, place: Place::default() }
+        Self { path, options, builder, files, memory, left_out, notes, place: TapeMap::default() }
     }
 
-    /// Called before each member, which begins at byte `offset` of the archive: whether the caller asked to stop.
+    /// Starts the next member, at byte `offset` of the archive: checks for a request to stop.
     ///
     /// # Errors
     /// [`SourceError::Interrupted`].
@@ -60,13 +63,13 @@ impl<'a> Members<'a> {
         self.options.check_stop()
     }
 
-    /// That the archive is not what its format wants, at byte `offset`.
+    /// Returns the error for malformed data at byte `offset`.
     pub(crate) fn malformed(&self, offset: u64, reason: impl Into<String>) -> SourceError {
         let (offset, there) = self.place.of(offset);
         SourceError::Malformed { path: self.path.to_owned(), offset, reason: there + &reason.into() }
     }
 
-    /// That reading at byte `offset` failed.
+    /// Returns the error for a failed read at byte `offset`.
     pub(crate) fn unreadable(&self, offset: u64, error: &io::Error) -> SourceError {
         let reason = match error.kind() {
             _ if is_stopped(error) => return SourceError::Interrupted,
@@ -74,16 +77,18 @@ impl<'a> Members<'a> {
                 let source = spool_failed(kind, format!("at byte {offset}: {error}"));
                 return Unreadable { path: self.path.to_owned(), source }.into();
             }
-            io::ErrorKind::UnexpectedEof => "the archive ends in the middle of a member".into(),
+            io::ErrorKind::UnexpectedEof => "the archive ends within a member".into(),
             _ => error.to_string(),
         };
         self.malformed(offset, reason)
     }
 
-    /// Put `node` at `name`, the member at byte `offset`; `None`: it was left out.
+    /// Inserts `node` at `name`, for the member at byte `offset`. Returns `None` if it was left
+    /// out.
     ///
     /// # Errors
-    /// A member that no tree can hold, unless the scan keeps going; [`SourceError::TooLarge`].
+    /// A member that does not fit into the tree, unless the scan keeps going;
+    /// [`SourceError::TooLarge`].
     pub(crate) fn insert(&mut self, offset: u64, name: &[u8], node: Node) -> Result<Option<NodeId>, SourceError> {
         let xattrs: usize = node.xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
         let target = if let Kind::Symlink(target) = &node.kind { target.len() } else { 0 };
@@ -92,28 +97,29 @@ impl<'a> Members<'a> {
         self.settle(offset, name, inserted)
     }
 
-    /// Make `name` a further name of what is at `target`, now or at the end.
+    /// Makes `name` another name of the node at `target`, which may be inserted later.
     ///
     /// # Errors
-    /// As [`Members::insert`].
+    /// Those of [`Members::insert`].
     pub(crate) fn hard_link(&mut self, offset: u64, name: &[u8], target: &[u8]) -> Result<(), SourceError> {
         self.charge(name, target.len())?;
         let linked = self.builder.hard_link(name, target);
         self.settle(offset, name, linked).map(drop)
     }
 
-    /// A regular file whose data lie in `stored` of the archive.
+    /// Returns a regular file whose data are the bytes `stored` of the archive.
     pub(crate) fn whole_file(&mut self, stored: Range<u64>) -> Kind {
         let len = stored.end - stored.start;
         Kind::File { len, content: self.files.whole(stored), sparse: false }
     }
 
-    /// A regular file of `len` bytes with holes between `runs`, which are sorted and do not overlap.
-    pub(crate) fn sparse_file(&mut self, len: u64, runs: Vec<Run>) -> Kind {
+    /// Returns a regular file of `len` bytes with holes between `runs`, which must be sorted and
+    /// disjoint.
+    pub(crate) fn sparse_file(&mut self, len: u64, runs: Vec<StoredRun>) -> Kind {
         Kind::File { len, content: self.files.sparse(runs), sparse: true }
     }
 
-    /// Charge the limit of memory for a member of this name, and `more` bytes beside.
+    /// Charges the memory limit for a member with this name, plus `more` bytes.
     ///
     /// # Errors
     /// [`SourceError::TooLarge`].
@@ -122,7 +128,7 @@ impl<'a> Members<'a> {
         self.memory.charge(depth * NODE_COST + name.len() + more, self.path)
     }
 
-    /// The member `name` at byte `offset` could not be read: an error, or, if the scan keeps going, one to list.
+    /// Lists the member `name` at byte `offset` as unreadable.
     ///
     /// # Errors
     /// `error`, unless the scan keeps going.
@@ -132,10 +138,10 @@ impl<'a> Members<'a> {
         self.left_out.add(name, error)
     }
 
-    /// What was read of the member `name`; `None`: it is left out.
+    /// Returns the value read for the member `name`, or `None` if it was left out.
     ///
     /// # Errors
-    /// As [`LeftOut::add`].
+    /// Those of [`LeftOut::add`].
     pub(crate) fn survive<T>(&mut self, name: &[u8], read: Result<T, SourceError>) -> Result<Option<T>, SourceError> {
         if read.is_err() {
             self.charge(name, 0)?;
@@ -143,16 +149,16 @@ impl<'a> Members<'a> {
         self.left_out.survive(name, read)
     }
 
-    /// A part of the archive that has no name could not be read.
+    /// Lists an unnamed part of the archive as unreadable.
     ///
     /// # Errors
-    /// As [`LeftOut::add`].
+    /// Those of [`LeftOut::add`].
     pub(crate) fn leave_out_part(&mut self, error: SourceError) -> Result<(), SourceError> {
         self.charge(b"", 0)?;
         self.left_out.add(b"", error)
     }
 
-    /// Say something of the archive that is no damage.
+    /// Adds a note about the archive that is not an error.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(Note { path: self.path.to_owned(), text: text.into() });
     }
@@ -167,10 +173,11 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The tree, with contents in `bytes`; `placed` is what images refer to instead of storing them.
+    /// Returns the tree, with contents in `bytes`. Images refer to the device `placed`, if there is
+    /// one, instead of storing the data.
     ///
     /// # Errors
-    /// Hard links to nothing, unless the scan keeps going; what is no tree.
+    /// Dangling hard links, unless the scan keeps going; an invalid tree.
     pub(crate) fn finish(
         mut self,
         bytes: Arc<dyn ReadAt>,
@@ -182,16 +189,16 @@ impl<'a> Members<'a> {
         Ok(Archived { found, files, bytes })
     }
 
-    /// The tree, with contents of the format's own.
+    /// Returns the tree, with contents of the archive format's own.
     ///
     /// # Errors
-    /// As [`Members::finish`].
+    /// Those of [`Members::finish`].
     pub(crate) fn finish_with(self, contents: Box<dyn Contents>) -> Result<Scan, SourceError> {
         let (path, mut left_out, notes, keep_going) = (self.path, self.left_out, self.notes, self.options.keep_going);
         let mut on_lost = |error: TreeError| match keep_going {
             true => {
                 let name = error.path.clone();
-                // With `keep_going`, errors of a tree end no scan.
+                // With `keep_going`, `add` returns no error for errors of a tree.
                 let _ = left_out.add(&name, SourceError::tree(path)(error));
                 Ok(())
             }

@@ -1,12 +1,15 @@
-//! A tar archive as a tree.
+//! Reader of tar archives.
 //!
-//! An archive is read front to back in records of 512 bytes: each member has a header, behind extended headers with what has no room in
-//! it, and its data. `source` opens archives, `scan` goes from member to member, `member` makes a node of each; `header` and `number` have the
-//! fields of headers, `pax` the records of extended ones, `sparse` the maps of sparse files, `acl` and `encoding` the forms of attributes, `accounts`
-//! the ids of names in ACLs.
+//! An archive is read front to back in records of 512 bytes. Each member has a header, which may be
+//! preceded by extended headers with fields that do not fit into it, and then its data. `source`
+//! opens archives, `scan` reads member after member, and `member` makes a node of each. `header`
+//! and `number` parse the fields of headers, `pax` the records of extended headers, `sparse` the
+//! maps of sparse files, `acl` and `encoding` the formats of extended attributes, and `accounts`
+//! resolves names in ACLs.
 //!
-//! What counts is what POSIX says (`pax`, "ustar Interchange Format" and "pax Interchange Format"), and what the manuals of GNU tar, star
-//! and libarchive (`tar(5)`) say of theirs. Where programs differ in how they read an archive, it is refused rather than guessed at.
+//! The rules are those of POSIX (`pax`, "ustar Interchange Format" and "pax Interchange Format"),
+//! and for extensions those of the manuals of GNU tar, star and libarchive (`tar(5)`). An archive
+//! that programs read differently is refused.
 
 mod accounts;
 mod acl;

@@ -12,11 +12,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Longest path that is opened at once; the kernel's limit is 4096 with its end.
+/// Maximum length in bytes of a path passed to one system call; the kernel's limit is 4096
+/// including the zero byte.
 const PATH_STEP_LEN: usize = 4000;
 
-/// What tells that a file is still the one that was scanned. There is one for each file, so it is small: 32 bits of each value
-/// tell a change, and what changes a file changes its ctime beside the rest.
+/// Stamp that shows if a file has changed since it was scanned. It is small because each file has
+/// one: a 32-bit hash of each value shows a change, and every change of a file also changes its
+/// ctime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     ino: u32,
@@ -28,7 +30,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a file.
+    /// Returns the stamp of a file.
     pub(crate) fn new(stat: &Statx) -> Self {
         let time =
             |time: StatxTimestamp| (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.into());
@@ -41,28 +43,30 @@ impl Stamp {
         }
     }
 
-    /// The stamp of an open file.
+    /// Returns the stamp of an open file.
     pub(crate) fn of(file: impl AsFd) -> Result<Self, ContentError> {
         let stat = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(io::Error::from)?;
         Ok(Self::new(&stat))
     }
 
-    /// Whether an open file is still what it was.
+    /// Checks that an open file is unchanged.
     ///
     /// # Errors
-    /// [`ContentError::Changed`], naming what is different.
+    /// [`ContentError::Changed`], which names the difference.
     pub(crate) fn verify(&self, file: impl AsFd) -> Result<(), ContentError> {
         self.compare(&Self::of(file)?)
     }
 
-    /// All of it that says whether a file has other contents: 32 bits each of inode, length, mtime and ctime. A number
-    /// that another file gets when the first is gone comes with another ctime.
+    /// Returns the parts of the stamp that depend on the contents: 32 bits each of inode number,
+    /// length, mtime and ctime. If an inode number is reused for another file, the ctime differs.
     pub(crate) fn value(&self) -> u128 {
         [self.ino, self.len, self.mtime, self.ctime].into_iter().fold(0, |all, part| all << 32 | u128::from(part))
     }
 
+    /// Compares the stamp with a newer one.
+    ///
     /// # Errors
-    /// [`ContentError::Changed`], naming what is different.
+    /// [`ContentError::Changed`], which names the difference.
     fn compare(&self, now: &Stamp) -> Result<(), ContentError> {
         let changed = match now {
             now if now.ino != self.ino => "another file has its name",
@@ -75,12 +79,12 @@ impl Stamp {
     }
 }
 
-/// 32 bits that depend on all of `value`.
+/// Returns a 32-bit hash of `value`.
 fn mixed(value: u64) -> u32 {
     (value.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
 
-/// Opens files beneath a directory.
+/// Contents of files beneath a directory.
 pub(super) struct DirContents {
     pub root: OwnedFd,
     pub stamps: Arc<[Stamp]>,
@@ -108,7 +112,7 @@ impl Contents for DirContents {
     }
 }
 
-/// Open the file at `path` beneath `root`, which had this stamp.
+/// Opens the file at `path` beneath `root`; fails if it no longer has this stamp.
 pub(crate) fn open_stamped_beneath(
     root: BorrowedFd<'_>,
     path: &[u8],
@@ -119,7 +123,8 @@ pub(crate) fn open_stamped_beneath(
     Ok(Box::new(FileContent { file, stamp }))
 }
 
-/// Open the file at `path` beneath `root` as it is now, which had this stamp.
+/// Opens the file at `path` beneath `root` in its current state; it had this stamp when it was
+/// scanned.
 pub(crate) fn open_changed_beneath(
     root: BorrowedFd<'_>,
     path: &[u8],
@@ -127,8 +132,8 @@ pub(crate) fn open_changed_beneath(
 ) -> Result<Box<dyn Content>, ContentError> {
     let file = open_file(root, path)?;
     let now = Stamp::of(&file)?;
-    // A file that was written anew and renamed is the new one. But no other owner's, and none that fewer may read, is
-    // stored with the metadata that the scan found.
+    // A file that was rewritten and renamed into place is accepted as the new version. A file with
+    // another owner or mode is not: it would be stored with the metadata that the scan found.
     match now.ino == stamp.ino || now.access == stamp.access {
         true => Ok(Box::new(ChangedContent { file })),
         false => Err(ContentError::Changed("another file has its name, with another owner or mode")),
@@ -136,12 +141,13 @@ pub(crate) fn open_changed_beneath(
 }
 
 fn open_file(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<File> {
-    // O_NONBLOCK: a pipe that has taken the file's place must not block. Its mode or inode tells.
+    // O_NONBLOCK: a pipe that has replaced the file must not block. The stamp shows the
+    // replacement.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     open_beneath(root, path, flags).map(File::from)
 }
 
-/// Open `path` beneath `root` without following any symbolic link. The empty path is the root itself.
+/// Opens `path` beneath `root` without following symbolic links. The empty path is the root itself.
 pub(crate) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut dir: Option<OwnedFd> = None;
@@ -159,9 +165,10 @@ fn open_step(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, 
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
         match openat2(at, path, flags, Mode::empty(), resolve) {
-            // A rename elsewhere raced with the walk: the kernel asks to try again.
+            // A concurrent rename made the lookup fail; the kernel asks to try again.
             Err(Errno::AGAIN) => {}
-            // Sandboxes refuse the system call; step by step it is as safe.
+            // Some sandboxes refuse the system call; opening the components one by one is equally
+            // safe.
             Err(Errno::NOSYS | Errno::PERM) => return open_by_name(at, path, flags),
             other => return other,
         }
@@ -190,7 +197,7 @@ struct FileContent {
 impl Content for FileContent {
     fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
         self.file.read_exact_at(buf, off).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ContentError::Changed("it became shorter"),
+            io::ErrorKind::UnexpectedEof => ContentError::Changed("it has become shorter"),
             _ => error.into(),
         })
     }
@@ -204,7 +211,7 @@ impl Content for FileContent {
     }
 }
 
-/// A file that is not what it was, as it is.
+/// A changed file, in its current state.
 struct ChangedContent {
     file: File,
 }
@@ -219,7 +226,7 @@ impl Content for ChangedContent {
                 Err(error) => return Err(error.into()),
             }
         }
-        // What it has no more.
+        // The file has become shorter: the rest reads as zeros.
         buf.fill(0);
         Ok(())
     }
@@ -239,7 +246,7 @@ fn next_data(file: &File, off: u64) -> io::Result<Option<Range<u64>>> {
         start => start?,
     };
     match seek(file, SeekFrom::Hole(start)) {
-        // It has become shorter since.
+        // The file has become shorter since the first call.
         Err(Errno::NXIO) => Ok(None),
         end => Ok(Some(start..end?)),
     }

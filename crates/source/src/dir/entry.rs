@@ -1,4 +1,4 @@
-//! One entry of a directory: its metadata, without its contents.
+//! Entry of a directory: metadata without contents.
 
 use kiln_format::inode::Rdev;
 use kiln_tree::{Metadata, ThinSlice, Xattr};
@@ -11,36 +11,37 @@ use super::contents::Stamp;
 use super::file_id::FileId;
 use super::xattrs;
 
-/// Bytes of records of a directory that are asked for at a time.
+/// Length in bytes of the buffer for directory records.
 const RECORDS_LEN: usize = 32 << 10;
 
-/// What the scan of a directory finds under a name.
+/// An entry found by the scan of a directory.
 pub(crate) struct Entry {
     pub meta: Metadata,
     pub xattrs: ThinSlice<Xattr>,
-    /// Why it has attributes that are not in `xattrs`, none of which is then: they cannot be read.
+    /// Error of reading the extended attributes; `xattrs` is empty then.
     pub unread: Option<io::Error>,
-    pub what: What,
-    /// What tells it from other files.
+    /// Type of the entry, with its data.
+    pub what: EntryKind,
+    /// Identity of the inode.
     pub id: FileId,
-    /// The inode has several names.
+    /// True if the inode has several names.
     pub is_linked: bool,
-    /// Something is mounted here.
+    /// True if a filesystem is mounted here.
     pub is_mount_point: bool,
 }
 
 impl Entry {
-    /// The entry, with all of its attributes.
+    /// Returns the entry if all its attributes could be read.
     ///
     /// # Errors
-    /// Attributes that cannot be read.
+    /// The error of reading the attributes.
     pub(crate) fn whole(mut self) -> io::Result<Self> {
         self.unread.take().map_or(Ok(self), Err)
     }
 }
 
-/// Type of an entry.
-pub(crate) enum What {
+/// Type of an entry, with its data.
+pub(crate) enum EntryKind {
     Directory,
     File { len: u64, stamp: Stamp, changed_at: i64, sparse: bool },
     Symlink(ThinSlice<u8>),
@@ -50,7 +51,8 @@ pub(crate) enum What {
     Socket,
 }
 
-/// Names in a directory that was just opened, without dot entries, in the order the system gives them.
+/// Returns the names in a newly opened directory, without `.` and `..`, in the order of the
+/// filesystem.
 pub(super) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Box<CStr>>> {
     let mut records = Box::new_uninit_slice(RECORDS_LEN);
     let mut entries = RawDir::new(dir, &mut records);
@@ -65,31 +67,31 @@ pub(super) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Box<CStr>>> {
     Ok(names)
 }
 
-/// Whether `name` in `dir` is a directory.
+/// Returns true if `name` in `dir` is a directory.
 pub(super) fn is_dir(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
     let stat = statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::TYPE)?;
     Ok(FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory)
 }
 
-/// What `name` in `dir` is; an empty name is the directory itself.
+/// Reads the entry `name` in `dir`; an empty name is the directory itself.
 pub(crate) fn look(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Entry> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)?;
     let file_type = FileType::from_raw_mode(stat.stx_mode.into());
     let rdev = Rdev { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor };
     let what = match file_type {
-        FileType::Directory => What::Directory,
+        FileType::Directory => EntryKind::Directory,
         FileType::RegularFile => {
             let stamp = Stamp::new(&stat);
-            // Fewer blocks than its size needs: holes, or a filesystem that compresses.
+            // Fewer blocks than the size needs: the file has holes, or the filesystem compresses.
             let sparse = stat.stx_blocks.saturating_mul(512) < stat.stx_size;
-            What::File { len: stat.stx_size, stamp, changed_at: stat.stx_ctime.tv_sec, sparse }
+            EntryKind::File { len: stat.stx_size, stamp, changed_at: stat.stx_ctime.tv_sec, sparse }
         }
-        FileType::Symlink => What::Symlink(readlinkat(dir, name, Vec::new())?.to_bytes().into()),
-        FileType::CharacterDevice => What::CharDevice(rdev),
-        FileType::BlockDevice => What::BlockDevice(rdev),
-        FileType::Fifo => What::Fifo,
-        FileType::Socket => What::Socket,
+        FileType::Symlink => EntryKind::Symlink(readlinkat(dir, name, Vec::new())?.to_bytes().into()),
+        FileType::CharacterDevice => EntryKind::CharDevice(rdev),
+        FileType::BlockDevice => EntryKind::BlockDevice(rdev),
+        FileType::Fifo => EntryKind::Fifo,
+        FileType::Socket => EntryKind::Socket,
         FileType::Unknown => return Err(io::Error::other(format!("unknown file type {:o}", stat.stx_mode))),
     };
     let (xattrs, unread) = match xattrs::read(dir, name) {

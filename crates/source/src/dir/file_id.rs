@@ -1,28 +1,29 @@
-//! What tells that two names or descriptors are one file.
+//! Identity of a file: equal for all names and descriptors of one inode.
 
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statx};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Device and inode number.
+/// Device and inode number of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// Major number in the upper, minor number in the lower half.
+    /// Major number in the upper 32 bits, minor number in the lower.
     pub(super) device: u64,
     pub(super) ino: u64,
 }
 
 impl FileId {
-    /// Of an open file.
+    /// Returns the identity of an open file.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Errors of the system call.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
         Ok(Self::from(&stat(file)?))
     }
 
-    /// Of what is at a path, if anything is. `-` is standard input.
+    /// Returns the identity of the file at a path, or `None` if there is none. `-` is standard
+    /// input.
     pub fn of_path(path: &Path) -> Option<Self> {
         if path == Path::new("-") {
             return Self::of(rustix::stdio::stdin()).ok();
@@ -31,7 +32,8 @@ impl FileId {
         stat.ok().map(|stat| Self::from(&stat))
     }
 
-    /// Of a regular file or a FIFO that bytes are written to: devices take more than that, and hold nothing.
+    /// Returns the identity of a regular file or FIFO opened for writing, and `None` for others: a
+    /// device does not keep the bytes written to it as contents.
     pub fn of_written(file: impl AsFd) -> Option<Self> {
         let stat = stat(file).ok()?;
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());

@@ -1,4 +1,4 @@
-//! A directory as a source.
+//! Source that reads a directory.
 
 use rustix::fs::{Mode, OFlags, open, syncfs};
 use std::io;
@@ -13,7 +13,7 @@ use crate::input::candidate::SourceOptions;
 use crate::kind::SourceKind;
 use crate::source::{FileStamps, Scan, ScanOptions, Scanned, Source};
 
-/// Directories as a kind of source.
+/// The kind "directory".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "dir",
     title: "a directory",
@@ -24,19 +24,19 @@ pub(crate) const KIND: SourceKind = SourceKind {
         }
         _ => Err(SourceError::Options {
             path: candidate.path().to_owned(),
-            reason: "a directory has no devices and no offset",
+            reason: "devices and an offset do not apply to a directory",
         }),
     },
 };
 
-/// A directory. A symbolic link to one is followed; none below it is.
+/// A directory. The path may be a symbolic link to one; links below it are not followed.
 #[derive(Clone, Debug)]
 pub struct DirSource {
     path: PathBuf,
 }
 
 impl DirSource {
-    /// The directory at `path`. It is opened by each scan.
+    /// Creates a source for the directory at `path`. Each scan opens it.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! Walking a directory on several threads, and putting what they find into one tree.
+//! Walk over a directory on several threads, which adds all entries to one tree.
 
 use kiln_parallel::queue;
 use kiln_tree::{Builder, ContentId, Entries, Kind, Node, NodeId, TreeError};
@@ -12,29 +12,29 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::contents::{Stamp, open_beneath};
-use super::entry::{Entry, What, is_dir, look, names};
+use super::entry::{Entry, EntryKind, is_dir, look, names};
 use super::file_id::FileId;
 use crate::error::Errors;
 use crate::filter::ignore::{Layers, read_beneath, read_layers};
 use crate::filter::path::join;
 use crate::source::{CLOCK_SECS, ScanOptions};
 
-/// What the walk has found so far.
+/// Result of the walk so far.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) builder: Builder,
     /// Stamps of regular files, by [`ContentId`].
     pub(super) stamps: Vec<Stamp>,
-    /// Those that were changed after `settled` or not long before it, sorted.
+    /// Files changed after `settled`, sorted: too recently for their stamps to show another change.
     pub(super) unsettled: Vec<ContentId>,
-    /// Seconds since 1970: what was changed before it was so when the walk began.
+    /// Seconds since 1970. Changes before this time were complete when the walk began.
     settled: i64,
     /// Nodes with several names.
     linked: HashMap<FileId, NodeId>,
     pub(super) errors: Errors,
     /// Paths of outputs.
     pub(super) outputs: Vec<Vec<u8>>,
-    /// Why there is no tree.
+    /// Error of building the tree.
     pub(super) failed: Option<TreeError>,
 }
 
@@ -42,28 +42,28 @@ pub(super) struct Found {
 struct Job {
     dir: NodeId,
     path: Vec<u8>,
-    /// Rules of the ignore files above.
+    /// Rules of the ignore files of this directory's ancestors.
     layers: Layers,
 }
 
-/// What reads the directories.
+/// Parameters of the walk, shared by all threads.
 pub(super) struct Walk<'a> {
     pub(super) root: BorrowedFd<'a>,
-    /// The device that the root lies on.
+    /// Device number of the root.
     pub(super) device: u64,
     pub(super) options: &'a ScanOptions<'a>,
 }
 
-/// What has been found in a directory. Its entries name `nodes` by their places there.
+/// Entries found in a directory. They refer to `nodes` by index.
 #[derive(Default)]
-struct Listed {
+struct ListedDir {
     entries: Entries,
     nodes: Nodes,
-    /// Places of nodes with several names, and what tells that they are the same elsewhere.
+    /// Indexes of nodes with several names, with their identities.
     linked: Vec<(usize, FileId)>,
-    /// Places of directories that are scanned, too.
+    /// Indexes of directories to scan.
     subdirs: Vec<usize>,
-    /// Rules of the ignore files above and here.
+    /// Rules of the ignore files of this directory and its ancestors.
     layers: Layers,
     errors: Errors,
     /// Paths of outputs.
@@ -71,7 +71,7 @@ struct Listed {
 }
 
 impl Walk<'_> {
-    /// Read all directories beneath the root.
+    /// Reads all directories beneath the root.
     pub(super) fn run(&self, root: Entry) -> Found {
         let mut builder = Builder::new(root.meta);
         *builder.meta_mut(NodeId::ROOT).1 = root.xattrs;
@@ -85,14 +85,15 @@ impl Walk<'_> {
         found.into_inner()
     }
 
-    /// All that is wanted of a directory, sorted by name, and what could not be read of it.
-    fn list(&self, job: &Job) -> Listed {
+    /// Reads the selected entries of a directory, sorted by name, and the errors of those that
+    /// cannot be read.
+    fn list(&self, job: &Job) -> ListedDir {
         let (dir, layers, mut names) = match self.open(job) {
             Ok(opened) => opened,
-            Err(error) => return Listed { errors: vec![(job.path.clone(), error)], ..Listed::default() },
+            Err(error) => return ListedDir { errors: vec![(job.path.clone(), error)], ..ListedDir::default() },
         };
         names.sort_unstable();
-        let mut listed = Listed { layers, ..Listed::default() };
+        let mut listed = ListedDir { layers, ..ListedDir::default() };
         for name in names {
             if self.options.stop.load(Ordering::Relaxed) {
                 break;
@@ -101,7 +102,8 @@ impl Walk<'_> {
             match self.look(dir.as_fd(), &name, &path, &listed.layers) {
                 Ok(Some(found)) if self.options.outputs.contains(&found.id) => listed.outputs.push(path),
                 Ok(Some(mut found)) => {
-                    // No file is left out for its attributes, if the scan keeps going. Else this ends it.
+                    // With `keep_going` the file is packed without attributes; otherwise this error
+                    // ends the scan.
                     listed.errors.extend(found.unread.take().map(|error| (path, error)));
                     listed.push(&name, self.enters(&found), found);
                 }
@@ -113,7 +115,8 @@ impl Walk<'_> {
         listed
     }
 
-    /// Open a directory; read its ignore files, and its names where no list has them.
+    /// Opens a directory and reads its ignore files. Reads its names as well, unless a list gives
+    /// them.
     fn open(&self, job: &Job) -> io::Result<(OwnedFd, Layers, Vec<Box<CStr>>)> {
         let filter = self.options.filter;
         let dir = open_beneath(self.root, &job.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -126,7 +129,7 @@ impl Walk<'_> {
         Ok((dir, layers, names))
     }
 
-    /// What `name` in `dir` is, if it is wanted.
+    /// Reads the entry `name` in `dir`, or returns `None` if the filter excludes it.
     fn look(&self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8], layers: &Layers) -> io::Result<Option<Entry>> {
         let filter = self.options.filter;
         if !filter.wants(path, layers, &|| is_dir(dir, name))? {
@@ -134,20 +137,20 @@ impl Walk<'_> {
         }
         let found = look(dir, name)?;
         let listed_below = filter.only.as_ref().is_some_and(|list| list.names_in(path).is_some());
-        if listed_below && !matches!(found.what, What::Directory) {
+        if listed_below && !matches!(found.what, EntryKind::Directory) {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         Ok(Some(found))
     }
 
-    /// Whether what is in an entry is scanned, too.
+    /// Returns true if the entry is a directory to scan.
     fn enters(&self, found: &Entry) -> bool {
         let elsewhere = found.is_mount_point || found.id.device != self.device;
-        matches!(found.what, What::Directory) && !(self.options.filter.one_file_system && elsewhere)
+        matches!(found.what, EntryKind::Directory) && !(self.options.filter.one_file_system && elsewhere)
     }
 }
 
-impl Listed {
+impl ListedDir {
     fn push(&mut self, name: &CStr, enters: bool, found: Entry) {
         let place = self.nodes.nodes.len();
         self.entries.push(name.to_bytes(), NodeId(place as u32));
@@ -158,8 +161,8 @@ impl Listed {
 }
 
 impl Found {
-    /// Add what is in a directory, whose subdirectories are to be read.
-    fn add(&mut self, job: &Job, listed: Listed, subdirs: &mut Vec<Job>) {
+    /// Adds the entries of a directory, and appends its subdirectories to the queue.
+    fn add(&mut self, job: &Job, listed: ListedDir, subdirs: &mut Vec<Job>) {
         self.errors.extend(listed.errors);
         self.outputs.extend(listed.outputs);
         let mut identities = listed.linked.into_iter().peekable();
@@ -186,7 +189,7 @@ impl Found {
         self.builder.set_entries(job.dir, entries);
     }
 
-    /// Add a node of a directory, whose stamps are these.
+    /// Adds a node of a directory that has these stamps.
     fn add_node(&mut self, mut node: Node, stamps: &[(Stamp, i64)]) -> Result<NodeId, TreeError> {
         if let Kind::File { content, .. } = &mut node.kind {
             let (stamp, changed_at) = stamps[content.0 as usize];
@@ -198,7 +201,8 @@ impl Found {
     }
 }
 
-/// Nodes of a directory, and stamps of regular files among them by [`ContentId`], with the seconds of the last change of the inodes.
+/// Nodes of a directory, with the stamps of its regular files by [`ContentId`] and their ctimes in
+/// seconds.
 #[derive(Default)]
 struct Nodes {
     nodes: Vec<Node>,
@@ -208,16 +212,16 @@ struct Nodes {
 impl Nodes {
     fn push(&mut self, found: Entry) {
         let kind = match found.what {
-            What::Directory => Kind::Directory(Box::default()),
-            What::File { len, stamp, changed_at, sparse } => {
+            EntryKind::Directory => Kind::Directory(Box::default()),
+            EntryKind::File { len, stamp, changed_at, sparse } => {
                 self.stamps.push((stamp, changed_at));
                 Kind::File { len, content: ContentId(self.stamps.len() as u32 - 1), sparse }
             }
-            What::Symlink(target) => Kind::Symlink(target),
-            What::CharDevice(rdev) => Kind::CharDevice(rdev),
-            What::BlockDevice(rdev) => Kind::BlockDevice(rdev),
-            What::Fifo => Kind::Fifo,
-            What::Socket => Kind::Socket,
+            EntryKind::Symlink(target) => Kind::Symlink(target),
+            EntryKind::CharDevice(rdev) => Kind::CharDevice(rdev),
+            EntryKind::BlockDevice(rdev) => Kind::BlockDevice(rdev),
+            EntryKind::Fifo => Kind::Fifo,
+            EntryKind::Socket => Kind::Socket,
         };
         self.nodes.push(Node { meta: found.meta, xattrs: found.xattrs, kind });
     }

@@ -1,7 +1,9 @@
-//! Extended attributes of an entry of a directory, read without opening it, which devices, pipes and permissions forbid.
+//! Reader of an entry's extended attributes. It does not open the entry, which devices, pipes or
+//! permissions may forbid.
 //!
-//! Nearly all files have none, so the list is what takes time. listxattrat(2) of Linux 6.13 takes a directory and a name; before, a path
-//! through /proc names the directory by its descriptor, and takes three times as long to resolve.
+//! Nearly all files have no attributes, so listing dominates the time. listxattrat(2) of Linux 6.13
+//! takes a directory and a name. On older kernels a path through /proc names the directory by its
+//! descriptor, which takes three times as long to resolve.
 #![allow(unsafe_code)]
 
 use kiln_tree::{ThinSlice, Xattr};
@@ -12,17 +14,19 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Room for the names of nearly all files, in bytes.
+/// Buffer size in bytes that suffices for the names of nearly all files.
 const USUAL_LEN: usize = 256;
-/// The longest list and the longest value that Linux has, in bytes.
+/// Maximum length in bytes of a list and of a value in Linux.
 const MAX_LEN: usize = 64 << 10;
-/// The number of listxattrat(2), the same on all architectures but Alpha and MIPS; libc does not name it yet.
+/// Number of listxattrat(2), the same on all architectures except Alpha and MIPS; the libc crate
+/// does not define it yet.
 const SYS_LISTXATTRAT: libc::c_long = 465;
-/// Whether the kernel has listxattrat(2), and no sandbox refuses it.
+/// True if the kernel has listxattrat(2) and no sandbox refuses it.
 static HAS_LISTXATTRAT: AtomicBool =
     AtomicBool::new(cfg!(all(target_os = "linux", not(any(target_arch = "mips", target_arch = "mips64")))));
 
-/// Extended attributes of `name` in `dir`; an empty name is the directory itself. In the order the system gives them.
+/// Reads the extended attributes of `name` in `dir`, in the order of the filesystem; an empty name
+/// is the directory itself.
 pub(super) fn read(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<ThinSlice<Xattr>> {
     let listed = match HAS_LISTXATTRAT.load(Ordering::Relaxed) {
         true => with_room(|buf| list_at(dir, name, buf)),
@@ -47,7 +51,7 @@ pub(super) fn read(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<ThinSlice<Xat
     for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
         match with_room(|buf| lgetxattr(&path, name, buf)) {
             Ok(value) => xattrs.push(Xattr { name: name.into(), value: value.into() }),
-            // Removed since it was listed.
+            // The attribute was removed after the list was read.
             Err(Errno::NODATA) => {}
             Err(error) => {
                 let name = String::from_utf8_lossy(name);
@@ -62,16 +66,18 @@ fn proc_path(dir: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
     [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name.to_bytes()].concat()
 }
 
-/// listxattrat(2): the names, each with a zero behind it. Returns how many bytes they take.
+/// Calls listxattrat(2). The names in `buf` are each followed by a zero byte; returns their total
+/// length in bytes.
 fn list_at(dir: BorrowedFd<'_>, name: &CStr, buf: &mut [u8]) -> Result<usize, Errno> {
     let flags = (AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH).bits();
-    // SAFETY: the kernel reads `name` up to its zero, and writes at most `buf.len()` bytes to `buf`; both outlive the call.
+    // SAFETY: the kernel reads `name` up to its zero, and writes at most `buf.len()` bytes to
+    // `buf`; both outlive the call.
     let len =
         unsafe { libc::syscall(SYS_LISTXATTRAT, dir.as_raw_fd(), name.as_ptr(), flags, buf.as_mut_ptr(), buf.len()) };
     usize::try_from(len).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Call with a buffer that grows until the answer fits.
+/// Calls `call` with a growing buffer until the result fits.
 fn with_room(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut usual = [0; USUAL_LEN];
     match call(&mut usual) {

@@ -1,4 +1,4 @@
-//! Owners and permissions once more, in the values of extended attributes: they must not contradict the inode.
+//! Owners and permissions within extended attributes, which must be consistent with the inode.
 
 use kiln_format::acl::{ACCESS, entries, named_ids};
 use kiln_tree::Xattr;
@@ -12,11 +12,11 @@ const GROUP_OBJ: [u8; 2] = 0x04_u16.to_le_bytes();
 const MASK: [u8; 2] = 0x10_u16.to_le_bytes();
 const OTHER: [u8; 2] = 0x20_u16.to_le_bytes();
 
-/// An id that has no successor.
+/// An id that cannot be translated, with its kind and the problem.
 pub(super) type Lost = (IdKind, u32, IdProblem);
 
-/// Translate the ids in ACLs and in file capabilities of a user namespace, as the kernel does where it maps ids. What is
-/// not of a known form stays.
+/// Translates the ids in ACLs and in file capabilities of a user namespace, as the kernel does in
+/// idmapped mounts. Values in unknown formats are not changed.
 pub(super) fn translate_ids(xattr: &mut Xattr, uid: &IdPolicy, gid: &IdPolicy) -> Result<(), Lost> {
     for (kind, id) in named_ids(&xattr.name, &mut xattr.value) {
         let policy = match kind {
@@ -28,7 +28,8 @@ pub(super) fn translate_ids(xattr: &mut Xattr, uid: &IdPolicy, gid: &IdPolicy) -
     Ok(())
 }
 
-/// Give an ACL the permissions of an inode, as chmod(2) does: those of the group are its mask, if it has one.
+/// Sets the permissions in an ACL to those of an inode, as chmod(2) does: the permissions of the
+/// group go to the mask, if there is one.
 pub(crate) fn set_permissions(xattr: &mut Xattr, permissions: u16) {
     if &*xattr.name != ACCESS {
         return;
@@ -65,7 +66,7 @@ mod tests {
         translate_ids(&mut xattr, &uid, &gid).map(|()| xattr.value.into_vec())
     }
 
-    /// Tags with permissions and, for named ones, an id.
+    /// Returns an ACL with these tags, permissions and, for named entries, ids.
     fn acl(entries: &[(u8, u8, u8)]) -> Vec<u8> {
         let mut acl = vec![2, 0, 0, 0];
         for &(tag, permissions, id) in entries {

@@ -1,24 +1,25 @@
-//! Changes of permissions, in the language of chmod(1) as rsync extends it.
+//! Changes of permissions, in the syntax of chmod(1) with rsync's extensions.
 
 use std::str::FromStr;
 
 use super::error::SyntaxError;
 
-/// Changes of permissions, one after the other: `u+rwX,go-w`, `D755,F644`.
+/// Changes of permissions, applied in order: `u+rwX,go-w`, `D755,F644`.
 ///
-/// `D` in front: directories only; `F`: all others. A number is the whole mode. Without any of `ugoa` all three are meant,
-/// whatever the umask is: the same words make the same image everywhere. Symbolic links have no permissions to change.
+/// A leading `D` restricts a change to directories, `F` to all other files. A number is the whole
+/// mode. A change without any of `ugoa` applies to all three, regardless of the umask, so that the
+/// same text gives the same image everywhere. Symbolic links have no permissions to change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chmod(Vec<Clause>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Clause {
-    about: About,
+    about: ChmodScope,
     change: Change,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum About {
+enum ChmodScope {
     Everything,
     Directories,
     Others,
@@ -27,7 +28,7 @@ enum About {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Set(u16),
-    Symbolic { who: Who, operator: Operator, what: Vec<What> },
+    Symbolic { who: UserClasses, operator: Operator, what: Vec<ChmodItem> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,32 +38,33 @@ enum Operator {
     Assign,
 }
 
-/// Of what is on the right of an operator.
+/// An item to the right of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// Read, write and execute bits, as those of others.
+enum ChmodItem {
+    /// Read, write and execute bits, as the lowest three bits.
     Bits(u16),
-    /// `X`: execute, if it is a directory or anybody may already.
+    /// `X`: execute, for directories and files that anyone may execute.
     ExecuteIfAny,
-    /// `s` and `t`: the high bits.
+    /// `s`: set-user-ID and set-group-ID.
     SetId,
+    /// `t`: the sticky bit.
     Sticky,
-    /// As owner, group or others have it: by how much their bits are shifted.
+    /// Current permissions of owner, group or others; the value is the shift of their bits.
     As(u32),
 }
 
-/// The classes of users that a rule is about.
+/// Classes of users to which a change applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Who {
+struct UserClasses {
     user: bool,
     group: bool,
     others: bool,
 }
 
-impl Who {
-    const ALL: Who = Who { user: true, group: true, others: true };
+impl UserClasses {
+    const ALL: UserClasses = UserClasses { user: true, group: true, others: true };
 
-    /// `bits` of 0 to 7, for all classes that are meant.
+    /// Returns `bits` (0 to 7), shifted to the position of each selected class.
     fn spread(self, bits: u16) -> u16 {
         let at = |is_meant: bool, shift: u32| if is_meant { bits << shift } else { 0 };
         at(self.user, 6) | at(self.group, 3) | at(self.others, 0)
@@ -78,15 +80,15 @@ impl Who {
 }
 
 impl Chmod {
-    /// The permissions of a file that had `mode`, in 12 bits.
+    /// Returns the permissions of a file that had `mode`, in 12 bits.
     pub fn apply(&self, mode: u16, is_dir: bool) -> u16 {
         self.0.iter().fold(mode, |mode, clause| match (clause.about, is_dir) {
-            (About::Directories, false) | (About::Others, true) => mode,
+            (ChmodScope::Directories, false) | (ChmodScope::Others, true) => mode,
             _ => clause.change.apply(mode, is_dir),
         })
     }
 
-    /// Whether there is nothing to change.
+    /// Returns true if there is nothing to change.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -100,12 +102,12 @@ impl Change {
         };
         let bits = what.iter().fold(0, |bits, what| {
             bits | match *what {
-                What::Bits(of_others) => who.spread(of_others),
-                What::ExecuteIfAny if is_dir || mode & 0o111 != 0 => who.spread(1),
-                What::ExecuteIfAny => 0,
-                What::SetId => who.set_id(),
-                What::Sticky => who.sticky(),
-                What::As(shift) => who.spread(mode >> shift & 7),
+                ChmodItem::Bits(of_others) => who.spread(of_others),
+                ChmodItem::ExecuteIfAny if is_dir || mode & 0o111 != 0 => who.spread(1),
+                ChmodItem::ExecuteIfAny => 0,
+                ChmodItem::SetId => who.set_id(),
+                ChmodItem::Sticky => who.sticky(),
+                ChmodItem::As(shift) => who.spread(mode >> shift & 7),
             }
         });
         match operator {
@@ -131,19 +133,19 @@ impl FromStr for Chmod {
 
 fn clause(text: &str, clauses: &mut Vec<Clause>) -> Result<(), &'static str> {
     let (about, rest) = match text.as_bytes() {
-        [b'D', ..] => (About::Directories, &text[1..]),
-        [b'F', ..] => (About::Others, &text[1..]),
-        _ => (About::Everything, text),
+        [b'D', ..] => (ChmodScope::Directories, &text[1..]),
+        [b'F', ..] => (ChmodScope::Others, &text[1..]),
+        _ => (ChmodScope::Everything, text),
     };
     if rest.starts_with(|c: char| c.is_ascii_digit()) {
         let mode = u16::from_str_radix(rest, 8).ok().filter(|&mode| mode <= 0o7777);
-        let change = Change::Set(mode.ok_or("an octal number up to 7777 is needed")?);
+        let change = Change::Set(mode.ok_or("expected an octal number up to 7777")?);
         clauses.push(Clause { about, change });
         return Ok(());
     }
     let who_len = rest.find(|c| !"ugoa".contains(c)).ok_or("+, - or = is missing")?;
     let (who, mut rest) = rest.split_at(who_len);
-    let who = who.chars().fold(if who.is_empty() { Who::ALL } else { Who::default() }, add_who);
+    let who = who.chars().fold(if who.is_empty() { UserClasses::ALL } else { UserClasses::default() }, add_who);
     while !rest.is_empty() {
         let operator = match rest.as_bytes()[0] {
             b'+' => Operator::Add,
@@ -159,27 +161,27 @@ fn clause(text: &str, clauses: &mut Vec<Clause>) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn add_who(who: Who, letter: char) -> Who {
+fn add_who(who: UserClasses, letter: char) -> UserClasses {
     match letter {
-        'u' => Who { user: true, ..who },
-        'g' => Who { group: true, ..who },
-        'o' => Who { others: true, ..who },
-        _ => Who::ALL,
+        'u' => UserClasses { user: true, ..who },
+        'g' => UserClasses { group: true, ..who },
+        'o' => UserClasses { others: true, ..who },
+        _ => UserClasses::ALL,
     }
 }
 
-fn what(letter: char) -> Result<What, &'static str> {
+fn what(letter: char) -> Result<ChmodItem, &'static str> {
     Ok(match letter {
-        'r' => What::Bits(4),
-        'w' => What::Bits(2),
-        'x' => What::Bits(1),
-        'X' => What::ExecuteIfAny,
-        's' => What::SetId,
-        't' => What::Sticky,
-        'u' => What::As(6),
-        'g' => What::As(3),
-        'o' => What::As(0),
-        _ => return Err("behind +, - and = only r, w, x, X, s, t, u, g and o have a meaning"),
+        'r' => ChmodItem::Bits(4),
+        'w' => ChmodItem::Bits(2),
+        'x' => ChmodItem::Bits(1),
+        'X' => ChmodItem::ExecuteIfAny,
+        's' => ChmodItem::SetId,
+        't' => ChmodItem::Sticky,
+        'u' => ChmodItem::As(6),
+        'g' => ChmodItem::As(3),
+        'o' => ChmodItem::As(0),
+        _ => return Err("only r, w, x, X, s, t, u, g and o can follow +, - or ="),
     })
 }
 
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_change_is_refused() {
+    fn invalid_changes_are_refused() {
         for text in ["", ",", "u", "u+q", "755x", "10000", "8", "D", "DF644", "z+x", "u+r,", "+r é", "é", "755,é=r"]
         {
             let error = text.parse::<Chmod>().unwrap_err();

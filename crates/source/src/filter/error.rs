@@ -1,4 +1,4 @@
-//! Why a filter or policy cannot be had, or a tree cannot follow it.
+//! Errors of filters and policies.
 
 use kiln_tree::TreeError;
 use std::fmt::Display;
@@ -7,30 +7,30 @@ use super::left_out_xattrs::LeftOutXattr;
 use kiln_format::acl::IdKind;
 use kiln_read::hotlist::HotListError;
 
-/// Characters of a wrong value that a message shows.
+/// Maximum number of characters of an invalid value in a message.
 const VALUE_MAX_CHARS: usize = 120;
 
-/// A text that is not what it should be.
+/// A text with a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} `{value}`: {reason}")]
 pub struct SyntaxError {
-    /// What the text should be.
+    /// Name of the expected syntax.
     pub field: &'static str,
     /// The text, escaped where it is not printable.
     pub value: String,
-    /// What is wrong with it.
+    /// Description of the error.
     pub reason: String,
 }
 
-/// A line of a file that is not what it should be.
+/// A line of a file with a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}, line {line}: {source}")]
 pub struct FileError {
-    /// Name of the file, as the caller calls it.
+    /// Name of the file, as given by the caller.
     pub name: String,
-    /// Number of the line, from 1 on.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The syntax error.
     pub source: SyntaxError,
 }
 
@@ -41,50 +41,50 @@ impl From<HotListError> for FileError {
     }
 }
 
-/// Why a tree cannot follow a policy.
+/// Error of applying a policy.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// An owner that no range of the map names.
+    /// An owner that is in no range of the map.
     #[error("{}: {kind} {id} is in no range of the map", lossy(path))]
     Unmapped {
         /// Path in the tree.
         path: Vec<u8>,
-        /// Of which kind the id is.
+        /// Kind of the id.
         kind: IdKind,
         /// The owner.
         id: u32,
     },
-    /// An owner that is none after the offset was added.
+    /// An owner that is out of range after the offset was added.
     #[error("{}: {kind} {id} with the offset {offset} is not in 0..=4294967294", lossy(path))]
     OutOfRange {
         /// Path in the tree.
         path: Vec<u8>,
-        /// Of which kind the id is.
+        /// Kind of the id.
         kind: IdKind,
         /// The owner.
         id: u32,
-        /// What was added.
+        /// Offset that was added.
         offset: i64,
     },
-    /// A definition that cannot be followed.
+    /// A definition that cannot be applied.
     #[error(transparent)]
     Edit(#[from] FileError),
-    /// A file that a list should have.
-    #[error("{}: not in {name}, which must have all files", lossy(path))]
+    /// A file that is missing in a list.
+    #[error("{}: not in {name}, which must list all files", lossy(path))]
     NotListed {
         /// Path in the list.
         path: Vec<u8>,
-        /// Name of the list, as the caller calls it.
+        /// Name of the list, as given by the caller.
         name: String,
     },
-    /// An attribute, or an entry of an ACL, that would have to be left out.
+    /// An attribute or an ACL entry that cannot be stored, under a strict policy.
     #[error(
-        "{}: {_0}: --xattr-exclude '{}' leaves it out, and so does the default, without --strict-xattrs and --preset backup",
+        "{}: {_0}: to leave it out, use --xattr-exclude '{}', or neither --strict-xattrs nor --preset backup",
         lossy(&_0.path),
         lossy(&_0.name)
     )]
     Xattr(Box<LeftOutXattr>),
-    /// What has become of the tree is none: two files of one name, more than 2^32 files.
+    /// The changed tree is invalid: two files of one name, or more than 2^32 files.
     #[error(transparent)]
     Tree(#[from] TreeError),
 }
@@ -107,7 +107,8 @@ impl SyntaxError {
     }
 }
 
-/// The last line of the message of a regular expression that cannot be compiled: the others draw where in it.
+/// Returns the last line of the message for an invalid regular expression; the lines before it show
+/// the position.
 pub(crate) fn regex_reason(error: &regex::Error) -> String {
     let message = error.to_string();
     let last = message.lines().last().unwrap_or_default();

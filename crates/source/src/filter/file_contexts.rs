@@ -1,4 +1,4 @@
-//! SELinux labels by path: the text form of file_contexts, see selabel_file(5).
+//! SELinux labels by path, from the text format of file_contexts (see selabel_file(5)).
 
 use kiln_format::inode::FileType;
 use kiln_tree::{Kind, Xattr};
@@ -11,47 +11,50 @@ use super::xattrs;
 
 const XATTR_NAME: &[u8] = b"security.selinux";
 
-/// Labels for a tree.
+/// SELinux labels for a tree.
 #[derive(Clone, Debug)]
 pub struct Labels {
-    /// By path.
+    /// Labels by path.
     pub contexts: FileContexts,
-    /// Where the image will be mounted: paths are looked up below it. Empty or `/`: it is the root.
+    /// Mount point of the image, to which the looked-up paths are relative. Empty or `/` for the
+    /// root.
     pub mount_point: Vec<u8>,
 }
 
-/// The contexts of a file_contexts file.
+/// Entries of a file_contexts file.
 ///
-/// A path without special characters decides before any expression, and the first of several equal ones. Of expressions, the
-/// last that matches does. Lines of another type do not count. All this is as libselinux has it.
-/// Expressions are anchored at both ends. Back-references and look-around are refused.
+/// The rules are those of libselinux. A path without special characters takes precedence over all
+/// expressions; of several equal paths the first is used. Of expressions the last match is used.
+/// Entries with another file type are ignored. Expressions are anchored at both ends.
+/// Back-references and look-around are refused.
 #[derive(Clone, Debug, Default)]
 pub struct FileContexts {
     specs: Vec<Spec>,
-    /// Specs without special characters, by path.
+    /// Indexes of specs without special characters, by path.
     exact: HashMap<Vec<u8>, Vec<usize>>,
-    /// The others, by the directory that all paths they match lie in, so that a lookup tries a handful of thousands.
+    /// Indexes of all others, by the directory that contains every match, so that a lookup tries
+    /// only a few of thousands.
     by_dir: HashMap<Vec<u8>, Vec<usize>>,
 }
 
 #[derive(Clone, Debug)]
 struct Spec {
-    /// Every path that matches starts with this.
+    /// Literal start of every matching path.
     start: Vec<u8>,
-    /// `None`: the start is all.
+    /// Expression; `None` if `start` is the whole path.
     regex: Option<Regex>,
-    /// `None`: any.
+    /// File type; `None` matches any.
     file_type: Option<FileType>,
-    /// `None`: no label.
+    /// Label; `None` for no label.
     context: Option<Box<[u8]>>,
 }
 
 impl FileContexts {
-    /// The contexts in a file called `name`: lines of an expression, perhaps a type (`--`, `-d`, `-l` and so on), and a
-    /// context or `<<none>>`.
+    /// Parses a file called `name`. Each line has an expression, an optional type (`--`, `-d`, `-l`
+    /// and so on) and a context or `<<none>>`.
     ///
     /// # Errors
-    /// The first line and field that is not what it should be.
+    /// The first invalid line and its field.
     pub fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
         let mut contexts = Self::default();
         for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
@@ -67,7 +70,7 @@ impl FileContexts {
             [] | [[b'#', ..], ..] => return Ok(()),
             [expression, context] => (expression, None, context),
             [expression, file_type, context] => (expression, Some(parse_type(file_type)?), context),
-            _ => return Err(SyntaxError::new("line", line, "2 or 3 fields are needed: expression, type, context")),
+            _ => return Err(SyntaxError::new("line", line, "expected 2 or 3 fields: expression, type, context")),
         };
         let (start, is_exact) = literal_start(expression);
         let idx = self.specs.len();
@@ -79,7 +82,7 @@ impl FileContexts {
         Ok(())
     }
 
-    /// The context of the file at `path`, which is absolute; `None`: it has no label.
+    /// Returns the context of the file at the absolute `path`, or `None` if it has no label.
     pub fn label(&self, path: &[u8], file_type: FileType) -> Option<&[u8]> {
         let fits = |idx: &&usize| self.specs[**idx].matches(path, file_type);
         let exact = self.exact.get(path).and_then(|specs| specs.iter().find(fits));
@@ -100,7 +103,8 @@ impl Spec {
 }
 
 impl Labels {
-    /// Give a node at `path`, from the root of the tree on, the label it should have, and no other.
+    /// Sets the label of a node at `path`, relative to the root of the tree, and removes an old
+    /// one.
     pub(super) fn apply(&self, path: &[u8], kind: &Kind, xattrs: &mut Vec<Xattr>) {
         xattrs.retain(|xattr| &*xattr.name != XATTR_NAME);
         let components = self.mount_point.split(|&b| b == b'/').chain(path.split(|&b| b == b'/'));
@@ -110,7 +114,7 @@ impl Labels {
             absolute.push(b'/');
         }
         if let Some(context) = self.contexts.label(&absolute, kind.file_type()) {
-            // The kernel stores the label with a zero byte behind.
+            // The kernel stores labels with a zero byte at the end.
             let value = [context, b"\0"].concat();
             xattrs::set(xattrs, Xattr { name: XATTR_NAME.into(), value: value.into() });
         }
@@ -147,7 +151,8 @@ fn compile(expression: &[u8]) -> Result<Regex, SyntaxError> {
     regex.map_err(|error| refuse(&regex_reason(&error)))
 }
 
-/// The bytes that every path an expression matches starts with, and whether they are the whole expression.
+/// Returns the literal start of all paths that an expression matches, and true if it is the whole
+/// expression.
 fn literal_start(expression: &[u8]) -> (Vec<u8>, bool) {
     let mut start = Vec::new();
     let mut rest = expression;
@@ -159,7 +164,7 @@ fn literal_start(expression: &[u8]) -> (Vec<u8>, bool) {
             [byte, tail @ ..] => (*byte, tail),
         };
         if let [b'?' | b'*' | b'{', ..] = tail {
-            // The character may be missing; it may have had several bytes.
+            // The character is optional; it may consist of several bytes.
             if !byte.is_ascii() {
                 while start.pop_if(|byte| !byte.is_ascii()).is_some() {}
             }
@@ -174,7 +179,8 @@ fn literal_start(expression: &[u8]) -> (Vec<u8>, bool) {
     (start, false)
 }
 
-/// Whether there is a bar outside all parentheses: then nothing in front of it is common to all that matches.
+/// Returns true if there is a `|` outside all parentheses: then the literal start does not apply to
+/// all matches.
 fn has_alternatives(expression: &[u8]) -> bool {
     let (mut depth, mut in_class) = (0_usize, false);
     let mut bytes = expression.iter();
@@ -185,7 +191,7 @@ fn has_alternatives(expression: &[u8]) -> bool {
             _ if in_class => {}
             b'[' => {
                 in_class = true;
-                // A bracket that comes first does not end the class.
+                // A bracket that comes first does not close the class.
                 let rest = bytes.as_slice();
                 let negation = usize::from(rest.first() == Some(&b'^'));
                 let first = usize::from(rest.get(negation) == Some(&b']'));
@@ -200,12 +206,12 @@ fn has_alternatives(expression: &[u8]) -> bool {
     false
 }
 
-/// What is in front of the last slash of `path`.
+/// Returns the part of `path` before the last slash.
 fn directory(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&b| b == b'/').map_or(b"", |slash| &path[..slash])
 }
 
-/// All directories above `path`, the empty one for the root.
+/// Returns all directories above `path`; the root is the empty path.
 fn directories(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(slash, _)| &path[..slash])
 }
@@ -218,7 +224,7 @@ mod tests {
         contexts.label(path.as_bytes(), file_type).map(|context| str::from_utf8(context).unwrap().to_owned())
     }
 
-    /// The type within the label of a regular file, `none` for none.
+    /// Returns the type in the label of a regular file, `none` for no label.
     fn labels(text: &str, paths: &[&str]) -> Vec<String> {
         let contexts = FileContexts::parse(text.as_bytes(), "test").unwrap();
         let type_of = |label: String| label.split(':').nth(2).unwrap().to_owned();
@@ -275,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn no_start_hides_a_match() {
+    fn literal_starts_hide_no_match() {
         for (expression, path) in [
             ("/a/b|/c/d", "/c/d"),
             ("/a(b)?|/c", "/c"),
@@ -335,7 +341,7 @@ mod tests {
         assert_eq!(error("/(a u:r:t"), "fc, line 1: expression `/(a`: unclosed group");
         assert!(error("/a(?=b) u:r:t").contains("look-around"));
         assert!(error("/(a)\\1 u:r:t").contains("backreferences"));
-        assert!(error("/a").starts_with("fc, line 1: line `/a`: 2 or 3 fields"));
+        assert!(error("/a").starts_with("fc, line 1: line `/a`: expected 2 or 3 fields"));
         assert!(error("/a -- u:r:t x").contains("2 or 3 fields"));
         assert!(error("/a u:r").starts_with("fc, line 1: context `u:r`"));
         assert!(error("/a{9}{999}{999} u:r:t").contains("size limit"));

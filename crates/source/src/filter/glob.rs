@@ -1,28 +1,31 @@
-//! Globs as git has them, as regular expressions over bytes.
+//! Globs with git's rules, converted to regular expressions over bytes.
 //!
-//! Own, since libraries of globs differ from ignore files in small ways that matter here: braces are ordinary characters,
-//! a backslash escapes within brackets, brackets know classes such as `[:digit:]`, and a pattern may hold any byte. `gix-glob`
-//! matches as git does, too, but takes what is no glob for a glob that matches nothing, where an error must name the line; and
-//! one rule such as `**/*a/**/*a/**/*a/b` may take it a time that is exponential in its length. Regular expressions take linear time.
+//! Glob libraries differ from ignore files in small but relevant ways: in git, braces are ordinary
+//! characters, a backslash escapes within brackets, brackets support classes such as `[:digit:]`,
+//! and a pattern may contain any byte. `gix-glob` matches as git does, but accepts an invalid glob
+//! as one that matches nothing, where an error must name the line; and a rule such as
+//! `**/*a/**/*a/**/*a/b` may take it time exponential in its length. Regular expressions take
+//! linear time.
 
 use std::fmt::Write;
 
-/// What a slash is to `*`, `?` and `[...]`.
+/// Treatment of slashes by `*`, `?` and `[...]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slash {
-    /// The end of a component: only `**` goes beyond.
+    /// A slash separates components; only `**` matches it.
     Separates,
-    /// A byte like any other.
+    /// A slash is an ordinary byte.
     Ordinary,
 }
 
-/// The flags that [`to_regex`] counts on: bytes, not characters; a dot is any byte.
+/// Flags that the result of [`to_regex`] requires: match bytes, not characters, and let a dot match
+/// any byte.
 pub(crate) const FLAGS: &str = "(?s-u)";
 
-/// The regular expression, without anchors, that matches what `glob` matches.
+/// Returns the unanchored regular expression that matches the same texts as `glob`.
 ///
 /// # Errors
-/// What is wrong with the glob.
+/// A description of the syntax error.
 pub(crate) fn to_regex(glob: &[u8], slash: Slash) -> Result<String, &'static str> {
     let mut regex = String::new();
     let mut rest = glob;
@@ -55,7 +58,7 @@ pub(crate) fn to_regex(glob: &[u8], slash: Slash) -> Result<String, &'static str
             }
             b'[' => class(tail, slash, &mut regex)?,
             b'\\' => {
-                let [escaped, tail @ ..] = tail else { return Err("nothing behind the last backslash") };
+                let [escaped, tail @ ..] = tail else { return Err("trailing backslash") };
                 push_byte(&mut regex, *escaped);
                 tail
             }
@@ -75,7 +78,7 @@ fn push_byte(regex: &mut String, byte: u8) {
     }
 }
 
-/// Translate `[...]`; `rest` starts behind the bracket. Returns what is left.
+/// Translates `[...]`, where `rest` starts after the bracket. Returns the remaining glob.
 fn class<'a>(mut rest: &'a [u8], slash: Slash, regex: &mut String) -> Result<&'a [u8], &'static str> {
     const UNCLOSED: &str = "unclosed [";
     let negated = matches!(rest, [b'!' | b'^', ..]);
@@ -91,7 +94,7 @@ fn class<'a>(mut rest: &'a [u8], slash: Slash, regex: &mut String) -> Result<&'a
         is_first = false;
         if let Some(named) = rest.strip_prefix(b"[:") {
             let len = named.windows(2).position(|w| w == b":]").ok_or("unclosed [:")?;
-            let holds = named_class(&named[..len]).ok_or("no such class of characters")?;
+            let holds = named_class(&named[..len]).ok_or("unknown character class")?;
             (0..=255).filter(holds).for_each(|b| members[usize::from(b)] = true);
             rest = &named[len + 2..];
             continue;
@@ -112,14 +115,14 @@ fn class<'a>(mut rest: &'a [u8], slash: Slash, regex: &mut String) -> Result<&'a
         }
     }
     if regex.ends_with('[') {
-        // Nothing matches.
+        // An empty class matches nothing.
         regex.push_str("^\\x00-\\xFF");
     }
     regex.push(']');
     Ok(rest)
 }
 
-/// One byte of a class, perhaps escaped, and what follows it.
+/// Parses a byte of a class, which may be escaped. Returns it with the remaining glob.
 fn member(rest: &[u8]) -> Option<(u8, &[u8])> {
     match rest {
         [b'\\', byte, tail @ ..] | [byte, tail @ ..] => Some((*byte, tail)),
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_glob_is_refused() {
+    fn invalid_globs_are_refused() {
         for glob in ["[", "[a", "[]", "[a-", r"[\", r"a\", "[[:digit:]", "[[:nothing:]]", "[[:digit"] {
             assert!(to_regex(glob.as_bytes(), Slash::Separates).is_err(), "{glob}");
         }

@@ -1,4 +1,4 @@
-//! Which files are compressed otherwise than the rest, by their paths.
+//! Hints that select the compression of files by their paths.
 
 use kiln_builder::{Hints, Spec};
 use kiln_tree::{Kind, NodeId, Tree};
@@ -8,52 +8,53 @@ use std::collections::BTreeSet;
 use super::error::{SyntaxError, regex_reason};
 use super::glob::FLAGS;
 use super::path::join;
-use super::rules::{About, COMPILED_MAX_LEN, anchored};
+use super::rules::{COMPILED_MAX_LEN, GlobScope, anchored};
 
-/// How the files of some paths are compressed, if at all.
+/// Compression of the files at matching paths, or none.
 #[derive(Clone, Debug)]
 pub struct Hint {
-    /// As the user wrote it.
+    /// The pattern as the user wrote it.
     pattern: Box<[u8]>,
     regex: String,
     scope: Scope,
     way: Option<Spec>,
 }
 
-/// What the match of a path means.
+/// Meaning of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
-    /// The file, or what the directory holds.
-    Beneath(About),
-    /// The file of exactly this path.
+    /// The matching file, or all files below the matching directory.
+    Beneath(GlobScope),
+    /// Only the file at the matching path.
     File,
 }
 
 impl Hint {
-    /// A hint for what `glob` matches, in the language of [`Rule`](super::Rule) but without exclamation marks: what holds of a
-    /// directory holds of all in it.
+    /// Creates a hint for a glob in the language of [`Rule`](super::Rule), without exclamation
+    /// marks. A hint for a directory applies to everything below it.
     ///
     /// # Errors
-    /// A glob that is empty or none.
+    /// A glob that is empty or invalid.
     pub fn glob(glob: &[u8], way: Option<Spec>) -> Result<Self, SyntaxError> {
         let (regex, about) = anchored(glob).map_err(|reason| SyntaxError::new("glob", glob, reason))?;
         Ok(Self { pattern: glob.into(), regex, scope: Scope::Beneath(about), way })
     }
 
-    /// A hint for files in whose paths the expression matches anywhere, as [`Regexes`](super::Regexes) have it.
+    /// Creates a hint for files whose paths contain a match of a regular expression, see
+    /// [`Regexes`](super::Regexes).
     ///
     /// # Errors
-    /// What is no regular expression, or a too large one.
+    /// A regular expression that is invalid or too large.
     pub fn regex(regex: &str, way: Option<Spec>) -> Result<Self, SyntaxError> {
         let refuse = |error| SyntaxError::new("regular expression", regex.as_bytes(), regex_reason(&error));
-        // On its own, so that no parenthesis closes one of ours.
+        // Compiled on its own first, so that none of its parentheses closes one of ours.
         RegexBuilder::new(regex).unicode(false).build().map_err(refuse)?;
         let pattern = regex.as_bytes().into();
         Ok(Self { pattern, regex: format!("{FLAGS}(?:{regex})"), scope: Scope::File, way })
     }
 }
 
-/// Hints that belong together. The last one that is about a file decides.
+/// Ordered set of hints. The last hint that applies to a file decides.
 #[derive(Clone, Debug, Default)]
 pub struct HintRules {
     regexes: RegexSet,
@@ -61,10 +62,10 @@ pub struct HintRules {
 }
 
 impl HintRules {
-    /// Hints in their order.
+    /// Compiles hints in this order.
     ///
     /// # Errors
-    /// More hints than memory is allowed for.
+    /// Hints that need more memory than allowed.
     pub fn new(hints: Vec<Hint>) -> Result<Self, SyntaxError> {
         let regexes = RegexSetBuilder::new(hints.iter().map(|hint| &hint.regex)).size_limit(COMPILED_MAX_LEN).build();
         let regexes = regexes.map_err(|error| {
@@ -74,7 +75,7 @@ impl HintRules {
         Ok(Self { regexes, hints })
     }
 
-    /// What they say of the files of `tree`. A file with several names goes by its first.
+    /// Returns the hints for the files of `tree`. A file with several names uses the first.
     pub fn of(&self, tree: &Tree) -> Hints {
         let mut hints = Hints::default();
         if self.hints.is_empty() {
@@ -85,7 +86,7 @@ impl HintRules {
             for entry in tree.entries(dir).iter().filter(|entry| tree.parent(entry.node) == dir) {
                 let path = join(&path, entry.name);
                 let kind = &tree.node(entry.node).kind;
-                // `None` is less than any hint.
+                // `None` is less than any index.
                 let decides = self.last(&path, kind).max(inherited);
                 match kind {
                     Kind::Directory(_) => open.push((entry.node, path, decides)),
@@ -99,7 +100,8 @@ impl HintRules {
         hints
     }
 
-    /// The patterns that match no path of `tree`, in their order: most likely mistakes.
+    /// Returns the patterns that match no path of `tree`, in their order. They are probably
+    /// mistakes.
     pub fn unmatched(&self, tree: &Tree) -> Vec<&[u8]> {
         let mut unmatched: BTreeSet<usize> = (0..self.hints.len()).collect();
         let mut open = vec![(NodeId::ROOT, Vec::new())];
@@ -118,17 +120,17 @@ impl HintRules {
         unmatched.into_iter().map(|idx| &*self.hints[idx].pattern).collect()
     }
 
-    /// The last hint that matches this path.
+    /// Returns the index of the last hint that matches this path.
     fn last(&self, path: &[u8], kind: &Kind) -> Option<usize> {
         self.matching(path, kind).max()
     }
 
-    /// The hints that match this path.
+    /// Returns the indexes of the hints that match this path.
     fn matching(&self, path: &[u8], kind: &Kind) -> impl Iterator<Item = usize> {
         let is_dir = matches!(kind, Kind::Directory(_));
         let is_about = move |idx: &usize| match self.hints[*idx].scope {
             Scope::File => !is_dir,
-            Scope::Beneath(about) => is_dir || about == About::Everything,
+            Scope::Beneath(about) => is_dir || about == GlobScope::Everything,
         };
         self.regexes.matches(path).into_iter().filter(is_about)
     }
@@ -165,7 +167,8 @@ pub(super) mod tests {
         (level > 0).then_some(Spec { method: Method::Zstd, level, pcluster_len: 4096, window_len: None })
     }
 
-    /// Levels by file in the order of the walk; 0 of those that are not to be compressed, blanks where there is no hint.
+    /// Returns the levels by file in walk order; 0 for files that are not to be compressed, blank
+    /// for files without a hint.
     fn levels(hints: Vec<Hint>) -> String {
         let (tree, rules) = (tree(), HintRules::new(hints).unwrap());
         let hints = rules.of(&tree);

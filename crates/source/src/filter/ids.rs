@@ -1,4 +1,4 @@
-//! Owners: what becomes of user and group ids.
+//! Translation of user and group ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,51 +7,51 @@ use super::error::SyntaxError;
 
 pub use kiln_format::acl::IdKind;
 
-/// What becomes of ids of one kind.
+/// Translation of ids of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdPolicy {
-    /// Where the id comes from.
+    /// Source of the id.
     pub base: IdBase,
-    /// What is added to it then.
+    /// Offset added to the id.
     pub offset: i64,
 }
 
-/// Where ids come from.
+/// Source of ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum IdBase {
-    /// From the source.
+    /// The id in the source.
     #[default]
     Keep,
-    /// Everything has this one.
+    /// This id, for all files.
     All(u32),
-    /// From the source, translated.
+    /// The id in the source, translated by a map.
     Map(IdMap),
 }
 
-/// A translation of ids, as a user namespace has it.
+/// Map of ids, as in user namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdMap(Vec<Run>);
+pub struct IdMap(Vec<IdRun>);
 
-/// Ids that follow each other, and what becomes of the first.
+/// A range of consecutive ids and their translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct IdRun {
     from: u32,
     to: u32,
     count: u32,
 }
 
-/// A run of ids of a map: INSIDE:OUTSIDE:COUNT, as in the maps of user namespaces and podman's `--uidmap`.
+/// A range of ids: INSIDE:OUTSIDE:COUNT, as in the maps of user namespaces and podman's `--uidmap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdRange {
-    /// The first id in the image.
+    /// First id in the image.
     pub inside: u32,
-    /// The first id in the source.
+    /// First id in the source.
     pub outside: u32,
-    /// How many ids follow each other, at least 1.
+    /// Number of consecutive ids, at least 1.
     pub count: u32,
 }
 
-/// Why an id has no successor.
+/// Reason why an id cannot be translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdProblem {
     Unmapped,
@@ -59,26 +59,26 @@ pub(super) enum IdProblem {
 }
 
 impl IdMap {
-    /// A map of ranges in any order, from the source to the image.
+    /// Creates a map from the source to the image; the ranges may be in any order.
     ///
     /// # Errors
-    /// Two ranges for the same id of the source.
+    /// Ranges that overlap in the source.
     pub fn inward(ranges: &[IdRange]) -> Result<Self, SyntaxError> {
-        let runs = ranges.iter().map(|range| Run { from: range.outside, to: range.inside, count: range.count });
+        let runs = ranges.iter().map(|range| IdRun { from: range.outside, to: range.inside, count: range.count });
         Self::of(runs.collect()).map_err(|both| overlap(&both, "they overlap in the source"))
     }
 
-    /// The map back, from the image to the ids outside.
+    /// Creates the inverse map, from the image to the source.
     ///
     /// # Errors
-    /// Two ranges for the same id of the image.
+    /// Ranges that overlap in the image.
     pub fn outward(ranges: &[IdRange]) -> Result<Self, SyntaxError> {
-        let runs = ranges.iter().map(|range| Run { from: range.inside, to: range.outside, count: range.count });
+        let runs = ranges.iter().map(|range| IdRun { from: range.inside, to: range.outside, count: range.count });
         let swapped = |[a, b]: [IdRange; 2]| [a, b].map(|r| IdRange { inside: r.outside, outside: r.inside, ..r });
         Self::of(runs.collect()).map_err(|both| overlap(&swapped(both), "they overlap in the image"))
     }
 
-    /// What becomes of an id.
+    /// Returns the translation of an id, if it is in any range.
     pub fn get(&self, id: u32) -> Option<u32> {
         let behind = self.0.partition_point(|run| run.from <= id);
         let run = self.0[..behind].last()?;
@@ -86,8 +86,8 @@ impl IdMap {
         (idx < run.count).then(|| run.to + idx)
     }
 
-    /// The error holds the first two that overlap.
-    fn of(mut runs: Vec<Run>) -> Result<Self, [IdRange; 2]> {
+    /// Creates a map. The error has the first two ranges that overlap.
+    fn of(mut runs: Vec<IdRun>) -> Result<Self, [IdRange; 2]> {
         runs.sort_unstable_by_key(|run| run.from);
         let overlapping = runs.windows(2).find(|pair| pair[1].from - pair[0].from < pair[0].count);
         match overlapping {
@@ -100,7 +100,7 @@ impl IdMap {
 }
 
 impl IdPolicy {
-    /// The id of a file that has `id` in the source.
+    /// Returns the translation of an owner.
     pub(super) fn apply(&self, id: u32) -> Result<u32, IdProblem> {
         let base = match &self.base {
             IdBase::Keep => id,
@@ -108,11 +108,12 @@ impl IdPolicy {
             IdBase::Map(map) => map.get(id).ok_or(IdProblem::Unmapped)?,
         };
         let id = self.offset.checked_add(base.into()).and_then(|id| u32::try_from(id).ok());
-        // The highest number stands for no id in system calls.
+        // The highest number means "no id" in system calls.
         id.filter(|&id| id != u32::MAX).ok_or(IdProblem::OutOfRange)
     }
 
-    /// The id that an attribute of a file names: translated as owners are, but never made that of everything.
+    /// Returns the translation of an id in an attribute, such as an ACL. Unlike an owner it is
+    /// never replaced by [`IdBase::All`].
     pub(super) fn apply_named(&self, id: u32) -> Result<u32, IdProblem> {
         match self.base {
             IdBase::All(_) => Ok(id),
@@ -128,11 +129,11 @@ impl FromStr for IdRange {
         let refuse = |reason: &str| SyntaxError::new("range of ids", text.as_bytes(), reason);
         let numbers: Option<Vec<u32>> = text.split(':').map(|number| number.parse().ok()).collect();
         let Some([inside, outside, count]) = numbers.as_deref() else {
-            return Err(refuse("write it as INSIDE:OUTSIDE:COUNT, 0:100000:65536 for example"));
+            return Err(refuse("write it as INSIDE:OUTSIDE:COUNT, for example 0:100000:65536"));
         };
-        // Ids end one before the highest number, which stands for none.
+        // The highest number means "no id", so ranges end below it.
         if *count == 0 || inside.checked_add(*count).is_none() || outside.checked_add(*count).is_none() {
-            return Err(refuse("it must hold 1 id or more, and end at 4294967294"));
+            return Err(refuse("it must have at least 1 id and end at 4294967294 at most"));
         }
         Ok(Self { inside: *inside, outside: *outside, count: *count })
     }
@@ -180,7 +181,7 @@ mod tests {
             assert_eq!(inward.get(id).and_then(|id| outward.get(id)), Some(id));
         }
         assert_eq!(outward.get(65_536), None);
-        // Two users may become one in an image, but which of them is it then?
+        // Two users may map to one in an image, but then there is no inverse.
         let both = parsed(&["0:100:10", "5:200:1"]).unwrap();
         assert!(IdMap::inward(&both).is_ok());
         let error = IdMap::outward(&both).unwrap_err().to_string();
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_is_refused() {
+    fn invalid_maps_are_refused() {
         for text in ["", "0", "0:1", "0:1:2:3", "a:0:1", "0:-1:1", "0:0:0", "1:0:4294967295", "0:1:4294967295"] {
             assert!(text.parse::<IdRange>().is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Ignore files: rules found in the tree itself.
+//! Ignore files within the tree.
 
 use kiln_tree::{Kind, NodeId, Tree};
 use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
@@ -11,23 +11,25 @@ use std::sync::Arc;
 
 use super::rules::{Rules, Verdict};
 
-/// Longest ignore file in bytes.
+/// Maximum length in bytes of an ignore file.
 const FILE_MAX_LEN: u64 = 1 << 20;
 
-/// The rules of one ignore file.
+/// Rules of one ignore file.
 #[derive(Debug)]
 struct Layer {
-    /// Length of the path of its directory, with the slash behind; 0 at the root.
+    /// Length of the path of its directory including the trailing slash; 0 at the root.
     base_len: usize,
     rules: Rules,
 }
 
-/// The rules of all ignore files from the root to a directory. A list, not a chain: trees may be deeper than a stack.
+/// Rules of all ignore files from the root to a directory. A list instead of a chain of references,
+/// since a tree may be deeper than the stack.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layers(Arc<[Arc<Layer>]>);
 
 impl Layers {
-    /// As [`Rules::verdict`], of the nearest file that says anything; `path` starts at the root.
+    /// Returns the verdict of [`Rules::verdict`] for the nearest file with a matching rule; `path`
+    /// is relative to the root.
     pub(super) fn verdict(&self, path: &[u8], is_dir: &dyn Fn() -> io::Result<bool>) -> io::Result<Option<Verdict>> {
         for layer in self.0.iter().rev() {
             if let Some(verdict) = layer.rules.verdict(&path[layer.base_len..], is_dir)? {
@@ -38,12 +40,12 @@ impl Layers {
     }
 }
 
-/// `outer`, and the rules of the ignore files of these names in the directory at `path`, whose files `read` reads; it gives `None`
-/// where there is none.
+/// Returns `outer` extended by the ignore files with these names in the directory at `path`. `read`
+/// returns their text, or `None` if there is no such file.
 ///
 /// # Errors
-/// Ignore files that cannot be read, are no regular files, or hold what is no rule: without them, what they keep secret would
-/// be in the image.
+/// Ignore files that cannot be read, are not regular files, or have an invalid rule. Without their
+/// rules the image might contain secrets.
 pub(crate) fn read_layers(
     names: &[CString],
     path: &[u8],
@@ -66,7 +68,7 @@ pub(crate) fn read_layers(
     Ok(Layers(outer.0.iter().cloned().chain(found).collect()))
 }
 
-/// The ignore file `name` in the directory `dir`; `None` if there is none.
+/// Reads the ignore file `name` in the directory `dir`. Returns `None` if there is none.
 pub(crate) fn read_beneath(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     // O_NONBLOCK: a pipe must not block; it is refused below.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -86,7 +88,7 @@ pub(crate) fn read_beneath(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Optio
     Ok(Some(text))
 }
 
-/// The ignore file `name` in the directory `dir` of `tree`; `None` if there is none.
+/// Reads the ignore file `name` in the directory `dir` of `tree`. Returns `None` if there is none.
 pub(super) fn read_in(tree: &Tree, dir: NodeId, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     let Some(node) = tree.entries(dir).find(name.to_bytes()) else { return Ok(None) };
     let Kind::File { len, .. } = tree.node(node).kind else { return Err(not_regular()) };

@@ -1,8 +1,8 @@
-//! Nodes and the names that lead to them.
+//! Hard links.
 
 use kiln_tree::{Builder, Kind, NodeId, TreeError};
 
-/// Make every further name of a file a file of its own, with the same contents.
+/// Replaces every further name of a file by a separate file with the same contents.
 ///
 /// # Errors
 /// More nodes than a tree can have.
@@ -14,7 +14,7 @@ pub(super) fn separate(builder: &mut Builder) -> Result<(), TreeError> {
             _ => continue,
         };
         entries.try_renumber(|node| {
-            // A copy made here is named once, by this entry; copies lie behind all that `is_named` knows.
+            // Copies made here have one name each and ids beyond the end of `is_named`.
             match std::mem::replace(&mut is_named[node.idx()], true) {
                 true => builder.add(builder.nodes()[node.idx()].clone()),
                 false => Ok(node),

@@ -1,4 +1,4 @@
-//! In which order data of files is stored.
+//! Order in which the data of files is stored.
 
 use kiln_builder::HotZone;
 use kiln_read::hotlist::{HotEntry, HotList};
@@ -12,25 +12,27 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::error::FileError;
 use super::path_list::{components, paths};
 
-/// In which order data of files is stored. Names, and the metadata of files, lie by path in any case; so do small files that lie beside their
-/// inodes.
+/// Order in which the data of files is stored. Names, the metadata of files and small files stored
+/// with their inodes are always in path order.
 #[derive(Clone, Debug, Default)]
 pub enum DataOrder {
-    /// By path: who reads all files in the order of a walk reads forwards.
+    /// By path: reading all files in the order of a walk reads the image sequentially.
     #[default]
     Path,
-    /// That of a list; files that are not on it follow by path.
+    /// In the order of a list; files that are not on it follow by path.
     List(PathOrder),
-    /// At random, so that a stretch of the image is a sample of all files. The place of a file follows from the XXH3-64 of its path in
-    /// the image, keyed with the seed: it is the same on every machine, and other files that come or go do not change which of two comes first.
-    /// A file with several names counts by the first one. Files of equal hashes lie by path.
+    /// At random, so that every section of the image is a random sample of the files. Files are
+    /// sorted by the XXH3-64 of their path in the image, keyed with the seed: the order is the same
+    /// on every machine, and adding or removing files does not change the relative order of the
+    /// others. A file with several names uses the first one. Files with equal hashes are sorted by
+    /// path.
     Shuffled {
-        /// Chooses among the orders.
+        /// Seed of the hash.
         seed: u64,
     },
 }
 
-/// As `--order` of `kiln pack` has it: `path`, `list`, or `shuffle:SEED`.
+/// Formats the order as an argument of `kiln pack --order`: `path`, `list` or `shuffle:SEED`.
 impl fmt::Display for DataOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -48,8 +50,9 @@ impl From<PathOrder> for DataOrder {
 }
 
 impl DataOrder {
-    /// The nodes of `tree` that have an order of their own, for [`BuildOptions::order`](kiln_builder::BuildOptions), and paths of a list at
-    /// which nothing is.
+    /// Returns the nodes of `tree` whose order is given, for
+    /// [`BuildOptions::order`](kiln_builder::BuildOptions), and the paths of a list that do not
+    /// exist.
     pub fn of(&self, tree: &Tree) -> (Vec<NodeId>, Vec<Vec<u8>>) {
         match self {
             Self::Path => Default::default(),
@@ -58,7 +61,8 @@ impl DataOrder {
         }
     }
 
-    /// What comes first of files and of metadata, for [`BuildOptions::hot`](kiln_builder::BuildOptions).
+    /// Returns the files and metadata to store first, for
+    /// [`BuildOptions::hot`](kiln_builder::BuildOptions).
     pub fn hot_zone(&self, tree: &Tree) -> HotZone {
         match self {
             Self::List(list) => list.hot_zone(tree),
@@ -67,32 +71,33 @@ impl DataOrder {
     }
 }
 
-/// All regular files, by keyed hashes of their paths.
+/// Returns all regular files, sorted by the keyed hashes of their paths.
 fn shuffled(tree: &Tree, seed: u64) -> Vec<NodeId> {
     let files = tree.walk().filter(|&node| matches!(tree.node(node).kind, Kind::File { .. }));
     let mut keyed: Vec<(u64, NodeId)> = files.map(|node| (xxh3_64_with_seed(&tree.path(node), seed), node)).collect();
-    // Stable: a walk comes by paths in their order.
+    // The sort is stable, and the walk is in path order.
     keyed.sort_by_key(|(key, _)| *key);
     keyed.into_iter().map(|(_, node)| node).collect()
 }
 
-/// Paths from the root of the source on, in the order in which what is there is wanted.
+/// Ordered list of paths, relative to the root of the source.
 #[derive(Clone, Debug, Default)]
-pub struct PathOrder(Vec<Wanted>);
+pub struct PathOrder(Vec<OrderEntry>);
 
-/// What is wanted of what is at a path.
+/// Entry of a list.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct OrderEntry {
     names: Vec<Vec<u8>>,
-    /// Bytes of a file; none: its inode, or a directory.
+    /// Range of a file in bytes; empty for an inode alone or a directory.
     bytes: Range<u64>,
 }
 
 impl PathOrder {
-    /// The list in a file called `name`: in the form of [`PathList`](super::PathList), whose files are wanted as a whole, or a [`HotList`].
+    /// Parses the list in a file called `name`: either a [`PathList`](super::PathList), whose files
+    /// are listed as a whole, or a [`HotList`].
     ///
     /// # Errors
-    /// A path with `..`, and lines that do not belong to a hot list.
+    /// A path with `..`, and invalid lines of a hot list.
     pub fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
         if HotList::is_one(text) {
             return Ok(Self::of_hot_list(&HotList::parse(text, name)?));
@@ -101,26 +106,26 @@ impl PathOrder {
         for (idx, path) in paths(text).enumerate() {
             let names = components(path).map_err(|error| error.at(name, idx))?;
             let names: Vec<_> = names.into_iter().map(<[u8]>::to_vec).collect();
-            order.extend((!names.is_empty()).then_some(Wanted { names, bytes: 0..u64::MAX }));
+            order.extend((!names.is_empty()).then_some(OrderEntry { names, bytes: 0..u64::MAX }));
         }
         Ok(Self(order))
     }
 
-    /// What `list` has, each byte and each inode once.
+    /// Creates an order from the entries of `list`, each byte and each inode once.
     pub fn of_hot_list(list: &HotList) -> Self {
         let names = |path: &[u8]| -> Vec<Vec<u8>> {
             path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
         };
-        let wanted = |entry: &HotEntry| Wanted { names: names(&entry.path), bytes: entry.range() };
+        let wanted = |entry: &HotEntry| OrderEntry { names: names(&entry.path), bytes: entry.range() };
         Self(HotList::merge(std::slice::from_ref(list)).entries().iter().map(wanted).collect())
     }
 
-    /// The nodes in `tree` of which data is wanted, by their first data, and the paths at which nothing is, each once. Inodes that are wanted
-    /// without data say nothing about where data is wanted.
+    /// Returns the nodes of `tree` with listed data, in the order of their first data, and the
+    /// missing paths, each once. Inodes listed without data do not affect the order of data.
     pub fn of(&self, tree: &Tree) -> (Vec<NodeId>, Vec<Vec<u8>>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         let (mut seen, mut missed) = (HashSet::new(), HashSet::new());
-        for Wanted { names, bytes } in &self.0 {
+        for OrderEntry { names, bytes } in &self.0 {
             match tree.find(names.iter().map(|name| &name[..])) {
                 Some(node) => {
                     found.extend((!bytes.is_empty() && node != NodeId::ROOT && seen.insert(node)).then_some(node))
@@ -131,11 +136,12 @@ impl PathOrder {
         (found, missing)
     }
 
-    /// What comes first in an image of `tree`: the ranges, and the inodes and directories on the way to them.
+    /// Returns the hot zone of an image of `tree`: the listed ranges, and the inodes and
+    /// directories on the paths to them.
     pub fn hot_zone(&self, tree: &Tree) -> HotZone {
         let mut zone = HotZone::default();
         let mut seen = HashSet::new();
-        for Wanted { names, bytes } in &self.0 {
+        for OrderEntry { names, bytes } in &self.0 {
             let Some(node) = tree.find(names.iter().map(|name| &name[..])) else { continue };
             let mut nodes = vec![NodeId::ROOT];
             for name in names {
@@ -164,7 +170,7 @@ mod tests {
         assert_eq!(found, [4, 7, 2].map(NodeId));
         assert_eq!(missing, [&b"lib/nothing"[..], b"a.so/x"]);
         let error = PathOrder::parse(b"a\n../b", "list").unwrap_err();
-        assert_eq!(error.to_string(), "list, line 2: path `../b`: `..` has no meaning here");
+        assert_eq!(error.to_string(), "list, line 2: path `../b`: `..` is not allowed");
     }
 
     #[test]
@@ -192,7 +198,7 @@ mod tests {
         assert_eq!(zone.metadata, [NodeId::ROOT, find("lib"), find("lib/deep"), b]);
     }
 
-    /// A tree of these files, half of them in the directory `a`, half in `b`.
+    /// Returns a tree of these files, half of them in the directory `a`, half in `b`.
     fn tree_of(names: &[String]) -> Tree {
         let node = |kind| Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };
         let half = names.len() / 2;
@@ -212,7 +218,7 @@ mod tests {
         (0..count).map(|number| format!("{number:05}.jpg")).collect()
     }
 
-    /// The paths of all files in their random order.
+    /// Returns the paths of all files in random order.
     fn shuffled_paths(names: &[String], seed: u64) -> Vec<Vec<u8>> {
         let tree = tree_of(names);
         let (order, missing) = DataOrder::Shuffled { seed }.of(&tree);
@@ -220,7 +226,7 @@ mod tests {
         order.into_iter().map(|node| tree.path(node)).collect()
     }
 
-    /// Spearman's rank correlation of two orders of the same paths.
+    /// Returns Spearman's rank correlation of two orders of the same paths.
     fn correlation(one: &[Vec<u8>], other: &[Vec<u8>]) -> f64 {
         let ranks: HashMap<&[u8], usize> = other.iter().enumerate().map(|(rank, path)| (&**path, rank)).collect();
         let squares = one.iter().enumerate().map(|(rank, path)| (rank as f64 - ranks[&**path] as f64).powi(2));
@@ -243,7 +249,8 @@ mod tests {
         }
         assert!(correlation(&orders[0], &orders[0]) > 0.999);
         assert_eq!(shuffled_paths(&names, 1), orders[2]);
-        // Files of both directories follow each other as often as heads and tails: 2000 times, give or take 32.
+        // Adjacent files are from different directories as often as heads follow tails: 2000 times,
+        // give or take 32.
         let changes = orders[1].windows(2).filter(|pair| pair[0][0] != pair[1][0]).count();
         assert!((1850..2150).contains(&changes), "{changes}");
     }
@@ -254,7 +261,7 @@ mod tests {
         let before = shuffled_paths(&names, 3);
         names.push("new.jpg".into());
         let gone = names.remove(70);
-        // Halves are of other files then: what stays is in the same directory.
+        // The halves contain other files then; the remaining files stay in their directories.
         let after = shuffled_paths(&names, 3);
         let both = |paths: &[Vec<u8>], other: &[Vec<u8>]| {
             paths.iter().filter(|path| other.contains(path)).cloned().collect::<Vec<_>>()
@@ -263,12 +270,14 @@ mod tests {
         assert_eq!(both(&before, &after).len(), 99, "but {gone}");
     }
 
-    /// XXH3 is fixed, so this order is that of every machine. A file with two names is there once.
+    /// XXH3 is fixed, so this order is the same on every machine. A file with two names occurs
+    /// once.
     #[test]
     fn random_orders_are_the_same_everywhere() {
         let paths = shuffled_paths(&names(6), 42);
         let paths: Vec<_> = paths.iter().map(|path| str::from_utf8(path).unwrap()).collect();
-        // Of xxhash 0.8 by way of Python: sorted(paths, key=lambda path: xxhash.xxh3_64_intdigest(path, 42)).
+        // From xxhash 0.8 in Python: sorted(paths, key=lambda path: xxhash.xxh3_64_intdigest(path,
+        // 42)).
         let expected = ["b/00004", "a/00001", "a/00000", "a/00002", "b/00003", "b/00005"];
         assert_eq!(paths, expected.map(|path| format!("{path}.jpg")));
         assert_eq!(DataOrder::Shuffled { seed: 42 }.of(&tree()).0.len(), 5);

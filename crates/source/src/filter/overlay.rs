@@ -1,7 +1,9 @@
-//! Marks that union filesystems leave in their layers: what an upper layer takes away from a lower one.
+//! Whiteouts and other marks that union filesystems leave in their layers: they hide entries of
+//! lower layers.
 //!
-//! aufs, and container images after it, mark with names: a file `.wh.NAME` says that NAME is gone, `.wh..wh..opq` that the
-//! directory replaces the lower one. overlayfs marks with a character device 0:0 called NAME, and an attribute.
+//! aufs, and container images after it, mark with names: a file `.wh.NAME` hides NAME, and
+//! `.wh..wh..opq` makes the directory replace the lower one. overlayfs marks with a character
+//! device 0:0 called NAME, and with an attribute.
 
 use kiln_format::inode::Rdev;
 use kiln_tree::{Builder, Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
@@ -9,26 +11,29 @@ use kiln_tree::{Builder, Entries, Entry, Kind, Metadata, Node, NodeId, ThinSlice
 use super::xattrs::set;
 
 const PREFIX: &[u8] = b".wh.";
-/// Names of aufs itself; one of them marks an opaque directory, the others mean nothing elsewhere.
+/// Prefix of aufs's own names; one of them marks an opaque directory, the others mean nothing
+/// elsewhere.
 const OWN_PREFIX: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// The attribute of an opaque directory; its value is `y`.
+/// Attribute of an opaque directory; its value is `y`.
 pub(crate) const OPAQUE_XATTR: &[u8] = b"trusted.overlay.opaque";
-/// The attribute of a directory that was copied up. Empty, it only tells overlayfs to read the directory entry by entry, and so to hide its
-/// whiteouts, though no other layer has the directory.
+/// Attribute of a directory that was copied up. With an empty value it makes overlayfs read the
+/// directory entry by entry, and so hide the whiteouts in it, even if no other layer has the
+/// directory.
 pub(crate) const ORIGIN_XATTR: &[u8] = b"trusted.overlay.origin";
-/// The device number of a whiteout.
+/// Device number of a whiteout.
 pub(crate) const WHITEOUT: Rdev = Rdev { major: 0, minor: 0 };
 
-/// Whether a directory hides the lower ones of its path.
+/// Returns true if a directory hides the lower ones at its path.
 pub(crate) fn is_opaque(dir: &Node) -> bool {
     dir.xattrs.iter().any(|x| &*x.name == OPAQUE_XATTR && &*x.value == b"y")
 }
 
-/// Make the marks of aufs those of overlayfs.
+/// Converts the marks of aufs to those of overlayfs.
 ///
-/// A mark for a name that the same layer has: a directory becomes opaque, anything else hides the lower one anyway. A directory with whiteouts
-/// gets an empty [`ORIGIN_XATTR`]. A whiteout has no permissions, as one that the kernel makes.
+/// If the same layer has the marked name, a directory of that name becomes opaque; any other file
+/// hides the lower one without a mark. A directory with whiteouts gets an empty [`ORIGIN_XATTR`].
+/// Whiteouts have no permissions, like those that the kernel creates.
 ///
 /// # Errors
 /// More nodes than a tree can have.
@@ -41,19 +46,19 @@ pub(crate) fn from_aufs(builder: &mut Builder) -> Result<(), TreeError> {
         let is_dir = |builder: &Builder, node: NodeId| matches!(builder.nodes()[node.idx()].kind, Kind::Directory(_));
         let is_mark = |entry: &Entry<'_>| entry.name.starts_with(PREFIX) && !is_dir(builder, entry.node);
         let (marks, others): (Vec<_>, Vec<_>) = entries.iter().partition(is_mark);
-        // aufs's own directories hold nothing of the layer.
+        // aufs's own directories have no contents of the layer.
         let mut kept: Entries = others.into_iter().filter(|entry| !entry.name.starts_with(OWN_PREFIX)).collect();
         let mut whiteouts = Vec::new();
         for mark in marks {
             match (mark.name, kept.find(&mark.name[PREFIX.len()..])) {
                 (OPAQUE, _) => put_mark(builder.xattrs_mut(dir), OPAQUE_XATTR, b"y"),
                 (name, _) if name.starts_with(OWN_PREFIX) => {}
-                // What is in the lower directory is gone. One that only paths imply says no more of itself than any
-                // other.
+                // The lower directory is hidden. A directory that is only implied by paths has the
+                // same metadata as others.
                 (_, Some(node)) if is_dir(builder, node) => put_mark(builder.xattrs_mut(node), OPAQUE_XATTR, b"y"),
                 (_, Some(_)) => {}
                 (name, None) => {
-                    // A mark may be one of many names of a node, so the node itself is left alone.
+                    // The mark may be one of many hard links, so its node is not changed.
                     let meta = Metadata { permissions: 0, ..builder.nodes()[mark.node.idx()].meta };
                     let node = Node { meta, xattrs: ThinSlice::default(), kind: Kind::CharDevice(WHITEOUT) };
                     whiteouts.push((&name[PREFIX.len()..], builder.add(node)?));
@@ -75,7 +80,7 @@ fn put_mark(xattrs: &mut ThinSlice<Xattr>, name: &[u8], value: &[u8]) {
     *xattrs = list.into();
 }
 
-/// Remove the marks of overlayfs: whiteouts and attributes.
+/// Removes the marks of overlayfs: whiteouts and attributes.
 pub(crate) fn strip(builder: &mut Builder) {
     let is_whiteout = |builder: &Builder, id: NodeId| matches!(builder.nodes()[id.idx()].kind, Kind::CharDevice(rdev) if rdev == WHITEOUT);
     for id in (0..builder.nodes().len() as u32).map(NodeId) {

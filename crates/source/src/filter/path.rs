@@ -1,6 +1,6 @@
-//! Paths within a tree: names with slashes between, the root is empty.
+//! Paths within a tree: names separated by slashes; the root is the empty path.
 
-/// The path of a name in a directory.
+/// Returns the path of `name` in the directory `dir`.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }

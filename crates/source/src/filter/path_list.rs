@@ -1,4 +1,4 @@
-//! A list of the only paths that are wanted.
+//! List of the paths to scan.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CString;
@@ -6,17 +6,17 @@ use std::ffi::CString;
 use super::error::{FileError, SyntaxError};
 use super::path::join;
 
-/// Paths from the root of the source on. They and their parent directories are scanned, and nothing else: of a directory
-/// that is listed only what is listed, too.
+/// Paths relative to the root of the source. Only they and their parent directories are scanned;
+/// the entries of a listed directory must be listed themselves.
 #[derive(Clone, Debug, Default)]
 pub struct PathList {
-    /// Names wanted, by directory.
+    /// Listed names, by directory.
     by_dir: HashMap<Vec<u8>, BTreeSet<CString>>,
 }
 
 impl PathList {
-    /// The list in a file called `name`: one path a line, or, if there is any zero byte, with one behind each path
-    /// (`find -print0`). Slashes in front and `.` change nothing.
+    /// Parses the list in a file called `name`: one path per line, or, if the text contains a zero
+    /// byte, paths that end with zero bytes (`find -print0`). Leading slashes and `.` are ignored.
     ///
     /// # Errors
     /// A path with `..`.
@@ -41,26 +41,27 @@ impl PathList {
         Ok(())
     }
 
-    /// The names wanted of the directory `dir`; `None`: none.
+    /// Returns the listed names in the directory `dir`, if any.
     pub(crate) fn names_in(&self, dir: &[u8]) -> Option<&BTreeSet<CString>> {
         self.by_dir.get(dir)
     }
 }
 
-/// The paths in a file: one a line, or, if there is any zero byte, with one behind each.
+/// Returns the paths in a file: one per line, or, if it contains a zero byte, paths that end with
+/// zero bytes.
 pub(super) fn paths(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = if text.contains(&0) { 0 } else { b'\n' };
     text.split(move |&b| b == end)
 }
 
-/// The names on the way to a path from the root of the source on; none of an empty path.
+/// Returns the components of a path relative to the root of the source; none for an empty path.
 ///
 /// # Errors
 /// A path with `..`.
 pub(super) fn components(path: &[u8]) -> Result<Vec<&[u8]>, SyntaxError> {
     let names: Vec<_> = path.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
     match names.contains(&&b".."[..]) {
-        true => Err(SyntaxError::new("path", path, "`..` has no meaning here")),
+        true => Err(SyntaxError::new("path", path, "`..` is not allowed")),
         false => Ok(names),
     }
 }
@@ -90,8 +91,8 @@ mod tests {
     }
 
     #[test]
-    fn no_path_leads_up() {
+    fn paths_that_lead_up_are_refused() {
         let error = PathList::parse(b"a\nb/../../c", "list").unwrap_err();
-        assert_eq!(error.to_string(), "list, line 2: path `b/../../c`: `..` has no meaning here");
+        assert_eq!(error.to_string(), "list, line 2: path `b/../../c`: `..` is not allowed");
     }
 }

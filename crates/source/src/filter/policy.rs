@@ -1,4 +1,4 @@
-//! What becomes of a tree.
+//! Changes to the metadata of a tree.
 
 use kiln_tree::{Builder, Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 
@@ -15,38 +15,42 @@ use crate::manifest::edits::TreeEdits;
 use crate::manifest::fs_config::FsConfig;
 use kiln_format::acl::IdKind;
 
-/// What becomes of a tree; the default is nothing. Applied in the order of the fields.
+/// Changes to a tree, applied in the order of the fields. The default changes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// Marks of aufs become those of overlayfs: a file `.wh.NAME` a whiteout NAME, `.wh..wh..opq` an attribute of its
-    /// directory.
+    /// True to convert the marks of aufs to those of overlayfs: a file `.wh.NAME` becomes a
+    /// whiteout NAME, `.wh..wh..opq` an attribute of its directory.
     pub aufs: bool,
-    /// Whiteouts and attributes of overlayfs are removed.
+    /// True to remove the whiteouts and attributes of overlayfs.
     pub strip_overlay: bool,
-    /// Every further name of a file becomes a file of its own.
+    /// True to replace every further name of a file by a separate file.
     pub hard_dereference: bool,
-    /// Permissions.
+    /// Changes of permissions.
     pub chmod: Chmod,
-    /// Owners, and the users that ACLs and capabilities name.
+    /// Changes of owners, and of the users in ACLs and capabilities.
     pub uid: IdPolicy,
-    /// Groups, and those that ACLs name.
+    /// Changes of groups, and of the groups in ACLs.
     pub gid: IdPolicy,
-    /// Times of last modification.
+    /// Changes of modification times.
     pub times: Times,
-    /// Extended attributes.
+    /// Changes of extended attributes.
     pub xattrs: XattrPolicy,
-    /// Owners, permissions and capabilities by path, as Android's builds describe them. They are what that says, whatever came before.
+    /// Owners, permissions and capabilities by path, as Android's builds describe them. They
+    /// override the changes above.
     pub fs_config: Option<FsConfig>,
-    /// Files that are added and changed by definitions, one file of them after the other. What they say holds, whatever came before.
+    /// Definition files that add and change files, applied in order. They override the changes
+    /// above.
     pub edits: Vec<TreeEdits>,
-    /// SELinux labels, instead of those of the source. A file with several names has that of the first in walk order.
+    /// SELinux labels that replace those of the source. A file with several names gets the label of
+    /// the first in walk order.
     pub labels: Option<Labels>,
 }
 
-/// The tree that `policy` makes of `tree`.
+/// Applies `policy` to `tree`.
 ///
 /// # Errors
-/// Owners that have no place in the image, and marks that make two files of one name.
+/// Owners without an id in the image; marks that result in two files of one name; invalid
+/// definitions.
 pub fn apply(mut tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
     if policy.aufs || policy.strip_overlay || policy.hard_dereference {
         tree = restructure(tree, policy)?;
@@ -95,7 +99,7 @@ fn restructure(mut tree: Tree, policy: &Policy) -> Result<Tree, PolicyError> {
 }
 
 impl Policy {
-    /// What a node shall have.
+    /// Returns the metadata and attributes of a node under the policy.
     fn node(&self, tree: &Tree, id: NodeId) -> Result<(Metadata, ThinSlice<Xattr>), PolicyError> {
         let Node { meta, xattrs, kind } = tree.node(id);
         let mut meta = *meta;

@@ -1,20 +1,21 @@
-//! Regular expressions of what is left out.
+//! Regular expressions that exclude paths.
 
 use regex::bytes::RegexBuilder;
 
 use super::error::{SyntaxError, regex_reason};
 
-/// Extended regular expressions over paths from the root of the source on, without a slash in front. They match anywhere in
-/// a path, and are about bytes. The syntax is that of the crate `regex`, which has what POSIX has but collating symbols, and
-/// takes a backslash within brackets as an escape.
+/// Extended regular expressions over paths relative to the root of the source, without a leading
+/// slash. They match anywhere in a path, and match bytes. The syntax is that of the crate `regex`,
+/// which has everything that POSIX has except collating symbols, and treats a backslash within
+/// brackets as an escape.
 #[derive(Clone, Debug, Default)]
 pub struct Regexes(Vec<regex::bytes::Regex>);
 
 impl Regexes {
-    /// Add one.
+    /// Adds a regular expression.
     ///
     /// # Errors
-    /// What is no regular expression, or a too large one.
+    /// A regular expression that is invalid or too large.
     pub fn add(&mut self, regex: &str) -> Result<(), SyntaxError> {
         let compiled = RegexBuilder::new(regex).unicode(false).dot_matches_new_line(true).build();
         let compiled =

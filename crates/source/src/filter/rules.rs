@@ -1,4 +1,4 @@
-//! Rules of what is left out, in the language of gitignore(5).
+//! Rules that exclude paths, in the language of gitignore(5).
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use std::io;
@@ -6,29 +6,30 @@ use std::io;
 use super::error::{FileError, SyntaxError, regex_reason};
 use super::glob::{FLAGS, Slash, to_regex};
 
-/// Bytes of memory that the rules of one text may take, compiled: some thousand rules.
+/// Maximum memory in bytes of the compiled rules of one text; enough for some thousand rules.
 pub(super) const COMPILED_MAX_LEN: usize = 16 << 20;
 
-/// One rule.
+/// A rule of an ignore file.
 ///
-/// A glob without a slash is about a name at any depth, any other about a path from the directory on that the rules belong
-/// to. `*`, `?` and `[...]` stop at slashes, `**` does not. A slash at the end: directories only. An exclamation mark in
-/// front: not left out after all.
+/// A glob without a slash matches a name at any depth; any other matches a path relative to the
+/// directory of the rules. `*`, `?` and `[...]` do not match slashes, `**` does. A slash at the end
+/// restricts the rule to directories. A leading exclamation mark includes what an earlier rule
+/// excluded.
 #[derive(Clone, Debug)]
 pub struct Rule {
     regex: String,
-    about: About,
+    about: GlobScope,
     verdict: Verdict,
 }
 
-/// What a glob is about.
+/// Entries to which a glob applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum GlobScope {
     Everything,
     Directories,
 }
 
-/// What becomes of an entry.
+/// Effect of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Exclude,
@@ -36,10 +37,11 @@ pub(super) enum Verdict {
 }
 
 impl Rule {
-    /// The rule that `pattern` is; unlike in a file, spaces at its end belong to it and `#` starts no comment.
+    /// Parses a rule. Unlike in a file, trailing spaces are part of the pattern and `#` starts no
+    /// comment.
     ///
     /// # Errors
-    /// A pattern that is empty or no glob.
+    /// A pattern that is empty or not a glob.
     pub fn new(pattern: &[u8]) -> Result<Self, SyntaxError> {
         let refuse = |reason: &str| SyntaxError::new("glob", pattern, reason);
         let (verdict, glob) = match pattern.strip_prefix(b"!") {
@@ -51,25 +53,26 @@ impl Rule {
     }
 }
 
-/// The regular expression of a glob in the language of rules, and what it is about.
+/// Returns the regular expression of a glob in the language of rules, and the entries to which it
+/// applies.
 ///
 /// # Errors
-/// What is wrong with the glob.
-pub(super) fn anchored(glob: &[u8]) -> Result<(String, About), &'static str> {
+/// A description of the syntax error.
+pub(super) fn anchored(glob: &[u8]) -> Result<(String, GlobScope), &'static str> {
     let (about, glob) = match glob.strip_suffix(b"/") {
-        Some(glob) => (About::Directories, glob),
-        None => (About::Everything, glob),
+        Some(glob) => (GlobScope::Directories, glob),
+        None => (GlobScope::Everything, glob),
     };
     let front = if glob.contains(&b'/') { "" } else { "(?:.*/)?" };
     let glob = glob.strip_prefix(b"/").unwrap_or(glob);
     if glob.is_empty() {
-        return Err("names nothing");
+        return Err("empty pattern");
     }
     let regex = to_regex(glob, Slash::Separates)?;
     Ok((format!("{FLAGS}^{front}{regex}$"), about))
 }
 
-/// Rules that belong together. The last one that is about a path decides.
+/// Ordered set of rules. The last rule that matches a path decides.
 #[derive(Clone, Debug)]
 pub struct Rules {
     globs: RegexSet,
@@ -77,10 +80,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Rules in their order.
+    /// Compiles rules in this order.
     ///
     /// # Errors
-    /// More rules than memory is allowed for.
+    /// Rules that need more memory than allowed.
     pub fn new(rules: Vec<Rule>) -> Result<Self, SyntaxError> {
         let globs = RegexSetBuilder::new(rules.iter().map(|rule| &rule.regex)).size_limit(COMPILED_MAX_LEN).build();
         let globs = globs.map_err(|error| {
@@ -90,11 +93,11 @@ impl Rules {
         Ok(Self { globs, rules })
     }
 
-    /// The rules of a file called `name`: one a line. Blank lines and those that start with `#` are none; spaces at the end
-    /// of a line do not count unless a backslash is in front.
+    /// Parses the rules in a file called `name`, one per line. Blank lines and lines that start
+    /// with `#` are ignored, and so are trailing spaces without a backslash before them.
     ///
     /// # Errors
-    /// The first line that is no rule.
+    /// The first invalid line.
     pub fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
         let mut rules = Vec::new();
         let mut last = 0;
@@ -105,15 +108,15 @@ impl Rules {
         Self::new(rules).map_err(|error| error.at(name, last))
     }
 
-    /// What the rules say of `path`, which is relative to the directory they belong to; `None`: nothing. `is_dir` is asked
-    /// only if it matters.
+    /// Returns the verdict for `path`, which is relative to the directory of the rules, or `None`
+    /// if no rule matches. `is_dir` is called only if needed.
     ///
     /// # Errors
     /// Those of `is_dir`.
     pub(super) fn verdict(&self, path: &[u8], is_dir: &dyn Fn() -> io::Result<bool>) -> io::Result<Option<Verdict>> {
         for idx in self.globs.matches(path).iter().rev() {
             let rule = &self.rules[idx];
-            if rule.about == About::Everything || is_dir()? {
+            if rule.about == GlobScope::Everything || is_dir()? {
                 return Ok(Some(rule.verdict));
             }
         }
@@ -121,7 +124,8 @@ impl Rules {
     }
 }
 
-/// The lines of a file that say something, as git reads them, with their numbers from 0 on.
+/// Returns the lines of a file that are not blank or comments, as git reads them, with their
+/// indexes from 0.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let lines =
@@ -133,7 +137,7 @@ fn without_trailing_spaces(line: &[u8]) -> &[u8] {
     let mut len = 0;
     let mut idx = 0;
     while idx < line.len() {
-        // An escaped byte counts, whatever it is.
+        // An escaped byte is never trailing space.
         let step = if line[idx] == b'\\' { 2 } else { 1 };
         if line[idx] != b' ' {
             len = (idx + step).min(line.len());
@@ -147,7 +151,8 @@ fn without_trailing_spaces(line: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// `-` excluded, `+` included, blank: no rule is about it. Paths with a slash at the end are directories.
+    /// Formats verdicts: `-` excluded, `+` included, blank for no rule. Paths with a slash at the
+    /// end are directories.
     fn verdicts(rules: &str, paths: &[&str]) -> String {
         let rules = Rules::parse(rules.as_bytes(), "test").unwrap();
         let verdict = |path: &&str| {
@@ -194,9 +199,9 @@ mod tests {
     fn errors_name_the_line() {
         let error = |text: &str| Rules::parse(text.as_bytes(), "my.rules").unwrap_err().to_string();
         assert_eq!(error("a\n\n[b\n"), "my.rules, line 3: glob `[b`: unclosed [");
-        assert_eq!(error("/"), "my.rules, line 1: glob `/`: names nothing");
-        assert_eq!(error("!"), "my.rules, line 1: glob `!`: names nothing");
-        assert_eq!(error("a\\"), "my.rules, line 1: glob `a\\`: nothing behind the last backslash");
+        assert_eq!(error("/"), "my.rules, line 1: glob `/`: empty pattern");
+        assert_eq!(error("!"), "my.rules, line 1: glob `!`: empty pattern");
+        assert_eq!(error("a\\"), "my.rules, line 1: glob `a\\`: trailing backslash");
         let many: String = (0..60_000).map(|idx| format!("*{idx}*[a-z]?\n")).collect();
         let refused = Rules::parse(many.as_bytes(), "many").err().map(|error| error.source.field);
         assert_eq!(refused, Some("rules"), "memory is bounded");

@@ -1,4 +1,4 @@
-//! What a filter leaves of a tree.
+//! Selection of the entries of a finished tree.
 
 use kiln_tree::{Builder, Entries, Kind, NodeId, Tree, TreeError};
 use rustix::io::Errno;
@@ -10,10 +10,11 @@ use super::path::join;
 use super::selection::Filter;
 use crate::error::Errors;
 
-/// What `filter` wants of `tree`, and what of it could not be read, as a scan of a directory would have it.
+/// Returns the part of `tree` that `filter` selects, and its unreadable ignore files and paths,
+/// with the same result as a scan of a directory.
 ///
 /// # Errors
-/// None but those of the tree.
+/// Errors of the tree.
 pub(crate) fn select(tree: Tree, filter: &Filter) -> Result<(Tree, Errors), TreeError> {
     if filter.is_everything() {
         return Ok((tree, Errors::new()));
@@ -37,16 +38,16 @@ struct Stage<'a> {
     filter: &'a Filter,
 }
 
-/// A directory to look at.
+/// A directory to process.
 struct Dir {
     node: NodeId,
     path: Vec<u8>,
-    /// Rules of the ignore files above.
+    /// Rules of the ignore files of its ancestors.
     outer: Layers,
 }
 
 impl<'a> Stage<'a> {
-    /// What is wanted of a directory, and the directories among it.
+    /// Returns the selected entries of a directory, and the directories among them.
     fn list(&self, dir: Dir, errors: &mut Errors) -> (Entries, Vec<Dir>) {
         let (mut entries, mut subdirs) = (Entries::new(), Vec::new());
         let read = |name: &CStr| read_in(self.tree, dir.node, name);
@@ -73,7 +74,7 @@ impl<'a> Stage<'a> {
         (entries, subdirs)
     }
 
-    /// The names in a directory that a list does not leave out.
+    /// Returns the names in a directory, restricted to the path list if there is one.
     fn names(&self, dir: &Dir) -> Vec<&'a [u8]> {
         match &self.filter.only {
             Some(list) => list.names_in(&dir.path).into_iter().flatten().map(|name| name.to_bytes()).collect(),
@@ -81,7 +82,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What `name` in `dir` is, if it is wanted.
+    /// Returns the node of `name` in `dir`, or `None` if the filter excludes it.
     fn look(&self, dir: NodeId, name: &[u8], path: &[u8], layers: &Layers) -> io::Result<Option<NodeId>> {
         let node = || self.tree.entries(dir).find(name).ok_or(io::Error::from(Errno::NOENT));
         if !self.filter.wants(path, layers, &|| node().map(|node| self.is_dir(node)))? {

@@ -1,4 +1,4 @@
-//! What of a source is scanned.
+//! Filter that selects the entries of a source.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -9,43 +9,47 @@ use super::path_list::PathList;
 use super::regexes::Regexes;
 use super::rules::{Rules, Verdict};
 
-/// What of a source is scanned; the default is everything. The root itself is never left out.
+/// Selection of entries of a source; the default selects everything. The root itself is always
+/// selected.
 ///
-/// What a path or an expression excludes is out. Of `rules`, the last that is about an entry decides; if none is, the rules
-/// of ignore files do, those of the nearest directory first. What lies below a directory that is left out cannot come back.
+/// Entries that a path or regular expression excludes are out. For others the last matching rule of
+/// `rules` decides; without one, the rules of ignore files do, those of the nearest directory
+/// first. Entries below an excluded directory cannot be included again.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Rules for the whole source; later ones override earlier ones.
     pub rules: Vec<Rules>,
-    /// Expressions for paths that are left out.
+    /// Regular expressions that exclude paths.
     pub regexes: Regexes,
-    /// Names of ignore files: in any directory, a file of that name has rules for what is below. Of several in one
-    /// directory, those named later here override. The files themselves are not left out.
+    /// Names of ignore files. In any directory a file of such a name has rules for the entries
+    /// below. Within a directory, files named later in this list override earlier ones. Ignore
+    /// files are not excluded themselves.
     pub ignore_files: Vec<CString>,
-    /// The only paths that are scanned, as far as nothing else leaves them out.
+    /// The only paths to scan, unless something else excludes them.
     pub only: Option<PathList>,
-    /// Mount points and whatever lies on another device than the root are scanned as empty directories. Other files are
-    /// what they are, even if something is mounted over them. Only a directory has mount points.
+    /// True to scan mount points, and directories on another device than the root, as empty
+    /// directories. Other files are unaffected, even if a filesystem is mounted over them. Only
+    /// sources that are directories have mount points.
     pub one_file_system: bool,
-    /// Files and directories that are left out, by path from the root of the source on, without slashes at the ends.
-    /// [`Filter::exclude_path`] adds paths of any form.
+    /// Excluded files and directories, by path relative to the root of the source, without leading
+    /// or trailing slashes. [`Filter::exclude_path`] adds paths in any form.
     pub paths: HashSet<Vec<u8>>,
 }
 
 impl Filter {
-    /// Leave out what is at `path`, from the root of the source on. No byte of it has a special meaning.
+    /// Excludes `path`, relative to the root of the source. No byte of it has a special meaning.
     pub fn exclude_path(&mut self, path: &[u8]) {
         let components = path.split(|&b| b == b'/').filter(|component| !matches!(*component, b"" | b"."));
         self.paths.insert(components.collect::<Vec<_>>().join(&b'/'));
     }
 
-    /// Whether everything is scanned, whatever it is called.
+    /// Returns true if the filter excludes nothing by name or path.
     pub(super) fn is_everything(&self) -> bool {
         let Self { rules, regexes, ignore_files, only, paths, .. } = self;
         rules.is_empty() && regexes.is_empty() && ignore_files.is_empty() && only.is_none() && paths.is_empty()
     }
 
-    /// Whether the entry at `path` is scanned. `is_dir` is asked only if it matters.
+    /// Returns true if the entry at `path` is selected. `is_dir` is called only if needed.
     ///
     /// # Errors
     /// Those of `is_dir`.

@@ -1,19 +1,19 @@
-//! Times of last modification.
+//! Changes of modification times.
 
 use kiln_tree::Metadata;
 use std::str::FromStr;
 
 use super::error::SyntaxError;
 
-/// What becomes of times of last modification, in seconds since 1970.
+/// Change of modification times, in seconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Times {
-    /// They stay.
+    /// No change.
     #[default]
     Keep,
-    /// None is later than this.
+    /// Later times are set to this one.
     Clamp(i64),
-    /// All are this, and so many nanoseconds below 10^9.
+    /// All times are set to these seconds and nanoseconds (below 10^9).
     All(i64, u32),
 }
 
@@ -31,7 +31,7 @@ impl Times {
 impl FromStr for Times {
     type Err = SyntaxError;
 
-    /// `keep`, `clamp:SECS` or `SECS`.
+    /// Parses `keep`, `clamp:SECS` or `SECS`.
     fn from_str(text: &str) -> Result<Self, SyntaxError> {
         let secs = |secs: &str| {
             let reason = "write keep, clamp:SECS or SECS, in seconds since 1970";

@@ -1,4 +1,4 @@
-//! Attributes that EROFS cannot hold: those of macOS, of NFS, of other filesystems.
+//! Extended attributes that EROFS cannot hold, such as those of macOS, NFS and other filesystems.
 
 use kiln_format::xattr::{BODY_HEADER_LEN, BODY_MAX_LEN, NAME_MAX_LEN, VALUE_MAX_LEN, entry_len, split_name};
 use kiln_tree::{NodeId, Tree, Xattr};
@@ -7,11 +7,11 @@ use super::error::PolicyError;
 use super::left_out_xattrs::LeftOutXattrs;
 use super::xattrs::XattrPolicy;
 
-/// Bytes for the attributes of one file.
+/// Maximum length in bytes of all attributes of a file.
 const ROOM: usize = BODY_MAX_LEN - BODY_HEADER_LEN;
 
-/// Leave out attributes of `tree` that EROFS cannot hold, and count them with those that `left_out` has of the source. What `policy` keeps out anyway
-/// does not count.
+/// Removes attributes of `tree` that EROFS cannot hold, and adds them to the counts in `left_out`
+/// of the source. Attributes that `policy` excludes anyway are not counted.
 ///
 /// # Errors
 /// The first of them, if `policy` is strict.
@@ -45,13 +45,14 @@ pub fn leave_out_unfit(
     }
 }
 
-/// The first of these attributes of one file that EROFS cannot hold, and why.
+/// Returns the first attribute of a file that EROFS cannot hold, and the reason.
 pub(crate) fn first_unfit(xattrs: &[Xattr]) -> Option<(&Xattr, &'static str)> {
     let mut room = ROOM;
     xattrs.iter().find_map(|xattr| Some((xattr, unfit_because(xattr, &mut room)?)))
 }
 
-/// Why EROFS cannot hold an attribute beside others of its file, which leave `room` bytes; `None`: it can, and takes of the room.
+/// Returns the reason why EROFS cannot hold an attribute if `room` bytes are left for its file.
+/// Returns `None` if it can, and subtracts the attribute's size from `room`.
 fn unfit_because(xattr: &Xattr, room: &mut usize) -> Option<&'static str> {
     let Some((_, rest)) = split_name(&xattr.name) else {
         return Some("EROFS holds user., trusted., security. and POSIX ACL attributes only");
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_erofs_cannot_hold_is_known() {
+    fn unfit_attributes_are_detected() {
         let xattr = |name: &str, len: usize| Xattr { name: name.as_bytes().into(), value: vec![0; len].into() };
         let mut room = ROOM;
         for (name, len, fits) in [

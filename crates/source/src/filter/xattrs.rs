@@ -1,4 +1,4 @@
-//! Extended attributes: which stay, and which are added.
+//! Changes of extended attributes.
 
 use kiln_format::xattr::{NAME_MAX_LEN, VALUE_MAX_LEN, split_name};
 use kiln_tree::{Kind, Xattr};
@@ -7,37 +7,38 @@ use regex::bytes::{RegexSet, RegexSetBuilder};
 use super::error::{SyntaxError, regex_reason};
 use super::glob::{FLAGS, Slash, to_regex};
 
-/// What becomes of extended attributes.
+/// Changes of extended attributes.
 #[derive(Clone, Debug, Default)]
 pub struct XattrPolicy {
-    /// Only these stay; `None`: all.
+    /// Names to keep; `None` keeps all.
     pub include: Option<NameGlobs>,
-    /// Of those, these do not.
+    /// Names to remove from those.
     pub exclude: NameGlobs,
-    /// These are added, or replace those of the same name. Attributes in `user.` go to regular files and directories only,
-    /// since nothing else can have them on Linux.
+    /// Attributes to add, or to replace by name. Attributes in `user.` are added to regular files
+    /// and directories only, since Linux allows them nowhere else.
     pub set: Vec<Xattr>,
-    /// Refuse attributes that EROFS cannot hold, and entries of ACLs whose names have no ids, instead of leaving them out and counting them, see
+    /// True to refuse attributes that EROFS cannot hold, and ACL entries whose names have no ids,
+    /// instead of leaving them out and counting them. See
     /// [`leave_out_unfit`](super::leave_out_unfit).
     pub strict: bool,
 }
 
-/// Globs over full names of attributes; a slash is a character like any other.
+/// Globs over full names of attributes; a slash is an ordinary character.
 #[derive(Clone, Debug)]
 pub struct NameGlobs(RegexSet);
 
 impl Default for NameGlobs {
-    /// No names.
+    /// Returns a set that matches no name.
     fn default() -> Self {
         Self(RegexSet::empty())
     }
 }
 
 impl NameGlobs {
-    /// The names that any of `globs` matches.
+    /// Compiles globs; a name matches if any of them does.
     ///
     /// # Errors
-    /// What is no glob.
+    /// An invalid glob.
     pub fn new<'a>(globs: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, SyntaxError> {
         let mut regexes = Vec::new();
         for glob in globs {
@@ -50,13 +51,13 @@ impl NameGlobs {
 }
 
 impl XattrPolicy {
-    /// Tells if attributes of this name stay.
+    /// Returns true if attributes of this name are kept.
     pub(super) fn keeps(&self, name: &[u8]) -> bool {
         let included = self.include.as_ref().is_none_or(|globs| globs.0.is_match(name));
         included && !self.exclude.0.is_match(name)
     }
 
-    /// The attributes of a node that had `xattrs`.
+    /// Applies the policy to the attributes `xattrs` of a node.
     pub(super) fn apply(&self, xattrs: &mut Vec<Xattr>, kind: &Kind) {
         xattrs.retain(|xattr| self.keeps(&xattr.name));
         let has_user = matches!(kind, Kind::File { .. } | Kind::Directory(_));
@@ -68,13 +69,14 @@ impl XattrPolicy {
     }
 }
 
-/// Add an attribute, or replace that of the same name.
+/// Adds an attribute, or replaces the one of the same name.
 pub(crate) fn set(xattrs: &mut Vec<Xattr>, xattr: Xattr) {
     xattrs.retain(|other| other.name != xattr.name);
     xattrs.push(xattr);
 }
 
-/// NAME=VALUE as an attribute. A value `0x...` is hexadecimal, as setfattr(1) has it; any other is what it is.
+/// Parses an attribute NAME=VALUE. A value `0x...` is hexadecimal, as in setfattr(1); any other is
+/// literal.
 ///
 /// # Errors
 /// Names and values that an image cannot hold.
@@ -89,7 +91,7 @@ pub fn parse_xattr(text: &[u8]) -> Result<Xattr, SyntaxError> {
     checked_xattr(name, value, text)
 }
 
-/// The attribute that `text` is.
+/// Creates an attribute. Errors quote `text`.
 ///
 /// # Errors
 /// Names and values that an image cannot hold.
@@ -107,7 +109,7 @@ pub(crate) fn checked_xattr(name: &[u8], value: Vec<u8>, text: &[u8]) -> Result<
     Ok(Xattr { name: name.into(), value: value.into() })
 }
 
-/// Bytes of pairs of hexadecimal digits.
+/// Parses pairs of hexadecimal digits.
 pub(crate) fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |b: u8| (b as char).to_digit(16).map(|digit| digit as u8);
     let (pairs, rest) = digits.as_chunks::<2>();

@@ -1,7 +1,7 @@
-//! An EROFS image as a tree.
+//! Reader of EROFS images.
 //!
-//! The scan reads inodes, names and attributes; contents are read when they are wanted, by any number of threads. What is
-//! kept in memory is bounded by the length of the image, whatever the image claims.
+//! The scan reads inodes, names and attributes. Contents are read on demand by any number of
+//! threads. Memory is bounded by the length of the image, whatever the image claims.
 
 pub(crate) mod base;
 mod contents;

@@ -1,13 +1,19 @@
-//! An image of ext2, ext3 or ext4 as a tree.
+//! Reader of ext2, ext3 and ext4 images.
 //!
-//! Everything lies in place: the scan reads inodes, directories, attributes and the map of each file, and contents are then read
-//! from the image, whose holes stay holes. Checksums of metadata are not verified. What is known of the format comes from the documentation of the
-//! Linux kernel (`Documentation/filesystems/ext4`).
+//! The scan reads inodes, directories, attributes and the map of each file. Contents are then read
+//! from the image in place, and holes remain holes. Metadata checksums are not verified. The source
+//! for the format is the documentation of the Linux kernel (`Documentation/filesystems/ext4`).
 //!
-//! * A **journal** that holds changes which are not in place yet is refused: without them the image is not what it should be.
+//! The crate `ext4-view` (0.9) is not used: it does not return extended attributes, times, device
+//! numbers and inode numbers (which hard links need), fills holes with zeros instead of reporting
+//! them, and its handle is an `Rc`, which threads cannot share.
+//!
+//! * A **journal** with changes that have not been written to their places is refused: without them
+//!   the image is not consistent.
 //! * **Encrypted** files and directories (fscrypt) are refused, each by its path.
-//! * **Attributes** come from the inode, its block and inodes of attributes; ACLs have the form in which the kernel shows them.
-//! * A file with several names is one node; `lost+found` is a directory as others are.
+//! * **Attributes** are read from the inode, its attribute block and attribute inodes; ACLs are
+//!   converted to the form in which the kernel shows them.
+//! * A file with several names is one node; `lost+found` is an ordinary directory.
 
 mod dir;
 mod fields;

@@ -1,15 +1,15 @@
-//! Blocks of zlib, which several images have.
+//! Decoder of zlib blocks, shared by several formats.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use std::cell::RefCell;
 
 thread_local! {
-    /// A decoder is worth keeping: it takes more to make one than to decode a block.
+    /// The decoder is reused, since creating one takes longer than decoding a block.
     static DECODER: RefCell<Decompress> = RefCell::new(Decompress::new(true));
 }
 
-/// Decode `packed`, a whole stream of zlib (RFC 1950), to the front of `plain`: how many bytes that are. `None`: it is damaged, or longer
-/// than `plain`.
+/// Decodes `packed`, a complete zlib stream (RFC 1950), to the front of `plain`. Returns the plain
+/// length in bytes, or `None` if the stream is damaged or longer than `plain`.
 pub(super) fn inflate(packed: &[u8], plain: &mut [u8]) -> Option<usize> {
     DECODER.with_borrow_mut(|decoder| {
         decoder.reset(true);

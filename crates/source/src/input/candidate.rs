@@ -1,4 +1,4 @@
-//! What is at a path and may be a source.
+//! Candidate: a file that may be a source.
 
 use kiln_read::{FileSource, OffsetSource, ReadAt};
 use std::fs::{self, File, FileType};
@@ -19,79 +19,81 @@ use super::tape::{Tape, read_full};
 use crate::error::{SourceError, Unreadable};
 use crate::oci::choice::ImageChoice;
 
-/// First bytes that kinds may look at. The magic number of ISO 9660 lies furthest behind, at 32769.
+/// Number of first bytes that kinds may inspect. The magic number with the highest offset is that
+/// of ISO 9660, at 32769.
 pub(crate) const HEAD_LEN: usize = 40 << 10;
-/// Most bytes that are read behind the head to find out what is compressed: decoders give nothing before they have a whole block, and a
-/// block of LZ4 can have 4 MiB, one of its old format 8 MiB.
+/// Maximum number of bytes to read after the head to detect compressed contents. Decoders output
+/// nothing before a complete block, and LZ4 blocks have up to 4 MiB, or 8 MiB in the old format.
 const PACKED_MAX_LEN: u64 = 16 << 20;
 
-/// Where a source is, beside its path, and how it is read.
+/// Options for opening a source, in addition to its path.
 #[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
     /// Extra devices of an image, in order.
     pub devices: Vec<PathBuf>,
-    /// Where an archive or an image begins in its file, in bytes.
+    /// Offset of an archive or image in its file, in bytes.
     pub offset: u64,
-    /// The partition in which it is, of a disk that begins at that byte.
+    /// Partition that contains the source, on a disk that starts at that offset.
     pub partition: Option<PartitionChoice>,
-    /// Which image of a container is meant, where there are several.
+    /// Image to select in a container with several.
     pub image: ImageChoice,
-    /// Where streams are kept, which cannot be read twice; else where spools are, see
+    /// Directory for spools of streams, which cannot be read twice. The default is
     /// [`Spool::default_dir`](kiln_output::Spool::default_dir).
     pub spool_dir: Option<PathBuf>,
-    /// How much may be kept there.
+    /// Maximum total length of spools.
     pub spool_limit: SpoolLimit,
-    /// What the contents of the files in a manifest lie below.
+    /// Directory with the contents of the files in a manifest.
     pub root_dir: Option<PathBuf>,
-    /// Archives and images that can be devices of an image are devices: it refers to their data instead of storing it. Of other kinds it
-    /// stores what is there.
+    /// True to use archives and images as devices if possible: the new image refers to their data
+    /// instead of storing them. Other kinds are stored.
     pub reference: bool,
-    /// Read tar archives that lie one behind the other as one, see
-    /// [`TarOptions::concatenated`](crate::archive::tar::TarOptions::concatenated). It does not go for layers of containers.
+    /// True to read concatenated tar archives as one, see
+    /// [`TarOptions::concatenated`](crate::archive::tar::TarOptions::concatenated). This does not
+    /// apply to layers of containers.
     pub concatenated: bool,
-    /// Set by another thread, or a signal, it ends the wait for what a FIFO or another stream still has to say: with
-    /// [`SourceError::Interrupted`]. `None`: one waits for ever.
+    /// Flag that another thread or a signal handler sets to end the wait for a FIFO or another
+    /// stream, with [`SourceError::Interrupted`]. Without it the wait is unlimited.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl SourceOptions {
-    /// Where what cannot be read twice is kept.
+    /// Returns the location and limit of spools.
     pub(crate) fn spool_place(&self) -> SpoolPlace {
         let dir = self.spool_dir.clone().unwrap_or_else(kiln_output::Spool::default_dir);
         SpoolPlace { dir, limit: self.spool_limit.clone() }
     }
 }
 
-/// What is at a path and may be a source. `-` is standard input.
+/// A file that may be a source. The path `-` is standard input.
 pub struct Candidate<'a> {
     path: &'a Path,
     options: &'a SourceOptions,
-    /// Whether the caller says of what kind it is.
+    /// True if the caller specified the kind.
     kind_is_given: bool,
     found: Found,
-    /// The first [`HEAD_LEN`] bytes from the offset on, or all.
+    /// The first [`HEAD_LEN`] bytes from the offset, or all.
     head: Vec<u8>,
-    /// What was read of a stream behind the head.
+    /// Bytes of a stream that were read after the head.
     behind: Vec<u8>,
-    /// The first [`HEAD_LEN`] bytes of what is compressed, or all.
+    /// The first [`HEAD_LEN`] decompressed bytes, or all, if the file is compressed.
     plain_head: Option<Vec<u8>>,
 }
 
 enum Found {
     Directory,
-    /// A regular file or a block device, from the offset on.
+    /// A regular file or a block device, from the offset.
     File(Arc<dyn ReadAt>),
-    /// A part of another file, or what was in a compressed one.
+    /// A part of another file, or the decompressed contents of one.
     Bytes(Arc<dyn ReadAt>),
-    /// A pipe, a character device or standard input, behind what was read.
+    /// A pipe, a character device or standard input, after the bytes already read.
     Stream(Box<dyn Read + Send>),
 }
 
 impl<'a> Candidate<'a> {
-    /// What is at `path`.
+    /// Opens the file at `path`.
     ///
     /// # Errors
-    /// Nothing is there, or it cannot be read.
+    /// A path that does not exist or cannot be read.
     pub(crate) fn new(path: &'a Path, options: &'a SourceOptions) -> Result<Self, SourceError> {
         let unreadable = |source| SourceError::from(Unreadable { path: path.to_owned(), source });
         let (found, head) = find(path, options).map_err(unreadable)?;
@@ -109,17 +111,17 @@ impl<'a> Candidate<'a> {
         Self { path, options, kind_is_given: false, found, head, behind, plain_head }
     }
 
-    /// The same, where the caller says of what kind it is.
+    /// Returns the candidate with the mark that the caller specified its kind.
     pub(crate) fn of_given_kind(self) -> Self {
         Self { kind_is_given: true, ..self }
     }
 
-    /// Whether the caller says of what kind it is: then it must not be taken for something else.
+    /// Returns true if the caller specified the kind. It must not be opened as another kind then.
     pub(crate) fn kind_is_given(&self) -> bool {
         self.kind_is_given
     }
 
-    /// What `bytes` holds, which errors call `path`.
+    /// Creates a candidate from `bytes`; error messages name it `path`.
     ///
     /// # Errors
     /// Those of the source.
@@ -132,17 +134,18 @@ impl<'a> Candidate<'a> {
         Ok(Self::of_found(path, options, Found::Bytes(bytes), head))
     }
 
-    /// What it would look like if it were decompressed, for kinds to look at; `None`: it is not compressed.
+    /// Returns a candidate that has only the decompressed head, for kinds to inspect, or `None` if
+    /// the file is not compressed.
     pub(crate) fn preview(&self) -> Option<Self> {
         let head = self.plain_head.clone()?;
         let found = Found::Stream(Box::new(io::empty()));
         Some(Self { found, head, behind: Vec::new(), plain_head: None, ..*self })
     }
 
-    /// What it holds, decompressed, in a nameless file.
+    /// Decompresses the file to a spool.
     ///
     /// # Errors
-    /// A directory; errors of the system, and of the compressed data.
+    /// A directory; I/O errors, and errors of the compressed data.
     pub(crate) fn decompressed(self) -> Result<Self, SourceError> {
         let (path, options, kind_is_given) = (self.path, self.options, self.kind_is_given);
         let unreadable = |source| Unreadable { path: path.to_owned(), source };
@@ -155,32 +158,35 @@ impl<'a> Candidate<'a> {
         Ok(Self { kind_is_given, ..plain })
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &'a Path {
         self.path
     }
 
-    /// Where exactly it is.
+    /// Returns the options for opening it.
     pub fn options(&self) -> &'a SourceOptions {
         self.options
     }
 
-    /// Whether it is a directory, or a symbolic link to one.
+    /// Returns true if it is a directory, or a symbolic link to one.
     pub fn is_dir(&self) -> bool {
         matches!(self.found, Found::Directory)
     }
 
-    /// Whether it is a regular file or a block device, which can be opened again by its path.
+    /// Returns true if it is a regular file or a block device, which can be opened again by its
+    /// path.
     pub fn is_file(&self) -> bool {
         matches!(self.found, Found::File(_))
     }
 
-    /// Whether its bytes from `at` on, counted from [`SourceOptions::offset`], are `magic`. They lie within the first 40 KiB.
+    /// Returns true if its bytes at `at`, relative to [`SourceOptions::offset`], are `magic`. They
+    /// must be within the first 40 KiB.
     pub fn holds(&self, at: usize, magic: &[u8]) -> bool {
         self.head.get(at..).is_some_and(|rest| rest.starts_with(magic))
     }
 
-    /// Its bytes as they are; `None`: a directory, or a stream, of which only the head is known.
+    /// Returns its raw bytes, or `None` for a directory, and for a stream, of which only the head
+    /// is known.
     pub(crate) fn bytes(&self) -> Option<&dyn ReadAt> {
         match &self.found {
             Found::File(bytes) | Found::Bytes(bytes) => Some(&**bytes),
@@ -188,25 +194,26 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Its first 40 KiB, or all.
+    /// Returns its first 40 KiB, or all.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// How it is compressed, if it is.
+    /// Returns its compression, if any.
     pub fn compression(&self) -> Option<StreamFormat> {
         StreamFormat::of(&self.head)
     }
 
-    /// The first 40 KiB of what is compressed, or all, as far as it can be decoded; else the head itself.
+    /// Returns the first 40 KiB of decompressed contents, as far as they can be decoded. For a file
+    /// that is not compressed, returns the head.
     pub fn plain_head(&self) -> &[u8] {
         self.plain_head.as_ref().unwrap_or(&self.head)
     }
 
-    /// Its bytes as they are, to be read at any position. A stream is kept in a nameless file first.
+    /// Returns its raw bytes for reads at any position. A stream is copied to a spool first.
     ///
     /// # Errors
-    /// A directory; errors of the system.
+    /// A directory; I/O errors.
     pub fn into_bytes(self) -> Result<Arc<dyn ReadAt>, SourceError> {
         let (path, found, head, place) = self.into_parts();
         let bytes = match found {
@@ -217,10 +224,10 @@ impl<'a> Candidate<'a> {
         bytes.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
-    /// Its bytes front to back, decompressed if they are compressed.
+    /// Returns a tape of its bytes, decompressed if they are compressed.
     ///
     /// # Errors
-    /// A directory; errors of the system.
+    /// A directory; I/O errors.
     pub fn into_tape(self) -> Result<Tape, SourceError> {
         let compression = self.compression();
         let (path, found, head, place) = self.into_parts();
@@ -242,10 +249,10 @@ impl<'a> Candidate<'a> {
         tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
-    /// Its bytes front to back, as they are.
+    /// Returns a tape of its raw bytes.
     ///
     /// # Errors
-    /// As [`Candidate::into_tape`].
+    /// Those of [`Candidate::into_tape`].
     pub(crate) fn into_raw_tape(self) -> Result<Tape, SourceError> {
         let (path, found, head, place) = self.into_parts();
         let tape = match found {
@@ -256,10 +263,10 @@ impl<'a> Candidate<'a> {
         tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
-    /// Its bytes, decompressed, to be read at any position.
+    /// Returns its decompressed bytes for reads at any position.
     ///
     /// # Errors
-    /// As [`Candidate::into_tape`].
+    /// Those of [`Candidate::into_tape`].
     pub(crate) fn into_plain_bytes(self) -> Result<Arc<dyn ReadAt>, SourceError> {
         let path = self.path;
         let mut tape = self.into_tape()?;
@@ -277,7 +284,8 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// The head of what is compressed in `found`, of which `head` is the head. What is read of a stream is added to `behind`.
+/// Decodes the head of the compressed contents of `found`, whose raw head is `head`. Bytes read
+/// from a stream are appended to `behind`.
 fn decode(compression: StreamFormat, head: &[u8], found: &mut Found, behind: &mut Vec<u8>) -> Vec<u8> {
     let rest: Box<dyn Read + Send + '_> = match found {
         Found::Directory => Box::new(io::empty()),
@@ -289,8 +297,8 @@ fn decode(compression: StreamFormat, head: &[u8], found: &mut Found, behind: &mu
     };
     let mut plain = vec![0; HEAD_LEN];
     let mut len = 0;
-    // Where it cannot be decoded further, what came before counts. Reading it all will tell.
-    // What follows may be another segment of an initramfs, which decoders of all that follows would be an error to.
+    // A decoding error only ends the head; a full read will report it. A decoder of a complete
+    // stream would fail at another segment of an initramfs, so a layer is used.
     if let Ok(mut decoder) = Layer::plain(Box::new(head.chain(rest.take(PACKED_MAX_LEN)))).decompressed(compression) {
         while len < plain.len() {
             match decoder.read(&mut plain[len..]) {
@@ -310,9 +318,9 @@ fn find(path: &Path, options: &SourceOptions) -> io::Result<(Found, Vec<u8>)> {
     match file_type {
         Some(file_type) if file_type.is_dir() => Ok((Found::Directory, Vec::new())),
         Some(file_type) if file_type.is_file() || file_type.is_block_device() => bytes(path, offset),
-        Some(file_type) if !is_stream(file_type) => Err(io::Error::other("a socket is no source")),
+        Some(file_type) if !is_stream(file_type) => Err(io::Error::other("a socket cannot be a source")),
         _ => {
-            // Standard input may be a file, and nothing says that it is at its front.
+            // Standard input may be a file, but perhaps not at its start.
             let mut stream: Box<dyn Read + Send> = match &options.stop {
                 Some(stop) if is_stdin => Box::new(Stream::of(stdin()?, Arc::clone(stop))),
                 Some(stop) => Box::new(Stream::open(path, Arc::clone(stop))?),
@@ -334,7 +342,8 @@ fn is_stream(file_type: FileType) -> bool {
     file_type.is_fifo() || file_type.is_char_device()
 }
 
-/// Standard input, without the buffer of the standard library, which may hold bytes that this stream then misses.
+/// Returns standard input without the buffer of the standard library, which could hold bytes that
+/// this stream would then lack.
 fn stdin() -> io::Result<File> {
     Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?))
 }
@@ -352,7 +361,7 @@ fn head_of(bytes: &dyn ReadAt) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// All of a stream, in a nameless file.
+/// Copies a complete stream to a spool.
 fn keep_all(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Arc<dyn ReadAt>> {
     let mut tape = Tape::kept(stream, place)?;
     match tape.skip(u64::MAX) {
@@ -361,7 +370,7 @@ fn keep_all(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Arc<d
     }
 }
 
-/// A stream, and a copy of what was read of it.
+/// A stream that keeps a copy of the bytes read.
 struct Kept<'k> {
     stream: &'k mut (dyn Read + Send),
     kept: &'k mut Vec<u8>,

@@ -1,8 +1,8 @@
 //! Partitions of disk images: GPT, and the table of the master boot record (MBR).
 //!
-//! A GPT is read as UEFI says (2.10, chapter 5), an MBR as Linux reads it: partitions 1 to 4 are those of its table, 5
-//! and up lie in a chain in an extended one. Of a GPT, the backup at the end of the disk counts where the first one is
-//! damaged.
+//! A GPT is read as UEFI specifies (2.10, chapter 5), an MBR as Linux reads it: partitions 1 to 4
+//! are those of its table, 5 and up are in a chain within an extended partition. If the first GPT
+//! is damaged, the backup at the end of the disk is used.
 
 mod gpt;
 mod mbr;
@@ -13,23 +13,23 @@ use std::io;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// Most partitions that an error lists.
+/// Maximum number of partitions listed in an error.
 const TOLD_MAX: usize = 20;
-/// Length of sectors of an MBR in bytes, and of those of a GPT that are tried.
+/// Sector lengths in bytes that are tried for a GPT; the first is that of an MBR.
 const SECTOR_LENS: [u64; 2] = [512, 4096];
 
-/// Which partition of a disk is meant.
+/// Selects a partition of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartitionChoice {
-    /// Its number, as Linux counts: from 1 on.
+    /// Number of the partition, from 1, as in Linux.
     Number(u32),
-    /// Its label, which a GPT has.
+    /// Label of the partition; only a GPT has labels.
     Label(String),
 }
 
-/// A text names no partition.
+/// Error for a text that selects no partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("use the number of a partition, from 1 on, or its label")]
+#[error("expected the number of a partition, from 1, or its label")]
 pub struct PartitionChoiceError;
 
 impl FromStr for PartitionChoice {
@@ -54,14 +54,14 @@ impl fmt::Display for PartitionChoice {
     }
 }
 
-/// A partition.
+/// A partition of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Its number, as Linux counts: from 1 on.
+    /// Number of the partition, from 1, as in Linux.
     pub number: u32,
-    /// Its label; empty in an MBR.
+    /// Label of the partition; empty in an MBR.
     pub label: String,
-    /// Bytes of the disk that it takes. A damaged table can tell of bytes behind the end of the disk.
+    /// Range on the disk in bytes. In a damaged table it may exceed the disk.
     pub range: Range<u64>,
 }
 
@@ -76,12 +76,12 @@ impl fmt::Display for Partition {
     }
 }
 
-/// The partitions of `disk`, by their numbers; `None`: it has no table.
+/// Returns the partitions of `disk`, sorted by number, or `None` if it has no partition table.
 ///
 /// # Errors
-/// Errors of the disk; a table that is damaged, with what is wrong.
+/// Read errors; a description of the damage of a damaged table.
 pub fn partitions(disk: &dyn ReadAt) -> io::Result<Option<Vec<Partition>>> {
-    // What is left of an older GPT does not count where the MBR has partitions of its own, as for Linux.
+    // Like Linux, ignore the remains of an older GPT if the MBR has partitions of its own.
     if mbr::has_own_partitions(disk)? {
         return mbr::partitions(disk);
     }
@@ -91,16 +91,16 @@ pub fn partitions(disk: &dyn ReadAt) -> io::Result<Option<Vec<Partition>>> {
     }
 }
 
-/// Returns the bytes of `disk` that the partition takes that is meant.
+/// Returns the range of the selected partition of `disk` in bytes.
 ///
 /// # Errors
-/// As [`partitions`]; no table; none is meant, or several are: the partitions are listed; one that ends
-/// behind the disk.
+/// Those of [`partitions`]; a disk without a table; a choice that matches no partition or several,
+/// with a list of all; a partition that exceeds the disk.
 pub(crate) fn find(disk: &dyn ReadAt, choice: &PartitionChoice) -> io::Result<Range<u64>> {
     let refuse =
         |reason: String| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("--partition {choice}: {reason}")));
     let Some(all) = partitions(disk)? else {
-        return refuse("no disk with partitions: neither a GPT nor an MBR is in it".into());
+        return refuse("not a disk with partitions: it has neither a GPT nor an MBR".into());
     };
     let is_meant = |partition: &&Partition| match choice {
         PartitionChoice::Number(number) => partition.number == *number,
@@ -109,13 +109,13 @@ pub(crate) fn find(disk: &dyn ReadAt, choice: &PartitionChoice) -> io::Result<Ra
     let meant: Vec<&Partition> = all.iter().filter(is_meant).collect();
     match *meant {
         [one] if one.range.end <= disk.len()? => Ok(one.range.clone()),
-        [one] => refuse(format!("it ends at byte {}, and the disk has {}", one.range.end, disk.len()?)),
+        [one] => refuse(format!("it ends at byte {}, but the disk has {} bytes", one.range.end, disk.len()?)),
         [] => refuse(format!("the disk has {}", tell(&all))),
-        _ => refuse(format!("several have this label, so name a number: {}", tell(&all))),
+        _ => refuse(format!("several partitions have this label, use a number: {}", tell(&all))),
     }
 }
 
-/// Partitions in a message.
+/// Formats partitions for a message.
 pub(crate) fn tell(partitions: &[Partition]) -> String {
     if partitions.is_empty() {
         return "no partitions".to_owned();
@@ -130,7 +130,7 @@ fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// The `LEN` bytes at `off`; `None`: `disk` ends before.
+/// Reads the `LEN` bytes at `off`. Returns `None` if `disk` is too short.
 fn read<const LEN: usize>(disk: &dyn ReadAt, off: u64) -> io::Result<Option<[u8; LEN]>> {
     let mut bytes = [0; LEN];
     match off.checked_add(LEN as u64).is_some_and(|end| disk.len().is_ok_and(|len| end <= len)) {

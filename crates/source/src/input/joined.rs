@@ -1,10 +1,10 @@
-//! Two sources, one behind the other.
+//! Concatenation of two sources.
 
 use kiln_read::{RangeMut, ReadAt};
 use std::io;
 use std::sync::Arc;
 
-/// The first bytes of a source, and another one behind them.
+/// The start of a source, followed by another source.
 pub(super) struct JoinedSource {
     front: Arc<dyn ReadAt>,
     front_len: u64,
@@ -12,7 +12,7 @@ pub(super) struct JoinedSource {
 }
 
 impl JoinedSource {
-    /// The first `front_len` bytes of `front`, which has as many, and `behind`.
+    /// Concatenates the first `front_len` bytes of `front`, which must exist, and `behind`.
     pub(super) fn new(front: Arc<dyn ReadAt>, front_len: u64, behind: Arc<dyn ReadAt>) -> Self {
         Self { front, front_len, behind }
     }
@@ -68,7 +68,7 @@ mod tests {
     fn joined_sources_conform() {
         let bytes: Vec<u8> = (0..200_000_u32).map(|at| (at >> 2) as u8).collect();
         for at in [0, 1, 70_000, 200_000] {
-            // The front goes on where the other begins.
+            // The front continues after the part that is used.
             let front = [&bytes[..at], b"more"].concat();
             let behind = Arc::new(MemorySource::new(bytes[at..].to_vec()));
             let joined = JoinedSource::new(Arc::new(MemorySource::new(front)), at as u64, behind);

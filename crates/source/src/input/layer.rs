@@ -1,25 +1,25 @@
-//! Streams in which compressed ones lie, with something else behind them: the parts of an initramfs.
+//! Streams with compressed streams embedded in them: the parts of an initramfs.
 //!
-//! A decoder of [`StreamFormat::decoder`] takes all that follows for its own. Here it stops behind the last stream of its format, and the
-//! stream that it reads goes on there.
+//! A decoder of [`StreamFormat::decoder`] reads its input to the end. The decoders here stop after
+//! the last stream of their format, and the enclosing stream continues there.
 
 use std::io::{self, BufRead, Read};
 
 use super::lz4_frames::Lz4Frames;
 use super::stream_format::{StreamFormat, lzma_stream, zstd_decoder};
 
-/// Bytes that are fetched at once.
+/// Length in bytes of the read buffer.
 const BUFFER_LEN: usize = 1 << 17;
-/// Number of first bytes that tell a compressed stream; the .lzma format needs most.
+/// Number of bytes needed to recognise a compressed stream; the .lzma format needs the most.
 const HEAD_LEN: usize = 16;
 
-/// Bytes that are read front to back, and can be given back: plain, or what is compressed in another layer.
+/// A stream with push-back: either plain, or decompressed from another layer.
 pub(super) struct Layer<'a> {
     from: From<'a>,
-    /// Bytes that were read, from `at` on.
+    /// Bytes read ahead; those from `at` have not been returned yet.
     buffer: Vec<u8>,
     at: usize,
-    /// Bytes that were handed out, without those that were given back.
+    /// Number of bytes returned, without those given back.
     passed: u64,
 }
 
@@ -29,15 +29,16 @@ enum From<'a> {
 }
 
 impl<'a> Layer<'a> {
-    /// Bytes as they are.
+    /// Creates a layer of plain bytes.
     pub(super) fn plain(stream: Box<dyn Read + Send + 'a>) -> Self {
         Self::of(From::Plain(stream))
     }
 
-    /// Returns a layer that decompresses this one from here on, as far as there are streams of `format`.
+    /// Returns a layer that decompresses this one from its current position, as long as there are
+    /// streams of `format`.
     ///
     /// # Errors
-    /// A decoder that cannot be made.
+    /// A decoder that cannot be created.
     pub(super) fn decompressed(self, format: StreamFormat) -> io::Result<Self> {
         Ok(Self::of(From::Compressed(Streams { format, current: Current::Stream(one(format, self)?) })))
     }
@@ -46,8 +47,9 @@ impl<'a> Layer<'a> {
         Self { from, buffer: Vec::new(), at: 0, passed: 0 }
     }
 
-    /// Returns the layer that the compressed streams lie in, which goes on behind them, and how many bytes of it are
-    /// passed; `Err`: this layer, which is not compressed, or was not read to its end.
+    /// Returns the layer that contains the compressed streams, positioned after them, and the
+    /// number of its bytes that have been read. Returns this layer as an error if it is not
+    /// compressed or has not been read to its end.
     pub(super) fn into_outer(self) -> Result<(Self, u64), Self> {
         match self.from {
             From::Compressed(Streams { current: Current::End(outer), .. }) => {
@@ -58,11 +60,11 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// The bytes were not wanted after all: they come again.
+    /// Pushes bytes back, so that they are read again.
     pub(super) fn give_back(&mut self, bytes: &[u8]) {
         self.passed -= bytes.len() as u64;
         match self.at.checked_sub(bytes.len()) {
-            // As a rule they still stand in front of the others.
+            // Usually they are still in the buffer before the position.
             Some(at) => {
                 self.buffer[at..self.at].copy_from_slice(bytes);
                 self.at = at;
@@ -74,7 +76,7 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// Up to [`HEAD_LEN`] of the bytes that come next: fewer only at the end.
+    /// Returns up to [`HEAD_LEN`] of the next bytes; fewer only at the end.
     fn head(&mut self) -> io::Result<&[u8]> {
         while self.buffer.len() - self.at < HEAD_LEN {
             let mut more = [0; HEAD_LEN];
@@ -104,7 +106,7 @@ impl Read for From<'_> {
 
 impl Read for Layer<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        // What is asked for in large pieces is not copied twice.
+        // Large reads bypass the buffer.
         let len = match self.at == self.buffer.len() && buf.len() >= BUFFER_LEN {
             true => self.from.read(buf)?,
             false => {
@@ -138,7 +140,7 @@ impl BufRead for Layer<'_> {
     }
 }
 
-/// Compressed streams of one format, one behind the other.
+/// Consecutive compressed streams of one format.
 struct Streams<'a> {
     format: StreamFormat,
     current: Current<'a>,
@@ -146,9 +148,9 @@ struct Streams<'a> {
 
 enum Current<'a> {
     Stream(Box<dyn Stream<'a> + 'a>),
-    /// Layer that goes on behind the streams.
+    /// The layer that continues after the streams.
     End(Box<Layer<'a>>),
-    /// A stream could not be read.
+    /// A stream that could not be read.
     Failed,
 }
 
@@ -175,11 +177,11 @@ impl Read for Streams<'_> {
 
 /// A decoder of one stream.
 trait Stream<'a>: Read + Send {
-    /// The layer that it has read, behind the stream.
+    /// Returns the layer that it has read, positioned after the stream.
     fn into_layer(self: Box<Self>) -> Layer<'a>;
 }
 
-/// A decoder of one stream in `layer`.
+/// Creates a decoder of one stream in `layer`.
 fn one<'a>(format: StreamFormat, layer: Layer<'a>) -> io::Result<Box<dyn Stream<'a> + 'a>> {
     Ok(match format {
         StreamFormat::Gzip => Box::new(flate2::bufread::GzDecoder::new(layer)),

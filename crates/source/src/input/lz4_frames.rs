@@ -1,69 +1,75 @@
-//! The LZ4 frame format, version 1.6.4 of its description: frames, legacy frames and skippable frames one behind the other.
+//! Decoder of the LZ4 frame format, version 1.6.4 of its description: any sequence of frames,
+//! legacy frames and skippable frames.
 //!
-//! Blocks are decoded by lz4_flex. Its decoder of frames is not used: it takes a stream that ends in the middle of a frame for a whole
-//! one, and panics where a frame has larger blocks than the one before it (0.14).
+//! Blocks are decoded by lz4_flex. Its frame decoder (0.14) is not used: it accepts a stream that
+//! ends within a frame as complete, and panics if a frame has larger blocks than the one before it.
 
 use std::io::{self, BufRead, Read};
 use xxhash_rust::xxh32::{Xxh32, xxh32};
 
 const MAGIC: u32 = 0x184D_2204;
 const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
-/// Of legacy frames, which have no other header and no end: blocks follow until another frame, or the stream's end.
+/// Magic number of legacy frames, which have no other header and no end mark: blocks follow until
+/// another frame or the end of the stream.
 const LEGACY_MAGIC: u32 = 0x184C_2102;
-/// What each block of a legacy frame but its last holds.
+/// Plain length in bytes of each block of a legacy frame except its last.
 const LEGACY_BLOCK_LEN: usize = 8 << 20;
-/// How far back matches reach, over the borders of blocks too where these are linked.
+/// Maximum distance of matches in bytes; if blocks are linked, matches may reach into previous
+/// blocks.
 const WINDOW_LEN: usize = 64 << 10;
-/// Set in a block's length if it is stored as it is.
+/// Bit in the length of a block that is stored uncompressed.
 const STORED: u32 = 1 << 31;
 
-/// What LZ4 frames hold.
+/// Decoder of LZ4 frames.
 pub(super) struct Lz4Frames<R> {
     stream: R,
-    /// True if bytes that begin no frame may follow the frames.
+    /// True if other data may follow the frames.
     is_followed: bool,
     frame: Option<Frame>,
-    /// Read already, where it was found to end a legacy frame.
+    /// Magic number that was read ahead and ended a legacy frame.
     next_magic: Option<u32>,
-    /// Read already, where it was found to begin what follows; there are no frames any more.
+    /// Bytes that were read ahead and belong to the data after the frames; `None` before the last
+    /// frame has ended.
     over: Option<Vec<u8>>,
-    /// The end of what came before, for linked blocks, then the plain text of the last block.
+    /// Window of previous text for linked blocks, then the plain text of the last block.
     plain: Vec<u8>,
-    /// What of `plain` was read already.
+    /// Number of bytes of `plain` that have been read.
     read: usize,
     packed: Vec<u8>,
 }
 
-/// What the header of a frame says, and the digest so far.
+/// Fields of a frame's header, with the digest of the text so far.
 struct Frame {
     is_legacy: bool,
     is_linked: bool,
     has_block_checksums: bool,
     block_max_len: usize,
     digest: Option<Xxh32>,
-    /// Bytes that are still to come, where the header says it.
+    /// Remaining bytes of plain text, if the header has its length.
     rest: Option<u64>,
 }
 
 impl<R: BufRead> Lz4Frames<R> {
-    /// All of `stream` is frames.
+    /// Creates a decoder of a stream that only consists of frames.
     pub(super) fn new(stream: R) -> Self {
         let (frame, next_magic, over) = (None, None, None);
         let (plain, read, packed) = (Vec::new(), 0, Vec::new());
         Self { stream, is_followed: false, frame, next_magic, over, plain, read, packed }
     }
 
-    /// Something else follows the frames in `stream`: what begins no frame.
+    /// Creates a decoder of a stream in which other data may follow the frames.
     pub(super) fn followed(stream: R) -> Self {
         Self { is_followed: true, ..Self::new(stream) }
     }
 
-    /// The stream, and bytes that were read of it and are those of what follows.
+    /// Returns the stream, and bytes that were read from it but belong to the data after the
+    /// frames.
     pub(super) fn into_inner(self) -> (R, Vec<u8>) {
         (self.stream, self.over.unwrap_or_default())
     }
 
-    /// The next number, if it is one of frames: of what follows them, `is_theirs` is false.
+    /// Reads the next number. Returns `None`, and ends the frames, if `is_theirs` returns false for
+    /// it.
     fn number(&mut self, is_theirs: impl Fn(u32) -> bool) -> io::Result<Option<u32>> {
         if !self.is_followed {
             return u32(&mut self.stream).map(Some);
@@ -77,7 +83,7 @@ impl<R: BufRead> Lz4Frames<R> {
         Ok(number)
     }
 
-    /// Decode the next block; `false` at the end of the frames.
+    /// Decodes the next block. Returns `false` at the end of the frames.
     fn advance(&mut self) -> io::Result<bool> {
         loop {
             if self.over.is_some() {
@@ -117,7 +123,7 @@ impl<R: BufRead> Lz4Frames<R> {
                 (self.frame, self.next_magic) = (None, Some(header));
                 continue;
             }
-            // What is appended to an initramfs as padding are not blocks.
+            // Zero bytes that pad an initramfs are not blocks.
             if frame.is_legacy && header == 0 {
                 continue;
             }
@@ -129,7 +135,9 @@ impl<R: BufRead> Lz4Frames<R> {
             let len = if frame.is_legacy { header } else { header & !STORED } as usize;
             let max_len = frame.packed_max_len();
             if len > max_len {
-                return Err(corrupt(format!("a block of {len} bytes in a frame with {max_len} at most")));
+                return Err(corrupt(format!(
+                    "a block of {len} bytes in a frame with at most {max_len} bytes per block"
+                )));
             }
             self.packed.resize(len, 0);
             self.stream.read_exact(&mut self.packed)?;
@@ -167,7 +175,7 @@ impl<R: BufRead> Read for Lz4Frames<R> {
     }
 }
 
-/// Whether it begins a frame. No block of a legacy frame is as long.
+/// Returns true if a number begins a frame. It exceeds the length of any block of a legacy frame.
 fn is_magic(number: u32) -> bool {
     number == MAGIC || number == LEGACY_MAGIC || number & !0xF == SKIPPABLE_MAGIC
 }
@@ -182,7 +190,8 @@ impl Frame {
         rest: None,
     };
 
-    /// The most bytes that a block takes. Those of legacy frames cannot be stored as they are, and so may be longer than what they hold.
+    /// Returns the maximum stored length of a block in bytes. Blocks of legacy frames cannot be
+    /// stored uncompressed, so they may be longer than their plain text.
     fn packed_max_len(&self) -> usize {
         match self.is_legacy {
             true => lz4_flex::block::get_maximum_output_size(self.block_max_len),
@@ -195,7 +204,7 @@ impl Frame {
             digest.update(plain);
         }
         if let Some(rest) = &mut self.rest {
-            let more = || corrupt("a frame holds more than its header says");
+            let more = || corrupt("a frame is longer than its header states");
             *rest = rest.checked_sub(plain.len() as u64).ok_or_else(more)?;
         }
         Ok(())
@@ -203,7 +212,7 @@ impl Frame {
 
     fn finish(&mut self, stream: &mut impl Read) -> io::Result<()> {
         if self.rest.is_some_and(|rest| rest > 0) {
-            return Err(corrupt("a frame holds less than its header says"));
+            return Err(corrupt("a frame is shorter than its header states"));
         }
         match &self.digest {
             Some(digest) if u32(stream)? != digest.digest() => Err(corrupt("the checksum of a frame is wrong")),
@@ -212,7 +221,8 @@ impl Frame {
     }
 }
 
-/// The header of the frame that `magic` begins; `None`: a skippable one, which was passed.
+/// Reads the header of the frame that starts with `magic`. Returns `None` for a skippable frame,
+/// which has been skipped.
 fn header(magic: u32, stream: &mut impl Read) -> io::Result<Option<Frame>> {
     if magic & !0xF == SKIPPABLE_MAGIC {
         let len = u64::from(u32(stream)?);
@@ -223,7 +233,7 @@ fn header(magic: u32, stream: &mut impl Read) -> io::Result<Option<Frame>> {
         return Ok(Some(Frame::LEGACY));
     }
     if magic != MAGIC {
-        return Err(corrupt(format!("magic number {magic:#x} where an LZ4 frame should begin")));
+        return Err(corrupt(format!("expected an LZ4 frame, found magic number {magic:#x}")));
     }
     let mut descriptor = vec![0; 2];
     stream.read_exact(&mut descriptor)?;
@@ -280,7 +290,7 @@ mod tests {
         Lz4Frames::new(stream).read_to_end(&mut plain).map(|_| plain)
     }
 
-    /// Frames of all properties one behind the other, the smaller blocks first.
+    /// Returns frames with all combinations of options, smaller blocks first, and their plain text.
     fn stream(plain: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (mut frames, mut count) = (b"\x50\x2A\x4D\x18\x02\0\0\0xy".to_vec(), 0);
         for block_size in [BlockSize::Max64KB, BlockSize::Max256KB, BlockSize::Max4MB] {
@@ -309,7 +319,7 @@ mod tests {
     fn damaged_and_cut_streams_are_errors_or_other_bytes() {
         let (frames, expected) = stream(&b"some text ".repeat(20));
         for len in 1..frames.len() {
-            // A stream that ends between two frames is whole.
+            // A stream that ends between two frames is complete.
             if let Ok(plain) = decode(&frames[..len]) {
                 assert!(plain.len() < expected.len() && plain.len() % 200 == 0, "cut at byte {len}");
             }
@@ -323,7 +333,7 @@ mod tests {
         }
     }
 
-    /// A legacy frame with a block for each of `parts`.
+    /// Returns a legacy frame with a block for each of `parts`.
     fn legacy(parts: &[&[u8]]) -> Vec<u8> {
         let mut frame = LEGACY_MAGIC.to_le_bytes().to_vec();
         for part in parts {

@@ -1,23 +1,23 @@
-//! A part of another source.
+//! Part of another source.
 
 use kiln_read::{RangeMut, ReadAt};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Some bytes of another source, as a source: a file that lies in an archive.
+/// A range of another source, as a source: for example a file within an archive.
 pub(crate) struct PartSource {
     whole: Arc<dyn ReadAt>,
     range: Range<u64>,
 }
 
 impl PartSource {
-    /// The bytes `range` of `whole`.
+    /// Creates the part `range` of `whole`.
     pub(crate) fn new(whole: Arc<dyn ReadAt>, range: Range<u64>) -> Self {
         Self { whole, range }
     }
 
-    /// Where byte `off` lies, if `len` bytes from it on are part of this.
+    /// Returns the position of byte `off` in the whole, if `len` bytes from it are within the part.
     fn at(&self, off: u64, len: u64) -> Option<u64> {
         let end = off.checked_add(len)?;
         (end <= self.range.end - self.range.start).then(|| self.range.start + off)

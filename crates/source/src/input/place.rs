@@ -1,40 +1,42 @@
-//! Places in a file that is read front to back, perhaps within what is compressed in it.
+//! Mapping of tape offsets to file offsets, including compressed parts of the file.
 
 use super::stream_format::StreamFormat;
 
-/// Bytes of a tape, as bytes of the file.
+/// Map from offsets of a tape to offsets of the file.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// The file itself, then what is compressed in it, then what is compressed in that.
+pub(crate) struct TapeMap {
+    /// The file itself, then the compressed stream in it, then the compressed stream in that.
     levels: Vec<Level>,
 }
 
 #[derive(Clone, Debug)]
 struct Level {
-    /// It was entered at this byte of the tape.
+    /// Offset of the tape at which the level was entered.
     entered: u64,
-    /// Byte of the tape at which reading it began or, behind something in it that was left, went on.
+    /// Offset of the tape at which reading the level began, or continued after leaving an inner
+    /// level.
     tape_off: u64,
-    /// The same byte, counted in the level itself.
+    /// Offset within the level that corresponds to `tape_off`.
     own_off: u64,
-    /// Format in which it is compressed in the level before; `None`: it is the file itself.
+    /// Compression of the level within the previous one; `None` for the file itself.
     format: Option<StreamFormat>,
 }
 
-impl Default for Place {
-    /// In the file itself, from its front.
+impl Default for TapeMap {
+    /// Returns the map at the start of a file.
     fn default() -> Self {
         Self { levels: vec![Level { entered: 0, tape_off: 0, own_off: 0, format: None }] }
     }
 }
 
-impl Place {
-    /// From byte `offset` of the tape on, what is compressed there is read.
+impl TapeMap {
+    /// Enters a compressed stream that starts at `offset` of the tape.
     pub(crate) fn enter(&mut self, format: StreamFormat, offset: u64) {
         self.levels.push(Level { entered: offset, tape_off: offset, own_off: 0, format: Some(format) });
     }
 
-    /// From byte `offset` of the tape on, what lies behind it is read, from byte `own_off` of that on.
+    /// Leaves a compressed stream at `offset` of the tape, and continues at `own_off` of the
+    /// enclosing level.
     pub(crate) fn leave(&mut self, offset: u64, own_off: u64) {
         self.levels.pop();
         if let Some(level) = self.levels.last_mut() {
@@ -42,7 +44,8 @@ impl Place {
         }
     }
 
-    /// Tells if what is compressed can be entered: in the file, and in a file that is compressed as a whole.
+    /// Returns true if a compressed stream can be entered: in the file, and in a file that is
+    /// compressed as a whole.
     pub(crate) fn can_enter(&self) -> bool {
         match &*self.levels {
             [_] => true,
@@ -51,7 +54,8 @@ impl Place {
         }
     }
 
-    /// The byte of the file for byte `offset` of the tape, and words for where in what is compressed there it is.
+    /// Returns the file offset for `offset` of the tape, and a message prefix with the positions
+    /// within compressed streams.
     pub(crate) fn of(&self, offset: u64) -> (u64, String) {
         let ends = self.levels.iter().skip(1).map(|inner| inner.entered).chain([offset]);
         let mut bytes = self
@@ -72,16 +76,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_told_from_the_file_inwards() {
-        let mut place = Place::default();
+    fn positions_are_given_from_the_file_inwards() {
+        let mut place = TapeMap::default();
         assert_eq!((place.of(7), place.can_enter()), ((7, String::new()), true));
         place.enter(StreamFormat::Zstd, 100);
         assert_eq!(place.of(107), (100, "in the zstd segment there, at byte 7: ".into()));
         assert!(!place.can_enter());
-        // 50 bytes were 5000.
+        // 50 compressed bytes were 5000 plain bytes.
         place.leave(5100, 150);
         assert_eq!(place.of(5110), (160, String::new()));
-        let mut place = Place::default();
+        let mut place = TapeMap::default();
         place.enter(StreamFormat::Gzip, 0);
         assert!(place.can_enter());
         place.enter(StreamFormat::Xz, 30);

@@ -1,4 +1,4 @@
-//! What is read front to back, before it is a tape.
+//! Sequential reader of a source.
 
 use kiln_read::ReadAt;
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Of `bytes` from `offset` on.
+    /// Creates a reader that starts at `offset` of `bytes`.
     pub(super) fn new(bytes: Arc<dyn ReadAt>, offset: u64) -> io::Result<Self> {
         let len = bytes.len()?;
         Ok(Self { bytes, offset, len })

@@ -1,4 +1,4 @@
-//! Where sources keep what they cannot read twice, and how much of it.
+//! Spools: unnamed files for input that cannot be read twice, with a limit.
 
 use kiln_output::Spool;
 use std::io::{self, Write};
@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::spool_error::spool_failed;
 
-/// How many bytes the nameless files may hold together of all sources that were opened with this limit, or with a clone of it.
+/// Limit in bytes of the total length of spools, shared by all sources opened with it or with a
+/// clone of it.
 ///
-/// Without one, what a few bytes of a hostile archive unpack to fills a disk.
+/// Without a limit, a few bytes of a hostile archive could expand to fill a disk.
 #[derive(Clone, Debug)]
 pub struct SpoolLimit {
     max: u64,
@@ -18,22 +19,22 @@ pub struct SpoolLimit {
 }
 
 impl SpoolLimit {
-    /// A limit of `max` bytes, of which nothing is taken.
+    /// Creates a limit of `max` bytes.
     pub fn new(max: u64) -> Self {
         Self { max, taken: Arc::default() }
     }
 
-    /// Take `len` bytes more.
+    /// Takes `len` bytes from the limit.
     ///
     /// # Errors
-    /// [`io::ErrorKind::QuotaExceeded`]: there would be more than are allowed.
+    /// [`io::ErrorKind::QuotaExceeded`] if the limit would be exceeded.
     fn take(&self, len: u64) -> io::Result<()> {
         let within = |taken: u64| taken.checked_add(len).filter(|&taken| taken <= self.max);
         match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within) {
             Ok(_) => Ok(()),
             Err(_) => {
                 let reason = format!(
-                    "what cannot be read twice takes more than {} bytes: allow more by --spool-max, if the source is to be trusted",
+                    "the spool takes more than {} bytes; if you trust the source, allow more with --spool-max",
                     self.max
                 );
                 Err(spool_failed(io::ErrorKind::QuotaExceeded, reason))
@@ -43,13 +44,13 @@ impl SpoolLimit {
 }
 
 impl Default for SpoolLimit {
-    /// None but the room on the disk.
+    /// Returns a limit that only the free space of the disk restricts.
     fn default() -> Self {
         Self::new(u64::MAX)
     }
 }
 
-/// Where spools are made, and how much they may hold.
+/// Directory of spools, with their limit.
 #[derive(Clone, Debug)]
 pub(crate) struct SpoolPlace {
     pub(crate) dir: PathBuf,
@@ -57,34 +58,34 @@ pub(crate) struct SpoolPlace {
 }
 
 impl SpoolPlace {
-    /// A spool, which takes of the limit what is written to it.
+    /// Creates a spool. Data written with [`SpoolPlace::append`] count towards the limit.
     ///
     /// # Errors
-    /// One that cannot be made.
+    /// A spool that cannot be created.
     pub(crate) fn create(&self) -> io::Result<Spool> {
         Spool::create(&self.dir).map_err(io::Error::other)
     }
 
-    /// Take `len` bytes of the limit.
+    /// Takes `len` bytes from the limit.
     ///
     /// # Errors
-    /// There would be more than are allowed.
+    /// A limit that would be exceeded.
     pub(crate) fn take(&self, len: u64) -> io::Result<()> {
         self.limit.take(len)
     }
 
-    /// Write `bytes` behind what is in `spool`.
+    /// Appends `bytes` to `spool`.
     ///
     /// # Errors
-    /// More than is allowed; errors of the system, with the directory.
+    /// A limit that would be exceeded; write errors, with the directory.
     pub(crate) fn append(&self, spool: &Spool, bytes: &[u8]) -> io::Result<()> {
         self.take(bytes.len() as u64)?;
-        spool.file().write_all(bytes).map_err(|error| self.write_error("what cannot be read twice", &error))
+        spool.file().write_all(bytes).map_err(|error| self.write_error("the input stream", &error))
     }
 
-    /// That `what`, which is kept here, could not be written.
+    /// Returns the error for spooled data, named `what`, that could not be written.
     pub(crate) fn write_error(&self, what: &str, error: &io::Error) -> io::Error {
-        spool_failed(error.kind(), format!("{what} is kept in {}: {error}", self.dir.display()))
+        spool_failed(error.kind(), format!("cannot spool {what} in {}: {error}", self.dir.display()))
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
         let error = limit.clone().take(5).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
         assert!(error.to_string().contains("more than 10 bytes"), "{error}");
-        // What was refused is not taken.
+        // A refused request takes nothing.
         assert!(limit.take(4).is_ok());
         assert!(limit.take(1).is_err());
         assert!(SpoolLimit::default().take(1 << 62).is_ok());

@@ -1,8 +1,8 @@
-//! Failures of the nameless file in which a source is kept: they are none of the source.
+//! Errors of spools, as opposed to errors of the source.
 
 use std::{fmt, io};
 
-/// That the spool could not be written.
+/// Error of writing a spool.
 #[derive(Clone, Debug)]
 struct SpoolFailed(String);
 
@@ -14,12 +14,12 @@ impl fmt::Display for SpoolFailed {
 
 impl std::error::Error for SpoolFailed {}
 
-/// An error of the kind that the system told, which [`is_of_spool`] recognises.
+/// Creates an error of kind `kind` that [`is_of_spool`] recognises.
 pub(crate) fn spool_failed(kind: io::ErrorKind, message: String) -> io::Error {
     io::Error::new(kind, SpoolFailed(message))
 }
 
-/// Whether an error is one of a spool, and not of what is read.
+/// Returns true if an error is one of a spool, and not of the source.
 pub(crate) fn is_of_spool(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<SpoolFailed>())
 }

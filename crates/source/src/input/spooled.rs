@@ -1,7 +1,7 @@
-//! A stream, of which a nameless file keeps what was passed.
+//! Stream whose contents are copied to a spool as they are read.
 //!
-//! Members of an archive are small: one read and one write for each of their headers would cost more than the bytes. So the stream is read, and
-//! the spool is written, by the buffer, whatever is asked for.
+//! Members of an archive are small: a system call to read and one to write each of their headers
+//! would dominate the cost. So the stream is read, and the spool written, in units of the buffer.
 
 use kiln_output::Spool;
 use std::fs::File;
@@ -12,9 +12,9 @@ use super::layer::Layer;
 use super::spool::SpoolPlace;
 use super::stream_format::StreamFormat;
 
-/// Bytes that are read ahead, and that are copied to a spool at once.
+/// Length in bytes of the buffer for reading ahead and for writing to the spool.
 pub(super) const BUFFER_LEN: usize = 1 << 18;
-/// Bytes that are read ahead behind what was compressed.
+/// Length in bytes of the first read after a compressed stream.
 const PIECE_MIN_LEN: usize = 1 << 12;
 
 /// A stream and its spool.
@@ -22,21 +22,23 @@ pub(super) struct Spooled {
     stream: Layer<'static>,
     is_at_end: bool,
     has_failed: bool,
-    /// Bytes that are read at once: few behind what was compressed, as what follows may be compressed again, and is given back then.
+    /// Number of bytes per read. It starts small after a compressed stream, because the data after
+    /// it may be compressed again and are given back then.
     piece_len: usize,
     spool: Spool,
     place: SpoolPlace,
-    /// First `passed` bytes that go to the spool, then those that were read ahead, up to `filled`.
+    /// Buffer: the first `passed` bytes go to the spool; the bytes read ahead follow, up to
+    /// `filled`.
     buffer: Vec<u8>,
     passed: usize,
     filled: usize,
 }
 
 impl Spooled {
-    /// All of `stream`, with a spool in `place`.
+    /// Creates a spool in `place` for all of `stream`.
     ///
     /// # Errors
-    /// A spool that cannot be made.
+    /// A spool that cannot be created.
     pub(super) fn new(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Self> {
         let spool = place.create()?;
         let (stream, buffer) = (Layer::plain(stream), vec![0; BUFFER_LEN]);
@@ -44,7 +46,8 @@ impl Spooled {
         Ok(Self { stream, is_at_end, has_failed, piece_len, spool, place, buffer, passed: 0, filled: 0 })
     }
 
-    /// The bytes that come next, `len` of them or more: fewer only at the end. `len` is at most [`BUFFER_LEN`].
+    /// Returns the next bytes without consuming them: at least `len`, or fewer at the end. `len`
+    /// must be at most [`BUFFER_LEN`].
     ///
     /// # Errors
     /// Errors of the stream and of the spool.
@@ -60,7 +63,7 @@ impl Spooled {
                 Ok(part) => self.filled += part,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // What comes behind an error of a decoder is anything.
+                    // The output after a decoding error is undefined.
                     (self.is_at_end, self.has_failed) = (true, true);
                     return Err(stream_error(error));
                 }
@@ -69,16 +72,16 @@ impl Spooled {
         Ok(&self.buffer[self.passed..self.filled])
     }
 
-    /// Pass `len` bytes, which are ahead.
+    /// Consumes `len` bytes, which must have been returned by [`Spooled::ahead`].
     pub(super) fn pass(&mut self, len: usize) {
         debug_assert!(len <= self.filled - self.passed, "{len} bytes are not ahead");
         self.passed += len;
     }
 
-    /// Decompresses what comes next, as far as it is compressed by `compression`.
+    /// Decompresses the following bytes, as long as they are compressed with `compression`.
     ///
     /// # Errors
-    /// A decoder that cannot be made; errors of the spool.
+    /// A decoder that cannot be created; errors of the spool.
     pub(super) fn decompress(&mut self, compression: StreamFormat) -> io::Result<()> {
         self.flush()?;
         let mut outer = mem::replace(&mut self.stream, Layer::plain(Box::new(io::empty())));
@@ -88,7 +91,8 @@ impl Spooled {
         Ok(())
     }
 
-    /// Go on behind what was compressed, once all of it is passed. Returns at which byte of what it lies in; `None`: there is no such thing.
+    /// Leaves a compressed stream that has been consumed completely. Returns the offset in the
+    /// enclosing stream, or `None` if there is no such stream.
     pub(super) fn leave(&mut self) -> Option<u64> {
         if !self.is_at_end || self.has_failed || self.filled > self.passed {
             return None;
@@ -105,7 +109,7 @@ impl Spooled {
         }
     }
 
-    /// The file with all that was passed.
+    /// Returns the file with all consumed bytes.
     ///
     /// # Errors
     /// Errors of the spool.
@@ -114,7 +118,7 @@ impl Spooled {
         Ok(self.spool.into_file())
     }
 
-    /// Write what was passed to the spool.
+    /// Writes the consumed bytes to the spool.
     fn flush(&mut self) -> io::Result<()> {
         self.place.append(&self.spool, &self.buffer[..self.passed])?;
         self.buffer.copy_within(self.passed..self.filled, 0);
@@ -123,10 +127,11 @@ impl Spooled {
     }
 }
 
-/// The error of a decoder whose stream is cut: it is not the end of the tape.
+/// Converts the error for a truncated compressed stream, so that it is not mistaken for the end of
+/// the tape.
 fn stream_error(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => io::Error::new(io::ErrorKind::InvalidData, "the compressed data end too early"),
+        io::ErrorKind::UnexpectedEof => io::Error::new(io::ErrorKind::InvalidData, "the compressed data are truncated"),
         _ => error,
     }
 }

@@ -1,7 +1,8 @@
-//! Streams that are waited for: pipes, FIFOs, character devices, standard input.
+//! Blocking streams that can be interrupted: pipes, FIFOs, character devices, standard input.
 //!
-//! A read of such a file sleeps until somebody writes, and so does opening a FIFO. A signal handler does not end that (the system begins
-//! the call again), so it is waited for here, in short turns, between which a flag is looked at.
+//! A read of such a file blocks until another process writes, and so does opening a FIFO. A signal
+//! handler does not end the wait, because the system restarts the call. So this module waits in
+//! short intervals and checks a flag between them.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -12,39 +13,39 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How long nobody looks at the flag.
+/// Interval between checks of the flag.
 const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// A stream that ends with [`Stopped`] once `stop` is set.
+/// A stream whose reads fail with [`Stopped`] once `stop` is set.
 pub(super) struct Stream {
     file: File,
     stop: Arc<AtomicBool>,
 }
 
-/// The error of a stream that was asked to stop.
+/// Error of a stream that was asked to stop.
 #[derive(Debug, thiserror::Error)]
 #[error("asked to stop")]
 struct Stopped;
 
-/// Whether an error says that a stream was asked to stop.
+/// Returns true if an error means that a stream was asked to stop.
 pub(crate) fn is_stopped(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Stopped>())
 }
 
 impl Stream {
-    /// Open a FIFO or a character device. This does not wait for a writer, the first read does.
+    /// Opens a FIFO or a character device. The first read waits for a writer, not this call.
     pub(super) fn open(path: &Path, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         Ok(Self { file, stop })
     }
 
-    /// What is open already, and stays as it is: others may have the same open file.
+    /// Wraps an open file without changing its flags, since other processes may share it.
     pub(super) fn of(file: File, stop: Arc<AtomicBool>) -> Self {
         Self { file, stop }
     }
 
-    /// Wait until a read finds bytes or the end.
+    /// Waits until a read would return bytes or the end.
     fn wait(&self) -> io::Result<()> {
         loop {
             if self.stop.load(Ordering::Relaxed) {

@@ -1,10 +1,10 @@
-//! Compressed streams: gzip, xz, lzma, lzip, zstd, bzip2, LZ4 frames.
+//! Formats of compressed streams: gzip, xz, lzma, lzip, zstd, bzip2, LZ4 frames.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::lz4_frames::Lz4Frames;
 
-/// How a stream is compressed.
+/// Format of a compressed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFormat {
     /// RFC 1952, any number of members.
@@ -23,15 +23,15 @@ pub enum StreamFormat {
     Lz4,
 }
 
-/// Most bytes that a decoder of xz, lzma or lzip may take: what `xz -9` needs is 65 MiB.
+/// Maximum memory in bytes of an xz, lzma or lzip decoder; `xz -9` needs 65 MiB.
 const LZMA_MEMORY_LIMIT: u64 = 512 << 20;
-/// The largest window of zstd streams, as a power of two: what `zstd --long` makes without a number.
+/// Maximum window of zstd streams as a power of two; `zstd --long` without a number uses this.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
-/// Bytes that are fetched from a file or a pipe at once.
+/// Length in bytes of the read buffer.
 const BUFFER_LEN: usize = 1 << 17;
 
 impl StreamFormat {
-    /// How a stream that begins with `head` is compressed, if it is.
+    /// Returns the format of a stream that starts with `head`, if it is compressed.
     pub fn of(head: &[u8]) -> Option<Self> {
         const MAGIC: [(&[u8], StreamFormat); 7] = [
             (b"\x1F\x8B\x08", StreamFormat::Gzip),
@@ -39,17 +39,18 @@ impl StreamFormat {
             (b"LZIP", StreamFormat::Lzip),
             (b"\x28\xB5\x2F\xFD", StreamFormat::Zstd),
             (b"\x04\x22\x4D\x18", StreamFormat::Lz4),
-            // The legacy frames that an initramfs of LZ4 has.
+            // Legacy frames, which an initramfs compressed with LZ4 has.
             (b"\x02\x21\x4C\x18", StreamFormat::Lz4),
             (b"BZh", StreamFormat::Bzip2),
         ];
         let by_magic = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, compression)| *compression);
-        // Skippable frames of zstd, which LZ4 has too: what follows is more likely zstd (pzstd, eStargz, zstd:chunked).
+        // Skippable frames exist in zstd and LZ4; zstd is the more likely one (pzstd, eStargz,
+        // zstd:chunked).
         let is_skippable = matches!(head, [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..]);
         by_magic.or(is_skippable.then_some(StreamFormat::Zstd)).or_else(|| is_lzma(head).then_some(StreamFormat::Lzma))
     }
 
-    /// What people call it.
+    /// Returns the common name of the format.
     pub fn name(self) -> &'static str {
         match self {
             StreamFormat::Gzip => "gzip",
@@ -62,10 +63,10 @@ impl StreamFormat {
         }
     }
 
-    /// What `stream` holds. Memory is bounded, whatever the stream asks for.
+    /// Returns a decoder of `stream`. Its memory is bounded regardless of the stream.
     ///
     /// # Errors
-    /// A decoder that cannot be made.
+    /// A decoder that cannot be created.
     pub fn decoder<'a>(self, stream: Box<dyn Read + Send + 'a>) -> io::Result<Box<dyn Read + Send + 'a>> {
         let stream = BufReader::with_capacity(BUFFER_LEN, stream);
         Ok(match self {
@@ -81,7 +82,8 @@ impl StreamFormat {
     }
 }
 
-/// A decoder of xz, lzma or lzip. With the flag CONCATENATED it goes on with streams that follow.
+/// Creates a decoder of xz, lzma or lzip. With the flag CONCATENATED it decodes the streams that
+/// follow, too.
 pub(super) fn lzma_stream(format: StreamFormat, flags: u32) -> io::Result<liblzma::stream::Stream> {
     use liblzma::stream::Stream;
     Ok(match format {
@@ -91,15 +93,16 @@ pub(super) fn lzma_stream(format: StreamFormat, flags: u32) -> io::Result<liblzm
     })
 }
 
-/// A decoder of zstd.
+/// Creates a decoder of zstd.
 pub(super) fn zstd_decoder<R: BufRead>(stream: R) -> io::Result<zstd::stream::read::Decoder<'static, R>> {
     let mut decoder = zstd::stream::read::Decoder::with_buffer(stream)?;
     decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
     Ok(decoder)
 }
 
-/// Whether these are the 13 bytes of a header of the .lzma format: properties that `lzma_alone` decoders know, a dictionary of 2^n or
-/// 2^n + 2^(n-1) bytes, and a length that is unknown or below 256 GiB. So decides `xz`.
+/// Returns true if `head` starts with a header of the .lzma format (13 bytes): properties that
+/// `lzma_alone` decoders support, a dictionary of 2^n or 2^n + 2^(n-1) bytes, and a length that is
+/// unknown or below 256 GiB. `xz` uses the same heuristic.
 fn is_lzma(head: &[u8]) -> bool {
     let Some(header) = head.first_chunk::<13>() else { return false };
     let dictionary = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);

@@ -1,4 +1,4 @@
-//! Bytes that are read front to back, and kept where they cannot be read again.
+//! Input that is read front to back, and spooled if it cannot be read again.
 
 use kiln_read::{FileSource, ReadAt};
 use std::io::{self, Read};
@@ -10,30 +10,31 @@ use super::spool::SpoolPlace;
 use super::spooled::Spooled;
 use super::stream_format::StreamFormat;
 
-/// Bytes of which room is made at once for what an archive says is there.
+/// Maximum allocation in bytes before the data it is for have been read.
 const PIECE_LEN: usize = 1 << 18;
 
-/// A stream, or a file that is read as one. What was passed can be read again at its offsets afterwards, see [`Tape::finish`].
+/// A stream, or a file that is read like one. The bytes that have been read can be read again at
+/// their offsets after [`Tape::finish`].
 pub struct Tape {
     medium: Medium,
     offset: u64,
 }
 
 enum Medium {
-    /// Plain bytes that can be read at any position.
+    /// Bytes that can be read at any position.
     InPlace { bytes: Arc<dyn ReadAt>, len: u64 },
-    /// A stream, of which all that was read is in the spool.
+    /// A stream; everything read from it is in the spool.
     Kept { stream: Spooled, front: Option<Front> },
 }
 
-/// What was read in place before the stream began: so many bytes of a source.
+/// The first `len` bytes of a source, which were read in place before the stream began.
 struct Front {
     bytes: Arc<dyn ReadAt>,
     len: u64,
 }
 
 impl Tape {
-    /// What `bytes` holds, from its front.
+    /// Creates a tape that reads `bytes` from the start.
     ///
     /// # Errors
     /// Those of [`ReadAt::len`].
@@ -42,20 +43,20 @@ impl Tape {
         Ok(Self { medium: Medium::InPlace { bytes, len }, offset: 0 })
     }
 
-    /// What `stream` gives, of which a nameless file in `place` keeps a copy.
+    /// Creates a tape that reads `stream` and copies it to a spool in `place`.
     ///
     /// # Errors
-    /// A spool that cannot be made.
+    /// A spool that cannot be created.
     pub(crate) fn kept(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Self> {
         Ok(Self { medium: Medium::kept(stream, place, None)?, offset: 0 })
     }
 
-    /// Bytes that were passed.
+    /// Returns the number of bytes that have been read or skipped.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Read up to `buf.len()` bytes: fewer only at the end.
+    /// Reads up to `buf.len()` bytes; fewer only at the end. Returns the number of bytes.
     ///
     /// # Errors
     /// Errors of the stream and of the spool.
@@ -86,10 +87,10 @@ impl Tape {
         Ok(len)
     }
 
-    /// As [`Tape::fill`], of bytes that are not passed, at most 256 KiB of them.
+    /// Reads like [`Tape::fill`] without consuming the bytes; at most 256 KiB.
     ///
     /// # Errors
-    /// As [`Tape::fill`].
+    /// Those of [`Tape::fill`].
     pub(crate) fn peek(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match &mut self.medium {
             Medium::InPlace { bytes, len } => {
@@ -107,11 +108,11 @@ impl Tape {
         }
     }
 
-    /// Decompresses what follows, as far as it is compressed by `compression`. Offsets go on as if it had been stored
-    /// decompressed.
+    /// Decompresses the following bytes, as long as they are compressed with `compression`. Offsets
+    /// continue as if the data had been stored decompressed.
     ///
     /// # Errors
-    /// A spool or a decoder that cannot be made.
+    /// A spool or a decoder that cannot be created.
     pub(crate) fn decompress_from_here(&mut self, compression: StreamFormat, place: &SpoolPlace) -> io::Result<()> {
         if let Medium::InPlace { bytes, .. } = &mut self.medium {
             let rest = Reader::new(Arc::clone(bytes), self.offset)?;
@@ -124,8 +125,8 @@ impl Tape {
         }
     }
 
-    /// Go on behind what was compressed, once all of it is passed. Returns at which byte of the file, or of the compressed stream that it lies in;
-    /// `None`: nothing is left.
+    /// Leaves a compressed stream that has been read completely. Returns the offset in the file or
+    /// enclosing compressed stream, or `None` if there is none.
     pub(crate) fn leave_compressed(&mut self) -> Option<u64> {
         match &mut self.medium {
             Medium::InPlace { .. } => None,
@@ -135,18 +136,18 @@ impl Tape {
         }
     }
 
-    /// Read exactly `buf.len()` bytes.
+    /// Reads exactly `buf.len()` bytes.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`]; as [`Tape::fill`].
+    /// [`io::ErrorKind::UnexpectedEof`] if there are fewer; those of [`Tape::fill`].
     pub fn read_exact(&mut self, buf: &mut [u8]) -> io::Result<()> {
         if self.fill(buf)? == buf.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// The next `len` bytes, of which no more are allocated than are there.
+    /// Reads the next `len` bytes. The allocation grows with the bytes read.
     ///
     /// # Errors
-    /// As [`Tape::read_exact`].
+    /// Those of [`Tape::read_exact`].
     pub fn read_vec(&mut self, len: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < len {
@@ -157,10 +158,10 @@ impl Tape {
         Ok(bytes)
     }
 
-    /// Pass `len` bytes.
+    /// Skips `len` bytes.
     ///
     /// # Errors
-    /// As [`Tape::read_exact`].
+    /// Those of [`Tape::read_exact`].
     pub fn skip(&mut self, len: u64) -> io::Result<()> {
         let passed = match &mut self.medium {
             Medium::InPlace { len: end, .. } => len.min(end.saturating_sub(self.offset)),
@@ -181,10 +182,11 @@ impl Tape {
         if passed == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// All that was passed, at the same offsets. What follows in a file is in it, too.
+    /// Returns all bytes that have been read or skipped, at the same offsets. Of a file, returns
+    /// the rest as well.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// I/O errors.
     pub fn finish(self) -> io::Result<Arc<dyn ReadAt>> {
         match self.medium {
             Medium::InPlace { bytes, .. } => Ok(bytes),
@@ -211,7 +213,7 @@ impl Read for Tape {
     }
 }
 
-/// Fill `buf` from `stream`, as far as it goes.
+/// Fills `buf` from `stream`, or reads to its end. Returns the number of bytes.
 pub(super) fn read_full(stream: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buf.len() {
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_is_decompressed() {
+    fn following_bytes_are_decompressed() {
         let (front, plain) = (b"front of it".repeat(1000), b"plain ".repeat(100_000));
         let packed = [&front[..], &zstd::encode_all(&plain[..], 1).unwrap(), b"behind"].concat();
         let packed_end = packed.len() as u64 - 6;

@@ -1,18 +1,18 @@
-//! File capabilities, see capabilities(7), as the extended attribute that holds them.
+//! File capabilities, see capabilities(7), and the extended attribute that stores them.
 
 use kiln_tree::Xattr;
 
 use crate::filter::error::SyntaxError;
 
-/// The attribute.
+/// Name of the extended attribute.
 pub(super) const XATTR_NAME: &[u8] = b"security.capability";
 
-/// Revision 2 of the attribute: two sets of 64 bits. Revision 3 adds the user of a namespace.
+/// Revision 2 of the attribute: two sets of 64 bits. Revision 3 adds the root user of a namespace.
 const REVISION_2: u32 = 0x0200_0000;
-/// All that is permitted is effective.
+/// Flag: all permitted capabilities are effective.
 const EFFECTIVE: u32 = 1;
 
-/// Names by bit, without `cap_` in front.
+/// Names by bit, without the prefix `cap_`.
 const NAMES: [&str; 41] = [
     "chown",
     "dac_override",
@@ -57,7 +57,7 @@ const NAMES: [&str; 41] = [
     "checkpoint_restore",
 ];
 
-/// What a program may do.
+/// Capabilities of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Capabilities {
     pub effective: bool,
@@ -66,19 +66,20 @@ pub(super) struct Capabilities {
 }
 
 impl Capabilities {
-    /// Add a clause as cap_from_text(3) has it: names with commas between, `+` or `=`, and some of `e`, `i` and `p`.
+    /// Adds a clause in the syntax of cap_from_text(3): names separated by commas, `+` or `=`, and
+    /// any of `e`, `i` and `p`.
     ///
     /// # Errors
     /// Unknown names and flags.
     pub(super) fn add(&mut self, clause: &[u8]) -> Result<(), SyntaxError> {
         let refuse = |reason: String| SyntaxError::new("capability", clause, reason);
-        let form = || refuse("write it as cap_NAME+FLAGS, where FLAGS are some of e, i and p".into());
+        let form = || refuse("write it as cap_NAME+FLAGS, where FLAGS are any of e, i and p".into());
         let text = str::from_utf8(clause).map_err(|_| form())?.to_ascii_lowercase();
         let (names, flags) = text.split_once(['+', '=']).ok_or_else(form)?;
         let mut set = 0_u64;
         for name in names.split(',') {
             let known = name.strip_prefix("cap_").and_then(|name| NAMES.iter().position(|known| *known == name));
-            set |= 1 << known.ok_or_else(|| refuse(format!("{name} is no capability")))?;
+            set |= 1 << known.ok_or_else(|| refuse(format!("unknown capability {name}")))?;
         }
         if flags.is_empty() || flags.contains(|flag| !matches!(flag, 'e' | 'i' | 'p')) {
             return Err(form());
@@ -89,7 +90,7 @@ impl Capabilities {
         Ok(())
     }
 
-    /// As an attribute.
+    /// Returns the extended attribute.
     pub(super) fn xattr(self) -> Xattr {
         let magic = REVISION_2 | if self.effective { EFFECTIVE } else { 0 };
         let (low, high) = (|set: u64| set as u32, |set: u64| (set >> 32) as u32);

@@ -1,4 +1,4 @@
-//! Device tables of makedevs, as buildroot and genimage have them.
+//! Device tables of makedevs, as used by buildroot and genimage.
 
 use kiln_format::inode::Rdev;
 use kiln_tree::Kind;
@@ -10,24 +10,25 @@ use super::fields::{checked, id, mode, number, words};
 use super::lines::{Lines, ListError};
 use crate::filter::error::SyntaxError;
 
-/// Devices that a table may make: as many as a driver can have.
+/// Maximum number of devices in a table: as many as a driver can have.
 const DEVICES_MAX: u64 = 1 << 20;
 
-/// Begins the lines that give what the line before made an attribute.
+/// First word of a line that sets an attribute of the file of the previous line.
 const XATTR_MARK: &[u8] = b"|xattr";
 
 impl TreeEdits {
-    /// The edits of a device table, in the file at `path`: lines `NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT`, where `-` is
-    /// nothing.
+    /// Parses a device table, the file at `path`. Its lines are `NAME TYPE MODE UID GID MAJOR MINOR
+    /// START INC COUNT`, where `-` stands for no value.
     ///
-    /// Types: `f` changes a file that must be there, `F` one that need not; `r` a directory that must be there, with all
-    /// below it; `d` makes a directory, with those above it, or changes it; `c`, `b` and `p` make a device or a pipe in a
-    /// directory that must be there. A mode `-1` of `f`, `F` and `r` leaves permissions as they are. With a COUNT, there are so many
-    /// devices: their names end in START, START + 1 and so on, and each has the minor number of that before, and INC.
-    /// A line `|xattr CAPABILITY` gives the file of the line before it a capability, as `cap_net_raw+ep`.
+    /// Types: `f` changes an existing file, `F` a file if it exists; `r` changes an existing
+    /// directory and everything below it; `d` creates a directory and its parents, or changes it;
+    /// `c`, `b` and `p` create a device or a pipe in an existing directory. For `f`, `F` and `r`, a
+    /// mode of `-1` keeps the permissions. A COUNT creates that many devices: their names end in
+    /// START, START + 1 and so on, and the minor number increases by INC. A line `|xattr
+    /// CAPABILITY` sets a capability of the file of the previous line, such as `cap_net_raw+ep`.
     ///
     /// # Errors
-    /// The first line that is not what it should be.
+    /// The first invalid line.
     pub fn device_table(text: &[u8], path: &Path) -> Result<Self, ListError> {
         let mut lines = Lines::new(text, path);
         let mut table = Table::default();
@@ -42,7 +43,7 @@ impl TreeEdits {
 struct Table {
     edits: Vec<Edit>,
     devices: u64,
-    /// Capabilities of the file that the line before was about.
+    /// Capabilities of the file of the previous line.
     capabilities: Capabilities,
 }
 
@@ -55,9 +56,8 @@ impl Table {
             _ => {}
         }
         self.capabilities = Capabilities::default();
-        let wrong = || {
-            SyntaxError::new("line", line, "10 fields are needed: NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT")
-        };
+        let wrong =
+            || SyntaxError::new("line", line, "expected 10 fields: NAME TYPE MODE UID GID MAJOR MINOR START INC COUNT");
         let [name, file_type, permissions, uid, gid, major, minor, start, inc, count] = fields[..] else {
             return Err(wrong());
         };
@@ -78,7 +78,7 @@ impl Table {
             _ => return Err(SyntaxError::new("type", file_type, "not one of f, F, d, r, c, b and p")),
         };
         if or_zero("count", count)? > 0_u32 {
-            return Err(SyntaxError::new("count", count, "only of devices there can be several"));
+            return Err(SyntaxError::new("count", count, "only devices can have a count"));
         }
         self.push(line_idx, name, op);
         Ok(())
@@ -111,7 +111,7 @@ impl Table {
 
     fn capability(&mut self, line_idx: usize, clause: &[u8]) -> Result<(), SyntaxError> {
         let path = self.edits.last().map(|edit| edit.path.clone());
-        let path = path.ok_or_else(|| SyntaxError::new("line", XATTR_MARK, "there is no file before it"))?;
+        let path = path.ok_or_else(|| SyntaxError::new("line", XATTR_MARK, "no line of a file precedes it"))?;
         self.capabilities.add(clause)?;
         self.edits.push(Edit { line_idx, path, op: Op::SetXattr(self.capabilities.xattr()) });
         Ok(())
@@ -126,7 +126,7 @@ fn create(change: Change, kind: Kind, parents: Parents) -> Op {
     Op::Create { node: node(change, kind), time: Time::OfRoot, parents }
 }
 
-/// A number, or `-` for none.
+/// Parses a number; `-` is 0.
 fn or_zero(field: &'static str, text: &[u8]) -> Result<u32, SyntaxError> {
     if text == b"-" { Ok(0) } else { number(field, text) }
 }

@@ -1,4 +1,4 @@
-//! Definitions that change a tree: what they do, whatever format they are written in.
+//! Edits of a tree, independent of the format of their definitions.
 
 mod contents;
 mod host;
@@ -18,83 +18,83 @@ use contents::EditedContents;
 pub(super) use contents::{AddedFiles, AddedFilesBuilder};
 pub(super) use host::{Links, host_file};
 
-/// Changes of a tree, from a file of definitions, in the order in which they stand there.
+/// Edits of a tree from a file of definitions, in the order of its lines.
 ///
-/// Made by [`TreeEdits::pseudo`] and [`TreeEdits::device_table`].
+/// Created by [`TreeEdits::pseudo`] and [`TreeEdits::device_table`].
 #[derive(Clone)]
 pub struct TreeEdits {
-    /// Name of the file.
+    /// Name of the file in messages.
     name: String,
     edits: Arc<[Edit]>,
     files: Arc<AddedFiles>,
 }
 
-/// What a line does.
+/// Edit defined by a line.
 #[derive(Clone, Debug)]
 pub(super) struct Edit {
     /// Index of the line.
     pub line_idx: usize,
-    /// Path of the file that it is about.
+    /// Path of the file to edit.
     pub path: Box<[u8]>,
     pub op: Op,
 }
 
-/// What becomes of a file.
+/// Operation on a file.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    /// It is made. Contents are those of the [`AddedFiles`] of this number. A directory may be there already, and then has
-    /// the new owner and permissions.
+    /// Creates the file. The content of a regular file is the one with this number in
+    /// [`AddedFiles`]. A directory may exist, and then gets the new owner and permissions.
     Create { node: Node, time: Time, parents: Parents },
-    /// It is there, and changes.
+    /// Changes an existing file.
     Change(Change),
-    /// If it is there, it changes.
+    /// Changes a file if it exists.
     ChangeIfThere(Change),
-    /// It is there, and changes together with all below it.
+    /// Changes an existing file, and all files below it.
     ChangeBelow(Change),
-    /// It becomes a further name of what is at this path.
+    /// Creates another name of the file at this path.
     Link(Box<[u8]>),
-    /// It is there, and has this attribute.
+    /// Sets an attribute of an existing file.
     SetXattr(Xattr),
 }
 
-/// Where the time of a new file comes from.
+/// Origin of a new file's modification time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Time {
     /// The definition.
     Defined,
-    /// The root directory: the time of packing would make another image of the same input.
+    /// The root directory. The current time would give different images for the same input.
     OfRoot,
 }
 
-/// What is done about directories that a path leads through and that do not exist.
+/// Treatment of missing directories on the path of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parents {
-    /// Nothing: that is an error.
+    /// A missing directory is an error.
     MustExist,
-    /// They are made, and have the metadata of the new file.
+    /// Missing directories are created with the metadata of the new file.
     Made,
 }
 
-/// What of a file's metadata is another.
+/// Change of a file's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub permissions: Option<u16>,
     pub uid: u32,
     pub gid: u32,
-    /// Seconds and nanoseconds.
+    /// Modification time in seconds and nanoseconds since 1970.
     pub time: Option<(i64, u32)>,
 }
 
 impl TreeEdits {
-    /// The edits of the file at `path`, with contents in `files`.
+    /// Creates the edits of the file at `path`, with contents in `files`.
     pub(super) fn new(path: &Path, edits: Vec<Edit>, files: AddedFiles) -> Self {
         Self { name: path.to_string_lossy().into_owned(), edits: edits.into(), files: Arc::new(files) }
     }
 
-    /// The tree that they make of `tree`.
+    /// Applies the edits to `tree`.
     ///
     /// # Errors
-    /// The first definition that cannot be followed.
+    /// The first definition that cannot be applied.
     pub(crate) fn apply(&self, tree: Tree) -> Result<Tree, PolicyError> {
         let first_added = content_count(&tree);
         let (builder, base) = Builder::from_tree(tree);
@@ -118,12 +118,13 @@ impl fmt::Debug for TreeEdits {
     }
 }
 
-/// A tree that is being changed.
+/// A tree that is being edited.
 struct Editor {
     builder: Builder,
-    /// Number that the first content of the [`AddedFiles`] has in the tree.
+    /// Id in the tree of the first content of [`AddedFiles`].
     first_added: u32,
-    /// Paths at which the source knows contents whose file has names that it does not know.
+    /// Original paths of contents whose files got new names; the source only knows the original
+    /// ones.
     moved: HashMap<u32, Box<[u8]>>,
 }
 
@@ -161,7 +162,7 @@ impl Editor {
         if let Some(id) = self.find(path)? {
             let existing = &self.builder.nodes()[id.idx()];
             if !matches!((&existing.kind, &node.kind), (Kind::Directory(_), Kind::Directory(_))) {
-                let reason = "there is such a file already: leave that out, as by --exclude, or change it";
+                let reason = "the file exists already; exclude it, for example with --exclude, or change it";
                 return Err(at_path(path, reason));
             }
             let Metadata { permissions, uid, gid, mtime, mtime_nsec } = node.meta;
@@ -181,7 +182,7 @@ impl Editor {
 
     fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), SyntaxError> {
         if self.find(path)?.is_some() {
-            return Err(at_path(path, "there is such a file already: leave that out, as by --exclude"));
+            return Err(at_path(path, "the file exists already; exclude it, for example with --exclude"));
         }
         self.require_parent(path)?;
         let id = self.existing(target)?;
@@ -194,7 +195,7 @@ impl Editor {
     }
 
     fn change(&mut self, id: NodeId, change: &Change) {
-        // Permissions of symbolic links mean nothing, and Linux shows all of them.
+        // Permissions of symbolic links have no effect, and Linux shows them as 0777.
         let is_link = matches!(self.builder.nodes()[id.idx()].kind, Kind::Symlink(_));
         let (meta, attributes) = self.builder.meta_mut(id);
         (meta.uid, meta.gid) = (change.uid, change.gid);
@@ -233,8 +234,8 @@ impl Editor {
         let dir = path.iter().rposition(|&b| b == b'/').map_or(&b""[..], |at| &path[..at]);
         match self.find(dir)? {
             Some(id) if matches!(self.builder.nodes()[id.idx()].kind, Kind::Directory(_)) => Ok(()),
-            Some(_) => Err(at_path(path, format!("{} is no directory", dir.escape_ascii()))),
-            None => Err(at_path(path, format!("there is no directory {}: define it before", dir.escape_ascii()))),
+            Some(_) => Err(at_path(path, format!("{} is not a directory", dir.escape_ascii()))),
+            None => Err(at_path(path, format!("there is no directory {}; define it first", dir.escape_ascii()))),
         }
     }
 
@@ -254,13 +255,14 @@ fn at_path(path: &[u8], reason: impl fmt::Display) -> SyntaxError {
     SyntaxError::new("path", if path.is_empty() { b"/" } else { path }, reason)
 }
 
-/// A path of a definition, as trees have it: without slashes in front, behind and doubled.
+/// Converts a path of a definition to that of a tree: without leading, trailing and repeated
+/// slashes.
 pub(super) fn tree_path(path: &[u8]) -> Box<[u8]> {
     let names: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|name| !name.is_empty()).collect();
     names.join(&b'/').into()
 }
 
-/// A node without attributes.
+/// Creates a node without attributes.
 pub(super) fn node(change: Change, kind: Kind) -> Node {
     let permissions = match kind.file_type() {
         FileType::Symlink => 0o777,

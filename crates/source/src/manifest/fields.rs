@@ -1,15 +1,15 @@
-//! Fields that files of definitions have in common.
+//! Parsers of fields that several formats of definitions share.
 
 use kiln_format::inode::Rdev;
 
 use crate::filter::error::SyntaxError;
 
-/// A number of decimal digits.
+/// Parses an unsigned decimal number.
 pub(super) fn number<N: TryFrom<u64>>(field: &'static str, text: &[u8]) -> Result<N, SyntaxError> {
     in_radix(field, text, 10, "not a decimal number")
 }
 
-/// A number of octal digits, up to 7777.
+/// Parses an octal number up to 7777.
 pub(super) fn mode(text: &[u8]) -> Result<u16, SyntaxError> {
     let mode: u16 = in_radix("mode", text, 8, "not an octal number")?;
     if mode > 0o7777 {
@@ -18,7 +18,8 @@ pub(super) fn mode(text: &[u8]) -> Result<u16, SyntaxError> {
     Ok(mode)
 }
 
-/// A user or group: a number, or `root`. Other names mean another number on each machine.
+/// Parses a user or group: a number, or `root`. Other names have a different number on each
+/// machine.
 pub(super) fn id(field: &'static str, text: &[u8]) -> Result<u32, SyntaxError> {
     match text {
         b"root" => Ok(0),
@@ -26,16 +27,16 @@ pub(super) fn id(field: &'static str, text: &[u8]) -> Result<u32, SyntaxError> {
             u32::MAX => Err(SyntaxError::new(field, text, "over 4294967294")),
             id => Ok(id),
         },
-        _ => Err(SyntaxError::new(field, text, "write it as a number: of names only root is known")),
+        _ => Err(SyntaxError::new(field, text, "write it as a number; root is the only known name")),
     }
 }
 
-/// A device by its numbers.
+/// Parses a device number.
 pub(super) fn device(major: &[u8], minor: &[u8]) -> Result<Rdev, SyntaxError> {
     checked(Rdev { major: number("major", major)?, minor: number("minor", minor)? })
 }
 
-/// A device, if an image can hold it.
+/// Returns the device number if an image can hold it.
 pub(super) fn checked(device: Rdev) -> Result<Rdev, SyntaxError> {
     let refuse = |field, value: u32, most| Err(SyntaxError::new(field, value.to_string().as_bytes(), most));
     match device {
@@ -57,7 +58,7 @@ pub(super) fn in_radix<N: TryFrom<u64>>(
     N::try_from(value).map_err(|_| SyntaxError::new(field, text, "too large"))
 }
 
-/// Words between spaces and tabs.
+/// Returns the words separated by white space.
 pub(super) fn words(line: &[u8]) -> Vec<&[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect()
 }
@@ -78,7 +79,7 @@ mod tests {
         }
         assert_eq!(id("uid", b"root").unwrap(), 0);
         let error = id("uid", b"www-data").unwrap_err().to_string();
-        assert_eq!(error, "uid `www-data`: write it as a number: of names only root is known");
+        assert_eq!(error, "uid `www-data`: write it as a number; root is the only known name");
         assert!(id("uid", b"4294967295").is_err());
         assert_eq!(device(b"4095", b"1048575").unwrap(), Rdev { major: 4095, minor: 1_048_575 });
         assert!(device(b"4096", b"0").is_err() && device(b"0", b"1048576").is_err());

@@ -1,4 +1,5 @@
-//! Owners, permissions and capabilities of an Android filesystem: lists of all its files, and rules over paths.
+//! Owners, permissions and capabilities of an Android filesystem: complete lists of its files, and
+//! rules over paths.
 
 mod list;
 mod rules;
@@ -18,10 +19,11 @@ use rules::Rules;
 
 /// Owners, permissions and capabilities by path, as Android's builds describe them.
 ///
-/// Symbolic links keep their permissions, which mean nothing. A file without capabilities has none, whatever the source says.
+/// Symbolic links keep their permissions, which have no effect. A file without capabilities in the
+/// description gets none, even if the source has some.
 #[derive(Clone, Debug)]
 pub struct FsConfig {
-    /// Where the image will be mounted: names with a slash between them.
+    /// Mount point of the image: names separated by slashes.
     mount_point: Vec<u8>,
     table: Table,
 }
@@ -32,32 +34,34 @@ enum Table {
     Rules(Rules),
 }
 
-/// What a file gets.
+/// Metadata that a file gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Access {
     uid: u32,
     gid: u32,
     permissions: u16,
-    /// By the bits of their numbers. All are permitted and effective.
+    /// Bit set of capabilities, all permitted and effective.
     capabilities: u64,
 }
 
 impl FsConfig {
-    /// The list in the file `name`: lines `PATH UID GID MODE`, perhaps with `capabilities=0x...`. Each file of a tree must be in it, below
-    /// `mount_point` or as its path is from the root of the tree on. A line that begins with a space is about the root.
+    /// Parses the list in the file `name`, with lines `PATH UID GID MODE` and an optional
+    /// `capabilities=0x...`. It must contain each file of the tree, either below `mount_point` or
+    /// by its path in the tree. A line that starts with a space is for the root.
     ///
     /// # Errors
-    /// The first line that is not what it should be.
+    /// The first invalid line.
     pub fn list(text: &[u8], name: &str, mount_point: &[u8]) -> Result<Self, FileError> {
         Ok(Self::new(mount_point, Table::List(List::parse(text, name)?)))
     }
 
-    /// The rules that an Android build has put into `dir`: `etc/fs_config_files` and `etc/fs_config_dirs` of the partitions `system`,
-    /// `vendor`, `oem`, `odm`, `product` and `system_ext`, in this order, of which the first that matches decides. What none matches
-    /// stays as it is: tables that are built into Android's tools are not known here.
+    /// Reads the rules that an Android build has installed in `dir`: `etc/fs_config_files` and
+    /// `etc/fs_config_dirs` of the partitions `system`, `vendor`, `oem`, `odm`, `product` and
+    /// `system_ext`, in this order. The first match is used. Files without a match are not changed;
+    /// the tables compiled into Android's tools are not included here.
     ///
     /// # Errors
-    /// No such file; files that cannot be read, or are no rules.
+    /// Missing files; files that cannot be read or have invalid rules.
     pub fn rules(dir: &Path, mount_point: &[u8]) -> Result<Self, ListError> {
         Ok(Self::new(mount_point, Table::Rules(Rules::read(dir)?)))
     }
@@ -67,10 +71,10 @@ impl FsConfig {
         Self { mount_point: names.join(&b'/'), table }
     }
 
-    /// Give a node at `path` what it should have.
+    /// Applies the description to the metadata of the node at `path`.
     ///
     /// # Errors
-    /// A list that does not have it.
+    /// A file that is missing in a list.
     pub(crate) fn apply(
         &self,
         path: &[u8],

@@ -1,4 +1,4 @@
-//! Lines of a file of definitions, of bounded length, with their numbers.
+//! Reader of the lines of a definition file, of limited length, with their numbers.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -6,71 +6,73 @@ use std::path::{Path, PathBuf};
 use crate::error::Unreadable;
 use crate::filter::error::{FileError, SyntaxError};
 
-/// Bytes that a line may have, with all lines that continue it. A path has 4096 at most, and escapes take four times as many.
+/// Maximum length in bytes of a line including its continuation lines. A path has at most 4096, and
+/// escapes take four times as many.
 pub(super) const LINE_MAX_LEN: usize = 1 << 16;
 
-/// Why a file of definitions cannot be followed.
+/// Error of reading a definition file.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// A line is not what it should be.
+    /// An invalid line.
     #[error(transparent)]
     Line(#[from] FileError),
-    /// The file, or one that it names, cannot be read.
+    /// The file, or a file that it names, cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
 
-/// A line, or several of which each but the last ends with a backslash.
+/// A line, with its continuation lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Index of the first of them in the file.
+    /// Index of the first of these lines in the file.
     pub idx: usize,
     pub text: Vec<u8>,
 }
 
-/// The lines of a file.
+/// Reader of the lines of a file.
 pub(super) struct Lines<R> {
     reader: BufReader<R>,
     path: PathBuf,
     /// Index of the next line.
     idx: usize,
-    /// Byte behind the last line.
+    /// Offset of the end of the last line in bytes.
     offset: u64,
 }
 
 impl<R: Read> Lines<R> {
-    /// The lines of the file at `path`, which `reader` reads.
+    /// Creates a reader for the lines of the file at `path`, which `reader` reads.
     pub(super) fn new(reader: R, path: &Path) -> Self {
         Self { reader: BufReader::new(reader), path: path.to_owned(), idx: 0, offset: 0 }
     }
 
-    /// Bytes that were read.
+    /// Returns the number of bytes read.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// That something is wrong with the line at `idx`.
+    /// Returns an error for the line at index `idx`.
     pub(super) fn error(&self, idx: usize, error: SyntaxError) -> FileError {
         error.at(&self.path.to_string_lossy(), idx)
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its end.
     ///
     /// # Errors
-    /// Errors of the reader; a line that is too long.
+    /// Read errors; a line that is too long.
     pub(super) fn next(&mut self) -> Result<Option<Line>, ListError> {
         let idx = self.idx;
         let mut text = Vec::new();
         Ok(self.append(&mut text)?.then_some(Line { idx, text }))
     }
 
-    /// As [`Lines::next`], where a backslash at the end of a line continues it.
+    /// Returns the next line like [`Lines::next`], joined with the following one if it ends with a
+    /// backslash.
     ///
     /// # Errors
-    /// As [`Lines::next`].
+    /// Those of [`Lines::next`].
     pub(super) fn next_joined(&mut self) -> Result<Option<Line>, ListError> {
         let Some(mut line) = self.next()? else { return Ok(None) };
-        // A comment ends where its line does.
+        // Comments have no continuation lines.
         while !line.text.trim_ascii_start().starts_with(b"#") && ends_open(&line.text) {
             line.text.pop();
             if !self.append(&mut line.text)? {
@@ -80,7 +82,7 @@ impl<R: Read> Lines<R> {
         Ok(Some(line))
     }
 
-    /// Append the next line to `text`; false: there is none.
+    /// Appends the next line to `text`. Returns false if there is none.
     fn append(&mut self, text: &mut Vec<u8>) -> Result<bool, ListError> {
         let start = text.len();
         let room = (LINE_MAX_LEN + 1).saturating_sub(start) as u64;
@@ -104,7 +106,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// Whether a line ends with a backslash that nothing escapes.
+/// Returns true if a line ends with an unescaped backslash.
 fn ends_open(line: &[u8]) -> bool {
     line.iter().rev().take_while(|&&b| b == b'\\').count() % 2 == 1
 }

@@ -1,5 +1,5 @@
-//! Manifests of mtree(5), as FreeBSD, NetBSD and `bsdtar --format=mtree` write them: names and metadata of a tree as text. Contents are
-//! below a directory of their own.
+//! Manifests of mtree(5), as FreeBSD, NetBSD and `bsdtar --format=mtree` write them: names and
+//! metadata of a tree as text. The contents are in a separate directory.
 
 mod contents;
 mod escapes;
@@ -19,10 +19,10 @@ use crate::kind::SourceKind;
 use crate::source::{Scan, ScanOptions, Scanned, Source};
 use listing::Listing;
 
-/// What manifests of FreeBSD and bsdtar begin with. Those of NetBSD begin with any comment, or none.
+/// First bytes of manifests of FreeBSD and bsdtar. Those of NetBSD start with any comment, or none.
 const SIGNATURE: &[u8] = b"#mtree";
 
-/// Manifests as a kind of source.
+/// The kind "mtree manifest".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "mtree",
     title: "an mtree manifest",
@@ -32,9 +32,9 @@ pub(crate) const KIND: SourceKind = SourceKind {
 
 struct ManifestSource {
     path: PathBuf,
-    /// The text.
+    /// Text of the manifest.
     bytes: Arc<dyn ReadAt>,
-    /// What contents lie below.
+    /// Directory with the contents.
     root: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Pseudo file definitions of mksquashfs: files that a source does not have, and changes of those that it has.
+//! Pseudo file definitions of mksquashfs: files to add to a source, and changes of its files.
 
 mod definition;
 mod source;
@@ -19,28 +19,33 @@ use crate::input::tape::Tape;
 use definition::Definitions;
 pub(crate) use source::KIND;
 
-/// The line behind which the contents of `R` definitions begin, after one more line.
+/// Line before the data of `R` definitions; one more line separates it from the data.
 const DATA_MARK: &[u8] = b"# START OF DATA - DO NOT MODIFY";
 
 impl TreeEdits {
-    /// The edits of the pseudo file definitions in the file at `path`, as `mksquashfs -pf` takes and `unsquashfs -pf` writes them.
+    /// Parses the pseudo file definitions in the file at `path`, as `mksquashfs -pf` reads and
+    /// `unsquashfs -pf` writes them.
     ///
-    /// A definition is `NAME TYPE`, and
-    /// * `d MODE UID GID`: a directory, which may be there already; `c` and `b MODE UID GID MAJOR MINOR`: a device;
-    ///   `i MODE UID GID s` and `f`: a socket and a pipe; `s MODE UID GID TARGET`: a symbolic link;
-    /// * `D`, `C`, `B`, `I` and `S`: the same with a time, in seconds since 1970, before the mode; without one, a new file has the time of
-    ///   the root directory;
-    /// * `R TIME MODE UID GID LENGTH OFFSET SPARSE`: a file whose contents are in the same file of definitions;
-    /// * `l PATH` and `h PATH`: a file of this system as it is there; of a symbolic link, `h` takes what it leads to;
-    /// * `L PATH`: a further name of a file of the tree;
+    /// A definition is `NAME TYPE`, followed by the fields of the type:
+    /// * `d MODE UID GID`: a directory, which may exist; `c` and `b MODE UID GID MAJOR MINOR`: a
+    ///   device; `i MODE UID GID s` and `f`: a socket and a pipe; `s MODE UID GID TARGET`: a
+    ///   symbolic link;
+    /// * `D`, `C`, `B`, `I` and `S`: the same with a time, in seconds since 1970, before the mode;
+    ///   without one, a new file has the time of the root directory;
+    /// * `R TIME MODE UID GID LENGTH OFFSET SPARSE`: a file whose contents are in the file of
+    ///   definitions;
+    /// * `l PATH` and `h PATH`: a file of the host with its metadata; `h` follows a symbolic link;
+    /// * `L PATH`: another name of a file of the tree;
     /// * `m MODE UID GID` and `M TIME MODE UID GID`: a change of a file of the tree;
-    /// * `x ATTRIBUTE=VALUE`: an extended attribute; a VALUE `0x...` is hexadecimal, `0s...` base64, and `0t...` has octal escapes.
+    /// * `x ATTRIBUTE=VALUE`: an extended attribute; a VALUE `0x...` is hexadecimal, `0s...`
+    ///   base64, and `0t...` has octal escapes.
     ///
-    /// A definition of what is there already is an error, and so is a change of what is not: mksquashfs says so and goes on.
-    /// Definitions `f` and `F`, whose contents are what a command writes, are refused: no command is run.
+    /// Defining a file that exists, or changing one that does not, is an error; mksquashfs prints a
+    /// message and continues. Definitions `f` and `F`, whose contents are the output of a command,
+    /// are refused: kiln runs no commands.
     ///
     /// # Errors
-    /// The first line that is not what it should be; files that cannot be read.
+    /// The first invalid line; files that cannot be read.
     pub fn pseudo(path: &Path) -> Result<Self, ListError> {
         let bytes = File::open(path).and_then(FileSource::from_file);
         let bytes = bytes.map_err(|source| Unreadable { path: path.to_owned(), source })?;
@@ -48,7 +53,7 @@ impl TreeEdits {
     }
 }
 
-/// The edits of the definitions in `bytes`, the file at `path`.
+/// Parses the definitions in `bytes`, the file at `path`.
 fn read(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<TreeEdits, ListError> {
     let unreadable = |source: io::Error| Unreadable { path: path.to_owned(), source };
     let len = bytes.len().map_err(unreadable)?;
@@ -67,7 +72,7 @@ fn read(bytes: Arc<dyn ReadAt>, path: &Path) -> Result<TreeEdits, ListError> {
     edits.map_err(|(line_idx, error)| lines.error(line_idx, error).into())
 }
 
-/// Where `len` bytes from `offset` on lie, if they are within `data`.
+/// Returns the range of `len` bytes from `offset` of `data`, if it is within `data`.
 fn within(data: &Range<u64>, offset: u64, len: u64) -> Result<Range<u64>, SyntaxError> {
     let start = data.start.checked_add(offset);
     let end = start.and_then(|start| start.checked_add(len)).filter(|end| *end <= data.end);

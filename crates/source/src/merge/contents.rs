@@ -1,4 +1,4 @@
-//! Contents of several trees under one row of numbers.
+//! Contents of several trees, numbered consecutively.
 
 use kiln_tree::{
     Content, ContentError, ContentId, Contents, Device, Kind, Node, NodeId, Stored, StoredDigest, Stores, Tree,
@@ -6,7 +6,7 @@ use kiln_tree::{
 };
 use std::io;
 
-/// The contents of all parts. Those of each part have numbers of their own, behind those of the part before.
+/// Contents of all parts. The ids of each part follow those of the previous one.
 #[derive(Default)]
 pub(super) struct MergedContents {
     parts: Vec<PartContents>,
@@ -15,17 +15,18 @@ pub(super) struct MergedContents {
 }
 
 struct PartContents {
-    /// Number of its first content.
+    /// Id of its first content.
     first: u32,
     contents: Box<dyn Contents>,
-    /// Bytes of a path in the whole that lead to the part's root, the slash behind included.
+    /// Length in bytes of the path of the part's root in the merged tree, including the slash after
+    /// it.
     prefix_len: usize,
     /// Number of its first device.
     first_device: usize,
 }
 
 impl MergedContents {
-    /// The number that content 0 of `tree` gets.
+    /// Returns the id for content 0 of `tree`.
     ///
     /// # Errors
     /// More files than a tree can have.
@@ -33,7 +34,7 @@ impl MergedContents {
         self.take(content_count(tree))
     }
 
-    /// The first of `count` numbers that follow each other.
+    /// Reserves `count` consecutive ids and returns the first.
     ///
     /// # Errors
     /// More files than a tree can have.
@@ -44,7 +45,8 @@ impl MergedContents {
         Ok(first)
     }
 
-    /// Add the contents that have the last `count` numbers that were taken, if any, and are on no device. They are not opened by path.
+    /// Adds the contents for the `count` ids that were reserved last, if any. They must be on no
+    /// device, and are not opened by path.
     pub(super) fn add_last(&mut self, count: u32, contents: Box<dyn Contents>) {
         if count > 0 {
             let (first, first_device) = (self.next - count, self.devices.len());
@@ -52,7 +54,8 @@ impl MergedContents {
         }
     }
 
-    /// Add the contents of a tree, whose numbers begin where [`MergedContents::next_id`] said, and whose root lies at `at`.
+    /// Adds the contents of a tree, whose ids start at the result of [`MergedContents::next_id`],
+    /// and whose root is at `at`.
     pub(super) fn add(&mut self, first: u32, tree: Tree, at: &[u8]) {
         let prefix_len = if at.is_empty() { 0 } else { at.len() + 1 };
         let (contents, first_device) = (tree.into_contents(), self.devices.len());
@@ -66,7 +69,7 @@ impl MergedContents {
     }
 }
 
-/// How many numbers the contents of a tree take.
+/// Returns the number of ids that the contents of a tree need.
 pub(crate) fn content_count(tree: &Tree) -> u32 {
     let content = |(_, node): (NodeId, &Node)| match node.kind {
         Kind::File { content, .. } => content.0 + 1,
@@ -91,7 +94,7 @@ impl Contents for MergedContents {
                 }
                 Stored::Elsewhere(runs)
             }
-            // A part without the base is an image of its own.
+            // The data of another image are not in the base.
             Stored::Reused(_) if part.contents.stores().base.is_none() => Stored::ToRead,
             stored => stored,
         })
@@ -102,7 +105,8 @@ impl Contents for MergedContents {
         part.contents.stored_digest(id)
     }
 
-    /// The digests have the name of the first part that has some. Data to which an image refers is not read: so all parts must have some.
+    /// Returns devices and base of all parts. The digests have the name of the first part with digests. If
+    /// the image refers to data on devices, it does not read them, so all parts must have digests.
     fn stores(&self) -> Stores {
         let parts: Vec<Stores> = self.parts.iter().map(|part| part.contents.stores()).collect();
         let mut names = parts.iter().map(|part| part.digest_name.clone());

@@ -1,4 +1,4 @@
-//! A tree that a program makes, entry by entry, out of bytes, files and whole sources.
+//! Tree that a program builds from bytes, files and whole sources.
 
 mod contents;
 mod spooled;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::Whiteouts;
 use super::contents::{MergedContents, content_count};
 use super::overlay::Overlay;
-use crate::dir::entry::What;
+use crate::dir::entry::EntryKind;
 use crate::error::{SourceError, Unreadable};
 use crate::filter::left_out_xattrs::LeftOutXattrs;
 use crate::filter::unfit::first_unfit;
@@ -23,13 +23,16 @@ use crate::source::{Note, Scan, ScanOptions, Source};
 use contents::{DraftContents, HostFiles, look_at};
 use spooled::SpooledFiles;
 
-/// A tree in the making.
+/// A tree under construction.
 ///
-/// What comes later lies over what came earlier, as members of an archive do: a directory over a directory keeps what is in that one, and
-/// anything else replaces what has the path. Directories that only paths tell of have the permissions 0755, belong to root, and are of the
-/// beginning of 1970, and so is the root. Slashes in front, behind and doubled, and `.`, change nothing in a path; `..` is refused.
+/// Later additions are merged over earlier ones, like the members of an archive: a directory over a
+/// directory keeps its entries, and anything else replaces the file at its path. The root, and
+/// directories that are only implied by paths, have the permissions 0755, belong to root, and have
+/// the time 0 (the start of 1970). In paths, leading, trailing and repeated slashes and `.` are
+/// ignored; `..` is refused.
 ///
-/// Bytes that are added go to a nameless file: what a draft takes in memory grows with the number of its files, not with their lengths.
+/// Bytes that are added go to an unnamed file, so the memory of a draft grows with the number of
+/// files and not with their lengths.
 ///
 /// ```
 /// use kiln_tree::Metadata;
@@ -43,20 +46,21 @@ use spooled::SpooledFiles;
 /// # Ok::<(), kiln_source::SourceError>(())
 /// ```
 pub struct Draft {
-    /// What errors call it.
+    /// Name in error messages.
     name: PathBuf,
     builder: Builder,
     contents: MergedContents,
     spooled: SpooledFiles,
     host: HostFiles,
-    /// Paths at which contents were added whose files have got further names since, by the number of the contents.
+    /// Original paths of contents whose files got new names, by the number of the contents.
     moved: HashMap<u32, Box<[u8]>>,
     notes: Vec<Note>,
     left_out_xattrs: LeftOutXattrs,
 }
 
 impl Draft {
-    /// An empty directory, which errors call `name`. Of `options`, those count that say where spools are, and how much they may hold.
+    /// Creates an empty directory, which error messages call `name`. Of `options`, only those for
+    /// spools are used.
     pub fn new(name: impl Into<PathBuf>, options: &SourceOptions) -> Self {
         Self {
             name: name.into(),
@@ -70,10 +74,10 @@ impl Draft {
         }
     }
 
-    /// A regular file that holds `bytes`.
+    /// Adds a regular file with the contents `bytes`.
     ///
     /// # Errors
-    /// A path that no tree can have; a nameless file that cannot be written.
+    /// An invalid path; a spool that cannot be written.
     pub fn add_bytes(&mut self, path: &[u8], meta: Metadata, bytes: &[u8]) -> Result<(), SourceError> {
         self.flush_host();
         self.spooled.add(bytes).map_err(|source| self.unreadable(source))?;
@@ -82,67 +86,67 @@ impl Draft {
         self.insert(path, Node { meta, xattrs: ThinSlice::default(), kind })
     }
 
-    /// What is at `host` on this system, symbolic links followed: a regular file, which is read when the image is built, or a special file.
-    /// It has its own metadata and attributes.
+    /// Adds the file `host` of the host, following symbolic links: a regular file, which is read
+    /// when the image is built, or a special file. It keeps its metadata and attributes.
     ///
     /// # Errors
-    /// A file that cannot be looked at, a directory; a path that no tree can have.
+    /// A file that cannot be read; a directory; an invalid path.
     pub fn add_file(&mut self, path: &[u8], host: &Path) -> Result<(), SourceError> {
         let unreadable = |source| SourceError::from(Unreadable { path: host.to_owned(), source });
         let found = look_at(host).map_err(unreadable)?;
         let kind = match found.entry.what {
-            What::Directory => return Err(unreadable(io::ErrorKind::IsADirectory.into())),
-            What::File { len, stamp, sparse, .. } => {
+            EntryKind::Directory => return Err(unreadable(io::ErrorKind::IsADirectory.into())),
+            EntryKind::File { len, stamp, sparse, .. } => {
                 self.flush_spooled();
                 self.host.add(found.path, stamp).map_err(unreadable)?;
                 Kind::File { len, content: self.take_number()?, sparse }
             }
-            What::Symlink(target) => Kind::Symlink(target),
-            What::CharDevice(rdev) => Kind::CharDevice(rdev),
-            What::BlockDevice(rdev) => Kind::BlockDevice(rdev),
-            What::Fifo => Kind::Fifo,
-            What::Socket => Kind::Socket,
+            EntryKind::Symlink(target) => Kind::Symlink(target),
+            EntryKind::CharDevice(rdev) => Kind::CharDevice(rdev),
+            EntryKind::BlockDevice(rdev) => Kind::BlockDevice(rdev),
+            EntryKind::Fifo => Kind::Fifo,
+            EntryKind::Socket => Kind::Socket,
         };
         self.insert(path, Node { meta: found.entry.meta, xattrs: found.entry.xattrs, kind })
     }
 
-    /// A directory, or new metadata for the one that is there.
+    /// Adds a directory, or changes the metadata of an existing one.
     ///
     /// # Errors
-    /// A path that no tree can have.
+    /// An invalid path.
     pub fn add_dir(&mut self, path: &[u8], meta: Metadata) -> Result<(), SourceError> {
         self.insert(path, Node { meta, xattrs: ThinSlice::default(), kind: Kind::Directory(Box::default()) })
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     ///
     /// # Errors
-    /// A path that no tree can have.
+    /// An invalid path.
     pub fn add_symlink(&mut self, path: &[u8], meta: Metadata, target: &[u8]) -> Result<(), SourceError> {
         self.insert(path, Node { meta, xattrs: ThinSlice::default(), kind: Kind::Symlink(target.into()) })
     }
 
-    /// A further name of what is at `existing`, which is no directory.
+    /// Adds another name for the file at `existing`, which must not be a directory.
     ///
     /// # Errors
-    /// Nothing is there, or a directory; a path that no tree can have.
+    /// A missing file, or a directory; an invalid path.
     pub fn link(&mut self, path: &[u8], existing: &[u8]) -> Result<(), SourceError> {
         let found = self.builder.find(existing).map_err(|error| self.of_tree(error))?;
         let dangling = || TreeError { path: path.to_owned(), problem: TreeProblem::DanglingLink(existing.to_owned()) };
         let id = found.ok_or_else(|| self.of_tree(dangling()))?;
         self.builder.hard_link(path, existing).map_err(|error| self.of_tree(error))?;
         if let Kind::File { content, .. } = self.builder.nodes()[id.idx()].kind {
-            // A source that opens its files by their paths knows this one by that alone.
+            // A source that opens files by path only knows this one by its original path.
             self.moved.entry(content.0).or_insert_with(|| without_empty_names(existing).into());
         }
         Ok(())
     }
 
-    /// Give what is at `path` an extended attribute, instead of one of that name that it has. What sources have and EROFS cannot hold is left out;
-    /// what is asked for by name is not.
+    /// Sets an extended attribute of the file at `path`, replacing one of the same name. Unlike
+    /// attributes of sources, an attribute that EROFS cannot hold is an error here.
     ///
     /// # Errors
-    /// Nothing is there; an attribute that EROFS cannot hold, beside the others of the file.
+    /// A missing file; an attribute that EROFS cannot hold together with the others of the file.
     pub fn set_xattr(&mut self, path: &[u8], xattr: Xattr) -> Result<(), SourceError> {
         let found = self.builder.find(path).map_err(|error| self.of_tree(error))?;
         let nothing = || TreeError { path: path.to_owned(), problem: TreeProblem::NoSuchNode };
@@ -158,11 +162,12 @@ impl Draft {
         Ok(())
     }
 
-    /// Lay all of a source over what lies at `at`, as [`Merged`](super::Merged) does. Whiteouts take away what lies below them. Returns what
-    /// could not be read and was left out, if `options` say that the scan keeps going.
+    /// Merges a source over the tree at `at`, as [`Merged`](super::Merged) does. Whiteouts hide
+    /// entries below them. Returns unreadable entries that were left out, if `options` say that the
+    /// scan keeps going.
     ///
     /// # Errors
-    /// Those of [`Source::scan`]; a path that no tree can have.
+    /// Those of [`Source::scan`]; an invalid path.
     pub fn add_source(
         &mut self,
         source: &dyn Source,
@@ -179,25 +184,25 @@ impl Draft {
         let first_content = self.contents.take(content_count(&tree)).map_err(&lost)?;
         let mut overlay = Overlay { builder: &mut self.builder, whiteouts: Whiteouts::Apply, first_content };
         let put = overlay.put(&tree, &at).map_err(lost).map(|links| self.notes.extend(links.notes(source.path())));
-        // What was put before an error refers to them.
+        // Entries that were added before an error refer to the contents.
         self.contents.add(first_content, tree, &at);
         put.map(|()| skipped)
     }
 
-    /// What errors call it.
+    /// Returns the name in error messages.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// The tree.
+    /// Returns the tree.
     ///
     /// # Errors
-    /// A nameless file that cannot be written; what is no tree.
+    /// A spool that cannot be written; an invalid tree.
     pub fn finish(self) -> Result<Tree, SourceError> {
         self.finish_scan().map(|scan| scan.tree)
     }
 
-    /// The tree, and what there is to know of the sources that were added.
+    /// Returns the tree, with the notes of the added sources.
     pub(super) fn finish_scan(mut self) -> Result<Scan, SourceError> {
         self.flush_host();
         self.flush_spooled();
@@ -211,18 +216,18 @@ impl Draft {
         self.builder.insert(path, node).map(drop).map_err(|error| self.of_tree(error))
     }
 
-    /// The number of the contents that were just added.
+    /// Returns the id for the next content.
     fn take_number(&mut self) -> Result<ContentId, SourceError> {
         self.contents.take(1).map(ContentId).map_err(|error| self.of_tree(error))
     }
 
-    /// Files of this system that were added one behind the other become a part of the contents.
+    /// Adds the pending files of the host to the contents.
     fn flush_host(&mut self) {
         let (count, files) = self.host.take();
         self.contents.add_last(count, files);
     }
 
-    /// The same of spooled files.
+    /// Adds the pending spooled files to the contents.
     fn flush_spooled(&mut self) {
         let (count, files) = self.spooled.take();
         self.contents.add_last(count, files);
@@ -237,7 +242,7 @@ impl Draft {
     }
 }
 
-/// A path as sources tell it: names with a slash between them.
+/// Normalises a path: names separated by slashes.
 fn without_empty_names(path: &[u8]) -> Vec<u8> {
     let names: Vec<_> = path.split(|&b| b == b'/').filter(|name| !matches!(name, [] | [b'.'])).collect();
     names.join(&b'/')

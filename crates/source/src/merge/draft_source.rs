@@ -1,4 +1,4 @@
-//! A draft as a source.
+//! Source that reads a draft.
 
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use super::draft::Draft;
 use crate::error::SourceError;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// A tree that a program makes, as a source. It is read once.
+/// A draft as a source. It can be read once.
 pub struct DraftSource {
     name: PathBuf,
     draft: Mutex<Option<Draft>>,
 }
 
 impl DraftSource {
-    /// The draft, if nothing has read it.
+    /// Returns the draft, if it has not been read.
     pub fn into_draft(self) -> Option<Draft> {
         self.draft.into_inner()
     }
@@ -33,7 +33,7 @@ impl Source for DraftSource {
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         options.check_stop()?;
-        let reason = "its tree was taken before: a draft is read once";
+        let reason = "the draft has been read already; it can be read only once";
         let taken = || SourceError::Options { path: self.name.clone(), reason };
         let draft = self.draft.lock().take().ok_or_else(taken)?;
         draft.finish_scan().map(Scanned::Everything)

@@ -1,4 +1,5 @@
-//! An image with edits: paths removed, sources over it, contents replaced. What is not edited has the contents that the image stores.
+//! Image with edits: removed paths, sources merged over it, replaced contents. Unedited files keep
+//! the stored data of the image.
 
 use kiln_tree::{
     Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
@@ -17,7 +18,8 @@ use crate::image::erofs::BaseImage;
 use crate::input::candidate::SourceOptions;
 use crate::source::{Scan, ScanOptions, Scanned, Source};
 
-/// An image with edits, as a source. Edits are done in this order: removals, additions, replacements.
+/// An image with edits, as a source. Edits are applied in this order: removals, additions,
+/// replacements.
 pub struct EditedImage {
     base: Arc<BaseImage>,
     removed: Vec<Vec<u8>>,
@@ -26,28 +28,30 @@ pub struct EditedImage {
 }
 
 impl EditedImage {
-    /// The image as it is.
+    /// Creates a source without edits.
     pub fn new(base: Arc<BaseImage>) -> Self {
         Self { base, removed: Vec::new(), added: Vec::new(), replaced: Vec::new() }
     }
 
-    /// Without what is at `path`, and all below it. Something must be there.
+    /// Removes `path` and everything below it. The path must exist.
     pub fn remove(&mut self, path: &[u8]) {
         self.removed.push(path.to_vec());
     }
 
-    /// With all of `source` over it, as [`Merged`](super::Merged) lays it there: whiteouts and opaque directories take away what lies below.
+    /// Merges all of `source` over the image, as [`Merged`](super::Merged) does: whiteouts and
+    /// opaque directories hide entries below them.
     pub fn add(&mut self, source: Box<dyn Source>) {
         self.added.push(source);
     }
 
-    /// With the contents and the time of the regular file `host` for the regular file at `path`, whose owner, permissions and attributes stay.
-    /// Other names of that file keep it as it was.
+    /// Replaces contents and time of the regular file at `path` by those of the regular file
+    /// `host`. Owner, permissions and attributes are kept, and other names of the file keep its old
+    /// contents.
     pub fn replace(&mut self, path: &[u8], host: &Path) {
         self.replaced.push((path.to_vec(), host.to_owned()));
     }
 
-    /// The files of this system that replace others, at the paths of these.
+    /// Returns a tree with the replacement files of the host, at the paths of the replaced files.
     fn replacements(&self) -> Result<Option<Tree>, SourceError> {
         if self.replaced.is_empty() {
             return Ok(None);
@@ -59,7 +63,7 @@ impl EditedImage {
         draft.finish().map(Some)
     }
 
-    /// Put these files in the places of others. The number of their first contents.
+    /// Replaces files. Returns the id of their first content.
     fn put_replaced(
         &self,
         tree: &Tree,
@@ -76,7 +80,7 @@ impl EditedImage {
                     (old.clone(), new)
                 }
                 (Node { kind: Kind::File { .. }, .. }, _) => {
-                    let reason = "only a regular file replaces one";
+                    let reason = "only a regular file can replace a regular file";
                     return Err(SourceError::Options { path: host.clone(), reason });
                 }
                 _ => return Err(lost(TreeError { path: path.clone(), problem: TreeProblem::NotAFile })),
@@ -95,7 +99,7 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|name| !matches!(name, [] | [b'.']))
 }
 
-/// What is at `path`.
+/// Returns the node at `path`.
 fn existing(builder: &mut Builder, path: &[u8]) -> Result<NodeId, TreeError> {
     builder.find(path)?.ok_or_else(|| TreeError { path: path.to_owned(), problem: TreeProblem::NothingThere })
 }
@@ -105,24 +109,24 @@ impl Source for EditedImage {
         self.base.path()
     }
 
-    /// The filter is about what is added.
+    /// Reads the image and applies the edits. The filter applies to added sources only.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let Scan { tree, mut skipped, mut notes, mut left_out_xattrs, .. } = self.base.scan(options)?;
         let lost = SourceError::tree(self.path());
         let (mut contents, mut outputs) = (MergedContents::default(), Vec::new());
         let added = self.added.iter().map(|source| source.scan(options)).collect::<Result<Vec<_>, _>>()?;
         let replaced = self.replacements()?;
-        let former: Vec<Versions> =
+        let previous: Vec<Versions> =
             added.iter().map(|scan| &scan.tree).chain(&replaced).map(|new| versions([new, &tree])).collect();
-        let mut former = former.into_iter();
+        let mut previous = previous.into_iter();
         let count = content_count(&tree);
         contents.take(count).map_err(&lost)?;
         let (mut builder, stored) = Builder::from_tree(tree);
         let stored: Arc<dyn Contents> = Arc::from(stored);
         contents.add_last(count, Box::new(StoredContents { stored: stored.clone(), base: self.base.clone() }));
-        let mut with_former = |tree: Tree| {
-            let former = former.next().unwrap_or_default();
-            tree.with_contents(|new| Box::new(ChangedContents { new, stored: stored.clone(), former }))
+        let mut with_previous = |tree: Tree| {
+            let previous = previous.next().unwrap_or_default();
+            tree.with_contents(|new| Box::new(ChangedContents { new, stored: stored.clone(), former: previous }))
         };
         for path in &self.removed {
             existing(&mut builder, path).map_err(&lost)?;
@@ -137,18 +141,18 @@ impl Source for EditedImage {
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
             let mut overlay = Overlay { builder: &mut builder, whiteouts: Whiteouts::Apply, first_content };
             notes.extend(overlay.put(&scan.tree, b"").map_err(&lost)?.notes(source.path()));
-            contents.add(first_content, with_former(scan.tree), b"");
+            contents.add(first_content, with_previous(scan.tree), b"");
         }
         if let Some(tree) = replaced {
             let first = self.put_replaced(&tree, &mut builder, &mut contents)?;
-            contents.add(first, with_former(tree), b"");
+            contents.add(first, with_previous(tree), b"");
         }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(&lost)?;
         Ok(Scanned::Selected(Scan { skipped, notes, left_out_xattrs, outputs, ..Scan::from(tree) }))
     }
 
-    /// The image may be what is written: it is appended to.
+    /// Scans without checking that the image is not the output: it may be appended to.
     fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         match self.read(options)? {
             Scanned::Selected(scan) | Scanned::Everything(scan) => Ok(scan),
@@ -156,7 +160,7 @@ impl Source for EditedImage {
     }
 }
 
-/// Contents as an image stores them, which is the base of the tree.
+/// Contents of the image, which is the base of the tree.
 struct StoredContents {
     stored: Arc<dyn Contents>,
     base: Arc<BaseImage>,
@@ -180,7 +184,7 @@ impl Contents for StoredContents {
     }
 }
 
-/// Contents that take the places of some that the image stores.
+/// Contents that replace some of the image.
 struct ChangedContents {
     new: Box<dyn Contents>,
     stored: Arc<dyn Contents>,
@@ -219,13 +223,13 @@ mod tests {
     use kiln_tree::conformance::{Echo, assert_forwards};
 
     #[test]
-    fn what_is_not_edited_is_of_the_image() {
+    fn unedited_contents_are_those_of_the_image() {
         let stored = StoredContents { stored: Arc::new(Echo), base: empty_base() };
         assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["stores base"]);
     }
 
     #[test]
-    fn what_is_changed_is_of_its_source_and_only_its_older_version_of_the_image() {
+    fn changed_contents_are_those_of_their_source_and_their_previous_version_that_of_the_image() {
         let changed = ChangedContents { new: Box::new(Echo), stored: Arc::new(Echo), former: Versions::new() };
         let own = ["stored reused", "stored previous", "stores base"];
         assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);

@@ -1,4 +1,5 @@
-//! A tree over an older image of it: files that have not changed have the contents that the image stores.
+//! Tree that reuses data of an older image of the same source: unchanged files keep the stored
+//! contents of the image.
 
 mod comparison;
 mod moved;
@@ -14,35 +15,36 @@ use super::versions::{Versions, former_of, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::source::{CLOCK_SECS, Scan, ScanOptions, Source};
-use comparison::{Compared, Differences, Wanted};
+use comparison::{CompareGoal, Compared, Differences};
 use moved::Moved;
 use pairs::{Evidence, Pairs};
 
 pub use stamps::Stamps;
 
-/// An older image of a source, and what is believed of it.
+/// An older image of a source, with the criteria for unchanged files.
 pub struct IncrementBase {
     /// The image.
     pub image: Arc<BaseImage>,
-    /// How it is told that a file has not changed.
+    /// Criterion for unchanged files.
     pub trust: Trust,
-    /// What the files were when the image was made. They take the place of the times in it.
+    /// Stamps of the files when the image was made. They replace the times in it.
     pub stamps: Option<Stamps>,
 }
 
 impl IncrementBase {
-    /// The image at `path`, and the stamps beside it if they are wanted: these are `None` if there are none, or if they are of another image.
+    /// Opens the image at `path`, and the stamps beside it if `trust` uses them. The stamps are
+    /// `None` if there are none, or if they belong to another image.
     ///
     /// # Errors
-    /// As [`BaseImage::open`]; stamps that cannot be read.
+    /// Those of [`BaseImage::open`]; unreadable stamps.
     pub fn open(path: &Path, trust: Trust) -> Result<Self, SourceError> {
         Self::of(Arc::new(BaseImage::open(path)?), trust)
     }
 
-    /// This image, and the stamps beside it as [`IncrementBase::open`] has them.
+    /// Uses an open image, with its stamps as in [`IncrementBase::open`].
     ///
     /// # Errors
-    /// Stamps that cannot be read.
+    /// Unreadable stamps.
     pub fn of(image: Arc<BaseImage>, trust: Trust) -> Result<Self, SourceError> {
         let stamps = match trust {
             Trust::Times => Stamps::open(&Stamps::path(image.path()), image.identity())?,
@@ -52,25 +54,27 @@ impl IncrementBase {
     }
 }
 
-/// How it is told that a file has not changed.
+/// Criterion for unchanged files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// By size and time, or by the stamp. A file of equal size of which these do not tell is compared.
+    /// Equal size and time, or an equal stamp. Files of equal size are compared if these are not
+    /// conclusive.
     #[default]
     Times,
-    /// All files of equal size are compared.
+    /// Equal contents: all files of equal size are compared.
     Contents,
 }
 
-/// The tree of `source` with what is unchanged since `base` was made of it: regular files of the same path and
-/// contents, and those that were moved from a path at which the base has them and `source` does not. All but their
-/// contents is as it is in `source`. Both are scanned at the same time.
+/// Scans `source`, and lets regular files that are unchanged since `base` was made reuse its data.
+/// These are files with the same path and contents, and files moved from a path that exists in the
+/// base and not in `source`. All metadata comes from `source`. Both trees are scanned at the same
+/// time.
 ///
-/// Few images say when they were made. But each was made when the latest of the times in it had come, and files that were changed before that
-/// are not what a later change with the same time has made of them.
+/// Few images store their build time. But an image cannot be older than the latest time in it, so a
+/// file whose time is earlier had not changed again with that same time when the image was made.
 ///
 /// # Errors
-/// As [`Source::scan`], and a base that cannot be read.
+/// Those of [`Source::scan`]; an unreadable base.
 pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
     let (scan, old) = std::thread::scope(|threads| {
         let old = threads.spawn(|| base.image.scan(options));
@@ -90,7 +94,7 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
     let Pairs { mut kept, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
     let mut believed: HashSet<u32> = kept.keys().copied().collect();
     let trees = [&scan.tree, &old];
-    let Compared { equal, differences } = comparison::compare(trees, in_doubt, Wanted::Differences, options)?;
+    let Compared { equal, differences } = comparison::compare(trees, in_doubt, CompareGoal::Differences, options)?;
     kept.extend(equal);
     let mut moved = Moved::find(trees, &kept, &evidence);
     believed.extend(moved.kept.iter().map(|(new, _)| *new));
@@ -100,7 +104,7 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
         if in_doubt.is_empty() {
             break;
         }
-        kept.extend(comparison::compare(trees, in_doubt, Wanted::Equality, options)?.equal);
+        kept.extend(comparison::compare(trees, in_doubt, CompareGoal::Equality, options)?.equal);
     }
     let mut former = versions(trees);
     former.extend(moved.former);
@@ -110,17 +114,17 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
     Ok(Scan { tree, ..scan })
 }
 
-/// Contents of a tree, some of them as an older image has them.
+/// Contents of a tree, some of which reuse those of an older image.
 struct Increment {
     new: Box<dyn Contents>,
     old: Box<dyn Contents>,
-    /// Contents of the image, by those of the tree.
+    /// Reused contents of the image, by content id of the tree.
     kept: HashMap<u32, ContentId>,
-    /// Those of them that were not compared.
+    /// Reused contents that were not compared.
     believed: HashSet<u32>,
-    /// Older versions, of files that have changed.
+    /// Previous versions of changed files.
     former: Versions,
-    /// Where these differ, if it is known.
+    /// Known differences from the previous versions.
     differences: Differences,
     base: Arc<BaseImage>,
 }
@@ -150,8 +154,8 @@ impl Contents for Increment {
         Ok(former.map_or(Stored::ToRead, |former| Stored::Previous(Former { differences: differences(), ..former })))
     }
 
-    /// The digest that the source stores, if it is an image that has one. Otherwise, for contents that are believed to be the same, the digest that
-    /// the base stores, so that damage to the base shows.
+    /// Returns the digest of the source, if it is an image with one. For reused contents that were
+    /// not compared, returns that of the base, so that damage to it is detected.
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
         let of_source = self.new.stored_digest(id)?;
         let believed = self.kept.get(&id.0).filter(|_| of_source.is_none() && self.believed.contains(&id.0));
@@ -173,7 +177,7 @@ mod tests {
     use kiln_tree::conformance::{Echo, assert_forwards};
 
     #[test]
-    fn what_is_not_kept_is_of_the_source() {
+    fn contents_that_are_not_reused_are_those_of_the_source() {
         let (kept, believed, former) = (HashMap::from([(4, ContentId(9))]), HashSet::new(), Versions::new());
         let (differences, base) = (Differences::new(), empty_base());
         let (new, old) = (Box::new(Echo), Box::new(Echo));

@@ -1,7 +1,8 @@
-//! Symbolic links to directories that become directories in an upper tree: what was reached by them is hidden.
+//! Symbolic links to directories that an upper tree replaces by directories, which hides the files
+//! reached through them.
 //!
-//! A layer with only `lib/foo` over one whose `lib` is a link to `usr/lib` makes such a tree, in which most programs
-//! find no library any more.
+//! An example is a layer with only `lib/foo` over one whose `lib` is a link to `usr/lib`: most
+//! programs no longer find their libraries in the result.
 
 use kiln_tree::{Builder, Kind};
 use std::collections::VecDeque;
@@ -9,12 +10,12 @@ use std::path::Path;
 
 use crate::source::Note;
 
-/// Links that are told of one tree at most.
+/// Maximum number of links reported per tree.
 const TOLD_MAX: usize = 10;
-/// Links that are followed at most, as in Linux.
+/// Maximum number of links that are followed, as in Linux.
 const LINKS_MAX: u32 = 40;
 
-/// Those of one tree.
+/// Replaced links of one tree.
 #[derive(Default)]
 pub(crate) struct LostLinks {
     told: Vec<String>,
@@ -22,14 +23,14 @@ pub(crate) struct LostLinks {
 }
 
 impl LostLinks {
-    /// A directory comes to `path`, where `builder` may have a symbolic link.
+    /// Checks `path`, which becomes a directory, for a symbolic link in `builder`.
     pub(super) fn look(&mut self, builder: &mut Builder, path: &[u8]) {
         let Some(target) = link(builder, path).filter(|_| !self.has_more) else { return };
         if leads_to_directory(builder, path, &target) {
             self.has_more = self.told.len() == TOLD_MAX;
             if !self.has_more {
                 self.told.push(format!(
-                    "{} was a symbolic link to the directory {}, and becomes a directory: it does not lead there any more",
+                    "{} was a symbolic link to the directory {} and becomes a directory, which hides the files of the other one",
                     path.escape_ascii(),
                     target.escape_ascii()
                 ));
@@ -37,14 +38,14 @@ impl LostLinks {
         }
     }
 
-    /// Returns what there is to tell of the tree at `path`.
+    /// Returns the notes about the tree at `path`.
     pub(crate) fn notes(self, path: &Path) -> impl Iterator<Item = Note> {
-        let more = self.has_more.then(|| "further symbolic links to directories become directories".to_owned());
+        let more = self.has_more.then(|| "more symbolic links to directories become directories".to_owned());
         self.told.into_iter().chain(more).map(|text| Note { path: path.to_owned(), text })
     }
 }
 
-/// The target of the symbolic link at `path`.
+/// Returns the target of the symbolic link at `path`.
 fn link(builder: &mut Builder, path: &[u8]) -> Option<Vec<u8>> {
     let id = builder.find(path).ok()??;
     match &builder.nodes()[id.idx()].kind {
@@ -53,7 +54,7 @@ fn link(builder: &mut Builder, path: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Tells if a symbolic link at `path` to `target` leads to a directory.
+/// Returns true if a symbolic link at `path` to `target` leads to a directory.
 fn leads_to_directory(builder: &mut Builder, path: &[u8], target: &[u8]) -> bool {
     let mut at: Vec<Vec<u8>> = path.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect();
     let mut pending = VecDeque::new();

@@ -1,4 +1,4 @@
-//! Putting one tree over what lies below.
+//! Merge of a tree over another one.
 
 use kiln_tree::{Builder, ContentId, Kind, Node, NodeId, ThinSlice, Tree, TreeError, Xattr};
 use std::collections::HashMap;
@@ -8,23 +8,24 @@ use super::lost_links::LostLinks;
 use crate::filter::overlay::{OPAQUE_XATTR, ORIGIN_XATTR, WHITEOUT, is_opaque};
 use crate::filter::xattrs::set;
 
-/// Puts a tree over what a builder holds.
+/// Merges trees over the contents of a builder.
 pub(crate) struct Overlay<'a> {
     pub builder: &'a mut Builder,
     pub whiteouts: Whiteouts,
-    /// Number that content 0 of the tree has in the whole.
+    /// Id of the tree's content 0 in the merged tree.
     pub first_content: u32,
 }
 
 impl Overlay<'_> {
-    /// Put `tree` over what lies at `at`. Which symbolic links become directories.
+    /// Merges `tree` over the tree at `at`. Returns the symbolic links that it replaces by
+    /// directories.
     ///
     /// # Errors
-    /// A path that no tree can have, or one that leads through a file; more files than a tree can have.
+    /// An invalid path, or one that leads through a file; more files than a tree can have.
     pub(crate) fn put(&mut self, tree: &Tree, at: &[u8]) -> Result<LostLinks, TreeError> {
         let mut lost = LostLinks::default();
         let root = if at.is_empty() { NodeId::ROOT } else { self.root(tree, at)? };
-        // Nodes with several names, by their numbers in the tree.
+        // Nodes with several names, by their ids in `tree`.
         let mut linked: HashMap<NodeId, NodeId> = HashMap::new();
         let mut stack = vec![(NodeId::ROOT, root)];
         while let Some((dir, to)) = stack.pop() {
@@ -59,7 +60,7 @@ impl Overlay<'_> {
         Ok(lost)
     }
 
-    /// The directory at `at`.
+    /// Returns the directory at `at`, creating it if necessary.
     fn root(&mut self, tree: &Tree, at: &[u8]) -> Result<NodeId, TreeError> {
         match self.builder.find(at)? {
             Some(id) if matches!(self.builder.nodes()[id.idx()].kind, Kind::Directory(_)) => Ok(id),
@@ -67,7 +68,7 @@ impl Overlay<'_> {
         }
     }
 
-    /// Make a directory that is there what the directory `dir` of `tree` says.
+    /// Updates an existing directory from the directory `dir` of `tree`.
     fn update(&mut self, tree: &Tree, dir: NodeId, to: NodeId) {
         let node = tree.node(dir);
         if is_opaque(node) {
@@ -78,13 +79,14 @@ impl Overlay<'_> {
             let (meta, xattrs) = self.builder.meta_mut(to);
             (*meta, *xattrs) = (node.meta, own);
         } else if !own.is_empty() {
-            // What an implied directory has is marks, which say nothing about the directory itself.
+            // Attributes of an implied directory are only marks; they say nothing about the
+            // directory itself.
             let xattrs = self.builder.xattrs_mut(to);
             *xattrs = with_marks(std::mem::take(xattrs), &own);
         }
     }
 
-    /// A node for the whole.
+    /// Returns a node for the merged tree.
     fn node(&self, tree: &Tree, id: NodeId) -> Node {
         let node = tree.node(id);
         let kind = match &node.kind {
@@ -98,7 +100,7 @@ impl Overlay<'_> {
     }
 }
 
-/// Attributes of a lower directory, with the marks of the implied one over it.
+/// Returns the attributes of a lower directory, with the marks of an implied directory over it.
 pub(crate) fn with_marks(lower: ThinSlice<Xattr>, marks: &[Xattr]) -> ThinSlice<Xattr> {
     let mut list = lower.into_vec();
     marks.iter().for_each(|mark| set(&mut list, mark.clone()));
@@ -106,7 +108,7 @@ pub(crate) fn with_marks(lower: ThinSlice<Xattr>, marks: &[Xattr]) -> ThinSlice<
 }
 
 impl Whiteouts {
-    /// The attributes of a node in the whole: a mark that was applied is gone.
+    /// Returns the attributes of a node in the merged tree, without marks that have been applied.
     fn xattrs(self, node: &Node) -> ThinSlice<Xattr> {
         let is_mark = |x: &Xattr| &*x.name == OPAQUE_XATTR || &*x.name == ORIGIN_XATTR && x.value.is_empty();
         match self == Whiteouts::Apply && node.xattrs.iter().any(is_mark) {

@@ -1,4 +1,4 @@
-//! What two trees have at the same paths.
+//! Parallel walk of two trees over their common paths.
 
 use kiln_tree::{Kind, NodeId, Tree};
 
@@ -8,7 +8,7 @@ use crate::filter::path::join;
 pub(super) struct SamePath<'a> {
     dir: &'a [u8],
     name: &'a [u8],
-    /// Of the first tree, and of the second one.
+    /// Node of the first tree, and of the second one.
     pub(super) nodes: [NodeId; 2],
 }
 
@@ -18,11 +18,12 @@ impl SamePath<'_> {
     }
 }
 
-/// Call `found` with all that two trees have at the same path, below directories that both have: but for the roots.
+/// Calls `found` for each path that exists in both trees, below directories that exist in both. The
+/// roots are not included.
 pub(super) fn visit([one, other]: [&Tree; 2], mut found: impl FnMut(&SamePath<'_>)) {
     let mut dirs = vec![(Vec::new(), [NodeId::ROOT; 2])];
     while let Some((path, dir)) = dirs.pop() {
-        // Names are in the order of their bytes in both.
+        // Names are sorted by their bytes in both trees.
         let mut others = other.entries(dir[1]).iter().peekable();
         for entry in one.entries(dir[0]).iter() {
             while others.next_if(|other| other.name < entry.name).is_some() {}

@@ -1,17 +1,18 @@
-//! Older versions of files, as an image has them.
+//! Previous versions of files in an image.
 
 use kiln_tree::{ContentError, ContentId, Contents, Former, Kept, Kind, Stored, Tree};
 use std::collections::HashMap;
 
 use super::same_paths;
 
-/// Shorter files are not looked for: they are stored anew where they have changed.
+/// Minimum length in bytes. Shorter files are stored again as a whole if they have changed.
 pub(super) const VERSION_MIN_LEN: u64 = 256 << 10;
 
-/// Contents of an image that are, or may be, older versions of those of a tree, and their lengths.
+/// Contents of an image that may be previous versions of those of a tree, with their lengths in
+/// bytes.
 pub(super) type Versions = HashMap<u32, (ContentId, u64)>;
 
-/// Long files that two trees have at the same paths, the second being that of an image.
+/// Finds long files at the same path in two trees, of which the second is that of an image.
 pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
     let mut found = Versions::new();
     same_paths::visit([new, old], |same| {
@@ -24,10 +25,11 @@ pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
     found
 }
 
-/// How an image that has the contents `old` stores the older version of the contents `id`.
+/// Returns the stored form of the previous version of the contents `id`, in an image with the
+/// contents `old`.
 ///
 /// # Errors
-/// As [`Contents::stored`].
+/// Those of [`Contents::stored`].
 pub(super) fn former_of(old: &dyn Contents, former: &Versions, id: ContentId) -> Result<Option<Former>, ContentError> {
     let Some(&(old_id, len)) = former.get(&id.0) else { return Ok(None) };
     Ok(match old.stored(old_id, len)? {

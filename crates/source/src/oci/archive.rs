@@ -1,8 +1,8 @@
-//! Recognition of tar archives whose files are images of containers.
+//! Detection of tar archives that hold container images.
 //!
-//! Programs order and call the members of such archives as they like; what all of them write is a list of images, and
-//! what that names. So an archive is looked at when all of its members are known, and need not be read for it a second
-//! time.
+//! Programs choose order and names of the members freely. What all of them write is a list of
+//! images, and the files that it names. So the decision is made when all members are known, and the
+//! archive is read only once.
 
 use std::collections::HashSet;
 
@@ -12,22 +12,22 @@ use super::records::{DOCKER_FILE, DockerImage, INDEX_FILE, LAYOUT_FILE, VERSION_
 /// Names in the root of a layout.
 const NAMES: [&str; 5] = [LAYOUT_FILE, INDEX_FILE, DOCKER_FILE, "repositories", "blobs"];
 
-/// Kind that an archive is taken for.
+/// Interpretation of an archive.
 pub(super) enum Taken {
-    /// For images. What speaks against it.
+    /// Container images, with the text of a note if it has other files.
     Images(Option<String>),
-    /// For the files that are its members. What speaks against it.
+    /// A tar archive of files, with the text of a note if it resembles images.
     Files(Option<String>),
 }
 
-/// Decides what the archive in which `blobs` lie is taken for.
+/// Decides how to interpret the archive of `blobs`.
 pub(super) fn taken(blobs: &Blobs) -> Taken {
     let is_there = |name: &str| blobs.file(name).is_ok_and(|file| file.is_some());
     if is_there(LAYOUT_FILE) && is_there(INDEX_FILE) {
         return Taken::Images(with_others(blobs, &HashSet::new()));
     }
     if blobs.naming() == Naming::Flat {
-        // Of what is called so, web applications have manifests that are objects.
+        // Web applications have files of this name, too, which are JSON objects.
         let mut front = [0; VERSION_FRONT.len()];
         let version = blobs.file(VERSION_FILE).ok().flatten();
         let is_of_skopeo =
@@ -39,20 +39,21 @@ pub(super) fn taken(blobs: &Blobs) -> Taken {
     let paths = || images.iter().flat_map(|image| [&image.config].into_iter().chain(&image.layers));
     if let Some(missing) = paths().find(|path| !is_there(path)) {
         return Taken::Files(Some(format!(
-            "taken for a tar archive of files: {DOCKER_FILE} lists images of containers, but {missing:?} is not in \
-             it; --from oci takes it for images"
+            "read as a tar archive of files: {DOCKER_FILE} lists container images, but {missing:?} is missing; use --from oci to read it \
+             as images"
         )));
     }
     let roots = paths().filter_map(|path| path.split('/').find(|name| !matches!(*name, "" | ".")));
     Taken::Images(with_others(blobs, &roots.map(str::as_bytes).collect()))
 }
 
-/// Tells if the root of the archive in which `blobs` lie has a name that belongs to images.
+/// Returns true if the root of the archive of `blobs` has a name that belongs to images.
 pub(super) fn is_named_like_images(blobs: &Blobs) -> bool {
     blobs.root_names().any(|name| NAMES.iter().any(|known| known.as_bytes() == name))
 }
 
-/// Describes what else the root of an archive of images has, beside `named`; `None`: nothing.
+/// Describes members in the root of an archive of images that do not belong to it and are not in
+/// `named`, if there are any.
 fn with_others(blobs: &Blobs, named: &HashSet<&[u8]>) -> Option<String> {
     let is_known =
         |name: &[u8]| NAMES.iter().any(|known| known.as_bytes() == name) || named.contains(name) || is_of_digest(name);
@@ -60,12 +61,12 @@ fn with_others(blobs: &Blobs, named: &HashSet<&[u8]>) -> Option<String> {
     let first = others.next()?;
     let (first, count) = (String::from_utf8_lossy(first), 1 + others.count());
     Some(format!(
-        "taken for an archive of images of containers, of which {count} other members of its root, {first:?} for \
-         one, are no part; --from tar takes its files as they are"
+        "read as an archive of container images; {count} other members of its root, such as {first:?}, are ignored; \
+         use --from tar to read its files"
     ))
 }
 
-/// Tells if a file or directory is called by a digest, as those of a layer or a configuration are.
+/// Returns true if the name is a digest, like those of layers and configurations.
 fn is_of_digest(name: &[u8]) -> bool {
     let stem = name.split(|&byte| byte == b'.').next().unwrap_or_default();
     let digits = stem.strip_prefix(b"sha256:").unwrap_or(stem);

@@ -1,4 +1,4 @@
-//! Files of a layout: in a directory, or in an archive.
+//! Files of a layout in a directory or an archive.
 
 use kiln_read::{FileSource, ReadAt};
 use kiln_tree::{Kind, NodeId, Tree};
@@ -18,50 +18,51 @@ use crate::error::{SourceError, Unreadable};
 use crate::input::part::PartSource;
 use crate::source::{Scan, ScanOptions};
 
-/// The longest JSON document, in bytes. Registries take 4 MiB.
+/// Maximum length in bytes of a JSON document. Registries allow 4 MiB.
 const DOCUMENT_MAX_LEN: u64 = 8 << 20;
-/// Bytes of a blob that are hashed at once.
+/// Length in bytes of the pieces of a blob that are hashed.
 const PIECE_LEN: usize = 1 << 20;
 
 /// Files of a layout.
 pub(super) struct Blobs {
     path: PathBuf,
-    place: Place,
+    place: LayoutPlace,
     naming: Naming,
 }
 
-enum Place {
+enum LayoutPlace {
     Directory(OwnedFd),
     Archive(Box<TarIndex>),
 }
 
-/// Scheme by which blobs are placed and named.
+/// Location and naming scheme of blobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Naming {
-    /// Below `blobs/`, or where a list says.
+    /// In `blobs/`, or at the paths of a list.
     Layout,
-    /// Beside `manifest.json`, which is that of one image, by their digests: what skopeo calls `dir:`.
+    /// Beside `manifest.json`, which is the manifest of one image, named by digest: the `dir:`
+    /// format of skopeo.
     Flat,
 }
 
 impl Blobs {
-    /// Those in the directory at `path`.
+    /// Opens the layout in the directory at `path`.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// I/O errors.
     pub(super) fn in_directory(path: &Path) -> Result<Self, SourceError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(CWD, path, flags, Mode::empty());
         let dir = dir.map_err(|error| Unreadable { path: path.to_owned(), source: error.into() })?;
-        Ok(Self::new(path, Place::Directory(dir)))
+        Ok(Self::new(path, LayoutPlace::Directory(dir)))
     }
 
-    /// Those in the tar archive that errors call `path`.
+    /// Opens the layout in a tar archive, which error messages call `path`.
     pub(super) fn in_archive(path: &Path, index: TarIndex) -> Self {
-        Self::new(path, Place::Archive(Box::new(index)))
+        Self::new(path, LayoutPlace::Archive(Box::new(index)))
     }
 
-    fn new(path: &Path, place: Place) -> Self {
+    fn new(path: &Path, place: LayoutPlace) -> Self {
         let mut blobs = Self { path: path.to_owned(), place, naming: Naming::Layout };
         if blobs.is_flat().unwrap_or(false) {
             blobs.naming = Naming::Flat;
@@ -69,7 +70,7 @@ impl Blobs {
         blobs
     }
 
-    /// Tells if `manifest.json` is no list of images, but the manifest of one.
+    /// Returns true if `manifest.json` is the manifest of an image, and not a list of images.
     fn is_flat(&self) -> Result<bool, SourceError> {
         let is_layout = self.file(INDEX_FILE)?.is_some();
         let Some(file) = self.file(DOCKER_FILE)?.filter(|_| !is_layout) else { return Ok(false) };
@@ -80,53 +81,53 @@ impl Blobs {
         Ok(head.trim_ascii_start().starts_with(b"{"))
     }
 
-    /// Returns the scheme by which blobs are placed and named.
+    /// Returns the location and naming scheme of blobs.
     pub(super) fn naming(&self) -> Naming {
         self.naming
     }
 
-    /// Names in the root of an archive; of a directory, none.
+    /// Returns the names in the root of an archive; none for a directory.
     pub(super) fn root_names(&self) -> impl Iterator<Item = &[u8]> {
         let tree = match &self.place {
-            Place::Directory(_) => None,
-            Place::Archive(index) => Some(&index.scan.tree),
+            LayoutPlace::Directory(_) => None,
+            LayoutPlace::Archive(index) => Some(&index.scan.tree),
         };
         tree.into_iter().flat_map(|tree| tree.entries(NodeId::ROOT)).map(|entry| entry.name)
     }
 
-    /// Returns the scan of an archive, with what was left out, and what is to be known; `None`: it is a directory.
+    /// Returns the scan of an archive, or `None` for a directory.
     pub(super) fn scan(&self) -> Option<&Scan> {
         match &self.place {
-            Place::Directory(_) => None,
-            Place::Archive(index) => Some(&index.scan),
+            LayoutPlace::Directory(_) => None,
+            LayoutPlace::Archive(index) => Some(&index.scan),
         }
     }
 
-    /// All members of an archive as they are.
+    /// Returns the scan of an archive by value, or `None` for a directory.
     pub(super) fn into_scan(self) -> Option<Scan> {
         match self.place {
-            Place::Directory(_) => None,
-            Place::Archive(index) => Some(index.scan),
+            LayoutPlace::Directory(_) => None,
+            LayoutPlace::Archive(index) => Some(index.scan),
         }
     }
 
-    /// What errors call the layout.
+    /// Returns the name of the layout in error messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file at `name`; `None`: there is none.
+    /// Opens the file `name`. Returns `None` if it does not exist.
     pub(super) fn file(&self, name: &str) -> Result<Option<Arc<dyn ReadAt>>, SourceError> {
         let unreadable = |source| Unreadable { path: self.path.join(name), source };
         match &self.place {
-            Place::Directory(dir) => {
+            LayoutPlace::Directory(dir) => {
                 match open_beneath(dir.as_fd(), name.as_bytes(), OFlags::RDONLY | OFlags::NONBLOCK) {
                     Ok(file) => Ok(Some(Arc::new(FileSource::from_file(File::from(file)).map_err(unreadable)?))),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                     Err(error) => Err(unreadable(error).into()),
                 }
             }
-            Place::Archive(index) => {
+            LayoutPlace::Archive(index) => {
                 let TarIndex { scan: Scan { tree, .. }, files, archive } = &**index;
                 let Some(id) = find(tree, name, 8) else { return Ok(None) };
                 let Kind::File { content, len, .. } = tree.node(id).kind else { return Ok(None) };
@@ -140,13 +141,13 @@ impl Blobs {
         }
     }
 
-    /// The file at `name`, which must be there.
+    /// Opens the file `name`, which must exist.
     pub(super) fn required(&self, name: &str) -> Result<Arc<dyn ReadAt>, SourceError> {
         let missing = || Unreadable { path: self.path.join(name), source: io::ErrorKind::NotFound.into() };
         self.file(name)?.ok_or_else(|| missing().into())
     }
 
-    /// The blob of a descriptor, whose digest is right.
+    /// Opens the blob of a descriptor and checks its digest.
     pub(super) fn blob(
         &self,
         descriptor: &Descriptor,
@@ -156,18 +157,18 @@ impl Blobs {
         self.check(descriptor, &*blob, options).map(|()| blob)
     }
 
-    /// The blob of a descriptor, whatever is in it.
+    /// Opens the blob of a descriptor without checking it.
     pub(super) fn unchecked(&self, descriptor: &Descriptor) -> Result<Arc<dyn ReadAt>, SourceError> {
         let name = self.blob_name(descriptor)?;
         match self.file(&name)? {
             Some(file) => Ok(file),
-            // So skopeo calls the manifests of an image for several platforms.
+            // skopeo uses this name for the manifests of a multi-platform image.
             None if self.naming == Naming::Flat => self.required(&format!("{name}.manifest.json")),
             None => self.required(&name),
         }
     }
 
-    /// That a blob has the length and digest of its descriptor.
+    /// Checks length and digest of a blob.
     pub(super) fn check(
         &self,
         descriptor: &Descriptor,
@@ -186,7 +187,7 @@ impl Blobs {
         }
     }
 
-    /// The digest of what is at `name`, `sha256:...`.
+    /// Returns the digest of the file `name`, as `sha256:...`.
     pub(super) fn digest(
         &self,
         name: &str,
@@ -206,7 +207,7 @@ impl Blobs {
         Ok(hasher.finish())
     }
 
-    /// The JSON document of a descriptor.
+    /// Reads and checks the JSON document of a descriptor.
     pub(super) fn document<T: DeserializeOwned>(
         &self,
         descriptor: &Descriptor,
@@ -215,14 +216,14 @@ impl Blobs {
         let name = self.blob_name(descriptor)?;
         if descriptor.size > DOCUMENT_MAX_LEN {
             return Err(
-                self.wrong(&name, format!("size = {} of a document: more than {DOCUMENT_MAX_LEN}", descriptor.size))
+                self.wrong(&name, format!("size = {} of a document, more than {DOCUMENT_MAX_LEN}", descriptor.size))
             );
         }
         let blob = self.blob(descriptor, options)?;
         self.json_of(&name, &*blob)
     }
 
-    /// The JSON document at `name`, and its bytes.
+    /// Reads the JSON document `name`, and returns its bytes, too.
     pub(super) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<(T, Vec<u8>), SourceError> {
         self.json_of(name, &*self.required(name)?)
     }
@@ -231,7 +232,7 @@ impl Blobs {
         let unreadable = |source| Unreadable { path: self.path.join(name), source };
         let len = file.len().map_err(unreadable)?;
         if len > DOCUMENT_MAX_LEN {
-            return Err(self.wrong(name, format!("a document of {len} bytes: more than {DOCUMENT_MAX_LEN}")));
+            return Err(self.wrong(name, format!("a document of {len} bytes, more than {DOCUMENT_MAX_LEN}")));
         }
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0).map_err(unreadable)?;
@@ -239,7 +240,7 @@ impl Blobs {
         Ok((parsed, bytes))
     }
 
-    /// The file of a blob.
+    /// Returns the file name of a blob.
     ///
     /// # Errors
     /// A digest that is not `sha256:` and 64 hexadecimal digits.
@@ -248,7 +249,7 @@ impl Blobs {
         let hex = hex.filter(|hex| hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')));
         let refuse = || SourceError::Unsupported {
             path: self.path.clone(),
-            reason: format!("digest = {:?}: only sha256 is known", descriptor.digest),
+            reason: format!("digest = {:?}: only sha256 is supported", descriptor.digest),
         };
         let hex = hex.ok_or_else(refuse)?;
         Ok(match self.naming {
@@ -257,13 +258,14 @@ impl Blobs {
         })
     }
 
-    /// That the file `name` of the layout is not what it should be.
+    /// Returns an error for the invalid file `name` of the layout.
     pub(super) fn wrong(&self, name: &str, reason: String) -> SourceError {
         SourceError::Malformed { path: self.path.join(name), offset: 0, reason }
     }
 }
 
-/// What is at a path of an archive; `docker save` makes links of layers that several images have.
+/// Returns the node at a path of an archive. Follows links: `docker save` writes links for layers
+/// shared by several images.
 fn find(tree: &Tree, name: &str, links: u32) -> Option<NodeId> {
     let id = tree.find(name.split('/').filter(|name| !matches!(*name, "" | ".")).map(str::as_bytes))?;
     let Kind::Symlink(target) = &tree.node(id).kind else { return Some(id) };

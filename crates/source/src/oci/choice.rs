@@ -1,33 +1,33 @@
-//! Which image of several.
+//! Selection of an image in a layout with several.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::records::{Annotations, ConfigRecord, PlatformRecord};
 
-/// Which image of several is meant. The default is the only one.
+/// Selects an image of several. The default selects the only image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageChoice {
-    /// Its name or tag, or its digest or the front of one.
+    /// Name, tag or digest of the image, or the start of its digest.
     pub name: Option<String>,
-    /// What it runs on.
+    /// Platform of the image.
     pub platform: Option<Platform>,
 }
 
-/// A system and its processor: `OS/ARCH` or `OS/ARCH/VARIANT`, by the names of Go.
+/// An operating system and architecture: `OS/ARCH` or `OS/ARCH/VARIANT`, with Go's names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Platform {
-    /// `linux` as a rule.
+    /// Operating system, usually `linux`.
     pub os: String,
-    /// `amd64`, `arm64`, ...
+    /// Architecture: `amd64`, `arm64`, ...
     pub architecture: String,
-    /// `v7`, `v8`, ...
+    /// Variant of the architecture: `v7`, `v8`, ...
     pub variant: Option<String>,
 }
 
-/// A text is no platform.
+/// Error for a text that is not a platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write it as OS/ARCH or OS/ARCH/VARIANT, linux/amd64 for example")]
+#[error("write it as OS/ARCH or OS/ARCH/VARIANT, for example linux/amd64")]
 pub struct PlatformError;
 
 impl FromStr for Platform {
@@ -67,36 +67,37 @@ impl From<ConfigRecord> for Platform {
     }
 }
 
-/// An image that a layout lists.
+/// An image in a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedImage {
     /// Names and tags.
     pub names: Vec<String>,
-    /// The annotations that have these, of each entry that lists it; of `docker save`, as entries would have them.
+    /// Annotations with the names, from each entry for the image. For `docker save`, annotations
+    /// with the same meaning.
     pub namings: Vec<Annotations>,
-    /// Digest of its manifest; of `docker save`, the path of its configuration.
+    /// Digest of its manifest; for `docker save`, the path of its configuration.
     pub digest: String,
-    /// What it runs on, if that is known.
+    /// Platform, if known.
     pub platform: Option<Platform>,
 }
 
-impl Listed {
-    /// An image that entries with these annotations list.
+impl ListedImage {
+    /// Creates an image from the annotations of its entries.
     pub(super) fn named(namings: Vec<Annotations>, digest: String, platform: Option<Platform>) -> Self {
         Self { names: namings.iter().flat_map(Annotations::values).cloned().collect(), namings, digest, platform }
     }
 
-    /// Take the names of another entry for the same image.
+    /// Adds the names of another entry for the same image.
     pub(super) fn add_names_of(&mut self, other: Self) {
         self.names.extend(other.names);
         self.namings.extend(other.namings);
     }
 
-    /// Whether it is what is asked for.
+    /// Returns true if the image matches `choice`.
     pub fn is(&self, choice: &ImageChoice) -> bool {
         let is_named = choice.name.as_ref().is_none_or(|wanted| {
             let hex = self.digest.rsplit(':').next().unwrap_or_default();
-            // Fewer digits than Docker shows are more likely a name.
+            // Docker shows 12 digits; a shorter text is more likely a name.
             let is_front = |of: &str| wanted.len() >= 12 && of.starts_with(wanted.as_str());
             self.names.iter().any(|name| is_name(name, wanted))
                 || *wanted == self.digest
@@ -106,7 +107,8 @@ impl Listed {
         is_named && choice.platform.as_ref().is_none_or(|wanted| self.runs_on(wanted))
     }
 
-    /// Whether it is for the platform that is asked for: for any variant of it if none is.
+    /// Returns true if the image is for the platform `wanted`; without a variant, any variant
+    /// matches.
     pub fn runs_on(&self, wanted: &Platform) -> bool {
         self.platform.as_ref().is_some_and(|own| {
             let has_variant = wanted.variant.is_none() || own.variant == wanted.variant;
@@ -115,15 +117,15 @@ impl Listed {
     }
 }
 
-/// Whether an image that is called `name` is meant by `wanted`: the whole name, what is behind the registry's, or the tag alone. `latest` goes
-/// without saying.
+/// Returns true if `wanted` refers to an image called `name`: by the whole name, without the
+/// registry, or by the tag alone. The tag `latest` may be omitted.
 fn is_name(name: &str, wanted: &str) -> bool {
     let tails = |name: &str| name.match_indices(['/', ':']).map(|(at, _)| at + 1).chain([0]).collect::<Vec<_>>();
     let is_tail = |wanted: &str| tails(name).into_iter().any(|at| &name[at..] == wanted);
     is_tail(wanted) || is_tail(&format!("{wanted}:latest"))
 }
 
-impl fmt::Display for Listed {
+impl fmt::Display for ListedImage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = if self.names.is_empty() { String::from("without a name") } else { self.names.join(", ") };
         write!(f, "{names} ({}", self.digest)?;
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn images_are_chosen_by_name_digest_and_platform() {
         let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
-        let listed = Listed {
+        let listed = ListedImage {
             names: vec!["docker.io/library/debian:12".into(), "localhost:5000/a/b:latest".into()],
             namings: Vec::new(),
             digest: digest.clone(),

@@ -1,20 +1,21 @@
-//! Digests as documents have them: an algorithm, a colon, and hexadecimal digits.
+//! Digests in documents: an algorithm, a colon, and hexadecimal digits.
 
 use sha2::{Digest, Sha256, Sha512};
 
-/// Hasher that makes a digest of bytes.
+/// Hasher that computes a digest.
 pub(super) enum Hasher {
     Sha256(Box<Sha256>),
     Sha512(Box<Sha512>),
 }
 
 impl Hasher {
-    /// SHA-256, by which blobs are named.
+    /// Creates a hasher for SHA-256, which names blobs.
     pub(super) fn sha256() -> Self {
         Hasher::Sha256(Box::default())
     }
 
-    /// Returns a hasher for a digest to compare with `digest`; `None`: that is none, or of another algorithm.
+    /// Creates a hasher of the algorithm of `digest`, or returns `None` if that is invalid or of an
+    /// unsupported algorithm.
     pub(super) fn like(digest: &str) -> Option<Self> {
         let (algorithm, digits) = digest.split_once(':')?;
         let (hasher, digits_len) = match algorithm {
@@ -26,7 +27,7 @@ impl Hasher {
         (digits.len() == digits_len && are_digits).then_some(hasher)
     }
 
-    /// Take further bytes.
+    /// Adds bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match self {
             Hasher::Sha256(hasher) => hasher.update(bytes),
@@ -34,7 +35,7 @@ impl Hasher {
         }
     }
 
-    /// The digest of all bytes.
+    /// Returns the digest of all bytes.
     pub(super) fn finish(self) -> String {
         match self {
             Hasher::Sha256(hasher) => text("sha256", &hasher.finalize()),

@@ -1,11 +1,11 @@
-//! One image of a layout: its manifest, and its layers.
+//! Image of a layout: its manifest and layers.
 
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::blobs::{Blobs, Naming};
-use super::choice::{ImageChoice, Listed, Platform};
+use super::choice::{ImageChoice, ListedImage, Platform};
 use super::layer_blob::{LayerBlob, LayerPlace};
 use super::records::{
     Annotations, CONTAINERD_NAME, ConfigRecord, DOCKER_FILE, Descriptor, DockerImage, INDEX_FILE, Index, Manifest,
@@ -16,52 +16,53 @@ use crate::error::SourceError;
 use crate::input::candidate::SourceOptions;
 use crate::source::{ScanOptions, Source};
 
-/// How deep indexes may lie in indexes.
+/// Maximum depth of nested indexes.
 const INDEX_DEPTH_MAX: u32 = 4;
-/// Most images of a layout.
+/// Maximum number of images in a layout.
 const IMAGES_MAX: usize = 10_000;
-/// Most indexes of a layout, each counted as often as others list it.
+/// Maximum number of indexes in a layout; an index that is listed several times counts each time.
 const INDEXES_MAX: usize = 1000;
-/// Most layers of an image. overlayfs takes 500.
+/// Maximum number of layers of an image. overlayfs supports 500.
 const LAYERS_MAX: usize = 1000;
-/// The longest name of an image, in bytes.
+/// Maximum length in bytes of an image name.
 const NAME_MAX_LEN: usize = 1024;
-/// Most images that an error lists.
+/// Maximum number of images listed in an error.
 const TOLD_MAX: usize = 20;
-/// Media type of what tells about the layer in front of it, and is none.
+/// Media type of an entry that describes the layer before it, and is not a layer.
 const CHUNK_INDEX: &str = "application/vnd.erofs.chunk-index";
-/// Annotation of manifests that are no images, but attest something about one.
+/// Annotation of manifests that are attestations and not images.
 const REFERENCE_TYPE: &str = "vnd.docker.reference.type";
 
 /// An image of a layout.
 pub struct OciImage {
     stack: Stack,
-    /// How the layout lists it.
-    pub listed: Listed,
-    /// The document that says how to run it, as it is.
+    /// Entry of the layout's list.
+    pub listed: ListedImage,
+    /// Configuration document: the raw bytes.
     pub config: Vec<u8>,
-    /// What its manifest says about it.
+    /// Annotations of the manifest.
     pub annotations: Annotations,
 }
 
-/// What a layout lists: manifests to open.
+/// Entry of a layout's list of images.
 pub(super) struct Entry {
-    pub(super) listed: Listed,
+    pub(super) listed: ListedImage,
     place: EntryPlace,
 }
 
 enum EntryPlace {
-    /// A manifest to read.
+    /// Manifest, to be read.
     Manifest(Descriptor),
-    /// The manifest of what skopeo calls `dir:`.
+    /// Manifest of the `dir:` format of skopeo.
     Only(Box<Manifest>),
+    /// Entry of the list of `docker save`.
     Docker(DockerImage),
 }
 
-/// All images of a layout.
+/// Lists all images of a layout.
 ///
 /// # Errors
-/// No layout; documents that cannot be read; far more than a layout should hold.
+/// A file that is not a layout; unreadable documents; far more entries than a layout should have.
 pub(super) fn list(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry>, SourceError> {
     if blobs.file(INDEX_FILE)?.is_some() {
         let (index, _) = blobs.json::<Index>(INDEX_FILE)?;
@@ -70,7 +71,7 @@ pub(super) fn list(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry
         return Ok(listing.entries);
     }
     if blobs.file(DOCKER_FILE)?.is_none() {
-        let reason = format!("neither {INDEX_FILE} nor {DOCKER_FILE} is in it: no image of a container");
+        let reason = format!("it is not a container image: it has neither {INDEX_FILE} nor {DOCKER_FILE}");
         return Err(SourceError::Unknown { path: blobs.path().to_owned(), reason });
     }
     if blobs.naming() == Naming::Flat {
@@ -84,13 +85,13 @@ pub(super) fn list(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry
         options.check_stop()?;
         let naming = |tag| Annotations::from([(REF_NAME.to_owned(), tag)]);
         let namings = image.repo_tags.clone().unwrap_or_default().into_iter().map(naming).collect();
-        let listed = Listed::named(namings, image.config.clone(), docker_platform(blobs, &image));
+        let listed = ListedImage::named(namings, image.config.clone(), docker_platform(blobs, &image));
         Ok(Entry { listed, place: EntryPlace::Docker(image) })
     };
     images.into_iter().map(entry).collect()
 }
 
-/// The image of what skopeo calls `dir:`, or that image for all its platforms.
+/// Lists the image of the `dir:` format of skopeo, or its images for several platforms.
 fn list_flat(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry>, SourceError> {
     let (document, _) = blobs.json::<serde_json::Value>(DOCKER_FILE)?;
     let wrong = |error: serde_json::Error| blobs.wrong(DOCKER_FILE, error.to_string());
@@ -101,7 +102,7 @@ fn list_flat(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry>, Sou
     }
     let manifest = serde_json::from_value(document).map_err(wrong)?;
     let digest = blobs.digest(DOCKER_FILE, &*blobs.required(DOCKER_FILE)?, options)?;
-    let listed = Listed::named(Vec::new(), digest, None);
+    let listed = ListedImage::named(Vec::new(), digest, None);
     Ok(vec![Entry { listed, place: EntryPlace::Only(Box::new(manifest)) }])
 }
 
@@ -109,7 +110,7 @@ fn docker_platform(blobs: &Blobs, image: &DockerImage) -> Option<Platform> {
     blobs.json::<ConfigRecord>(&image.config).ok().map(|(config, _)| config.into())
 }
 
-/// What was found so far in indexes.
+/// Entries found in indexes.
 struct Listing<'a> {
     blobs: &'a Blobs,
     options: &'a ScanOptions<'a>,
@@ -118,12 +119,13 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Add what an index lists, whose own entries had these names, and in which indexes may lie `depth` deep.
+    /// Adds the entries of an index, whose own entries had the names `namings`. Further indexes may
+    /// be nested `depth` levels deep.
     fn add(&mut self, index: Index, namings: &[Annotations], depth: u32) -> Result<(), SourceError> {
         let wrong = |reason| Err(self.blobs.wrong(INDEX_FILE, reason));
         self.index_count += 1;
         if self.index_count > INDEXES_MAX {
-            return wrong(format!("it leads to more than {INDEXES_MAX} indexes"));
+            return wrong(format!("it refers to more than {INDEXES_MAX} indexes"));
         }
         for descriptor in index.manifests {
             self.options.check_stop()?;
@@ -139,7 +141,7 @@ impl Listing<'_> {
             let namings: Vec<Annotations> = namings.iter().cloned().chain(own).collect();
             if descriptor.media_type.contains("index") || descriptor.media_type.contains("manifest.list") {
                 let Some(depth) = depth.checked_sub(1) else {
-                    return wrong(format!("indexes lie in indexes more than {INDEX_DEPTH_MAX} deep"));
+                    return wrong(format!("indexes are nested more than {INDEX_DEPTH_MAX} levels deep"));
                 };
                 let (inner, _) = self.blobs.document::<Index>(&descriptor, self.options)?;
                 self.add(inner, &namings, depth)?;
@@ -147,7 +149,7 @@ impl Listing<'_> {
                 return wrong(format!("it lists more than {IMAGES_MAX} images"));
             } else {
                 let platform = descriptor.platform.as_ref().map(Platform::from);
-                let listed = Listed::named(namings, descriptor.digest.clone(), platform);
+                let listed = ListedImage::named(namings, descriptor.digest.clone(), platform);
                 self.entries.push(Entry { listed, place: EntryPlace::Manifest(descriptor) });
             }
         }
@@ -155,19 +157,19 @@ impl Listing<'_> {
     }
 }
 
-/// How many images a choice may mean.
+/// Number of images that a choice may select.
 #[derive(Clone, Copy)]
 pub(super) enum Meant<'a> {
-    /// One.
+    /// One image.
     Only,
-    /// One for several platforms: these, or if none is named, all.
+    /// One image for several platforms: these, or all of its platforms if the list is empty.
     Platforms(&'a [Platform]),
 }
 
-/// The images of `entries` that are meant: one at least.
+/// Returns the selected images of `entries`, at least one.
 ///
 /// # Errors
-/// None is, or more are: they are listed.
+/// A choice that selects none, or too many; the message lists the images.
 pub(super) fn choose(
     entries: Vec<Entry>,
     choice: &ImageChoice,
@@ -176,7 +178,7 @@ pub(super) fn choose(
 ) -> Result<Vec<Entry>, SourceError> {
     let refuse = |reason| Err(SourceError::Choice { path: blobs.path().to_owned(), reason });
     if entries.is_empty() {
-        return refuse("no image is in it".to_owned());
+        return refuse("it has no images".to_owned());
     }
     let all = tell(entries.iter());
     // Several names of one manifest are one image.
@@ -193,22 +195,23 @@ pub(super) fn choose(
     if let Meant::Platforms(platforms @ [_, ..]) = meant {
         let runs_on = |entry: &Entry, wanted: &Platform| entry.listed.runs_on(wanted);
         if let Some(missing) = platforms.iter().find(|wanted| !chosen.iter().any(|entry| runs_on(entry, wanted))) {
-            return refuse(format!("none of its images is meant by --platform {missing}: {all}"));
+            return refuse(format!("no image matches --platform {missing}; it has: {all}"));
         }
         chosen.retain(|entry| platforms.iter().any(|wanted| runs_on(entry, wanted)));
     }
     match (&*chosen, meant) {
-        ([], _) => refuse(format!("none of its images is meant by --image and --platform: {all}")),
+        ([], _) => refuse(format!("no image matches --image and --platform; it has: {all}")),
         ([_], _) => Ok(chosen),
         (several, Meant::Platforms(_)) if are_one(several) => Ok(chosen),
         (several, _) => {
             let several = tell(several.iter());
-            refuse(format!("several images are meant, choose one by --image or --platform: {several}"))
+            refuse(format!("several images match; choose one with --image or --platform: {several}"))
         }
     }
 }
 
-/// Whether entries are the same image for several platforms: it has one name, and each platform once.
+/// Returns true if the entries are one image for several platforms: they have the same names, and
+/// each platform occurs once.
 fn are_one(entries: &[Entry]) -> bool {
     let mut platforms = HashSet::new();
     entries.iter().all(|Entry { listed, .. }| {
@@ -217,7 +220,7 @@ fn are_one(entries: &[Entry]) -> bool {
     })
 }
 
-/// Images in a message.
+/// Formats images for a message.
 fn tell<'a>(entries: impl ExactSizeIterator<Item = &'a Entry>) -> String {
     let more = entries.len().saturating_sub(TOLD_MAX);
     let mut told: Vec<String> = entries.take(TOLD_MAX).map(|entry| entry.listed.to_string()).collect();
@@ -225,11 +228,11 @@ fn tell<'a>(entries: impl ExactSizeIterator<Item = &'a Entry>) -> String {
     told.join("; ")
 }
 
-/// The configuration, layers and annotations of a manifest, whose image is for what `listed` says, or the
-/// configuration if that does not.
+/// Returns configuration, layers and annotations of a manifest. Sets the platform of `listed` from
+/// the configuration if it is missing.
 fn of_manifest(
     manifest: Manifest,
-    listed: &mut Listed,
+    listed: &mut ListedImage,
     blobs: &Blobs,
     options: &ScanOptions<'_>,
 ) -> Result<(Vec<u8>, Vec<LayerBlob>, Annotations), SourceError> {
@@ -241,12 +244,12 @@ fn of_manifest(
     Ok((config, layers_of(manifest.layers, diff_ids, listed, blobs)?, manifest.annotations))
 }
 
-/// The layers that a manifest names. What only tells about the one in front of it is none, but may be among those
-/// whose digests the configuration has.
+/// Returns the layers of a manifest. Entries that only describe the layer before them are not
+/// layers, but may be counted in the digests of the configuration.
 fn layers_of(
     all: Vec<Descriptor>,
     diff_ids: Option<Vec<String>>,
-    listed: &Listed,
+    listed: &ListedImage,
     blobs: &Blobs,
 ) -> Result<Vec<LayerBlob>, SourceError> {
     let is_layer = |layer: &Descriptor| !layer.media_type.starts_with(CHUNK_INDEX);
@@ -263,7 +266,7 @@ fn layers_of(
 }
 
 impl OciImage {
-    /// The image that an entry lists.
+    /// Opens the image of an entry.
     pub(super) fn open(entry: Entry, blobs: Arc<Blobs>, options: &ScanOptions<'_>) -> Result<Self, SourceError> {
         let Entry { mut listed, place } = entry;
         let (config, layers, annotations) = match place {
@@ -288,20 +291,22 @@ impl OciImage {
         Ok(Self { stack: Stack::new(blobs, layers), listed, config, annotations })
     }
 
-    /// The layers, the lowest first.
+    /// Returns the layers, the lowest first.
     pub fn layers(&self) -> &[LayerBlob] {
         &self.stack.layers
     }
 
-    /// Layer `at` as a source, as overlayfs wants it over those below. Marks for lower layers are those of overlayfs; the lowest layer has
-    /// none. A directory that a tar layer only implies, by the path of a file in it, has owner, permissions, times and attributes as the
-    /// layers below have it: these are read for that, unless the layer below was the last one that was read.
+    /// Opens layer `at` as a source, in the form that overlayfs needs over the layers below. Marks
+    /// for lower layers are those of overlayfs; the lowest layer has none. A directory that a tar
+    /// layer only implies gets owner, permissions, times and attributes from the layers below.
+    /// These are read for that, unless the previously read layer was the one below.
     ///
     /// # Errors
-    /// A blob that is missing or has another digest; what is neither a tar archive nor an EROFS image.
+    /// A blob that is missing or has another digest; a layer that is neither a tar archive nor an
+    /// EROFS image.
     ///
     /// # Panics
-    /// There is no such layer.
+    /// If there is no such layer.
     pub fn layer(
         &self,
         at: usize,
@@ -311,10 +316,10 @@ impl OciImage {
         Ok(Box::new(self.stack.stacked(at, source, options)?))
     }
 
-    /// Layer `at` as a source, as it is by itself, but for the marks.
+    /// Opens layer `at` as a source on its own, with converted marks.
     ///
     /// # Errors
-    /// As [`OciImage::layer`].
+    /// Those of [`OciImage::layer`].
     pub(super) fn lone_layer(
         &self,
         at: usize,
@@ -324,13 +329,14 @@ impl OciImage {
         Ok(Box::new(self.stack.layer(at, source, options)?))
     }
 
-    /// The digest of layer `at`: `sha256:` and 64 hexadecimal digits. What `docker save` wrote without one is read for it.
+    /// Returns the digest of layer `at`: `sha256:` and 64 hexadecimal digits. Computes it for
+    /// layers of `docker save` without a digest.
     ///
     /// # Errors
-    /// A blob that is missing or cannot be read; a digest of another kind.
+    /// A blob that is missing or cannot be read; a digest of another algorithm.
     ///
     /// # Panics
-    /// There is no such layer.
+    /// If there is no such layer.
     pub fn layer_digest(&self, at: usize, options: &ScanOptions<'_>) -> Result<String, SourceError> {
         let blobs = &self.stack.blobs;
         match &self.layers()[at].place {

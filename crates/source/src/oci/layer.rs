@@ -1,4 +1,4 @@
-//! One layer of an image as a source.
+//! Source that reads one layer of an image.
 
 use kiln_tree::Builder;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::input::candidate::Candidate;
 use crate::kind::{SourceKind, open_candidate};
 use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
 
-/// What layers can be.
+/// Kinds of layers.
 const KINDS: &[SourceKind] = &[TAR, erofs::KIND];
 
-/// A tar archive as runtimes unpack it.
+/// The kind "tar archive", unpacked as container runtimes do.
 const TAR: SourceKind = SourceKind {
     open: |candidate| {
         let options = TarOptions { dot_dot: DotDot::Up, ..TarOptions::default() };
@@ -25,56 +25,57 @@ const TAR: SourceKind = SourceKind {
     ..tar::KIND
 };
 
-/// A layer, whose marks for lower layers are those of overlayfs.
+/// A layer, with its marks for lower layers converted to those of overlayfs.
 pub(super) struct Layer {
     path: PathBuf,
     inner: Box<dyn Source>,
-    /// A tar layer: its marks are names.
+    /// True for a tar layer, whose marks are file names.
     has_aufs_marks: bool,
-    place: Place,
-    /// That it has not the digest that it should have, where a scan keeps going nevertheless.
+    place: LayerPosition,
+    /// Wrong digest of the blob, in a scan that keeps going.
     damage: Option<Unreadable>,
-    /// Note on its blob.
+    /// Note about the blob.
     note: Option<Note>,
 }
 
-/// Where a layer lies.
+/// Position of a layer in its stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Nothing is below it for its marks to take away: it has none.
+pub(super) enum LayerPosition {
+    /// Lowest layer; its marks have no effect and are removed.
     Lowest,
-    /// Over other layers.
+    /// Layer over others.
     Upper,
 }
 
 impl Layer {
-    /// The layer in `candidate`.
+    /// Opens the layer in `candidate`.
     ///
     /// # Errors
     /// A candidate that is neither a tar archive nor an EROFS image.
-    pub(super) fn open(candidate: Candidate<'_>, place: Place) -> Result<Self, SourceError> {
+    pub(super) fn open(candidate: Candidate<'_>, place: LayerPosition) -> Result<Self, SourceError> {
         let path = candidate.path().to_owned();
         let has_aufs_marks = (TAR.is)(&candidate);
         let inner = open_candidate(KINDS, candidate)?;
         Ok(Self { path, inner, has_aufs_marks, place, damage: None, note: None })
     }
 
-    /// The same with what is wrong with its blob, where a scan keeps going nevertheless.
+    /// Returns the layer with the damage of its blob, for a scan that keeps going.
     pub(super) fn with_damage(self, damage: Option<Unreadable>) -> Self {
         Self { damage, ..self }
     }
 
-    /// The same with what is to be known of its blob.
+    /// Returns the layer with a note about its blob.
     pub(super) fn with_note(self, note: Option<Note>) -> Self {
         Self { note, ..self }
     }
 
-    /// All that is in it.
+    /// Reads the whole layer.
     ///
     /// # Errors
-    /// As [`Source::read`].
+    /// Those of [`Source::read`].
     pub(super) fn read_all(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
-        // A filter that leaves out `.wh.NAME` would bring back NAME: it comes after the marks are understood.
+        // The filter is applied after the marks: a filter that excludes `.wh.NAME` would otherwise
+        // restore NAME.
         let found = self.inner.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
         let Scan { tree, mut skipped, mut notes, .. } = found;
         skipped.extend(self.damage.as_ref().map(Unreadable::again));
@@ -83,7 +84,7 @@ impl Layer {
         if self.has_aufs_marks {
             from_aufs(&mut builder).map_err(SourceError::tree(&self.path))?;
         }
-        if self.place == Place::Lowest {
+        if self.place == LayerPosition::Lowest {
             strip(&mut builder);
         }
         let tree = builder.finish(contents).map_err(SourceError::tree(&self.path))?;

@@ -1,27 +1,27 @@
-//! Where the layers of an image are.
+//! Locations of the layers of an image.
 
 use super::blobs::Blobs;
-use super::choice::Listed;
+use super::choice::ListedImage;
 use super::records::Descriptor;
 use crate::error::SourceError;
 
-/// Where a layer is.
+/// Location of a layer.
 #[derive(Clone, Debug)]
 pub struct LayerBlob {
     pub(super) place: LayerPlace,
-    /// The digest of what is in it, decompressed, if the configuration of the image tells it.
+    /// Digest of the decompressed layer, if the configuration of the image has it.
     pub(super) diff_id: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum LayerPlace {
     Blob(Descriptor),
-    /// A path of `docker save`, which has no digest.
+    /// Path in the output of `docker save`, without a digest.
     Path(String),
 }
 
 impl LayerBlob {
-    /// What refers to it; of `docker save`, nothing does but a path.
+    /// Returns the descriptor, or `None` for the path of a layer of `docker save`.
     pub fn descriptor(&self) -> Option<&Descriptor> {
         match &self.place {
             LayerPlace::Blob(descriptor) => Some(descriptor),
@@ -33,10 +33,10 @@ impl LayerBlob {
         let kind = &descriptor.media_type;
         let role = descriptor.annotations.get("org.erofs.role").map(String::as_str);
         let refusal = match (kind.contains("tar") || kind.contains("erofs"), role) {
-            (_, Some("device")) => "a layer that is a device of another one",
-            (_, Some("overlay-data")) => "a layer that holds data of another one only",
+            (_, Some("device")) => "a layer that is a device of another layer",
+            (_, Some("overlay-data")) => "a layer that only has data of another layer",
             _ if kind.ends_with("+encrypted") => "an encrypted layer",
-            (false, _) => "no layer of files",
+            (false, _) => "not a layer of files",
             (true, _) => return Ok(Self { place: LayerPlace::Blob(descriptor), diff_id: None }),
         };
         let reason = format!("layer {}: mediaType = {kind:?}: {refusal}", descriptor.digest);
@@ -47,20 +47,20 @@ impl LayerBlob {
         Self { place: LayerPlace::Path(path), diff_id: None }
     }
 
-    /// Let `layers`, those of the image `listed`, have these digests.
+    /// Sets the digests of `layers`, which are those of the image `listed`.
     ///
     /// # Errors
-    /// Another number of digests than of layers.
+    /// Different numbers of digests and layers.
     pub(super) fn set_diff_ids(
         layers: &mut [Self],
         diff_ids: Vec<String>,
-        listed: &Listed,
+        listed: &ListedImage,
         blobs: &Blobs,
     ) -> Result<(), SourceError> {
         if layers.len() != diff_ids.len() {
             let (told, found, image) = (diff_ids.len(), layers.len(), &listed.digest);
             let reason = format!(
-                "the image {image}: its configuration has rootfs.diff_ids of {told} layers, its manifest {found} layers"
+                "the image {image}: its configuration has {told} rootfs.diff_ids, but its manifest has {found} layers"
             );
             return Err(SourceError::Malformed { path: blobs.path().to_owned(), offset: 0, reason });
         }

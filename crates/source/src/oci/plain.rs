@@ -1,7 +1,8 @@
-//! Contents of the blob of a layer, compared with the digest that the image's configuration has of them.
+//! Decompressed contents of a layer's blob, checked against the digest in the image's
+//! configuration.
 //!
-//! The digest goes over all bytes of the layer as it is decompressed, also over those that no reader of tar archives
-//! looks at. What is decompressed is kept in a nameless file meanwhile, so that it is decompressed once.
+//! The digest covers all bytes of the decompressed layer, including those that no tar reader uses.
+//! The decompressed bytes are spooled, so that the layer is decompressed only once.
 
 use std::io;
 use std::path::Path;
@@ -15,24 +16,25 @@ use crate::input::tape::Tape;
 use crate::source::ScanOptions;
 use crate::unknown::refusal;
 
-/// Bytes that are hashed at once.
+/// Length in bytes of the pieces that are hashed.
 const PIECE_LEN: usize = 1 << 18;
 
 /// Known digests of a layer.
 pub(super) struct LayerDigest<'a> {
-    /// Place of the layer in its image, from 0 on.
+    /// Index of the layer in its image, from 0.
     pub at: usize,
-    /// The digest of what is in the layer, decompressed.
+    /// Digest of the decompressed layer.
     pub diff_id: &'a str,
-    /// That of the blob as it is, which was compared.
+    /// Digest of the blob, if it was checked.
     pub blob: Option<&'a str>,
 }
 
 impl LayerDigest<'_> {
-    /// Returns what the blob `candidate` holds, decompressed. Another digest is told to `left_out`.
+    /// Returns the decompressed contents of the blob `candidate`. A wrong digest is recorded in
+    /// `left_out`.
     ///
     /// # Errors
-    /// Another digest, and a stream that cannot be decompressed, unless the scan keeps going;
+    /// A wrong digest or a stream that cannot be decompressed, unless the scan keeps going;
     /// [`SourceError::Interrupted`].
     pub(super) fn compare<'c>(
         &self,
@@ -70,19 +72,19 @@ impl LayerDigest<'_> {
             false => Err(SourceError::Malformed {
                 path: path.to_owned(),
                 offset: 0,
-                reason: format!("rootfs.diff_ids[{at}] = {diff_id}, but the layer, decompressed, has {found}"),
+                reason: format!("rootfs.diff_ids[{at}] = {diff_id}, but the decompressed layer has {found}"),
             }),
         }
     }
 
     fn unknown(&self, path: &Path) -> SourceError {
         let Self { at, diff_id, .. } = self;
-        let reason = format!("rootfs.diff_ids[{at}] = {diff_id:?}: only sha256 and sha512 are known");
+        let reason = format!("rootfs.diff_ids[{at}] = {diff_id:?}: only sha256 and sha512 are supported");
         SourceError::Unsupported { path: path.to_owned(), reason }
     }
 }
 
-/// Read `tape` to its end.
+/// Reads `tape` to its end and hashes it.
 fn hash(tape: &mut Tape, hasher: &mut Hasher, path: &Path, options: &ScanOptions<'_>) -> Result<(), SourceError> {
     let mut piece = vec![0; PIECE_LEN];
     loop {
@@ -102,7 +104,7 @@ fn failed(path: &Path, offset: u64, source: io::Error) -> SourceError {
         false => SourceError::Malformed {
             path: path.to_owned(),
             offset,
-            reason: format!("the layer, decompressed, cannot be read behind this place: {source}"),
+            reason: format!("the decompressed layer cannot be read beyond this offset: {source}"),
         },
     }
 }

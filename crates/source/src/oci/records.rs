@@ -1,4 +1,4 @@
-//! JSON documents of the OCI image format 1.1, and of `docker save`, as far as they matter here.
+//! JSON documents of the OCI image format 1.1 and of `docker save`, with the fields used here.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,48 +9,48 @@ pub const LAYOUT_FILE: &str = "oci-layout";
 pub const INDEX_FILE: &str = "index.json";
 /// Name of the list of images of `docker save`.
 pub const DOCKER_FILE: &str = "manifest.json";
-/// Name of the file by which skopeo marks what it calls `dir:`.
+/// Name of the file that marks the `dir:` format of skopeo.
 pub const VERSION_FILE: &str = "version";
 /// First bytes of that file.
 pub const VERSION_FRONT: &[u8; 27] = b"Directory Transport Version";
-/// Annotation of an index that has an image's tag.
+/// Annotation of an index with an image's tag.
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// Annotation in which containerd has an image's full name.
+/// Annotation of containerd with an image's full name.
 pub const CONTAINERD_NAME: &str = "io.containerd.image.name";
 
 /// Annotations of a descriptor.
 pub type Annotations = BTreeMap<String, String>;
 
-/// What refers to a blob.
+/// Reference to a blob.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What the blob is.
+    /// Media type of the blob.
     #[serde(default)]
     pub media_type: String,
     /// Algorithm and hexadecimal digest, `sha256:...`.
     pub digest: String,
     /// Length of the blob in bytes.
     pub size: u64,
-    /// The system that an image is for.
+    /// Platform of an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<PlatformRecord>,
-    /// More about it.
+    /// Additional information.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: Annotations,
 }
 
-/// A system and its processor.
+/// An operating system and architecture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlatformRecord {
-    /// `linux` as a rule.
+    /// Operating system, usually `linux`.
     pub os: String,
-    /// `amd64`, `arm64`, ...
+    /// Architecture: `amd64`, `arm64`, ...
     pub architecture: String,
-    /// `v7`, `v8`, ...
+    /// Variant of the architecture: `v7`, `v8`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// What the system must be able to do: `erofs` for layers that are EROFS images.
+    /// Features that the system needs: `erofs` for layers that are EROFS images.
     #[serde(rename = "os.features", default, skip_serializing_if = "Vec::is_empty")]
     pub os_features: Vec<String>,
 }
@@ -59,66 +59,66 @@ pub struct PlatformRecord {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Layout {
-    /// 1.0.0.
+    /// Version, always 1.0.0.
     pub image_layout_version: String,
 }
 
-/// Images of one name for several platforms, or all images of a layout.
+/// List of the images of one name for several platforms, or of all images of a layout.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Index {
-    /// 2.
+    /// Version, always 2.
     pub schema_version: u32,
-    /// What this document is.
+    /// Media type of this document.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub media_type: String,
-    /// Manifests, and further indexes.
+    /// Manifests and further indexes.
     pub manifests: Vec<Descriptor>,
-    /// More about it.
+    /// Additional information.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: Annotations,
 }
 
-/// An image.
+/// Manifest of an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    /// 2.
+    /// Version, always 2.
     pub schema_version: u32,
-    /// What this document is.
+    /// Media type of this document.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub media_type: String,
-    /// How to run it.
+    /// Reference to the configuration.
     pub config: Descriptor,
-    /// The lowest first.
+    /// Layers, the lowest first.
     pub layers: Vec<Descriptor>,
-    /// More about it.
+    /// Additional information.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: Annotations,
 }
 
-/// Fields of a configuration that matter here: its platform, where no entry tells it, and the digests of layers. The
-/// rest is kept as it is.
+/// Fields of a configuration: the platform, if no entry has it, and the digests of the layers. The
+/// document itself is kept unchanged.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct ConfigRecord {
-    /// `linux` as a rule.
+    /// Operating system, usually `linux`.
     #[serde(default)]
     pub os: String,
-    /// `amd64`, `arm64`, ...
+    /// Architecture: `amd64`, `arm64`, ...
     #[serde(default)]
     pub architecture: String,
-    /// `v7`, `v8`, ...
+    /// Variant of the architecture: `v7`, `v8`, ...
     #[serde(default)]
     pub variant: Option<String>,
-    /// Layers of the file system. The configurations of artifacts have none.
+    /// Layers of the root filesystem. Configurations of artifacts have none.
     #[serde(default)]
     pub rootfs: Option<RootFs>,
 }
 
-/// Layers that the file system of an image is made of.
+/// Layers of an image's root filesystem.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct RootFs {
-    /// Digests of the layers, decompressed, the lowest first. Images of EROFS layers may have none.
+    /// Digests of the decompressed layers, the lowest first. Images of EROFS layers may have none.
     #[serde(default)]
     pub diff_ids: Option<Vec<String>>,
 }

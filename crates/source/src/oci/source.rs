@@ -1,4 +1,4 @@
-//! A layout as a source.
+//! Source that reads an image of a layout.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::archive::{Taken, is_named_like_images, taken};
 use super::blobs::Blobs;
-use super::choice::{ImageChoice, Listed, Platform};
+use super::choice::{ImageChoice, ListedImage, Platform};
 use super::image::{Entry, Meant, OciImage, choose, list};
 use super::records::{DOCKER_FILE, INDEX_FILE, LAYOUT_FILE, VERSION_FILE, VERSION_FRONT};
 use crate::archive::tar::TarOptions;
@@ -19,14 +19,15 @@ use crate::error::{SourceError, Unreadable};
 use crate::filter::Filter;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::SourceKind;
-use crate::merge::{Merged, Part, Whiteouts};
+use crate::merge::{MergePart, Merged, Whiteouts};
 use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
 
-/// Images of containers as a kind of source, and tar archives, of which the members tell whether they are images. A
-/// directory is one only if it is asked for: as a rule, a directory is meant as it is.
+/// The kind "container image". It also opens all tar archives, since only their members show if
+/// they hold images. A directory is opened as a layout only on request; usually its files are
+/// meant.
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "oci",
-    title: "an image of a container",
+    title: "a container image",
     is: |candidate| !candidate.is_dir() && is_tar(candidate.plain_head()),
     open: |candidate| {
         let (refers, stop) =
@@ -36,12 +37,12 @@ pub(crate) const KIND: SourceKind = SourceKind {
     },
 };
 
-/// Whether the directory at `path` looks like an OCI layout.
+/// Returns true if the directory at `path` looks like an OCI layout.
 pub fn looks_like_layout(path: &Path) -> bool {
     path.join(LAYOUT_FILE).is_file() && path.join(INDEX_FILE).is_file()
 }
 
-/// Tells if the directory at `path` looks like what skopeo calls `dir:`.
+/// Returns true if the directory at `path` looks like the `dir:` format of skopeo.
 pub fn looks_like_dir_transport(path: &Path) -> bool {
     let version = || {
         File::open(path.join(VERSION_FILE)).and_then(|mut file| {
@@ -54,7 +55,8 @@ pub fn looks_like_dir_transport(path: &Path) -> bool {
         && version().is_ok_and(|front| front == *VERSION_FRONT)
 }
 
-/// A layout: a directory or an archive. As a tree, it is what a container of its only or chosen image would see.
+/// A layout: a directory or an archive. Its tree is the root filesystem of a container of the only
+/// or selected image.
 pub struct OciSource {
     path: PathBuf,
     options: SourceOptions,
@@ -63,39 +65,40 @@ pub struct OciSource {
 
 enum Layout {
     Directory,
-    Archive { tar: Box<TarSource>, found: Mutex<Option<Found>>, wanted: Wanted },
+    Archive { tar: Box<TarSource>, found: Mutex<Option<Found>>, wanted: ExpectedContents },
 }
 
-/// The images of an archive, and what is to be known of it.
+/// Images of an archive, with a note.
 struct Found {
     blobs: Arc<Blobs>,
     note: Option<Note>,
 }
 
-/// Contents that are wanted of an archive.
+/// Contents expected in an archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ExpectedContents {
     /// Images.
     Images,
-    /// One of its images, if it has some or looks as if it should.
+    /// One of its images, if it has any or looks as if it should.
     Choice,
-    /// Images or files, whichever it has.
+    /// Images or files.
     Anything,
 }
 
-/// An image that a layout lists.
-pub struct Opened {
-    /// How it is listed.
-    pub listed: Listed,
-    /// The image, or why it cannot be opened.
+/// An image of a layout.
+pub struct OpenedImage {
+    /// Entry of the layout's list.
+    pub listed: ListedImage,
+    /// The image, or the error of opening it.
     pub image: Result<OciImage, SourceError>,
 }
 
 impl OciSource {
-    /// The layout at `path`; `-` is standard input.
+    /// Opens the layout at `path`; `-` is standard input.
     ///
     /// # Errors
-    /// Nothing is there, or it cannot be read. What it holds shows when it is scanned.
+    /// A path that does not exist or cannot be read. Problems of the contents are reported by the
+    /// scan.
     pub fn open(path: &Path, options: &SourceOptions) -> Result<Self, SourceError> {
         Self::of(Candidate::new(path, options)?.of_given_kind())
     }
@@ -106,11 +109,11 @@ impl OciSource {
             true => Layout::Directory,
             false => {
                 let wanted = match (candidate.kind_is_given(), options.image == ImageChoice::default()) {
-                    (true, _) => Wanted::Images,
-                    (false, true) => Wanted::Anything,
-                    (false, false) => Wanted::Choice,
+                    (true, _) => ExpectedContents::Images,
+                    (false, true) => ExpectedContents::Anything,
+                    (false, false) => ExpectedContents::Choice,
                 };
-                // Layers are read by themselves, and end at their marks whatever is asked for.
+                // This does not apply to layers, which always end at their end marks.
                 let concatenated = options.concatenated;
                 let tar = Box::new(TarSource::of(candidate, TarOptions { concatenated, ..TarOptions::default() })?);
                 Layout::Archive { tar, found: Mutex::default(), wanted }
@@ -132,24 +135,24 @@ impl OciSource {
         Ok(blobs)
     }
 
-    /// All members of an archive.
+    /// Reads all members of an archive.
     fn index(&self, tar: &TarSource, options: &ScanOptions<'_>) -> Result<Blobs, SourceError> {
-        // A filter is about the files of the image, and not about those of the layout.
+        // The filter applies to the files of the image and not to those of the layout.
         let whole = ScanOptions { keep_going: options.keep_going, ..ScanOptions::new(options.stop) };
         Ok(Blobs::in_archive(&self.path, tar.index(&whole)?))
     }
 
-    /// The members of an archive, if it is taken for these; `None`: for images, or it is a directory.
+    /// Reads the members of an archive of files. Returns `None` for images and for a directory.
     fn files(&self, options: &ScanOptions<'_>) -> Result<Option<Scan>, SourceError> {
         let Layout::Archive { tar, found, wanted } = &self.layout else { return Ok(None) };
-        if *wanted == Wanted::Images || found.lock().is_some() {
+        if *wanted == ExpectedContents::Images || found.lock().is_some() {
             return Ok(None);
         }
         let blobs = self.index(tar, options)?;
         let note = |text| Note { path: self.path.clone(), text };
         let text = match taken(&blobs) {
             Taken::Images(text) => text,
-            Taken::Files(text) if *wanted == Wanted::Choice && is_named_like_images(&blobs) => text,
+            Taken::Files(text) if *wanted == ExpectedContents::Choice && is_named_like_images(&blobs) => text,
             Taken::Files(text) => {
                 let mut scan = blobs.into_scan();
                 scan.iter_mut().for_each(|scan| scan.notes.extend(text.clone().map(note)));
@@ -160,9 +163,10 @@ impl OciSource {
         Ok(None)
     }
 
-    /// This, or, if it is an archive of files, that as a device of an image.
+    /// Returns this source, or, for an archive of files, a source that uses the archive as a
+    /// device.
     fn or_tar_to_refer_to(self, stop: &AtomicBool) -> Result<Box<dyn Source>, SourceError> {
-        // What is damaged is told when it is read.
+        // Damage is reported by the scan.
         let options = ScanOptions { keep_going: true, ..ScanOptions::new(stop) };
         match (self.files(&options)?, self.layout) {
             (Some(_), Layout::Archive { tar, .. }) => Ok(Box::new(tar.into_device()?)),
@@ -170,42 +174,44 @@ impl OciSource {
         }
     }
 
-    /// All images.
+    /// Lists all images.
     ///
     /// # Errors
-    /// No layout; documents that cannot be read or have another digest.
-    pub fn images(&self, options: &ScanOptions<'_>) -> Result<Vec<Listed>, SourceError> {
+    /// A file that is not a layout; documents that cannot be read or have another digest.
+    pub fn images(&self, options: &ScanOptions<'_>) -> Result<Vec<ListedImage>, SourceError> {
         let blobs = self.blobs(options)?;
         Ok(list(&blobs, options)?.into_iter().map(|entry| entry.listed).collect())
     }
 
-    /// All images, with what is wrong with those that cannot be opened: of an image for several platforms, most layouts hold one.
+    /// Opens all images; those that cannot be opened have their error. Of a multi-platform image,
+    /// most layouts have only one platform.
     ///
     /// # Errors
-    /// As [`OciSource::images`]; [`SourceError::Interrupted`].
-    pub fn open_images(&self, options: &ScanOptions<'_>) -> Result<Vec<Opened>, SourceError> {
+    /// Those of [`OciSource::images`]; [`SourceError::Interrupted`].
+    pub fn open_images(&self, options: &ScanOptions<'_>) -> Result<Vec<OpenedImage>, SourceError> {
         let blobs = self.blobs(options)?;
         open_all(list(&blobs, options)?, &blobs, options)
     }
 
-    /// The image that [`SourceOptions::image`] chooses, for each of `platforms`; of none, for all that it is there for.
+    /// Opens the image selected by [`SourceOptions::image`] for each of `platforms`, or for all its
+    /// platforms if the list is empty.
     ///
     /// # Errors
-    /// As [`OciSource::open_images`]; [`SourceError::Choice`].
+    /// Those of [`OciSource::open_images`]; [`SourceError::Choice`].
     pub fn open_platforms(
         &self,
         platforms: &[Platform],
         options: &ScanOptions<'_>,
-    ) -> Result<Vec<Opened>, SourceError> {
+    ) -> Result<Vec<OpenedImage>, SourceError> {
         let blobs = self.blobs(options)?;
         let meant = Meant::Platforms(platforms);
         open_all(choose(list(&blobs, options)?, &self.options.image, meant, &blobs)?, &blobs, options)
     }
 
-    /// The only image, or the one that [`SourceOptions::image`] chooses.
+    /// Opens the only image, or the one selected by [`SourceOptions::image`].
     ///
     /// # Errors
-    /// As [`OciSource::images`]; [`SourceError::Choice`].
+    /// Those of [`OciSource::images`]; [`SourceError::Choice`].
     pub fn image(&self, options: &ScanOptions<'_>) -> Result<OciImage, SourceError> {
         let blobs = self.blobs(options)?;
         let mut chosen = choose(list(&blobs, options)?, &self.options.image, Meant::Only, &blobs)?;
@@ -213,13 +219,17 @@ impl OciSource {
     }
 }
 
-/// The images of these entries, with what is wrong with those that cannot be opened.
-fn open_all(entries: Vec<Entry>, blobs: &Arc<Blobs>, options: &ScanOptions<'_>) -> Result<Vec<Opened>, SourceError> {
+/// Opens the images of these entries; those that cannot be opened have their error.
+fn open_all(
+    entries: Vec<Entry>,
+    blobs: &Arc<Blobs>,
+    options: &ScanOptions<'_>,
+) -> Result<Vec<OpenedImage>, SourceError> {
     let open = |entry: Entry| {
         let listed = entry.listed.clone();
         match OciImage::open(entry, Arc::clone(blobs), options) {
             Err(SourceError::Interrupted) => Err(SourceError::Interrupted),
-            image => Ok(Opened { listed, image }),
+            image => Ok(OpenedImage { listed, image }),
         }
     };
     entries.into_iter().map(open).collect()
@@ -235,12 +245,12 @@ impl Source for OciSource {
             return Ok(Scanned::Everything(files));
         }
         let image = self.image(options)?;
-        let layer = |at| Ok(Part::new(image.lone_layer(at, &self.options, options)?, b""));
-        let parts: Vec<Part> = (0..image.layers().len()).map(layer).collect::<Result<_, SourceError>>()?;
+        let layer = |at| Ok(MergePart::new(image.lone_layer(at, &self.options, options)?, b""));
+        let parts: Vec<MergePart> = (0..image.layers().len()).map(layer).collect::<Result<_, SourceError>>()?;
         if parts.is_empty() {
-            return Err(SourceError::Choice { path: self.path.clone(), reason: "the image has no layer".into() });
+            return Err(SourceError::Choice { path: self.path.clone(), reason: "the image has no layers".into() });
         }
-        // The filter is about what a container sees: a file that it leaves out hides what is below all the same.
+        // The filter applies to the merged tree: an excluded file still hides lower ones.
         let merged = Merged::new(parts, Whiteouts::Apply);
         let mut scan = merged.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
         if let Layout::Archive { found, .. } = &self.layout

@@ -1,4 +1,4 @@
-//! The layers of an image, one over the other: what a layer alone does not tell.
+//! Stack of an image's layers: resolves metadata that a single layer lacks.
 
 use kiln_tree::{Builder, Kind, Metadata, Node, NodeId, Tree};
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::blobs::Blobs;
-use super::layer::{Layer, Place};
+use super::layer::{Layer, LayerPosition};
 use super::layer_blob::{LayerBlob, LayerPlace};
 use super::plain::LayerDigest;
 use crate::archive::left_out::LeftOut;
@@ -19,26 +19,28 @@ use crate::merge::overlay::{Overlay, with_marks};
 use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
 
 /// Note on a layer of `docker save` whose image has no `rootfs.diff_ids`.
-const UNKNOWN: &str = "nothing tells the digest of this layer: it is not compared";
+const UNKNOWN: &str = "this layer has no known digest, so it is not verified";
 
-/// The layers of an image.
+/// Layers of an image.
 #[derive(Clone)]
 pub(super) struct Stack {
     pub(super) blobs: Arc<Blobs>,
-    /// The lowest first.
+    /// Layers, the lowest first.
     pub(super) layers: Arc<[LayerBlob]>,
-    /// What is below the layer behind the one that was read last: layers are most often read in their order.
+    /// Merged layers below the one after the most recently read layer: layers are usually read in
+    /// order.
     lower: Arc<Mutex<Option<Lower>>>,
 }
 
-/// What the lowest layers of an image are together.
+/// The lowest layers of an image, merged.
 struct Lower {
     count: usize,
     builder: Builder,
 }
 
-/// A layer in its stack. overlayfs takes owner, permissions, times and attributes of a directory from the uppermost layer that has it. A
-/// tar layer that only implies a directory says none of them: those of the layers below hold.
+/// A layer in its stack. overlayfs takes owner, permissions, times and attributes of a directory
+/// from the uppermost layer that has it. A tar layer that only implies a directory has none of
+/// them, so those of the layers below are used.
 pub(super) struct StackedLayer {
     stack: Stack,
     at: usize,
@@ -51,11 +53,12 @@ impl Stack {
         Self { blobs, layers: layers.into(), lower: Arc::default() }
     }
 
-    /// Layer `at` as it is by itself.
+    /// Opens layer `at` on its own.
     ///
     /// # Errors
-    /// A blob that is missing; one that has another digest, or whose decompressed bytes have, unless the scan
-    /// keeps going; what is neither a tar archive nor an EROFS image.
+    /// A missing blob; a blob with a wrong digest, or with a wrong digest of its decompressed
+    /// bytes, unless the scan keeps going; a layer that is neither a tar archive nor an EROFS
+    /// image.
     pub(super) fn layer(
         &self,
         at: usize,
@@ -65,7 +68,7 @@ impl Stack {
         let layer = &self.layers[at];
         let path = self.layer_path(layer);
         let mut left_out = LeftOut::new(&path, options);
-        // What is known of a blob that is damaged is no use for what is in it.
+        // The other digest does not apply to a damaged blob.
         let (blob, diff_id, own) = match &layer.place {
             LayerPlace::Blob(descriptor) => {
                 let blob = self.blobs.unchecked(descriptor)?;
@@ -84,14 +87,15 @@ impl Stack {
         }
         let is_unknown = layer.diff_id.is_none() && layer.descriptor().is_none();
         let note = is_unknown.then(|| Note { path: path.clone(), text: UNKNOWN.into() });
-        let place = if at == 0 { Place::Lowest } else { Place::Upper };
+        let place = if at == 0 { LayerPosition::Lowest } else { LayerPosition::Upper };
         Ok(Layer::open(candidate, place)?.with_damage(left_out.into_list().pop()).with_note(note))
     }
 
-    /// Layer `at` over those below it. It is cheapest to read layers in their order: those below are read again where they were not
-    /// read just before.
+    /// Opens layer `at` over those below it. Reading layers in order is fastest: the layers below
+    /// are read again unless they were read just before.
     ///
     /// # Errors
+    /// Those of [`Stack::layer`].
     /// As [`Stack::layer`].
     pub(super) fn stacked(
         &self,
@@ -103,7 +107,7 @@ impl Stack {
         Ok(StackedLayer { stack: self.clone(), at, layer, options: source.clone() })
     }
 
-    /// What errors call a layer.
+    /// Returns the name of a layer in error messages.
     fn layer_path(&self, layer: &LayerBlob) -> PathBuf {
         self.blobs.path().join(match &layer.place {
             LayerPlace::Blob(descriptor) => {
@@ -113,7 +117,7 @@ impl Stack {
         })
     }
 
-    /// What the `count` lowest layers are together, of which `known` has some.
+    /// Merges the `count` lowest layers, starting from those in `known`.
     fn read_lower(
         &self,
         count: usize,
@@ -137,16 +141,16 @@ impl Default for Lower {
 }
 
 impl Lower {
-    /// Put the next layer, which errors call `path`, over those that are there.
+    /// Merges the next layer, which error messages call `path`, over the previous ones.
     fn put(&mut self, tree: &Tree, path: &Path) -> Result<LostLinks, SourceError> {
-        // No contents are opened by this tree.
+        // Contents are never opened through this tree.
         let mut overlay = Overlay { builder: &mut self.builder, whiteouts: Whiteouts::Apply, first_content: 0 };
         let lost = overlay.put(tree, b"").map_err(SourceError::tree(path))?;
         self.count += 1;
         Ok(lost)
     }
 
-    /// Give the directories that `tree` only implies what the directories of their paths here have.
+    /// Sets the metadata of directories that `tree` only implies to that of the directories here.
     fn lend(&mut self, tree: &mut Tree, path: &Path) -> Result<(), SourceError> {
         let mut stack = vec![NodeId::ROOT];
         while let Some(dir) = stack.pop() {
@@ -160,7 +164,7 @@ impl Lower {
                 let xattrs = with_marks(xattrs.clone(), &tree.node(dir).xattrs);
                 tree.set(dir, *meta, xattrs);
             }
-            // Below an opaque directory, nothing of the lower layers is left.
+            // An opaque directory hides everything below it in lower layers.
             if !is_opaque(tree.node(dir)) {
                 let is_dir = |id: &NodeId| matches!(tree.node(*id).kind, Kind::Directory(_));
                 stack.extend(tree.entries(dir).iter().map(|entry| entry.node).filter(is_dir));

@@ -1,8 +1,9 @@
-//! A kind of source for an archive format that exists here only, as a measure of what a new kind takes.
+//! A kind of source for an archive format that only exists here, as an example of what a new kind
+//! needs.
 //!
-//! The archive is `KAR1`, a line feed, and entries: a line `TYPE MODE LEN PATH`, the mode octal, then LEN bytes. Types: `d`
-//! directory, `f` file with its contents, `l` symbolic link and `h` hard link with their targets, `w` whiteout, `o` opaque
-//! directory.
+//! The archive is `KAR1`, a line feed, and entries: a line `TYPE MODE LEN PATH`, with an octal
+//! mode, then LEN bytes. Types: `d` directory, `f` file with its contents, `l` symbolic link and
+//! `h` hard link with their targets, `w` whiteout, `o` opaque directory.
 
 use kiln_read::ReadAt;
 use kiln_source::{Candidate, ScanOptions, Scanned, Source, SourceError, SourceKind, Unreadable};
@@ -49,7 +50,7 @@ impl Archive {
         read.map_err(|source| Unreadable { path: self.path.clone(), source }.into())
     }
 
-    /// The header at `off`; `None` at the end.
+    /// Parses the header at `off`. Returns `None` at the end.
     fn header(&self, off: u64) -> Result<Option<Header>, SourceError> {
         let mut buf = [0; LINE_MAX_LEN];
         let len = self.fill(&mut buf, off)?;
@@ -63,14 +64,14 @@ impl Archive {
         let (kind, mode, data_len, path) = (field("TYPE")?, field("MODE")?, field("LEN")?, field("PATH")?);
         let number = |name, bytes: &[u8], radix| {
             let number = str::from_utf8(bytes).ok().and_then(|text| u32::from_str_radix(text, radix).ok());
-            number.ok_or_else(|| self.malformed(off, format!("{name} = {}: no number", bytes.escape_ascii())))
+            number.ok_or_else(|| self.malformed(off, format!("{name} = {}: not a number", bytes.escape_ascii())))
         };
         let (start, mode) = (off + line.len() as u64 + 1, number("MODE", mode, 8)? as u16);
         let data = start..start + u64::from(number("LEN", data_len, 10)?);
         Ok(Some(Header { kind: *kind.first().unwrap_or(&b' '), mode, path: path.to_vec(), data }))
     }
 
-    /// What an entry does to the tree.
+    /// Applies an entry to the tree.
     fn insert(&self, builder: &mut Builder, entry: Header, ranges: &mut Vec<Range<u64>>) -> Result<(), SourceError> {
         let Header { kind, mode, path, data } = entry;
         let target = || {

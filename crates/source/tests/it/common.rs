@@ -1,4 +1,4 @@
-//! What the tests of sources share.
+//! Helpers shared by the tests of sources.
 
 use kiln_diff::{Change, DiffOptions, DiffSummary, diff};
 use kiln_parallel::Threads;
@@ -10,10 +10,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// Never set: what looks at it goes on.
+/// Stop flag that is never set.
 pub static GOING: AtomicBool = AtomicBool::new(false);
 
-/// What is different between two trees.
+/// Returns the differences between two trees.
 pub fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
     let options = DiffOptions {
         path: b"",
@@ -33,7 +33,7 @@ pub fn changes(a: &Tree, b: &Tree) -> (Vec<Change>, DiffSummary) {
     (list, summary.unwrap())
 }
 
-/// Read all that can be read of the image at `path`, which may be damaged.
+/// Reads everything readable in the image at `path`, which may be damaged.
 pub fn exercise(path: &Path) {
     let options = ScanOptions { keep_going: true, ..ScanOptions::new(&GOING) };
     let Ok(source) = open(path, &SourceOptions::default()) else { return };
@@ -49,7 +49,7 @@ pub fn exercise(path: &Path) {
     }
 }
 
-/// Read a file whole and at random, and compare; nothing behind its end can be read.
+/// Reads a file as a whole and at random positions, and compares; reading beyond its end must fail.
 pub fn read_at_random(tree: &Tree, node: NodeId, what: &str) {
     let Kind::File { len, .. } = tree.node(node).kind else { panic!("{what}: no file") };
     let mut whole = vec![0; len as usize];
@@ -65,7 +65,7 @@ pub fn read_at_random(tree: &Tree, node: NodeId, what: &str) {
     content.read_exact_at(&mut [], len).unwrap();
 }
 
-/// A line for each path.
+/// Returns a line for each path.
 pub fn text(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     for (path, record) in snapshot {

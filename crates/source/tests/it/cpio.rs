@@ -1,4 +1,4 @@
-//! cpio archives: what programs write, the parts of an initramfs, and what nobody should.
+//! cpio archives of programs, the parts of an initramfs, and hostile archives.
 
 mod hostile;
 mod initramfs;
@@ -15,18 +15,18 @@ use std::path::Path;
 const FILE: u32 = 0o100_644;
 const SYMLINK: u32 = 0o120_777;
 
-/// An archive in the making.
+/// An archive under construction.
 #[derive(Clone, Default)]
 struct Archive(Vec<u8>);
 
 impl Archive {
-    /// A newc member with an inode number of its own.
+    /// Appends a newc member with its own inode number.
     fn member(self, name: &str, mode: u32, data: &[u8]) -> Self {
         let ino = self.0.len() as u32 + 1000;
         self.link(name, mode, (ino, 1), data)
     }
 
-    /// A newc member with an inode number and a number of links.
+    /// Appends a newc member with an inode number and a number of links.
     fn link(self, name: &str, mode: u32, (ino, nlink): (u32, u32), data: &[u8]) -> Self {
         let name = [name.as_bytes(), b"\0"].concat();
         let fields = [ino, mode, 7, 8, nlink, 99, data.len() as u32, 0, 1, 0, 0, name.len() as u32, 0];
@@ -48,19 +48,19 @@ impl Archive {
     }
 }
 
-/// The tree of the archive at `path`, as the door opens it.
+/// Returns the tree of the archive at `path`, as opened by [`open`].
 fn scan(path: &Path) -> Result<Tree, SourceError> {
     open(path, &SourceOptions::default())?.scan(&ScanOptions::new(&GOING)).map(|scan| scan.tree)
 }
 
-/// The tree of the archive `bytes`.
+/// Returns the tree of the archive `bytes`.
 fn scan_bytes(bytes: &[u8]) -> Result<Tree, SourceError> {
     let dir = TempDir::in_memory("cpio").unwrap();
     fs::write(dir.join("a.cpio"), bytes).unwrap();
     scan(&dir.join("a.cpio"))
 }
 
-/// What is wrong with the archive `bytes`, without its name.
+/// Returns the error for the archive `bytes`, without its name.
 fn error_of(bytes: &[u8]) -> String {
     let message = scan_bytes(bytes).map(drop).unwrap_err().to_string();
     message.split_once(": ").unwrap().1.to_owned()

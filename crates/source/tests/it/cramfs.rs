@@ -1,7 +1,8 @@
-//! cramfs images as trees: what mkfs.cramfs (util-linux) made, against the tree it was made of.
+//! cramfs images made by mkfs.cramfs (util-linux) as sources, compared with the packed tree.
 //!
-//! Small images of one tree are in `tests/cramfs`. With `KILN_BLESS=1` and mkfs.cramfs in the `PATH` they are made anew, by the commands in
-//! [`FIXTURES`], and with them `tree.txt`, which describes the tree on disk that they were made of.
+//! Small images of one tree are in `tests/cramfs`. With `KILN_BLESS=1` and mkfs.cramfs in the
+//! `PATH` the tests make them again with the commands in [`FIXTURES`], together with `tree.txt`,
+//! which describes the tree on disk.
 
 use crate::common::{GOING, exercise, read_at_random, text};
 use kiln_format::inode::FileType;
@@ -39,7 +40,7 @@ fn tree(image: &Path) -> Tree {
     scan(image).unwrap_or_else(|error| panic!("{error}")).tree
 }
 
-/// Make an image; `None`: the program is not installed.
+/// Makes an image. Returns `None` if the program is not installed.
 fn mkfs(tree: &Path, image: &Path, options: &[&str]) -> Option<()> {
     let output = match Command::new("mkfs.cramfs").args(options).args([tree, image]).output() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -52,7 +53,8 @@ fn mkfs(tree: &Path, image: &Path, options: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// Without what cramfs does not keep: times, the upper bits of ids, attributes, hard links, numbers of links of directories.
+/// Removes what cramfs does not store: times, the upper bits of ids, attributes, hard links, link
+/// counts of directories.
 fn comparable(mut snapshot: Snapshot) -> Snapshot {
     for (path, record) in &mut snapshot {
         (record.mtime, record.uid, record.gid) = ((0, 0), record.uid & 0xFFFF, record.gid & 0xFF);
@@ -63,7 +65,7 @@ fn comparable(mut snapshot: Snapshot) -> Snapshot {
     snapshot
 }
 
-/// A small tree with all that the format can hold.
+/// Makes a small tree with everything that the format can hold.
 fn make_tree(root: &Path) {
     let (mut rng, at) = (Rng::new(5), |name: &str| root.join(name));
     let lines: String = (0..500).map(|line| format!("line {line} of some text\n")).collect();
@@ -104,7 +106,7 @@ fn make_tree(root: &Path) {
     fs::set_permissions(at("deep"), PermissionsExt::from_mode(0o1777)).unwrap();
 }
 
-/// Make the images anew.
+/// Makes the images again.
 fn bless() {
     let dir = TempDir::new("cramfs").unwrap();
     let tree = dir.dir("tree");
@@ -139,7 +141,8 @@ fn times_are_zero_and_equal_files_are_not_one() {
     assert_eq!(found[&b"the same text"[..]].nlink, 1);
 }
 
-/// Files of all lengths around those of blocks, some with holes, in a tree of several levels.
+/// Makes files with lengths around multiples of the block size, some with holes, in a tree of
+/// several levels.
 fn fill(root: &Path) {
     make_tree(root);
     let mut rng = Rng::new(9);
@@ -209,7 +212,8 @@ fn an_image_may_begin_anywhere_in_its_file() {
     }
 }
 
-/// The image `name`, changed; without a CRC, so that what is behind it is looked at.
+/// Returns the image `name` after a change, without a CRC, so that the scan gets to the changed
+/// part.
 fn without_crc(name: &str) -> Vec<u8> {
     let mut bytes = image(name);
     let (off, byte) = match name {
@@ -222,7 +226,7 @@ fn without_crc(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The error of an image.
+/// Returns the error for an image.
 fn refusal(bytes: &[u8]) -> SourceError {
     let dir = TempDir::in_memory("cramfs").unwrap();
     fs::write(dir.join("image"), bytes).unwrap();
@@ -243,7 +247,7 @@ fn other_and_damaged_images_are_refused_by_name() {
     }
     assert!(change(20, b'_').to_string().contains("at byte 16: the superblock: signature = \"Comp_essed ROMFS\""));
     assert!(change(6, 0xFF).to_string().contains("at byte 4: the superblock: size = "));
-    // One byte anywhere.
+    // Change one byte anywhere.
     for at in [36, 48, 64, 100, 5000] {
         let error = change(at, 0xA7).to_string();
         assert!(error.contains("at byte 32: the superblock: crc = 0x"), "{at}: {error}");
@@ -253,15 +257,15 @@ fn other_and_damaged_images_are_refused_by_name() {
 }
 
 #[test]
-fn blocks_of_another_length_are_told() {
+fn blocks_of_another_length_are_reported() {
     let dir = TempDir::in_memory("cramfs").unwrap();
     make_tree(&dir.dir("tree"));
     let Some(()) = mkfs(&dir.join("tree"), &dir.join("image"), &["-b", "8192"]) else { return };
     let error = scan(&dir.join("image")).map(drop).unwrap_err().to_string();
-    assert!(error.contains("its blocks have another length than 4096 bytes"), "{error}");
+    assert!(error.contains("its block size is not 4096 bytes"), "{error}");
 }
 
-/// Where `bytes` has the inode of the entry `name`.
+/// Returns the position of the inode of the entry `name` in `bytes`.
 fn inode_of(bytes: &[u8], name: &[u8]) -> usize {
     bytes.windows(name.len()).position(|window| window == name).expect("an entry") - 12
 }
@@ -270,7 +274,8 @@ fn inode_of(bytes: &[u8], name: &[u8]) -> usize {
 fn directories_have_one_name_and_no_way_back() {
     let plain = without_crc("little");
     let (empty, deep) = (inode_of(&plain, b"empty"), inode_of(&plain, b"deep"));
-    // Let `empty` be another name of `deep`, and `er`, which is in `deep`, one of the root and of parts of it.
+    // Make `empty` another name of `deep`, and `er`, which is in `deep`, one of the root and of
+    // parts of it.
     let mut twice = plain.clone();
     twice.copy_within(deep + 4..deep + 7, empty + 4);
     let offs = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap());
@@ -287,16 +292,16 @@ fn directories_have_one_name_and_no_way_back() {
     assert!(error.contains("deep/er: the directory at byte 76 has several names"), "{error}");
     looped[below + 4] -= 4;
     let error = refusal(&looped).to_string();
-    assert!(error.contains("are in a directory, which has 76 to "), "{error}");
+    assert!(error.contains("overlap a directory at bytes 76 to "), "{error}");
 }
 
 #[test]
-fn what_cannot_be_read_can_be_left_out() {
+fn unreadable_entries_can_be_left_out() {
     let plain = without_crc("little");
     let changes: [(&str, usize, u8, &str); 4] = [
         ("text", 1, 0x71, "mode = 0"),
-        ("text", 11, 0xFF, "which are not in 64 to"),
-        ("text", 12, b'/', "no name that a file can have"),
+        ("text", 11, 0xFF, "are not within 64 to"),
+        ("text", 12, b'/', "not a valid file name"),
         ("link", 5, 0x20, "a symbolic link with a target of "),
     ];
     let dir = TempDir::in_memory("cramfs").unwrap();

@@ -1,4 +1,4 @@
-//! Partitions of disks as sources: tables that are made here, and those of sfdisk.
+//! Partitions of disks as sources, with tables made here and by sfdisk.
 
 use crate::common::GOING;
 use crate::tar::records::Archive;
@@ -24,7 +24,7 @@ fn crc(bytes: &[u8]) -> u32 {
     crc.sum()
 }
 
-/// A disk with a GPT, whose sectors have `sector` bytes.
+/// Returns a disk with a GPT and sectors of `sector` bytes.
 fn gpt(sector: usize, parts: Parts<'_>) -> Vec<u8> {
     let mut disk = vec![0; SECTORS * sector];
     let mut entries = vec![0; 8 * 128];
@@ -56,7 +56,7 @@ fn gpt(sector: usize, parts: Parts<'_>) -> Vec<u8> {
     disk
 }
 
-/// Put entries (type, first sector, sectors) into the table of the sector `at`.
+/// Writes entries (type, first sector, sectors) to the table in the sector `at`.
 fn mbr_entries(disk: &mut [u8], at: usize, entries: &[(u8, u32, u32)]) {
     let sector = &mut disk[at * SECTOR..][..SECTOR];
     sector[510..].copy_from_slice(&[0x55, 0xAA]);
@@ -68,7 +68,7 @@ fn mbr_entries(disk: &mut [u8], at: usize, entries: &[(u8, u32, u32)]) {
     }
 }
 
-/// A disk with partitions 1 and 3, and an extended one with two others.
+/// Returns a disk with partitions 1 and 3, and an extended one with two others.
 fn mbr() -> Vec<u8> {
     let mut disk = vec![0; SECTORS * SECTOR];
     mbr_entries(&mut disk, 0, &[(0x83, 4, 20), (0x05, 60, 100), (0x0C, 30, 20)]);
@@ -81,7 +81,7 @@ fn table(disk: &[u8]) -> Result<Option<Vec<Partition>>, String> {
     partitions(&MemorySource::new(disk.to_vec())).map_err(|error| error.to_string())
 }
 
-/// Returns the places of the partitions: number, label, first sector, number of sectors.
+/// Returns the partitions: number, label, first sector, number of sectors.
 fn places(disk: &[u8], sector: usize) -> Vec<(u32, String, u64, u64)> {
     let sector = sector as u64;
     let place =
@@ -123,24 +123,24 @@ fn tables_are_read() {
 }
 
 #[test]
-fn what_is_left_of_a_gpt_does_not_count_beside_an_mbr() {
+fn remains_of_a_gpt_are_ignored_beside_an_mbr() {
     let mut disk = gpt(SECTOR, PARTS);
     disk[446..510].fill(0);
     mbr_entries(&mut disk, 0, &[(0x83, 4, 20)]);
     assert_eq!(places(&disk, SECTOR), owned(&[(1, "", 4, 20)]));
-    // A first sector that is lost says nothing against it.
+    // A missing first sector does not matter.
     disk[..SECTOR].fill(0);
     assert_eq!(places(&disk, SECTOR), owned(PARTS));
 }
 
 #[test]
-fn damaged_tables_are_told() {
+fn damaged_tables_are_reported() {
     let disk = gpt(512, PARTS);
     let cases = [
         (vec![(512 + 40, 1), (SECTORS * 512 - 512 + 40, 1)], "the GPT at byte 512: HeaderCRC32 = "),
         (vec![(1024 + 60, 1), (SECTORS * 512 - 512 + 40, 1)], "PartitionEntryArrayCRC32 = "),
         (vec![(512 + 13, 9), (SECTORS * 512 - 512 + 40, 1)], "HeaderSize = 2396"),
-        (vec![(512, 1), (SECTORS * 512 - 512, 1)], "its MBR says that it has a GPT"),
+        (vec![(512, 1), (SECTORS * 512 - 512, 1)], "its MBR is that of a disk with a GPT"),
     ];
     for (changes, expected) in cases {
         let mut damaged = disk.clone();
@@ -171,7 +171,7 @@ fn a_partition_is_a_source() {
         (512, mbr(), 62, &["5"]),
     ] {
         disk[first * sector..][..archive.len()].copy_from_slice(&archive);
-        // What is behind a partition is none of it.
+        // Bytes after a partition do not belong to it.
         for choice in choices {
             assert!(has_file(scan(&disk, choice).unwrap()), "{choice}");
             assert!(has_file(scan(&zstd::encode_all(&*disk, 1).unwrap(), choice).unwrap()), "{choice}, compressed");
@@ -182,18 +182,18 @@ fn a_partition_is_a_source() {
     for (choice, expected) in [
         ("7", &*format!("--partition 7: the disk has {listed}")),
         ("other", "--partition \"other\": the disk has 1"),
-        ("same", "several have this label, so name a number: 1"),
-        ("3", "it ends at byte 148480, and the disk has 102400"),
+        ("same", "several partitions have this label, use a number: 1"),
+        ("3", "it ends at byte 148480, but the disk has 102400"),
     ] {
         assert!(message(&disk, choice).contains(expected), "{}", message(&disk, choice));
     }
-    assert!(message(&archive, "1").contains("no disk with partitions"));
+    assert!(message(&archive, "1").contains("not a disk with partitions"));
     // Without a choice, the error lists them.
     let dir = TempDir::in_memory("disk").unwrap();
     fs::write(dir.join("disk"), &disk).unwrap();
     let error = open(&dir.join("disk"), &SourceOptions::default()).map(drop).unwrap_err().to_string();
     assert!(
-        error.contains("this is a disk: choose one of its partitions by --partition: ") && error.contains(listed),
+        error.contains("this is a disk; choose a partition with --partition: ") && error.contains(listed),
         "{error}"
     );
     for text in ["0", ""] {
@@ -201,7 +201,7 @@ fn a_partition_is_a_source() {
     }
 }
 
-/// As sfdisk writes them.
+/// Tables written by sfdisk.
 #[test]
 fn tables_of_sfdisk_are_read() {
     if Command::new("sfdisk").arg("--version").output().is_err() {

@@ -1,4 +1,4 @@
-//! The door for sources, and what a further kind of source takes.
+//! Opening of sources, and the implementation of a new kind.
 
 use crate::archive::ARCHIVE;
 use crate::common::{GOING, changes};
@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 /// Type, mode, path, contents or target.
 type Entry<'a> = (char, u16, &'a str, &'a [u8]);
 
-/// Hard links before their targets, parents that are implied or come later, and entries that override others.
+/// Hard links before their targets, parents that are implied or come later, and entries that
+/// override others.
 const ENTRIES: &[Entry<'_>] = &[
     ('f', 0o644, "./usr/share//doc", b"documentation"),
     ('h', 0, "bin/sh", b"usr/bin/sh"),
@@ -49,14 +50,14 @@ fn write_archive(dir: &TempDir, entries: &[Entry<'_>]) -> PathBuf {
 }
 
 fn scan_archive(path: &Path, filter: &Filter) -> Result<Tree, SourceError> {
-    // What registers a kind: its name in a list.
+    // Registering a kind: its name in a list.
     let kinds = [KINDS, &[ARCHIVE]].concat();
     let source = open_as(&kinds, path, &SourceOptions::default())?;
     assert_eq!(source.path(), path);
     source.scan(&ScanOptions { filter, ..ScanOptions::new(&GOING) }).map(|scan| scan.tree)
 }
 
-/// What the archive of [`ENTRIES`] is.
+/// Returns the expected tree of the archive of [`ENTRIES`].
 fn expected() -> Tree {
     let mut mem = MemTree::default();
     let mut put = |path: &str, permissions, kind: Kind| {

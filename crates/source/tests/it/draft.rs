@@ -1,4 +1,4 @@
-//! Trees that a program makes.
+//! Trees that a program builds.
 
 use crate::common::GOING;
 use kiln_source::dir::DirSource;
@@ -16,7 +16,7 @@ fn draft() -> Draft {
     Draft::new("draft", &SourceOptions::default())
 }
 
-/// Regular files by path, with their contents.
+/// Returns the regular files by path, with their contents.
 fn files(tree: &Tree) -> Vec<(String, Vec<u8>)> {
     let regular = |id: &NodeId| matches!(tree.node(*id).kind, Kind::File { .. });
     let read = |id: NodeId| {
@@ -128,7 +128,7 @@ fn a_draft_is_read_once() {
 
 #[test]
 fn archives_in_memory_are_sources() {
-    // One record of a cpio archive with nothing in it but its end.
+    // One record of a cpio archive that is empty except for its end.
     let mut cpio = b"070701".to_vec();
     let fields = [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 11, 0];
     fields.iter().for_each(|field: &u32| cpio.extend(format!("{field:08X}").bytes()));

@@ -1,4 +1,4 @@
-//! An image as a tree: the same as the image, and good for building another.
+//! EROFS images as sources: the tree equals the image and builds another one.
 
 use crate::common::changes;
 use kiln_builder::{BuildError, BuildOptions};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// All golden images, by name.
+/// Returns all golden images by name.
 fn golden() -> Vec<(String, Image)> {
     let names = golden_images().unwrap().into_iter().map(|image| image.name);
     let list: Vec<_> = names.map(|name| (name.clone(), open_golden(&name))).collect();
@@ -97,7 +97,8 @@ fn hard_links_are_one_node() {
     assert_eq!(tree.entries(NodeId::ROOT).at(0).node, tree.entries(tree.entries(NodeId::ROOT).at(1).node).at(0).node);
 }
 
-/// An image with the directories `a` and `b`, and the latter's nid changed to that of what is at `to`.
+/// Returns an image with the directories `a` and `b`, whose entry for `b` has the nid of the file
+/// at `to`.
 fn with_dir_moved(to: &[u8]) -> Image {
     let mut mem = MemTree::default();
     mem.dir(NodeId::ROOT, b"a");

@@ -1,4 +1,4 @@
-//! Images of ext2, ext3 and ext4 as sources, against what the kernel shows of them.
+//! Images of ext2, ext3 and ext4 as sources, compared with what the kernel shows.
 
 use crate::common::{GOING, exercise};
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
@@ -16,13 +16,14 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Run a program that a test needs.
+/// Runs a program that a test needs.
 fn run(program: &str, args: &[&OsStr]) {
     let output = Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A new filesystem of `mib` MiB in `dir`, with the options `options` of mkfs.ext4 and the files below `root`.
+/// Makes a filesystem of `mib` MiB in `dir`, with the options `options` of mkfs.ext4 and the files
+/// below `root`.
 fn mkfs(dir: &TempDir, options: &str, mib: u64, root: Option<&Path>) -> PathBuf {
     let image = dir.path().join("image");
     drop(fs::remove_file(&image));
@@ -51,7 +52,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // A program that another test has just started may hold, for a moment, what this one had open below it.
+        // A program just started by another test may briefly hold descriptors that this one had
+        // open below the mount.
         wait_until(|| Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success()));
     }
 }
@@ -64,12 +66,12 @@ fn tree(image: &Path) -> Tree {
     scan(image).unwrap_or_else(|error| panic!("{error}")).tree
 }
 
-/// What the kernel shows of an image.
+/// Returns what the kernel shows of an image.
 fn by_kernel(dir: &TempDir, image: &Path) -> Snapshot {
     of_dir(&Mounted::new(dir, image, "loop,ro").0).unwrap()
 }
 
-/// Files that have blocks of addresses of all levels, if blocks have 1 KiB; extents, if there are some.
+/// Makes files with indirect blocks of all levels (with blocks of 1 KiB), or extents.
 fn fill(root: &Path) {
     fs::create_dir_all(root.join("d/e")).unwrap();
     fs::write(root.join("small"), b"in an inode, if these can have contents").unwrap();
@@ -122,7 +124,8 @@ fn images_of_all_layouts_are_what_the_kernel_shows() {
     }
 }
 
-/// What the kernel writes: attributes of all places, ACLs, indexed directories, devices, late times.
+/// Lets the kernel write attributes in all places, ACLs, indexed directories, devices and late
+/// times.
 fn fill_by_kernel(root: &Path) {
     fill(root);
     let attributes: [(&str, &str, usize); 7] = [
@@ -138,7 +141,7 @@ fn fill_by_kernel(root: &Path) {
         let value: Vec<u8> = (0..len).map(|at| at as u8).collect();
         setxattr(root.join(path), name, &value, XattrFlags::empty()).unwrap();
     }
-    // Version, then tag, permissions and id of each entry: the owner, a user, the group, the mask, others.
+    // Version, then tag, permissions and id of each entry: owner, a user, group, mask, others.
     let entries =
         [(1, 7, u32::MAX), (2, 6, 1234), (4, 5, u32::MAX), (8, 4, 70_000), (16, 7, u32::MAX), (32, 0, u32::MAX)];
     let mut acl = 2_u32.to_le_bytes().to_vec();
@@ -168,13 +171,13 @@ fn fill_by_kernel(root: &Path) {
     let reserved = File::create(root.join("reserved")).unwrap();
     rustix::fs::fallocate(&reserved, rustix::fs::FallocateFlags::empty(), 0, 1 << 20).unwrap();
     reserved.write_all_at(b"written", 300_000).unwrap();
-    // Many extents: a tree of them.
+    // So many extents that they form a tree.
     let holes = File::create(root.join("holes")).unwrap();
     (0..1500).for_each(|idx| holes.write_all_at(&[1; 4096], idx * 12288).unwrap());
 }
 
 #[test]
-fn what_the_kernel_writes_is_what_is_read() {
+fn images_written_by_the_kernel_are_read() {
     let dir = TempDir::new("ext4").unwrap();
     for options in ["-b 4096 -O ea_inode", "-b 1024 -O ^ea_inode -I 128", "-b 2048 -O inline_data,ea_inode -I 512"] {
         let image = mkfs(&dir, options, 64, None);
@@ -232,13 +235,13 @@ fn a_journal_with_changes_is_refused_with_what_to_do() {
     let error = scan(&copy).map(drop).unwrap_err();
     assert!(matches!(error, SourceError::Unsupported { .. }));
     assert!(error.to_string().contains("e2fsck -p"), "{error}");
-    // As it says.
+    // As the message says.
     let status = Command::new("e2fsck").arg("-p").arg(&copy).output().unwrap().status;
     assert!(matches!(status.code(), Some(0 | 1)), "{status}");
     assert_same(&by_kernel(&dir, &copy), &of_tree(&tree(&copy)).unwrap(), "after e2fsck");
 }
 
-/// Change a field of an inode.
+/// Changes a field of an inode.
 fn set_field(image: &Path, path: &str, field: &str, value: &str) {
     let request = format!("set_inode_field {path} {field} {value}");
     run("debugfs", &["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_os_str()]);
@@ -268,7 +271,7 @@ fn files_that_cannot_be_read_are_named_and_can_be_left_out() {
         assert_eq!(kept.skipped.len(), 1);
         assert_eq!(kept.skipped[0].path, image.join("d/large"));
         match field {
-            // No file is left out for its attributes.
+            // Damaged attributes do not remove the file.
             "file_acl" => expected.get_mut(&b"d/large"[..]).unwrap().xattrs.clear(),
             _ => drop(expected.remove(&b"d/large"[..])),
         }
@@ -281,9 +284,11 @@ fn features_that_are_not_read_are_refused() {
     let dir = TempDir::new("ext4").unwrap();
     let image = mkfs(&dir, "-b 4096", 16, None);
     let bytes = fs::read(&image).unwrap();
-    for (incompat, reason) in
-        [(0x1_u32, "0x1 is not read"), (0x8, "the journal of an ext4 filesystem"), (0x8000_0000, "is not read")]
-    {
+    for (incompat, reason) in [
+        (0x1_u32, "0x1 is not supported"),
+        (0x8, "the external journal of an ext4 filesystem"),
+        (0x8000_0000, "is not supported"),
+    ] {
         let mut other = bytes.clone();
         other[1024 + 0x60..][..4].iter_mut().zip(incompat.to_le_bytes()).for_each(|(byte, bits)| *byte |= bits);
         fs::write(&image, other).unwrap();
@@ -302,7 +307,7 @@ fn damage_is_an_error_or_another_tree_but_no_panic() {
         let image = mkfs(&dir, options, 6, Some(&root));
         let bytes = fs::read(&image).unwrap();
         let file = File::options().write(true).open(&image).unwrap();
-        // The superblock, descriptors, inodes and what else is not zero.
+        // The superblock, descriptors, inodes and everything else that is not zero.
         let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != 0 && at < 1 << 20).collect();
         let mut rng = Rng::new(7);
         for _ in 0..rounds("KILN_MUTATIONS", 300, 20_000) {
@@ -320,7 +325,7 @@ fn damage_is_an_error_or_another_tree_but_no_panic() {
     }
 }
 
-/// A file that mke2fs takes from a directory: its inode says that contents are in it, and there are none.
+/// A file that mke2fs copies from a directory: its inode has the flag for inline data, and no data.
 #[test]
 fn a_file_that_is_one_hole_may_be_in_its_inode() {
     let dir = TempDir::new("ext4").unwrap();

@@ -1,4 +1,4 @@
-//! What is left out of real directories.
+//! Filters applied to real directories.
 
 use kiln_builder::BuildOptions;
 use kiln_parallel::Threads;
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// Make files, with their parents; paths that end in a slash are directories.
+/// Makes files, with their parents; paths that end in a slash are directories.
 fn make(root: &Path, paths: &[&[u8]]) {
     for path in paths {
         let full = root.join(OsStr::from_bytes(path));
@@ -37,7 +37,8 @@ fn make(root: &Path, paths: &[&[u8]]) {
     }
 }
 
-/// Scan a directory. An image of the whole directory must give the same: tree, entries left out, error.
+/// Scans a directory. An image of the whole directory must give the same tree, left-out entries and
+/// error.
 fn try_scan(root: &Path, filter: &Filter, threads: usize, keep_going: bool) -> Result<Scan, SourceError> {
     let (threads, stop) = (Threads::at_least_one(threads), AtomicBool::new(false));
     let options = ScanOptions { threads, keep_going, filter, outputs: &[], sync: false, stop: &stop };
@@ -66,7 +67,7 @@ fn tree(root: &Path, filter: &Filter) -> Tree {
     tree
 }
 
-/// All paths but the root, escaped; directories with a slash behind.
+/// Returns all paths but the root, escaped; directories end with a slash.
 fn paths(tree: &Tree) -> Vec<String> {
     let shown = |id| {
         let slash = if matches!(tree.node(id).kind, Kind::Directory(_)) { "/" } else { "" };
@@ -127,10 +128,10 @@ fn names_are_bytes() {
 }
 
 #[test]
-fn what_is_left_out_is_not_looked_at() {
+fn excluded_entries_are_not_read() {
     let dir = TempDir::new("filter").unwrap();
     make(dir.path(), &[b"a/b/c", b"in"]);
-    // Of a path that is no file an error tells, if anything asks.
+    // A path through a file gives an error if a rule needs its type.
     let list = PathList::parse(b"gone\na/b/c/d\nin\n", "list").unwrap();
     let both = Filter { only: Some(list), ..rules(&["gone", "/a/b/c"]) };
     assert_eq!(paths(&tree(dir.path(), &both)), ["a/", "a/b/", "in"]);
@@ -227,7 +228,7 @@ fn one_file_system_ends_at_mount_points() {
     }
     fs::write(other.join("there"), "").unwrap();
     let is_bound = mount(&["--bind".as_ref(), real.as_ref(), bound.as_ref()]);
-    // A tree holds its directory open: only its paths outlive the mounts.
+    // A tree keeps its directory open: only its paths outlive the mounts.
     let found = |root: &Path, one_file_system| {
         try_scan(root, &Filter { one_file_system, ..Filter::default() }, 2, false).map(|scan| paths(&scan.tree))
     };
@@ -244,13 +245,13 @@ fn one_file_system_ends_at_mount_points() {
     assert!(is_bound && all.unwrap() == expected);
 }
 
-/// A text of `len` of `parts`.
+/// Returns a text of `len` random elements of `parts`.
 fn text(rng: &mut Rng, parts: &[&[u8]], len: u64) -> Vec<u8> {
     (0..=rng.below(len)).flat_map(|_| rng.pick(parts).to_vec()).collect()
 }
 
-/// Rules that this library takes; git passes over others in silence. And none with `**` within a component, which shall be as
-/// `*`, but is not to git if only literal bytes are in front.
+/// Rules that this crate accepts; git ignores others silently. Excludes rules with `**` within a
+/// component: it should be like `*`, but git differs if only literal bytes precede it.
 fn ignore_file(rng: &mut Rng) -> Vec<u8> {
     const PARTS: [&[u8]; 24] = [
         b"a",

@@ -8,7 +8,8 @@ use kiln_tests::temp::TempDir;
 use kiln_tree::{Kind, NodeId, Tree};
 use std::fs;
 
-/// A system partition: `bin/run-as` with capabilities that it should not have, `etc/hosts`, a link.
+/// Returns a system partition: `bin/run-as` with capabilities that it should lose, `etc/hosts`, a
+/// link.
 fn system() -> Tree {
     let mut tree = MemTree::default();
     let bin = tree.dir(NodeId::ROOT, b"bin");
@@ -50,10 +51,10 @@ fn a_list_decides_about_all_files() {
     assert!(found[&b"etc/hosts"[..]].xattrs.is_empty());
     let missing = LIST.replace("system/etc 0", "system/other 0");
     let error = configured(FsConfig::list(missing.as_bytes(), "list", b"system").unwrap()).unwrap_err();
-    assert_eq!(error, "system/etc: not in list, which must have all files");
+    assert_eq!(error, "system/etc: not in list, which must list all files");
 }
 
-/// A record of `fs_config_files` and `fs_config_dirs`.
+/// Returns a record of `fs_config_files` and `fs_config_dirs`.
 fn rule(mode: u16, gid: u16, capabilities: u64, prefix: &str) -> Vec<u8> {
     let len = 16 + (prefix.len() + 1).next_multiple_of(8);
     let mut record = [len as u16, mode, 0, gid].map(u16::to_le_bytes).concat();

@@ -1,4 +1,4 @@
-//! Trees over an older image of them: what is found there, and what has to be read for that.
+//! Increments: which files are found in the base, and which must be read for that.
 
 use crate::common::GOING;
 use kiln_builder::{BuildOptions, Control, Preset};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A directory that counts how often files of it are opened.
+/// A directory that counts how often its files are opened.
 struct Counted {
     dir: DirSource,
     opened: Arc<AtomicU32>,
@@ -71,7 +71,7 @@ struct Fixture {
     base: IncrementBase,
 }
 
-/// Lines of text.
+/// Returns lines of text.
 fn text(seed: usize, len: usize) -> Vec<u8> {
     let lines = (0..).flat_map(|line| format!("{} of {seed}\n", line * 7919 % 100_003).into_bytes());
     lines.take(len).collect()
@@ -83,7 +83,7 @@ fn write(path: &Path, bytes: &[u8], secs: u64) {
     File::options().write(true).open(path).unwrap().set_times(time).unwrap();
 }
 
-/// Wait until a file has been as it is for so long that it gets a stamp.
+/// Waits until a file is unchanged for so long that it gets a stamp.
 fn settle(path: &Path) {
     let changed = fs::metadata(path).unwrap().ctime() as u64;
     while SystemTime::now() < UNIX_EPOCH + Duration::from_secs(changed + 3) {
@@ -92,7 +92,7 @@ fn settle(path: &Path) {
 }
 
 impl Fixture {
-    /// These files, all of the same time, and long enough as they are for stamps.
+    /// Makes these files with the same time, unchanged for long enough to get stamps.
     fn new(files: &[(&str, Vec<u8>)], trust: Trust) -> Self {
         let dir = TempDir::new("increment").unwrap();
         for (name, bytes) in files {
@@ -121,7 +121,7 @@ impl Fixture {
         fs::rename(self.dir.join(from), self.dir.join(to)).unwrap();
     }
 
-    /// The directory over the image, and how many files were opened for that.
+    /// Returns the increment of the directory, and the number of files that were opened for it.
     fn increment(&self) -> (Tree, u32) {
         let opened = Arc::new(AtomicU32::new(0));
         let source = Counted { dir: DirSource::new(self.dir.path()), opened: opened.clone() };
@@ -148,12 +148,12 @@ fn stamps_prove_that_files_of_a_moved_directory_are_what_they_were() {
     let (tree, opened) = fixture.increment();
     assert_eq!(opened, 0);
     assert!(is_kept(&tree, "new/a") && is_kept(&tree, "new/b") && is_kept(&tree, "c"));
-    // A renamed file has another ctime.
+    // Renaming a file changes its ctime.
     fixture.rename("c", "d");
     let (tree, opened) = fixture.increment();
     assert_eq!(opened, 1);
     assert!(is_kept(&tree, "new/a") && is_kept(&tree, "d"));
-    // The inode tells what a file was that has grown since, and now has another name.
+    // The inode identifies a file that has grown and been renamed.
     let log = fixture.dir.join("log");
     write(&log, &[text(4, 300_000), text(5, 9000)].concat(), 1_600_000_100);
     fixture.rename("log", "log.1");
@@ -173,7 +173,7 @@ fn bytes_decide_where_nothing_else_does() {
     for (from, to) in [("a", "x"), ("b", "y"), ("c", "z")] {
         fixture.rename(from, to);
     }
-    // As long, as old, and another file.
+    // Same length, same time, and another file.
     write(&fixture.dir.join("z"), &text(9, 5000), 1_600_000_000);
     // Another time, and the same name elsewhere.
     fs::create_dir(fixture.dir.join("dir")).unwrap();

@@ -1,9 +1,9 @@
-//! Several sources as one, compared with what overlayfs shows of them.
+//! Merges of several sources, compared with overlayfs.
 
 use crate::common::GOING;
 use kiln_source::dir::DirSource;
 use kiln_source::filter::{Filter, PathList, Rule, Rules};
-use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::merge::{MergePart, Merged, Whiteouts};
 use kiln_source::{ScanOptions, Source, SourceError};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_dir, of_tree};
@@ -14,11 +14,11 @@ use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn part(path: &Path, at: &str) -> Part {
-    Part::new(Box::new(DirSource::new(path)), at.as_bytes())
+fn part(path: &Path, at: &str) -> MergePart {
+    MergePart::new(Box::new(DirSource::new(path)), at.as_bytes())
 }
 
-fn merge(parts: Vec<Part>, whiteouts: Whiteouts, filter: &Filter) -> Result<Tree, SourceError> {
+fn merge(parts: Vec<MergePart>, whiteouts: Whiteouts, filter: &Filter) -> Result<Tree, SourceError> {
     let options = ScanOptions { filter, ..ScanOptions::new(&GOING) };
     Merged::new(parts, whiteouts).scan(&options).map(|scan| scan.tree)
 }
@@ -28,7 +28,7 @@ fn run(program: &str, args: &[&str]) {
     assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Directories one over the other, mounted by overlayfs, the lowest first.
+/// Directories mounted by overlayfs over each other, the lowest first.
 struct OverlayMount(PathBuf);
 
 impl OverlayMount {
@@ -47,8 +47,9 @@ impl Drop for OverlayMount {
     }
 }
 
-/// A random layer of few names, so that layers meet: files, directories, opaque directories, and whiteouts of what lies below. Of a
-/// directory that lies below no other, overlayfs lists whiteouts as names of nothing.
+/// Makes a random layer with few names, so that layers overlap: files, directories, opaque
+/// directories, and whiteouts of names below. In a directory with none below it, overlayfs lists
+/// whiteouts as names without files.
 fn layer(rng: &mut Rng, dir: &Path, below: Option<&Path>, depth: u32) {
     for name in ["a", "b", "c", "d", "e"] {
         let path = dir.join(name);
@@ -77,7 +78,7 @@ fn layer(rng: &mut Rng, dir: &Path, below: Option<&Path>, depth: u32) {
 
 #[test]
 fn layers_are_what_overlayfs_shows() {
-    // The one filesystem here that surely takes trusted attributes below an overlay.
+    // The only filesystem here that is certain to support trusted attributes below an overlay.
     let dir = TempDir::in_memory("merge").unwrap();
     let mut rng = Rng::new(7);
     for round in 0..12 {
@@ -91,7 +92,7 @@ fn layers_are_what_overlayfs_shows() {
         let parts = layers.iter().map(|path| part(path, "")).collect();
         let tree = merge(parts, Whiteouts::Apply, &Filter::default()).unwrap();
         let (mut expected, mut found) = (of_dir(&mount.0).unwrap(), of_tree(&tree).unwrap());
-        // overlayfs says 1 of directories that it merges.
+        // overlayfs reports 1 for directories that it merges.
         expected.values_mut().chain(found.values_mut()).for_each(|entry| entry.nlink = 1);
         assert_same(&expected, &found, &format!("round {round}"));
     }
@@ -133,7 +134,7 @@ fn sources_lie_below_directories_of_their_own() {
         fs::hard_link(root.join("a"), root.join("z")).unwrap();
     }
     run("chmod", &["-R", "u=rwX,go=rX", dir.path().to_str().unwrap()]);
-    // `usr/lib/a` of the whole was written through its link.
+    // `usr/lib/a` of the merged tree was written through its link.
     fs::remove_file(whole.join("usr/b")).unwrap();
     fs::write(whole.join("usr/b"), "1").unwrap();
     run(
@@ -154,7 +155,7 @@ fn sources_lie_below_directories_of_their_own() {
     let parts = || vec![part(&one, ""), part(&other, "opt/x"), part(&other, "/usr/lib/")];
     let tree = merge(parts(), Whiteouts::Apply, &Filter::default()).unwrap();
     assert_same(&of_dir(&whole).unwrap(), &of_tree(&tree).unwrap(), "merged");
-    // A filter is about paths of the whole.
+    // A filter applies to paths of the merged tree.
     let rules = Rules::new(vec![Rule::new(b"/usr/lib/z").unwrap(), Rule::new(b"/opt").unwrap()]).unwrap();
     let only = Some(PathList::parse(b"usr/b\nopt/x/a\n", "list").unwrap());
     let filters: [(Filter, &[&str]); 2] = [
@@ -173,9 +174,9 @@ fn sources_lie_below_directories_of_their_own() {
     }
 }
 
-/// A layer with only `lib/foo` over one whose `lib` is a link hides what the link led to.
+/// A layer with only `lib/foo` over one whose `lib` is a link hides the files behind the link.
 #[test]
-fn links_to_directories_that_become_directories_are_told() {
+fn links_to_directories_that_become_directories_get_a_note() {
     let dir = TempDir::new("merge").unwrap();
     let [lower, upper] = ["lower", "upper"].map(|name| dir.join(name));
     fs::create_dir_all(lower.join("usr/lib")).unwrap();
@@ -200,7 +201,7 @@ fn links_to_directories_that_become_directories_are_told() {
         let scan = Merged::new(parts, Whiteouts::Apply).scan(&ScanOptions::new(&GOING)).unwrap();
         let links = scan.notes.iter().map(|note| {
             assert_eq!(note.path, upper);
-            note.text.split(", and becomes").next().unwrap().to_owned()
+            note.text.split(" and becomes").next().unwrap().to_owned()
         });
         let mut links: Vec<String> = links.collect();
         links.sort();
@@ -214,7 +215,7 @@ fn links_to_directories_that_become_directories_are_told() {
         lines
     };
     assert_eq!(told(""), expected("", true));
-    // What an absolute link leads to is elsewhere then.
+    // The target of an absolute link is elsewhere then.
     assert_eq!(told("at/some/place"), expected("at/some/place/", false));
     for number in 0..30 {
         std::os::unix::fs::symlink("usr", lower.join(format!("l{number}"))).unwrap();
@@ -222,5 +223,5 @@ fn links_to_directories_that_become_directories_are_told() {
     }
     let lines = told("");
     assert_eq!(lines.len(), 11, "{lines:?}");
-    assert!(lines.iter().any(|line| line.starts_with("further symbolic links")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("more symbolic links")), "{lines:?}");
 }

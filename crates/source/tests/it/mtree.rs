@@ -5,7 +5,7 @@ use kiln_tests::image::scan_dir;
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_tree};
 use kiln_tests::{temp::TempDir, without};
-use kiln_tree::Kind;
+use kiln_tree::{Kind, Version};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -29,7 +29,8 @@ fn read(manifest: &Path, root: Option<&Path>) -> Result<Snapshot, SourceError> {
     Ok(of_tree(&scan.tree).unwrap())
 }
 
-/// A directory with what manifests can say, names that need escapes included.
+/// Makes a directory with everything that manifests can describe, including names that need
+/// escapes.
 fn directory(dir: &TempDir) -> PathBuf {
     let root = dir.dir("tree");
     for sub in ["d", "d/e", "empty dir"] {
@@ -47,7 +48,7 @@ fn directory(dir: &TempDir) -> PathBuf {
     root
 }
 
-/// As it is where every name is a file of its own.
+/// Returns the tree with each hard link as a separate file.
 fn without_links(mut snapshot: Snapshot) -> Snapshot {
     for (path, record) in &mut snapshot {
         if record.file_type != kiln_format::inode::FileType::Directory {
@@ -71,7 +72,7 @@ fn manifests_of_bsdtar_are_the_directory() {
         let mut command = Command::new("bsdtar");
         command.arg("-cf").arg(&manifest).arg("-C").arg(&root).arg("--format=mtree").args(options).arg(".");
         assert!(command.status().unwrap().success());
-        // Found out by its first line.
+        // Detected by its first line.
         let options = SourceOptions { root_dir: Some(root.clone()), ..SourceOptions::default() };
         let source = open(&manifest, &options).unwrap();
         of_tree(&source.scan(&ScanOptions::new(&GOING)).unwrap().tree).unwrap()
@@ -168,8 +169,8 @@ fn contents_lie_below_the_root() {
     assert_eq!(&bytes, b"one");
     for (line, error) in [
         ("./none type=file", "none below the root: No such file"),
-        ("./store type=file", "store below the root: no regular file"),
-        ("./two type=file size=4", "two below the root: size is 3, and the manifest says 4"),
+        ("./store type=file", "store below the root: not a regular file"),
+        ("./two type=file size=4", "two below the root: its size is 3, but the manifest has 4"),
         ("./out/passwd type=file", "out/passwd below the root: "),
         ("./x type=file contents=../m", "../m below the root: "),
         ("./x type=file contents=/etc/passwd", "etc/passwd below the root: "),
@@ -181,7 +182,7 @@ fn contents_lie_below_the_root() {
     }
     let kept = scan("./none type=file optional\n./two type=file\n", false).unwrap();
     assert_eq!((kept.tree.len(), kept.skipped.len()), (2, 0));
-    // A digest is compared when contents are read, each time and not only at their front.
+    // A digest is checked each time contents are opened, for the whole file.
     let wrong = scan(&format!("./two type=file sha256={digest}\n"), false).unwrap().tree;
     let two = wrong.find([&b"two"[..]]).unwrap();
     assert!(matches!(wrong.node(two).kind, Kind::File { len: 3, .. }));
@@ -189,12 +190,14 @@ fn contents_lie_below_the_root() {
         let error = wrong.open(two).map(drop).unwrap_err().to_string();
         assert!(error.contains("two") && error.contains("its SHA-256 is 3fc4ccfe7458"), "{error}");
     }
-    assert!(wrong.open_changed(two).is_err());
+    assert!(wrong.open_version(two, Version::Changed).is_err());
     let without_root = read(&dir.join("m"), None).map(drop).unwrap_err().to_string();
     assert!(
-        without_root.ends_with("line 1: its contents are not in the manifest: name what they lie below, by --root DIR")
+        without_root.ends_with(
+            "line 1: its contents are not in the manifest; name the directory with the contents by --root DIR"
+        )
     );
-    // Of nothing else contents lie elsewhere.
+    // Other kinds have no contents elsewhere.
     let options = SourceOptions { root_dir: Some(root.clone()), ..SourceOptions::default() };
     assert!(matches!(open(&root, &options), Err(SourceError::Options { .. })));
 }
@@ -207,11 +210,11 @@ fn errors_name_line_field_and_value() {
         ("a type=door", "type `door`: not one of"),
         ("a type=char", "device ``: missing"),
         ("a type=link", "link ``: missing"),
-        ("a type=dir uname=nobody", "uname `nobody`: no number beside it"),
+        ("a type=dir uname=nobody", "uname `nobody`: it has no number"),
         ("a type=dir colour=red", "keyword `colour=red`: unknown"),
-        ("a\\q type=dir", "path `a\\q`: an escape that does not exist"),
+        ("a\\q type=dir", "path `a\\q`: unknown escape"),
         ("a/../b type=dir", "path `a/../b`: `..` has no meaning here"),
-        ("..", "path `..`: leads out of the tree"),
+        ("..", "path `..`: it leads out of the tree"),
         ("/etc type=dir", "command `/etc`: neither /set nor /unset"),
         ("/unset colour", "keyword `colour`: unknown"),
         ("/set size=-1", "size `-1`: not a decimal number"),
@@ -225,7 +228,7 @@ fn errors_name_line_field_and_value() {
 }
 
 #[test]
-fn no_text_makes_it_panic() {
+fn random_texts_do_not_panic() {
     let dir = TempDir::in_memory("mtree").unwrap();
     let mut rng = Rng::new(7);
     let path = dir.join("m");

@@ -1,4 +1,5 @@
-//! Images of containers as trees: layouts and archives that are made here, compared with a tar archive of what they should be.
+//! Container images as sources: layouts and archives made here, compared with a tar archive of the
+//! expected tree.
 
 mod archives;
 mod digests;
@@ -28,14 +29,14 @@ fn scan(kinds: &[SourceKind], path: &Path, options: &SourceOptions) -> Result<Tr
     open_as(kinds, path, options)?.scan(&ScanOptions::new(&GOING)).map(|scan| scan.tree)
 }
 
-/// The tree of the archive or image `bytes`, whatever it is.
+/// Returns the tree of the archive or image `bytes`.
 fn tree_of(bytes: &[u8]) -> Tree {
     let dir = TempDir::in_memory("oci").unwrap();
     fs::write(dir.join("bytes"), bytes).unwrap();
     scan(KINDS, &dir.join("bytes"), &SourceOptions::default()).unwrap()
 }
 
-/// The tree of the chosen image of a layout, or the message without the path in front.
+/// Returns the tree of the selected image of a layout, or the error message without the path.
 fn chosen(layout: &Layout, name: Option<&str>, platform: Option<&str>) -> Result<Tree, String> {
     let dir = TempDir::in_memory("oci").unwrap();
     layout.write(dir.path());
@@ -49,7 +50,7 @@ fn error_of(layout: &Layout) -> String {
     chosen(layout, None, None).map(drop).unwrap_err()
 }
 
-/// A member of user 42.
+/// Appends a member of user 42.
 fn owned(archive: Archive, name: &str, flag: u8, data: &[u8]) -> Archive {
     let mut header = header(name, flag, data.len() as u64);
     patch(&mut header, 108, b"0000052\0");
@@ -67,26 +68,26 @@ fn lower() -> Vec<u8> {
     archive.member("one", b'0', &[7; 5000]).link("two", b'1', "one").link("symlink", b'2', "one").end()
 }
 
-/// `etc` is no member: it stays what it is below.
+/// `etc` has no member: its metadata comes from below.
 fn middle() -> Vec<u8> {
     let archive = Archive::default().member("etc/passwd", b'0', b"new").member(".wh.gone", b'0', b"");
     let archive = archive.member("dir/.wh.a", b'0', b"").member("opaque/new", b'0', b"new");
     let archive = archive.member("opaque/.wh..wh..opq", b'0', b"").member("opaque/", b'5', b"");
-    // The directory was removed and made again.
+    // The directory was removed and created again.
     let archive = archive.member(".wh.again", b'0', b"").member("again/", b'5', b"").member("again/new", b'0', b"new");
     archive.member("three", b'0', b"3").link("four", b'1', "three").end()
 }
 
-/// Marks as overlayfs has them, for a layer that is an EROFS image.
+/// Marks of overlayfs, for a layer that is an EROFS image.
 fn upper() -> Vec<u8> {
     let opaque: &[(&str, &[u8])] = &[("SCHILY.xattr.trusted.overlay.opaque", b"y")];
-    // Of a directory, an image knows no less than all.
+    // An image always has the metadata of its directories.
     let archive = owned(Archive::default(), "./", b'5', b"").member("dir/", b'5', b"");
     let archive = archive.member("dir/b", b'3', b"").member("top", b'0', b"top");
     archive.pax(opaque).member("again/", b'5', b"").member("again/top", b'0', b"top").end()
 }
 
-/// What the three layers are together.
+/// Returns the expected tree of the three layers.
 fn expected() -> Tree {
     let archive = owned(Archive::default(), "./", b'5', b"");
     let archive =
@@ -97,7 +98,7 @@ fn expected() -> Tree {
     tree_of(&archive.member("three", b'0', b"3").link("four", b'1', "three").end())
 }
 
-/// The three layers, as EROFS images where `erofs` says so.
+/// Returns the three layers, as EROFS images where `erofs` says so.
 fn layers(erofs: [bool; 3]) -> [Vec<u8>; 3] {
     let layers = [lower(), middle(), upper()];
     let image = |tar: &[u8]| build(&tree_of(tar), &BuildOptions::default()).unwrap().0;
@@ -108,7 +109,7 @@ fn assert_expected(tree: &Tree, what: &str) {
     assert_same(&of_tree(&expected()).unwrap(), &of_tree(tree).unwrap(), what);
 }
 
-/// A layout of one image.
+/// Returns a layout of one image.
 fn layout_of(layers: &[(&str, Vec<u8>)]) -> Layout {
     let mut layout = Layout::default();
     let layers: Vec<Value> = layers.iter().map(|(media_type, bytes)| layout.blob(media_type, bytes)).collect();
@@ -151,7 +152,7 @@ fn layouts_come_in_all_forms() {
     let manifest = |layers: [&str; 3]| {
         json!([{ "Config": config_path, "RepoTags": ["name:tag"], "Layers": layers }]).to_string().into_bytes()
     };
-    // Podman and skopeo have layers at the top; links in their place are what older readers want.
+    // Podman and skopeo put layers at the top, with links at their old paths for older readers.
     let mut old = Archive::default().member(&config_path, b'0', config);
     for (path, layer) in [&first, &middle, &upper] {
         let own = format!("{}.tar", hex(layer));
@@ -178,7 +179,7 @@ fn layouts_come_in_all_forms() {
 }
 
 #[test]
-fn what_docker_writes_today_is_both_a_layout_and_a_list() {
+fn output_of_docker_today_is_both_a_layout_and_a_list() {
     let mut layout = layout();
     let manifest: Value = serde_json::from_slice(&layout.0["index.json"]).unwrap();
     let manifest: Value = serde_json::from_slice(&layout.0[&path_of(&manifest["manifests"][0])]).unwrap();
@@ -226,7 +227,7 @@ fn each_layer_is_a_source() {
         paths.sort();
         paths
     };
-    // Nothing lies below the lowest, and so it has no marks. No layer has names of aufs.
+    // The lowest layer has nothing below it and so no marks. No layer has names of aufs.
     assert!(whiteouts(&trees[0]).is_empty());
     assert_eq!(whiteouts(&trees[1]), ["dir/a", "gone"]);
     assert_eq!(whiteouts(&trees[2]), ["dir/b"]);
@@ -277,7 +278,7 @@ fn one_of_several_images_is_chosen() {
     }
     assert!(!several.contains("unknown"), "{several}");
     let none = chosen(&layout, Some("3.0"), None).map(drop).unwrap_err();
-    assert!(none.contains("none of its images") && none.contains("1.0"), "{none}");
+    assert!(none.contains("no image matches") && none.contains("1.0"), "{none}");
 }
 
 #[test]
@@ -306,10 +307,10 @@ fn damaged_layouts_are_refused() {
         (with("index.json", &|bytes| bytes.clone_from(&far)), "a document of 104"),
         (with("index.json", &|bytes| bytes.clone_from(&deep)), "EOF while parsing"),
         (layer("application/vnd.oci.image.layer.v1.tar+gzip+encrypted"), "an encrypted layer"),
-        (layer("application/vnd.in-toto+json"), "no layer of files"),
-        (error_of(&layout_of(&[(TAR, b"no archive".to_vec())])), "neither"),
-        (error_of(&layout_of(&[])), "the image has no layer"),
-        (error_of(&Layout::default()), "no image of a container"),
+        (layer("application/vnd.in-toto+json"), "not a layer of files"),
+        (error_of(&layout_of(&[(TAR, b"no archive".to_vec())])), "not a directory, archive or image"),
+        (error_of(&layout_of(&[])), "the image has no layers"),
+        (error_of(&Layout::default()), "it is not a container image"),
     ];
     for (message, part) in cases {
         assert!(message.contains(part), "{part}: {message}");
@@ -318,7 +319,7 @@ fn damaged_layouts_are_refused() {
 
 #[test]
 fn indexes_are_bounded() {
-    // Each lists the one before a hundred times: without a limit, 100^4 indexes.
+    // Each index lists the previous one a hundred times: without a limit, 100^4 indexes.
     let mut layout = Layout::default();
     let mut inner = json!([]);
     for depth in 0..5 {
@@ -331,7 +332,7 @@ fn indexes_are_bounded() {
     }
     layout.index(&inner.as_array().unwrap()[..1]);
     let message = error_of(&layout);
-    assert!(message.contains("more than 4 deep") || message.contains("more than 1000 indexes"), "{message}");
+    assert!(message.contains("more than 4 levels deep") || message.contains("more than 1000 indexes"), "{message}");
     let manifest = json!({ "mediaType": MANIFEST, "digest": format!("sha256:{}", hex(b"")), "size": 0 });
     layout.index(&vec![manifest; 10_001]);
     assert!(error_of(&layout).contains("more than 10000 images"));
@@ -377,7 +378,7 @@ fn filters_are_about_what_a_container_sees() {
 fn compressed_images_are_sources() {
     let dir = TempDir::in_memory("oci").unwrap();
     let squashfs = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/squashfs/zstd.squashfs")).unwrap();
-    // Nothing of it compresses, so that a decoder needs its first block as a whole.
+    // Incompressible, so that a decoder needs the whole first block.
     let noise: Vec<u8> =
         (0..300_000_u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) >> 24) as u8).collect();
     let erofs = build(&tree_of(&Archive::default().member("noise", b'0', &noise).end()), &BuildOptions::default());
@@ -392,8 +393,8 @@ fn compressed_images_are_sources() {
     }
 }
 
-/// A layer that has only paths through a directory says nothing of the directory, also where it takes away what was in
-/// it.
+/// A layer that only has paths through a directory does not change the directory, even if it hides
+/// its contents.
 #[test]
 fn implied_directories_change_no_lower_ones() {
     let mut tmp = header("tmp", b'5', 0);
@@ -414,7 +415,7 @@ fn implied_directories_change_no_lower_ones() {
     }
 }
 
-/// As containerd takes it: what leads up stays within the root.
+/// `..` as containerd treats it: it cannot lead out of the root.
 #[test]
 fn steps_up_in_layers_stay_within_the_root() {
     let layer = |path: &str| layout_of(&[(TAR, Archive::default().member(path, b'0', b"x").end())]);

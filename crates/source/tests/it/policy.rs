@@ -1,4 +1,4 @@
-//! What becomes of trees.
+//! Policies applied to trees.
 
 use kiln_format::inode::{FileType, Rdev};
 use kiln_source::LeftOutXattrs;
@@ -16,7 +16,7 @@ fn file(tree: &mut MemTree, dir: NodeId, name: &str) -> NodeId {
     tree.file(dir, name.as_bytes(), MemFile::whole(name.into()))
 }
 
-/// A bit of everything: `a` with a second name, `d/b`, a link, a device.
+/// A tree with one of each: `a` with a second name, `d/b`, a link, a device.
 fn some() -> Tree {
     let mut tree = MemTree::default();
     let a = file(&mut tree, ROOT, "a");
@@ -91,7 +91,7 @@ fn permissions_times_and_owners_change() {
 }
 
 #[test]
-fn owners_without_a_place_are_told() {
+fn owners_without_an_id_are_reported() {
     let map = |ranges: &[&str]| {
         let ranges: Vec<_> = ranges.iter().map(|range| range.parse().unwrap()).collect();
         IdMap::inward(&ranges).unwrap()
@@ -154,14 +154,14 @@ fn attributes_that_erofs_cannot_hold_are_left_out_or_refused() {
     let strict = XattrPolicy { strict: true, ..XattrPolicy::default() };
     let error = fit(&strict).unwrap_err().to_string();
     assert!(error.starts_with("a: extended attribute com.apple.x: EROFS holds user."), "{error}");
-    assert!(error.contains("--xattr-exclude 'com.apple.x'"), "{error}");
+    assert!(error.contains("to leave it out, use --xattr-exclude 'com.apple.x'"), "{error}");
     let error = fit(&XattrPolicy { exclude: globs("com.apple.*"), ..strict.clone() }).unwrap_err().to_string();
     assert!(error.starts_with("/: extended attribute system.nfs4_acl: "), "{error}");
     let (lines, counts) = fit(&XattrPolicy { include: Some(globs("user.*")), ..strict }).unwrap();
     assert_eq!((lines.len(), counts.len()), (3, 0));
 }
 
-/// A layer with the marks of aufs.
+/// Returns a layer with the marks of aufs.
 fn layer() -> Tree {
     let mut tree = MemTree::default();
     let gone = file(&mut tree, ROOT, ".wh.gone");
@@ -176,11 +176,11 @@ fn layer() -> Tree {
     let opaque = tree.dir(ROOT, b"opaque");
     file(&mut tree, opaque, ".wh..wh..opq");
     tree.xattr(opaque, b"user.keep", b"1");
-    // What only aufs needs.
+    // Names that only aufs uses.
     file(&mut tree, ROOT, ".wh..wh.aufs");
     let links = tree.dir(ROOT, b".wh..wh.plnk");
     file(&mut tree, links, "1.2");
-    // No marks: a directory, and names that only look alike.
+    // Not marks: a directory, and names that look similar.
     tree.dir(ROOT, b".wh.dir");
     file(&mut tree, ROOT, ".whx");
     tree.finish().unwrap()

@@ -1,4 +1,4 @@
-//! Definitions that change a tree: those of mksquashfs, and device tables.
+//! Definitions that change a tree: pseudo files of mksquashfs, and device tables.
 
 use kiln_format::inode::FileType;
 use kiln_source::filter::{FileContexts, IdBase, IdPolicy, Labels, Policy, Times, apply};
@@ -17,7 +17,7 @@ use std::process::Command;
 
 use crate::common::GOING;
 
-/// `a` of user 7 from second 100, a directory `d` with `f`, a link.
+/// Returns a tree with `a` of user 7 and time 100, a directory `d` with `f`, and a link.
 fn some() -> Tree {
     let mut tree = MemTree::default();
     let a = tree.file(NodeId::ROOT, b"a", MemFile::whole(b"contents of a".to_vec()));
@@ -135,14 +135,14 @@ fn files_of_this_system_are_taken_as_they_are() {
         let expected = Record { first_name: name.to_vec(), ..direct[original].clone() };
         assert_eq!(found[name], expected);
     }
-    // What was named is what is read, or an error.
+    // Either the file that was named is read, or there is an error.
     fs::write(host.join("file"), "another").unwrap();
     let tree = apply(some(), &Policy { edits: vec![edits], ..Policy::default() }).unwrap();
     let error = tree.open(tree.find([&b"x"[..]]).unwrap()).map(drop).unwrap_err().to_string();
     assert!(error.contains("changed while"), "{error}");
 }
 
-/// Names that a source does not know must not be looked for in it.
+/// Names that a source does not know must not be looked up in it.
 #[test]
 fn further_names_lead_to_the_contents_of_the_first() {
     let dir = TempDir::new("pseudo").unwrap();
@@ -160,23 +160,23 @@ fn errors_name_line_field_and_value() {
     let dir = TempDir::new("pseudo").unwrap();
     let prefix = format!("{}, line 2: ", dir.join("p").display());
     for (line, error) in [
-        ("b f 444 0 0 echo b", "type `f`: the file would hold what a command writes, and kiln runs no commands"),
+        ("b f 444 0 0 echo b", "type `f`: the file would contain the output of a command, and kiln runs no commands"),
         ("b q", "type `q`: not one of"),
         ("b d 755 0 4294967295", "gid `4294967295`: over 4294967294"),
         ("b R 1 644 0 0 1 0 0", "length and offset `1 0`: the file has 0 bytes of data"),
         ("b R 1 644 0 0 18446744073709551615 1 0", "length and offset `18446744073709551615 1`"),
-        ("a c 600 0 0 1 3", "path `a`: there is such a file already"),
-        ("a d 600 0 0", "path `a`: there is such a file already"),
+        ("a c 600 0 0 1 3", "path `a`: the file exists already"),
+        ("a d 600 0 0", "path `a`: the file exists already"),
         ("b m 600 0 0", "path `b`: there is no such file"),
         ("b x user.a=b", "path `b`: there is no such file"),
         ("a x a=b", "attribute `a=b`: a name starts with user."),
         ("x/y d 755 0 0", "path `x/y`: there is no directory x"),
-        ("a/y d 755 0 0", "path `a/y`: a is no directory"),
+        ("a/y d 755 0 0", "path `a/y`: a is not a directory"),
         ("../y d 755 0 0", "path `../y`: `..` has no meaning here"),
         ("b L none", "path `none`: there is no such file"),
         ("b L d", "path `b`: a hard link to d, which is a directory"),
-        ("a L d", "path `a`: there is such a file already"),
-        ("/ c 600 0 0 1 3", "path `/`: there is such a file already"),
+        ("a L d", "path `a`: the file exists already"),
+        ("/ c 600 0 0 1 3", "path `/`: the file exists already"),
     ] {
         let found = pseudo(&dir, format!("\n{line}\n").as_bytes()).and_then(edited).unwrap_err();
         assert!(found.starts_with(&format!("{prefix}{error}")), "{found}\n{error}");
@@ -224,17 +224,17 @@ fn device_tables_make_rows_of_devices() {
         assert_eq!((found[path].permissions, found[path].uid, found[path].gid), (0o700, 9, 9));
     }
     for (line, error) in [
-        ("/a f 644 0 0", "line `/a f 644 0 0`: 10 fields are needed"),
+        ("/a f 644 0 0", "line `/a f 644 0 0`: expected 10 fields"),
         ("/a f 644 0 www - - - - -", "gid `www`: write it as a number"),
         ("/a z 644 0 0 - - - - -", "type `z`: not one of"),
         ("/a d -1 0 0 - - - - -", "mode `-1`: not an octal number"),
         ("/t c 644 0 0 - 3 - - -", "major `-`: not a decimal number"),
         ("/t c 644 0 0 1 3 0 1048576 2", "minor `1048579`: over 1048575"),
         ("/t c 644 0 0 1 3 0 0 4294967295", "count `4294967295`: more than 1048576 devices"),
-        ("/t p 644 0 0 - - 0 0 2", "count `2`: only of devices there can be several"),
-        ("/x/t c 644 0 0 1 3 - - -", "path `x/t`: there is no directory x: define it before"),
+        ("/t p 644 0 0 - - 0 0 2", "count `2`: only devices can have a count"),
+        ("/x/t c 644 0 0 1 3 - - -", "path `x/t`: there is no directory x; define it first"),
         ("/none f 644 0 0 - - - - -", "path `none`: there is no such file"),
-        ("|xattr cap_x+p", "line `|xattr`: there is no file before it"),
+        ("|xattr cap_x+p", "line `|xattr`: no line of a file precedes it"),
     ] {
         let edits = TreeEdits::device_table(format!("\n\n{line}").as_bytes(), Path::new("t"));
         let found = edits.map_err(|error| error.to_string()).and_then(edited).unwrap_err();
@@ -242,7 +242,8 @@ fn device_tables_make_rows_of_devices() {
     }
 }
 
-/// Modes, owners and times that both have; mksquashfs gives what has no time that of the moment.
+/// Sets modes, owners and times that both programs support; mksquashfs uses the current time where
+/// a definition has none.
 const FOR_BOTH: &str = "dev D 1000 755 0 0
 dev/null C 1001 666 0 5 1 3
 dev/sda B 1002 660 0 6 8 0
@@ -285,7 +286,7 @@ fn mksquashfs_makes_the_same_of_definitions() {
     let edits = TreeEdits::pseudo(&dir.join("p")).unwrap();
     let tree = apply(scan_dir(&root, 1).unwrap().tree, &Policy { edits: vec![edits], ..Policy::default() }).unwrap();
     assert_same(&expected, &same_links_of_directories(of_tree(&tree).unwrap()), "mksquashfs");
-    // And back: the image as definitions, with contents in them, is a source.
+    // And back: an image exported as definitions with contents is a source.
     let listed = Command::new("unsquashfs").arg("-pf").arg(dir.join("all")).arg(&image).output().unwrap();
     assert!(listed.status.success());
     let source = open(&dir.join("all"), &SourceOptions::default()).unwrap();
@@ -293,14 +294,14 @@ fn mksquashfs_makes_the_same_of_definitions() {
     assert_same(&expected, &same_links_of_directories(of_tree(&whole).unwrap()), "unsquashfs");
 }
 
-/// Filesystems count links of directories in their own ways.
+/// Removes link counts of directories, which depend on the filesystem.
 fn same_links_of_directories(mut snapshot: Snapshot) -> Snapshot {
     snapshot.values_mut().filter(|record| record.file_type == FileType::Directory).for_each(|record| record.nlink = 1);
     snapshot
 }
 
 #[test]
-fn no_text_makes_it_panic() {
+fn random_texts_do_not_panic() {
     let dir = TempDir::in_memory("pseudo").unwrap();
     let mut rng = Rng::new(5);
     for round in 0..kiln_tests::rounds("KILN_MUTATIONS", 2000, 50_000) {
@@ -314,7 +315,7 @@ fn no_text_makes_it_panic() {
                 _ => text.insert(at, *rng.pick(b" \n\\\"-019/")),
             }
         }
-        // Rows of a million devices take their time.
+        // Definitions of a million devices take too long.
         let is_long = is_table
             && String::from_utf8_lossy(&text)
                 .split_whitespace()

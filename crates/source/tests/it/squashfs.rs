@@ -1,7 +1,8 @@
-//! SquashFS images as trees: what mksquashfs made, read by us and by the kernel.
+//! SquashFS images made by mksquashfs as sources, compared with what the kernel reads.
 //!
-//! Small images of one tree, with each compressor, are in `tests/squashfs`. With `KILN_BLESS=1` and mksquashfs in the `PATH` they are made
-//! anew, by the commands in [`FIXTURES`], and with them `tree.txt`, which describes the tree on disk that they were made of.
+//! Small images of one tree, with each compressor, are in `tests/squashfs`. With `KILN_BLESS=1` and
+//! mksquashfs in the `PATH` the tests make them again with the commands in [`FIXTURES`], together
+//! with `tree.txt`, which describes the tree on disk.
 
 use crate::common::{GOING, read_at_random, text};
 use kiln_format::inode::FileType;
@@ -21,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// Names of images in `tests/squashfs`, and the options of `mksquashfs TREE IMAGE -b 4096 -mkfs-time 0 -noappend` that made them.
+/// Names of images in `tests/squashfs`, and the options of `mksquashfs TREE IMAGE -b 4096
+/// -mkfs-time 0 -noappend` that made them.
 const FIXTURES: [(&str, &[&str]); 7] = [
     ("gzip", &["-comp", "gzip"]),
     ("lzo", &["-comp", "lzo"]),
@@ -41,7 +43,7 @@ fn scan(image: &Path, offset: u64) -> Result<Tree, SourceError> {
     source.scan(&ScanOptions::new(&GOING)).map(|scan| scan.tree)
 }
 
-/// Make an image; `None`: the program is not installed.
+/// Makes an image. Returns `None` if the program is not installed.
 fn mksquashfs(tree: &Path, image: &Path, options: &[&str]) -> Option<()> {
     if !has_mksquashfs() {
         return None;
@@ -53,7 +55,8 @@ fn mksquashfs(tree: &Path, image: &Path, options: &[&str]) -> Option<()> {
     Some(())
 }
 
-/// Without what SquashFS does not keep: fractions of seconds. What numbers of links directories have is a filesystem's own affair.
+/// Removes what SquashFS does not store: fractions of seconds. Link counts of directories depend on
+/// the filesystem.
 fn comparable(mut snapshot: Snapshot) -> Snapshot {
     for record in snapshot.values_mut() {
         record.mtime.1 = 0;
@@ -64,7 +67,7 @@ fn comparable(mut snapshot: Snapshot) -> Snapshot {
     snapshot
 }
 
-/// A small tree with all that the format can hold.
+/// Makes a small tree with everything that the format can hold.
 fn make_tree(root: &Path) {
     let (mut rng, at) = (Rng::new(5), |name: &str| root.join(name));
     let lines: String = (0..400).map(|line| format!("line {line} of some text\n")).collect();
@@ -128,7 +131,7 @@ fn make_tree(root: &Path) {
     [at("empty/below"), root.to_owned()].iter().for_each(|path| set_mtime(path, 1_234_567_890));
 }
 
-/// Make the images anew.
+/// Makes the images again.
 fn bless() {
     let dir = TempDir::new("squashfs").unwrap();
     let tree = dir.dir("tree");
@@ -196,7 +199,7 @@ fn the_kernel_reads_the_same() {
     let tree = dir.dir("tree");
     let left_out = make(&tree, 3, Scale::Small).unwrap();
     assert!(left_out.is_empty(), "{left_out:?}");
-    // The kernel does not decode lzma: what it reads of gzip is what must be there, too.
+    // The kernel does not decode lzma; the result must equal what it reads from the gzip image.
     let choices: [&[&str]; 9] = [
         &["-comp", "gzip", "-Xcompression-level", "1", "-b", "4096"],
         &["-comp", "lzma"],
@@ -223,18 +226,20 @@ fn the_kernel_reads_the_same() {
 }
 
 #[test]
-fn programs_behind_filters_of_xz_are_read() {
+fn programs_compressed_with_filters_of_xz_are_read() {
     let dir = TempDir::in_memory("squashfs").unwrap();
     let (tree, mut program) = (dir.dir("tree"), vec![0; 1 << 20]);
     File::open(std::env::current_exe().unwrap()).unwrap().read_exact_at(&mut program, 4 << 20).unwrap();
     fs::write(tree.join("program"), program).unwrap();
     let expected = comparable(of_dir(&tree).unwrap());
-    // The kernel may lack filters. One that does not fit the processor is still used where it wins, and all are tried.
+    // The kernel may lack filters. A filter for another processor is used if it compresses better,
+    // and mksquashfs tries all.
     for filters in ["x86", "powerpc", "ia64", "arm", "armthumb", "sparc", "x86,powerpc,ia64,arm,armthumb,sparc"] {
         let image = dir.join("image");
         let Some(()) = mksquashfs(&tree, &image, &["-comp", "xz", "-Xbcj", filters]) else { return };
         assert_same(&expected, &comparable(of_tree(&scan(&image, 0).unwrap()).unwrap()), filters);
-        // The second byte of a block's header has the number of filters, less one: LZMA2 is one of them.
+        // The second byte of a block's header is the number of filters less one; LZMA2 is one of
+        // them.
         let is_filtered = |stream: &[u8]| stream.starts_with(b"\xFD7zXZ\0") && stream[13] & 3 == 1;
         let uses_filters = fs::read(&image).unwrap().windows(14).any(is_filtered);
         assert!(uses_filters || !cfg!(target_arch = "x86_64") || !filters.contains("x86"), "{filters}");
@@ -245,7 +250,7 @@ fn programs_behind_filters_of_xz_are_read() {
 fn a_directory_with_thousands_of_entries_is_read_whole() {
     let dir = TempDir::in_memory("squashfs").unwrap();
     let tree = dir.dir("tree");
-    // Names of each length; a listing far above 64 KiB, with an index.
+    // Names of each length; a listing far longer than 64 KiB, with an index.
     for idx in 0..5000 {
         fs::write(tree.join(format!("{idx:0len$}", len = 4 + idx % 250)), idx.to_string()).unwrap();
     }
@@ -255,7 +260,7 @@ fn a_directory_with_thousands_of_entries_is_read_whole() {
     assert_same(&comparable(of_dir(&tree).unwrap()), &comparable(of_tree(&scanned).unwrap()), "names");
 }
 
-/// The error of the uncompressed image, changed.
+/// Returns the error for the uncompressed image after a change.
 fn refusal(dir: &TempDir, change: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut bytes = fs::read(fixture("plain.squashfs")).unwrap();
     change(&mut bytes);
@@ -276,10 +281,10 @@ fn other_images_are_refused_by_name() {
     assert!(big.contains("SquashFS version 2.1, big endian"), "{big}");
     assert!(refusal(&dir, |bytes| bytes[20] = 9).contains("compressor 9"));
     assert!(refusal(&dir, |bytes| bytes.truncate(5000)).contains("at byte 40: bytes_used = "));
-    assert!(refusal(&dir, |bytes| bytes.truncate(50)).contains("50 bytes: a superblock has 96"));
+    assert!(refusal(&dir, |bytes| bytes.truncate(50)).contains("a superblock of 50 bytes instead of 96"));
 }
 
-/// Where the uncompressed image has the listing entry of `name`.
+/// Returns the position of the listing entry of `name` in the uncompressed image.
 fn entry_of(bytes: &[u8], name: &[u8]) -> usize {
     let is_entry = |at: &usize| {
         bytes[at + 8..].starts_with(name) && bytes[at + 6..at + 8] == (name.len() as u16 - 1).to_le_bytes()
@@ -290,7 +295,7 @@ fn entry_of(bytes: &[u8], name: &[u8]) -> usize {
 #[test]
 fn directories_have_one_name() {
     let dir = TempDir::in_memory("squashfs").unwrap();
-    // Let `many` be another name of `empty`, and `below` one of the root, which is in itself then.
+    // Make `many` another name of `empty`, and `below` one of the root, which then contains itself.
     let twice = refusal(&dir, |bytes| {
         let (from, to) = (entry_of(bytes, b"empty"), entry_of(bytes, b"many"));
         bytes.copy_within(from..from + 6, to);

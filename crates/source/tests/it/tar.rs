@@ -1,4 +1,4 @@
-//! tar archives: what programs write, and what nobody should.
+//! tar archives of programs, and hostile archives.
 
 mod hostile;
 mod programs;
@@ -11,19 +11,19 @@ use kiln_tree::Tree;
 use std::fs;
 use std::path::Path;
 
-/// The tree of the archive at `path`, as the door opens it.
+/// Returns the tree of the archive at `path`, as opened by [`open`].
 fn scan(path: &Path) -> Result<Tree, SourceError> {
     open(path, &SourceOptions::default())?.scan(&ScanOptions::new(&GOING)).map(|scan| scan.tree)
 }
 
-/// The tree of the archive `bytes`.
+/// Returns the tree of the archive `bytes`.
 fn scan_bytes(bytes: &[u8]) -> Result<Tree, SourceError> {
     let dir = TempDir::in_memory("tar").unwrap();
     fs::write(dir.join("a.tar"), bytes).unwrap();
     scan(&dir.join("a.tar"))
 }
 
-/// The tree of the archive `bytes`, and the paths of members that were left out.
+/// Returns the tree of the archive `bytes`, and the paths of left-out members.
 fn scan_leaving_out(bytes: &[u8]) -> (Tree, Vec<String>) {
     let dir = TempDir::in_memory("tar").unwrap();
     let path = dir.join("a.tar");
@@ -35,7 +35,7 @@ fn scan_leaving_out(bytes: &[u8]) -> (Tree, Vec<String>) {
     (scan.tree, scan.skipped.iter().map(in_archive).collect())
 }
 
-/// What is wrong with the archive `bytes`, without its name.
+/// Returns the error for the archive `bytes`, without its name.
 fn error_of(bytes: &[u8]) -> String {
     let message = scan_bytes(bytes).map(drop).unwrap_err().to_string();
     message.split_once(": ").unwrap().1.to_owned()

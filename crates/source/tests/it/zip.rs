@@ -1,4 +1,4 @@
-//! Zip archives as sources, those that this file writes and those of other programs.
+//! Zip archives as sources, written here and by other programs.
 
 use crate::common::GOING;
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
@@ -15,11 +15,11 @@ use std::process::Command;
 
 /// Made by Unix, version 3.0 of the format.
 const UNIX: u16 = 3 << 8 | 30;
-/// 2020-02-29 12:34:56 in MS-DOS's form: time, date.
+/// 2020-02-29 12:34:56 in MS-DOS format: time, date.
 const DOS_TIME: [u16; 2] = [12 << 11 | 34 << 5 | 28, 40 << 9 | 2 << 5 | 29];
 const DOS_TIME_AS_UTC: i64 = 1_582_979_696;
 
-/// A member to be written.
+/// A member to write.
 #[derive(Clone)]
 struct Entry {
     name: Vec<u8>,
@@ -32,7 +32,7 @@ struct Entry {
     crc: u32,
     local_extra: Vec<u8>,
     central_extra: Vec<u8>,
-    /// The index of a member in whose place this one lies.
+    /// Index of a member at whose position this one is placed.
     shares: Option<usize>,
 }
 
@@ -115,7 +115,7 @@ fn tree(dir: &TempDir, entries: &[Entry]) -> Tree {
     scan(&zip_file(dir, &write_zip(entries))).unwrap().tree
 }
 
-/// All of a file, read as builders do: in parts, from the middle first.
+/// Reads a whole file as builders do: in parts, starting in the middle.
 fn contents(tree: &Tree, path: &str) -> Result<Vec<u8>, String> {
     let id = tree.find(path.split('/').map(str::as_bytes)).expect(path);
     let Kind::File { len, .. } = tree.node(id).kind else { panic!("{path} is no file") };
@@ -133,7 +133,7 @@ fn lzma(plain: &[u8], stream: liblzma::stream::Stream) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// LZMA as zip has it. The .lzma encoder ends with a marker.
+/// Compresses with zip's LZMA format. The .lzma encoder ends with a marker.
 fn zip_lzma(plain: &[u8]) -> Vec<u8> {
     let options = liblzma::stream::LzmaOptions::new_preset(1).unwrap();
     let alone = lzma(plain, liblzma::stream::Stream::new_lzma_encoder(&options).unwrap());
@@ -156,7 +156,7 @@ fn bzip2(plain: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Members by each method that is read.
+/// Returns members for each supported method.
 fn by_all_methods(plain: &[u8]) -> Vec<Entry> {
     let marked = Entry { flags: 2, ..packed("lzma-marked", 14, plain, zip_lzma(plain)) };
     vec![
@@ -241,23 +241,26 @@ fn metadata_come_from_modes_and_extra_fields() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_and_can_be_left_out() {
+fn unreadable_members_are_refused_and_can_be_left_out() {
     let dir = TempDir::new("zip").unwrap();
     let file = |name: &str| entry(name, 0o100644, b"some contents");
     let cases: [(&[Entry], &str); 13] = [
         (&[Entry { flags: 1, ..file("a") }], "a: it is encrypted"),
-        (&[Entry { method: 9, ..file("a") }], "a: it is compressed by method 9 (DEFLATE64)"),
+        (&[Entry { method: 9, ..file("a") }], "a: compression method 9 (DEFLATE64)"),
         (&[Entry { method: 77, ..file("a") }], "method 77 (UNKNOWN)"),
         (&[file("a"), file("a")], "a: the record at byte "),
         (&[file("a"), file("./a")], "./a: the record at byte "),
-        (&[file("a/b"), file("a")], "a: other members lie below this path"),
+        (&[file("a/b"), file("a")], "a: other members are below this path"),
         (&[file("a"), file("a/b")], "a is no directory"),
         (&[file("../a")], "`..` has no meaning here"),
-        (&[file("a"), Entry { shares: Some(0), ..file("b") }], "b: its data overlap those of the member whose record"),
+        (
+            &[file("a"), Entry { shares: Some(0), ..file("b") }],
+            "b: its data overlap those of the member with the record",
+        ),
         (&[entry("a/", 0o40755, b"x")], "a/: a directory with 1 bytes of contents"),
         (&[entry("a", 0o20644, b"")], "a: a device"),
         (&[entry("a", 0o120777, &[b'x'; 4096])], "a: a symbolic link with a target of 4096 bytes"),
-        (&[Entry { len: 12, ..file("a") }], "a: it is stored as it is, 12 bytes in 13"),
+        (&[Entry { len: 12, ..file("a") }], "a: it is not compressed, but its 12 bytes are stored in 13"),
     ];
     for (entries, reason) in cases {
         let path = zip_file(&dir, &write_zip(&[entries, &[file("good")]].concat()));
@@ -352,7 +355,8 @@ fn damage_is_an_error_or_other_contents_but_no_panic() {
     }
 }
 
-/// What a scan of a zip cannot know: sizes and times of directories, fractions of seconds, links.
+/// Removes what a zip archive does not store: sizes and times of directories, fractions of seconds,
+/// links.
 fn as_zip(snapshot: Snapshot) -> Snapshot {
     let mut snapshot = snapshot;
     for (path, record) in &mut snapshot {
@@ -429,7 +433,7 @@ z.close()
     assert_eq!(of_tree(&tree).unwrap()[&b"link"[..]].target, b"stored");
 }
 
-/// The names in a tree's root, and what is to be known.
+/// Returns the names in a tree's root, and the notes.
 fn root_names(dir: &TempDir, entries: &[Entry]) -> (Vec<String>, Vec<String>) {
     let Scan { tree, notes, .. } = scan(&zip_file(dir, &write_zip(entries))).unwrap();
     let names = tree.entries(kiln_tree::NodeId::ROOT).iter().map(|entry| String::from_utf8_lossy(entry.name).into());
@@ -464,18 +468,18 @@ fn names_of_code_page_437_become_utf_8() {
 }
 
 #[test]
-fn backslashes_stay_and_are_told() {
+fn backslashes_are_kept_with_a_note() {
     let dir = TempDir::in_memory("zip").unwrap();
     let (names, notes) = root_names(&dir, &[named(b"dir\\file"), named(b"dir\\other"), named(b"plain")]);
     assert_eq!(names, ["dir\\file", "dir\\other", "plain"]);
     assert!(
-        matches!(&*notes, [note] if note.starts_with("2 names have backslashes, dir\\\\file for one")),
+        matches!(&*notes, [note] if note.starts_with("2 names contain backslashes, such as dir\\\\file")),
         "{notes:?}"
     );
 }
 
 #[test]
-fn archives_behind_programs_are_known_by_their_end() {
+fn archives_appended_to_programs_are_recognised() {
     let dir = TempDir::in_memory("zip").unwrap();
     let zip = write_zip(&[entry("__main__.py", 0o100644, b"print(1)"), entry("d/", 0o40755, b"")]);
     for front in [&b"#!/usr/bin/env python3\n"[..], b"MZ\x90\0 and a program", b"\x7FELF\x02\x01\x01", b"PK00"] {
@@ -484,16 +488,16 @@ fn archives_behind_programs_are_known_by_their_end() {
     }
     let message = |bytes: &[u8]| scan(&zip_file(&dir, bytes)).map(drop).unwrap_err().to_string();
     let script = message(b"#!/bin/sh\necho nothing behind\n");
-    assert!(script.contains("this is a script, and no ZIP archive is behind it"), "{script}");
-    // Parts of an archive that was split: the first one begins with a mark, the last one ends with the directory and
-    // its own number.
+    assert!(script.contains("this is a script without a zip archive appended"), "{script}");
+    // Parts of a split archive: the first one begins with a mark, the last one ends with the
+    // directory and its own number.
     let first = message(&[b"PK\x07\x08", &zip[..40]].concat());
-    assert!(first.contains("the first part of a ZIP archive that was split: join"), "{first}");
+    assert!(first.contains("the first part of a split zip archive: join"), "{first}");
     let mut last = zip.clone();
     let end = last.len() - 22;
     last[end + 4] = 2;
     for bytes in [&last[..], &last[20..]] {
         let last = message(bytes);
-        assert!(last.contains("part 3 of a ZIP archive that was split: join"), "{last}");
+        assert!(last.contains("part 3 of a split zip archive; join"), "{last}");
     }
 }

@@ -10,7 +10,7 @@ use kiln_format::BlockBits;
 use kiln_read::ReadAt;
 use kiln_source::archive::tar::{DotDot, TarData, TarIndex, TarOptions, TarSource};
 use kiln_source::dir::DirSource;
-use kiln_source::merge::{Merged, Part, Whiteouts};
+use kiln_source::merge::{MergePart, Merged, Whiteouts};
 use kiln_source::{
     KINDS, ScanOptions, Scanned, Source, SourceError, SourceKind, SourceOptions, StreamFormat, Unreadable, open_as,
 };
@@ -186,7 +186,8 @@ fn open_images(paths: &[PathBuf], reference: bool) -> Result<Box<dyn Source>, So
     match paths {
         [only] => open(only),
         paths => {
-            let parts: Result<Vec<_>, SourceError> = paths.iter().map(|path| Ok(Part::new(open(path)?, b""))).collect();
+            let parts: Result<Vec<_>, SourceError> =
+                paths.iter().map(|path| Ok(MergePart::new(open(path)?, b""))).collect();
             Ok(Box::new(Merged::new(parts?, Whiteouts::Keep)))
         }
     }

@@ -236,5 +236,5 @@ fn files_of_layers_are_outputs_like_others() {
     fails(&["pack", "--layers", &layout.0, &scratch.path("x"), "-o", &out], 2, "one image of a container");
     fails(&["pack", "--layers", "--from", "tar", &layout.0, &out], 2, "--from tar");
     fails(&["pack", "--layers", "--pseudo", "x", &layout.0, &out], 2, "--pseudo");
-    fails(&["pack", "--layers", &scratch.path("lower"), &out], 2, "no image of a container");
+    fails(&["pack", "--layers", &scratch.path("lower"), &out], 2, "it is not a container image");
 }

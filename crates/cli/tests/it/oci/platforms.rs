@@ -75,7 +75,7 @@ fn all_platforms_are_converted_or_those_that_are_named() {
     let layout = Layout::new(&scratch, "layout");
     let inner = several(&scratch, &layout);
     layout.index(&[tagged(inner, "multi:1"), tagged(two_layers(&scratch, &layout), "other:1")]);
-    fails(&["oci", "convert", &layout.0, &scratch.path("none")], 2, "several images are meant");
+    fails(&["oci", "convert", &layout.0, &scratch.path("none")], 2, "several images match");
     let convert = |out: &str, options: &[&str]| {
         let args = ["oci", "convert", "--quiet", "--tag", "to:1", "--image", "multi:1"];
         run(&[&args, options, &[&layout.0, &scratch.path(out)]].concat())

@@ -1,24 +1,24 @@
-//! Headers of members.
+//! Parser of member headers.
 
 use kiln_format::inode::Rdev;
 use kiln_tree::Metadata;
 
-/// Bytes of the magic number that begins each header.
+/// Length in bytes of the magic number at the start of each header.
 pub(super) const MAGIC_LEN: usize = 6;
 
-/// The form of a header. Each member has its own.
+/// Format of a header. Members of one archive may have different formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// 8 hexadecimal digits for each number; names and data end at multiples of 4 bytes.
+    /// 8 hexadecimal digits per number; names and data are padded to a multiple of 4 bytes.
     Newc,
-    /// As newc, with the sum of a file's bytes.
+    /// Like newc, with a checksum: the sum of the bytes of the file.
     Crc,
-    /// 6 or 11 octal digits for each number (POSIX.1-1988).
+    /// 6 or 11 octal digits per number (POSIX.1-1988).
     Odc,
 }
 
 impl Format {
-    /// The format of a header that begins so, if it is one.
+    /// Returns the format of the header that starts with `head`, or `None` if it is not one.
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         match head.get(..MAGIC_LEN)? {
             b"070701" => Some(Format::Newc),
@@ -28,7 +28,7 @@ impl Format {
         }
     }
 
-    /// Bytes of a header behind its magic number.
+    /// Returns the length in bytes of a header without its magic number.
     pub(super) fn fields_len(self) -> u64 {
         match self {
             Format::Newc | Format::Crc => 13 * 8,
@@ -36,7 +36,7 @@ impl Format {
         }
     }
 
-    /// Names and data end at a multiple of so many bytes.
+    /// Returns the alignment in bytes to which names and data are padded.
     pub(super) fn alignment(self) -> u64 {
         match self {
             Format::Newc | Format::Crc => 4,
@@ -52,7 +52,7 @@ impl Format {
     }
 }
 
-/// What a header says.
+/// Fields of a member's header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) format: Format,
@@ -63,20 +63,20 @@ pub(super) struct Header {
     pub(super) gid: u32,
     pub(super) nlink: u32,
     pub(super) mtime: u64,
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub(super) size: u64,
     pub(super) rdev: Rdev,
-    /// Bytes of the name with the zero that ends it.
+    /// Length of the name in bytes, including the zero byte at its end.
     pub(super) name_len: u64,
-    /// The sum of all bytes of a file's data, in [`Format::Crc`].
+    /// Sum of all bytes of the data; used by [`Format::Crc`] only.
     pub(super) check: u32,
 }
 
 impl Header {
-    /// From the [`Format::fields_len`] bytes behind the magic number.
+    /// Parses the [`Format::fields_len`] bytes that follow the magic number.
     ///
     /// # Errors
-    /// The field that is no number.
+    /// A message with the field that is not a number.
     pub(super) fn parse(format: Format, fields: &[u8]) -> Result<Self, String> {
         let mut fields = Fields { rest: fields, radix: format.radix() };
         match format {
@@ -111,7 +111,7 @@ impl Header {
         }
     }
 
-    /// As a tree has it. Times have no sign.
+    /// Returns the metadata for the tree. Times in headers are unsigned.
     pub(super) fn metadata(&self) -> Metadata {
         Metadata {
             permissions: (self.mode & 0o7777) as u16,
@@ -122,13 +122,13 @@ impl Header {
         }
     }
 
-    /// The bits of the mode that say what it is.
+    /// Returns the file type bits of the mode.
     pub(super) fn file_type(&self) -> u32 {
         self.mode & 0o170_000
     }
 }
 
-/// The number of a device as systems of the time had it.
+/// Splits a 16-bit device number: 8 bits for the major number, 8 for the minor.
 fn short_rdev(number: u32) -> Rdev {
     Rdev { major: number >> 8, minor: number & 0xFF }
 }
@@ -147,7 +147,7 @@ impl Fields<'_> {
         self.number(name, 6).map(|number| number as u32)
     }
 
-    /// The next field, of `len` digits and nothing else.
+    /// Parses the next field, which must consist of `len` digits.
     fn number(&mut self, name: &str, len: usize) -> Result<u64, String> {
         let (digits, rest) = self.rest.split_at(len);
         self.rest = rest;
@@ -155,7 +155,7 @@ impl Fields<'_> {
             let digit = char::from(digit).to_digit(self.radix)?;
             Some(number * u64::from(self.radix) + u64::from(digit))
         });
-        let kind = if self.radix == 16 { "hexadecimal" } else { "octal" };
-        number.ok_or_else(|| format!("{name} = \"{}\": no {kind} number", digits.escape_ascii()))
+        let kind = if self.radix == 16 { "a hexadecimal" } else { "an octal" };
+        number.ok_or_else(|| format!("{name} = \"{}\": not {kind} number", digits.escape_ascii()))
     }
 }

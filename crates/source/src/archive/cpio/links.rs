@@ -1,4 +1,4 @@
-//! Files with several names.
+//! Hard links: members of one archive that are the same file.
 
 use kiln_tree::{Kind, Node, NodeId};
 use std::collections::HashMap;
@@ -7,27 +7,28 @@ use super::header::{Format, Header};
 use crate::archive::members::Members;
 use crate::error::SourceError;
 
-/// Files of one archive that may have further names.
+/// Files of one archive that may have more names.
 #[derive(Default)]
 pub(super) struct Links {
     files: HashMap<Key, Linked>,
 }
 
-/// Members of one archive that have the same are one file: type, inode number, major and minor number of the device.
+/// Identity of a file within an archive: type, inode number, major and minor device number.
 type Key = (u32, u64, u32, u32);
 
 struct Linked {
     node: NodeId,
     header: Header,
-    /// Bytes of data so far. newc has them with the last name as a rule, and none with the names before.
+    /// Length in bytes of the data seen so far. Archives in newc usually store the data with the
+    /// last name only.
     len: u64,
-    /// The first name, and, until there are data, all others.
+    /// The first name, and all later ones until the data have been seen.
     names: Vec<Vec<u8>>,
 }
 
 impl Linked {
-    /// Whether the member `header` is this file. odc has the lower 18 bits of inode numbers only, so other files may have the same; but it has
-    /// the data with each name.
+    /// Returns true if the member `header` is this file. odc stores only the lower 18 bits of inode
+    /// numbers, so different files may share one; but it repeats the data with each name.
     fn is(&self, header: &Header) -> bool {
         let (a, b) = (&self.header, header);
         let data_fit = self.len == b.size || a.format != Format::Odc && (self.len == 0 || b.size == 0);
@@ -37,10 +38,10 @@ impl Linked {
 }
 
 impl Links {
-    /// Put the member at byte `offset` in `members`: a file of its own, or a further name of one.
+    /// Inserts the member at byte `offset`, as a new file or as another name of a known one.
     ///
     /// # Errors
-    /// As [`Members::insert`].
+    /// Those of [`Members::insert`].
     pub(super) fn insert(
         &mut self,
         members: &mut Members<'_>,
@@ -54,7 +55,7 @@ impl Links {
         members.charge(name, size_of::<(Key, Linked)>())?;
         let key = (header.file_type(), header.ino, header.dev.major, header.dev.minor);
         let known = self.files.get_mut(&key).filter(|file| file.is(header));
-        // A later member may have taken the name.
+        // A later member may have replaced the first name.
         let known = known.filter(|file| members.builder.find(&file.names[0]).is_ok_and(|id| id == Some(file.node)));
         let Some(file) = known else {
             if let Some(node) = members.insert(offset, name, node)? {
@@ -70,11 +71,12 @@ impl Links {
             }
             return Ok(());
         }
-        // Here are the data: this is the file, and the names before are names of it.
+        // This member has the data, so it becomes the file, and the earlier names become links to
+        // it.
         let Some(node) = members.insert(offset, name, node)? else { return Ok(()) };
-        for former in std::mem::replace(&mut file.names, vec![name.to_vec()]) {
-            if members.builder.find(&former).is_ok_and(|id| id == Some(file.node)) {
-                members.hard_link(offset, &former, name)?;
+        for earlier in std::mem::replace(&mut file.names, vec![name.to_vec()]) {
+            if members.builder.find(&earlier).is_ok_and(|id| id == Some(file.node)) {
+                members.hard_link(offset, &earlier, name)?;
             }
         }
         (file.node, file.len) = (node, header.size);

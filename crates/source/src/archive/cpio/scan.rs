@@ -1,4 +1,4 @@
-//! From the members of archives to those of a tree.
+//! Scanner that adds the members of archives to a tree.
 
 use kiln_format::inode::Rdev;
 use kiln_tree::{Kind, Node, ThinSlice};
@@ -12,23 +12,25 @@ use crate::input::spool::SpoolPlace;
 use crate::input::stream_format::StreamFormat;
 use crate::input::tape::Tape;
 
-/// The longest name with the zero that ends it, and the longest target of a symbolic link, in bytes.
+/// Maximum length in bytes of a name, including its zero byte, and of a symbolic link's target.
 const NAME_MAX_LEN: u64 = 64 << 10;
-/// Names the end of an archive.
+/// Name of the member that ends an archive.
 const TRAILER: &[u8] = b"TRAILER!!!";
-/// Bytes of data that are looked at together.
+/// Length in bytes of the pieces in which data are read.
 const PIECE_LEN: usize = 1 << 16;
-/// Bytes between archives that are looked at together.
+/// Length in bytes of the pieces in which zeros between archives are read.
 const ZEROS_LEN: usize = 1 << 12;
-/// No header is longer.
+/// Upper bound of the length of a header in bytes.
 const HEADER_MAX_LEN: usize = 128;
-/// What tells a compressed stream: its first bytes, of which the .lzma format needs most.
+/// Number of bytes needed to recognise a compressed stream; the .lzma format needs the most.
 const HEAD_LEN: usize = 16;
 
-/// Put all members of the archives in `tape` in `members`. Later ones replace earlier ones, as where the kernel unpacks them.
+/// Adds all members of the archives in `tape` to `members`. Later members replace earlier ones of
+/// the same name, as when the kernel unpacks an initramfs.
 ///
 /// # Errors
-/// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
+/// Input that is not an archive; members that do not fit into a tree, unless the scan keeps going;
+/// [`SourceError::Interrupted`].
 pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, spool_place: &SpoolPlace) -> Result<(), SourceError> {
     let mut scan = Scan { tape, members, spool_place, archive_off: 0, links: Links::default() };
     let (mut is_in_archive, mut is_first) = (false, true);
@@ -50,14 +52,15 @@ struct Scan<'s, 'a> {
     tape: &'s mut Tape,
     members: &'s mut Members<'a>,
     spool_place: &'s SpoolPlace,
-    /// Where the archive begins.
+    /// Offset at which the current archive begins.
     archive_off: u64,
-    /// Inode numbers count in one archive only.
+    /// Links of the current archive; inode numbers are unique within one archive only.
     links: Links,
 }
 
 impl Scan<'_, '_> {
-    /// Go on with the next member behind a damaged place; `false`: there is none before the end of what is compressed together, or of all.
+    /// Skips from a damaged place to the next member header. Returns `false` if there is none
+    /// before the end of the compressed stream or of the input.
     fn find_header(&mut self) -> Result<bool, SourceError> {
         let mut piece = vec![0; PIECE_LEN];
         loop {
@@ -68,7 +71,7 @@ impl Scan<'_, '_> {
                     (offset + at as u64 - self.archive_off).is_multiple_of(format.alignment())
                 };
                 let at = (0..len).find(|&at| header_at(&piece[at..len]).is_some_and(|format| is_aligned(at, format)));
-                // A header may begin in what is left and end behind it.
+                // A header may start in the last bytes of this piece and end in the next one.
                 let passed = at.unwrap_or(if len == PIECE_LEN { len - HEADER_MAX_LEN } else { len });
                 self.tape.skip(passed as u64).map(|()| (at.is_some(), len < PIECE_LEN))
             });
@@ -84,7 +87,8 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Go to the next archive, into what is compressed and out of it; `false`: there is none.
+    /// Moves to the next archive, entering and leaving compressed streams on the way. Returns
+    /// `false` at the end of the input.
     fn next_archive(&mut self) -> Result<bool, SourceError> {
         loop {
             self.skip_zeros()?;
@@ -100,12 +104,12 @@ impl Scan<'_, '_> {
                 match self.tape.leave_compressed() {
                     Some(byte) => self.members.place.leave(offset, byte),
                     None if offset > 0 => return Ok(false),
-                    None => return Err(self.members.malformed(offset, "there is no archive")),
+                    None => return Err(self.members.malformed(offset, "it holds no archive")),
                 }
                 continue;
             }
             let Some(compression) = StreamFormat::of(head).filter(|_| self.members.place.can_enter()) else {
-                let reason = format!("\"{}\" where an archive should begin", head.escape_ascii());
+                let reason = format!("expected an archive, found \"{}\"", head.escape_ascii());
                 return Err(self.members.malformed(offset, reason));
             };
             let switched = self.tape.decompress_from_here(compression, self.spool_place);
@@ -114,7 +118,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Pass the zeros between two archives.
+    /// Skips the zeros between two archives.
     fn skip_zeros(&mut self) -> Result<(), SourceError> {
         let mut piece = [0; ZEROS_LEN];
         loop {
@@ -132,7 +136,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Read a member; `false`: the archive ends.
+    /// Reads a member. Returns `false` at the end of the archive.
     fn next_member(&mut self) -> Result<bool, SourceError> {
         let offset = self.tape.offset();
         self.members.begin(offset)?;
@@ -140,11 +144,11 @@ impl Scan<'_, '_> {
         let mut magic = [0; MAGIC_LEN];
         let len = self.tape.fill(&mut magic).map_err(|error| cut(self, error))?;
         if len == 0 {
-            let error = io::Error::other("the archive ends without it, so more may be missing");
+            let error = io::Error::other("the archive ends without this member, so it may be truncated");
             return self.members.leave_out(offset, TRAILER, error).map(|()| false);
         }
         let Some(format) = Format::of(&magic[..len]) else {
-            let reason = format!("magic = \"{}\": no member begins so", magic[..len].escape_ascii());
+            let reason = format!("magic = \"{}\": not the magic number of a member", magic[..len].escape_ascii());
             return Err(self.members.malformed(offset, reason));
         };
         let fields = self.tape.read_vec(format.fields_len()).map_err(|error| cut(self, error))?;
@@ -159,22 +163,22 @@ impl Scan<'_, '_> {
     fn name(&mut self, offset: u64, header: &Header) -> Result<Vec<u8>, SourceError> {
         let len = header.name_len;
         if !(1..=NAME_MAX_LEN).contains(&len) {
-            let reason = format!("namesize = {len}: not from 1 to {NAME_MAX_LEN}");
+            let reason = format!("namesize = {len}: not in the range 1 to {NAME_MAX_LEN}");
             return Err(self.members.malformed(offset, reason));
         }
         let name = self.tape.read_vec(len);
         let mut name = name.map_err(|error| self.behind_end(offset, ("namesize", len), &error))?;
         if name.last() != Some(&0) {
-            let reason = format!("name = \"{}\": no zero ends it", name.escape_ascii());
+            let reason = format!("name = \"{}\": does not end with a zero byte", name.escape_ascii());
             return Err(self.members.malformed(offset, reason));
         }
-        // Some programs put more zeros behind a name, so that data begin where a file system has blocks.
+        // Some programs pad a name with more zeros to align the data to the blocks of a filesystem.
         name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
         self.pass_padding(offset, header)?;
         Ok(name)
     }
 
-    /// The member `name` at byte `offset`, of which the data follow.
+    /// Adds the member `name` at byte `offset`. Its data come next on the tape.
     fn member(&mut self, offset: u64, header: &Header, name: &[u8]) -> Result<(), SourceError> {
         let kind = self.kind(offset, header);
         let Some(kind) = self.members.survive(name, kind)? else { return Ok(()) };
@@ -188,7 +192,8 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// What a member is, of which the data are passed; or why it is nothing.
+    /// Returns the kind of a member and skips its data; the inner error says why it is not a file
+    /// of any kind.
     fn kind(&mut self, offset: u64, header: &Header) -> Result<Result<Kind, String>, SourceError> {
         Ok(match header.file_type() {
             0o100_000 => return self.file(offset, header),
@@ -201,20 +206,20 @@ impl Scan<'_, '_> {
                     0o060_000 => rdev(header).map(Kind::BlockDevice),
                     0o010_000 => Ok(Kind::Fifo),
                     0o140_000 => Ok(Kind::Socket),
-                    _ => Err(format!("mode = {:#o}: no type of file", header.mode)),
+                    _ => Err(format!("mode = {:#o}: not a file type", header.mode)),
                 }
             }
         })
     }
 
-    /// A regular file; or why it is none.
+    /// Returns the regular file at the current position; the inner error says why it is invalid.
     fn file(&mut self, offset: u64, header: &Header) -> Result<Result<Kind, String>, SourceError> {
         let start = self.tape.offset();
-        // Names without data have no sum, or the sum of the data that another name has.
+        // Hard links without data have no checksum, or that of the data stored with another name.
         if header.format == Format::Crc && header.size > 0 {
             let sum = self.sum(offset, header)?;
             if sum != header.check {
-                return Ok(Err(format!("check = {:#010x}: the sum of its bytes is {sum:#010x}", header.check)));
+                return Ok(Err(format!("check = {:#010x}: the bytes of the file add up to {sum:#010x}", header.check)));
             }
         } else {
             self.pass_data(offset, header)?;
@@ -222,7 +227,7 @@ impl Scan<'_, '_> {
         Ok(Ok(self.members.whole_file(start..start + header.size)))
     }
 
-    /// The sum of all bytes of a member's data, which are passed.
+    /// Reads the data of a member and returns the sum of its bytes.
     fn sum(&mut self, offset: u64, header: &Header) -> Result<u32, SourceError> {
         let (mut sum, mut rest, mut piece) = (0_u32, header.size, vec![0; PIECE_LEN]);
         while rest > 0 {
@@ -237,21 +242,21 @@ impl Scan<'_, '_> {
         Ok(sum)
     }
 
-    /// A symbolic link, whose data are its target; or why it is none.
+    /// Returns a symbolic link, whose data are its target; the inner error says why it is invalid.
     fn symlink(&mut self, offset: u64, header: &Header) -> Result<Result<Kind, String>, SourceError> {
         if header.size >= NAME_MAX_LEN {
-            let reason = format!("filesize = {}: longer than any target of a symbolic link", header.size);
+            let reason = format!("filesize = {}: too long for the target of a symbolic link", header.size);
             return self.pass_data(offset, header).map(|()| Err(reason));
         }
         let target = self.tape.read_vec(header.size);
         let mut target = target.map_err(|error| self.behind_end(offset, ("filesize", header.size), &error))?;
         self.pass_padding(offset, header)?;
-        // Some programs count a zero behind it.
+        // Some programs include a terminating zero byte in the size.
         if target.last() == Some(&0) {
             target.pop();
         }
         Ok(match target.is_empty() || target.contains(&0) {
-            true => Err(format!("a symbolic link to \"{}\"", target.escape_ascii())),
+            true => Err(format!("invalid target of a symbolic link: \"{}\"", target.escape_ascii())),
             false => Ok(Kind::Symlink(target.into())),
         })
     }
@@ -262,7 +267,7 @@ impl Scan<'_, '_> {
         self.pass_padding(offset, header)
     }
 
-    /// Pass what is behind a name or data up to the next multiple of the format's alignment. It may be missing at the very end.
+    /// Skips the padding after a name or data. It may be missing at the end of the input.
     fn pass_padding(&mut self, offset: u64, header: &Header) -> Result<(), SourceError> {
         let alignment = header.format.alignment();
         let passed = self.tape.offset() - self.archive_off;
@@ -272,18 +277,20 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// That what the field of the header at byte `offset` says is not there.
+    /// Returns the error for data that a header field at byte `offset` announces and the archive
+    /// lacks.
     fn behind_end(&self, offset: u64, (field, value): (&str, u64), error: &io::Error) -> SourceError {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                self.members.malformed(offset, format!("{field} = {value}: behind the end of the archive"))
+                self.members.malformed(offset, format!("{field} = {value}: beyond the end of the archive"))
             }
             _ => self.members.unreadable(offset, error),
         }
     }
 }
 
-/// The format of the header that these bytes begin with, if it is whole and one that members have.
+/// Returns the format of the header at the start of `bytes`, or `None` if they are not a complete,
+/// valid header.
 fn header_at(bytes: &[u8]) -> Option<Format> {
     let format = Format::of(bytes.get(..MAGIC_LEN)?)?;
     let fields = bytes.get(MAGIC_LEN..MAGIC_LEN + format.fields_len() as usize)?;
@@ -291,11 +298,11 @@ fn header_at(bytes: &[u8]) -> Option<Format> {
     (1..=NAME_MAX_LEN).contains(&header.name_len).then_some(format)
 }
 
-/// The numbers of a device.
+/// Returns the device number of a member.
 fn rdev(header: &Header) -> Result<Rdev, String> {
     let rdev = header.rdev;
     match rdev.major < 1 << 12 && rdev.minor < 1 << 20 {
         true => Ok(rdev),
-        false => Err(format!("rdevmajor = {}, rdevminor = {}: no device has such numbers", rdev.major, rdev.minor)),
+        false => Err(format!("rdevmajor = {}, rdevminor = {}: not a valid device number", rdev.major, rdev.minor)),
     }
 }

@@ -1,4 +1,4 @@
-//! A cpio archive as a source.
+//! Source that reads a cpio archive.
 
 use kiln_tree::Implied;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::input::tape::Tape;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// cpio archives as a kind of source.
+/// The kind "cpio archive".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "cpio",
     title: "a cpio archive",
@@ -24,7 +24,8 @@ pub(crate) const KIND: SourceKind = SourceKind {
     open,
 };
 
-/// Whether an archive of the old binary format begins so: 070707 in two bytes, in either order.
+/// Returns true if `head` is the start of the old binary format: 0o070707 in two bytes, in either
+/// order.
 fn is_binary(head: &[u8]) -> bool {
     matches!(head, [0xC7, 0x71, ..] | [0x71, 0xC7, ..])
 }
@@ -32,18 +33,19 @@ fn is_binary(head: &[u8]) -> bool {
 fn open(candidate: Candidate<'_>) -> Result<Box<dyn Source>, SourceError> {
     let path = candidate.path().to_owned();
     if is_binary(candidate.plain_head()) {
-        let reason = "a cpio archive in the old binary format, which is not read: write it again, as with cpio -H newc";
+        let reason =
+            "the old binary format of cpio is not supported; rewrite the archive, for example with cpio -H newc";
         return Err(SourceError::Unsupported { path, reason: reason.into() });
     }
     let spool_place = candidate.options().spool_place();
     Ok(Box::new(CpioSource { path, spool_place, tape: Mutex::new(Some(candidate.into_raw_tape()?)) }))
 }
 
-/// A cpio archive, or several as in an initramfs.
+/// A cpio archive, or an initramfs of several.
 struct CpioSource {
     path: PathBuf,
     spool_place: SpoolPlace,
-    /// None while it is read, and once reading it failed: a stream cannot be read again.
+    /// `None` during a read, and after a read that failed: a stream cannot be read twice.
     tape: Mutex<Option<Tape>>,
 }
 
@@ -55,11 +57,11 @@ impl Source for CpioSource {
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
         let tape = self.tape.lock().take();
-        let in_vain = || unreadable(io::Error::other("the archive was read before, in vain"));
+        let in_vain = || unreadable(io::Error::other("an earlier attempt to read the archive failed"));
         let mut tape = tape.ok_or_else(in_vain)?;
         let mut members = Members::new(&self.path, options, Implied::default());
         scan(&mut tape, &mut members, &self.spool_place)?;
-        // What was compressed is plain in it, so it is not decompressed again.
+        // The spool holds the decompressed text, so a second read decompresses nothing.
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);

@@ -1,6 +1,7 @@
-//! Ids of the users and groups that ACLs name, as the archive's own `etc/passwd` and `etc/group` have them.
+//! Ids of the users and groups named in ACLs, from the archive's own `etc/passwd` and `etc/group`.
 //!
-//! These may come behind the ACLs, so names wait for them in the attributes of the tree.
+//! These files may come after the ACLs, so names are resolved once the tree is complete. Until then
+//! the attributes hold the text of the ACL.
 
 use kiln_tree::{Kind, NodeId, Tree};
 use std::collections::HashMap;
@@ -8,15 +9,15 @@ use std::collections::HashMap;
 use super::acl::{Account, Acl, Known, has_mark, without_mark};
 use crate::filter::left_out_xattrs::LeftOutXattrs;
 
-/// The longest list of users or groups that is read, in bytes.
+/// Maximum length in bytes of a list of users or groups.
 const LIST_MAX_LEN: u64 = 16 << 20;
-/// Symbolic links that are followed on the way to a list, as by Linux.
+/// Maximum number of symbolic links followed on the way to a list, as in Linux.
 const LINKS_MAX: usize = 40;
-/// Why an entry is left out.
-const REASON: &str =
-    "an entry of an ACL whose name has no id: neither it nor the archive's own etc/passwd or etc/group tells one";
+/// Reason for leaving out an entry.
+const REASON: &str = "an ACL entry whose name has no id in the entry or in the archive's etc/passwd or etc/group";
 
-/// Give all names in ACLs of `tree` their ids. Entries of names that have none are left out, and counted in `left_out`.
+/// Replaces the names in all ACLs of `tree` by ids. Entries whose names have no id are removed and
+/// counted in `left_out`.
 pub(super) fn resolve(tree: &mut Tree, left_out: &mut LeftOutXattrs) {
     let mut ids: HashMap<Account, HashMap<Vec<u8>, u32>> = HashMap::new();
     for idx in 0..tree.len() {
@@ -28,7 +29,7 @@ pub(super) fn resolve(tree: &mut Tree, left_out: &mut LeftOutXattrs) {
         let (meta, mut xattrs) = (node.meta, node.xattrs.to_vec());
         for xattr in xattrs.iter_mut().filter(|xattr| has_mark(xattr)) {
             let name = without_mark(&xattr.name).to_vec();
-            // It was an ACL when it was written.
+            // The value was produced by `Acl::to_xattr`, so it parses.
             let Ok(mut acl) = Acl::parse(&xattr.value, &Known::default()) else { continue };
             for account in [Account::User, Account::Group] {
                 ids.entry(account).or_insert_with(|| list(tree, account));
@@ -43,7 +44,7 @@ pub(super) fn resolve(tree: &mut Tree, left_out: &mut LeftOutXattrs) {
     }
 }
 
-/// Ids by names, as the tree's own list has them; none where it has no such list.
+/// Returns the ids by name of the tree's own list; empty if the tree has no such list.
 fn list(tree: &Tree, account: Account) -> HashMap<Vec<u8>, u32> {
     let path: &[u8] = match account {
         Account::User => b"etc/passwd",
@@ -51,7 +52,7 @@ fn list(tree: &Tree, account: Account) -> HashMap<Vec<u8>, u32> {
     };
     let mut ids = HashMap::new();
     for line in read(tree, path).unwrap_or_default().split(|&byte| byte == b'\n') {
-        // NAME:PASSWORD:ID, in both.
+        // Both files have NAME:PASSWORD:ID.
         let mut fields = line.split(|&byte| byte == b':');
         let (name, id) = (fields.next().unwrap_or_default(), fields.nth(1).unwrap_or_default());
         let id = str::from_utf8(id).ok().and_then(|id| id.parse().ok()).filter(|&id: &u32| id != u32::MAX);
@@ -62,7 +63,8 @@ fn list(tree: &Tree, account: Account) -> HashMap<Vec<u8>, u32> {
     ids
 }
 
-/// Returns the contents of the file at `path`; `None` if there is no file, it is too long, or it cannot be read.
+/// Returns the contents of the file at `path`; `None` if there is no file, it is too long, or it
+/// cannot be read.
 fn read(tree: &Tree, path: &[u8]) -> Option<Vec<u8>> {
     let id = find(tree, path)?;
     let Kind::File { len, .. } = tree.node(id).kind else { return None };
@@ -71,8 +73,8 @@ fn read(tree: &Tree, path: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the node at `path` where the tree is the root of a system. Symbolic links are followed, and lead to nothing
-/// outside.
+/// Returns the node at `path`, with the root of the tree as the root directory. Follows symbolic
+/// links, which cannot lead out of the tree.
 fn find(tree: &Tree, path: &[u8]) -> Option<NodeId> {
     let names = |path: &[u8]| path.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect::<Vec<_>>();
     let (mut ahead, mut passed, mut links) = (names(path), vec![NodeId::ROOT], 0);

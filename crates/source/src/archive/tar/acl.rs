@@ -1,7 +1,8 @@
-//! POSIX ACLs in the text form of `acl(5)`, as the kernel has them.
+//! POSIX ACLs: from the text form of `acl(5)` to the form of the kernel.
 //!
-//! Entries stand between commas or line feeds: `TYPE:NAME:PERMISSIONS`, with star's and libarchive's numeric id as a fourth field. GNU
-//! tar writes names alone where it knows them: see `accounts` for their ids.
+//! Entries are separated by commas or line feeds: `TYPE:NAME:PERMISSIONS`, with a numeric id as a
+//! fourth field in archives of star and libarchive. GNU tar writes only the name if it knows it;
+//! `accounts` resolves such names.
 
 use kiln_tree::Xattr;
 use std::collections::BTreeMap;
@@ -13,20 +14,21 @@ const GROUP_OBJ: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
-/// The id of entries that name nobody.
+/// Id of entries without a user or group.
 const UNDEFINED: u32 = u32::MAX;
 
-/// In front of the name of an attribute whose value is the text of an ACL, until its names have ids. No name in an archive has it.
+/// Prefix of the name of an attribute whose value is the text of an ACL with unresolved names. No
+/// attribute name in an archive can contain a zero byte.
 const MARK: &[u8] = b"\0";
 
-/// Names whose ids a header tells.
+/// Owner and group of the member, whose ids are in its header.
 #[derive(Default)]
 pub(super) struct Known<'a> {
     pub(super) user: (&'a [u8], u32),
     pub(super) group: (&'a [u8], u32),
 }
 
-/// Kind of account that an entry with a name is about.
+/// Kind of account named in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Account {
     User,
@@ -34,7 +36,7 @@ pub(super) enum Account {
 }
 
 impl Account {
-    /// Returns its keyword in the text form.
+    /// Returns the keyword of the text form.
     pub(super) fn keyword(self) -> &'static str {
         match self {
             Account::User => "user",
@@ -50,68 +52,70 @@ impl Account {
     }
 }
 
-/// An ACL.
+/// A POSIX ACL.
 #[derive(Debug)]
 pub(super) struct Acl {
-    /// Permissions by tag and id. The kernel wants this order.
+    /// Permissions by tag and id, in the order that the kernel requires.
     entries: BTreeMap<(u16, u32), u16>,
-    /// Permissions of those whose ids are not known.
+    /// Permissions of entries with unresolved names.
     named: BTreeMap<(Account, Box<[u8]>), u16>,
 }
 
 /// Subject of an entry: a tag with an id, or the name of an account whose id is not known.
-enum Who {
+enum AclSubject {
     Id(u16, u32),
     Name(Account, Box<[u8]>),
 }
 
-/// The name of an attribute without the mark of an ACL whose names have no ids yet.
+/// Returns the name of an attribute without the mark of unresolved ACLs.
 pub(super) fn without_mark(name: &[u8]) -> &[u8] {
     name.strip_prefix(MARK).unwrap_or(name)
 }
 
-/// Tells if an attribute is an ACL whose names have no ids yet.
+/// Returns true if the attribute is an ACL with unresolved names.
 pub(super) fn has_mark(xattr: &Xattr) -> bool {
     xattr.name.starts_with(MARK)
 }
 
 impl Acl {
-    /// The ACL that `text` is.
+    /// Parses the text of an ACL.
     ///
     /// # Errors
-    /// A text that is no ACL.
+    /// A text that is not an ACL, or lacks a required entry.
     pub(super) fn parse(text: &[u8], known: &Known<'_>) -> Result<Self, String> {
         let (mut entries, mut named) = (BTreeMap::new(), BTreeMap::new());
         for entry in text.split(|byte| matches!(byte, b',' | b'\n')) {
-            // What follows is a comment, the effective permissions for example.
+            // A comment follows the `#`, for example the effective permissions.
             let entry = entry.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
             if entry.is_empty() {
                 continue;
             }
-            let wrong = |what: &str| format!("an ACL with \"{}\": {what}", entry.escape_ascii());
+            let wrong = |what: &str| format!("invalid ACL entry \"{}\": {what}", entry.escape_ascii());
             let (who, permissions) = parse_entry(entry, known).map_err(wrong)?;
-            let former = match who {
-                Who::Id(tag, id) => entries.insert((tag, id), permissions),
-                Who::Name(account, name) => named.insert((account, name), permissions),
+            let previous = match who {
+                AclSubject::Id(tag, id) => entries.insert((tag, id), permissions),
+                AclSubject::Name(account, name) => named.insert((account, name), permissions),
             };
-            if former.is_some() {
-                return Err(wrong("a second entry of this kind"));
+            if previous.is_some() {
+                return Err(wrong("duplicate entry"));
             }
         }
         let has = |tag| entries.contains_key(&(tag, UNDEFINED));
         let has_names = !named.is_empty() || entries.keys().any(|(_, id)| *id != UNDEFINED);
         match [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(has) && (has(MASK) || !has_names) {
             true => Ok(Self { entries, named }),
-            false => Err(format!("an ACL without an entry that each must have: {}", text.escape_ascii())),
+            false => Err(format!("an ACL without one of the required entries: {}", text.escape_ascii())),
         }
     }
 
-    /// Whether it says no more than permissions do: the kernel stores no such ACL of a file.
+    /// Returns true if the ACL only repeats the permission bits. The kernel does not store such an
+    /// ACL.
     pub(super) fn is_mode(&self) -> bool {
         self.entries.len() + self.named.len() == 3
     }
 
-    /// Give entries the ids that `id` tells. Those of which it tells none, or one that has an entry, are removed and returned.
+    /// Replaces names by the ids that `id` returns. Removes and returns entries whose names have no
+    /// id, or one that already has an entry.
     pub(super) fn resolve(&mut self, id: impl Fn(Account, &[u8]) -> Option<u32>) -> Vec<(Account, Box<[u8]>)> {
         let mut lost = Vec::new();
         for ((account, name), permissions) in std::mem::take(&mut self.named) {
@@ -124,16 +128,16 @@ impl Acl {
         lost
     }
 
-    /// The lower 9 bits of the mode of a file with this ACL. Programs differ in what they write in the header: the group's permissions, or
-    /// the mask, which is what a file system shows.
+    /// Returns the lower 9 bits of the mode of a file with this ACL. Programs write either the
+    /// group's permissions or the mask in the header; a filesystem shows the mask.
     pub(super) fn mode(&self) -> u16 {
         let of = |tag| self.entries.get(&(tag, UNDEFINED)).copied();
         let group = of(MASK).or(of(GROUP_OBJ)).unwrap_or(0);
         of(USER_OBJ).unwrap_or(0) << 6 | group << 3 | of(OTHER).unwrap_or(0)
     }
 
-    /// The attribute `name`, or, as long as there are entries whose ids are not known, a stand-in for it: [`has_mark`] tells, and [`Acl::parse`]
-    /// reads its value.
+    /// Returns the ACL as the attribute `name`. While there are unresolved names it is a marked
+    /// attribute (see [`has_mark`]) whose value [`Acl::parse`] reads.
     pub(super) fn to_xattr(&self, name: &[u8]) -> Xattr {
         if self.named.is_empty() {
             return Xattr { name: name.into(), value: self.value().into() };
@@ -175,7 +179,7 @@ impl Acl {
 }
 
 /// Returns the subject of an entry, and its permissions.
-fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<(Who, u16), &'static str> {
+fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<(AclSubject, u16), &'static str> {
     let mut fields = entry.split(|&byte| byte == b':').map(<[u8]>::trim_ascii);
     let kind = fields.next().unwrap_or_default();
     let mut name = fields.next().ok_or("no permissions")?;
@@ -184,17 +188,17 @@ fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<(Who, u16), &'static s
         // `other:r--` of Solaris.
         (name, permissions) = (b"", Some(name));
     }
-    let permissions = parse_permissions(permissions.ok_or("no permissions")?).ok_or("permissions that do not exist")?;
+    let permissions = parse_permissions(permissions.ok_or("no permissions")?).ok_or("invalid permissions")?;
     let id = fields.next().unwrap_or_default();
     let (own, account, known) = match kind {
         b"user" | b"u" => (USER_OBJ, Account::User, known.user),
         b"group" | b"g" => (GROUP_OBJ, Account::Group, known.group),
-        b"mask" | b"m" if name.is_empty() => return Ok((Who::Id(MASK, UNDEFINED), permissions)),
-        b"other" | b"o" if name.is_empty() => return Ok((Who::Id(OTHER, UNDEFINED), permissions)),
-        _ => return Err("an unknown type"),
+        b"mask" | b"m" if name.is_empty() => return Ok((AclSubject::Id(MASK, UNDEFINED), permissions)),
+        b"other" | b"o" if name.is_empty() => return Ok((AclSubject::Id(OTHER, UNDEFINED), permissions)),
+        _ => return Err("unknown type"),
     };
     if name.is_empty() && id.is_empty() {
-        return Ok((Who::Id(own, UNDEFINED), permissions));
+        return Ok((AclSubject::Id(own, UNDEFINED), permissions));
     }
     let number = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok().filter(|id| *id != UNDEFINED);
     let by_name = match name {
@@ -203,9 +207,9 @@ fn parse_entry(entry: &[u8], known: &Known<'_>) -> Result<(Who, u16), &'static s
         name => number(name),
     };
     let who = match by_name {
-        _ if !id.is_empty() => Who::Id(account.tag(), number(id).ok_or("an id that is no number")?),
-        Some(id) => Who::Id(account.tag(), id),
-        None => Who::Name(account, name.into()),
+        _ if !id.is_empty() => AclSubject::Id(account.tag(), number(id).ok_or("the id is not a number")?),
+        Some(id) => AclSubject::Id(account.tag(), id),
+        None => AclSubject::Name(account, name.into()),
     };
     Ok((who, permissions))
 }
@@ -265,14 +269,14 @@ mod tests {
         assert_eq!((acl.mode(), acl.is_mode()), (0o670, false));
         let lost = acl.resolve(|account, name| match (account, name) {
             (Account::User, b"tom") => Some(9),
-            // It has an entry.
+            // The id has an entry.
             (Account::User, b"ann") => Some(7),
             _ => None,
         });
         assert_eq!(lost, [(Account::User, b"ann"[..].into()), (Account::Group, b"tom"[..].into())]);
         let expected = "user::rw-,user:7:r--,user:9:rw-,group::r--,mask::rwx,other::---";
         assert_eq!(acl.to_xattr(b"a"), Acl::parse(expected.as_bytes(), &KNOWN).unwrap().to_xattr(b"a"));
-        // What is left of an ACL without its names is one.
+        // An ACL without its named entries is valid.
         let mut acl = Acl::parse(b"user::rw-,user:tom:rw-,group::r--,mask::rw-,other::---", &KNOWN).unwrap();
         assert_eq!(acl.resolve(|_, _| None).len(), 1);
         assert_eq!(acl.to_xattr(b"a").value.len(), 4 + 4 * 8);
@@ -283,15 +287,15 @@ mod tests {
         let rest = ",group::r--,other::r--";
         for (text, reason) in [
             ("user", "no permissions"),
-            ("user::rwz", "do not exist"),
+            ("user::rwz", "invalid permissions"),
             ("users::r--", "unknown type"),
             ("mask:x:r--", "unknown type"),
-            ("user::r--,user::rw-", "a second entry"),
-            ("user::r--,user:tom:rw-:-3,mask::r--", "an id that is no number"),
-            ("user::r--,user:tom:rw-,user:tom:r--,mask::r--", "a second entry"),
-            ("user::r--,user:tom:rw-", "must have"),
-            ("user::r--,user:tom:rw-:3", "must have"),
-            ("user:3:r--,mask::r--", "must have"),
+            ("user::r--,user::rw-", "duplicate entry"),
+            ("user::r--,user:tom:rw-:-3,mask::r--", "the id is not a number"),
+            ("user::r--,user:tom:rw-,user:tom:r--,mask::r--", "duplicate entry"),
+            ("user::r--,user:tom:rw-", "required entries"),
+            ("user::r--,user:tom:rw-:3", "required entries"),
+            ("user:3:r--,mask::r--", "required entries"),
         ] {
             let error = Acl::parse(format!("{text}{rest}").as_bytes(), &KNOWN).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");

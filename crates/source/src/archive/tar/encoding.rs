@@ -1,7 +1,7 @@
-//! Encoding of names and values of attributes in PAX records: names with `%XX`, values of libarchive in base64.
+//! Decoders of attribute names (`%XX`) and values (base64) in PAX records.
 
-/// The bytes of a name as libarchive writes it, in the records of others, too: any byte may be `%XX`. A percent sign that no digits follow stands
-/// for itself.
+/// Decodes a name as libarchive writes it, also in records of other programs: any byte may be
+/// written as `%XX`. A percent sign without two hexadecimal digits stands for itself.
 pub(super) fn percent_decoded(text: &[u8]) -> Vec<u8> {
     decoded(text, |[high, low]| {
         let digit = |digit: u8| char::from(digit).to_digit(16);
@@ -9,7 +9,8 @@ pub(super) fn percent_decoded(text: &[u8]) -> Vec<u8> {
     })
 }
 
-/// The bytes of a name as GNU tar writes it: `=`, which ends a keyword, is `%3D`, and so the percent sign is `%25`. All else stands for itself.
+/// Decodes a name as GNU tar writes it: `=`, which ends a keyword, is `%3D` and the percent sign is
+/// `%25`. Everything else stands for itself.
 pub(super) fn keyword_decoded(text: &[u8]) -> Vec<u8> {
     decoded(text, |digits| match &digits {
         b"3D" => Some(b'='),
@@ -18,7 +19,8 @@ pub(super) fn keyword_decoded(text: &[u8]) -> Vec<u8> {
     })
 }
 
-/// `text` with what `byte` says that two bytes behind a percent sign stand for.
+/// Returns `text` with each percent sign and the two bytes after it replaced by the byte that
+/// `byte` returns for them.
 fn decoded(text: &[u8], byte: impl Fn([u8; 2]) -> Option<u8>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -30,7 +32,7 @@ fn decoded(text: &[u8], byte: impl Fn([u8; 2]) -> Option<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The bytes that base64 stands for, with or without padding.
+/// Decodes base64, with or without padding. Returns `None` if it is invalid.
 pub(super) fn base64_decoded(text: &[u8]) -> Option<Vec<u8>> {
     let digits = text.trim_ascii_end();
     let padding = digits.iter().rev().take_while(|&&byte| byte == b'=').count();

@@ -1,4 +1,4 @@
-//! A member of an archive: its header, and what extended headers say of it.
+//! Member of an archive: its header, and the fields of its extended headers.
 
 use kiln_format::acl::{ACCESS, DEFAULT};
 use kiln_format::inode::Rdev;
@@ -8,25 +8,25 @@ use super::acl::{Acl, Known};
 use super::header::{DEV_MAJOR, DEV_MINOR, Dialect, GID, Header, MODE, MTIME, SIZE, UID};
 use super::pax::Extended;
 
-/// A member.
+/// A member of an archive.
 pub(super) struct Member<'h> {
-    /// Where its first header begins.
+    /// Offset of its first header in bytes.
     pub(super) offset: u64,
     pub(super) header: Header<'h>,
     pub(super) extended: Extended,
     pub(super) path: Vec<u8>,
-    /// Of a link.
+    /// Target, if the member is a link.
     pub(super) target: Vec<u8>,
 }
 
-/// Bytes of the archive, and what is wrong there.
+/// Offsets in the archive in bytes, each with a description of the problem there.
 pub(super) type Problems = Vec<(u64, String)>;
 
-/// What a member is.
+/// Kind of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum MemberKind {
     File,
-    /// Sparse, with the map in the header.
+    /// Sparse file with its map in the header (GNU tar's old format).
     OldSparseFile,
     HardLink,
     Symlink,
@@ -34,53 +34,59 @@ pub(super) enum What {
     BlockDevice,
     Directory,
     Fifo,
-    /// Nothing of a tree.
+    /// Not part of a tree.
     Nothing,
-    /// Nothing that can be read, and why.
+    /// Not supported, with the reason.
     Refused(&'static str),
 }
 
 impl Member<'_> {
-    /// What it is.
-    pub(super) fn what(&self) -> What {
+    /// Returns the kind of the member.
+    pub(super) fn what(&self) -> MemberKind {
         match self.header.type_flag() {
-            // So v7 writes directories.
-            0 | b'0' if self.path.ends_with(b"/") && self.size() == Ok(0) => What::Directory,
-            // Nobody has contiguous files any more.
-            0 | b'0' | b'7' => What::File,
-            b'1' => What::HardLink,
-            b'2' => What::Symlink,
-            b'3' => What::CharDevice,
-            b'4' => What::BlockDevice,
-            // `D` of GNU tar lists the names of a directory for incremental backups, as data.
-            b'5' | b'D' => What::Directory,
-            b'6' => What::Fifo,
-            b'S' if self.header.dialect == Dialect::Gnu => What::OldSparseFile,
-            b'S' => What::Refused("a sparse file of star, whose form is not read"),
-            // The label of the archive.
-            b'V' => What::Nothing,
-            b'M' => {
-                What::Refused("the rest of a file that another volume begins: join the volumes first, as with tar -M")
-            }
-            b'N' => What::Refused("long names in the form of GNU tar 1.10, which is not read"),
-            b'A' => What::Refused("an ACL of Solaris, which is not read"),
-            _ => What::Refused("not a type that is known"),
+            // v7 writes directories this way.
+            0 | b'0' if self.path.ends_with(b"/") && self.size() == Ok(0) => MemberKind::Directory,
+            // Contiguous files are ordinary files today.
+            0 | b'0' | b'7' => MemberKind::File,
+            b'1' => MemberKind::HardLink,
+            b'2' => MemberKind::Symlink,
+            b'3' => MemberKind::CharDevice,
+            b'4' => MemberKind::BlockDevice,
+            // GNU tar's `D` has the names of the directory's entries as data, for incremental
+            // backups.
+            b'5' | b'D' => MemberKind::Directory,
+            b'6' => MemberKind::Fifo,
+            b'S' if self.header.dialect == Dialect::Gnu => MemberKind::OldSparseFile,
+            b'S' => MemberKind::Refused("sparse files in the format of star are not supported"),
+            // Label of the archive.
+            b'V' => MemberKind::Nothing,
+            b'M' => MemberKind::Refused(
+                "the rest of a file that begins in another volume; join the volumes first, for example with tar -M",
+            ),
+            b'N' => MemberKind::Refused("long names in the format of GNU tar 1.10 are not supported"),
+            b'A' => MemberKind::Refused("ACLs of Solaris are not supported"),
+            _ => MemberKind::Refused("unknown type"),
         }
     }
 
-    /// Bytes that follow its header. `what` is what it is: links, devices and directories have no data, though some programs write their size.
+    /// Returns the length in bytes of the data after the header. Links, devices and directories
+    /// have no data, although some programs write their size.
     ///
     /// # Errors
-    /// No size.
-    pub(super) fn stored_len(&self, what: What) -> Result<u64, String> {
+    /// A size that is not a number.
+    pub(super) fn stored_len(&self, what: MemberKind) -> Result<u64, String> {
         match what {
-            What::HardLink | What::Symlink | What::CharDevice | What::BlockDevice | What::Fifo => Ok(0),
-            What::Directory if self.header.type_flag() != b'D' => Ok(0),
+            MemberKind::HardLink
+            | MemberKind::Symlink
+            | MemberKind::CharDevice
+            | MemberKind::BlockDevice
+            | MemberKind::Fifo => Ok(0),
+            MemberKind::Directory if self.header.type_flag() != b'D' => Ok(0),
             _ => self.size(),
         }
     }
 
-    /// What an extended header says counts, always.
+    /// Returns the size. That of an extended header takes precedence.
     fn size(&self) -> Result<u64, String> {
         match self.extended.size {
             Some(size) if i64::try_from(size).is_err() => Err(format!("size = {size}: out of range")),
@@ -89,10 +95,10 @@ impl Member<'_> {
         }
     }
 
-    /// The numbers of a device.
+    /// Returns the device number.
     ///
     /// # Errors
-    /// No numbers.
+    /// Device numbers that are not numbers or out of range.
     pub(super) fn rdev(&self) -> Result<Rdev, String> {
         let number = |said: Option<u32>, field| said.map_or_else(|| self.header.number_as(field), Ok);
         Ok(Rdev {
@@ -101,10 +107,11 @@ impl Member<'_> {
         })
     }
 
-    /// It as a node of this kind, and what is wrong with single attributes, which the node has not: byte of the archive, and why.
+    /// Converts the member to a node of this kind. Invalid attributes are left out of the node and
+    /// returned as problems.
     ///
     /// # Errors
-    /// Owners or times that no file can have.
+    /// An owner or a time that is invalid.
     pub(super) fn into_node(self, kind: Kind) -> Result<(Node, Problems), String> {
         let (header, mut extended) = (self.header, self.extended);
         let mut meta = Metadata {

@@ -1,7 +1,8 @@
-//! Numbers as archives write them.
+//! Parsers of numbers.
 
-/// The number in a field of a header: octal digits between spaces or zero bytes, or, with the top bit of the first byte set, two's
-/// complement of 7 bits and all that follow (GNU tar's base-256). Nothing is 0.
+/// Parses the number in a header field: octal digits padded with spaces or zero bytes, or, if the
+/// top bit of the first byte is set, two's complement in the remaining bits (GNU tar's base-256).
+/// An empty field is 0.
 pub(super) fn number(field: &[u8]) -> Option<i64> {
     match field {
         [first, ..] if first & 0x80 != 0 => base_256(field),
@@ -24,7 +25,7 @@ fn octal(field: &[u8]) -> Option<i64> {
     })
 }
 
-/// A decimal number without sign, of a PAX record.
+/// Parses an unsigned decimal number of a PAX record.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -35,7 +36,8 @@ pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Seconds since 1970 with a fraction, of a PAX record: whole seconds, rounded down, and nanoseconds. Digits behind the ninth do not count.
+/// Parses a time of a PAX record, in seconds since 1970 with a fraction. Returns seconds, rounded
+/// down, and nanoseconds; digits after the ninth are ignored.
 pub(super) fn time(text: &[u8]) -> Option<(i64, u32)> {
     let (is_negative, text) = text.strip_prefix(b"-").map_or((false, text), |text| (true, text));
     let dot = text.iter().position(|&byte| byte == b'.').unwrap_or(text.len());

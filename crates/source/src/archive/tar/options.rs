@@ -5,36 +5,39 @@ use kiln_tree::Implied;
 /// Options for making a tree from an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TarOptions {
-    /// Metadata of the root and of directories that are no members.
+    /// Metadata of the root and of directories without a member of their own.
     pub implied: Implied,
-    /// Place of the data of members.
+    /// Location of the members' data.
     pub data: TarData,
-    /// Meaning of `..` in the path of a member, or in the target of a hard link.
+    /// Treatment of `..` in the path of a member and in the target of a hard link.
     pub dot_dot: DotDot,
-    /// Read on behind an end mark, for archives one behind the other (`cat a.tar b.tar`). Else an archive ends at its mark, as for
-    /// other programs: what lies behind it is told.
+    /// True to read on after an end mark, for archives concatenated with `cat a.tar b.tar`. If
+    /// false, the archive ends at its mark, as for other programs, and a note reports the data
+    /// after it.
     pub concatenated: bool,
 }
 
-/// Meaning of `..` in the path of a member, or in the target of a hard link.
+/// Treatment of `..` in the path of a member and in the target of a hard link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DotDot {
-    /// Refused, as by GNU tar.
+    /// Refuse the member, as GNU tar does.
     #[default]
     Refused,
-    /// One step up, as for containerd: `a/../b` is `b`, whatever `a` is. A path that leads out of the root is refused.
+    /// Go up one level, as containerd does: `a/../b` is `b`, even if `a` is not a directory. A path
+    /// that leads out of the root is refused.
     Up,
 }
 
-/// Place of the data of members.
+/// Location of the members' data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TarData {
-    /// In the archive, from which images get them.
+    /// The archive; images copy the data.
     #[default]
     Stored,
-    /// In the archive, to which images refer as to a device. A file that does not lie there in whole records, as some
-    /// sparse files, is stored in the image.
+    /// The archive, as a device to which images refer. A file whose data are not whole records of
+    /// the archive, such as some sparse files, is stored in the image.
     Placed,
-    /// Nowhere: one header follows the other. Files are as long as their headers say, and all hole.
+    /// None: the archive has headers only. Files have the size of their headers and consist of one
+    /// hole.
     Omitted,
 }

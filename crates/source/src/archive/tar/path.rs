@@ -1,9 +1,9 @@
-//! Paths of members that lead up.
+//! Resolution of `..` in paths of members.
 
 use std::borrow::Cow;
 
-/// `path` without `..`: each takes away the name before it. What leads out of the root stays as it is, for the tree
-/// refuses it.
+/// Returns `path` with each `..` and the name before it removed. A path that leads out of the root
+/// is returned unchanged; the tree refuses it.
 pub(super) fn without_steps_up(path: &[u8]) -> Cow<'_, [u8]> {
     let names = || path.split(|&byte| byte == b'/');
     if !names().any(|name| name == b"..") {
@@ -18,7 +18,7 @@ pub(super) fn without_steps_up(path: &[u8]) -> Cow<'_, [u8]> {
         }
     }
     let mut cleaned = kept.join(&b'/');
-    // A slash at the end makes a directory of a member of v7.
+    // A slash at the end makes a v7 member a directory.
     cleaned.extend(path.ends_with(b"/").then_some(b'/'));
     Cow::Owned(cleaned)
 }

@@ -1,4 +1,4 @@
-//! PAX records: what extended headers say of the member behind them, or of all that follow.
+//! Parser of PAX records, which hold fields of the next member or of all following members.
 
 use kiln_tree::Xattr;
 
@@ -6,7 +6,7 @@ use super::acl::without_mark;
 use super::encoding::{base64_decoded, keyword_decoded, percent_decoded};
 use super::number::{decimal, time};
 
-/// What extended headers say of a member.
+/// Fields of a member from its extended headers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
@@ -19,31 +19,33 @@ pub(super) struct Extended {
     pub(super) mtime: Option<(i64, u32)>,
     pub(super) dev_major: Option<u32>,
     pub(super) dev_minor: Option<u32>,
-    /// ACLs in the form of text.
+    /// Access ACL in text form.
     pub(super) acl_access: Option<Vec<u8>>,
+    /// Default ACL in text form.
     pub(super) acl_default: Option<Vec<u8>>,
     pub(super) sparse: Sparse,
-    /// As [`Origin`] orders them: of one name, the last counts. Names of star's records are as they are written.
+    /// Attributes with their origins; of several with the same name, the last in the order of
+    /// [`Origin`] is used. Names from star's records are not decoded yet.
     xattrs: Vec<(Origin, Xattr)>,
-    /// Records of attributes that are not what they should be: byte of the archive, and why.
+    /// Invalid records of attributes: offsets in the archive in bytes, and what is wrong.
     problems: Vec<(u64, String)>,
 }
 
-/// What extended headers say of a sparse file.
+/// Fields of a sparse file from extended headers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sparse {
     pub(super) major: u64,
     pub(super) minor: u64,
     pub(super) path: Option<Vec<u8>>,
-    /// Bytes of the file with its holes.
+    /// Length of the file in bytes, including holes.
     pub(super) real_len: Option<u64>,
-    /// Offsets and lengths of data, where the header has the map (versions 0.0 and 0.1).
+    /// Offsets and lengths of data in bytes, if the header has the map (versions 0.0 and 0.1).
     pub(super) map: Vec<(u64, u64)>,
-    /// An offset whose length has not come yet.
+    /// Offset whose length has not been read yet.
     offset: Option<u64>,
 }
 
-/// Where an attribute is from. Of equal names the later origin counts.
+/// Origin of an attribute. For equal names the later origin is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Origin {
     Libarchive,
@@ -52,22 +54,23 @@ enum Origin {
     Star,
 }
 
-/// Which members extended headers are about.
+/// Members to which extended headers apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// The next one.
+    /// The next member.
     Next,
-    /// All that follow.
+    /// All following members.
     All,
 }
 
 impl Extended {
-    /// Add the records in `payload`, which lies at byte `start` of the archive. What an earlier record of the same keyword said is gone; an empty
-    /// value means that only the header counts.
+    /// Adds the records in `payload`, which starts at byte `start` of the archive. A record
+    /// replaces earlier ones with the same keyword; an empty value means that the member's header
+    /// has the value.
     ///
     /// # Errors
-    /// Byte of the archive at which a record is not what it should be, and why. What is wrong with an attribute alone is kept for
-    /// [`Extended::take_problems`].
+    /// Offset in the archive of an invalid record, and what is wrong with it. Problems of
+    /// attributes only are collected for [`Extended::take_problems`].
     pub(super) fn add(&mut self, start: u64, payload: &[u8], scope: Scope) -> Result<(), (u64, String)> {
         let mut at = 0;
         while at < payload.len() {
@@ -82,12 +85,12 @@ impl Extended {
                 || is_xattr
                 || [&b"GNU.sparse."[..], ACL].iter().any(|prefix| keyword.starts_with(prefix));
             if scope == Scope::All && is_of_one {
-                // Programs differ in whether they follow it, so the archive would be another one to each.
-                return Err((begin, format!("{} for all files of the archive", keyword.escape_ascii())));
+                // Programs disagree about such records, and so about the contents of the archive.
+                return Err((begin, format!("{} in a global extended header", keyword.escape_ascii())));
             }
             if self.set(keyword, value).is_none() {
                 let (keyword, shown) = (keyword.escape_ascii(), value[..value.len().min(64)].escape_ascii());
-                let problem = (begin, format!("{keyword} = \"{shown}\": not a value that it can have"));
+                let problem = (begin, format!("{keyword} = \"{shown}\": invalid value"));
                 if !is_xattr {
                     return Err(problem);
                 }
@@ -98,7 +101,7 @@ impl Extended {
         Ok(())
     }
 
-    /// `None`: a value that the keyword cannot have.
+    /// Sets the field `keyword`. Returns `None` if the value is invalid.
     fn set(&mut self, keyword: &[u8], value: &[u8]) -> Option<()> {
         if let Some(name) = keyword.strip_prefix(XATTR) {
             return self.add_xattr(Origin::Star, name.to_vec(), value.to_vec());
@@ -120,7 +123,7 @@ impl Extended {
             b"SCHILY.devminor" => self.dev_minor = number(value)?,
             b"SCHILY.acl.access" => self.acl_access = bytes(value),
             b"SCHILY.acl.default" => self.acl_default = bytes(value),
-            // The label as text, without the zero byte that it ends with in a file system.
+            // The label without the zero byte that ends it in a filesystem.
             b"RHT.security.selinux" if !value.is_empty() => {
                 self.add_xattr(Origin::RedHat, b"security.selinux".to_vec(), [value, b"\0"].concat())?;
             }
@@ -131,7 +134,7 @@ impl Extended {
             b"GNU.sparse.offset" => self.sparse.offset = Some(decimal(value)?),
             b"GNU.sparse.numbytes" => self.sparse.map.push((self.sparse.offset.take()?, decimal(value)?)),
             b"GNU.sparse.map" => self.sparse.map = map(value)?,
-            // Others say nothing that a tree has.
+            // Other keywords have no counterpart in a tree.
             _ => {}
         }
         Some(())
@@ -145,19 +148,19 @@ impl Extended {
         Some(())
     }
 
-    /// Add the attribute of an ACL.
+    /// Adds the attribute of an ACL.
     pub(super) fn add_acl(&mut self, acl: Xattr) {
         self.xattrs.push((Origin::Acl, acl));
     }
 
-    /// Returns what is wrong with single attributes, and forgets it: byte of the archive, and why.
+    /// Takes the problems of attributes: offsets in the archive in bytes, and what is wrong.
     pub(super) fn take_problems(&mut self) -> Vec<(u64, String)> {
         std::mem::take(&mut self.problems)
     }
 
-    /// Attributes, each name once.
+    /// Returns the attributes, each name once.
     pub(super) fn xattrs(mut self) -> Vec<Xattr> {
-        // libarchive writes each attribute twice, and the name in both records in its own way.
+        // libarchive writes each attribute in two records, which encode the name differently.
         let is_libarchive = self.xattrs.iter().any(|(origin, _)| *origin == Origin::Libarchive);
         let decode = if is_libarchive { percent_decoded } else { keyword_decoded };
         for (_, xattr) in self.xattrs.iter_mut().filter(|(origin, _)| *origin == Origin::Star) {
@@ -166,7 +169,7 @@ impl Extended {
                 xattr.name = name.into();
             }
         }
-        // The sort is stable: of equal origins, what comes later counts.
+        // The sort is stable: of equal origins, the last record is used.
         fn name(xattr: &Xattr) -> &[u8] {
             without_mark(&xattr.name)
         }
@@ -181,18 +184,19 @@ const XATTR: &[u8] = b"SCHILY.xattr.";
 const LIBARCHIVE_XATTR: &[u8] = b"LIBARCHIVE.xattr.";
 const ACL: &[u8] = b"SCHILY.acl.";
 
-/// Length, keyword and value of the record at the front of `rest`. Its length counts itself, and tells where it ends: values may hold any byte.
+/// Returns length, keyword and value of the record at the start of `rest`. The length includes its
+/// own digits. The value may contain any byte.
 fn record(rest: &[u8]) -> Result<(usize, &[u8], &[u8]), &'static str> {
-    // Longer than any number that is a length.
+    // Longer than the digits of any `u64`.
     let digits = rest.iter().take(20).position(|&byte| byte == b' ').ok_or("a PAX record without a length")?;
     let len = decimal(&rest[..digits]).and_then(|len| usize::try_from(len).ok());
-    let len = len.ok_or("a PAX record whose length is no number")?;
+    let len = len.ok_or("a PAX record whose length is not a number")?;
     if len > rest.len() {
         return Err("a PAX record that is longer than its header");
     }
     match rest.get(digits + 1..len) {
         Some([text @ .., b'\n']) => {
-            let equals = text.iter().position(|&byte| byte == b'=').ok_or("a PAX record without =")?;
+            let equals = text.iter().position(|&byte| byte == b'=').ok_or("a PAX record without an equals sign")?;
             match equals {
                 0 => Err("a PAX record without a keyword"),
                 _ => Ok((len, &text[..equals], &text[equals + 1..])),
@@ -206,7 +210,7 @@ fn bytes(value: &[u8]) -> Option<Vec<u8>> {
     (!value.is_empty()).then(|| value.to_vec())
 }
 
-/// `None`: no number; `Some(None)`: no value.
+/// Returns `None` if the value is not a number, and `Some(None)` if it is empty.
 fn number<N: TryFrom<u64>>(value: &[u8]) -> Option<Option<N>> {
     match value {
         b"" => Some(None),
@@ -214,7 +218,7 @@ fn number<N: TryFrom<u64>>(value: &[u8]) -> Option<Option<N>> {
     }
 }
 
-/// Pairs of numbers between commas.
+/// Parses pairs of numbers separated by commas.
 fn map(value: &[u8]) -> Option<Vec<(u64, u64)>> {
     let mut numbers = value.split(|&byte| byte == b',').filter(|number| !number.is_empty()).map(decimal);
     let mut map = Vec::new();
@@ -238,7 +242,7 @@ mod tests {
         }
     }
 
-    /// A record with the right length.
+    /// Returns a record with the right length.
     fn record_of(text: &[u8]) -> Vec<u8> {
         let len = (0..).find(|len: &usize| len.to_string().len() + 1 + text.len() + 1 == *len).unwrap();
         [format!("{len} ").as_bytes(), text, b"\n"].concat()
@@ -281,10 +285,10 @@ mod tests {
             let xattrs = of(&payload.concat()).unwrap().xattrs().into_iter();
             xattrs.map(|xattr| xattr.name.escape_ascii().to_string()).collect::<Vec<_>>()
         };
-        // As GNU tar writes them: a space stands for itself.
+        // GNU tar's names: a space stands for itself.
         let gnu = [record_of(b"SCHILY.xattr.user.a%3Db=1"), record_of(b"SCHILY.xattr.user.%253D%20=1")];
         assert_eq!(names(&gnu), ["user.%3D%20", "user.a=b"]);
-        // As libarchive writes them, twice.
+        // libarchive's names, in both records.
         let both = ["user.a%3Db", "user.c%20d"].map(|name| {
             let (star, own) = (format!("SCHILY.xattr.{name}=a"), format!("LIBARCHIVE.xattr.{name}=YQ"));
             [record_of(star.as_bytes()), record_of(own.as_bytes())].concat()
@@ -300,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_records_are_told() {
+    fn damaged_records_are_reported() {
         for (payload, reason) in [
             (&b"0 path=x\n"[..], "0: a PAX record that does not end"),
             (b"2 path=x\n", "0: a PAX record that does not end"),
@@ -309,10 +313,10 @@ mod tests {
             (b"99999999999999999999999999 path=x\n", "0: a PAX record without a length"),
             (b"18446744073709551615 a", "0: a PAX record without a length"),
             (b"9999999999999999999 a=b\n", "0: a PAX record that is longer"),
-            (b"-9 path=x\n", "0: a PAX record whose length is no number"),
+            (b"-9 path=x\n", "0: a PAX record whose length is not a number"),
             (b"path=x\n", "0: a PAX record without a length"),
             (b"9 pathx__\n", "0: a PAX record that does not end"),
-            (b"8 pathx\n", "0: a PAX record without ="),
+            (b"8 pathx\n", "0: a PAX record without an equals sign"),
             (b"5 =x\n", "0: a PAX record without a keyword"),
             (b"9 path=x\n9 size=x\n", "9: size = \"x\""),
             (b"9 size=-\n", "0: size"),

@@ -1,10 +1,10 @@
-//! From the records of an archive to the members of a tree.
+//! Scanner that adds the members of an archive to a tree.
 
 use kiln_tree::Kind;
 use std::io;
 
 use super::header::{Header, RECORD_LEN, Record, SIZE, is_header, until_zero};
-use super::member::{Member, What};
+use super::member::{Member, MemberKind};
 use super::options::{DotDot, TarData, TarOptions};
 use super::path::without_steps_up;
 use super::pax::{Extended, Scope};
@@ -12,23 +12,24 @@ use super::sparse::{self, MapText, SparseMap};
 use crate::archive::members::Members;
 use crate::error::SourceError;
 use crate::input::tape::Tape;
-use crate::stored::Run;
+use crate::stored::StoredRun;
 
-/// The longest path or target of GNU tar, in bytes.
+/// Maximum length in bytes of a path or target in a header of GNU tar.
 const LONG_NAME_MAX_LEN: u64 = 1 << 20;
-/// The longest extended header, in bytes: attributes of a file, or a map of a sparse file.
+/// Maximum length in bytes of an extended header, which may hold attributes or a sparse map.
 const EXTENDED_MAX_LEN: u64 = 32 << 20;
-/// The longest extended header for all files, of which each member has a copy.
+/// Maximum length in bytes of a global extended header. Each member gets a copy of it.
 const GLOBAL_MAX_LEN: u64 = 1 << 16;
-/// Records of zeros that end an archive.
+/// Number of records of zeros that end an archive.
 const MARK_RECORDS: u32 = 2;
-/// Bytes behind the end mark that are looked at together.
+/// Length in bytes of the pieces in which data after the end mark are read.
 const PIECE_LEN: usize = 1 << 16;
 
-/// Put all members of the archive in `tape` in `members`.
+/// Adds all members of the archive in `tape` to `members`.
 ///
 /// # Errors
-/// What is no archive; members that no tree can hold, unless the scan keeps going; [`SourceError::Interrupted`].
+/// Input that is not an archive; members that do not fit into a tree, unless the scan keeps going;
+/// [`SourceError::Interrupted`].
 pub(super) fn scan(tape: &mut Tape, members: &mut Members<'_>, options: TarOptions) -> Result<(), SourceError> {
     let mut scan = Scan { tape, members, options, global: Extended::default(), found: None, end: End::Missing };
     let mut is_archive = false;
@@ -51,29 +52,30 @@ struct Scan<'s, 'a> {
     tape: &'s mut Tape,
     members: &'s mut Members<'a>,
     options: TarOptions,
-    /// What is said of all members from here on.
+    /// Fields of global headers, which apply to all following members.
     global: Extended,
-    /// The next header behind a damaged place, if it was looked for.
+    /// Next header after a damaged place, if `find_header` found one.
     found: Option<(u64, Record)>,
     end: End,
 }
 
-/// Kind of end that the archive has that was read last.
+/// Kind of end mark most recently read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Nothing so far.
+    /// No end mark.
     Missing,
-    /// A record of zeros, at the end of all bytes.
+    /// One record of zeros, at the end of the input.
     Short,
     /// Two records of zeros.
     Mark,
 }
 
-/// A map, if there is one, and the bytes of data that it took; or why the map is none.
+/// A sparse map, if the file has one, and the length in bytes of its records; or why the map is
+/// invalid.
 type MapOf = Result<(Option<SparseMap>, u64), String>;
 
 impl Scan<'_, '_> {
-    /// Read a member; `false`: the archive ends.
+    /// Reads a member. Returns `false` at the end of the archive.
     fn next_member(&mut self) -> Result<bool, SourceError> {
         let Some((offset, record)) = self.next_header()? else { return Ok(false) };
         let header = self.header(offset, &record)?;
@@ -81,13 +83,14 @@ impl Scan<'_, '_> {
         self.member(offset, header).map(|()| true)
     }
 
-    /// Go on with the next record that is a header, behind a damaged place; `false`: there is none.
+    /// Skips from a damaged place to the next record that is a header. Returns `false` if there is
+    /// none.
     fn find_header(&mut self) -> Result<bool, SourceError> {
         if self.found.is_some() {
             return Ok(true);
         }
         let mut record = [0; RECORD_LEN];
-        // The damage may be the end of the archive, or of the stream that it comes in.
+        // The damaged place may be the end of the archive or of the stream.
         if self.tape.skip(self.tape.offset().wrapping_neg() % RECORD_LEN as u64).is_err() {
             return Ok(false);
         }
@@ -108,7 +111,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// The next record that is to be a header, and where it begins; `None`: the archive ends.
+    /// Returns the next header and its offset in bytes, or `None` at the end of the archive.
     fn next_header(&mut self) -> Result<Option<(u64, Record)>, SourceError> {
         if let Some(found) = self.found.take() {
             return Ok(Some(found));
@@ -117,10 +120,11 @@ impl Scan<'_, '_> {
         while let Some((offset, record)) = self.next_record()? {
             let is_zero = record.iter().all(|&byte| byte == 0);
             if !is_zero && zeros == 1 && !self.options.concatenated {
-                // GNU tar, bsdtar and Python end there, mkfs.erofs reads on, Go refuses: to each it is another tree.
+                // GNU tar, bsdtar and Python stop here, mkfs.erofs reads on, and Go fails: they
+                // disagree about the tree.
                 self.found = is_header(&record).then_some((offset, record));
                 let reason =
-                    "a record of zeros, and more behind it: two such records end an archive, and none is a member";
+                    "a single record of zeros followed by more data; the end of an archive is two such records";
                 return Err(self.members.malformed(offset - RECORD_LEN as u64, reason));
             }
             if !is_zero {
@@ -135,21 +139,21 @@ impl Scan<'_, '_> {
         Ok(None)
     }
 
-    /// The next record, and where it begins; `None` at the end of all bytes.
+    /// Returns the next record and its offset in bytes, or `None` at the end of the input.
     fn next_record(&mut self) -> Result<Option<(u64, Record)>, SourceError> {
         let (offset, mut record) = (self.tape.offset(), [0; RECORD_LEN]);
         self.members.begin(offset)?;
         match self.tape.fill(&mut record).map_err(|error| self.members.unreadable(offset, &error))? {
             0 => Ok(None),
             RECORD_LEN => Ok(Some((offset, record))),
-            _ => Err(self.members.malformed(offset, "the archive ends in the middle of a header")),
+            _ => Err(self.members.malformed(offset, "the archive ends within a header")),
         }
     }
 
-    /// Say what is unusual about the end of the archive.
+    /// Notes what is unusual about the end of the archive.
     fn tell_end(&mut self) -> Result<(), SourceError> {
         match self.end {
-            End::Missing => self.members.note("it has no end mark: it may have been cut, and more members be missing"),
+            End::Missing => self.members.note("it has no end mark, so it may be truncated"),
             End::Short => {}
             End::Mark => {
                 if let Err(error) = self.pass_rest() {
@@ -160,7 +164,8 @@ impl Scan<'_, '_> {
         Ok(())
     }
 
-    /// Read what lies behind the end mark. A stream is read to its end: its checksum comes last, and a program may wait to write it.
+    /// Reads the data after the end mark. A stream is read to its end because its checksum comes
+    /// last, and because the program that writes it may be waiting to finish.
     fn pass_rest(&mut self) -> Result<(), SourceError> {
         let mut piece = vec![0; PIECE_LEN];
         let mut begin = None;
@@ -176,19 +181,19 @@ impl Scan<'_, '_> {
         }
         if let Some(begin) = begin {
             let len = self.tape.offset() - begin;
-            self.members.note(format!("{len} bytes behind the end mark, from byte {begin} on, are no part of it"));
+            self.members.note(format!("ignored {len} bytes after the end mark, from byte {begin} on"));
         }
         Ok(())
     }
 
-    /// As [`Scan::next_record`], of a record that must follow.
+    /// Reads a record that must exist.
     fn record(&mut self) -> Result<Record, SourceError> {
         let (offset, mut record) = (self.tape.offset(), [0; RECORD_LEN]);
         self.tape.read_exact(&mut record).map_err(|error| self.members.unreadable(offset, &error))?;
         Ok(record)
     }
 
-    /// Tells if no data lie between the headers.
+    /// Returns true if the archive has headers only, without data between them.
     fn omits_data(&self) -> bool {
         self.options.data == TarData::Omitted
     }
@@ -197,19 +202,22 @@ impl Scan<'_, '_> {
         Header::new(record).map_err(|reason| self.members.malformed(offset, reason))
     }
 
-    /// The member whose first header, which may be an extended one, begins at `offset`.
+    /// Reads the member whose first header, which may be an extended one, starts at `offset`.
     fn member(&mut self, offset: u64, first: Header<'_>) -> Result<(), SourceError> {
         let mut extended = self.global.clone();
         let (mut path, mut target) = (None, None);
-        // Extended headers come in front. Their own length is what their own header says, whatever was said of the member.
+        // Extended headers come first. Their length is that in their own header; `size` records do
+        // not apply to it.
         let (mut header_offset, mut record) = (offset, *first.record());
         loop {
             let header = self.header(header_offset, &record)?;
             match header.type_flag() {
-                // `X` is what Solaris called it before POSIX did.
+                // Solaris used `X` before POSIX defined `x`.
                 b'x' | b'X' => self.extend(&header, &mut extended, Scope::Next)?,
                 b'g' if header_offset != offset => {
-                    return Err(self.members.malformed(header_offset, "a global header between a file and its own"));
+                    return Err(self
+                        .members
+                        .malformed(header_offset, "a global header between a file and its extended header"));
                 }
                 b'g' => return self.extend(&header, &mut extended, Scope::All).map(|()| self.global = extended),
                 b'L' => path = Some(self.long_name(&header)?),
@@ -230,11 +238,12 @@ impl Scan<'_, '_> {
                 }
                 None => {}
             }
-            return Err(self.members.malformed(header_offset, "an extended header without a file behind it"));
+            return Err(self.members.malformed(header_offset, "an extended header that no file follows"));
         }
     }
 
-    /// What follows `header`, of at most `max_len` bytes, without what fills its last record.
+    /// Reads the data of `header`, of at most `max_len` bytes, and skips the padding after them.
+    /// Returns their offset in bytes, too.
     fn payload(&mut self, header: &Header<'_>, max_len: u64) -> Result<(u64, Vec<u8>), SourceError> {
         let at = self.tape.offset();
         let wrong = |scan: &Self, reason| scan.members.malformed(at - RECORD_LEN as u64, reason);
@@ -259,7 +268,7 @@ impl Scan<'_, '_> {
         Ok(until_zero(&payload).to_vec())
     }
 
-    /// Pass data of `len` bytes, of which `passed` were passed already, and what fills their last record.
+    /// Skips data of `len` bytes, of which `passed` have been read, and the padding after them.
     fn skip_data(&mut self, len: u64, passed: u64) -> Result<(), SourceError> {
         let at = self.tape.offset();
         if let Err(error) = self.tape.skip(len - passed) {
@@ -274,21 +283,20 @@ impl Scan<'_, '_> {
         self.skip_padding(len)
     }
 
-    /// Pass what fills the last record of `len` bytes.
+    /// Skips the padding after data of `len` bytes.
     fn skip_padding(&mut self, len: u64) -> Result<(), SourceError> {
         let at = self.tape.offset();
         let passed = self.tape.skip(len.wrapping_neg() % RECORD_LEN as u64);
         passed.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                let reason =
-                    format!("the archive ends in the middle of a record, behind the {len} bytes of data in it");
+                let reason = format!("the archive ends within a record, after its {len} bytes of data");
                 self.members.malformed(at, reason)
             }
             _ => self.members.unreadable(at, &error),
         })
     }
 
-    /// Pass the data of a member, and put it in the tree.
+    /// Skips the data of a member and adds it to the tree.
     fn insert(&mut self, mut member: Member<'_>) -> Result<(), SourceError> {
         let (offset, what) = (member.offset, member.what());
         let data = self.data(&member, what);
@@ -296,22 +304,22 @@ impl Scan<'_, '_> {
         let (mut path, mut target) = (std::mem::take(&mut member.path), std::mem::take(&mut member.target));
         if self.options.dot_dot == DotDot::Up {
             path = without_steps_up(&path).into_owned();
-            // Where a symbolic link leads is known to those who follow it.
-            target = if what == What::HardLink { without_steps_up(&target).into_owned() } else { target };
+            // The target of a symbolic link is resolved by programs that follow it.
+            target = if what == MemberKind::HardLink { without_steps_up(&target).into_owned() } else { target };
         }
         let kind = match what {
-            What::Nothing => return Ok(()),
-            What::HardLink => return self.members.hard_link(offset, &path, &target),
-            What::Refused(reason) => Err(format!("type {}: {reason}", member.header.type_flag().escape_ascii())),
-            What::File | What::OldSparseFile => file,
-            What::Directory => Ok(Kind::Directory(Box::default())),
-            What::Symlink if target.is_empty() || target.contains(&0) => {
-                Err(format!("a symbolic link to \"{}\"", target.escape_ascii()))
+            MemberKind::Nothing => return Ok(()),
+            MemberKind::HardLink => return self.members.hard_link(offset, &path, &target),
+            MemberKind::Refused(reason) => Err(format!("type {}: {reason}", member.header.type_flag().escape_ascii())),
+            MemberKind::File | MemberKind::OldSparseFile => file,
+            MemberKind::Directory => Ok(Kind::Directory(Box::default())),
+            MemberKind::Symlink if target.is_empty() || target.contains(&0) => {
+                Err(format!("invalid target of a symbolic link: \"{}\"", target.escape_ascii()))
             }
-            What::Symlink => Ok(Kind::Symlink(target.into())),
-            What::CharDevice => member.rdev().map(Kind::CharDevice),
-            What::BlockDevice => member.rdev().map(Kind::BlockDevice),
-            What::Fifo => Ok(Kind::Fifo),
+            MemberKind::Symlink => Ok(Kind::Symlink(target.into())),
+            MemberKind::CharDevice => member.rdev().map(Kind::CharDevice),
+            MemberKind::BlockDevice => member.rdev().map(Kind::BlockDevice),
+            MemberKind::Fifo => Ok(Kind::Fifo),
         };
         match kind.and_then(|kind| member.into_node(kind)) {
             Ok((node, problems)) => {
@@ -324,18 +332,22 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Pass the data of a member. Of a regular file, what it is, or why it is none.
-    fn data(&mut self, member: &Member<'_>, what: What) -> Result<Result<Kind, String>, SourceError> {
+    /// Skips the data of a member. Returns the kind of a regular file, and a placeholder for
+    /// others; the inner error says why a file is invalid.
+    fn data(&mut self, member: &Member<'_>, what: MemberKind) -> Result<Result<Kind, String>, SourceError> {
         let size = member.stored_len(what).map_err(|reason| self.members.malformed(member.offset, reason))?;
         match what {
-            What::File | What::OldSparseFile if self.omits_data() => self.omitted_file(member, size).map(Ok),
-            What::File | What::OldSparseFile => self.file(member, size),
+            MemberKind::File | MemberKind::OldSparseFile if self.omits_data() => {
+                self.omitted_file(member, size).map(Ok)
+            }
+            MemberKind::File | MemberKind::OldSparseFile => self.file(member, size),
             _ if self.omits_data() => Ok(Ok(Kind::Fifo)),
             _ => self.skip_data(size, 0).map(|()| Ok(Kind::Fifo)),
         }
     }
 
-    /// A regular file with data of `size` bytes, which are passed; or why it is none.
+    /// Returns the regular file whose data of `size` bytes come next, and skips them; the inner
+    /// error says why it is invalid.
     fn file(&mut self, member: &Member<'_>, size: u64) -> Result<Result<Kind, String>, SourceError> {
         let (map, passed) = match self.map(member, size)? {
             Ok(found) => found,
@@ -346,26 +358,28 @@ impl Scan<'_, '_> {
         let Some(map) = map else { return Ok(Ok(self.members.whole_file(start..start + size))) };
         Ok(match map.finish(start, size - passed) {
             Ok((len, runs)) => {
-                self.members.charge(b"", runs.len() * size_of::<Run>())?;
+                self.members.charge(b"", runs.len() * size_of::<StoredRun>())?;
                 Ok(self.members.sparse_file(len, runs))
             }
             Err(reason) => Err(reason),
         })
     }
 
-    /// A regular file whose data of `size` bytes are not there. The records of an old sparse map, which are headers, are.
+    /// Returns a regular file whose data of `size` bytes are not in the archive. Records of an old
+    /// sparse map count as headers and are present.
     fn omitted_file(&mut self, member: &Member<'_>, size: u64) -> Result<Kind, SourceError> {
-        let old_map = if member.what() == What::OldSparseFile { self.map(member, size)?.ok() } else { None };
+        let old_map = if member.what() == MemberKind::OldSparseFile { self.map(member, size)?.ok() } else { None };
         let old_len = old_map.and_then(|(map, _)| map).map(|map| map.real_len());
         let len = old_len.or(member.extended.sparse.real_len).unwrap_or(size);
         Ok(self.members.sparse_file(len, Vec::new()))
     }
 
-    /// The map of a file with data of `size` bytes, if it has one, and how many of them it took; or why it is none, where the archive
-    /// can be read on.
+    /// Reads the sparse map of a file with data of `size` bytes, if it has one, and returns the
+    /// number of those bytes that the map took. The inner error says why the map is invalid where
+    /// the archive can still be read on.
     fn map(&mut self, member: &Member<'_>, size: u64) -> Result<MapOf, SourceError> {
         let malformed = |scan: &Self, reason| scan.members.malformed(member.offset, reason);
-        if member.what() == What::OldSparseFile {
+        if member.what() == MemberKind::OldSparseFile {
             let (mut map, mut goes_on) =
                 sparse::of_header(member.header.record()).map_err(|reason| malformed(self, reason))?;
             while goes_on {
@@ -387,14 +401,17 @@ impl Scan<'_, '_> {
                 while !text.is_complete() {
                     passed += RECORD_LEN as u64;
                     if passed > size {
-                        return Err(malformed(self, format!("a sparse map longer than the {size} bytes of its file")));
+                        return Err(malformed(
+                            self,
+                            format!("a sparse map that is longer than the {size} bytes of its file"),
+                        ));
                     }
                     let record = self.record()?;
                     text.push_record(&record).map_err(|reason| malformed(self, reason))?;
                 }
                 Ok(Ok((Some(text.into_map()), passed)))
             }
-            (major, minor) => Ok(Err(format!("a sparse file of version {major}.{minor}"))),
+            (major, minor) => Ok(Err(format!("sparse files of version {major}.{minor} are not supported"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A tar archive as a source.
+//! Source that reads a tar archive.
 
 use kiln_format::BlockBits;
 use kiln_read::ReadAt;
@@ -21,7 +21,7 @@ use crate::kind::SourceKind;
 use crate::source::{Scan, ScanOptions, Scanned, Source, select_found};
 use crate::stored::{ArchiveDevice, StoredFiles};
 
-/// tar archives as a kind of source.
+/// The kind "tar archive".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "tar",
     title: "a tar archive",
@@ -29,14 +29,16 @@ pub(crate) const KIND: SourceKind = SourceKind {
     open: |candidate| Ok(Box::new(open(candidate)?)),
 };
 
-/// The blocks of an image that refers to an archive are records: each member's data begin with one.
+/// Block size of an image that refers to an archive: one record, since the data of each member
+/// start at a record.
 const RECORD_BITS: BlockBits = BlockBits::SECTOR;
 const _: () = assert!(1 << RECORD_BITS.bits() == RECORD_LEN);
 
-/// Whether these are the first bytes of an archive.
+/// Returns true if `head` is the start of an archive.
 pub(crate) fn is_archive(head: &[u8]) -> bool {
     match head.first_chunk::<RECORD_LEN>() {
-        // An archive without members is two records of zeros, or 20. Other things begin with zeros, too, so there may be nothing else.
+        // An archive without members is 2 records of zeros, or 20. Other files start with zeros as
+        // well, so nothing else may follow.
         Some(record) if record.iter().all(|&byte| byte == 0) => {
             let is_whole = head.len() < HEAD_LEN && head.len().is_multiple_of(RECORD_LEN);
             is_whole && head.len() >= 2 * RECORD_LEN && head.iter().all(|&byte| byte == 0)
@@ -54,33 +56,35 @@ fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
 
 /// A tar archive: v7, ustar, PAX, GNU or star.
 ///
-/// Marks of aufs in layers of containers are files like any others here; [`Policy::aufs`](crate::filter::Policy::aufs) makes them those of
-/// overlayfs.
+/// Whiteouts of aufs in layers of containers are ordinary files here;
+/// [`Policy::aufs`](crate::filter::Policy::aufs) converts them to those of overlayfs.
 pub struct TarSource {
     path: PathBuf,
-    /// Whether it has its name for itself, so that it can be a device.
+    /// True if the path names the plain archive itself, so that it can be a device.
     is_file: bool,
     options: TarOptions,
     compression: Option<StreamFormat>,
-    /// None while it is read, and once reading it failed: a stream cannot be read again.
+    /// `None` during a read, and after a read that failed: a stream cannot be read twice.
     tape: Mutex<Option<Tape>>,
 }
 
-/// What is in an archive, and where it has the data.
+/// Tree of an archive, with the positions of the files' data.
 pub struct TarIndex {
-    /// The tree of what the filter wants.
+    /// Tree of the files that the filter selects.
     pub scan: Scan,
-    /// Where in `archive` the data of each [`ContentId`](kiln_tree::ContentId) of the tree lie.
+    /// Positions in `archive` of the data of each [`ContentId`](kiln_tree::ContentId) of
+    /// the tree.
     pub files: Arc<StoredFiles>,
-    /// The archive, decompressed, as far as it was read: to its end.
+    /// The decompressed archive, up to its end.
     pub archive: Arc<dyn ReadAt>,
 }
 
 impl TarSource {
-    /// Open the archive at `path`, which may be compressed; `-` is standard input.
+    /// Opens the archive at `path`, which may be compressed; `-` is standard input.
     ///
     /// # Errors
-    /// Nothing is there, or it cannot be read. What it holds shows when it is scanned.
+    /// A path that does not exist or cannot be read. Problems within the archive are reported by
+    /// the scan.
     pub fn open(path: &Path, place: &SourceOptions, options: TarOptions) -> Result<Self, SourceError> {
         Self::of(Candidate::new(path, place)?, options)
     }
@@ -91,29 +95,29 @@ impl TarSource {
         Ok(Self { path, is_file, options, compression, tape: Mutex::new(Some(candidate.into_tape()?)) })
     }
 
-    /// The same archive as a device to which images refer.
+    /// Makes the archive a device to which images refer.
     ///
     /// # Errors
-    /// It is compressed.
+    /// A compressed archive.
     pub(crate) fn into_device(self) -> Result<Self, SourceError> {
         let Self { options, compression, .. } = self;
         if compression.is_some() {
-            let reason = "an image can refer to an archive only if that is not compressed";
+            let reason = "an image cannot refer to a compressed archive";
             return Err(SourceError::Options { path: self.path, reason });
         }
         Ok(Self { options: TarOptions { data: TarData::Placed, ..options }, ..self })
     }
 
-    /// How the archive is compressed, if it is.
+    /// Returns the compression of the archive, if any.
     pub fn compression(&self) -> Option<StreamFormat> {
         self.compression
     }
 
-    /// As [`Source::scan`], with the place of each file's data in the archive: what an image needs that refers to the archive instead of copying
-    /// it.
+    /// Scans the archive like [`Source::scan`], and returns the positions of each file's data for
+    /// an image that refers to the archive instead of copying from it.
     ///
     /// # Errors
-    /// As [`Source::scan`].
+    /// Those of [`Source::scan`].
     pub fn index(&self, options: &ScanOptions<'_>) -> Result<TarIndex, SourceError> {
         let Archived { found, files, bytes } = self.read_all(options)?;
         Ok(TarIndex { scan: select_found(found, &self.path, options)?, files, archive: bytes })
@@ -122,7 +126,7 @@ impl TarSource {
     fn read_all(&self, options: &ScanOptions<'_>) -> Result<Archived, SourceError> {
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
         let tape = self.tape.lock().take();
-        let in_vain = || unreadable(io::Error::other("the archive was read before, in vain"));
+        let in_vain = || unreadable(io::Error::other("an earlier attempt to read the archive failed"));
         let mut tape = tape.ok_or_else(in_vain)?;
         let mut members = Members::new(&self.path, options, self.options.implied);
         scan(&mut tape, &mut members, self.options)?;

@@ -1,84 +1,90 @@
-//! Where the data of sparse files lie: the maps of GNU tar, in all versions.
+//! Maps of sparse files, in all versions of GNU tar.
 
 use super::header::{RECORD_LEN, Record};
 use super::number::{decimal, number};
-use crate::stored::Run;
+use crate::stored::StoredRun;
 
-/// The longest number in a map, its line feed included.
+/// Maximum length in bytes of a number in a map, including its line feed.
 const LINE_MAX_LEN: usize = 21;
 
-/// The map of a file, in the making. Runs follow one another in the file and, without gaps, in the archive.
+/// Map of a file under construction. Runs are in ascending order in the file and adjacent in the
+/// archive.
 pub(super) struct SparseMap {
-    /// Bytes of the file with its holes.
+    /// Length of the file in bytes, including holes.
     real_len: u64,
-    /// `pa` counts from the first byte of data.
-    runs: Vec<Run>,
-    /// Bytes that the archive has of the file.
+    /// Runs of data; `pa` is relative to the first byte of data.
+    runs: Vec<StoredRun>,
+    /// Length in bytes of the data in the archive.
     stored_len: u64,
 }
 
 impl SparseMap {
-    /// Of a file of `real_len` bytes, all one hole so far.
+    /// Creates the map of a file of `real_len` bytes that is one hole.
     pub(super) fn new(real_len: u64) -> Self {
         Self { real_len, runs: Vec::new(), stored_len: 0 }
     }
 
-    /// Bytes of the file with its holes.
+    /// Returns the length of the file in bytes, including holes.
     pub(super) fn real_len(&self) -> u64 {
         self.real_len
     }
 
-    /// Add data at `off`, of `len` bytes, which may be 0.
+    /// Adds data of `len` bytes at offset `off`; `len` may be 0.
     ///
     /// # Errors
-    /// Data that lie before what was added, or behind the end of the file.
+    /// Data before the end of earlier data, or beyond the end of the file.
     pub(super) fn push(&mut self, off: u64, len: u64) -> Result<(), String> {
-        let wrong = |what: &str| format!("a sparse map with {len} bytes at {off}: {what}");
-        let front = self.runs.last().map_or(0, Run::end);
+        let wrong = |what: &str| format!("invalid sparse map entry of {len} bytes at {off}: {what}");
+        let front = self.runs.last().map_or(0, StoredRun::end);
         if off < front {
-            return Err(wrong(&format!("before byte {front}, where earlier data end")));
+            return Err(wrong(&format!("it starts before byte {front}, the end of the previous entry")));
         }
         match off.checked_add(len) {
             Some(end) if end <= self.real_len => {}
-            _ => return Err(wrong(&format!("the file has {} bytes", self.real_len))),
+            _ => return Err(wrong(&format!("the file is {} bytes long", self.real_len))),
         }
         match self.runs.last_mut() {
             _ if len == 0 => {}
             Some(last) if last.end() == off => last.len += len,
-            _ => self.runs.push(Run { la: off, pa: self.stored_len, len }),
+            _ => self.runs.push(StoredRun { la: off, pa: self.stored_len, len }),
         }
-        // No more than `real_len`.
+        // At most `real_len`.
         self.stored_len += len;
         Ok(())
     }
 
-    /// Length of the file, and its runs in an archive that has its data at `pa`, in `stored_len` bytes.
+    /// Returns the length of the file and its runs, for an archive with its data at `pa`, in
+    /// `stored_len` bytes.
     ///
     /// # Errors
-    /// Another number of bytes than the map has.
-    pub(super) fn finish(mut self, pa: u64, stored_len: u64) -> Result<(u64, Vec<Run>), String> {
+    /// A `stored_len` that differs from the length in the map.
+    pub(super) fn finish(mut self, pa: u64, stored_len: u64) -> Result<(u64, Vec<StoredRun>), String> {
         if self.stored_len != stored_len {
-            return Err(format!("a sparse map of {} bytes, of which the archive has {stored_len}", self.stored_len));
+            return Err(format!(
+                "a sparse map of {} bytes of data, where the archive has {stored_len}",
+                self.stored_len
+            ));
         }
         self.runs.iter_mut().for_each(|run| run.pa += pa);
         Ok((self.real_len, self.runs))
     }
 }
 
-/// What the old form of GNU tar has in its header: up to four runs, whether further records follow, the length of the file.
+/// Parses the map in a header of GNU tar's old format: up to four runs and the length of the file.
+/// Returns true with the map if records with more runs follow.
 ///
 /// # Errors
-/// Fields that are no numbers; what [`SparseMap::push`] refuses.
+/// Fields that are not numbers; those of [`SparseMap::push`].
 pub(super) fn of_header(record: &Record) -> Result<(SparseMap, bool), String> {
     let mut map = SparseMap::new(field("realsize", &record[483..495])?);
     push_pairs(&mut map, &record[386..482])?;
     Ok((map, record[482] != 0))
 }
 
-/// Add what a further record has, up to 21 runs; whether another one follows.
+/// Adds the runs of a further record, up to 21. Returns true if another record follows.
 ///
 /// # Errors
-/// As [`of_header`].
+/// Those of [`of_header`].
 pub(super) fn push_record(map: &mut SparseMap, record: &Record) -> Result<bool, String> {
     push_pairs(map, &record[..504])?;
     Ok(record[504] != 0)
@@ -93,34 +99,35 @@ fn push_pairs(map: &mut SparseMap, pairs: &[u8]) -> Result<(), String> {
 
 fn field(name: &str, bytes: &[u8]) -> Result<u64, String> {
     let value = number(bytes).and_then(|value| u64::try_from(value).ok());
-    value.ok_or_else(|| format!("{name} = \"{}\" in a sparse map", bytes.escape_ascii()))
+    value.ok_or_else(|| format!("{name} = \"{}\" in a sparse map: not a number", bytes.escape_ascii()))
 }
 
-/// The map of version 1.0: decimal numbers, each with a line feed, in front of the data: how many runs, then offset and length of each.
+/// Parser of maps in version 1.0: decimal numbers, each followed by a line feed, before the data.
+/// They are the number of runs, then offset and length of each run.
 pub(super) struct MapText {
     map: SparseMap,
-    /// Runs that are still to come, once their number is known.
+    /// Number of runs that are still missing, once their count has been read.
     rest: Option<u64>,
     offset: Option<u64>,
-    /// Digits of a number that goes on in the next record.
+    /// Digits of a number that continues in the next record.
     digits: Vec<u8>,
 }
 
 impl MapText {
-    /// The map of a file of `real_len` bytes.
+    /// Creates a parser for the map of a file of `real_len` bytes.
     pub(super) fn new(real_len: u64) -> Self {
         Self { map: SparseMap::new(real_len), rest: None, offset: None, digits: Vec::new() }
     }
 
-    /// Whether there is no more to read.
+    /// Returns true if the map has been read completely.
     pub(super) fn is_complete(&self) -> bool {
         self.rest == Some(0)
     }
 
-    /// Read on in the next record.
+    /// Parses the next record.
     ///
     /// # Errors
-    /// No numbers; what [`SparseMap::push`] refuses.
+    /// Text that is not a number; those of [`SparseMap::push`].
     pub(super) fn push_record(&mut self, record: &[u8; RECORD_LEN]) -> Result<(), String> {
         for &byte in record {
             if self.is_complete() {
@@ -129,14 +136,14 @@ impl MapText {
             match byte {
                 b'\n' => self.push_number()?,
                 _ if self.digits.len() < LINE_MAX_LEN => self.digits.push(byte),
-                _ => return Err(self.no_number()),
+                _ => return Err(self.not_a_number()),
             }
         }
         Ok(())
     }
 
     fn push_number(&mut self) -> Result<(), String> {
-        let number = decimal(&self.digits).ok_or_else(|| self.no_number())?;
+        let number = decimal(&self.digits).ok_or_else(|| self.not_a_number())?;
         self.digits.clear();
         match (self.rest, self.offset.take()) {
             (None, _) => self.rest = Some(number),
@@ -149,11 +156,11 @@ impl MapText {
         Ok(())
     }
 
-    fn no_number(&self) -> String {
-        format!("\"{}\" in a sparse map: no number", self.digits.escape_ascii())
+    fn not_a_number(&self) -> String {
+        format!("\"{}\" in a sparse map: not a number", self.digits.escape_ascii())
     }
 
-    /// The map.
+    /// Returns the parsed map.
     pub(super) fn into_map(self) -> SparseMap {
         self.map
     }
@@ -167,13 +174,13 @@ mod tests {
     fn maps_go_forward_within_the_file() {
         let mut map = SparseMap::new(100);
         for (off, len) in [(0, 0), (10, 5), (15, 5), (15, 0), (90, 10), (100, 0)] {
-            // An empty run behind others may not lie before their end.
+            // An empty run must not be before the end of others.
             assert_eq!(map.push(off, len).is_ok(), (off, len) != (15, 0), "{off} {len}");
         }
         for (off, len) in [(99, 1), (5, 1), (100, 1), (101, 0), (u64::MAX, 1), (100, u64::MAX)] {
             assert!(map.push(off, len).is_err(), "{off} {len}");
         }
-        let runs = vec![Run { la: 10, pa: 1000, len: 10 }, Run { la: 90, pa: 1010, len: 10 }];
+        let runs = vec![StoredRun { la: 10, pa: 1000, len: 10 }, StoredRun { la: 90, pa: 1010, len: 10 }];
         assert_eq!(map.finish(1000, 20).unwrap(), (100, runs));
         assert!(SparseMap::new(5).finish(0, 1).is_err());
     }

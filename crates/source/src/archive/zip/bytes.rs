@@ -1,14 +1,14 @@
-//! An archive as `rawzip` reads it.
+//! Adapter from a source of bytes to the `rawzip` crate.
 
 use kiln_read::ReadAt;
 use rawzip::{ReaderAt, ZipArchive};
 use std::io;
 use std::sync::Arc;
 
-/// An archive whose directory was found.
+/// An archive whose central directory has been located.
 pub(super) type Archive = ZipArchive<Bytes>;
 
-/// The bytes of an archive, as its reader wants them.
+/// Bytes of an archive, readable by `rawzip`.
 #[derive(Clone)]
 pub(super) struct Bytes(pub(super) Arc<dyn ReadAt>);
 

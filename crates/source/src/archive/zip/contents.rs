@@ -15,17 +15,17 @@ use crate::archive::decoded::{DecodedContents, Plain, Streams, wrong_crc};
 use crate::input::spool::SpoolPlace;
 
 impl PackedData {
-    /// The plain text, from its front.
+    /// Returns a decoder at the start of the plain text.
     ///
     /// # Errors
-    /// A decoder that cannot be made; errors of the archive.
+    /// A decoder that cannot be created; errors of the archive.
     pub(super) fn decoder(&self, bytes: &Bytes) -> io::Result<Box<dyn Read + Send>> {
         let packed = RangeReader::new(bytes.clone(), self.stored.clone());
         self.method.decoder(Box::new(packed), self.plain.len)
     }
 }
 
-/// Members' data, by content id.
+/// Data of members, by content id.
 struct PackedFiles {
     bytes: Bytes,
     files: Vec<PackedData>,
@@ -48,15 +48,16 @@ impl Streams for PackedFiles {
 /// Contents of an archive.
 pub(super) struct ZipContents {
     bytes: Bytes,
-    /// The range and checksum of what is stored as it is, by content id.
+    /// Range and checksum of each uncompressed member, by content id.
     stored: Vec<Option<(Range<u64>, u32)>>,
-    /// Where the data of each begin, in bytes.
+    /// Offset of each member's data, in bytes.
     starts: Vec<u64>,
     decoded: DecodedContents<PackedFiles>,
 }
 
 impl ZipContents {
-    /// `files` of the archive `bytes`, by content id. Long ones are decoded into `spool_place`.
+    /// Creates the contents `files` of the archive `bytes`, by content id. Long ones are decoded
+    /// into `spool_place`.
     pub(super) fn new(bytes: Bytes, files: Vec<PackedData>, spool_place: &SpoolPlace) -> Self {
         let in_place = |file: &PackedData| (file.stored.clone(), file.plain.crc);
         let stored = files.iter().map(|file| (file.method == Method::Stored).then(|| in_place(file))).collect();
@@ -94,18 +95,18 @@ impl Contents for ZipContents {
     }
 }
 
-/// The error of a member whose data begin at byte `start` of the archive.
+/// Returns the error of a member whose data start at byte `start` of the archive.
 fn at_byte(start: u64, error: &io::Error) -> ContentError {
     io::Error::new(error.kind(), format!("its data at byte {start} of the archive: {error}")).into()
 }
 
-/// A member that lies in the archive as it is.
+/// An uncompressed member.
 struct StoredMember {
     bytes: Arc<dyn ReadAt>,
     range: Range<u64>,
-    /// What the archive says.
+    /// CRC-32 that the archive states.
     expected: u32,
-    /// Of the first `checked_len` bytes.
+    /// CRC-32 of the first `checked_len` bytes.
     crc: Crc,
     checked_len: u64,
 }
@@ -122,14 +123,14 @@ impl Content for StoredMember {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         self.bytes.read_exact_at(buf, self.range.start + off).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ContentError::Changed("the archive became shorter"),
+            io::ErrorKind::UnexpectedEof => ContentError::Changed("the archive has become shorter"),
             _ => error.into(),
         })?;
         if off == self.checked_len && !buf.is_empty() {
             self.crc.update(buf);
             self.checked_len += buf.len() as u64;
         }
-        // Once all was seen and is wrong, no part of it is handed out again.
+        // Once the CRC-32 is known to be wrong, every further read fails.
         if self.checked_len == self.len() && self.crc.sum() != self.expected {
             return Err(at_byte(self.range.start, &wrong_crc(self.crc.sum(), self.expected)));
         }

@@ -1,12 +1,12 @@
-//! Code page 437, in which names of ZIP archives are that do not say otherwise.
+//! Code page 437, the encoding of names in zip archives without another declared encoding.
 
 use std::borrow::Cow;
 
-/// The upper half of the code page. The lower one is ASCII.
+/// Upper half of the code page; the lower half is ASCII.
 const UPPER: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀\
                      αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{A0}";
 
-/// `name` as UTF-8, if it is not UTF-8 already.
+/// Returns `name` converted to UTF-8, or unchanged if it is valid UTF-8.
 pub(super) fn to_utf8(name: &[u8]) -> Cow<'_, [u8]> {
     if str::from_utf8(name).is_ok() {
         return Cow::Borrowed(name);

@@ -1,4 +1,4 @@
-//! The record at the end of an archive, by which one is known whatever it begins with.
+//! End of central directory record, which identifies a zip archive regardless of its first bytes.
 
 use kiln_read::ReadAt;
 use std::io;
@@ -6,27 +6,27 @@ use std::io;
 const MAGIC: &[u8; 4] = b"PK\x05\x06";
 /// Length of the record without its comment, in bytes.
 const RECORD_LEN: usize = 22;
-/// Most bytes of a comment.
+/// Maximum length in bytes of a comment.
 const COMMENT_MAX_LEN: u64 = u16::MAX as u64;
-/// Value of a field whose number is in ZIP64's own record.
+/// Value of a field that is stored in the ZIP64 record.
 const ELSEWHERE: u16 = u16::MAX;
-/// First bytes of a record of the central directory.
+/// Magic number of a central directory record.
 const DIRECTORY_MAGIC: &[u8; 4] = b"PK\x01\x02";
 
-/// The end of an archive.
+/// The end of central directory record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
-    /// Which part of an archive that was split this is, from 0 on.
+    /// Number of this part of a split archive, from 0.
     pub part: u16,
-    /// True if the central directory is in front of it.
+    /// True if the central directory is directly before the record.
     pub has_directory: bool,
 }
 
 impl Ending {
-    /// That of `bytes`, whose last byte is the last one of the record and its comment; `None`: there is none.
+    /// Finds the record at the end of `bytes`. Returns `None` if there is none.
     ///
     /// # Errors
-    /// Errors of the source.
+    /// Read errors.
     pub(super) fn find(bytes: &dyn ReadAt) -> io::Result<Option<Self>> {
         let len = bytes.len()?;
         let mut tail = vec![0; len.min(COMMENT_MAX_LEN + RECORD_LEN as u64) as usize];

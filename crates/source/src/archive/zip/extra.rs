@@ -1,11 +1,12 @@
-//! Extra fields of members: owners and names.
+//! Parser of members' extra fields: owners and Unicode names.
 
 use rawzip::extra_fields::{ExtraFieldId, ExtraFields};
 
-/// Length of Info-ZIP's first Unix field without owners: two times. The central directory has no more of it.
+/// Length in bytes of Info-ZIP's first Unix field without owners: two times. The central directory
+/// never has the owners.
 const UNIX_TIMES_LEN: usize = 8;
 
-/// Uid and gid. A field in a form that is not known counts as absent.
+/// Returns uid and gid. A field in an unknown format counts as absent.
 pub(super) fn owners(fields: ExtraFields<'_>) -> Option<(u32, u32)> {
     let mut old = None;
     for (id, data) in fields {
@@ -23,12 +24,12 @@ pub(super) fn owners(fields: ExtraFields<'_>) -> Option<(u32, u32)> {
     old
 }
 
-/// Whether the local header has owners that the central directory leaves out.
+/// Returns true if only the local header may have owners.
 pub(super) fn owners_are_in_the_local_header(mut fields: ExtraFields<'_>) -> bool {
     fields.any(|(id, _)| matches!(id, ExtraFieldId::INFO_ZIP_UNIX | ExtraFieldId::INFO_ZIP_UNIX_ORIGINAL))
 }
 
-/// Version 1, then uid and gid, each behind its length.
+/// Parses version 1, then uid and gid, each preceded by its length.
 fn sized_owners(data: &[u8]) -> Option<(u32, u32)> {
     let (&1, rest) = data.split_first()? else { return None };
     let (uid, rest) = sized(rest)?;
@@ -45,13 +46,14 @@ fn sized(data: &[u8]) -> Option<(u32, &[u8])> {
     high.iter().all(|&byte| byte == 0).then_some((u32::from_le_bytes(number), rest))
 }
 
-/// Uid and gid of 16 bits.
+/// Parses uid and gid of 16 bits each.
 fn short_owners(data: &[u8]) -> Option<(u32, u32)> {
     let &[u0, u1, g0, g1] = data.first_chunk()?;
     Some((u16::from_le_bytes([u0, u1]).into(), u16::from_le_bytes([g0, g1]).into()))
 }
 
-/// The name in UTF-8, where there is one for the name `raw`: version 1, the CRC-32 of `raw`, the name.
+/// Returns the UTF-8 name that belongs to the name `raw`, if any. The field has version 1, the
+/// CRC-32 of `raw` and the name.
 pub(super) fn unicode_path<'a>(mut fields: ExtraFields<'a>, raw: &[u8]) -> Option<&'a [u8]> {
     let (_, data) = fields.find(|(id, _)| *id == ExtraFieldId::INFO_ZIP_UNICODE_PATH)?;
     let (&[1, c0, c1, c2, c3], name) = data.split_first_chunk()? else { return None };

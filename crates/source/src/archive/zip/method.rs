@@ -1,33 +1,33 @@
-//! How members are compressed.
+//! Compression methods of members.
 
 use rawzip::CompressionMethod;
 use std::io::{self, BufReader, Cursor, Read};
 
 use crate::input::stream_format::StreamFormat;
 
-/// Bytes that are fetched at once.
+/// Length in bytes of the read buffer.
 const BUFFER_LEN: usize = 1 << 16;
-/// General purpose bit 1 of LZMA: an end marker follows the data.
+/// General purpose bit 1 of LZMA members: an end marker follows the data.
 const FLAG_LZMA_END_MARKER: u16 = 1 << 1;
 
-/// A method that is read.
+/// A supported compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Stored,
     Deflate,
-    /// LZMA behind a header of zip's own.
+    /// LZMA after a header specific to zip.
     Lzma {
         has_end_marker: bool,
     },
-    /// As the stream of this kind.
+    /// A complete stream in this format.
     Stream(StreamFormat),
 }
 
 impl Method {
-    /// By its number and the general purpose flags.
+    /// Returns the method with this number and these general purpose flags.
     ///
     /// # Errors
-    /// A method that is not read.
+    /// A method that is not supported.
     pub(super) fn of(method: CompressionMethod, flags: u16) -> io::Result<Self> {
         Ok(match method {
             CompressionMethod::STORE => Method::Stored,
@@ -37,16 +37,17 @@ impl Method {
             CompressionMethod::ZSTD | CompressionMethod::ZSTD_DEPRECATED => Method::Stream(StreamFormat::Zstd),
             CompressionMethod::XZ => Method::Stream(StreamFormat::Xz),
             method => {
-                let reason = format!("it is compressed by method {method}, which is not read");
+                let reason = format!("compression method {method} is not supported");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
             }
         })
     }
 
-    /// What `packed` holds, `len` bytes as the archive says. Memory is bounded, whatever the data ask for.
+    /// Returns a decoder of `packed`, whose plain text is `len` bytes long according to the
+    /// archive. Its memory is bounded regardless of the data.
     ///
     /// # Errors
-    /// A decoder that cannot be made; an LZMA header that is no such header.
+    /// A decoder that cannot be created; an invalid LZMA header.
     pub(super) fn decoder<'a>(
         self,
         mut packed: Box<dyn Read + Send + 'a>,
@@ -67,17 +68,19 @@ impl Method {
     }
 }
 
-/// The header of the .lzma format for the one that zip has: version of the encoder (2 bytes), length of the properties (2), properties.
+/// Converts the LZMA header of zip to that of the .lzma format. Zip has version of the encoder (2
+/// bytes), length of the properties (2) and properties.
 fn lzma_header(packed: &mut dyn Read, len: Option<u64>) -> io::Result<[u8; 13]> {
     let mut head = [0; 9];
     packed.read_exact(&mut head)?;
     if head[2..4] != 5_u16.to_le_bytes() {
-        let reason = format!("its LZMA properties are {} bytes, not 5", u16::from_le_bytes([head[2], head[3]]));
+        let reason =
+            format!("its LZMA properties are {} bytes long, and not 5", u16::from_le_bytes([head[2], head[3]]));
         return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
     }
     let mut header = [0; 13];
     header[..5].copy_from_slice(&head[4..]);
-    // The format's word for a length that an end marker tells.
+    // All ones: the length is unknown, and an end marker follows.
     header[5..].copy_from_slice(&len.unwrap_or(u64::MAX).to_le_bytes());
     Ok(header)
 }

@@ -1,4 +1,4 @@
-//! Records of the central directory: what a member is, and where it lies.
+//! Parser of central directory records: metadata and location of a member.
 
 use kiln_format::inode::FileType;
 use kiln_tree::Metadata;
@@ -14,34 +14,34 @@ use super::extra::{owners, owners_are_in_the_local_header, unicode_path};
 use super::method::Method;
 use crate::archive::decoded::Plain;
 
-/// The attribute of directories in MS-DOS, which archives of all systems set.
+/// MS-DOS attribute of directories, which archives of all systems set.
 const DOS_DIRECTORY: u32 = 0x10;
-/// Name and extra fields of a local header take no more.
+/// Maximum length in bytes of name and extra fields of a local header.
 const LOCAL_FIELDS_MAX_LEN: usize = 2 * u16::MAX as usize;
 
-/// A member.
+/// A member of an archive.
 pub(super) struct Member {
-    /// Where its record lies, in bytes.
+    /// Offset of its central directory record in bytes.
     pub record_off: u64,
-    /// Its path.
+    /// Path of the member.
     pub name: Box<[u8]>,
     pub file_type: FileType,
     pub meta: Metadata,
-    /// Where its local header begins.
+    /// Offset of its local header in bytes.
     pub header_off: u64,
     pub data: PackedData,
 }
 
-/// Where the data of a member lie, and what they are.
+/// Location and format of a member's data.
 #[derive(Clone, Debug)]
 pub(super) struct PackedData {
-    /// In bytes of the archive.
+    /// Range in bytes of the archive.
     pub stored: Range<u64>,
     pub method: Method,
     pub plain: Plain,
 }
 
-/// The path of the member of `record`.
+/// Returns the path of the member of `record`.
 pub(super) fn name<'a>(record: &'a ZipFileHeaderRecord<'a>) -> Cow<'a, [u8]> {
     let raw: &[u8] = record.file_path().as_bytes();
     match record.flags().is_utf8() {
@@ -50,14 +50,15 @@ pub(super) fn name<'a>(record: &'a ZipFileHeaderRecord<'a>) -> Cow<'a, [u8]> {
     }
 }
 
-/// What `record` of `archive`, which has `len` bytes, says.
+/// Reads the member of `record` of `archive`, which is `len` bytes long.
 ///
 /// # Errors
-/// A member that is encrypted, or compressed by a method that is not read; one whose data are not there; errors of the system.
+/// A member that is encrypted or compressed with an unsupported method; data beyond the end of the
+/// archive; read errors.
 pub(super) fn member(record: &ZipFileHeaderRecord<'_>, archive: &Archive, len: u64) -> io::Result<Member> {
     let flags = record.flags();
     if flags.is_encrypted() || flags.has_strong_encryption() || flags.is_masked() {
-        let reason = "it is encrypted: unpack the archive with its password, and pack what comes out";
+        let reason = "it is encrypted; unpack the archive with its password and pack the result";
         return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
     }
     let method = Method::of(record.compression_method(), flags.bits())?;
@@ -66,11 +67,15 @@ pub(super) fn member(record: &ZipFileHeaderRecord<'_>, archive: &Archive, len: u
     })?;
     let (start, end) = entry.compressed_data_range();
     if end > len {
-        return Err(invalid(format!("its data end at byte {end}, and the archive has {len}")));
+        return Err(invalid(format!("its data end at byte {end}, but the archive has {len} bytes")));
     }
     let plain = Plain { len: record.uncompressed_size_hint(), crc: record.crc32() };
     if method == Method::Stored && plain.len != end - start {
-        return Err(invalid(format!("it is stored as it is, {} bytes in {}", plain.len, end - start)));
+        return Err(invalid(format!(
+            "it is not compressed, but its {} bytes are stored in {}",
+            plain.len,
+            end - start
+        )));
     }
     let (file_type, permissions) = mode(record);
     let mut owner = owners(record.extra_fields());
@@ -91,11 +96,11 @@ pub(super) fn member(record: &ZipFileHeaderRecord<'_>, archive: &Archive, len: u
     })
 }
 
-/// File type and permissions.
+/// Returns file type and permissions.
 fn mode(record: &ZipFileHeaderRecord<'_>) -> (FileType, u16) {
     let attributes = record.external_attributes();
     let by_unix = matches!(record.version_made_by().creator_system(), CreatorSystem::UNIX | CreatorSystem::MACOS);
-    // Zero is what programs write that know no modes.
+    // Programs without modes write zero.
     let mode = Some((attributes >> 16) as u16).filter(|&mode| by_unix && mode != 0);
     let named_directory = name(record).ends_with(b"/");
     let file_type = match mode.and_then(FileType::from_mode) {
@@ -108,7 +113,7 @@ fn mode(record: &ZipFileHeaderRecord<'_>) -> (FileType, u16) {
     (file_type, mode.map_or(default, |mode| mode & 0o7777))
 }
 
-/// Seconds since 1970, and nanoseconds.
+/// Returns seconds since 1970, and nanoseconds.
 fn mtime(record: &ZipFileHeaderRecord<'_>) -> (i64, u32) {
     match record.last_modified() {
         ZipDateTimeKind::Utc(time) => (time.to_unix(), time.nanosecond()),

@@ -1,4 +1,4 @@
-//! From the central directory to a tree.
+//! Scanner that adds the members of the central directory to a tree.
 
 use kiln_format::inode::FileType;
 use kiln_read::ReadAt;
@@ -15,13 +15,13 @@ use crate::error::{SourceError, Unreadable};
 use crate::input::spool::SpoolPlace;
 use crate::source::{Scan, ScanOptions};
 
-/// The longest target of a symbolic link that Linux knows, in bytes.
+/// Maximum length in bytes of the target of a symbolic link in Linux.
 const TARGET_MAX_LEN: u64 = 4095;
 
-/// Read names and metadata of all members of `archive`, which errors call `path`.
+/// Reads names and metadata of all members of `archive`. Error messages name it `path`.
 ///
 /// # Errors
-/// A directory that cannot be read; the first member that cannot, unless the scan keeps going.
+/// An unreadable central directory; the first unreadable member, unless the scan keeps going.
 pub(super) fn scan(
     archive: &Archive,
     path: &Path,
@@ -43,13 +43,13 @@ pub(super) fn scan(
     let Scanner { mut members, files, .. } = scanner;
     if backslashes > 0 {
         members.note(format!(
-            "{backslashes} names have backslashes, {first} for one: these are part of the names, and separate none"
+            "{backslashes} names contain backslashes, such as {first}; they are not treated as path separators"
         ));
     }
     members.finish_with(Box::new(ZipContents::new(bytes.clone(), files, spool_place)))
 }
 
-/// All members that can be read, in the order of the directory.
+/// Returns all readable members, in the order of the central directory.
 fn list(archive: &Archive, len: u64, members: &mut Members<'_>) -> Result<Vec<Member>, SourceError> {
     let mut buf = vec![0; MAX_CENTRAL_DIRECTORY_RECORD_SIZE];
     let mut records = archive.entries(&mut buf);
@@ -57,9 +57,9 @@ fn list(archive: &Archive, len: u64, members: &mut Members<'_>) -> Result<Vec<Me
     loop {
         let record = records.next_entry();
         let record = record.map_err(|error| {
-            members.malformed(off, format!("a record of the central directory behind this place: {error}"))
+            members.malformed(off, format!("invalid central directory record after this offset: {error}"))
         });
-        // Where a record cannot be read, it is not known where the next one begins.
+        // The position of the next record depends on this one, so the list ends here.
         let Some(Some(record)) = members.survive(b"", record)? else { return Ok(list) };
         off = record.central_directory_offset();
         members.begin(off)?;
@@ -73,7 +73,8 @@ fn list(archive: &Archive, len: u64, members: &mut Members<'_>) -> Result<Vec<Me
     }
 }
 
-/// `list` without members that share bytes with others: a small archive of such members could hold petabytes.
+/// Returns `list` without members that share bytes with others. A small archive of such members
+/// could expand to petabytes.
 fn without_overlaps(list: Vec<Member>, members: &mut Members<'_>) -> Result<Vec<Member>, SourceError> {
     let mut order: Vec<usize> = (0..list.len()).collect();
     order.sort_by_key(|&idx| (list[idx].header_off, list[idx].record_off));
@@ -90,7 +91,7 @@ fn without_overlaps(list: Vec<Member>, members: &mut Members<'_>) -> Result<Vec<
         match other {
             None => apart.push(member),
             Some(other) => {
-                let reason = format!("its data overlap those of the member whose record is at byte {other}");
+                let reason = format!("its data overlap those of the member with the record at byte {other}");
                 members.leave_out(member.record_off, &member.name, invalid(reason))?;
             }
         }
@@ -101,9 +102,9 @@ fn without_overlaps(list: Vec<Member>, members: &mut Members<'_>) -> Result<Vec<
 struct Scanner<'a> {
     members: Members<'a>,
     bytes: &'a Bytes,
-    /// By content id.
+    /// Data of files, by content id.
     files: Vec<PackedData>,
-    /// Nodes and their records' places, by rising ids.
+    /// Nodes in ascending order, with the offsets of their records in bytes.
     placed: Vec<(NodeId, u64)>,
 }
 
@@ -111,7 +112,7 @@ impl Scanner<'_> {
     fn add(&mut self, member: Member) -> Result<(), SourceError> {
         let (off, is_dir) = (member.record_off, member.file_type == FileType::Directory);
         self.members.begin(off)?;
-        // What is wrong with a path shows when it is inserted.
+        // An invalid path is reported when it is inserted.
         if let Ok(Some(there)) = self.members.builder.find(&member.name)
             && !(is_dir && matches!(self.members.builder.nodes()[there.idx()].kind, Kind::Directory(_)))
         {
@@ -130,12 +131,12 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// That a path names `there` already.
+    /// Returns the error for a path that already names the node `there`.
     fn taken(&self, there: NodeId) -> io::Error {
         let place = self.placed.binary_search_by_key(&there, |(id, _)| *id);
         invalid(match place {
             Ok(idx) => format!("the record at byte {} has the same path", self.placed[idx].1),
-            Err(_) => "other members lie below this path".into(),
+            Err(_) => "other members are below this path".into(),
         })
     }
 
@@ -152,7 +153,7 @@ impl Scanner<'_> {
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => Kind::Socket,
             FileType::CharDevice | FileType::BlockDevice => {
-                let reason = "a device, whose numbers a zip archive does not hold";
+                let reason = "a device, and zip archives have no device numbers";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
             }
         })
@@ -165,7 +166,7 @@ impl Scanner<'_> {
         }
         let target = data.plain.decode_to_vec(&mut *data.decoder(self.bytes)?)?;
         match target.contains(&0) {
-            true => Err(invalid("a symbolic link with a target that holds a zero byte".into())),
+            true => Err(invalid("a symbolic link with a zero byte in its target".into())),
             false => Ok(target),
         }
     }

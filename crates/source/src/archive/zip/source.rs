@@ -1,4 +1,4 @@
-//! A zip archive as a source.
+//! Source that reads a zip archive.
 
 use rawzip::{MAX_CENTRAL_DIRECTORY_RECORD_SIZE, ZipLocator};
 use std::path::{Path, PathBuf};
@@ -13,21 +13,22 @@ use crate::input::spool::SpoolPlace;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// First bytes of a member, of an archive without members, and of one that was to be split and was not.
+/// First bytes of a member, of an archive without members, and of a split archive that fits into
+/// one part.
 const MAGICS: [&[u8]; 3] = [b"PK\x03\x04", b"PK\x05\x06", b"PK00PK\x03\x04"];
-/// First bytes of programs, behind which an archive may lie.
+/// First bytes of programs that may have an archive appended.
 const PROGRAMS: [&[u8]; 3] = [b"#!", b"MZ", b"\x7FELF"];
 
-/// Zip archives as a kind of source.
+/// The kind "zip archive".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "zip",
     title: "a zip archive",
-    is: |candidate| MAGICS.iter().any(|magic| candidate.holds(0, magic)) || is_behind(candidate),
+    is: |candidate| MAGICS.iter().any(|magic| candidate.holds(0, magic)) || is_appended_or_split(candidate),
     open: |candidate| Ok(Box::new(open(candidate)?)),
 };
 
-/// Tells if it is a program with an archive behind it, or the last part of an archive that was split.
-fn is_behind(candidate: &Candidate<'_>) -> bool {
+/// Returns true for a program with an archive appended, and for the last part of a split archive.
+fn is_appended_or_split(candidate: &Candidate<'_>) -> bool {
     let Some(ending) = candidate.bytes().and_then(|bytes| Ending::find(bytes).ok()?) else { return false };
     ending.part > 0 || ending.has_directory && PROGRAMS.iter().any(|front| candidate.holds(0, front))
 }
@@ -40,7 +41,7 @@ fn open(candidate: Candidate<'_>) -> Result<ZipSource, SourceError> {
     let ending = Ending::find(&*bytes).map_err(|source| Unreadable { path: path.clone(), source })?;
     if let Some(Ending { part: part @ 1.., .. }) = ending {
         let reason = format!(
-            "part {} of a ZIP archive that was split: join its parts first, as with zip -s 0 SPLIT.zip --out WHOLE.zip",
+            "part {} of a split zip archive; join its parts first, for example with zip -s 0 SPLIT.zip --out WHOLE.zip",
             u32::from(part) + 1
         );
         return Err(SourceError::Unsupported { path, reason });
@@ -50,7 +51,7 @@ fn open(candidate: Candidate<'_>) -> Result<ZipSource, SourceError> {
         Ok(archive) => Ok(ZipSource { archive: Arc::new(archive), path, spool_place }),
         Err((_, error)) => {
             let offset = error.eocd_offset().unwrap_or(len);
-            let reason = format!("no directory of a zip archive: {error}");
+            let reason = format!("no central directory of a zip archive: {error}");
             Err(SourceError::Malformed { path, offset, reason })
         }
     }

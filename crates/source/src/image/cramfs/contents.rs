@@ -1,4 +1,4 @@
-//! Contents of files, decoded when they are read.
+//! Contents of files, decoded on demand.
 
 use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use std::io;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use super::blocks::{BLOCK_LEN, Table, decode};
 use super::volume::Volume;
 
-/// Most blocks that are read at once.
+/// Maximum number of blocks per read.
 const WINDOW_COUNT: usize = 32;
 
-/// Where the table of a file's blocks lies.
+/// Position of a file's block table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct File {
-    /// In bytes.
+    /// Offset of the table in bytes.
     pub off: u32,
-    /// Of the contents, in bytes.
+    /// Length of the contents in bytes.
     pub len: u32,
 }
 
-/// The contents of all files of an image.
+/// Contents of all files of an image.
 pub(super) struct ImageContents {
     pub volume: Arc<Volume>,
     pub files: Vec<File>,
@@ -45,10 +45,10 @@ impl Contents for ImageContents {
     }
 }
 
-/// All contents of `file`, which are known to be short.
+/// Reads all contents of `file`, which must be short.
 ///
 /// # Errors
-/// Blocks that are damaged; errors of the system.
+/// Damaged blocks; read errors.
 pub(super) fn read_all(volume: &Volume, file: File) -> io::Result<Vec<u8>> {
     let table = Table::read(volume, file.off.into(), file.len.into())?;
     let mut plain = vec![0; file.len as usize];
@@ -59,15 +59,16 @@ pub(super) fn read_all(volume: &Volume, file: File) -> io::Result<Vec<u8>> {
     Ok(plain)
 }
 
-/// The contents of a file.
+/// Contents of a file.
 struct ImageContent {
     volume: Arc<Volume>,
     len: u64,
     table: Table,
-    /// Blocks of the image that were read last, and where they lie.
+    /// Compressed blocks of the last read.
     window: Vec<u8>,
+    /// Offset of `window` in the image, in bytes.
     window_off: u64,
-    /// Index of the block that `plain` is.
+    /// Index of the block decoded in `plain`.
     last: Option<usize>,
     plain: Vec<u8>,
 }
@@ -79,12 +80,12 @@ impl ImageContent {
         Ok(Self { volume, len, table, window: Vec::new(), window_off: 0, last: None, plain: Vec::new() })
     }
 
-    /// Decode block `idx` to `plain`. Blocks up to `last_idx` will be wanted, too.
+    /// Decodes block `idx` to `plain`. Blocks up to `last_idx` are read ahead.
     fn decode(&mut self, idx: usize, last_idx: usize, plain: &mut [u8]) -> io::Result<()> {
         let Range { start, end } = self.table.packed(idx);
         if start < self.window_off || end - self.window_off > self.window.len() as u64 {
             let window_end = self.table.packed(last_idx.min(idx + WINDOW_COUNT - 1)).end;
-            // Nothing, if it cannot be read.
+            // Left empty if the read fails.
             self.window.clear();
             self.window_off = start;
             self.window = self.volume.read_vec(start, window_end - start)?;
@@ -93,7 +94,7 @@ impl ImageContent {
         decode(&self.window[at..at + (end - start) as usize], start, plain)
     }
 
-    /// Fill `buf` from byte `from` of block `idx`, of which not all is wanted.
+    /// Fills `buf` from byte `from` of block `idx`, for a read of a part of it.
     fn read_part(&mut self, buf: &mut [u8], idx: usize, from: usize) -> io::Result<()> {
         if self.last.take() != Some(idx) {
             let mut plain = std::mem::take(&mut self.plain);
@@ -110,7 +111,7 @@ impl ImageContent {
 impl Content for ImageContent {
     fn read_exact_at(&mut self, mut buf: &mut [u8], off: u64) -> Result<(), ContentError> {
         let Some(end) = off.checked_add(buf.len() as u64).filter(|end| *end <= self.len) else {
-            return Err(ContentError::Changed("it was read behind its end"));
+            return Err(ContentError::Changed("it was read beyond its end"));
         };
         let (mut idx, mut from) = ((off / BLOCK_LEN as u64) as usize, (off % BLOCK_LEN as u64) as usize);
         let last_idx = (end.saturating_sub(1) / BLOCK_LEN as u64) as usize;

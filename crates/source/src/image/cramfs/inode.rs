@@ -1,4 +1,4 @@
-//! Inodes, and entries of directories, which are inodes with names.
+//! Inodes, and directory entries, which are inodes followed by names.
 
 use kiln_format::inode::FileType;
 use kiln_tree::Metadata;
@@ -6,20 +6,21 @@ use std::io;
 
 use super::volume::{Order, invalid};
 
-/// Length in bytes.
+/// Length of an inode in bytes.
 pub(super) const INODE_LEN: usize = 12;
 
-/// An inode: mode (16 bits) and user (16); size (24) and group (8); length of the name (6) and offset (26), both in words.
+/// An inode: mode (16 bits) and user (16); size (24) and group (8); length of the name (6) and
+/// offset (26), both in words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inode {
     mode: u16,
     uid: u32,
     gid: u32,
-    /// Of a file, a target or a directory, in bytes; the number of a device.
+    /// Length in bytes of a file, target or directory; device number of a device.
     pub size: u32,
-    /// Of the name behind it, in bytes, with what fills it up.
+    /// Length in bytes of the name after the inode, including padding.
     name_len: usize,
-    /// Where its contents lie in the image, in bytes.
+    /// Offset of the contents in the image, in bytes.
     pub data_off: u64,
 }
 
@@ -32,8 +33,10 @@ impl Inode {
         Self { mode: mode as u16, uid, gid, size, name_len, data_off }
     }
 
+    /// Returns the type of the inode.
+    ///
     /// # Errors
-    /// A mode of no known type.
+    /// An unknown type.
     pub(super) fn file_type(&self) -> io::Result<FileType> {
         FileType::from_mode(self.mode).ok_or_else(|| invalid(format!("mode = {:#o}", self.mode)))
     }
@@ -46,13 +49,13 @@ impl Inode {
 /// An entry of a directory.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
-    /// Where it lies in the directory, in bytes.
+    /// Offset within the directory in bytes.
     pub at: usize,
     pub inode: Inode,
     pub name: &'a [u8],
 }
 
-/// The entries of the directory `bytes`, up to the first that is damaged.
+/// Returns the entries of the directory `bytes`, up to the first damaged one.
 pub(super) fn entries(bytes: &[u8], order: Order) -> impl Iterator<Item = io::Result<Entry<'_>>> {
     let mut next_at = Some(0);
     std::iter::from_fn(move || {
@@ -65,7 +68,7 @@ pub(super) fn entries(bytes: &[u8], order: Order) -> impl Iterator<Item = io::Re
 
 fn entry(bytes: &[u8], at: usize, order: Order) -> io::Result<Entry<'_>> {
     let Some((record, rest)) = bytes[at..].split_first_chunk() else {
-        return Err(invalid(format!("an entry at byte {at} of a directory of {}", bytes.len())));
+        return Err(invalid(format!("an incomplete entry at byte {at} of a directory of {} bytes", bytes.len())));
     };
     let inode = Inode::decode(record, order);
     let Some(name) = rest.get(..inode.name_len) else {

@@ -1,4 +1,4 @@
-//! What the parts of an image are used for.
+//! Regions of an image that the scan has read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,45 +6,45 @@ use std::ops::Range;
 
 use super::volume::invalid;
 
-/// What a region holds.
+/// Kind of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Directory,
-    /// The table of a file's blocks.
+    /// Block table of a file.
     Table {
         has_holes: bool,
     },
-    /// A table that led nowhere.
+    /// Block table that was found to be damaged.
     Damaged,
 }
 
-/// Regions that do not overlap, so that a scan reads no byte twice: whatever a damaged image says, it ends, and no directory is below
-/// itself. Only tables of files with equal contents are one region for all of these.
+/// Disjoint regions, so that a scan reads no byte twice: it ends for every damaged image, and no
+/// directory contains itself. Block tables may be shared by files with equal contents.
 #[derive(Debug, Default)]
 pub(super) struct Regions(BTreeMap<u64, (u64, Use)>);
 
-/// What a region takes in memory, about.
+/// Approximate memory per region, in bytes.
 pub(super) const REGION_COST: usize = 2 * size_of::<(u64, (u64, Use))>();
 
 impl Regions {
-    /// What `range`, which is not empty, is used for already.
+    /// Returns the known use of `range`, which must not be empty.
     ///
     /// # Errors
-    /// It overlaps another region.
+    /// A range that overlaps another region.
     pub(super) fn get(&self, range: &Range<u64>) -> io::Result<Option<Use>> {
         match self.0.range(..range.end).next_back() {
             Some((start, (end, found))) if *start == range.start && *end == range.end => Ok(Some(*found)),
             Some((start, (end, found))) if *end > range.start => {
                 let other = if *found == Use::Directory { "a directory" } else { "a table of blocks" };
                 let reason =
-                    format!("bytes {} to {} are in {other}, which has {start} to {end}", range.start, range.end);
+                    format!("bytes {} to {} overlap {other} at bytes {start} to {end}", range.start, range.end);
                 Err(invalid(reason))
             }
             _ => Ok(None),
         }
     }
 
-    /// Use `range`, of which [`Regions::get`] knew no use.
+    /// Records the use of `range`, for which [`Regions::get`] returned `None`.
     pub(super) fn set(&mut self, range: Range<u64>, what: Use) {
         self.0.insert(range.start, (range.end, what));
     }

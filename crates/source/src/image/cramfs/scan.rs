@@ -1,4 +1,4 @@
-//! Walking an image, and putting what is found into one tree.
+//! Scanner that adds all inodes of an image to a tree.
 
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::{FileType, Rdev};
@@ -16,13 +16,14 @@ use crate::archive::members::Members;
 use crate::error::SourceError;
 use crate::source::{Scan, ScanOptions};
 
-/// The longest target of a symbolic link that Linux knows, in bytes.
+/// Maximum length in bytes of the target of a symbolic link in Linux.
 const TARGET_MAX_LEN: u32 = 4095;
 
-/// Scan all of an image, which errors call `path`. `intact` says whether it has its CRC.
+/// Scans an image. Error messages name it `path`; `intact` is the result of the CRC check.
 ///
 /// # Errors
-/// Unless the scan keeps going: that it has not, and the first directory or inode that cannot be read, with its path. In any case the root.
+/// An unreadable root directory. Unless the scan keeps going, also a wrong CRC, and the first
+/// unreadable directory or inode, with its path.
 pub(super) fn scan(
     volume: &Arc<Volume>,
     path: &Path,
@@ -45,12 +46,12 @@ pub(super) fn scan(
     members.finish_with(Box::new(ImageContents { volume: Arc::clone(volume), files }))
 }
 
-/// A directory whose entries are to be read.
+/// A directory to read.
 struct Directory {
     node: NodeId,
     path: Vec<u8>,
     inode: Inode,
-    /// Byte of the image where the inode lies.
+    /// Offset of the inode in the image, in bytes.
     inode_off: u64,
 }
 
@@ -72,7 +73,7 @@ impl Scanner<'_> {
         self.volume.read(&mut bytes, inode_off)?;
         let inode = Inode::decode(&bytes, self.volume.order);
         if inode.file_type()? != FileType::Directory {
-            return Err(invalid("the inode behind the superblock is no directory"));
+            return Err(invalid("the inode after the superblock is not a directory"));
         }
         let (node, _) = self.node(&inode)?;
         self.members.builder.insert(b"", node).map_err(io::Error::other)?;
@@ -80,7 +81,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// The bytes of a directory.
+    /// Reads the bytes of a directory.
     fn read(&mut self, dir: &Directory) -> io::Result<Vec<u8>> {
         let (off, len) = (dir.inode.data_off, u64::from(dir.inode.size));
         if len == 0 {
@@ -94,7 +95,7 @@ impl Scanner<'_> {
         Ok(bytes)
     }
 
-    /// Add the entries of a directory, which are `bytes`.
+    /// Adds the entries of a directory, which are in `bytes`.
     fn directory(&mut self, dir: &Directory, bytes: &[u8]) -> Result<(), SourceError> {
         for entry in entries(bytes, self.volume.order) {
             self.begin()?;
@@ -126,7 +127,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// The node of an inode, without entries, and the memory that belongs to it.
+    /// Returns the node of an inode, without entries, and its memory cost in bytes.
     fn node(&mut self, inode: &Inode) -> io::Result<(Node, usize)> {
         let (mut cost, rdev) = (0, Rdev::decode(inode.size));
         let kind = match inode.file_type()? {
@@ -176,7 +177,7 @@ impl Scanner<'_> {
 fn check_name(name: &[u8]) -> io::Result<()> {
     let is_dots = matches!(name, b"." | b"..");
     if name.is_empty() || is_dots || name.len() > NAME_MAX_LEN || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-        return Err(invalid("no name that a file can have"));
+        return Err(invalid("not a valid file name"));
     }
     Ok(())
 }

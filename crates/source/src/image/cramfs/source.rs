@@ -1,4 +1,4 @@
-//! An image as a source.
+//! Source that reads a cramfs image.
 
 use kiln_read::ReadAt;
 use std::io;
@@ -13,7 +13,7 @@ use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// Images as a kind of source.
+/// The kind "cramfs image".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "cramfs",
     title: "a cramfs image",
@@ -21,14 +21,14 @@ pub(crate) const KIND: SourceKind = SourceKind {
     open: |candidate| Ok(Box::new(CramfsSource::open(candidate)?)),
 };
 
-/// Bytes that are read at once to check the CRC.
+/// Length in bytes of the pieces read to check the CRC.
 const PIECE_LEN: u64 = 1 << 18;
 
 struct CramfsSource {
     path: PathBuf,
     bytes: Arc<dyn ReadAt>,
     superblock: Superblock,
-    /// Of the image, in bytes.
+    /// Length of the image in bytes.
     len: u64,
 }
 
@@ -44,13 +44,13 @@ impl CramfsSource {
         let found_len = bytes.len().map_err(|source| Unreadable { path: path.clone(), source })?;
         let len = superblock.checked.map_or(found_len, |(len, _)| len);
         if len > found_len || len < superblock.root_off() {
-            let reason = format!("the superblock: size = {len}, where the image has {found_len} bytes");
+            let reason = format!("the superblock: size = {len}, but the image has {found_len} bytes");
             return Err(SourceError::Malformed { path, offset: superblock.off + 4, reason });
         }
         Ok(Self { path, bytes, superblock, len })
     }
 
-    /// That the image has its CRC, if it has one.
+    /// Checks the CRC of the image, if it has one.
     fn check_crc(&self, options: &ScanOptions<'_>) -> Result<(), SourceError> {
         let Some((_, expected)) = self.superblock.checked else { return Ok(()) };
         let unreadable = |source: io::Error| Unreadable { path: self.path.clone(), source };
@@ -69,7 +69,7 @@ impl CramfsSource {
         if crc.sum() == expected {
             return Ok(());
         }
-        let reason = format!("the superblock: crc = {expected:#010x}, where the image has {:#010x}", crc.sum());
+        let reason = format!("the superblock: crc = {expected:#010x}, but the CRC of the image is {:#010x}", crc.sum());
         Err(SourceError::Malformed { path: self.path.clone(), offset: crc_off, reason })
     }
 }

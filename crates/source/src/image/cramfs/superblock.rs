@@ -1,50 +1,51 @@
-//! The superblock.
+//! Superblock of an image.
 
 use super::volume::Order;
 
 pub(super) const MAGIC: u32 = 0x28CD_3D45;
-/// What is behind the unused word.
+/// Signature after the unused word.
 pub(super) const SIGNATURE: &[u8; 16] = b"Compressed ROMFS";
 pub(super) const SIGNATURE_AT: usize = 16;
-/// Where the CRC is, in bytes.
+/// Offset of the CRC in the superblock, in bytes.
 pub(super) const CRC_AT: usize = 32;
-/// Length in bytes.
+/// Length of the superblock in bytes.
 pub(super) const SUPERBLOCK_LEN: usize = 64;
-/// Where it may lie: with room for boot code in front, or without.
+/// Offsets at which a superblock may be, in bytes: with space for boot code before it, or without.
 pub(super) const SUPERBLOCK_OFFS: [usize; 2] = [0, 512];
 
-/// Size and CRC are those of the image.
+/// Flag: size and CRC are valid.
 const FLAG_VERSION_2: u32 = 0x1;
-/// Flags that are read: the one above; sorted directories (0x2), which make no difference; holes (0x100); the root's directory lies
-/// anywhere (0x400).
+/// Supported flags: the one above; sorted directories (0x2), which make no difference; holes
+/// (0x100); a root directory at any offset (0x400).
 const FLAGS_READ: u32 = 0x503;
-/// Blocks that lie anywhere, some of them not compressed.
+/// Flag: blocks at any offset, some of them uncompressed.
 const FLAG_POINTERS: u32 = 0x800;
 
-/// What is needed of it.
+/// Supported fields of a superblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Superblock {
-    /// Where it lies in the image, in bytes.
+    /// Offset in the image, in bytes.
     pub off: u64,
     pub order: Order,
-    /// Length of the image, and CRC, if the image has these.
+    /// Length in bytes and CRC of the image, if they are stored.
     pub checked: Option<(u64, u32)>,
 }
 
-/// Why a superblock is not read.
+/// Reason why a superblock is refused.
 #[derive(Debug)]
 pub(super) enum Refused {
     Unsupported(String),
-    /// Where in the image, in bytes, and what is wrong.
+    /// Offset in the image in bytes, and the problem.
     Malformed(u64, String),
 }
 
-/// Where the superblock is that the first bytes of an image have, if they have one.
+/// Returns the offset and byte order of the superblock in the first bytes of an image, if there is
+/// one.
 pub(super) fn find(head: &[u8]) -> Option<(usize, Order)> {
     let has = |at: usize, bytes: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(bytes));
     for off in SUPERBLOCK_OFFS {
         for (order, magic) in [(Order::Little, MAGIC.to_le_bytes()), (Order::Big, MAGIC.to_be_bytes())] {
-            // Behind what may be anything, four bytes are not enough.
+            // After arbitrary boot code, a magic number of four bytes is not sufficient.
             if has(off, &magic) && (off == 0 || has(off + SIGNATURE_AT, SIGNATURE)) {
                 return Some((off, order));
             }
@@ -54,10 +55,10 @@ pub(super) fn find(head: &[u8]) -> Option<(usize, Order)> {
 }
 
 impl Superblock {
-    /// From the first bytes of an image.
+    /// Parses the superblock in the first bytes of an image.
     ///
     /// # Errors
-    /// No superblock, or only a part of one; flags that are not read.
+    /// A missing or incomplete superblock; unsupported flags.
     pub(super) fn decode(head: &[u8]) -> Result<Self, Refused> {
         let Some((at, order)) = find(head) else {
             return Err(Refused::Malformed(0, "no superblock of cramfs here or at byte 512".into()));
@@ -77,14 +78,14 @@ impl Superblock {
             let what = if flags & FLAG_POINTERS == 0 { "" } else { " (extended block pointers)" };
             let bits = flags & !FLAGS_READ;
             return Err(Refused::Unsupported(format!(
-                "cramfs with flags = {flags:#x}, of which {bits:#x}{what} are not read"
+                "cramfs with flags = {flags:#x}, of which {bits:#x}{what} are not supported"
             )));
         }
         let checked = (flags & FLAG_VERSION_2 != 0).then(|| (word(4).into(), word(CRC_AT)));
         Ok(Self { off, order, checked })
     }
 
-    /// Where the root's inode lies, in bytes.
+    /// Returns the offset of the root inode in bytes.
     pub(super) fn root_off(&self) -> u64 {
         self.off + SUPERBLOCK_LEN as u64
     }

@@ -1,4 +1,4 @@
-//! The bytes of an image, and the order of its words.
+//! Bytes of an image and their byte order.
 
 use kiln_read::ReadAt;
 use std::io;
@@ -12,7 +12,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// The words that `bytes` are; what is left behind the last one is not looked at.
+    /// Returns the words in `bytes`; an incomplete last word is ignored.
     pub(super) fn words(self, bytes: &[u8]) -> impl Iterator<Item = u32> {
         let (words, _) = bytes.as_chunks();
         words.iter().map(move |word| match self {
@@ -21,7 +21,7 @@ impl Order {
         })
     }
 
-    /// The two bit fields of a word, of which the first has `bits` bits.
+    /// Splits a word into two bit fields, of which the first has `bits` bits.
     pub(super) fn split(self, word: u32, bits: u32) -> (u32, u32) {
         let low = |bits| word & (u32::MAX >> (32 - bits));
         match self {
@@ -36,17 +36,17 @@ impl Order {
 pub(super) struct Volume {
     pub bytes: Arc<dyn ReadAt>,
     pub order: Order,
-    /// Where the root's inode lies, in bytes. What is in front of it is nothing else.
+    /// Offset of the root inode in bytes. Nothing before it belongs to a file.
     pub root_off: u64,
-    /// Of the image, in bytes.
+    /// Length of the image in bytes.
     pub len: u64,
 }
 
 impl Volume {
-    /// Fill `buf` from byte `off`.
+    /// Fills `buf` from byte `off`.
     ///
     /// # Errors
-    /// Bytes behind the end; errors of the system.
+    /// Bytes beyond the end of the image; read errors.
     pub(super) fn read(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
         match off.checked_add(buf.len() as u64) {
             Some(end) if end <= self.len => self.bytes.read_exact_at(buf, off),
@@ -54,21 +54,21 @@ impl Volume {
         }
     }
 
-    /// `len` bytes at `off`, which belong to what an inode stands for.
+    /// Reads `len` bytes at `off`, which must be data of an inode.
     ///
     /// # Errors
-    /// As [`Volume::read`]; bytes of the superblock.
+    /// Those of [`Volume::read`]; bytes of the superblock.
     pub(super) fn read_vec(&self, off: u64, len: u64) -> io::Result<Vec<u8>> {
         if off <= self.root_off || off > self.len || len > self.len - off {
             let (root_off, image_len) = (self.root_off, self.len);
-            return Err(invalid(format!("{len} bytes at byte {off}, which are not in {root_off} to {image_len}")));
+            return Err(invalid(format!("{len} bytes at byte {off} are not within {root_off} to {image_len}")));
         }
         let mut buf = vec![0; len as usize];
         self.read(&mut buf, off).map(|()| buf)
     }
 }
 
-/// That something in an image is not what the format wants.
+/// Returns an error for data that violates the format.
 pub(super) fn invalid(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }

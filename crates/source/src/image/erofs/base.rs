@@ -1,4 +1,4 @@
-//! An image as the base of an increment: what stored data is copied from.
+//! Image whose stored data an increment reuses.
 
 use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
 use kiln_tree::{Base, BaseFacts, ContentError, KeptExtents, Taking};
@@ -17,23 +17,23 @@ use crate::error::{SourceError, Unreadable};
 use crate::filter::Filter;
 use crate::source::{Scan, ScanOptions, Source};
 
-/// An image of which another one takes over stored data.
+/// An image whose stored data another image reuses.
 pub struct BaseImage {
     path: PathBuf,
-    /// The file that it is, to copy from, and what it was when it was opened.
+    /// The image's file, to copy from, and its stamp when it was opened.
     file: Option<(File, Stamp)>,
     source: Arc<dyn ReadAt>,
     image: Image,
     facts: BaseFacts,
-    /// When the file was changed last, in seconds since 1970, if it is one.
+    /// Modification time of the file in seconds since 1970, if it is a regular file.
     changed_at: Option<i64>,
 }
 
 impl BaseImage {
-    /// Open the image at `path`.
+    /// Opens the image at `path`.
     ///
     /// # Errors
-    /// What is no image, a damaged one, and one that has extra devices.
+    /// A file that is not an image, a damaged image, and one with extra devices.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let unreadable = |source| SourceError::Unreadable(Unreadable { path: path.to_owned(), source });
         let failed = |source| SourceError::Image { path: path.to_owned(), offset: 0, source };
@@ -45,7 +45,7 @@ impl BaseImage {
         let devices = image.superblock().extra_devices;
         if devices > 0 {
             let reason = format!(
-                "a base with {devices} extra devices (extra_devices) is not supported: pack it into an image of its own first \
+                "a base with {devices} extra devices (extra_devices) is not supported; pack it into an image without them first \
                  (kiln pack --device), or pack without a base"
             );
             return Err(SourceError::Unsupported { path: path.to_owned(), reason });
@@ -55,11 +55,12 @@ impl BaseImage {
         Ok(Self { path: path.to_owned(), file: Some((file, stamp)), source, image, facts, changed_at })
     }
 
-    /// The image of `source`, which errors call `path`, as the base of an image that is appended to it: the last generation there, of which
-    /// `number` is the number. `changed_at`: when it was changed last, in seconds since 1970, if something tells.
+    /// Opens the image in `source` as the base of an image that is appended to it. `number` is the
+    /// number of the last generation. Error messages name it `path`. `changed_at` is its
+    /// modification time in seconds since 1970, if known.
     ///
     /// # Errors
-    /// What is no image, a damaged one.
+    /// A source that is not an image, or a damaged image.
     pub fn in_place(
         source: Arc<dyn ReadAt>,
         number: u32,
@@ -73,36 +74,37 @@ impl BaseImage {
         Ok(Self { path: path.to_owned(), file: None, source, image, facts, changed_at })
     }
 
-    /// The image.
+    /// Returns the image.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// What tells it from other images.
+    /// Returns bytes that identify the image among others.
     pub fn identity(&self) -> &[u8] {
         &self.facts.identity
     }
 
-    /// The extents of its packed inode, as far as they can be taken over.
+    /// Returns the reusable extents of the packed inode.
     pub fn packed(&self) -> &KeptExtents {
         &self.facts.packed
     }
 
-    /// Its tree, all of it.
+    /// Scans the complete tree of the image.
     ///
     /// # Errors
-    /// As [`Source::scan`].
+    /// Those of [`Source::scan`].
     pub(crate) fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         let (source, filter) = (ImageSource::new(self.image.clone(), &self.path), Filter::default());
-        // An image that is appended to is what is being written, too.
+        // An image that is appended to is also the output.
         let outputs = if self.facts.taking == Taking::InPlace { &[] } else { options.outputs };
         source.scan(&ScanOptions { filter: &filter, keep_going: false, outputs, ..*options })
     }
 
-    /// As [`BaseImage::scan`], with the nids of regular files, by content id.
+    /// Scans the image like [`BaseImage::scan`]; returns the nids of regular files, too, by content
+    /// id.
     ///
     /// # Errors
-    /// As [`BaseImage::scan`].
+    /// Those of [`BaseImage::scan`].
     pub(super) fn scan_with_nids(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<[Nid]>), SourceError> {
         let id = self.file.as_ref().and_then(|(file, _)| FileId::of(file).ok());
         if id.is_some_and(|id| options.outputs.contains(&id)) {
@@ -112,24 +114,24 @@ impl BaseImage {
         scan(named, None, &ScanOptions { keep_going: false, ..*options })
     }
 
-    /// The path that it was opened by.
+    /// Returns the path of the image.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// When the image was made, in seconds since 1970, if it says so.
+    /// Returns the build time of the image in seconds since 1970, if it has one.
     pub(crate) fn built_at(&self) -> Option<i64> {
         let superblock = self.image.superblock();
         (superblock.build_time > 0).then(|| superblock.epoch.saturating_add(superblock.build_time.into()))
     }
 
-    /// When the file was changed last, in seconds since 1970, if it is one.
+    /// Returns the modification time of the file in seconds since 1970, if known.
     pub(crate) fn changed_at(&self) -> Option<i64> {
         self.changed_at
     }
 }
 
-/// When a file was changed last.
+/// Returns the modification time of a regular file.
 fn changed_at(file: &File) -> Option<i64> {
     file.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.mtime())
 }
@@ -142,7 +144,8 @@ fn facts(image: &Image, taking: Taking) -> Result<BaseFacts, ReadError> {
     };
     Ok(BaseFacts {
         taking,
-        // The UUID of kiln's images depends on all of their contents. Those of others are drawn anew for each.
+        // The UUID of kiln's images depends on all of their contents. Other programs' UUIDs are
+        // random.
         identity: [&superblock.uuid[..], &superblock.checksum.to_le_bytes(), &superblock.blocks.to_le_bytes()].concat(),
         len: image.source_len(),
         block_bits: superblock.block_bits,
@@ -179,7 +182,7 @@ pub(crate) mod tests {
     use kiln_tree::{Builder, Metadata};
     use std::sync::atomic::AtomicBool;
 
-    /// An image of an empty directory.
+    /// Returns an image of an empty directory.
     pub(crate) fn empty_base() -> Arc<BaseImage> {
         let contents = Arc::new(StoredFiles::default()).in_archive(Arc::new(MemorySource::new(Vec::new())));
         let tree = Builder::new(Metadata::default()).finish(Box::new(contents)).unwrap();

@@ -12,16 +12,16 @@ use super::device::ImageDevices;
 use super::kept;
 use super::problem::failed;
 
-/// Opens files of an image by their nids.
+/// Contents of the files of an image, by nid.
 pub(super) struct ImageContents {
     pub image: Image,
-    /// Path by which errors name the image.
+    /// Path of the image in error messages.
     pub path: Arc<Path>,
-    /// Name of the digests of contents, if there are any.
+    /// Name of the content digests, if the image has any.
     pub digests: Option<DigestName>,
-    /// By content id.
+    /// Nids of files, by content id.
     pub nids: Arc<[Nid]>,
-    /// What other images are to refer to.
+    /// Devices to which other images can refer.
     pub devices: Option<ImageDevices>,
 }
 
@@ -63,13 +63,14 @@ impl Content for ImageContent {
     fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
         match self.image.read_at(&self.inode, buf, off).map_err(failed)? {
             len if len == buf.len() => Ok(()),
-            _ => Err(ContentError::Changed("it became shorter")),
+            _ => Err(ContentError::Changed("it has become shorter")),
         }
     }
 
     fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
         let Some(start) = self.image.seek(&self.inode, off, SeekWhat::Data).map_err(failed)? else { return Ok(None) };
-        // A run may be told in pieces. To look for its end here, at every call, would cost its length squared.
+        // A run may be returned in pieces. Looking for its end on every call would take quadratic
+        // time.
         let extent = self.image.extent_at(&self.inode, start).map_err(failed)?;
         Ok(Some(start..extent.end()))
     }

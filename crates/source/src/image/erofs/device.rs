@@ -1,4 +1,4 @@
-//! Images as devices: where the files of an image lie, for another image that refers to them.
+//! Images as devices, to which another image refers.
 
 use kiln_format::device::DeviceSlot;
 use kiln_read::{ExtentKind, Image, Inode};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use super::problem::failed;
 
-/// What another image can refer to of an image: the image itself, or, where it has extra devices, these.
+/// Devices to which another image can refer: the image itself, or its extra devices if it has any.
 pub(super) struct ImageDevices {
-    /// What errors call the image.
+    /// Name of the image in error messages.
     name: PathBuf,
-    /// The extra devices as the image knows them.
+    /// Extra devices in the image's device table.
     slots: Vec<DeviceSlot>,
     pub devices: Vec<Device>,
     /// log2 of the image's block size.
@@ -20,13 +20,14 @@ pub(super) struct ImageDevices {
 }
 
 impl ImageDevices {
-    /// Those of `image`, which is at byte `offset` of the file `path`. Its extra devices are at `extra`, as far as they are named.
+    /// Returns the devices of `image`, which is at byte `offset` of the file `path`. `extra` has
+    /// the paths of its extra devices, as far as they are given.
     pub(super) fn of(image: &Image, (path, offset): (&Path, u64), extra: &[PathBuf]) -> Self {
         let superblock = image.superblock();
         let (block_bits, slots) = (superblock.block_bits, image.device_slots().to_vec());
         let uuid = uuid_tag(superblock.uuid);
         let len = |blocks: u64| blocks.saturating_mul(block_bits.len());
-        // What is cut off is no part of it.
+        // The rest of a truncated image does not count.
         let own_len = len(superblock.blocks).min(image.source_len());
         let own = || vec![Device { path: (offset == 0).then(|| path.to_owned()), tag: uuid, len: own_len }];
         let tag = |slot: &DeviceSlot| if slot.tag[0] == 0 { uuid } else { slot.tag };
@@ -39,10 +40,11 @@ impl ImageDevices {
         Self { name: path.to_owned(), slots, devices, block_bits: block_bits.bits() }
     }
 
-    /// Where a file lies.
+    /// Returns the position of a file's data.
     ///
     /// # Errors
-    /// One of which anything is compressed, or lies beside the inode, or in an image that has extra devices; a map that cannot be read.
+    /// A file with compressed or inline data, or with data in the image itself while it has extra
+    /// devices; an unreadable map.
     pub(super) fn place(&self, image: &Image, inode: &Inode) -> Result<Vec<PlacedRun>, ContentError> {
         let (mut runs, mut la) = (Vec::new(), 0);
         while la < inode.meta.size {
@@ -58,7 +60,7 @@ impl ImageDevices {
         Ok(runs)
     }
 
-    /// A run of `len` bytes at byte `pa` of a device of the image.
+    /// Returns a run of `len` bytes at byte `pa` of a device of the image.
     fn run(&self, la: u64, (device, pa): (u16, u64), len: u64) -> Result<PlacedRun, ContentError> {
         let first_byte = |slot: &DeviceSlot| slot.uniaddr.map(|start| start.0 << self.block_bits);
         let in_flat_space = |slot: &DeviceSlot| {
@@ -76,11 +78,11 @@ impl ImageDevices {
         }
     }
 
-    /// That the file has a layout to which nothing can refer.
+    /// Returns the error for a file whose layout cannot be referred to.
     fn refuse(&self, layout: &str) -> ContentError {
         let reason = format!(
-            "stored {layout} in {}: another image can refer only to flat files and chunks. Make that image uncompressed and without \
-             inline data (mkfs.erofs -Enoinline_data, kiln pack --no-inline-data), or copy contents (mkfs.erofs --clean=data, kiln pack \
+            "stored {layout} in {}: another image can refer only to flat files and chunks. Make the image uncompressed and without \
+             inline data (mkfs.erofs -Enoinline_data, kiln pack --no-inline-data), or copy the contents (mkfs.erofs --clean=data, kiln pack \
              without --reference)",
             self.name.display()
         );
@@ -88,7 +90,7 @@ impl ImageDevices {
     }
 }
 
-/// What an image without a name is called as a device: its UUID.
+/// Returns the tag of a device without a name: its UUID in hexadecimal.
 fn uuid_tag(uuid: [u8; 16]) -> [u8; 64] {
     let mut tag = [0; 64];
     let digits = uuid.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);

@@ -1,11 +1,12 @@
-//! Names of the digests of contents of an image.
+//! Names of the content digests of an image.
 
 use kiln_format::Compat;
 use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_read::Image;
 use kiln_tree::DigestName;
 
-/// The name of an image that has some. One that programs see is that of an attribute as any other, too: the digest gets the usual one.
+/// Returns the name of the content digests of an image that has some. If the stored name is that of
+/// an ordinary attribute, which programs see, the usual name is returned instead.
 pub(super) fn name(image: &Image) -> DigestName {
     let (number, prefixes) = (usize::from(image.superblock().ishare_xattr_prefix_id), image.xattr_prefixes());
     let is_usual = prefixes.get(number).is_some_and(|name| name == FINGERPRINT_NAME);
@@ -15,7 +16,8 @@ pub(super) fn name(image: &Image) -> DigestName {
     }
 }
 
-/// Tells if kernels look for long prefixes in the image itself. Where these lie in a special inode, only newer ones do.
+/// Returns true if kernels read long prefixes in the image itself. If they are in a special inode,
+/// only newer kernels read them.
 pub(super) fn has_prefixes(image: &Image) -> bool {
     let superblock = image.superblock();
     superblock.compat.contains(Compat::PLAIN_XATTR_PFX) || superblock.packed_nid.or(superblock.metabox_nid).is_none()

@@ -1,15 +1,16 @@
-//! How an image stores a file, for an image that takes it over.
+//! Stored form of a file, for an image that reuses it.
 
 use kiln_format::inode::InodeData;
 use kiln_format::{Algorithm, Incompat};
 use kiln_read::{ExtentKind, Image, Inode, MetadataSpace, ReadError};
 use kiln_tree::{Kept, KeptExtent, KeptExtents};
 
-/// How the contents of a file are stored, if another image can have them so. Pclusters that lie beside inodes, and what lies in chunks, on extra
-/// devices, or in forms that only old images have, are decoded instead.
+/// Returns the stored form of a file's contents if another image can reuse it. Pclusters stored
+/// inline with inodes, and data in chunks, on extra devices or in obsolete formats, are decoded
+/// instead.
 ///
 /// # Errors
-/// A map that cannot be read.
+/// An unreadable map.
 pub(super) fn kept(image: &Image, inode: &Inode) -> Result<Option<Kept>, ReadError> {
     match inode.meta.data {
         InodeData::FlatPlain(Some(_)) | InodeData::FlatInline(_) => flat(image, inode),
@@ -40,12 +41,12 @@ fn flat(image: &Image, inode: &Inode) -> Result<Option<Kept>, ReadError> {
     Ok(found)
 }
 
-/// The extents of a compressed inode, if they can be taken over.
+/// Returns the extents of a compressed inode if they can be reused.
 ///
 /// # Errors
-/// As [`kept`].
+/// Those of [`kept`].
 pub(super) fn extents(image: &Image, inode: &Inode) -> Result<Option<KeptExtents>, ReadError> {
-    // Before, LZ4 did not say where its padding is.
+    // Without this feature, LZ4 pclusters do not say where their padding is.
     let has_padding = image.superblock().incompat.contains(Incompat::LZ4_0PADDING);
     let is_kept = |algorithm, all: &KeptExtents| {
         (has_padding || algorithm != Algorithm::Lz4) && all.algorithm.is_none_or(|one| one == algorithm)

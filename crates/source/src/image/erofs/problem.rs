@@ -1,10 +1,10 @@
-//! Errors of the reader as those of contents.
+//! Conversion of read errors to errors of contents.
 
 use kiln_read::ReadError;
 use kiln_tree::ContentError;
 use std::io;
 
-/// The reader's error, whole, as one of the system.
+/// Wraps the read error in an I/O error of the matching kind.
 pub(super) fn failed(error: ReadError) -> ContentError {
     let kind = match &error {
         ReadError::Io { source, .. } => source.kind(),

@@ -1,4 +1,4 @@
-//! An image as a tree that keeps all that the image stores, for another image in which it lies elsewhere.
+//! Tree of an image that keeps all stored data, for another image with a different layout.
 
 use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
 use kiln_read::{Nid, ReadError};
@@ -16,21 +16,21 @@ use super::survey::Survey;
 use crate::error::SourceError;
 use crate::source::{Scan, ScanOptions};
 
-/// An image whose stored data is to lie elsewhere.
+/// An image whose stored data is to be laid out differently.
 pub struct Relayout {
-    /// Its tree.
+    /// Tree of the image.
     tree: Tree,
-    /// How files are stored that can be taken over, by content id.
+    /// Stored forms of reusable files, by content id.
     kept: Vec<Option<Kept>>,
     base: Arc<BaseImage>,
     options: BuildOptions,
 }
 
 impl Relayout {
-    /// What is at `base`, and how it is made.
+    /// Scans `base` and the options with which it was made.
     ///
     /// # Errors
-    /// What cannot be read of its metadata; [`SourceError::Interrupted`].
+    /// Unreadable metadata; [`SourceError::Interrupted`].
     pub fn of(base: &Arc<BaseImage>, options: &ScanOptions<'_>) -> Result<Self, SourceError> {
         let (Scan { tree, .. }, nids) = base.scan_with_nids(options)?;
         let (image, mut survey) = (base.image(), Survey::default());
@@ -63,22 +63,22 @@ impl Relayout {
         Ok(Self { tree, kept, base: base.clone(), options })
     }
 
-    /// The names in it, and what they lead to.
+    /// Returns the tree of the image.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// Options of an image that is made like it, of the same label.
+    /// Returns build options for an image made like this one, with the same label.
     pub fn options(&self) -> &BuildOptions {
         &self.options
     }
 
-    /// What messages call it.
+    /// Returns the path for messages.
     pub fn path(&self) -> &Path {
         self.base.path()
     }
 
-    /// How a regular file is stored, if it can be taken over as it is.
+    /// Returns the stored form of a regular file, if it can be reused.
     pub fn kept(&self, node: NodeId) -> Option<&Kept> {
         match self.tree.node(node).kind {
             Kind::File { content, .. } => self.kept[content.0 as usize].as_ref(),
@@ -86,7 +86,8 @@ impl Relayout {
         }
     }
 
-    /// Bytes that a regular file takes, if it can be taken over as it is: of what is compressed together with others, its share.
+    /// Returns the stored length in bytes of a regular file, if it can be reused. For data
+    /// compressed together with other files it is the file's share.
     pub fn stored_len(&self, node: NodeId) -> Option<u64> {
         let Kind::File { len, .. } = self.tree.node(node).kind else { return None };
         let sum = |list: &[KeptExtent]| {
@@ -108,15 +109,15 @@ impl Relayout {
         })
     }
 
-    /// Have a regular file stored anew, as the options say.
+    /// Marks a regular file to be re-encoded with the options.
     pub fn store_anew(&mut self, node: NodeId) {
         if let Kind::File { content, .. } = self.tree.node(node).kind {
             self.kept[content.0 as usize] = None;
         }
     }
 
-    /// Have small files stored anew that lie in packed pclusters of which `zone` needs less than half: then they lie together, and nothing
-    /// else is read with them.
+    /// Marks small files to be re-encoded if they are in packed pclusters of which `zone` needs
+    /// less than half. They are then stored together, and reading them reads nothing else.
     pub fn gather(&mut self, zone: &HotZone) {
         let list = &self.base.facts().packed.list;
         let mut hot = vec![0_u64; list.len()];
@@ -148,14 +149,14 @@ impl Relayout {
         sparse.into_iter().for_each(|node| self.store_anew(node));
     }
 
-    /// The tree, with all that can be taken over.
+    /// Returns the tree, with all reusable data.
     pub fn into_tree(self) -> Tree {
         let Self { tree, kept, base, .. } = self;
         tree.with_contents(|contents| Box::new(StoredContents { contents, kept, base }))
     }
 }
 
-/// Contents of an image, and how it stores them.
+/// Contents of an image, with their stored forms.
 struct StoredContents {
     contents: Box<dyn Contents>,
     kept: Vec<Option<Kept>>,

@@ -1,4 +1,4 @@
-//! Walking an image, and putting what is found into one tree.
+//! Scanner that adds all inodes of an image to a tree.
 
 use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
@@ -15,32 +15,33 @@ use crate::error::{SourceError, Unreadable};
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
 
-/// An image, and what errors call it.
+/// An image and its name in error messages.
 #[derive(Clone, Copy)]
 pub(super) struct Named<'a> {
     pub image: &'a Image,
     pub path: &'a Path,
-    /// Where it begins in its file, in bytes.
+    /// Offset of the image in its file, in bytes.
     pub offset: u64,
 }
 
 impl Named<'_> {
-    /// That it cannot be read.
+    /// Returns the error for an unreadable image.
     fn unreadable(self, source: ReadError) -> SourceError {
         SourceError::Image { path: self.path.to_owned(), offset: self.offset, source }
     }
 
-    /// That what was found is no tree.
-    fn no_tree(self, error: TreeError) -> SourceError {
+    /// Returns the error for an invalid tree.
+    fn tree_error(self, error: TreeError) -> SourceError {
         SourceError::tree(self.path)(error)
     }
 }
 
-/// Scan all of an image, to which others refer as `devices`. Returns with it the nids of regular files, by content id.
+/// Scans all of an image, to which others refer as `devices`. Returns the nids of regular files,
+/// too, by content id.
 ///
 /// # Errors
-/// The first directory, inode or attribute that cannot be read, with its path, unless the scan keeps going; the root; a directory with
-/// several names.
+/// The first unreadable directory, inode or attribute, with its path, unless the scan keeps going;
+/// an unreadable root; a directory with several names.
 pub(super) fn scan(
     named: Named<'_>,
     devices: Option<ImageDevices>,
@@ -60,20 +61,21 @@ pub(super) fn scan(
     let digests = scanner.has_digests.then(|| digests::name(image));
     let contents =
         ImageContents { image: image.clone(), path: named.path.into(), digests, nids: nids.clone(), devices };
-    let tree = scanner.builder.finish(Box::new(contents)).map_err(|error| named.no_tree(error))?;
+    let tree = scanner.builder.finish(Box::new(contents)).map_err(|error| named.tree_error(error))?;
     Ok((Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) }, nids))
 }
 
 struct Scanner<'a> {
     named: Named<'a>,
     builder: Builder,
-    /// Nid of each content.
+    /// Nids of files, by content id.
     contents: Vec<Nid>,
-    /// True if a digest is stored for any of them.
+    /// True if any file has a stored digest.
     has_digests: bool,
     /// Nodes of inodes with several names.
     linked: HashMap<Nid, NodeId>,
-    /// Directories from the root to where the walk is, with the lengths of their paths; `None`: it is left out, and so is all below.
+    /// Directories from the root to the current position of the walk, with the lengths of their
+    /// paths. `None` for a directory that is left out with everything below it.
     open: Vec<(Option<NodeId>, usize)>,
     memory: MemoryLimit,
     left_out: LeftOut<'a>,
@@ -87,25 +89,26 @@ impl<'a> Scanner<'a> {
         Self { named, builder: Builder::default(), contents, has_digests: false, linked, open, memory, left_out }
     }
 
-    /// Leave out what the walk could not read.
+    /// Leaves out an entry that the walk could not read.
     fn leave_out(&mut self, error: ReadError) -> Result<(), SourceError> {
         let path = error.path().map(<[u8]>::to_vec).unwrap_or_default();
         self.charge(size_of::<Unreadable>() + path.len())?;
         self.left_out.add(&path, self.named.unreadable(error))
     }
 
-    /// Add what the walk has met at `path`.
+    /// Adds the inode at `path`.
     fn add(&mut self, path: &[u8], inode: &Inode) -> Result<(), SourceError> {
         let (dir_len, name) = match path.iter().rposition(|&b| b == b'/') {
             Some(slash) => (slash, &path[slash + 1..]),
             None => (0, path),
         };
-        // The walk is depth first: directories that are longer than this one's parent are behind it.
+        // The walk is depth-first: the directories beyond this inode's parent have been read
+        // completely.
         self.open.truncate(self.open.partition_point(|(_, len)| *len <= dir_len));
         let known = self.linked.get(&inode.nid).copied();
         let Some(&(parent, _)) = self.open.last() else {
             let root = self.node(path, inode)?;
-            self.builder.insert(b"", root).map_err(|error| self.named.no_tree(error))?;
+            self.builder.insert(b"", root).map_err(|error| self.named.tree_error(error))?;
             self.open.push((Some(NodeId::ROOT), 0));
             return Ok(());
         };
@@ -113,7 +116,7 @@ impl<'a> Scanner<'a> {
             (None, _) => None,
             (_, Some(node)) => Some(node),
             (_, None) => match self.node(path, inode) {
-                Ok(node) => Some(self.builder.add(node).map_err(|error| self.named.no_tree(error))?),
+                Ok(node) => Some(self.builder.add(node).map_err(|error| self.named.tree_error(error))?),
                 Err(error) => {
                     self.charge(size_of::<Unreadable>() + path.len())?;
                     self.left_out.add(path, error).map(|()| None)?
@@ -132,14 +135,14 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The node of an inode, without entries.
+    /// Returns the node of an inode, without entries.
     fn node(&mut self, path: &[u8], inode: &Inode) -> Result<Node, SourceError> {
         let named = self.named;
         let at_path = |error: ReadError| named.unreadable(error.at_path(path));
         let meta = &inode.meta;
         let kind = self.kind(inode).map_err(at_path)?;
         let is_file = matches!(kind, Kind::File { len: 1.., .. });
-        // No file is left out for its attributes.
+        // With `keep_going`, unreadable attributes do not remove the file.
         let read = xattrs(named.image, inode).and_then(|xattrs| {
             let has_digest = is_file && !self.has_digests && named.image.content_digest(inode)?.is_some();
             Ok((xattrs, has_digest))
@@ -191,7 +194,7 @@ fn xattrs(image: &Image, inode: &Inode) -> Result<ThinSlice<Xattr>, ReadError> {
     Ok(xattrs.into_iter().map(|x| Xattr { name: x.name.into(), value: x.value.into() }).collect())
 }
 
-/// Whether the layout can say that there are holes.
+/// Returns true if the layout can represent holes.
 fn may_have_holes(inode: &Inode) -> bool {
     match inode.meta.data {
         InodeData::FlatPlain(start) => start.is_none(),

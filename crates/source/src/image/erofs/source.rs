@@ -1,4 +1,4 @@
-//! An image as a source.
+//! Source that reads an EROFS image.
 
 use kiln_format::BlockBits;
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
@@ -12,7 +12,7 @@ use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// Images as a kind of source.
+/// The kind "EROFS image".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "erofs",
     title: "an EROFS image",
@@ -23,16 +23,17 @@ pub(crate) const KIND: SourceKind = SourceKind {
 fn open(candidate: Candidate<'_>) -> Result<ImageSource, SourceError> {
     let (path, options) = (candidate.path().to_owned(), candidate.options().clone());
     if options.reference && !candidate.is_file() {
-        let reason = "an image can refer to another one only if that is a file or a block device, and not compressed";
+        let reason =
+            "an image can refer to another one only if the other is a file or a block device, and not compressed";
         return Err(SourceError::Options { path, reason });
     }
-    // The reader opens what has a path itself, and then decides about the readahead of the system.
+    // The reader opens files itself, so that it can choose the readahead of the system.
     let sources = match candidate.is_file() {
         true => ImageSources::from_paths(&path, &options.devices).with_offset(options.offset),
         false => ImageSources::new(candidate.into_bytes()?),
     };
     let image = sources.open(&ImageOptions::default());
-    // What is only referred to need not be there.
+    // Devices that are only referred to need not exist.
     let is_there = |image: &Image| if options.reference { Ok(()) } else { image.require_devices() };
     match image.and_then(|image| is_there(&image).map(|()| image)) {
         Ok(image) => {
@@ -43,17 +44,17 @@ fn open(candidate: Candidate<'_>) -> Result<ImageSource, SourceError> {
     }
 }
 
-/// An image.
+/// An EROFS image.
 pub struct ImageSource {
     image: Image,
     path: PathBuf,
     offset: u64,
-    /// Where its extra devices are, as far as they are named, if images are to refer to it.
+    /// Paths of its extra devices, as far as they are given, if other images are to refer to it.
     extra: Option<Vec<PathBuf>>,
 }
 
 impl ImageSource {
-    /// An open image, which messages call `path`.
+    /// Creates a source for an open image; messages name it `path`.
     pub fn new(image: Image, path: &Path) -> Self {
         Self { image, path: path.to_owned(), offset: 0, extra: None }
     }
@@ -68,8 +69,8 @@ impl Source for ImageSource {
         self.extra.as_ref().map(|_| self.image.superblock().block_bits)
     }
 
-    /// An inode with several names is one node; attributes that Linux does not show are not there, and of several with one name
-    /// the first counts, as in Linux.
+    /// Reads the image. An inode with several names is one node. Attributes that Linux does not
+    /// show are left out, and of several with the same name the first is used, as in Linux.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let named = Named { image: &self.image, path: &self.path, offset: self.offset };
         let place = (&*self.path, self.offset);

@@ -1,4 +1,4 @@
-//! How an image is made, as far as it shows: the options of one that is made like it.
+//! Survey of an image: derives the options to make an image like it.
 
 use kiln_builder::{BuildOptions, ContentDigests, Dedupe, Fragments, Hints, Spec};
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
@@ -10,29 +10,29 @@ use kiln_tree::{Kept, KeptExtents, NodeId};
 
 use super::digests;
 
-/// What the inodes of an image show.
+/// Properties of an image's inodes.
 #[derive(Default)]
 pub(super) struct Survey {
-    /// What its files are compressed by.
+    /// Use of each algorithm by files.
     algorithms: [AlgorithmUse; Algorithm::ALL.len()],
-    /// Bytes of the longest file that lies in the packed inode as a whole.
+    /// Length in bytes of the longest file stored completely in the packed inode.
     packed_max_len: u64,
     packs_ends: bool,
     packs_directories: bool,
     has_compact: bool,
     omits_dot: bool,
     has_inline: bool,
-    /// Uncompressed files that have no tail beside their inodes, though they end within a block.
+    /// True if uncompressed files end within a block without inline data.
     has_padded: bool,
     /// log2 of the chunk size of files without holes.
     chunk_bits: Option<u8>,
     has_digests: bool,
     has_encoded_extents: bool,
-    /// Files whose data is not compressed, and cannot be taken over as it is.
+    /// Uncompressed files that cannot be reused as stored.
     plain: Vec<NodeId>,
 }
 
-/// How much one algorithm has compressed.
+/// Amount of data compressed by one algorithm.
 #[derive(Clone, Copy, Default)]
 struct AlgorithmUse {
     text_bytes: u64,
@@ -49,10 +49,10 @@ impl AlgorithmUse {
 }
 
 impl Survey {
-    /// See a regular file, which is `kept` as it is if it can be.
+    /// Adds a regular file. `kept` is its stored form, if it can be reused.
     ///
     /// # Errors
-    /// A map that cannot be read.
+    /// An unreadable map.
     pub(super) fn file(
         &mut self,
         (image, node): (&Image, NodeId),
@@ -102,7 +102,7 @@ impl Survey {
         Ok(())
     }
 
-    /// See a directory.
+    /// Adds a directory.
     pub(super) fn directory(&mut self, inode: &Inode) {
         self.inode(inode);
         self.omits_dot |= inode.meta.omits_dot;
@@ -113,11 +113,11 @@ impl Survey {
         self.has_compact |= inode.meta.form == Form::Compact;
     }
 
-    /// Options of an image that is made like this one. What does not show, as the level of compression, has its default: of LZ4 that of its
-    /// better encoder.
+    /// Returns the options of an image made like this one. Properties that do not show, such as the
+    /// compression level, have their defaults; LZ4 gets its better encoder.
     ///
     /// # Errors
-    /// Special inodes that cannot be read.
+    /// Unreadable special inodes.
     pub(super) fn options(mut self, image: &Image) -> Result<BuildOptions, ReadError> {
         let superblock = image.superblock();
         let block_bits = superblock.block_bits;
@@ -128,7 +128,7 @@ impl Survey {
         let most_used = || Algorithm::ALL.into_iter().filter(|one| used(one) > 0).max_by_key(used);
         let only_packed =
             || superblock.packed_nid.and(Algorithm::ALL.into_iter().find(|one| image.compr_cfgs().has(*one)));
-        // The packed inode is one stream of one algorithm, so that decides.
+        // The packed inode is a single stream with one algorithm, which decides.
         let main = packed.map(|(algorithm, _)| algorithm).or_else(most_used).or_else(only_packed);
         let encoded_extents = self.has_encoded_extents;
         let form = PclusterForm { block_bits, encoded_extents };
@@ -178,7 +178,7 @@ impl Survey {
         })
     }
 
-    /// See an inode that no name leads to. How it is compressed, if it is.
+    /// Adds an inode without a name. Returns its compression, if any.
     fn special(&mut self, image: &Image, nid: Nid) -> Result<Option<(Algorithm, AlgorithmUse)>, ReadError> {
         let inode = image.inode(nid)?;
         self.has_encoded_extents |= inode.size() > 0 && image.has_encoded_extents(&inode)?;
@@ -193,7 +193,7 @@ impl Survey {
     }
 }
 
-/// Long prefixes of names of attributes, but for that of digests of contents.
+/// Returns the long prefixes of attribute names, except that of content digests.
 fn prefixes(image: &Image) -> Vec<Vec<u8>> {
     let is_front = |name: &Vec<u8>| split_name(name).is_some_and(|(_, infix)| !infix.is_empty());
     let mut prefixes = image.xattr_prefixes().to_vec();
@@ -201,7 +201,7 @@ fn prefixes(image: &Image) -> Vec<Vec<u8>> {
     prefixes
 }
 
-/// What the length of pclusters depends on.
+/// Parameters that determine the length of pclusters.
 #[derive(Clone, Copy)]
 struct PclusterForm {
     block_bits: BlockBits,
@@ -220,7 +220,7 @@ impl PclusterForm {
         Spec { pcluster_len: self.pcluster_len(spec, used), ..spec }
     }
 
-    /// The length that the longest pclusters had, as far as a build can be asked for it.
+    /// Returns the length of the longest pclusters, limited to the lengths that a build supports.
     fn pcluster_len(self, spec: Spec, used: AlgorithmUse) -> u32 {
         let Self { block_bits, encoded_extents } = self;
         let len = if encoded_extents { used.text_max_len } else { used.pcluster_max_len };

@@ -1,4 +1,4 @@
-//! Entries of directories.
+//! Parser of directory entries.
 
 use std::io;
 
@@ -7,22 +7,23 @@ use super::inode::{Inode, Map};
 use super::map::runs;
 use super::volume::Volume;
 
-/// Inode, length of the record, length of the name, type.
+/// Length in bytes of inode number, record length, name length and type.
 const HEAD_LEN: usize = 8;
-/// Inode number of the parent, in front of entries that lie in an inode.
+/// Length in bytes of the parent's inode number, which precedes inline entries.
 const PARENT_LEN: u64 = 4;
 
-/// An entry.
+/// An entry of a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub name: Box<[u8]>,
     pub ino: u32,
 }
 
-/// Entries of the directory `inode`, but for `.` and `..`. Indexes of large directories look like unused entries.
+/// Returns the entries of the directory `inode`, except `.` and `..`. The indexes of large
+/// directories look like unused entries.
 ///
 /// # Errors
-/// Blocks that cannot be read; records that are damaged.
+/// Unreadable blocks; damaged records.
 pub(super) fn entries(volume: &Volume, inode: &Inode) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let has_file_types = volume.superblock.has_file_types;
@@ -41,18 +42,21 @@ pub(super) fn entries(volume: &Volume, inode: &Inode) -> io::Result<Vec<Entry>> 
     Ok(entries)
 }
 
-/// Entries of one block.
+/// Parses the entries of one block.
 fn decode(block: &[u8], has_file_types: bool, entries: &mut Vec<Entry>) -> io::Result<()> {
     let fields = Fields(block);
     let mut at = 0;
     while at + HEAD_LEN <= block.len() {
         let record_len = match fields.u16(at + 4)? {
-            // What 65536 is in 16 bits.
+            // Encodings of 65536 in 16 bits.
             0 | u16::MAX if block.len() == 1 << 16 => block.len(),
             len => len.into(),
         };
         if record_len < HEAD_LEN || record_len > block.len() - at {
-            return Err(invalid(format!("rec_len = {record_len} at {at} of {} bytes of a directory", block.len())));
+            return Err(invalid(format!(
+                "rec_len = {record_len} at byte {at} of a directory block of {} bytes",
+                block.len()
+            )));
         }
         let ino = fields.u32(at)?;
         if ino != 0 {

@@ -1,19 +1,21 @@
-//! Little-endian fields of records whose length is not known to be right.
+//! Little-endian fields of records, with bounds checks.
 
 use std::io;
 
-/// A record.
+/// Bytes of a record.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// `len` bytes from `at` on.
+    /// Returns `len` bytes from offset `at`.
     ///
     /// # Errors
-    /// A record that ends before.
+    /// A record that is too short.
     pub(super) fn bytes(self, at: usize, len: usize) -> io::Result<&'a [u8]> {
         let found = at.checked_add(len).and_then(|end| self.0.get(at..end));
-        found.ok_or_else(|| invalid(format!("a field of {len} bytes at {at} of a record of {}", self.0.len())))
+        found.ok_or_else(|| {
+            invalid(format!("a field of {len} bytes at byte {at} of a record of {} bytes", self.0.len()))
+        })
     }
 
     fn array<const N: usize>(self, at: usize) -> io::Result<[u8; N]> {
@@ -34,13 +36,13 @@ impl<'a> Fields<'a> {
         self.array(at).map(u32::from_le_bytes)
     }
 
-    /// A number whose halves lie apart.
+    /// Returns a number whose halves are separate fields.
     pub(super) fn u64_of(self, low_at: usize, high_at: usize) -> io::Result<u64> {
         Ok(u64::from(self.u32(high_at)?) << 32 | u64::from(self.u32(low_at)?))
     }
 }
 
-/// That something in an image is not what the format wants.
+/// Returns an error for data that violates the format.
 pub(super) fn invalid(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }

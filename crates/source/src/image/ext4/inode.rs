@@ -1,4 +1,4 @@
-//! Inodes.
+//! Parser of inodes.
 
 use kiln_format::inode::{FileType, Rdev};
 use kiln_tree::Metadata;
@@ -7,11 +7,12 @@ use std::ops::Range;
 
 use super::fields::{Fields, invalid};
 
-/// Where the 60 bytes of the block map lie.
+/// Position of the block map of 60 bytes.
 const I_BLOCK: Range<usize> = 0x28..0x64;
-/// Length of what every inode has.
+/// Length in bytes of the part that every inode has.
 const GOOD_OLD_LEN: usize = 128;
-/// Symbolic links with shorter targets have these in the place of their block map.
+/// Length in bytes of the shortest target of a symbolic link that does not fit in place of the
+/// block map.
 const FAST_SYMLINK_MAX_LEN: u64 = 60;
 
 const FLAG_ENCRYPT: u32 = 0x800;
@@ -21,39 +22,39 @@ const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 
 /// An inode.
 pub(super) struct Inode {
-    /// Byte of the image where it lies.
+    /// Offset in the image, in bytes.
     pub off: u64,
     pub file_type: FileType,
     pub meta: Metadata,
     pub links_count: u16,
-    /// Of contents, in bytes.
+    /// Length of the contents in bytes.
     pub len: u64,
-    /// Block of attributes, or 0.
+    /// Block of attributes, or 0 for none.
     pub xattr_block: u64,
     flags: u32,
     bytes: Vec<u8>,
 }
 
-/// What the block map of an inode is.
+/// Kind of an inode's block map.
 pub(super) enum Map<'a> {
-    /// Contents themselves, as far as they fit; the rest is an attribute.
+    /// The contents themselves; the part that does not fit is in an attribute.
     Inline,
-    /// The root of a tree of extents.
+    /// Root of an extent tree.
     Extents(&'a [u8]),
-    /// Addresses of blocks, direct and indirect ones.
+    /// Direct and indirect block addresses.
     Blocks(&'a [u8]),
 }
 
 impl Inode {
-    /// From the bytes at `off` of the image.
+    /// Parses the inode in `bytes`, which are at `off` of the image.
     ///
     /// # Errors
-    /// A mode of no known type; an inode that is shorter than its extra fields.
+    /// An unknown file type; an inode that is shorter than its extra fields.
     pub(super) fn decode(bytes: Vec<u8>, off: u64, has_large_dirs: bool) -> io::Result<Self> {
         let fields = Fields(&bytes);
         let mode = fields.u16(0)?;
         let file_type = FileType::from_mode(mode).ok_or_else(|| invalid(format!("i_mode = {mode:#o}")))?;
-        // Of old directories, the upper half of the length is a block of ACLs.
+        // In old directories, the upper half of the length is the block of an ACL.
         let has_high_len = file_type == FileType::Regular || file_type == FileType::Directory && has_large_dirs;
         let len = fields.u64_of(4, 0x6C)? & if has_high_len { u64::MAX } else { u32::MAX.into() };
         let extra_len = if bytes.len() > GOOD_OLD_LEN { usize::from(fields.u16(0x80)?) } else { 0 };
@@ -65,7 +66,7 @@ impl Inode {
             permissions: mode & 0o7777,
             uid: u32::from(fields.u16(0x78)?) << 16 | u32::from(fields.u16(2)?),
             gid: u32::from(fields.u16(0x7A)?) << 16 | u32::from(fields.u16(0x18)?),
-            // Two bits go on where the 32 bits of the seconds end, the others are nanoseconds.
+            // The lowest two bits extend the seconds beyond 32 bits; the others are nanoseconds.
             mtime: i64::from(fields.u32(0x10)? as i32) + (i64::from(mtime_extra & 3) << 32),
             mtime_nsec: (mtime_extra >> 2).min(999_999_999),
         };
@@ -78,12 +79,12 @@ impl Inode {
         self.flags & FLAG_ENCRYPT != 0
     }
 
-    /// Whether its contents are the value of an attribute.
+    /// Returns true if the contents are the value of an attribute.
     pub(super) fn is_xattr_value(&self) -> bool {
         self.flags & FLAG_EA_INODE != 0
     }
 
-    /// How its contents are found.
+    /// Returns the kind of block map.
     pub(super) fn map(&self) -> Map<'_> {
         match self.flags {
             flags if flags & FLAG_INLINE_DATA != 0 => Map::Inline,
@@ -92,17 +93,18 @@ impl Inode {
         }
     }
 
-    /// The block map.
+    /// Returns the raw block map.
     pub(super) fn i_block(&self) -> &[u8] {
         &self.bytes[I_BLOCK]
     }
 
-    /// Byte of the image where the block map lies.
+    /// Returns the offset of the block map in the image, in bytes.
     pub(super) fn i_block_off(&self) -> u64 {
         self.off + I_BLOCK.start as u64
     }
 
-    /// What is behind the fields, and at which byte of the image: room for attributes.
+    /// Returns the bytes after the fields, which may hold attributes, with their offset in the
+    /// image.
     pub(super) fn room(&self) -> (&[u8], u64) {
         let fields_len = match self.bytes.get(GOOD_OLD_LEN..GOOD_OLD_LEN + 2) {
             Some(extra_len) => GOOD_OLD_LEN + usize::from(u16::from_le_bytes([extra_len[0], extra_len[1]])),
@@ -111,7 +113,7 @@ impl Inode {
         (self.bytes.get(fields_len..).unwrap_or_default(), self.off + fields_len as u64)
     }
 
-    /// The target of a symbolic link that lies in the inode.
+    /// Returns the target of a symbolic link if it is stored in the inode.
     pub(super) fn fast_target(&self) -> Option<&[u8]> {
         match self.map() {
             Map::Blocks(bytes) if self.len < FAST_SYMLINK_MAX_LEN => bytes.get(..self.len as usize),
@@ -119,7 +121,8 @@ impl Inode {
         }
     }
 
-    /// Numbers of a device: the old form of 16 bits, or else the one that is like a `dev_t`.
+    /// Returns the device number: the old format of 16 bits, or else the one that resembles a
+    /// `dev_t`.
     pub(super) fn rdev(&self) -> io::Result<Rdev> {
         let fields = Fields(self.i_block());
         Ok(match fields.u32(0)? {

@@ -1,4 +1,4 @@
-//! Where the contents of an inode lie.
+//! Maps from the contents of an inode to the image.
 
 use std::io;
 
@@ -6,26 +6,29 @@ use super::fields::{Fields, invalid};
 use super::inode::{Inode, Map};
 use super::volume::Volume;
 use super::xattr::inline_rest;
-use crate::stored::Run;
+use crate::stored::StoredRun;
 
 const EXTENT_MAGIC: u16 = 0xF30A;
-/// Header, extent and index entry take this many bytes each.
+/// Length in bytes of each header, extent and index entry.
 const ENTRY_LEN: usize = 12;
-/// The kernel makes no deeper trees.
+/// Maximum depth of trees that the kernel makes.
 const DEPTH_MAX: u16 = 5;
-/// Longer extents are not written yet: as many blocks above this are reserved, and read as zeros.
+/// Extents longer than this are unwritten: the excess is the number of reserved blocks, which read
+/// as zeros.
 const WRITTEN_MAX_LEN: u32 = 1 << 15;
-/// Addresses in the inode that lead to data, then to blocks of addresses, of those, and of those.
+/// Number of addresses in the inode that lead to data. Three more lead to single, double and triple
+/// indirect blocks.
 const DIRECT_COUNT: u64 = 12;
 const ADDRESS_LEN: usize = 4;
-/// Contents in the place of the block map.
+/// Length in bytes of contents in place of the block map.
 const INLINE_LEN: u64 = 60;
 
-/// Runs of the contents of `inode`: sorted, within its length, without overlaps. What is between them reads as zeros.
+/// Returns the runs of the contents of `inode`: sorted, within its length and disjoint. Bytes
+/// between them read as zeros.
 ///
 /// # Errors
-/// A map that is damaged, or leads out of the image.
-pub(super) fn runs(volume: &Volume, inode: &Inode) -> io::Result<Vec<Run>> {
+/// A map that is damaged or leads out of the image.
+pub(super) fn runs(volume: &Volume, inode: &Inode) -> io::Result<Vec<StoredRun>> {
     let mut runs = Runs { volume, len: inode.len, end: 0, runs: Vec::new() };
     match inode.map() {
         Map::Inline => inline(&mut runs, volume, inode)?,
@@ -37,15 +40,15 @@ pub(super) fn runs(volume: &Volume, inode: &Inode) -> io::Result<Vec<Run>> {
 
 struct Runs<'a> {
     volume: &'a Volume,
-    /// Of the file.
+    /// Length of the file in bytes.
     len: u64,
-    /// First block of the file that was not mapped yet.
+    /// First block of the file that has not been mapped yet.
     end: u64,
-    runs: Vec<Run>,
+    runs: Vec<StoredRun>,
 }
 
 impl Runs<'_> {
-    /// Put `count` blocks at `block` of the image, or a hole, where the file's block `first` is.
+    /// Maps `count` blocks of the file, from block `first`, to `block` of the image, or to a hole.
     fn push(&mut self, first: u64, count: u64, block: Option<u64>) -> io::Result<()> {
         if first < self.end {
             return Err(invalid(format!("block {first} of the file is mapped twice")));
@@ -60,34 +63,38 @@ impl Runs<'_> {
         self.volume.check_range(pa, len)?;
         match self.runs.last_mut() {
             Some(last) if last.end() == la && last.pa + last.len == pa => last.len += len,
-            _ => self.runs.push(Run { la, pa, len }),
+            _ => self.runs.push(StoredRun { la, pa, len }),
         }
         Ok(())
     }
 }
 
-/// Contents in the inode, and in an attribute of it. Where that is empty, all behind the inode is a hole; so is the
-/// front, if it is zeros.
+/// Maps contents in the inode and in an attribute of it. If the attribute is empty, everything
+/// after the inode's part is a hole; so is that part if it is zeros.
 fn inline(runs: &mut Runs<'_>, volume: &Volume, inode: &Inode) -> io::Result<()> {
     let front = inode.len.min(INLINE_LEN);
     let rest = inode.len - front;
     let (pa, len) = if rest > 0 { inline_rest(inode)? } else { (0, 0) };
     let is_cut = rest > 0 && len == 0;
     if front > 0 && !(is_cut && volume.read(inode.i_block_off(), front as usize)?.iter().all(|&byte| byte == 0)) {
-        runs.runs.push(Run { la: 0, pa: inode.i_block_off(), len: front });
+        runs.runs.push(StoredRun { la: 0, pa: inode.i_block_off(), len: front });
     }
     if rest > 0 && !is_cut {
         if rest > len {
-            return Err(invalid(format!("{} bytes in an inode, and {len} behind them", inode.len)));
+            return Err(invalid(format!(
+                "inline contents of {} bytes, of which the second part has only {len}",
+                inode.len
+            )));
         }
         volume.check_range(pa, rest)?;
-        runs.runs.push(Run { la: INLINE_LEN, pa, len: rest });
+        runs.runs.push(StoredRun { la: INLINE_LEN, pa, len: rest });
     }
     Ok(())
 }
 
-/// The node `node` of a tree of extents, `above` being the depth of the one that leads to it. Recursion ends, as depths fall; and each node has an
-/// entry that comes behind all before it, so no node is read often.
+/// Reads the node `node` of an extent tree, whose parent has depth `above`. The recursion ends
+/// because depths fall. Each node has an entry after all previous ones, so no node is read
+/// repeatedly.
 fn extents(runs: &mut Runs<'_>, node: &[u8], above: Option<u16>) -> io::Result<()> {
     let header = Fields(node);
     let (magic, count, depth) = (header.u16(0)?, header.u16(2)?, header.u16(6)?);
@@ -119,7 +126,7 @@ fn extents(runs: &mut Runs<'_>, node: &[u8], above: Option<u16>) -> io::Result<(
     Ok(())
 }
 
-/// The addresses in an inode.
+/// Reads the addresses in an inode.
 fn blocks(runs: &mut Runs<'_>, addresses: &[u8]) -> io::Result<()> {
     let per_block = runs.volume.superblock.block_len() / ADDRESS_LEN as u64;
     let mut first = 0;
@@ -131,7 +138,8 @@ fn blocks(runs: &mut Runs<'_>, addresses: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What `block` leads to: data of the file's block `first`, if `level` is 0, else addresses of the level below. Level 3 is the highest.
+/// Maps `block`: data of the file's block `first` if `level` is 0, otherwise addresses of the level
+/// below. The highest level is 3.
 fn address_of(runs: &mut Runs<'_>, block: u64, first: u64, level: u32) -> io::Result<()> {
     if block == 0 || first << runs.volume.superblock.block_bits >= runs.len {
         return Ok(());

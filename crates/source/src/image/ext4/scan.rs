@@ -1,4 +1,4 @@
-//! Walking an image, and putting what is found into one tree.
+//! Scanner that adds all inodes of an image to a tree.
 
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::inode::FileType;
@@ -18,16 +18,17 @@ use super::xattr::xattrs;
 use crate::archive::members::Members;
 use crate::error::SourceError;
 use crate::source::{Scan, ScanOptions};
-use crate::stored::Run;
+use crate::stored::StoredRun;
 
 const ROOT_INO: u32 = 2;
-/// The longest target of a symbolic link that Linux knows, in bytes.
+/// Maximum length in bytes of the target of a symbolic link in Linux.
 const TARGET_MAX_LEN: u64 = 4095;
 
-/// Scan all of the image `bytes`, which errors call `path`.
+/// Scans the image `bytes`. Error messages name it `path`.
 ///
 /// # Errors
-/// The first directory, inode or attribute that cannot be read, with its path, unless the scan keeps going; the root.
+/// The first unreadable directory, inode or attribute, with its path, unless the scan keeps going;
+/// an unreadable root.
 pub(super) fn scan(
     volume: &Volume,
     bytes: Arc<dyn ReadAt>,
@@ -47,7 +48,7 @@ pub(super) fn scan(
     scanner.members.finish(bytes, None).map(|archived| archived.found)
 }
 
-/// A directory whose entries are to be read.
+/// A directory to read.
 struct Directory {
     node: NodeId,
     path: Vec<u8>,
@@ -57,7 +58,7 @@ struct Directory {
 struct Scanner<'a> {
     volume: &'a Volume,
     members: Members<'a>,
-    /// Nodes of directories, and of inodes with several names.
+    /// Nodes of directories, and of inodes with several names, by inode number.
     known: HashMap<u32, NodeId>,
     open: Vec<Directory>,
 }
@@ -70,7 +71,7 @@ impl Scanner<'_> {
     fn root(&mut self) -> io::Result<()> {
         let inode = self.volume.inode(ROOT_INO)?;
         if inode.file_type != FileType::Directory || inode.is_encrypted() {
-            return Err(invalid("inode 2 is no directory that can be read"));
+            return Err(invalid("inode 2 is not a readable directory"));
         }
         let Made { node, unread: None, .. } = self.node(&inode)? else {
             return Err(invalid("the attributes of the root cannot be read"));
@@ -81,7 +82,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Add the entries of the directory `dir` at `path`.
+    /// Adds the entries of the directory `dir` at `path`.
     fn directory(&mut self, dir: NodeId, path: &[u8], entries: Vec<Entry>) -> Result<(), SourceError> {
         for Entry { name, ino } in entries {
             self.begin()?;
@@ -115,10 +116,10 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// The inode that the entry `name` leads to.
+    /// Returns the inode of the entry `name`.
     fn entry(&mut self, ino: u32, name: &[u8]) -> io::Result<(Inode, Named)> {
         if name.is_empty() || name.len() > NAME_MAX_LEN || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            return Err(invalid("no name that a file can have"));
+            return Err(invalid("not a valid file name"));
         }
         let inode = self.volume.inode(ino)?;
         match self.known.get(&ino) {
@@ -131,7 +132,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Remember the node of an inode if it is met again, and read a directory later.
+    /// Records the node of an inode that may occur again, and queues a directory.
     fn remember(&mut self, id: NodeId, ino: u32, path: Vec<u8>, inode: Inode) {
         let is_dir = inode.file_type == FileType::Directory;
         if is_dir || inode.links_count != 1 {
@@ -142,14 +143,14 @@ impl Scanner<'_> {
         }
     }
 
-    /// The node of an inode, without entries.
+    /// Returns the node of an inode, without entries.
     fn node(&mut self, inode: &Inode) -> io::Result<Made> {
         if inode.is_encrypted() {
-            let reason = "it is encrypted (fscrypt): mount the image with its key, and pack where it is mounted";
+            let reason = "it is encrypted (fscrypt); mount the image with its key and pack the mount point";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let volume = self.volume;
-        // No file is left out for its attributes.
+        // With `keep_going`, unreadable attributes do not remove the file.
         let (xattrs, unread) = match xattrs(volume, inode, |ino, len| value(volume, ino, len)) {
             Ok(xattrs) => (xattrs, None),
             Err(error) => (Default::default(), Some(error)),
@@ -159,10 +160,10 @@ impl Scanner<'_> {
             FileType::Directory => Kind::Directory(Box::default()),
             FileType::Regular => {
                 let runs = runs(volume, inode)?;
-                cost += runs.len() * size_of::<Run>();
+                cost += runs.len() * size_of::<StoredRun>();
                 match runs[..] {
                     [] if inode.len == 0 => self.members.whole_file(0..0),
-                    [Run { la: 0, pa, len }] if len == inode.len => self.members.whole_file(pa..pa + len),
+                    [StoredRun { la: 0, pa, len }] if len == inode.len => self.members.whole_file(pa..pa + len),
                     _ => self.members.sparse_file(inode.len, runs),
                 }
             }
@@ -176,19 +177,20 @@ impl Scanner<'_> {
     }
 }
 
-/// What an entry leads to.
+/// Node of an entry.
 enum Named {
     /// A node that has another name.
     Known(NodeId),
+    /// A new node.
     New(Made),
 }
 
 /// A new node.
 struct Made {
     node: Node,
-    /// About how much memory belongs to it, in bytes.
+    /// Approximate memory cost in bytes.
     cost: usize,
-    /// Why its attributes cannot be read, all of which it is then without.
+    /// Error of reading the attributes; the node has none then.
     unread: Option<io::Error>,
 }
 
@@ -200,16 +202,16 @@ fn target(volume: &Volume, inode: &Inode) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The value of an attribute that is the contents of an inode.
+/// Reads the value of an attribute that is stored in an inode.
 fn value(volume: &Volume, ino: u32, len: u64) -> io::Result<Vec<u8>> {
     let inode = volume.inode(ino)?;
     if !inode.is_xattr_value() || inode.len != len {
-        return Err(invalid(format!("inode {ino} is no attribute of {len} bytes")));
+        return Err(invalid(format!("inode {ino} is not an attribute value of {len} bytes")));
     }
     contents(volume, &inode)
 }
 
-/// All contents of `inode`, which are known to be short.
+/// Reads all contents of `inode`, which must be short.
 fn contents(volume: &Volume, inode: &Inode) -> io::Result<Vec<u8>> {
     let mut contents = vec![0; inode.len as usize];
     for run in runs(volume, inode)? {

@@ -1,4 +1,4 @@
-//! An image as a source.
+//! Source that reads an ext2, ext3 or ext4 image.
 
 use kiln_read::ReadAt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// Images as a kind of source.
+/// The kind "ext2, ext3 or ext4 image".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "ext4",
     title: "an ext2, ext3 or ext4 image",

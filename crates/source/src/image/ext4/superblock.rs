@@ -1,19 +1,19 @@
-//! The superblock: geometry and features.
+//! Parser of the superblock: geometry and features.
 
 use std::io;
 
 use super::fields::{Fields, invalid};
 
-/// Where it lies, in bytes.
+/// Offset of the superblock in bytes.
 pub(super) const SUPERBLOCK_OFF: u64 = 1024;
-/// Its length in bytes.
+/// Length of the superblock in bytes.
 pub(super) const SUPERBLOCK_LEN: usize = 1024;
-/// Where the magic number lies in the image, in bytes.
+/// Offset of the magic number in the image, in bytes.
 pub(super) const MAGIC_OFF: usize = 0x438;
 pub(super) const MAGIC: u16 = 0xEF53;
 
 const BLOCK_BITS_MAX: u32 = 16;
-/// What inodes had before their size was a field.
+/// Length in bytes of inodes before the superblock had a field for it.
 const GOOD_OLD_INODE_LEN: u16 = 128;
 const GOOD_OLD_DESCRIPTOR_LEN: u16 = 32;
 const DESCRIPTOR_MAX_LEN: u16 = 1024;
@@ -24,13 +24,13 @@ const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
 const INCOMPAT_META_BG: u32 = 0x10;
 const INCOMPAT_64BIT: u32 = 0x80;
 const INCOMPAT_LARGEDIR: u32 = 0x4000;
-/// All that are read: those above, extents (0x40), mmp (0x100), flex_bg (0x200), ea_inode (0x400), csum_seed (0x2000), inline_data
-/// (0x8000), encrypt (0x10000) and casefold (0x20000).
+/// All supported features: those above, extents (0x40), mmp (0x100), flex_bg (0x200), ea_inode
+/// (0x400), csum_seed (0x2000), inline_data (0x8000), encrypt (0x10000) and casefold (0x20000).
 const INCOMPAT_READ: u32 = 0x3_E7D2;
 const COMPAT_SPARSE_SUPER2: u32 = 0x200;
 const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
 
-/// What is needed of it.
+/// Supported fields of a superblock.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     pub block_bits: u32,
@@ -39,19 +39,19 @@ pub(super) struct Superblock {
     pub inodes_per_group: u32,
     pub inode_len: u16,
     pub descriptor_len: u16,
-    /// Byte of the group descriptors.
+    /// Offset of the group descriptors in bytes.
     pub descriptors_off: u64,
-    /// Directory entries tell file types.
+    /// True if directory entries have file types.
     pub has_file_types: bool,
-    /// Directories may be longer than 4 GiB.
+    /// True if directories may be longer than 4 GiB.
     pub has_large_dirs: bool,
     first_data_block: u32,
-    /// Descriptors from this block of them on lie in their groups.
+    /// First block of descriptors that is stored in its own groups.
     first_meta_bg: Option<u32>,
     backups: Backups,
 }
 
-/// Which groups begin with a copy of the superblock, beside the first.
+/// Groups besides the first that begin with a copy of the superblock.
 #[derive(Clone, Debug)]
 enum Backups {
     All,
@@ -60,12 +60,12 @@ enum Backups {
     These([u32; 2]),
 }
 
-/// Why a superblock is not read.
+/// Reason why a superblock is refused.
 #[derive(Debug)]
 pub(super) enum Refused {
     /// The image is damaged.
     Malformed(io::Error),
-    /// It has what is not read.
+    /// The image has an unsupported feature.
     Unsupported(String),
 }
 
@@ -76,17 +76,17 @@ impl From<io::Error> for Refused {
 }
 
 impl Superblock {
-    /// From its bytes.
+    /// Parses a superblock.
     ///
     /// # Errors
-    /// Impossible values; features that are not read.
+    /// Invalid values; unsupported features.
     pub(super) fn decode(bytes: &[u8; SUPERBLOCK_LEN]) -> Result<Self, Refused> {
         let fields = Fields(bytes);
         let wrong = |name: &str, value: u32| Refused::from(invalid(format!("s_{name} = {value}")));
         if fields.u16(0x38)? != MAGIC {
             return Err(wrong("magic", fields.u16(0x38)?.into()));
         }
-        // Revision 0 has no features.
+        // Revision 0 has no feature fields.
         let is_dynamic = fields.u32(0x4C)? > 0;
         let feature = |at| if is_dynamic { fields.u32(at) } else { Ok(0) };
         let (compat, incompat, ro_compat) = (feature(0x5C)?, feature(0x60)?, feature(0x64)?);
@@ -123,7 +123,7 @@ impl Superblock {
             inodes_per_group,
             inode_len,
             descriptor_len,
-            // They are in the block behind the superblock.
+            // The descriptors start in the block after the superblock.
             descriptors_off: (SUPERBLOCK_OFF / u64::from(block_len) + 1) << block_bits,
             has_file_types: incompat & INCOMPAT_FILETYPE != 0,
             has_large_dirs: incompat & INCOMPAT_LARGEDIR != 0,
@@ -133,12 +133,12 @@ impl Superblock {
         })
     }
 
-    /// Length of a block in bytes.
+    /// Returns the length of a block in bytes.
     pub(super) fn block_len(&self) -> u64 {
         1 << self.block_bits
     }
 
-    /// Byte of the descriptor of `group`.
+    /// Returns the offset of the descriptor of `group` in bytes.
     pub(super) fn descriptor_off(&self, group: u32) -> u64 {
         let per_block = 1 << (self.block_bits - self.descriptor_len.trailing_zeros());
         let meta_group = group / per_block;
@@ -147,7 +147,8 @@ impl Superblock {
                 let home = u64::from(meta_group) * u64::from(per_block);
                 let first_block = u64::from(self.first_data_block) + home * u64::from(self.blocks_per_group);
                 let block = first_block + u64::from(self.has_backup(home as u32));
-                // The superblock of an image with larger blocks shares the first of them with what is in front of it.
+                // With blocks larger than 1 KiB, the superblock shares the first block with the
+                // bytes before it.
                 (block << self.block_bits) + u64::from(group % per_block) * u64::from(self.descriptor_len)
             }
             _ => self.descriptors_off + u64::from(group) * u64::from(self.descriptor_len),
@@ -174,17 +175,19 @@ impl Superblock {
 fn refuse_features(incompat: u32) -> Result<(), Refused> {
     let refuse = |reason: &str| Err(Refused::Unsupported(reason.into()));
     if incompat & INCOMPAT_JOURNAL_DEV != 0 {
-        return refuse("this is the journal of an ext4 filesystem, which holds no files");
+        return refuse("this is the external journal of an ext4 filesystem and has no files");
     }
     if incompat & INCOMPAT_RECOVER != 0 {
         return refuse(
-            "its journal holds changes that are not in place yet (feature needs_recovery): run e2fsck -p on a copy of it, or mount and \
+            "its journal has changes that are not in place yet (feature needs_recovery); run e2fsck -p on a copy of it, or mount and \
              unmount it",
         );
     }
     match incompat & !INCOMPAT_READ {
         0 => Ok(()),
-        unknown => Err(Refused::Unsupported(format!("s_feature_incompat = {incompat:#x}: {unknown:#x} is not read"))),
+        unknown => {
+            Err(Refused::Unsupported(format!("s_feature_incompat = {incompat:#x}: {unknown:#x} is not supported")))
+        }
     }
 }
 
@@ -224,7 +227,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(refusal(0x46).contains("e2fsck -p"));
-        assert_eq!(refusal(0x1041), "s_feature_incompat = 0x1041: 0x1001 is not read");
+        assert_eq!(refusal(0x1041), "s_feature_incompat = 0x1041: 0x1001 is not supported");
         assert!(refuse_features(0x3_E7D2).is_ok());
     }
 }

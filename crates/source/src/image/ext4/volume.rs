@@ -1,4 +1,4 @@
-//! An image and its superblock: bytes, blocks, inodes.
+//! Access to bytes, blocks and inodes of an image.
 
 use kiln_read::ReadAt;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use super::fields::{Fields, invalid};
 use super::inode::Inode;
 use super::superblock::Superblock;
 
-/// Blocks of metadata that may be read beyond those that an image has.
+/// Number of blocks of metadata that may be read in addition to the blocks of the image.
 const SPARE_VISITS: u64 = 1024;
 
 /// An open image.
@@ -17,26 +17,27 @@ pub(super) struct Volume {
     bytes: Arc<dyn ReadAt>,
     pub len: u64,
     pub superblock: Superblock,
-    /// How many more blocks of maps and directories may be read. Each block is one file's, so honest images need no more than
-    /// there are; where damaged maps lead to one block many times, the scan ends.
+    /// Number of blocks of maps and directories that may still be read. Each such block belongs to
+    /// one file, so a valid image needs no more than it has. The limit ends the scan of damaged
+    /// maps that lead to one block many times.
     visits: Cell<u64>,
 }
 
 impl Volume {
-    /// The image `bytes`.
+    /// Opens the image `bytes`.
     ///
     /// # Errors
-    /// Its length cannot be told.
+    /// A source whose length cannot be determined.
     pub(super) fn new(bytes: Arc<dyn ReadAt>, superblock: Superblock) -> io::Result<Self> {
         let len = bytes.len()?;
         let visits = Cell::new((len >> superblock.block_bits) + SPARE_VISITS);
         Ok(Self { bytes, len, superblock, visits })
     }
 
-    /// `len` bytes at `off`.
+    /// Reads `len` bytes at `off`.
     ///
     /// # Errors
-    /// Bytes behind the end; errors of the system.
+    /// Bytes beyond the end of the image; read errors.
     pub(super) fn read(&self, off: u64, len: usize) -> io::Result<Vec<u8>> {
         self.check_range(off, len as u64)?;
         let mut buf = vec![0; len];
@@ -44,48 +45,49 @@ impl Volume {
         Ok(buf)
     }
 
-    /// Byte of block `block`, which lies in the image.
+    /// Returns the offset of block `block` in bytes.
     ///
     /// # Errors
-    /// Blocks behind the end.
+    /// A block beyond the end of the image.
     pub(super) fn block_off(&self, block: u64) -> io::Result<u64> {
         let off = block.saturating_mul(self.superblock.block_len());
         self.check_range(off, self.superblock.block_len()).map(|()| off)
     }
 
-    /// Block `block`, read for its own sake: of attributes, which several inodes may share.
+    /// Reads block `block` without counting it: a block of attributes, which several inodes may
+    /// share.
     ///
     /// # Errors
-    /// As [`Volume::read`].
+    /// Those of [`Volume::read`].
     pub(super) fn block(&self, block: u64) -> io::Result<Vec<u8>> {
         self.read(self.block_off(block)?, self.superblock.block_len() as usize)
     }
 
-    /// Block `block` of a map or a directory, which no other file has.
+    /// Reads block `block` of a map or a directory, which belongs to one file only.
     ///
     /// # Errors
-    /// As [`Volume::read`]; more such blocks than the image has.
+    /// Those of [`Volume::read`]; more such blocks than the image has.
     pub(super) fn visit(&self, block: u64) -> io::Result<Vec<u8>> {
         let left = self.visits.get().checked_sub(1);
         self.visits.set(left.ok_or_else(|| invalid("maps lead to more blocks than the image has"))?);
         self.block(block)
     }
 
-    /// That `len` bytes at `off` lie in the image.
+    /// Checks that `len` bytes at `off` are within the image.
     ///
     /// # Errors
-    /// They do not.
+    /// A range that is not.
     pub(super) fn check_range(&self, off: u64, len: u64) -> io::Result<()> {
         match off.checked_add(len) {
             Some(end) if end <= self.len => Ok(()),
-            _ => Err(invalid(format!("{len} bytes at byte {off} of an image of {}", self.len))),
+            _ => Err(invalid(format!("{len} bytes at byte {off} of an image of {} bytes", self.len))),
         }
     }
 
-    /// Inode number `ino`.
+    /// Reads inode number `ino`.
     ///
     /// # Errors
-    /// No such number; an inode that is none.
+    /// A number out of range; an invalid inode.
     pub(super) fn inode(&self, ino: u32) -> io::Result<Inode> {
         let superblock = &self.superblock;
         if ino == 0 || ino > superblock.inodes_count {

@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Parser of extended attributes.
 
 use kiln_tree::Xattr;
 use std::io;
@@ -8,43 +8,46 @@ use super::inode::Inode;
 use super::volume::Volume;
 
 const MAGIC: u32 = 0xEA02_0000;
-/// The header of a block of attributes; in an inode there is the magic number alone.
+/// Length in bytes of the header of an attribute block. Attributes in an inode have the magic
+/// number only.
 const BLOCK_HEADER_LEN: usize = 32;
 const INODE_HEADER_LEN: usize = 4;
-/// An entry without its name.
+/// Length in bytes of an entry without its name.
 const ENTRY_LEN: usize = 16;
-/// The largest value that Linux knows.
+/// Maximum length in bytes of a value in Linux.
 const VALUE_MAX_LEN: u64 = 1 << 16;
 
 const INDEX_ACL_ACCESS: u8 = 2;
 const INDEX_ACL_DEFAULT: u8 = 3;
 const INDEX_SYSTEM: u8 = 7;
-/// The name of what does not fit in the block map, of contents that lie in the inode.
+/// Name of the attribute with the part of inline contents that does not fit in place of the block
+/// map.
 const INLINE_DATA_NAME: &[u8] = b"data";
 
 /// Version of ACLs on disk, and of those that the kernel shows.
 const ACL_DISK_VERSION: u32 = 1;
 const ACL_VERSION: u32 = 2;
-/// Tags of entries that name a user or a group.
+/// Tags of entries for a named user or group.
 const ACL_NAMED: [u16; 2] = [2, 8];
 const ACL_NO_ID: u32 = u32::MAX;
 
-/// An entry.
+/// An entry before its value is read.
 struct Raw<'a> {
     index: u8,
     name: &'a [u8],
     value: Value,
 }
 
-/// Where a value lies.
+/// Position of a value.
 enum Value {
-    /// In the same inode or block: from this byte of it on, so many bytes.
+    /// `len` bytes from offset `at` of the same inode or block.
     Here { at: usize, len: usize },
-    /// All of the contents of an inode.
+    /// The complete contents of an inode.
     Inode { ino: u32, len: u64 },
 }
 
-/// Attributes of `inode` that Linux shows. `read_inode` gives the contents of an inode, as many bytes as it is told.
+/// Returns the attributes of `inode` that Linux shows. `read_inode` returns the contents of an
+/// inode, given its number and expected length in bytes.
 ///
 /// # Errors
 /// Damaged entries and values.
@@ -77,7 +80,7 @@ pub(super) fn xattrs(
     if inode.xattr_block != 0 {
         let block = volume.block(inode.xattr_block)?;
         if !has_magic(&block) {
-            return Err(invalid(format!("no attributes in block {}", inode.xattr_block)));
+            return Err(invalid(format!("block {} has no attributes", inode.xattr_block)));
         }
         take(&block, BLOCK_HEADER_LEN, 0)?;
     }
@@ -86,10 +89,11 @@ pub(super) fn xattrs(
     Ok(xattrs)
 }
 
-/// Where the end of contents that lie in `inode` is: byte of the image, and length.
+/// Returns the position of the end of inline contents of `inode`: offset in the image and length,
+/// in bytes.
 ///
 /// # Errors
-/// Damaged entries; no such contents.
+/// Damaged entries; a missing attribute.
 pub(super) fn inline_rest(inode: &Inode) -> io::Result<(u64, u64)> {
     let (room, off) = inode.room();
     if has_magic(room) {
@@ -99,18 +103,18 @@ pub(super) fn inline_rest(inode: &Inode) -> io::Result<(u64, u64)> {
             }
         }
     }
-    Err(invalid("contents in the inode that end with the block map"))
+    Err(invalid("the inline contents lack their second part"))
 }
 
 fn has_magic(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC.to_le_bytes())
 }
 
-/// Entries from byte `first` of `bytes` on. Offsets of values count from byte `base`.
+/// Parses the entries from byte `first` of `bytes`. Offsets of values are relative to byte `base`.
 fn entries(bytes: &[u8], first: usize, base: usize) -> io::Result<Vec<Raw<'_>>> {
     let fields = Fields(bytes);
     let (mut at, mut entries) = (first, Vec::new());
-    // Four zero bytes are the end, if the room does not end before.
+    // Four zero bytes end the list, unless it fills the available space.
     while at + 4 <= bytes.len() && fields.u32(at)? != 0 {
         let (name_len, index) = (usize::from(fields.u8(at)?), fields.u8(at + 1)?);
         let (value_at, ino, len) = (fields.u16(at + 2)?, fields.u32(at + 4)?, u64::from(fields.u32(at + 8)?));
@@ -127,7 +131,7 @@ fn entries(bytes: &[u8], first: usize, base: usize) -> io::Result<Vec<Raw<'_>>> 
     Ok(entries)
 }
 
-/// What a number stands for in front of a name; `None`: Linux shows no such attributes.
+/// Returns the name prefix with number `index`, or `None` if Linux does not show such attributes.
 fn prefix(index: u8) -> Option<&'static [u8]> {
     Some(match index {
         1 => b"user.",
@@ -141,7 +145,8 @@ fn prefix(index: u8) -> Option<&'static [u8]> {
     })
 }
 
-/// An ACL in the form of the attribute: each entry has an id there, on disk only those that need one.
+/// Converts an ACL to the format of the attribute. There each entry has an id; on disk only those
+/// of named users and groups do.
 fn acl(disk: &[u8]) -> io::Result<Vec<u8>> {
     let fields = Fields(disk);
     let version = fields.u32(0)?;

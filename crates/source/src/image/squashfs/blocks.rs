@@ -1,4 +1,4 @@
-//! Blocks of an image, where they lie and how they are decoded.
+//! Reader and decoder of blocks.
 
 use kiln_read::ReadAt;
 use std::io;
@@ -8,47 +8,47 @@ use std::sync::Arc;
 use super::codec::Compressor;
 use super::problem::{Problem, corrupt};
 
-/// The bytes of an image and what decodes its blocks.
+/// Bytes of an image, with the decoder of its blocks.
 pub(super) struct Blocks {
     bytes: Arc<dyn ReadAt>,
-    /// Bytes of the image without padding.
+    /// Length of the image without padding, in bytes.
     len: u64,
     compressor: Compressor,
 }
 
 impl Blocks {
-    /// The first `len` bytes of `bytes`, which are there.
+    /// Creates a reader for the first `len` bytes of `bytes`, which must exist.
     pub(super) fn new(bytes: Arc<dyn ReadAt>, len: u64, compressor: Compressor) -> Self {
         Self { bytes, len, compressor }
     }
 
-    /// Bytes of the image without padding.
+    /// Returns the length of the image without padding, in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Fill `buf` from byte `offset`; `what` it is, for messages.
+    /// Fills `buf` from byte `offset`. `what` names the data in messages.
     ///
     /// # Errors
-    /// A range that is not in the image; errors of the system.
+    /// A range that is not in the image; read errors.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64, what: &str) -> Result<(), Problem> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len) {
-            let message = format!("{what}: {} bytes, with bytes_used = {}", buf.len(), self.len);
+            let message = format!("{what}: {} bytes are beyond bytes_used = {}", buf.len(), self.len);
             return Err(corrupt(offset, message));
         }
         match self.bytes.read_exact_at(buf, offset) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(corrupt(offset, format!("{what}: the image became shorter")))
+                Err(corrupt(offset, format!("{what}: the image has become shorter")))
             }
             read => Ok(read?),
         }
     }
 
-    /// Decode the block at `stored`, or read it where it is not compressed: how many bytes of `plain` it fills. `packed` is room for
-    /// what is read.
+    /// Decodes the block at `stored`, or reads it if it is not compressed. Returns its plain length
+    /// in bytes. `packed` is a buffer for the compressed bytes.
     ///
     /// # Errors
-    /// As [`Blocks::read`]; a block that is damaged, or longer than `plain`.
+    /// Those of [`Blocks::read`]; a block that is damaged, or longer than `plain`.
     pub(super) fn decode(
         &self,
         stored: &StoredBlock,
@@ -59,7 +59,7 @@ impl Blocks {
         let len = usize::try_from(end - start).unwrap_or(usize::MAX);
         if !stored.is_compressed {
             let Some(plain) = plain.get_mut(..len) else {
-                return Err(corrupt(start, format!("a block of {len} bytes where {} are left", plain.len())));
+                return Err(corrupt(start, format!("a block of {len} bytes where {} bytes are left", plain.len())));
             };
             return self.read(plain, start, "a block").map(|()| len);
         }
@@ -73,23 +73,25 @@ impl Blocks {
         };
         decoded.ok_or_else(|| {
             let (name, most) = (self.compressor.name(), plain.len());
-            corrupt(start, format!("a block of {len} bytes is not what {name} makes of {most} bytes or less"))
+            corrupt(start, format!("a block of {len} bytes is not a {name} stream of at most {most} bytes"))
         })
     }
 }
 
-/// Where a block lies in the image, and how. No block is longer than its plain text may be.
+/// Position and form of a block in the image. The stored length is at most the maximum plain
+/// length.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StoredBlock {
     pub range: Range<u64>,
     pub is_compressed: bool,
 }
 
-/// Set in the length of a block of data that is stored as it is.
+/// Bit in the length of a data block that is stored uncompressed.
 const PLAIN: u32 = 1 << 24;
 
 impl StoredBlock {
-    /// A block of data or fragments at `start`, whose stored length and form are `size`, in an image with blocks of `block_len` bytes.
+    /// Creates the position of a block of data or fragments at `start`. `size` has its stored
+    /// length and form; plain blocks have at most `block_len` bytes.
     ///
     /// # Errors
     /// A longer block.
@@ -97,7 +99,7 @@ impl StoredBlock {
         let len = size & !PLAIN;
         match start.checked_add(u64::from(len)) {
             Some(end) if len <= block_len => Ok(Self { range: start..end, is_compressed: size & PLAIN == 0 }),
-            _ => Err(corrupt(start, format!("a block with size = {size:#x}, where block_size = {block_len}"))),
+            _ => Err(corrupt(start, format!("a block with size = {size:#x}, but block_size = {block_len}"))),
         }
     }
 }

@@ -1,20 +1,21 @@
-//! A cache with a bounded number of blocks.
+//! Cache with a bounded number of blocks.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::mem;
 
-/// What was used last, by where it lies. Two generations stand for an order: what is found in the old one moves to the
-/// young one, and what is in the old one when the young one is full is dropped.
+/// Cache of recently used values. Two generations approximate the order of use: a value found in
+/// the old generation moves to the young one, and when the young one is full, it replaces the old
+/// one.
 pub(super) struct Cache<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
-    /// Most blocks of a generation.
+    /// Maximum number of blocks in a generation.
     generation_count: usize,
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
-    /// For at most `count` blocks.
+    /// Creates a cache for at most `count` blocks.
     pub(super) fn new(count: usize) -> Self {
         Self { young: HashMap::new(), old: HashMap::new(), generation_count: count.div_ceil(2) }
     }
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays() {
+    fn used_values_stay() {
         let mut cache = Cache::new(8);
         for key in 0..100 {
             cache.insert(key, key);

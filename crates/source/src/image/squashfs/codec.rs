@@ -1,4 +1,4 @@
-//! The six compressors.
+//! Decoders of the six compressors.
 
 use liblzma::stream::{Action, Status, Stream};
 use std::cell::RefCell;
@@ -6,10 +6,10 @@ use std::cell::RefCell;
 use super::lzo;
 use crate::image::inflate::inflate;
 
-/// What compresses all blocks of an image.
+/// Compressor of all blocks of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compressor {
-    /// A stream of zlib (RFC 1950) for each block.
+    /// A zlib stream (RFC 1950) per block.
     Gzip,
     /// LZO1X, without a header.
     Lzo,
@@ -17,30 +17,31 @@ pub(super) enum Compressor {
     Lzma,
     /// The .xz format, with any filters.
     Xz,
-    /// A block of LZ4, without a frame.
+    /// An LZ4 block, without a frame.
     Lz4,
-    /// Frames of zstd (RFC 8878).
+    /// Zstandard frames (RFC 8878).
     Zstd,
 }
 
-/// Most bytes that a decoder of xz or lzma may take: a dictionary is no longer than a block, of 1 MiB at most, in images of
-/// mksquashfs.
+/// Maximum memory in bytes of an xz or lzma decoder. In images of mksquashfs the dictionary is no
+/// longer than a block, which has at most 1 MiB.
 const LZMA_MEMORY_LIMIT: u64 = 64 << 20;
 
 thread_local! {
-    /// A decoder is worth keeping, once the first block is met.
+    /// The decoder is created for the first block and reused.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 impl Compressor {
-    /// By its number in the superblock. Descriptions of the format have lzo as 2 and lzma as 3; mksquashfs 4.7 writes them the other way
-    /// round, and the kernel agrees with it.
+    /// Returns the compressor with this number in the superblock. Descriptions of the format say
+    /// that 2 is lzo and 3 is lzma; mksquashfs 4.7 writes them the other way round, and the kernel
+    /// agrees with it.
     pub(super) fn of(number: u16) -> Option<Self> {
         let all = [Self::Gzip, Self::Lzma, Self::Lzo, Self::Xz, Self::Lz4, Self::Zstd];
         all.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// The name that `mksquashfs -comp` knows.
+    /// Returns the name used by `mksquashfs -comp`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -52,7 +53,8 @@ impl Compressor {
         }
     }
 
-    /// Decode a whole block to the front of `plain`: how many bytes that are. `None`: the block is damaged, or longer than `plain`.
+    /// Decodes a complete block to the front of `plain`. Returns the plain length in bytes, or
+    /// `None` if the block is damaged or longer than `plain`.
     pub(super) fn decode(self, packed: &[u8], plain: &mut [u8]) -> Option<usize> {
         match self {
             Self::Gzip => inflate(packed, plain),
@@ -71,7 +73,8 @@ impl Compressor {
     }
 }
 
-/// Let a decoder of liblzma go on until the end of its stream. A call that fills the output may leave the rest to the next one.
+/// Runs a liblzma decoder to the end of its stream. A call that fills the output may leave the end
+/// marker to the next call.
 fn run(mut decoder: Stream, packed: &[u8], plain: &mut [u8]) -> Option<usize> {
     loop {
         let (read, written) = (decoder.total_in(), decoder.total_out());

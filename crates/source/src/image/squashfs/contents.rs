@@ -1,4 +1,4 @@
-//! Contents of the files of an image.
+//! Contents of the files of an image, decoded on demand.
 
 use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use parking_lot::Mutex;
@@ -10,33 +10,34 @@ use super::blocks::{Blocks, StoredBlock};
 use super::cache::Cache;
 use super::problem::{Problem, corrupt};
 
-/// Bytes of decoded fragment blocks in memory.
+/// Maximum length in bytes of decoded fragment blocks in memory.
 const FRAGMENTS_LEN: usize = 64 << 20;
-/// Most blocks that [`Content::next_data`] tells at once.
+/// Maximum number of blocks per run returned by [`Content::next_data`].
 const RUN_MAX_COUNT: usize = 1024;
 
-/// Where the data of a file lie.
+/// Position of a file's data.
 #[derive(Clone, Debug)]
 pub(super) struct File {
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Where the first block lies in the image.
+    /// Offset of the first block in the image, in bytes.
     pub start: u64,
-    /// Its blocks in [`Files::blocks`].
+    /// Range of its blocks in [`Files::blocks`].
     pub blocks: Range<usize>,
-    /// The fragment block that holds what follows the last block, and the byte in its plain text.
+    /// Fragment block with the end of the file, and the offset in its plain text.
     pub fragment: Option<(StoredBlock, u32)>,
 }
 
-/// Where the data of all files lie.
+/// Positions of the data of all files.
 #[derive(Default)]
 pub(super) struct Files {
     pub files: Vec<File>,
-    /// The blocks of all files.
+    /// Blocks of all files.
     pub blocks: Vec<BlockEnd>,
 }
 
-/// Where a block ends in the image, and whether it is compressed. It begins where the block in front of it ends, and is a hole if its length is 0.
+/// End offset of a block in the image, and the flag that it is compressed. The block starts at the
+/// end of the previous one; a block of length 0 is a hole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockEnd(u64);
 
@@ -51,7 +52,7 @@ impl BlockEnd {
 }
 
 impl Files {
-    /// Where the block `idx` of a file lies; empty: it is a hole.
+    /// Returns the position of block `idx` of a file; an empty range is a hole.
     fn stored(&self, file: &File, idx: usize) -> StoredBlock {
         let blocks = &self.blocks[file.blocks.clone()];
         let start = if idx == 0 { file.start } else { blocks[idx - 1].end() };
@@ -59,10 +60,10 @@ impl Files {
     }
 }
 
-/// A fragment block, decoded by the first thread that wants it; else what kind of error says why it cannot be.
+/// A fragment block, decoded by the first thread that needs it, or the kind and text of its error.
 type Fragment = OnceLock<Result<Box<[u8]>, (io::ErrorKind, String)>>;
 
-/// The contents of all files.
+/// Contents of all files.
 pub(super) struct ImageContents(Arc<Shared>);
 
 struct Shared {
@@ -73,7 +74,7 @@ struct Shared {
 }
 
 impl ImageContents {
-    /// The contents of `files` in an image with blocks of `block_len` bytes.
+    /// Creates the contents of `files` in an image with blocks of `block_len` bytes.
     pub(super) fn new(blocks: Arc<Blocks>, block_len: u32, files: Files) -> Self {
         let block_len = block_len as usize;
         let fragments = Mutex::new(Cache::new(FRAGMENTS_LEN / block_len));
@@ -108,7 +109,7 @@ impl Contents for ImageContents {
 }
 
 impl Shared {
-    /// The fragment block at `stored`, which may not be decoded yet.
+    /// Returns the fragment block at `stored`, which may not be decoded yet.
     fn fragment(&self, stored: &StoredBlock) -> Arc<Fragment> {
         let mut fragments = self.fragments.lock();
         fragments.get(stored).unwrap_or_else(|| {
@@ -137,19 +138,19 @@ impl Shared {
     }
 }
 
-/// The contents of a file, with the block that was decoded last.
+/// Contents of a file, with the most recently decoded block.
 struct ImageContent {
     shared: Arc<Shared>,
     idx: usize,
     fragment: Option<Arc<Fragment>>,
-    /// Index of the block that `plain` is.
+    /// Index of the block decoded in `plain`.
     last: Option<usize>,
     plain: Vec<u8>,
     packed: Vec<u8>,
 }
 
 impl ImageContent {
-    /// Fill `buf` from byte `from` of the block `idx`, whose plain length is `plain_len`.
+    /// Fills `buf` from byte `from` of block `idx`, whose plain length is `plain_len`.
     fn read_block(&mut self, buf: &mut [u8], idx: usize, from: usize, plain_len: usize) -> Result<(), Problem> {
         if self.last == Some(idx) {
             buf.copy_from_slice(&self.plain[from..from + buf.len()]);
@@ -163,9 +164,9 @@ impl ImageContent {
         }
         let decode = |packed: &mut Vec<u8>, plain: &mut [u8]| {
             let len = blocks.decode(&stored, packed, plain)?;
-            // What a whole block lacks is zeros.
+            // A block shorter than the block size ends with zeros.
             if len < plain.len() && plain.len() < self.shared.block_len {
-                let message = format!("a last block of {len} bytes, where {} are left", plain.len());
+                let message = format!("a last block of {len} bytes where {} bytes are left", plain.len());
                 return Err(corrupt(stored.range.start, message));
             }
             plain[len..].fill(0);
@@ -182,11 +183,11 @@ impl ImageContent {
         Ok(())
     }
 
-    /// Fill `buf` from byte `from` of the part that is in a fragment block.
+    /// Fills `buf` from byte `from` of the part of the file in a fragment block.
     fn read_tail(&mut self, buf: &mut [u8], from: usize) -> Result<(), ContentError> {
         let file = &self.shared.files.files[self.idx];
         let Some((stored, start)) = &file.fragment else {
-            return Err(ContentError::Changed("it was read behind its end"));
+            return Err(ContentError::Changed("it was read beyond its end"));
         };
         let fragment = self.fragment.get_or_insert_with(|| self.shared.fragment(stored));
         let plain = match fragment.get_or_init(|| self.shared.decode_fragment(stored, &mut self.packed)) {
@@ -197,7 +198,8 @@ impl ImageContent {
         match plain.get(start..start + buf.len()) {
             Some(tail) => buf.copy_from_slice(tail),
             None => {
-                let message = format!("a fragment of {} bytes at {start}, in a block of {}", buf.len(), plain.len());
+                let message =
+                    format!("a fragment of {} bytes at {start}, in a block of {} bytes", buf.len(), plain.len());
                 return Err(corrupt(stored.range.start, message).into());
             }
         }
@@ -210,7 +212,7 @@ impl Content for ImageContent {
         let (block_len, file) = (self.shared.block_len, &self.shared.files.files[self.idx]);
         let (len, block_count) = (file.len, file.blocks.len());
         if off.checked_add(buf.len() as u64).is_none_or(|end| end > len) {
-            return Err(ContentError::Changed("it was read behind its end"));
+            return Err(ContentError::Changed("it was read beyond its end"));
         }
         while !buf.is_empty() {
             let (idx, from) = ((off / block_len as u64) as usize, (off % block_len as u64) as usize);
@@ -234,7 +236,7 @@ impl Content for ImageContent {
             return Ok(None);
         }
         let count = file.blocks.len() + usize::from(file.fragment.is_some());
-        // What is in a fragment block is data.
+        // Data in a fragment block are never a hole.
         let is_hole = |idx: usize| idx < file.blocks.len() && files.stored(file, idx).range.is_empty();
         let Some(first) = ((off / block_len) as usize..count).find(|idx| !is_hole(*idx)) else { return Ok(None) };
         let most = count.min(first + RUN_MAX_COUNT);

@@ -1,4 +1,4 @@
-//! Inodes as they are stored: 14 types, of which the upper 7 have what the lower ones leave out.
+//! Parser of inodes: 7 basic types, and 7 extended ones with more fields.
 
 use kiln_format::inode::Rdev;
 
@@ -6,32 +6,32 @@ use super::metadata::{Cursor, Ref};
 use super::problem::{Problem, corrupt};
 use super::superblock::{u16_le, u32_le, u64_le};
 
-/// Instead of an index: there is no such thing.
+/// Index value for "none".
 const NONE: u32 = u32::MAX;
-/// Longest target of a symbolic link, as in Linux.
+/// Maximum length in bytes of the target of a symbolic link in Linux.
 const TARGET_MAX_LEN: u32 = 4095;
 
-/// An inode. What follows its fixed part in the stream is not read yet, but for targets.
+/// An inode. Of the variable part that follows, only targets of links are read.
 #[derive(Debug)]
 pub(super) struct Inode {
     /// Low 12 bits of `st_mode`.
     pub permissions: u16,
-    /// Index in the table of ids.
+    /// Index of the owner in the table of ids.
     pub uid_idx: u16,
-    /// Index in the table of ids.
+    /// Index of the group in the table of ids.
     pub gid_idx: u16,
-    /// Seconds since 1970.
+    /// Modification time in seconds since 1970.
     pub mtime: u32,
     /// Index in the table of attributes.
     pub xattr_idx: Option<u32>,
     pub kind: InodeKind,
 }
 
-/// What a type has.
+/// Data of each inode type.
 #[derive(Debug)]
 pub(super) enum InodeKind {
     Directory(Listing),
-    /// The stored lengths of its blocks follow, see [`FileData::block_count`].
+    /// Regular file. The stored lengths of its blocks follow, see [`FileData::block_count`].
     File(FileData),
     Symlink(Vec<u8>),
     BlockDevice(Rdev),
@@ -40,27 +40,27 @@ pub(super) enum InodeKind {
     Socket,
 }
 
-/// Where a directory's listing lies in the table of directories.
+/// Position of a directory's listing in the table of directories.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listing {
     pub at: Ref,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// Where the data of a file begin, and what is in fragments.
+/// Position of a file's blocks and fragment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileData {
-    /// Where the first block lies in the image.
+    /// Offset of the first block in the image, in bytes.
     pub start: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// What follows the last whole block: the fragment block's index, and the byte in its plain text.
+    /// Index of the fragment block with the end of the file, and the offset in its plain text.
     pub fragment: Option<(u32, u32)>,
 }
 
 impl FileData {
-    /// Blocks of data, with blocks of `block_len` bytes.
+    /// Returns the number of data blocks, given the block size of the image in bytes.
     pub(super) fn block_count(&self, block_len: u32) -> u64 {
         match self.fragment {
             Some(_) => self.len / u64::from(block_len),
@@ -70,10 +70,10 @@ impl FileData {
 }
 
 impl Inode {
-    /// Read the inode at the cursor.
+    /// Reads the inode at the cursor.
     ///
     /// # Errors
-    /// An unknown type; a stream that ends or is damaged.
+    /// An unknown type; a damaged or truncated stream.
     pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self, Problem> {
         let header: [u8; 16] = cursor.array()?;
         let mut xattr_idx = None;
@@ -126,7 +126,7 @@ fn idx(record: &[u8], at: usize) -> Option<u32> {
     Some(u32_le(record, at)).filter(|idx| *idx != NONE)
 }
 
-/// The length that is stored counts 3 bytes more than the listing has.
+/// Returns the position of a listing. The stored length is 3 bytes larger than the listing.
 fn listing(block_off: u32, byte: u16, file_size: u32) -> Listing {
     Listing { at: Ref::new(block_off, byte), len: file_size.saturating_sub(3) }
 }
@@ -149,12 +149,12 @@ fn extended_file(record: &[u8; 40]) -> FileData {
     FileData { start: u64_le(record, 0), len: u64_le(record, 8), fragment }
 }
 
-/// Behind the number of links.
+/// Reads a device number, which follows the number of links.
 fn device(record: &[u8; 8]) -> Rdev {
     Rdev::decode(u32_le(record, 4))
 }
 
-/// A number of links, which the tree counts itself.
+/// Ignores the number of links, which the tree counts itself.
 fn nothing(kind: InodeKind, _links: &[u8; 4]) -> InodeKind {
     kind
 }

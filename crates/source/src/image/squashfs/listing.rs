@@ -1,4 +1,4 @@
-//! Listings of directories: runs of entries whose inodes lie in one metadata block.
+//! Parser of directory listings: runs of entries whose inodes are in one metadata block.
 
 use super::inode::Listing;
 use super::metadata::{Cursor, Metadata, Ref};
@@ -7,43 +7,43 @@ use super::superblock::{u16_le, u32_le};
 
 const HEADER_LEN: u32 = 12;
 const ENTRY_LEN: u32 = 8;
-/// Most entries behind a header.
+/// Maximum number of entries after a header.
 const RUN_MAX_COUNT: u32 = 256;
-/// Longest name that Linux has; the format has room for 65536 bytes.
+/// Maximum length in bytes of a name in Linux; the format allows 65536.
 const NAME_MAX_LEN: usize = 255;
 
-/// Reads the entries of a listing one by one.
+/// Iterator over the entries of a listing.
 pub(super) struct Entries<'a> {
-    /// `None` of an empty directory, whose listing may lie anywhere.
+    /// `None` for an empty directory, whose listing may be at any position.
     cursor: Option<Cursor<'a>>,
-    /// Bytes that are left of the listing.
+    /// Remaining bytes of the listing.
     rest: u32,
-    /// Entries that are left of the run.
+    /// Remaining entries of the run.
     run_count: u32,
     /// Metadata block of the run's inodes, relative to the table of inodes.
     block_off: u32,
 }
 
-/// A name, and where its inode lies in the table of inodes.
+/// A name, and the position of its inode in the table of inodes.
 pub(super) struct Entry {
     pub name: Vec<u8>,
     pub inode: Ref,
 }
 
 impl<'a> Entries<'a> {
-    /// The entries of `listing`, where the table of directories begins at byte `table_off` of the image.
+    /// Opens `listing`. The table of directories starts at byte `table_off` of the image.
     ///
     /// # Errors
-    /// A listing that is not there.
+    /// A listing that is not in the image.
     pub(super) fn new(metadata: &'a Metadata, table_off: u64, listing: Listing) -> Result<Self, Problem> {
         let cursor = if listing.len == 0 { None } else { Some(metadata.cursor(table_off, listing.at)?) };
         Ok(Self { cursor, rest: listing.len, run_count: 0, block_off: 0 })
     }
 
-    /// The next entry; `None` at the end.
+    /// Returns the next entry, or `None` at the end.
     ///
     /// # Errors
-    /// Entries that do not fit the listing; a stream that ends or is damaged.
+    /// Entries that do not fit into the listing; a damaged or truncated stream.
     pub(super) fn next(&mut self) -> Result<Option<Entry>, Problem> {
         let Some(cursor) = &mut self.cursor else { return Ok(None) };
         if self.run_count == 0 {
@@ -55,7 +55,7 @@ impl<'a> Entries<'a> {
             self.run_count = u32_le(&header, 0).saturating_add(1);
             self.block_off = u32_le(&header, 4);
             if self.run_count > RUN_MAX_COUNT {
-                let message = format!("a header with {} entries: {RUN_MAX_COUNT} are the most", self.run_count);
+                let message = format!("a header with {} entries, more than {RUN_MAX_COUNT}", self.run_count);
                 return Err(corrupt(cursor.offset(), message));
             }
         }
@@ -71,11 +71,11 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Take `len` bytes of what is left of a listing.
+/// Subtracts `len` bytes from the rest of a listing.
 fn take(rest: &mut u32, len: u32, cursor: &Cursor<'_>) -> Result<(), Problem> {
     match rest.checked_sub(len) {
         Some(left) => *rest = left,
-        None => return Err(corrupt(cursor.offset(), "an entry that is longer than what is left of the listing")),
+        None => return Err(corrupt(cursor.offset(), "an entry that is longer than the rest of the listing")),
     }
     Ok(())
 }

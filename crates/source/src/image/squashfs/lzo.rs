@@ -1,15 +1,18 @@
-//! LZO1X, as the kernel's document "LZO stream format as understood by Linux's LZO decompressor" describes it (its version 0).
+//! Decoder of LZO1X, according to version 0 in the kernel's document "LZO stream format as
+//! understood by Linux's LZO decompressor".
 //!
-//! A stream is a sequence of instructions. Each copies a match from what is decoded already, and then 0 to 3 literals; another one
-//! copies a long run of literals. What instructions below 16 mean depends on how many literals were copied last.
+//! A stream is a sequence of instructions. Most copy a match from the decoded text and then 0 to 3
+//! literals; another one copies a long run of literals. The meaning of instructions below 16
+//! depends on the number of literals that were copied last.
 
-/// Distance that ends the stream.
+/// Distance that marks the end of the stream.
 const END: usize = 0x4000;
 
-/// Decode all of `packed` to the front of `plain`: how many bytes that are. `None`: it is no such stream, or longer than `plain`.
+/// Decodes all of `packed` to the front of `plain`. Returns the plain length in bytes, or `None` if
+/// the stream is invalid or longer than `plain`.
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Option<usize> {
     let (mut input, mut output) = (Input(packed), Output { buf: plain, len: 0 });
-    // How many literals were copied last; 4 stands for more than 3.
+    // Number of literals that were copied last; 4 stands for more than 3.
     let mut literals = 0;
     if let [first @ 18..=255, rest @ ..] = packed {
         let count = usize::from(first - 17);
@@ -74,7 +77,8 @@ impl<'a> Input<'a> {
         Some([self.byte()?, self.byte()?])
     }
 
-    /// The length in the bits `mask` of `op`; 0 means that it goes on: `mask`, 255 for each byte 0, and the byte behind these.
+    /// Returns the length in the bits `mask` of `op`. If they are 0, it is `mask`, plus 255 for
+    /// each following zero byte, plus the byte after these.
     fn len(&mut self, op: u8, mask: u8) -> Option<usize> {
         if op & mask != 0 {
             return Some(usize::from(op & mask));
@@ -97,14 +101,14 @@ impl Output<'_> {
         Some(())
     }
 
-    /// Copy a match, which may reach into what it copies.
+    /// Copies a match, which may overlap its own output.
     fn copy(&mut self, distance: usize, len: usize) -> Option<()> {
         let (start, end) = (self.len.checked_sub(distance)?, self.len + len);
         if end > self.buf.len() {
             return None;
         }
         while self.len < end {
-            // What is copied repeats itself after `distance` bytes, so each step may copy twice as much.
+            // The output repeats every `distance` bytes, so each step can copy twice as much.
             let part = (self.len - start).min(end - self.len);
             self.buf.copy_within(start..start + part, self.len);
             self.len += part;
@@ -130,9 +134,11 @@ mod tests {
     fn each_instruction_is_decoded() {
         let cases: [(&[u8], &[u8]); 8] = [
             (&[], b""),
-            // 4 literals by the first byte, then 3 bytes at distance 4 (64..127), then one literal.
+            // 4 literals from the first byte, then 3 bytes at distance 4 (64..127), then one
+            // literal.
             (&[21, b'a', b'b', b'c', b'd', 0b0100_1101, 0, b'e'], b"abcdabce"),
-            // 1 literal by the first byte; 2 bytes at distance 1 (below 16, behind 1 to 3 literals).
+            // 1 literal from the first byte; 2 bytes at distance 1 (below 16, after 1 to 3
+            // literals).
             (&[18, b'x', 0, 0], b"xxx"),
             // 18 + 5 literals in the extended form.
             (
@@ -145,7 +151,7 @@ mod tests {
             (&[19, b'a', b'b', 0b1010_0100, 0], b"abababab"),
             // A long length: 31 + 255 + 1 + 2 bytes at distance 1.
             (&[18, b'z', 0x20, 0, 1, 0, 0], &[b'z'; 290]),
-            // Behind a long run of literals, no literal between: one more instruction.
+            // After a long run of literals without further literals: one more instruction.
             (&[0x01, b'a', b'b', b'c', b'd', 0b0100_1100, 0], b"abcdabc"),
         ];
         for (packed, plain) in cases {
@@ -156,7 +162,7 @@ mod tests {
 
     #[test]
     fn streams_that_cannot_be_are_refused() {
-        // Before the front, behind the end of the output, cut.
+        // Before the start, beyond the end of the output, truncated.
         for packed in [&[18, b'x', 4, 0, 0x11, 0, 0][..], &[0x20, 0, 0, 0, 0x11, 0, 0], &[255], &[0x11, 0], &[0, 0, 0]]
         {
             assert_eq!(decoded(packed), None, "{packed:?}");

@@ -1,4 +1,5 @@
-//! Metadata: streams of records in blocks of 8 KiB, compressed one by one, each behind its length.
+//! Metadata: streams of records in blocks of 8 KiB. Each block is compressed separately and
+//! preceded by its length.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -7,14 +8,15 @@ use super::blocks::{Blocks, StoredBlock};
 use super::cache::Cache;
 use super::problem::{Problem, corrupt};
 
-/// Plain length of metadata blocks; the last one of a stream is shorter.
+/// Plain length in bytes of a metadata block; the last one of a stream may be shorter.
 pub(super) const BLOCK_LEN: usize = 8 << 10;
-/// Blocks in memory: 32 MiB.
+/// Maximum number of decoded blocks in memory (32 MiB).
 const CACHED_COUNT: usize = 4096;
-/// Set in the header of a block that is stored as it is.
+/// Bit in the header of a block that is stored uncompressed.
 const PLAIN: u16 = 0x8000;
 
-/// Where a record begins: a metadata block, relative to its table, and a byte in its plain text.
+/// Position of a record: offset of a metadata block in its table, and offset in the block's plain
+/// text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ref(pub u64);
 
@@ -23,12 +25,12 @@ impl Ref {
         Self(u64::from(block_off) << 16 | u64::from(byte))
     }
 
-    /// Offset of the block in its table.
+    /// Returns the offset of the block in its table.
     fn block_off(self) -> u64 {
         self.0 >> 16
     }
 
-    /// Byte in the plain text of the block.
+    /// Returns the offset in the plain text of the block.
     fn byte(self) -> usize {
         (self.0 & 0xFFFF) as usize
     }
@@ -36,11 +38,11 @@ impl Ref {
 
 struct Block {
     plain: Box<[u8]>,
-    /// Byte of the image behind it, where the stream goes on.
+    /// Offset in the image of the end of the block, where the stream continues.
     end: u64,
 }
 
-/// The metadata of an image.
+/// Metadata of an image.
 pub(super) struct Metadata {
     blocks: Arc<Blocks>,
     cache: RefCell<Cache<u64, Arc<Block>>>,
@@ -55,21 +57,22 @@ impl Metadata {
         &self.blocks
     }
 
-    /// Read records from `at` of the table that begins at byte `table_off` of the image.
+    /// Opens the stream at `at`, in the table that starts at byte `table_off` of the image.
     ///
     /// # Errors
-    /// A block that is not there or damaged; a byte behind its end.
+    /// A damaged or missing block; a position beyond its end.
     pub(super) fn cursor(&self, table_off: u64, at: Ref) -> Result<Cursor<'_>, Problem> {
         let offset = table_off.saturating_add(at.block_off());
         let block = self.block(offset)?;
         if at.byte() > block.plain.len() {
-            let message = format!("a reference to byte {} of a metadata block of {}", at.byte(), block.plain.len());
+            let message =
+                format!("a reference to byte {} of a metadata block of {} bytes", at.byte(), block.plain.len());
             return Err(corrupt(offset, message));
         }
         Ok(Cursor { metadata: self, block, offset, byte: at.byte() })
     }
 
-    /// The block at byte `offset` of the image.
+    /// Returns the block at byte `offset` of the image.
     fn block(&self, offset: u64) -> Result<Arc<Block>, Problem> {
         if let Some(block) = self.cache.borrow_mut().get(&offset) {
             return Ok(block);
@@ -92,25 +95,25 @@ impl Metadata {
     }
 }
 
-/// A place in a stream of metadata.
+/// Position in a stream of metadata.
 pub(super) struct Cursor<'a> {
     metadata: &'a Metadata,
     block: Arc<Block>,
-    /// Where the block begins in the image.
+    /// Offset of the current block in the image, in bytes.
     offset: u64,
     byte: usize,
 }
 
 impl Cursor<'_> {
-    /// Where the block that is read begins in the image, for messages.
+    /// Returns the offset of the current block in the image, for messages.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Fill `buf`, from as many blocks as it takes.
+    /// Fills `buf`, from as many blocks as needed.
     ///
     /// # Errors
-    /// A block that is not there or damaged.
+    /// A damaged or missing block.
     pub(super) fn read(&mut self, mut buf: &mut [u8]) -> Result<(), Problem> {
         loop {
             let rest = &self.block.plain[self.byte..];
@@ -125,25 +128,25 @@ impl Cursor<'_> {
             let offset = self.block.end;
             (self.block, self.offset, self.byte) = (self.metadata.block(offset)?, offset, 0);
             if self.block.plain.is_empty() {
-                return Err(corrupt(offset, "a metadata block without contents"));
+                return Err(corrupt(offset, "an empty metadata block"));
             }
         }
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     ///
     /// # Errors
-    /// As [`Cursor::read`].
+    /// Those of [`Cursor::read`].
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
         let mut bytes = [0; N];
         self.read(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// The next `len` bytes. The caller has bounded them.
+    /// Reads the next `len` bytes. The caller must have limited `len`.
     ///
     /// # Errors
-    /// As [`Cursor::read`].
+    /// Those of [`Cursor::read`].
     pub(super) fn vec(&mut self, len: usize) -> Result<Vec<u8>, Problem> {
         let mut bytes = vec![0; len];
         self.read(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! What is wrong with an image.
+//! Errors of reading an image.
 
 use kiln_read::Escaped;
 use kiln_tree::{ContentError, TreeError};
@@ -9,16 +9,16 @@ use std::path::Path;
 
 use crate::error::{SourceError, Unreadable};
 
-/// Why an image, or a file in it, cannot be read.
+/// Error of reading an image or a file in it.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The bytes at `offset` of the image are not what the format wants.
+    /// The bytes at `offset` of the image violate the format.
     Corrupt { offset: u64, reason: String },
     /// The image cannot be read.
     Io(io::Error),
-    /// What was found is no tree.
+    /// The entries do not form a tree.
     Tree(TreeError),
-    /// The source's own errors.
+    /// An error of the source, such as a request to stop.
     Source(SourceError),
 }
 
@@ -40,13 +40,13 @@ impl From<SourceError> for Problem {
     }
 }
 
-/// That the bytes at `offset` are not what the format wants.
+/// Returns the error for bytes at `offset` that violate the format.
 pub(super) fn corrupt(offset: u64, reason: impl Into<String>) -> Problem {
     Problem::Corrupt { offset, reason: reason.into() }
 }
 
 impl Problem {
-    /// The same of the file at `inner`, relative to the root of the image.
+    /// Adds the path of a file, relative to the root of the image.
     pub(super) fn in_file(self, inner: &[u8]) -> Self {
         match self {
             Problem::Corrupt { offset, reason } => Problem::Corrupt {
@@ -57,7 +57,7 @@ impl Problem {
         }
     }
 
-    /// As an error of the image at `path`.
+    /// Converts the error to one of the image at `path`.
     pub(super) fn of_image(self, path: &Path) -> SourceError {
         let path = path.to_owned();
         match self {

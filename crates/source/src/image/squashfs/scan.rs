@@ -1,4 +1,4 @@
-//! Walking an image, and putting what is found into one tree.
+//! Scanner that adds all inodes of an image to a tree.
 
 use kiln_tree::{
     Builder, ContentId, Entry as TreeEntry, Kind, Metadata as NodeMetadata, Node, NodeId, ThinSlice, Xattr,
@@ -21,11 +21,11 @@ use crate::error::{SourceError, Unreadable};
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
 
-/// Scan all of an image, which errors call `path`.
+/// Scans an image. Error messages name it `path`.
 ///
 /// # Errors
-/// The first directory, inode or attribute that cannot be read, with its path, unless the scan keeps going; the root; a directory with several
-/// names.
+/// The first unreadable directory, inode or attribute, with its path, unless the scan keeps going;
+/// an unreadable root; a directory with several names.
 pub(super) fn scan(
     blocks: &Arc<Blocks>,
     superblock: &Superblock,
@@ -45,11 +45,11 @@ pub(super) fn scan(
     Ok(Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) })
 }
 
-/// A directory that was met, for messages.
+/// A directory with its name, for messages.
 struct Dir {
     node: NodeId,
     name: Box<[u8]>,
-    /// Index of the directory that holds it; its own of the root.
+    /// Index of the parent directory; the root is its own parent.
     parent_idx: usize,
 }
 
@@ -61,17 +61,18 @@ struct Scanner<'a> {
     xattrs: Option<Xattrs>,
     builder: Builder,
     files: Files,
-    /// Nodes of all inodes so far. Names of one inode are hard links, whatever number of links it claims.
+    /// Nodes of all inodes read so far. Names of one inode are hard links, regardless of its stored
+    /// number of links.
     nodes: HashMap<Ref, NodeId>,
     dirs: Vec<Dir>,
-    /// Indexes in `dirs` of those that were not read yet.
+    /// Indexes in `dirs` of directories that have not been read yet.
     pending: Vec<(usize, Listing)>,
     memory: MemoryLimit,
     path: &'a Path,
     left_out: LeftOut<'a>,
 }
 
-/// What the map of inodes takes for each.
+/// Memory cost per inode of the map `nodes`, in bytes.
 const KNOWN_COST: usize = 2 * size_of::<(Ref, NodeId)>();
 
 impl<'a> Scanner<'a> {
@@ -103,7 +104,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Put the root in the tree; it is the first directory to be read.
+    /// Adds the root to the tree, and returns its listing as the first to read.
     fn begin(&mut self) -> Result<Option<(usize, Listing)>, Problem> {
         let at = Ref(self.superblock.root);
         let (node, listing, unread) = self.node(at).map_err(|problem| problem.in_file(b"/"))?;
@@ -116,7 +117,7 @@ impl<'a> Scanner<'a> {
         Ok(listing.map(|listing| (0, listing)))
     }
 
-    /// Put the entries of a directory in the tree. `check_stop` is asked before each.
+    /// Adds the entries of a directory to the tree. Calls `check_stop` before each.
     fn directory(
         &mut self,
         (dir_idx, listing): (usize, Listing),
@@ -124,7 +125,7 @@ impl<'a> Scanner<'a> {
     ) -> Result<(), Problem> {
         let entries = Entries::new(self.metadata, self.superblock.directory_table_off, listing);
         let Some(mut entries) = self.survive(entries, (dir_idx, b""))? else { return Ok(()) };
-        // Where an entry cannot be read, it is not known where the next one begins.
+        // The position of the next entry depends on this one, so the listing ends here.
         loop {
             let entry = entries.next();
             let Some(Some(entry)) = self.survive(entry, (dir_idx, b""))? else { return Ok(()) };
@@ -135,7 +136,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What was read of the name in a directory, or of the directory; `None`: it is left out.
+    /// Returns the value read for a name in a directory, or for the directory itself, or `None` if
+    /// it was left out.
     fn survive<T>(
         &mut self,
         read: Result<T, Problem>,
@@ -147,11 +149,11 @@ impl<'a> Scanner<'a> {
         self.left_out.add(&path, problem.of_image(self.path)).map(|()| None)
     }
 
-    /// Put a name in the tree, and what it leads to.
+    /// Adds an entry and its inode to the tree.
     fn entry(&mut self, parent_idx: usize, name: &[u8], at: Ref) -> Result<(), Problem> {
         let parent = self.dirs[parent_idx].node;
         if let Some(&known) = self.nodes.get(&at) {
-            // That a directory has a second name is an error of the tree.
+            // The tree reports a second name of a directory.
             self.builder.name(parent, name, known);
             return Ok(());
         }
@@ -170,8 +172,8 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// The node of the inode at `at`, without entries, where a directory's lie, and why its attributes cannot be read: no file is left out for
-    /// these.
+    /// Returns the node of the inode at `at`, without entries; the listing of a directory; and the
+    /// error of reading the attributes, which does not remove the file if the scan keeps going.
     fn node(&mut self, at: Ref) -> Result<(Node, Option<Listing>, Option<Problem>), Problem> {
         let mut cursor = self.metadata.cursor(self.superblock.inode_table_off, at)?;
         let inode = Inode::read(&mut cursor)?;
@@ -214,12 +216,12 @@ impl<'a> Scanner<'a> {
     fn list_xattrs(&mut self, idx: u32) -> Result<ThinSlice<Xattr>, Problem> {
         let (memory, path) = (&mut self.memory, self.path);
         let Some(xattrs) = &self.xattrs else {
-            return Err(corrupt(56, format!("attributes {idx} of an image without a table of attributes")));
+            return Err(corrupt(56, format!("attributes {idx} in an image without a table of attributes")));
         };
         Ok(xattrs.list(self.metadata, idx, |bytes| Ok(memory.charge(bytes, path)?))?.into())
     }
 
-    /// A regular file; the stored lengths of its blocks are at the cursor.
+    /// Returns a regular file. The cursor is at the stored lengths of its blocks.
     fn file(&mut self, data: &FileData, cursor: &mut Cursor<'_>) -> Result<Kind, Problem> {
         let block_len = self.superblock.block_len;
         self.memory.charge(size_of::<File>(), self.path)?;
@@ -227,7 +229,7 @@ impl<'a> Scanner<'a> {
         for _ in 0..data.block_count(block_len) {
             let stored = StoredBlock::of_data(start, u32::from_le_bytes(cursor.array()?), block_len)?;
             if stored.range.end > self.superblock.bytes_used {
-                let message = format!("a block that ends behind bytes_used = {}", self.superblock.bytes_used);
+                let message = format!("a block that ends beyond bytes_used = {}", self.superblock.bytes_used);
                 return Err(corrupt(stored.range.start, message));
             }
             self.memory.charge(size_of::<BlockEnd>(), self.path)?;
@@ -253,7 +255,7 @@ impl<'a> Scanner<'a> {
         Ok(Kind::File { len: data.len, content, sparse })
     }
 
-    /// The path of a name in a directory, or, if there is none, of the directory.
+    /// Returns the path of a name in a directory, or of the directory if `name` is empty.
     fn path_of(&self, dir_idx: usize, name: &[u8]) -> Vec<u8> {
         let (mut idx, mut names) = (dir_idx, vec![name]);
         while idx != 0 {

@@ -1,4 +1,4 @@
-//! An image as a source.
+//! Source that reads a SquashFS image.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// SquashFS images as a kind of source.
+/// The kind "SquashFS image".
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "squashfs",
     title: "a SquashFS image",
@@ -48,8 +48,9 @@ impl SquashfsSource {
     }
 }
 
-/// What of the compressor's options is not supported. Only those of LZ4 say how blocks are to be decoded: by their version. They are
-/// the contents of an uncompressed metadata block behind the superblock.
+/// Returns a message if the compressor's options are not supported. Only LZ4 has an option that
+/// affects decoding: its version. The options are in an uncompressed metadata block after the
+/// superblock.
 fn check_options(blocks: &Blocks, superblock: &Superblock) -> Result<Option<String>, Problem> {
     if superblock.compressor != Compressor::Lz4 || !superblock.has_compressor_options {
         return Ok(None);
@@ -57,7 +58,8 @@ fn check_options(blocks: &Blocks, superblock: &Superblock) -> Result<Option<Stri
     let mut options = [0; 6];
     blocks.read(&mut options, LEN as u64, "the options of the compressor")?;
     let (len, version) = (u16_le(&options, 0) & 0x7FFF, u32_le(&options, 2));
-    Ok((len < 4 || version != 1).then(|| format!("SquashFS with version {version} of LZ4: only 1 is known")))
+    Ok((len < 4 || version != 1)
+        .then(|| format!("SquashFS with version {version} of LZ4: only version 1 is supported")))
 }
 
 impl Source for SquashfsSource {
@@ -65,7 +67,7 @@ impl Source for SquashfsSource {
         &self.path
     }
 
-    /// An inode with several names is one node.
+    /// Reads the image. An inode with several names is one node.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         match scan(&self.blocks, &self.superblock, &self.path, options) {
             Ok(scan) => Ok(Scanned::Everything(scan)),

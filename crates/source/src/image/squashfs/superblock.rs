@@ -1,14 +1,14 @@
-//! The first 96 bytes of an image.
+//! Parser of the superblock, the first 96 bytes of an image.
 
 use super::codec::Compressor;
 
-/// First bytes of an image whose numbers are little endian.
+/// First bytes of a little-endian image.
 pub(super) const MAGIC_LITTLE: &[u8; 4] = b"hsqs";
-/// First bytes of an image whose numbers are big endian. There are none of version 4.
+/// First bytes of a big-endian image. Version 4 has no such images.
 pub(super) const MAGIC_BIG: &[u8; 4] = b"sqsh";
-/// Bytes of a superblock.
+/// Length of a superblock in bytes.
 pub(super) const LEN: usize = 96;
-/// What stands for a table that is not there.
+/// Offset of a table that does not exist.
 pub(super) const NO_TABLE: u64 = u64::MAX;
 
 const HAS_COMPRESSOR_OPTIONS: u16 = 0x400;
@@ -17,15 +17,16 @@ const BLOCK_LOGS: std::ops::RangeInclusive<u16> = 12..=20;
 /// A checked superblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Superblock {
-    /// Length of the image, without padding, in bytes.
+    /// Length of the image without padding, in bytes.
     pub bytes_used: u64,
-    /// Plain length of data blocks and most bytes of a fragment block, a power of two.
+    /// Plain length in bytes of data blocks and maximum plain length of fragment blocks; a power of
+    /// two.
     pub block_len: u32,
     pub compressor: Compressor,
     pub has_compressor_options: bool,
     pub fragment_count: u32,
     pub id_count: u16,
-    /// Reference of the root's inode, see [`Ref`](super::metadata::Ref).
+    /// Reference to the root inode, see [`Ref`](super::metadata::Ref).
     pub root: u64,
     pub id_table_off: u64,
     pub xattr_table_off: u64,
@@ -34,23 +35,23 @@ pub(super) struct Superblock {
     pub fragment_table_off: u64,
 }
 
-/// Why a superblock is none.
+/// Reason why a superblock is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Another version, another byte order, an unknown compressor: what it is, and what to do.
+    /// Another version, byte order or compressor, with advice.
     Unsupported(String),
-    /// The field at this byte cannot be.
+    /// Offset of an invalid field in bytes, and the problem.
     Malformed(u64, String),
 }
 
 impl Superblock {
-    /// Check the first bytes of an image of `len` bytes.
+    /// Parses the superblock of an image of `len` bytes.
     ///
     /// # Errors
-    /// Fields that contradict each other or the length of the image.
+    /// Fields that are inconsistent with each other or with the length of the image.
     pub(super) fn new(head: &[u8], len: u64) -> Result<Self, Refusal> {
         let Some(bytes) = head.first_chunk::<LEN>() else {
-            return Err(Refusal::Malformed(0, format!("{} bytes: a superblock has {LEN}", head.len())));
+            return Err(Refusal::Malformed(0, format!("a superblock of {} bytes instead of {LEN}", head.len())));
         };
         check_version(bytes)?;
         let (u16_at, u32_at, u64_at) = (|at| u16_le(bytes, at), |at| u32_le(bytes, at), |at| u64_le(bytes, at));
@@ -62,7 +63,7 @@ impl Superblock {
         let number = u16_at(20);
         let Some(compressor) = Compressor::of(number) else {
             return Err(Refusal::Unsupported(format!(
-                "SquashFS with compressor {number}: only 1 (gzip) to 6 (zstd) are known"
+                "SquashFS with compressor {number}: only 1 (gzip) to 6 (zstd) are supported"
             )));
         };
         let superblock = Self {
@@ -80,7 +81,7 @@ impl Superblock {
             fragment_table_off: u64_at(80),
         };
         if superblock.bytes_used < LEN as u64 || superblock.bytes_used > len {
-            return malformed(40, format!("bytes_used = {}, in an image of {len} bytes", superblock.bytes_used));
+            return malformed(40, format!("bytes_used = {}, but the image has {len} bytes", superblock.bytes_used));
         }
         let tables = [
             (48, "id_table_start", superblock.id_table_off, false),
@@ -92,14 +93,14 @@ impl Superblock {
         for (at, field, off, may_be_none) in tables {
             let is_inside = (LEN as u64..superblock.bytes_used).contains(&off);
             if !(is_inside || may_be_none && off == NO_TABLE) {
-                return malformed(at, format!("{field} = {off}, with bytes_used = {}", superblock.bytes_used));
+                return malformed(at, format!("{field} = {off}, but bytes_used = {}", superblock.bytes_used));
             }
         }
         Ok(superblock)
     }
 }
 
-/// All versions have theirs in the same place.
+/// Checks the version, which is at the same offset in all versions.
 fn check_version(bytes: &[u8; LEN]) -> Result<(), Refusal> {
     let (endian, word): (_, fn([u8; 2]) -> u16) = match bytes.first_chunk::<4>() {
         Some(MAGIC_LITTLE) => ("little", u16::from_le_bytes),
@@ -110,7 +111,7 @@ fn check_version(bytes: &[u8; LEN]) -> Result<(), Refusal> {
     match (endian, major, minor) {
         ("little", 4, 0) => Ok(()),
         _ => Err(Refusal::Unsupported(format!(
-            "SquashFS version {major}.{minor}, {endian} endian: only version 4.0, little endian, is read; unpack it first, as with unsquashfs"
+            "SquashFS version {major}.{minor}, {endian} endian: only version 4.0, little endian, is supported; unpack it first, for example with unsquashfs"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Parser of extended attributes.
 
 use kiln_tree::Xattr;
 
@@ -9,22 +9,22 @@ use super::superblock::{NO_TABLE, u16_le, u32_le, u64_le};
 use super::table::Table;
 
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-/// Set in an attribute's type if its value lies elsewhere.
+/// Bit in the type of an attribute whose value is stored elsewhere.
 const VALUE_IS_ELSEWHERE: u16 = 0x100;
-/// Longest names and values that Linux has.
+/// Maximum lengths in bytes of names and values in Linux.
 const NAME_MAX_LEN: usize = 255;
 const VALUE_MAX_LEN: u32 = 64 << 10;
 
-/// The attributes of an image.
+/// Attributes of an image.
 pub(super) struct Xattrs {
-    /// Where the attributes begin in the image.
+    /// Offset of the attributes in the image, in bytes.
     pairs_off: u64,
-    /// Where the attributes of each index begin, and how many they are.
+    /// Position and number of the attributes for each index.
     table: Table<16>,
 }
 
 impl Xattrs {
-    /// The attributes whose table begins at byte `table_off` of the image.
+    /// Opens the attributes whose table is at byte `table_off` of the image.
     ///
     /// # Errors
     /// A table that is not in the image.
@@ -39,10 +39,11 @@ impl Xattrs {
         Ok(Some(Self { pairs_off, table }))
     }
 
-    /// The attributes `idx`. `charge` is asked about the bytes that each takes in memory.
+    /// Reads the attributes with index `idx`. `charge` is called with the memory in bytes for each.
     ///
     /// # Errors
-    /// Attributes that are not there or damaged, of an unknown type, or longer than Linux has them; those of `charge`.
+    /// Attributes that are missing, damaged, of an unknown type, or longer than Linux allows; those
+    /// of `charge`.
     pub(super) fn list(
         &self,
         metadata: &Metadata,
@@ -57,7 +58,7 @@ impl Xattrs {
             charge(size_of::<Xattr>() + xattr.name.len() + xattr.value.len())?;
             xattrs.push(xattr);
         }
-        // Names are unique in a tree; Linux finds the first of several.
+        // Names are unique in a tree; Linux uses the first of several.
         xattrs.sort_by(|a: &Xattr, b| a.name.cmp(&b.name));
         xattrs.dedup_by(|later, first| later.name == first.name);
         Ok(xattrs)
@@ -76,7 +77,7 @@ impl Xattrs {
         let value = if xattr_type & VALUE_IS_ELSEWHERE == 0 {
             value(cursor)?
         } else {
-            // The length of the reference, which is always 8, then the reference.
+            // The length of the reference, always 8, then the reference.
             let at: [u8; 12] = cursor.array()?;
             value(&mut metadata.cursor(self.pairs_off, Ref(u64_le(&at, 4)))?)?
         };

@@ -1,5 +1,5 @@
-//! The GUID partition table: a header in the second sector, entries behind it, and a copy of both at the end of the
-//! disk.
+//! The GUID partition table: a header in the second sector, entries after it, and a copy of both at
+//! the end of the disk.
 
 use flate2::Crc;
 use kiln_read::ReadAt;
@@ -8,18 +8,18 @@ use std::io;
 use super::{Partition, SECTOR_LENS, invalid, read, u32_at, u64_at};
 
 const SIGNATURE: &[u8; 8] = b"EFI PART";
-/// Length of the fields of a header in bytes. A header may be longer.
+/// Length in bytes of the fields of a header. A header may be longer.
 const HEADER_LEN: usize = 92;
-/// Length of the fields of an entry in bytes. Entries may be longer.
+/// Length in bytes of the fields of an entry. Entries may be longer.
 const ENTRY_LEN: usize = 128;
 const ENTRY_MAX_LEN: u32 = 4096;
-/// Most bytes of entries: 8192 of them. Disks have 128.
+/// Maximum total length in bytes of entries, for 8192 of them. Disks usually have 128.
 const ENTRIES_MAX_LEN: u64 = 1 << 20;
 
-/// The partitions of `disk`; `None`: it has no such table.
+/// Returns the partitions of `disk`, or `None` if it has no GPT.
 ///
 /// # Errors
-/// Errors of the disk; a table that is damaged, and so is its backup.
+/// Read errors; a table that is damaged, if its backup is damaged, too.
 pub(super) fn partitions(disk: &dyn ReadAt) -> io::Result<Option<Vec<Partition>>> {
     let mut wrong = None;
     for sector_len in SECTOR_LENS {
@@ -35,7 +35,8 @@ pub(super) fn partitions(disk: &dyn ReadAt) -> io::Result<Option<Vec<Partition>>
     wrong.map_or(Ok(None), |wrong| Err(invalid(wrong)))
 }
 
-/// The table whose header is in the sector `lba`: `None` if there is none; or what is wrong with it.
+/// Returns the table with its header in sector `lba`, or `None` if there is none. The inner error
+/// is the damage.
 fn table(disk: &dyn ReadAt, sector_len: u64, lba: u64) -> io::Result<Result<Option<Vec<Partition>>, String>> {
     let off = lba * sector_len;
     let Some(fields) = read::<HEADER_LEN>(disk, off)? else { return Ok(Ok(None)) };
@@ -68,7 +69,7 @@ fn table(disk: &dyn ReadAt, sector_len: u64, lba: u64) -> io::Result<Result<Opti
     let Some(entries_off) = entries_off
         .filter(|off| off.checked_add(entries_len).is_some_and(|end| disk.len().is_ok_and(|len| end <= len)))
     else {
-        return wrong(format!("PartitionEntryLBA = {}: behind the end of the disk", u64_at(&header, 72)));
+        return wrong(format!("PartitionEntryLBA = {}: beyond the end of the disk", u64_at(&header, 72)));
     };
     let mut entries = vec![0; entries_len as usize];
     disk.read_exact_at(&mut entries, entries_off)?;
@@ -94,7 +95,7 @@ fn table(disk: &dyn ReadAt, sector_len: u64, lba: u64) -> io::Result<Result<Opti
     Ok(Ok(Some(partitions)))
 }
 
-/// The name of a partition: UTF-16, up to a zero.
+/// Returns the name of a partition: UTF-16, up to a zero.
 fn label(entry: &[u8]) -> String {
     let units = entry[56..ENTRY_LEN].chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
     let units: Vec<u16> = units.take_while(|&unit| unit != 0).collect();

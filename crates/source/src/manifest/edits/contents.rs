@@ -1,4 +1,4 @@
-//! Contents of a tree to which definitions have added files.
+//! Contents of a tree with files added by definitions.
 
 use kiln_read::{MemorySource, ReadAt};
 use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
@@ -10,22 +10,22 @@ use std::sync::Arc;
 use crate::dir::contents::{Stamp, open_changed_beneath, open_stamped_beneath};
 use crate::stored::{StoredContents, StoredFiles};
 
-/// Files that definitions add: in the file of definitions itself, or elsewhere on this system.
+/// Files that definitions add, with contents in the file of definitions or on the host.
 pub(in crate::manifest) struct AddedFiles {
     files: Vec<AddedFile>,
     stored: StoredContents,
-    /// The system's root directory, if any file lies below it.
+    /// Root directory of the host, if any file is on the host.
     host: Option<OwnedFd>,
 }
 
 enum AddedFile {
-    /// The number is that in `stored`.
+    /// Content in the file of definitions; the id is that in `stored`.
     Stored(ContentId),
-    /// The path has neither a slash in front nor symbolic links.
+    /// File of the host. The path has no leading slash and no symbolic links.
     Host { path: Box<[u8]>, stamp: Stamp },
 }
 
-/// [`AddedFiles`] in the making.
+/// Builder of [`AddedFiles`].
 #[derive(Default)]
 pub(in crate::manifest) struct AddedFilesBuilder {
     files: Vec<AddedFile>,
@@ -33,13 +33,13 @@ pub(in crate::manifest) struct AddedFilesBuilder {
 }
 
 impl AddedFilesBuilder {
-    /// A file whose contents are `range` of the file of definitions.
+    /// Adds a file whose contents are `range` of the file of definitions.
     pub(in crate::manifest) fn stored(&mut self, range: Range<u64>) -> ContentId {
         let stored = self.stored.whole(range);
         self.push(AddedFile::Stored(stored))
     }
 
-    /// A file of this system, see [`AddedFile::Host`].
+    /// Adds a file of the host, see [`AddedFile::Host`].
     pub(in crate::manifest) fn host(&mut self, path: &[u8], stamp: Stamp) -> ContentId {
         self.push(AddedFile::Host { path: path.into(), stamp })
     }
@@ -49,7 +49,8 @@ impl AddedFilesBuilder {
         ContentId(self.files.len() as u32 - 1)
     }
 
-    /// All of them, where `bytes` is the file of definitions, and `host` the system's root directory, if any file lies below it.
+    /// Finishes the list. `bytes` is the file of definitions; `host` is the root directory of the
+    /// host, if any file is there.
     pub(in crate::manifest) fn finish(self, bytes: Option<Arc<dyn ReadAt>>, host: Option<OwnedFd>) -> AddedFiles {
         let bytes = bytes.unwrap_or_else(|| Arc::new(MemorySource::new(Vec::new())));
         AddedFiles { files: self.files, stored: Arc::new(self.stored).in_archive(bytes), host }
@@ -57,7 +58,7 @@ impl AddedFilesBuilder {
 }
 
 impl AddedFiles {
-    /// No files.
+    /// Creates an empty list.
     pub(in crate::manifest) fn none() -> Self {
         AddedFilesBuilder::default().finish(None, None)
     }
@@ -71,7 +72,7 @@ impl Contents for AddedFiles {
                 Version::Changed => open_changed_beneath(host.as_fd(), path, *stamp),
                 _ => open_stamped_beneath(host.as_fd(), path, *stamp),
             },
-            (AddedFile::Host { .. }, None) => unreachable!("a file of this system comes with the root directory"),
+            (AddedFile::Host { .. }, None) => unreachable!("files of the host come with its root directory"),
         }
     }
 
@@ -88,13 +89,13 @@ impl Contents for AddedFiles {
     }
 }
 
-/// The contents of a tree, and behind them those of added files.
+/// Contents of a tree, followed by those of added files.
 pub(super) struct EditedContents {
     pub base: Box<dyn Contents>,
-    /// Number of the first content that was added.
+    /// Id of the first added content.
     pub first_added: u32,
     pub added: Arc<AddedFiles>,
-    /// Paths at which the base knows contents whose file has names that it does not know.
+    /// Original paths of contents whose files got new names; the base only knows the original ones.
     pub moved: HashMap<u32, Box<[u8]>>,
 }
 

@@ -1,4 +1,4 @@
-//! Files of this system that definitions name.
+//! Files of the host that definitions name.
 
 use kiln_tree::{Kind, Node};
 use rustix::fs::{Mode, OFlags, open};
@@ -11,19 +11,20 @@ use std::path::Path;
 
 use super::contents::AddedFilesBuilder;
 use crate::dir::contents::open_beneath;
-use crate::dir::entry::{What, look};
+use crate::dir::entry::{EntryKind, look};
 
-/// What becomes of a symbolic link.
+/// Treatment of a symbolic link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::manifest) enum Links {
     Kept,
     Followed,
 }
 
-/// The file at `path` as a node, whose contents are added to `files`. The system's root directory is opened into `host`.
+/// Creates a node of the file at `path` and adds its contents to `files`. Opens the root directory
+/// of the host into `host`.
 ///
 /// # Errors
-/// Errors of the system; a directory.
+/// I/O errors; a directory.
 pub(in crate::manifest) fn host_file(
     path: &[u8],
     links: Links,
@@ -31,7 +32,7 @@ pub(in crate::manifest) fn host_file(
     host: &mut Option<OwnedFd>,
 ) -> io::Result<Node> {
     let path = Path::new(OsStr::from_bytes(path));
-    // A path without symbolic links stays where it leads, whatever happens to the links.
+    // A path without symbolic links is not affected by later changes of the links.
     let real = match links {
         Links::Followed => fs::canonicalize(path)?,
         Links::Kept => {
@@ -52,13 +53,13 @@ pub(in crate::manifest) fn host_file(
     let dir = open_beneath(root.as_fd(), dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let entry = look(dir.as_fd(), &CString::new(name)?)?.whole()?;
     let kind = match entry.what {
-        What::Directory => return Err(io::ErrorKind::IsADirectory.into()),
-        What::File { len, stamp, sparse, .. } => Kind::File { len, content: files.host(real, stamp), sparse },
-        What::Symlink(target) => Kind::Symlink(target),
-        What::CharDevice(rdev) => Kind::CharDevice(rdev),
-        What::BlockDevice(rdev) => Kind::BlockDevice(rdev),
-        What::Fifo => Kind::Fifo,
-        What::Socket => Kind::Socket,
+        EntryKind::Directory => return Err(io::ErrorKind::IsADirectory.into()),
+        EntryKind::File { len, stamp, sparse, .. } => Kind::File { len, content: files.host(real, stamp), sparse },
+        EntryKind::Symlink(target) => Kind::Symlink(target),
+        EntryKind::CharDevice(rdev) => Kind::CharDevice(rdev),
+        EntryKind::BlockDevice(rdev) => Kind::BlockDevice(rdev),
+        EntryKind::Fifo => Kind::Fifo,
+        EntryKind::Socket => Kind::Socket,
     };
     Ok(Node { meta: entry.meta, xattrs: entry.xattrs, kind })
 }

@@ -1,4 +1,4 @@
-//! Lists of all files of a filesystem, which Android calls canned.
+//! Lists of all files of a filesystem, called canned in Android.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +9,7 @@ use crate::manifest::edits::tree_path;
 use crate::manifest::fields::{id, mode, words};
 use crate::manifest::lines::LINE_MAX_LEN;
 
-/// A list.
+/// A list of files and their metadata.
 #[derive(Clone, Debug)]
 pub(super) struct List {
     name: String,
@@ -17,10 +17,10 @@ pub(super) struct List {
 }
 
 impl List {
-    /// The list in the file `name`.
+    /// Parses the list in the file `name`.
     ///
     /// # Errors
-    /// The first line that is not what it should be.
+    /// The first invalid line.
     pub(super) fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
         let mut list = Self { name: name.to_owned(), files: HashMap::new() };
         for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
@@ -29,7 +29,7 @@ impl List {
         Ok(list)
     }
 
-    /// What the file at `path` gets.
+    /// Returns the metadata for the file at `path`.
     pub(super) fn get(&self, path: &[u8]) -> Option<Access> {
         self.files.get(path).copied()
     }
@@ -45,10 +45,10 @@ impl List {
         if line.len() > LINE_MAX_LEN {
             return Err(SyntaxError::new("line", line, format!("longer than {LINE_MAX_LEN} bytes")));
         }
-        let (path, rest) = path(line).ok_or_else(|| SyntaxError::new("path", line, "its quotes do not end"))?;
+        let (path, rest) = path(line).ok_or_else(|| SyntaxError::new("path", line, "unclosed quotes"))?;
         let fields = words(rest);
         let [uid, gid, permissions, more @ ..] = &fields[..] else {
-            return Err(SyntaxError::new("line", line, "4 fields are needed: PATH UID GID MODE"));
+            return Err(SyntaxError::new("line", line, "expected 4 fields: PATH UID GID MODE"));
         };
         let mut access =
             Access { uid: id("uid", uid)?, gid: id("gid", gid)?, permissions: mode(permissions)?, capabilities: 0 };
@@ -57,22 +57,22 @@ impl List {
                 Some(bits) => access.capabilities = capabilities(bits)?,
                 // Labels come from file_contexts, as in Android's own tools.
                 None if field.starts_with(b"selabel=") => {}
-                None => return Err(SyntaxError::new("field", field, "neither capabilities=... nor selabel=...")),
+                None => return Err(SyntaxError::new("field", field, "expected capabilities=... or selabel=...")),
             }
         }
         match self.files.entry(tree_path(path)) {
             Entry::Vacant(entry) => drop(entry.insert(access)),
             Entry::Occupied(entry) if *entry.get() == access => {}
-            Entry::Occupied(_) => return Err(SyntaxError::new("path", path, "it is there twice, with other values")),
+            Entry::Occupied(_) => return Err(SyntaxError::new("path", path, "listed twice, with different values")),
         }
         Ok(())
     }
 }
 
-/// The path of a line, and what follows.
+/// Splits a line into its path and the rest.
 fn path(line: &[u8]) -> Option<(&[u8], &[u8])> {
     match line {
-        // The root has no name.
+        // The path of the root is empty.
         [b' ', ..] => Some((b"", line)),
         [quote @ (b'"' | b'\''), rest @ ..] => {
             let end = rest.iter().position(|b| b == quote)?;
@@ -85,7 +85,7 @@ fn path(line: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// A number, hexadecimal behind `0x`.
+/// Parses a number; hexadecimal with the prefix `0x`.
 fn capabilities(bits: &[u8]) -> Result<u64, SyntaxError> {
     let text = str::from_utf8(bits).unwrap_or_default();
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_line_and_field() {
         for (line, error) in [
-            ("a 0 0", "l, line 2: line `a 0 0`: 4 fields are needed: PATH UID GID MODE"),
-            ("a 0 shell 755", "l, line 2: gid `shell`: write it as a number: of names only root is known"),
-            ("a 0 0 755 caps=1", "l, line 2: field `caps=1`: neither capabilities=... nor selabel=..."),
+            ("a 0 0", "l, line 2: line `a 0 0`: expected 4 fields: PATH UID GID MODE"),
+            ("a 0 shell 755", "l, line 2: gid `shell`: write it as a number; root is the only known name"),
+            ("a 0 0 755 caps=1", "l, line 2: field `caps=1`: expected capabilities=... or selabel=..."),
             ("a 0 0 755 capabilities=x", "l, line 2: capabilities `x`: not a number of 64 bits"),
-            ("'a 0 0 755", "l, line 2: path `'a 0 0 755`: its quotes do not end"),
-            ("x 0 0 755", "l, line 2: path `x`: it is there twice, with other values"),
+            ("'a 0 0 755", "l, line 2: path `'a 0 0 755`: unclosed quotes"),
+            ("x 0 0 755", "l, line 2: path `x`: listed twice, with different values"),
         ] {
             assert_eq!(List::parse(format!("x 0 0 644\n{line}\n").as_bytes(), "l").unwrap_err().to_string(), error);
         }

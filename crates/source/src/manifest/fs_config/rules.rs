@@ -1,8 +1,8 @@
 //! Rules over paths, in the binary files that Android builds install.
 //!
-//! A file is a row of records, in little-endian order: `len` (16 bits) of the whole record, `mode`, `uid` and `gid` (16 bits each),
-//! `capabilities` (64 bits), and a pattern that ends with a zero byte, perhaps with more of them behind: `fs_path_config_from_file` of AOSP's
-//! `private/fs_config.h`.
+//! A file is a sequence of little-endian records: `len` of the whole record, `mode`, `uid` and
+//! `gid` (16 bits each), `capabilities` (64 bits), and a pattern that ends with one or more zero
+//! bytes: `fs_path_config_from_file` of AOSP's `private/fs_config.h`.
 
 use regex::bytes::{Regex, RegexBuilder};
 use std::fs::File;
@@ -15,19 +15,20 @@ use crate::filter::error::{FileError, SyntaxError, regex_reason};
 use crate::filter::glob::{FLAGS, Slash, to_regex};
 use crate::manifest::lines::ListError;
 
-/// Partitions that may have rules, the first to be asked first.
+/// Partitions that may have rules, in the order of lookup.
 const PARTITIONS: [&str; 6] = ["system", "vendor", "oem", "odm", "product", "system_ext"];
 
-/// Directories whose paths rules may name without the partition that they are in, too, and how much that is.
+/// Directories whose paths may also be written without the enclosing partition, with the length of
+/// that prefix in bytes.
 const NESTED: [(&[u8], usize); 4] =
     [(b"system/product/", 7), (b"system/system_ext/", 7), (b"system/vendor/", 7), (b"vendor/odm/", 7)];
 
-/// Bytes that a file of rules may have. Those of devices have a few KiB.
+/// Maximum length in bytes of a file of rules. Those of devices have a few KiB.
 const FILE_MAX_LEN: u64 = 4 << 20;
-/// Bytes of a record before the pattern.
+/// Length in bytes of a record before the pattern.
 const HEADER_LEN: usize = 16;
 
-/// Rules, those that are asked first in front.
+/// Rules, in the order of lookup.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
     files: Vec<Rule>,
@@ -41,10 +42,10 @@ struct Rule {
 }
 
 impl Rules {
-    /// The rules below `dir`, which is what a build has made, or the `system` in it.
+    /// Reads the rules below `dir`, which is the output directory of a build or its `system`.
     ///
     /// # Errors
-    /// No such file; files that cannot be read, or are no rules.
+    /// Missing files; files that cannot be read or have invalid rules.
     pub(super) fn read(dir: &Path) -> Result<Self, ListError> {
         let dir = if dir.ends_with("system") { dir.parent().unwrap_or(dir) } else { dir };
         let (mut rules, mut found) = (Self::default(), false);
@@ -65,13 +66,13 @@ impl Rules {
             }
         }
         if !found {
-            let source = io::Error::new(io::ErrorKind::NotFound, "no system/etc/fs_config_files, nor any other rules");
+            let source = io::Error::new(io::ErrorKind::NotFound, "it has no system/etc/fs_config_files or other rules");
             return Err(Unreadable { path: dir.to_owned(), source }.into());
         }
         Ok(rules)
     }
 
-    /// What the file or directory at `path` gets.
+    /// Returns the metadata for the file or directory at `path`.
     pub(super) fn get(&self, path: &[u8], is_dir: bool) -> Option<Access> {
         let mut path = path.to_vec();
         if is_dir {
@@ -89,17 +90,17 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_MAX_LEN + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > FILE_MAX_LEN {
-        true => Err(io::Error::other("longer than 4 MiB: these are no rules")),
+        true => Err(io::Error::other("longer than 4 MiB, so not a file of rules")),
         false => Ok(bytes),
     }
 }
 
-/// Records have numbers as lines have.
+/// Records are numbered like lines.
 fn at_record(name: &str, idx: usize, error: SyntaxError) -> FileError {
     error.at(&format!("{name} (records)"), idx)
 }
 
-/// The rules of a file, or index and error of the first record that is none.
+/// Parses the rules of a file. The error has the index of the first invalid record.
 fn parse(bytes: &[u8], is_dirs: bool) -> Result<Vec<Rule>, (usize, SyntaxError)> {
     let (mut rules, mut rest) = (Vec::new(), bytes);
     while !rest.is_empty() {
@@ -111,7 +112,7 @@ fn parse(bytes: &[u8], is_dirs: bool) -> Result<Vec<Rule>, (usize, SyntaxError)>
 }
 
 fn record(bytes: &[u8], is_dirs: bool) -> Result<(Rule, &[u8]), SyntaxError> {
-    let truncated = || SyntaxError::new("record", &bytes[..bytes.len().min(HEADER_LEN)], "cut off");
+    let truncated = || SyntaxError::new("record", &bytes[..bytes.len().min(HEADER_LEN)], "truncated");
     let (header, _) = bytes.split_first_chunk::<HEADER_LEN>().ok_or_else(truncated)?;
     let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     let len = usize::from(word(0));
@@ -122,7 +123,7 @@ fn record(bytes: &[u8], is_dirs: bool) -> Result<(Rule, &[u8]), SyntaxError> {
     let (record, tail) = bytes.split_at(len);
     let pattern = record[HEADER_LEN..].split(|&b| b == 0).next().unwrap_or_default();
     if pattern.len() == len - HEADER_LEN {
-        return Err(SyntaxError::new("prefix", pattern, "no zero byte at its end"));
+        return Err(SyntaxError::new("prefix", pattern, "not terminated by a zero byte"));
     }
     if word(2) > 0o7777 {
         return Err(SyntaxError::new("mode", format!("{:o}", word(2)).as_bytes(), "over 7777"));
@@ -132,8 +133,8 @@ fn record(bytes: &[u8], is_dirs: bool) -> Result<(Rule, &[u8]), SyntaxError> {
     Ok((Rule { pattern: compile(pattern, is_dirs)?, access }, tail))
 }
 
-/// A pattern of fnmatch(3) where a slash is a character as any other and nothing is escaped. That of a directory is about all
-/// directories below, too.
+/// Compiles a pattern of fnmatch(3), without escapes, in which a slash is an ordinary character.
+/// The pattern of a directory also matches all directories below it.
 fn compile(pattern: &[u8], is_dir: bool) -> Result<Regex, SyntaxError> {
     let refuse = |reason: &str| SyntaxError::new("prefix", pattern, reason);
     let mut glob: Vec<u8> = Vec::new();

@@ -1,4 +1,4 @@
-//! Contents of the files that a manifest lists.
+//! Contents of the files listed in a manifest.
 
 use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use sha2::{Digest, Sha256};
@@ -9,21 +9,21 @@ use std::sync::OnceLock;
 
 use crate::dir::contents::{Stamp, open_changed_beneath, open_stamped_beneath};
 
-/// Bytes that are hashed at once.
+/// Length in bytes of the pieces that are hashed.
 const PIECE_LEN: usize = 1 << 20;
 
-/// A file that a manifest lists.
+/// A file listed in a manifest.
 pub(super) struct ListedFile {
-    /// `None`: it is empty, and nowhere.
+    /// Stamp, or `None` for an empty file that does not exist.
     stamp: Option<Stamp>,
-    /// Where it lies below the root, if not at its own path.
+    /// Path below the root, if it differs from the file's own path.
     place: Option<Box<[u8]>>,
     checked: Option<Box<Checked>>,
 }
 
-/// The digest that a file must have, and the one that it has.
+/// Expected and actual digest of a file.
 struct Checked {
-    /// In bytes.
+    /// Length of the file in bytes.
     len: u64,
     listed: [u8; 32],
     found: OnceLock<[u8; 32]>,
@@ -34,7 +34,7 @@ impl ListedFile {
         Self { stamp: None, place: None, checked: None }
     }
 
-    /// A file of `len` bytes.
+    /// Creates a file of `len` bytes.
     pub(super) fn below(stamp: Stamp, len: u64, place: Option<Vec<u8>>, sha256: Option<[u8; 32]>) -> Self {
         let checked = sha256.map(|listed| Box::new(Checked { len, listed, found: OnceLock::new() }));
         Self { stamp: Some(stamp), place: place.map(Into::into), checked }
@@ -45,7 +45,7 @@ impl ListedFile {
     }
 }
 
-/// All files of a manifest, by [`ContentId`].
+/// Files of a manifest, by [`ContentId`].
 #[derive(Default)]
 pub(super) struct ListedFiles(Vec<ListedFile>);
 
@@ -55,14 +55,14 @@ impl ListedFiles {
         ContentId(self.0.len() as u32 - 1)
     }
 
-    /// Their contents, below `root`.
+    /// Returns the contents, which are below `root`.
     pub(super) fn below(self, root: Option<OwnedFd>) -> ListedContents {
         ListedContents { root, files: self.0 }
     }
 }
 
-/// Contents of the files that a manifest lists. A digest is compared before the first byte is handed out; as long as the stamp is the
-/// same, the file is.
+/// Contents of the files listed in a manifest. Digests are checked before any byte is returned. As
+/// long as the stamp is unchanged, the result of the check is reused.
 pub(super) struct ListedContents {
     root: Option<OwnedFd>,
     files: Vec<ListedFile>,
@@ -72,7 +72,7 @@ impl Contents for ListedContents {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         let file = &self.files[id.0 as usize];
         let (Some(root), Some(stamp)) = (&self.root, file.stamp) else { return Ok(Box::new(Empty)) };
-        // A file that has changed is not the one of which the digest is known.
+        // The digest does not apply to a changed file.
         if version == Version::Changed && file.checked.is_none() {
             return open_changed_beneath(root.as_fd(), file.place(path), stamp);
         }
@@ -109,7 +109,7 @@ impl Checked {
             return Ok(());
         }
         let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let message = format!("its SHA-256 is {}, and the manifest says {}", hex(found), hex(self.listed));
+        let message = format!("its SHA-256 is {}, but the manifest has {}", hex(found), hex(self.listed));
         Err(io::Error::new(io::ErrorKind::InvalidData, message).into())
     }
 }

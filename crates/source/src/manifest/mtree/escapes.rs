@@ -1,9 +1,10 @@
 //! Escapes of vis(3) in names and targets.
 
-/// What `text` stands for; `None`: it has an escape that does not exist, or ends in one.
+/// Decodes the escapes in `text`. Returns `None` if an escape is unknown or incomplete.
 ///
-/// Known are up to three octal digits, `\s` and the escapes of C, `\^C` for control characters, `\M-C` and `\M^C` for the same with
-/// the highest bit, and any character that is neither letter nor digit for itself.
+/// Supported are up to three octal digits, `\s` and the escapes of C, `\^C` for control characters,
+/// `\M-C` and `\M^C` for the same with the highest bit set, and a backslash before any character
+/// that is neither a letter nor a digit.
 pub(super) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -15,7 +16,7 @@ pub(super) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-/// The byte that an escape stands for, and what follows it.
+/// Decodes an escape. Returns its byte and the rest.
 fn escaped(rest: &[u8]) -> Option<(u8, &[u8])> {
     let (first, tail) = rest.split_first()?;
     let byte = match first {

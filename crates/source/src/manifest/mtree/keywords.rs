@@ -1,4 +1,4 @@
-//! What a manifest says of a file, and what it says of all that follow.
+//! Keywords of a manifest, which describe a file or set defaults for all following files.
 
 use kiln_format::inode::{FileType, Rdev};
 use kiln_tree::Metadata;
@@ -8,13 +8,13 @@ use crate::filter::chmod::Chmod;
 use crate::filter::error::SyntaxError;
 use crate::manifest::fields::{checked, device, id, in_radix, mode, number};
 
-/// Systems whose device numbers are told apart by two numbers.
+/// Device number formats of systems with separate major and minor numbers.
 const DEVICE_FORMATS: [&[u8]; 15] = [
     b"native", b"386bsd", b"4bsd", b"freebsd", b"hpux", b"isc", b"linux", b"netbsd", b"osf1", b"sco", b"solaris",
     b"sunos", b"svr3", b"svr4", b"ultrix",
 ];
 
-/// What is known, and has no place in a tree: flags of BSD, tags, digests that are not checked.
+/// Keywords without a counterpart in a tree: BSD flags, tags, and digests that are not checked.
 const WITHOUT_EFFECT: [&[u8]; 15] = [
     b"cksum",
     b"flags",
@@ -33,7 +33,7 @@ const WITHOUT_EFFECT: [&[u8]; 15] = [
     b"tags",
 ];
 
-/// Keywords and their values.
+/// Values of the keywords.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Keywords {
     pub file_type: Option<FileType>,
@@ -42,27 +42,27 @@ pub(super) struct Keywords {
     gid: Option<u32>,
     uname: Option<Vec<u8>>,
     gname: Option<Vec<u8>>,
-    /// Seconds and nanoseconds.
+    /// Modification time in seconds and nanoseconds since 1970.
     time: Option<(i64, u32)>,
     pub link: Option<Vec<u8>>,
-    /// In bytes.
+    /// Length in bytes.
     pub size: Option<u64>,
     pub device: Option<Rdev>,
     nlink: Option<u64>,
-    /// Where the contents are, instead of below the file's own path.
+    /// Path of the contents, if it is not the file's own path.
     pub contents: Option<Vec<u8>>,
     pub sha256: Option<[u8; 32]>,
     inode: Option<u64>,
     resdevice: Option<Vec<u8>>,
-    /// The file need not exist.
+    /// True if the file need not exist.
     pub optional: bool,
 }
 
 impl Keywords {
-    /// Follow a word: `KEYWORD`, or `KEYWORD=VALUE`.
+    /// Sets a keyword from a word `KEYWORD` or `KEYWORD=VALUE`.
     ///
     /// # Errors
-    /// Unknown keywords, and values that they cannot have.
+    /// Unknown keywords and invalid values.
     pub(super) fn set(&mut self, word: &[u8]) -> Result<(), SyntaxError> {
         let (name, value) = match word.iter().position(|&b| b == b'=') {
             Some(at) => (&word[..at], &word[at + 1..]),
@@ -91,7 +91,7 @@ impl Keywords {
         Ok(())
     }
 
-    /// Forget a keyword, or all.
+    /// Unsets a keyword, or all of them.
     ///
     /// # Errors
     /// Unknown keywords.
@@ -120,11 +120,11 @@ impl Keywords {
         Ok(())
     }
 
-    /// Owner, permissions and time. What is not said is as in directories that a path implies: of root, and from the beginning of
-    /// 1970.
+    /// Returns owner, permissions and time. Missing values are those of implied directories: owner
+    /// root, and the start of 1970.
     ///
     /// # Errors
-    /// Owners that have a name and no number.
+    /// Owners with a name and without a number.
     pub(super) fn meta(&self, file_type: FileType) -> Result<Metadata, SyntaxError> {
         let permissions = match file_type {
             FileType::Directory => 0o755,
@@ -134,7 +134,7 @@ impl Keywords {
         let owner = |number: Option<u32>, name: &Option<Vec<u8>>, field| match (number, name) {
             (Some(number), _) => Ok(number),
             (None, Some(name)) if name == b"root" => Ok(0),
-            (None, Some(name)) => Err(SyntaxError::new(field, name, "no number beside it: write uid and gid as well")),
+            (None, Some(name)) => Err(SyntaxError::new(field, name, "it has no number; write uid and gid as well")),
             (None, None) => Ok(0),
         };
         let (mtime, mtime_nsec) = self.time.unwrap_or_default();
@@ -147,7 +147,7 @@ impl Keywords {
         })
     }
 
-    /// What tells that several names are one file, if the manifest says that there are several.
+    /// Returns the identity of a file with several names, if the manifest has one.
     pub(super) fn identity(&self) -> Option<(Vec<u8>, u64)> {
         let has_several = self.nlink.is_some_and(|nlink| nlink > 1);
         let inode = self.inode.filter(|_| has_several)?;
@@ -170,19 +170,20 @@ fn file_type(value: &[u8]) -> Result<FileType, SyntaxError> {
     })
 }
 
-/// Octal digits, or symbols that set permissions, as `u=rwx,go=rx`.
+/// Parses octal digits, or symbols that set permissions, such as `u=rwx,go=rx`.
 fn permissions(value: &[u8]) -> Result<u16, SyntaxError> {
     if value.first().is_some_and(u8::is_ascii_digit) {
         return mode(value);
     }
-    let refuse = || SyntaxError::new("mode", value, "neither octal nor as u=rwx,go=rx");
+    let refuse = || SyntaxError::new("mode", value, "expected an octal number, or symbols such as u=rwx,go=rx");
     let symbols: Chmod = str::from_utf8(value).ok().and_then(|text| text.parse().ok()).ok_or_else(refuse)?;
     Ok(symbols.apply(0, false))
 }
 
-/// Seconds, perhaps with a dot and nanoseconds: a number, not digits of a fraction. So 1.5 is 5 nanoseconds after 1.
+/// Parses seconds with optional nanoseconds after a dot. These are a number and not a decimal
+/// fraction: 1.5 is 5 nanoseconds after 1.
 fn time(value: &[u8]) -> Result<(i64, u32), SyntaxError> {
-    let refuse = || SyntaxError::new("time", value, "neither SECONDS nor SECONDS.NANOSECONDS");
+    let refuse = || SyntaxError::new("time", value, "expected SECONDS or SECONDS.NANOSECONDS");
     let (secs, nanos) = match value.iter().position(|&b| b == b'.') {
         Some(at) => (&value[..at], &value[at + 1..]),
         None => (value, &b"0"[..]),
@@ -190,12 +191,12 @@ fn time(value: &[u8]) -> Result<(i64, u32), SyntaxError> {
     let secs = str::from_utf8(secs).ok().and_then(|secs| secs.parse().ok()).ok_or_else(refuse)?;
     let nanos: u32 = number("time", nanos).map_err(|_| refuse())?;
     if nanos >= 1_000_000_000 {
-        return Err(SyntaxError::new("time", value, "a second or more of nanoseconds"));
+        return Err(SyntaxError::new("time", value, "nanoseconds of a second or more"));
     }
     Ok((secs, nanos))
 }
 
-/// `FORMAT,MAJOR,MINOR`, or the number that stat(2) has on Linux.
+/// Parses `FORMAT,MAJOR,MINOR`, or a device number as stat(2) returns it on Linux.
 fn device_number(value: &[u8]) -> Result<Rdev, SyntaxError> {
     let fields: Vec<&[u8]> = value.splitn(4, |&b| b == b',').collect();
     match fields[..] {
@@ -207,7 +208,7 @@ fn device_number(value: &[u8]) -> Result<Rdev, SyntaxError> {
                 [b'0', digits @ ..] if !digits.is_empty() => (digits, 8),
                 digits => (digits, 10),
             };
-            let number: u32 = in_radix("device", digits, radix, "neither FORMAT,MAJOR,MINOR nor a number")?;
+            let number: u32 = in_radix("device", digits, radix, "expected FORMAT,MAJOR,MINOR or a number")?;
             checked(Rdev::decode(number))
         }
         _ => Err(SyntaxError::new("device", value, "write it as FORMAT,MAJOR,MINOR")),
@@ -215,11 +216,11 @@ fn device_number(value: &[u8]) -> Result<Rdev, SyntaxError> {
 }
 
 fn unknown_format(format: &[u8]) -> String {
-    format!("the format {} is unknown: use native,MAJOR,MINOR", format.escape_ascii())
+    format!("unknown format {}; use native,MAJOR,MINOR", format.escape_ascii())
 }
 
 fn plain(field: &'static str, value: &[u8]) -> Result<Vec<u8>, SyntaxError> {
-    let plain = unescape(value).ok_or_else(|| SyntaxError::new(field, value, "an escape that does not exist"))?;
+    let plain = unescape(value).ok_or_else(|| SyntaxError::new(field, value, "unknown escape"))?;
     match plain.is_empty() || plain.contains(&0) {
         true => Err(SyntaxError::new(field, value, "empty, or with a zero byte")),
         false => Ok(plain),
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(meta(&words), Ok((0o4755, 5, 0, -3, 41_863_870)));
         assert_eq!(meta(&["mode=u=rwx,go=rx", "time=7"]), Ok((0o755, 0, 0, 7, 0)));
         let error = meta(&["gname=wheel"]).unwrap_err().to_string();
-        assert_eq!(error, "gname `wheel`: no number beside it: write uid and gid as well");
+        assert_eq!(error, "gname `wheel`: it has no number; write uid and gid as well");
     }
 
     #[test]
@@ -270,23 +271,20 @@ mod tests {
         assert_eq!(device("native,1,3"), rdev(1, 3));
         assert_eq!(device("netbsd,4095,1048575"), rdev(4095, 1_048_575));
         assert_eq!((device("0x103"), device("259"), device("0403")), (rdev(1, 3), rdev(1, 3), rdev(1, 3)));
-        assert_eq!(
-            device("vms,1,3").unwrap_err(),
-            "device `vms,1,3`: the format vms is unknown: use native,MAJOR,MINOR"
-        );
+        assert_eq!(device("vms,1,3").unwrap_err(), "device `vms,1,3`: unknown format vms; use native,MAJOR,MINOR");
         for text in ["", "1,3", "bsdos,1,2,3", "native,1", "native,4096,0", "native,-1,0", "0x", "5000000000"] {
             assert!(device(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_field_and_value() {
         for (word, error) in [
             ("type=door", "type `door`: not one of block, char, dir, fifo, file, link and socket"),
             ("mode=9", "mode `9`: not an octal number"),
-            ("mode=q", "mode `q`: neither octal nor as u=rwx,go=rx"),
-            ("time=1.1000000000", "time `1.1000000000`: a second or more of nanoseconds"),
-            ("time=x", "time `x`: neither SECONDS nor SECONDS.NANOSECONDS"),
+            ("mode=q", "mode `q`: expected an octal number, or symbols such as u=rwx,go=rx"),
+            ("time=1.1000000000", "time `1.1000000000`: nanoseconds of a second or more"),
+            ("time=x", "time `x`: expected SECONDS or SECONDS.NANOSECONDS"),
             ("sha256=00", "sha256 `00`: not 64 hexadecimal digits"),
             ("link=", "link ``: empty, or with a zero byte"),
             ("colour=red", "keyword `colour=red`: unknown"),
@@ -296,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unset_is_gone() {
+    fn unset_removes_keywords() {
         let all = [
             "type=file",
             "mode=1",

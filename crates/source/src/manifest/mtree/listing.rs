@@ -1,4 +1,4 @@
-//! From the lines of a manifest to a tree.
+//! Parser that converts the lines of a manifest to a tree.
 
 use kiln_format::inode::FileType;
 use kiln_tree::{Builder, Kind, Metadata, Node, ThinSlice};
@@ -23,34 +23,35 @@ use crate::manifest::fields::words;
 use crate::manifest::lines::{Line, Lines, ListError};
 use crate::source::ScanOptions;
 
-/// Memory that a name takes, beside its bytes, and that each directory takes that its path implies.
+/// Memory cost in bytes of a name, in addition to its length, and of each directory that a path
+/// implies.
 const NODE_COST: usize = size_of::<Node>() + 32;
 
-/// A manifest in the reading.
+/// A manifest that is being read.
 pub(super) struct Listing<'a> {
     path: &'a Path,
     options: &'a ScanOptions<'a>,
-    /// What contents lie below.
+    /// Directory with the contents.
     root: Option<&'a OwnedFd>,
-    /// What `/set` says of all files that follow.
+    /// Defaults set by `/set` for all following files.
     defaults: Keywords,
-    /// The directory that names without a slash are in.
+    /// Directory for names without a slash.
     dir: Vec<u8>,
     builder: Builder,
     files: ListedFiles,
-    /// First paths of files that have several.
+    /// First paths of files with several names.
     linked: HashMap<(Vec<u8>, u64), Vec<u8>>,
     memory: MemoryLimit,
     skipped: Vec<Unreadable>,
 }
 
-/// What is known of a file's contents, or why there are none.
+/// Result of looking up a file's contents.
 enum Found {
     File {
         len: u64,
         file: ListedFile,
     },
-    /// It is missing, and need not be there.
+    /// The file is missing, and optional.
     Optional,
     Lost(io::Error),
 }
@@ -71,10 +72,11 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// The tree, the contents of its files, and what was left out.
+    /// Reads the manifest. Returns the tree, the contents of its files, and the files that were
+    /// left out.
     ///
     /// # Errors
-    /// The first line that is not what it should be; files that are missing, unless the scan keeps going.
+    /// The first invalid line; missing files, unless the scan keeps going.
     pub(super) fn read(mut self, tape: Tape) -> Result<(Builder, ListedFiles, Vec<Unreadable>), SourceError> {
         let mut lines = Lines::new(tape, self.path);
         while let Some(line) = lines.next_joined().map_err(of_list)? {
@@ -106,7 +108,7 @@ impl<'a> Listing<'a> {
             b".." => {
                 let end = self.dir.iter().rposition(|&b| b == b'/');
                 match self.dir.is_empty() {
-                    true => return Err(refuse(SyntaxError::new("path", first, "leads out of the tree"))),
+                    true => return Err(refuse(SyntaxError::new("path", first, "it leads out of the tree"))),
                     false => self.dir.truncate(end.unwrap_or(0)),
                 }
                 Ok(())
@@ -121,8 +123,8 @@ impl<'a> Listing<'a> {
 
     fn entry(&mut self, line: &Line, name: &[u8], keywords: Keywords) -> Result<(), SourceError> {
         let refuse = |reason: &str| self.at(line, SyntaxError::new("path", name, reason));
-        let plain = unescape(name).ok_or_else(|| refuse("an escape that does not exist"))?;
-        // An escaped slash is one, too: no name has any.
+        let plain = unescape(name).ok_or_else(|| refuse("unknown escape"))?;
+        // An escaped slash separates as well: no name can contain one.
         let path = match plain.contains(&b'/') {
             true => normal(&plain),
             false => normal(&join(&self.dir, &plain)),
@@ -137,7 +139,7 @@ impl<'a> Listing<'a> {
         self.memory.charge(depth * NODE_COST + path.len() + target, self.path)?;
         self.dir = match file_type {
             FileType::Directory => path.clone(),
-            // A full path moves the directory that names are in, as NetBSD has it.
+            // A full path sets the current directory, as in NetBSD.
             _ if plain.contains(&b'/') => parent(&path).to_vec(),
             _ => std::mem::take(&mut self.dir),
         };
@@ -158,7 +160,7 @@ impl<'a> Listing<'a> {
         Ok(())
     }
 
-    /// What a file is; `None`: it is left out.
+    /// Returns the kind of a file, or `None` if it is left out.
     fn kind(
         &mut self,
         line: &Line,
@@ -195,14 +197,14 @@ impl<'a> Listing<'a> {
         }))
     }
 
-    /// Find the contents of the file at `path`.
+    /// Looks up the contents of the file at `path`.
     fn find(&self, path: &[u8], keywords: &Keywords) -> Found {
         let Keywords { size, contents, sha256, .. } = keywords;
         let Some(root) = self.root else {
             return match size {
                 Some(0) => Found::File { len: 0, file: ListedFile::empty() },
                 _ => Found::Lost(io::Error::other(
-                    "its contents are not in the manifest: name what they lie below, by --root DIR",
+                    "its contents are not in the manifest; name the directory with the contents by --root DIR",
                 )),
             };
         };
@@ -222,9 +224,9 @@ impl<'a> Listing<'a> {
         };
         let is_file = rustix::fs::FileType::from_raw_mode(stat.stx_mode.into()) == rustix::fs::FileType::RegularFile;
         let wrong = match size {
-            _ if !is_file => "no regular file".to_owned(),
+            _ if !is_file => "not a regular file".to_owned(),
             Some(size) if *size != stat.stx_size => {
-                format!("size is {}, and the manifest says {size}", stat.stx_size)
+                format!("its size is {}, but the manifest has {size}", stat.stx_size)
             }
             _ => {
                 let file = ListedFile::below(Stamp::new(&stat), stat.stx_size, below, *sha256);
@@ -246,13 +248,13 @@ fn of_list(error: ListError) -> SourceError {
     }
 }
 
-/// A path without the names that change nothing.
+/// Removes empty names and `.` from a path.
 fn normal(path: &[u8]) -> Vec<u8> {
     let names: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|name| !matches!(name, [] | [b'.'])).collect();
     names.join(&b'/')
 }
 
-/// The directory that a path lies in.
+/// Returns the directory of a path.
 fn parent(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&b| b == b'/').map_or(b"", |at| &path[..at])
 }

@@ -1,4 +1,4 @@
-//! What a definition says.
+//! Parser of definitions.
 
 use kiln_read::ReadAt;
 use kiln_tree::{ContentId, Kind, Xattr};
@@ -17,29 +17,29 @@ use crate::manifest::edits::{
 use crate::manifest::fields::{device, id, mode, number};
 use crate::manifest::lines::LINE_MAX_LEN;
 
-/// Definitions that were read so far.
+/// Definitions that have been read.
 #[derive(Default)]
 pub(super) struct Definitions {
     edits: Vec<Edit>,
     files: AddedFilesBuilder,
     /// Files whose contents follow the definitions.
-    stored: Vec<Stored>,
-    /// The system's root directory, once a file below it was named.
+    stored: Vec<StoredFile>,
+    /// Root directory of the host, if any file is on the host.
     host: Option<OwnedFd>,
 }
 
-struct Stored {
-    /// Index of the edit that makes the file.
+struct StoredFile {
+    /// Index of the edit that creates the file.
     edit_idx: usize,
-    /// In bytes, from the front of the data on.
+    /// Offset in the data, in bytes.
     offset: u64,
 }
 
 impl Definitions {
-    /// Read a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// The first field that is not what it should be.
+    /// The first invalid field.
     pub(super) fn line(&mut self, line_idx: usize, line: &[u8]) -> Result<(), SyntaxError> {
         if matches!(line.trim_ascii_start(), [] | [b'#', ..]) {
             return Ok(());
@@ -79,7 +79,7 @@ impl Definitions {
                     number::<u32>("sparse", &fields.next("sparse")?)?;
                     Ok(Kind::File { len, content: ContentId(0), sparse: false })
                 })?;
-                self.stored.push(Stored { edit_idx: self.edits.len(), offset });
+                self.stored.push(StoredFile { edit_idx: self.edits.len(), offset });
                 op
             }
             b'l' => self.host(fields, Links::Kept)?,
@@ -88,8 +88,8 @@ impl Definitions {
             b'm' | b'M' => Op::Change(fields.change()?),
             b'x' => Op::SetXattr(xattr(fields.rest("attribute")?)?),
             b'f' | b'F' => {
-                let reason = "the file would hold what a command writes, and kiln runs no commands: \
-                              write it to a file, and name that by l PATH";
+                let reason = "the file would contain the output of a command, and kiln runs no commands; \
+                              write the output to a file and name it with l PATH";
                 return Err(SyntaxError::new("type", &[definition], reason));
             }
             _ => return Err(unknown(&[definition])),
@@ -103,17 +103,18 @@ impl Definitions {
         Ok(Op::Create { node, time: Time::Defined, parents: Parents::MustExist })
     }
 
-    /// All edits, where `data` of `bytes`, the file at `path`, are contents.
+    /// Returns all edits. The contents of `R` definitions are in `data` of `bytes`, the file at
+    /// `path`.
     ///
     /// # Errors
-    /// Index of a line, and which contents it wants that are not there.
+    /// Index of a line whose contents are missing, and the error.
     pub(super) fn finish(
         mut self,
         data: &Range<u64>,
         bytes: Arc<dyn ReadAt>,
         path: &Path,
     ) -> Result<TreeEdits, (usize, SyntaxError)> {
-        for Stored { edit_idx, offset } in self.stored {
+        for StoredFile { edit_idx, offset } in self.stored {
             let edit = &mut self.edits[edit_idx];
             if let Op::Create { node, .. } = &mut edit.op
                 && let Kind::File { len, content, .. } = &mut node.kind
@@ -126,11 +127,11 @@ impl Definitions {
     }
 }
 
-/// The fields of a definition behind its type.
+/// Fields of a definition after its type.
 struct Fields<'a> {
     words: Words<'a>,
     line: &'a [u8],
-    /// In seconds since 1970, of definitions in upper case.
+    /// Time of a definition in upper case, in seconds since 1970.
     time: Option<i64>,
 }
 
@@ -139,7 +140,7 @@ impl<'a> Fields<'a> {
         field(&mut self.words, name, self.line)
     }
 
-    /// All that is left of the line, spaces included.
+    /// Returns the rest of the line, including spaces.
     fn rest(&mut self, name: &'static str) -> Result<&'a [u8], SyntaxError> {
         let rest = self.words.rest();
         match rest.is_empty() || rest.contains(&0) || rest.len() > LINE_MAX_LEN {
@@ -151,7 +152,7 @@ impl<'a> Fields<'a> {
     fn time(&mut self) -> Result<i64, SyntaxError> {
         let text = self.next("time")?;
         let time = number::<i64>("time", &text);
-        time.map_err(|_| SyntaxError::new("time", &text, "write it in seconds since 1970: kiln does not run date(1)"))
+        time.map_err(|_| SyntaxError::new("time", &text, "write it in seconds since 1970; kiln does not run date(1)"))
     }
 
     fn change(&mut self) -> Result<Change, SyntaxError> {
@@ -163,7 +164,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The definition of a file whose kind comes behind mode and owners.
+    /// Parses the definition of a new file, whose kind follows mode and owners.
     fn create(&mut self, kind: impl FnOnce(&mut Self) -> Result<Kind, SyntaxError>) -> Result<Op, SyntaxError> {
         let change = self.change()?;
         let kind = kind(self)?;
@@ -179,19 +180,19 @@ impl<'a> Fields<'a> {
 fn field(words: &mut Words<'_>, name: &'static str, line: &[u8]) -> Result<Vec<u8>, SyntaxError> {
     words
         .next()
-        .ok_or_else(|| SyntaxError::new("definition", line, format!("{name} is missing, or its quotes do not end")))
+        .ok_or_else(|| SyntaxError::new("definition", line, format!("{name} is missing, or its quotes are not closed")))
 }
 
 fn unknown(definition: &[u8]) -> SyntaxError {
     SyntaxError::new("type", definition, "not one of d, c, b, i, s, l, h, L, m, x, and D, C, B, I, S, R, M")
 }
 
-/// `NAME=VALUE`, with the prefixes of values that mksquashfs knows.
+/// Parses `NAME=VALUE`, with the prefixes of values that mksquashfs supports.
 fn xattr(text: &[u8]) -> Result<Xattr, SyntaxError> {
     let refuse = |reason: &str| SyntaxError::new("attribute", text, reason);
     let equals = text.iter().position(|&b| b == b'=').ok_or_else(|| refuse("write it as NAME=VALUE"))?;
     let value = match &text[equals + 1..] {
-        [b'0', b's' | b'S', base64 @ ..] => from_base64(base64).ok_or_else(|| refuse("no base64 behind 0s"))?,
+        [b'0', b's' | b'S', base64 @ ..] => from_base64(base64).ok_or_else(|| refuse("base64 must follow 0s"))?,
         [b'0', b'x' | b'X', digits @ ..] => {
             crate::filter::xattrs::hex(digits).ok_or_else(|| refuse("pairs of hexadecimal digits must follow 0x"))?
         }
@@ -222,7 +223,7 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
             bits &= (1 << bits_count) - 1;
         }
     }
-    // What is left are bits without a meaning, and fewer than a digit has.
+    // The remaining bits have no meaning, and are fewer than those of a digit.
     (bits_count < 6 && text.len() - end <= 2).then_some(bytes)
 }
 
@@ -271,17 +272,17 @@ mod tests {
     fn fields_are_checked_one_by_one() {
         let error = |line: &str| Definitions::default().line(0, line.as_bytes()).unwrap_err().to_string();
         for (line, expected) in [
-            ("a", "definition `a`: type is missing, or its quotes do not end"),
+            ("a", "definition `a`: type is missing, or its quotes are not closed"),
             ("a q", "type `q`: not one of d, c, b, i, s, l, h, L, m, x, and D, C, B, I, S, R, M"),
             ("a d 10000 0 0", "mode `10000`: over 7777"),
             ("a d u=rw 0 0", "mode `u=rw`: not an octal number"),
-            ("a d 755 daemon 0", "uid `daemon`: write it as a number: of names only root is known"),
-            ("a d 755 0", "definition `a d 755 0`: gid is missing, or its quotes do not end"),
+            ("a d 755 daemon 0", "uid `daemon`: write it as a number; root is the only known name"),
+            ("a d 755 0", "definition `a d 755 0`: gid is missing, or its quotes are not closed"),
             ("a d 755 0 0 0", "definition `a d 755 0 0 0`: more fields than this type has"),
             ("a c 755 0 0 4096 0", "major `4096`: over 4095"),
             (
                 "a D \"1 jan 1980\" 755 0 0",
-                "time `1 jan 1980`: write it in seconds since 1970: kiln does not run date(1)",
+                "time `1 jan 1980`: write it in seconds since 1970; kiln does not run date(1)",
             ),
             ("a i 755 0 0 q", "ipc `q`: neither s (a socket) nor f (a pipe)"),
             ("a s 0 0 0 ", "target ``: missing, or with a zero byte"),

@@ -1,4 +1,4 @@
-//! A file of definitions that is a whole tree.
+//! Source that reads a file of definitions as a whole tree.
 
 use kiln_read::ReadAt;
 use kiln_tree::Builder;
@@ -14,7 +14,7 @@ use crate::manifest::edits::{AddedFiles, TreeEdits};
 use crate::manifest::lines::ListError;
 use crate::source::{ScanOptions, Scanned, Source};
 
-/// Definitions as a kind of source: those that begin with that of the root directory.
+/// The kind "pseudo file definitions": files that begin with the definition of the root directory.
 pub(crate) const KIND: SourceKind = SourceKind {
     name: "pseudo",
     title: "a file of pseudo file definitions",

@@ -1,10 +1,10 @@
-//! Words of a definition: between spaces, where quotes and backslashes keep what is special.
+//! Words of a definition, separated by spaces, with quotes and backslashes.
 
-/// What is left of a line.
+/// Rest of a line.
 pub(super) struct Words<'a>(pub(super) &'a [u8]);
 
 impl<'a> Words<'a> {
-    /// The next word; `None`: there is none, or its quotes do not end.
+    /// Returns the next word. Returns `None` if there is none, or if its quotes are not closed.
     pub(super) fn next(&mut self) -> Option<Vec<u8>> {
         self.0 = self.0.trim_ascii_start();
         let (mut word, mut is_quoted, mut has_any) = (Vec::new(), false, false);
@@ -29,7 +29,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// All that is left, as it is.
+    /// Returns the rest of the line without interpreting it.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0).trim_ascii_start()
     }

@@ -1,4 +1,4 @@
-//! Contents of a draft that are not in its spool.
+//! Contents of a draft, except its spool.
 
 use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use rustix::fs::{Mode, OFlags, open};
@@ -15,17 +15,17 @@ use crate::dir::contents::{Stamp, open_beneath, open_changed_beneath, open_stamp
 use crate::dir::entry::{Entry, look};
 use crate::merge::contents::MergedContents;
 
-/// What is somewhere on this system.
+/// A file of the host.
 pub(super) struct HostEntry {
-    /// Its path without symbolic links and the slash in front: it leads to the same file, whatever happens to the links.
+    /// Path without symbolic links and leading slash, which later changes of links do not affect.
     pub(super) path: Box<[u8]>,
     pub(super) entry: Entry,
 }
 
-/// What `path` leads to.
+/// Reads the file that `path` leads to.
 ///
 /// # Errors
-/// Errors of the system.
+/// I/O errors.
 pub(super) fn look_at(path: &Path) -> io::Result<HostEntry> {
     let real = fs::canonicalize(path)?;
     let real = real.as_os_str().as_bytes().strip_prefix(b"/").ok_or(io::ErrorKind::InvalidInput)?;
@@ -41,19 +41,19 @@ fn open_root() -> io::Result<OwnedFd> {
     Ok(open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Regular files of this system that were added one behind the other.
+/// Consecutively added regular files of the host.
 #[derive(Default)]
 pub(super) struct HostFiles {
-    /// The system's root directory: opened once for all files of a draft.
+    /// Root directory of the host, opened once for all files of a draft.
     root: Option<Arc<OwnedFd>>,
     files: Vec<(Box<[u8]>, Stamp)>,
 }
 
 impl HostFiles {
-    /// Add the file at a path as [`HostEntry`] has it, with this stamp.
+    /// Adds a file with this stamp, whose path is that of a [`HostEntry`].
     ///
     /// # Errors
-    /// Errors of the system.
+    /// I/O errors.
     pub(super) fn add(&mut self, path: Box<[u8]>, stamp: Stamp) -> io::Result<()> {
         if self.root.is_none() {
             self.root = Some(Arc::new(open_root()?));
@@ -62,7 +62,7 @@ impl HostFiles {
         Ok(())
     }
 
-    /// How many there are since the last call, and their contents.
+    /// Takes the files added since the last call: their number and contents.
     pub(super) fn take(&mut self) -> (u32, Box<dyn Contents>) {
         let files = Self { root: self.root.clone(), files: std::mem::take(&mut self.files) };
         (files.files.len() as u32, Box::new(files))
@@ -70,7 +70,7 @@ impl HostFiles {
 
     fn file(&self, id: ContentId) -> io::Result<(&OwnedFd, &[u8], Stamp)> {
         let (path, stamp) = &self.files[id.0 as usize];
-        // It is opened before the first file is added.
+        // The root is opened before the first file is added.
         let root = self.root.as_deref().ok_or(io::ErrorKind::NotFound)?;
         Ok((root, path, *stamp))
     }
@@ -98,10 +98,10 @@ impl Contents for HostFiles {
     }
 }
 
-/// The contents of a draft.
+/// Contents of a draft.
 pub(super) struct DraftContents {
     pub(super) base: MergedContents,
-    /// Paths at which the base knows contents whose files have further names.
+    /// Original paths of contents whose files got new names; the base only knows the original ones.
     pub(super) moved: HashMap<u32, Box<[u8]>>,
 }
 
@@ -145,7 +145,8 @@ mod tests {
         let first = base.take(2).unwrap();
         base.add(first, Tree::new(vec![root], Box::new(Echo)).unwrap(), b"at/dir");
         let draft = DraftContents { base, moved: HashMap::from([(6, b"at/dir/first"[..].into())]) };
-        // Files of the host have no digests, and where an image refers to data, all have some or none has.
+        // Files of the host have no digests, and if an image refers to data, all parts must have
+        // digests.
         let own = ["stores digest_name"];
         assert_forwards(&draft.base, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
         assert_forwards(&draft, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);

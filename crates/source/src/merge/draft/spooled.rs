@@ -1,4 +1,4 @@
-//! Files of a draft that were given as bytes: one behind the other in a nameless file.
+//! Files of a draft that were added as bytes, consecutively in a spool.
 
 use kiln_read::{RangeMut, ReadAt};
 use kiln_tree::Contents;
@@ -10,36 +10,36 @@ use std::sync::{Arc, OnceLock};
 use crate::input::spool::SpoolPlace;
 use crate::stored::StoredFiles;
 
-/// Bytes that wait in memory until they are written together.
+/// Length in bytes of the write buffer.
 const BUFFER_LEN: usize = 1 << 20;
 
 /// Files in the spool.
 pub(super) struct SpooledFiles {
     place: SpoolPlace,
     bytes: Arc<SpooledBytes>,
-    /// What is to be written at `written_len`.
+    /// Bytes to be written at `written_len`.
     buffer: Vec<u8>,
     written_len: u64,
-    /// Files that were added one behind the other.
+    /// Files added since the last [`SpooledFiles::take`].
     files: StoredFiles,
     count: u32,
 }
 
-/// The nameless file, once there is one.
+/// The spool, once it has been created.
 #[derive(Default)]
 struct SpooledBytes(OnceLock<File>);
 
 impl SpooledFiles {
-    /// No files. They will be kept in `place`.
+    /// Creates an empty list, with its spool in `place`.
     pub(super) fn new(place: SpoolPlace) -> Self {
         let (bytes, buffer, files) = (Arc::default(), Vec::new(), StoredFiles::default());
         Self { place, bytes, buffer, written_len: 0, files, count: 0 }
     }
 
-    /// Add a file that holds `bytes`.
+    /// Adds a file with the contents `bytes`.
     ///
     /// # Errors
-    /// More than may be kept; errors of the system.
+    /// A limit of the spool that is exceeded; write errors.
     pub(super) fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.place.take(bytes.len() as u64)?;
         if self.buffer.len() + bytes.len() > BUFFER_LEN {
@@ -55,20 +55,21 @@ impl SpooledFiles {
         Ok(())
     }
 
-    /// How many files were added since the last call, and their contents, which can be read after [`SpooledFiles::write_out`].
+    /// Takes the files added since the last call: their number and contents. These can be read
+    /// after [`SpooledFiles::write_out`].
     pub(super) fn take(&mut self) -> (u32, Box<dyn Contents>) {
         let files = Arc::new(std::mem::take(&mut self.files));
         (std::mem::take(&mut self.count), Box::new(files.in_archive(Arc::clone(&self.bytes) as Arc<dyn ReadAt>)))
     }
 
-    /// Write what waits in memory.
+    /// Writes the buffer to the spool.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Write errors.
     pub(super) fn write_out(&mut self) -> io::Result<()> {
         let buffer = std::mem::take(&mut self.buffer);
         let written = if buffer.is_empty() { Ok(()) } else { self.write(&buffer) };
-        // What could not be written stays: files that were added have their places in it.
+        // After an error the buffer is kept, since files have been added that are in it.
         self.buffer = buffer;
         written?;
         self.buffer.clear();
@@ -84,7 +85,7 @@ impl SpooledFiles {
             }
         };
         let written = file.write_all_at(bytes, self.written_len);
-        written.map_err(|error| self.place.write_error("what was added", &error))?;
+        written.map_err(|error| self.place.write_error("the added files", &error))?;
         self.written_len += bytes.len() as u64;
         Ok(())
     }
@@ -92,7 +93,7 @@ impl SpooledFiles {
 
 impl SpooledBytes {
     fn file(&self) -> io::Result<&File> {
-        // Empty files alone need none.
+        // Empty files alone need no spool.
         self.0.get().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }

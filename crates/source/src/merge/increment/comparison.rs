@@ -1,4 +1,4 @@
-//! Comparing contents, where nothing else tells whether they are the same.
+//! Comparison of contents, for files whose metadata is not conclusive.
 
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Content, ContentError, ContentId, Kept, Kind, NodeId, Stored, Tree};
@@ -11,70 +11,74 @@ use crate::error::SourceError;
 use crate::merge::versions::VERSION_MIN_LEN;
 use crate::source::ScanOptions;
 
-/// Bytes that are compared at a time: decoding an end of a pcluster twice costs little then.
+/// Length in bytes of a read. It is long enough that decoding a pcluster twice at its ends costs
+/// little.
 const STEP: u64 = 1 << 20;
-/// Bytes that are one job: long files are compared on several threads.
+/// Length in bytes of a job. Long files are compared on several threads.
 const PIECE: u64 = 4 * STEP;
-/// Jobs that may wait for an earlier one.
+/// Maximum number of jobs that may wait for an earlier one.
 const BACKLOG: u64 = 1024;
-/// Differences that lie less than so many bytes apart count as one. Few stored extents have less text.
+/// Differences closer than this number of bytes are merged. Few stored extents have less text.
 const NEAR: u64 = 4096;
 
-/// What comparing has shown.
+/// Result of a comparison.
 #[derive(Default)]
 pub(super) struct Compared {
-    /// Contents that both trees have: of the new one, and of the old one.
+    /// Equal contents: id in the new tree, and id in the old one.
     pub(super) equal: Vec<(u32, ContentId)>,
-    /// Where contents of the new tree differ from those of the old one, if the old tree can give parts of them.
+    /// Differences of contents of the new tree from those of the old one, if the data of the old
+    /// one can be reused in parts.
     pub(super) differences: Differences,
 }
 
-/// Where contents of two trees differ, in order: by those of the new one, and of the old one. A file with several names may have several that are older.
+/// Differing ranges in bytes, in order, by content ids of the new and of the old tree. A file with
+/// several names may have several previous versions.
 pub(super) type Differences = HashMap<(u32, ContentId), Vec<Range<u64>>>;
 
-/// Result that is wanted of comparing.
+/// Requested result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// Only which contents are equal: each comparison ends at the first difference.
+pub(super) enum CompareGoal {
+    /// Equality only: each comparison ends at the first difference.
     Equality,
-    /// All differences of long files, too.
+    /// Differences of long files, too.
     Differences,
 }
 
-/// A comparison of two files, piece by piece.
+/// A comparison of two files, in pieces.
 struct Comparison {
     doubt: Doubt,
-    /// Whether it is of use to know where they differ.
+    /// True if the positions of differences are needed.
     has_parts: bool,
     differs: AtomicBool,
 }
 
-/// A part of a comparison.
-struct Piece<'a> {
+/// A range of a comparison.
+struct ComparedPiece<'a> {
     at: usize,
     comparison: &'a Comparison,
     range: Range<u64>,
 }
 
-/// Two files that are being compared.
+/// Two open files that are being compared.
 struct OpenPair {
     at: usize,
     new: Box<dyn Content>,
     old: Box<dyn Content>,
 }
 
-/// Compare what is in doubt, on all threads. What cannot be read is not the same: who reads it again will say what is wrong.
+/// Compares the files in doubt on all threads. Unreadable files count as different: reading them
+/// again will report the error.
 ///
 /// # Errors
 /// [`SourceError::Interrupted`].
 pub(super) fn compare(
     trees: [&Tree; 2],
     in_doubt: Vec<Doubt>,
-    wanted: Wanted,
+    wanted: CompareGoal,
     options: &ScanOptions<'_>,
 ) -> Result<Compared, SourceError> {
     let begin = |doubt: Doubt| {
-        let is_long = doubt.len >= VERSION_MIN_LEN && wanted == Wanted::Differences;
+        let is_long = doubt.len >= VERSION_MIN_LEN && wanted == CompareGoal::Differences;
         let has_parts = is_long && matches!(trees[1].stored(doubt.old), Ok(Stored::Reused(Kept::Extents(_))));
         Comparison { doubt, has_parts, differs: AtomicBool::new(false) }
     };
@@ -82,13 +86,13 @@ pub(super) fn compare(
     let pieces = comparisons.iter().enumerate().flat_map(|(at, comparison)| {
         let len = comparison.doubt.len;
         let range = move |start: u64| start..len.min(start + PIECE);
-        (0..len).step_by(PIECE as usize).map(move |start| Piece { at, comparison, range: range(start) })
+        (0..len).step_by(PIECE as usize).map(move |start| ComparedPiece { at, comparison, range: range(start) })
     });
     let worker = || {
         let mut bufs = [Vec::new(), Vec::new()];
-        // What was opened last serves the next piece, too: as a rule it is of the same file.
+        // The most recent pair stays open for the next piece, which usually is of the same file.
         let mut open: Option<OpenPair> = None;
-        Ok(move |piece: Piece<'_>| {
+        Ok(move |piece: ComparedPiece<'_>| {
             options.check_stop()?;
             let comparison = piece.comparison;
             if !comparison.has_parts && comparison.differs.load(Ordering::Relaxed) {
@@ -138,7 +142,7 @@ fn content(tree: &Tree, node: NodeId) -> Option<ContentId> {
     }
 }
 
-/// Where two files differ within `range`: only the first place, unless all are wanted.
+/// Returns the differences of two files within `range`: only the first one unless `all` is true.
 fn differences(
     pair: &mut OpenPair,
     range: Range<u64>,
@@ -163,7 +167,8 @@ fn differences(
     Ok(found)
 }
 
-/// Where two buffers of equal length differ: in each [`NEAR`] bytes, from the first byte that does to the last.
+/// Returns the differences of two buffers of equal length: for each block of [`NEAR`] bytes, from
+/// the first differing byte to the last.
 fn differing(one: &[u8], two: &[u8]) -> impl Iterator<Item = Range<u64>> {
     let blocks = one.chunks(NEAR as usize).zip(two.chunks(NEAR as usize));
     let differing = (0..).step_by(NEAR as usize).zip(blocks).filter(|(_, (one, two))| one != two);
@@ -175,7 +180,7 @@ fn differing(one: &[u8], two: &[u8]) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// Add a difference that lies behind all others, or goes on with the last.
+/// Appends a difference, which must follow all others, or extends the last one.
 fn push(found: &mut Vec<Range<u64>>, range: Range<u64>) {
     match found.last_mut().filter(|last| range.start - last.end < NEAR) {
         Some(last) => last.end = range.end,

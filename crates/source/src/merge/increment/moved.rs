@@ -1,8 +1,8 @@
-//! Files that an image has at other paths: they were moved or renamed since.
+//! Files that an image has at other paths: they have been moved or renamed.
 //!
-//! Only files that the image has no more at their paths, or with other contents there, are looked for: an unchanged
-//! tree costs nothing. Equal stamps prove that two files are one. Otherwise size and time, or size and name, nominate a
-//! file, and its bytes decide.
+//! Only files that are missing at their paths in the new tree, or have other contents there, are
+//! considered: an unchanged tree costs nothing. Equal stamps prove that two files are the same.
+//! Otherwise size and time, or size and name, nominate a file, and its bytes decide.
 
 use kiln_tree::{ContentId, Kind, NodeId, Tree};
 use std::collections::{HashMap, HashSet};
@@ -13,14 +13,15 @@ use super::stamps::inode_of;
 use crate::merge::contents::content_count;
 use crate::merge::versions::{VERSION_MIN_LEN, Versions};
 
-/// Files of the image that a file is compared with, at most.
+/// Maximum number of files of the image that a file is compared with.
 const TRIES: usize = 4;
-/// A longer file is compared with one.
+/// Maximum length in bytes of a file that is compared with more than one other.
 const SHORT_MAX_LEN: u64 = 1 << 20;
-/// By how many of the last names of its path a file is nominated, and whether by its time, too. The best come first.
+/// Keys for nominating files, best first: number of trailing path components that must be equal,
+/// and true if the time must be equal, too.
 const KEYS: [(usize, bool); 4] = [(2, true), (1, true), (0, true), (1, false)];
 
-/// A file that one of two trees has alone, as far as paths tell.
+/// A file that has no counterpart at the same path in the other tree.
 #[derive(Clone, Copy)]
 struct Alone {
     node: NodeId,
@@ -31,16 +32,17 @@ struct Alone {
 /// Files that may have been moved.
 #[derive(Default)]
 pub(super) struct Moved {
-    /// Contents of both trees that stamps prove to be the same: of the new one, and of the old one.
+    /// Contents that stamps prove to be equal: id in the new tree, and id in the old one.
     pub(super) kept: Vec<(u32, ContentId)>,
-    /// Older versions of long files: those of the same inode.
+    /// Previous versions of long files, found by inode.
     pub(super) former: Versions,
-    /// Files of the new tree with those of the old one that they are compared with, the most likely first.
+    /// Pairs to compare for each file of the new tree, the most likely first.
     candidates: Vec<Vec<Doubt>>,
 }
 
 impl Moved {
-    /// Files of `new` that are not in `kept`, and of `old` to which nothing in `kept` leads.
+    /// Finds the files of `new` that are not in `kept`, and of `old` that are not referred to by
+    /// `kept`.
     pub(super) fn find([new, old]: [&Tree; 2], kept: &HashMap<u32, ContentId>, evidence: &Evidence<'_>) -> Self {
         let mut is_taken = vec![false; content_count(old) as usize];
         kept.values().for_each(|content| is_taken[content.0 as usize] = true);
@@ -67,7 +69,7 @@ impl Moved {
         moved
     }
 
-    /// The next candidate of each file that is not in `kept`. Empty: there are no more.
+    /// Returns the next pair of each file that is not in `kept`; empty if there are no more.
     pub(super) fn round(&mut self, new: &Tree, kept: &HashMap<u32, ContentId>) -> Vec<Doubt> {
         let is_kept = |doubt: &Doubt| content(new, doubt.new).is_some_and(|(content, _)| kept.contains_key(&content.0));
         self.candidates.retain(|doubts| doubts.first().is_some_and(|doubt| !is_kept(doubt)));
@@ -75,7 +77,7 @@ impl Moved {
     }
 }
 
-/// Regular files, not empty, whose contents are not known, in walk order.
+/// Returns the non-empty regular files whose contents are not known, in walk order.
 fn alone(tree: &Tree, is_known: impl Fn(ContentId) -> bool) -> Vec<Alone> {
     let mut seen = HashSet::new();
     let files = tree.walk().filter_map(|node| content(tree, node).map(|(content, len)| Alone { node, content, len }));
@@ -89,7 +91,8 @@ fn content(tree: &Tree, node: NodeId) -> Option<(ContentId, u64)> {
     }
 }
 
-/// Files by their stamps; `None`: several have this one, on different filesystems, so it proves nothing.
+/// Returns the files by stamp. A value of `None` means that files on different filesystems have the
+/// same stamp, which then proves nothing.
 fn by_stamp(files: &[Alone], stamp: impl Fn(&Alone) -> Option<u128>) -> HashMap<u128, Option<Alone>> {
     let mut all = HashMap::new();
     for file in files {
@@ -99,7 +102,7 @@ fn by_stamp(files: &[Alone], stamp: impl Fn(&Alone) -> Option<u128>) -> HashMap<
     all
 }
 
-/// Long files of the same inode.
+/// Returns pairs of long files with the same inode.
 fn same_inode(found: &HashMap<u128, Option<Alone>>, lost: &HashMap<u128, Option<Alone>>) -> Versions {
     let long = |(stamp, file): (&u128, &Option<Alone>)| {
         let file = (*file).filter(|file| file.len >= VERSION_MIN_LEN)?;
@@ -114,9 +117,9 @@ fn same_inode(found: &HashMap<u128, Option<Alone>>, lost: &HashMap<u128, Option<
     pairs.map(|(new, old)| (new.content.0, (old.content, old.len))).collect()
 }
 
-/// Files of an image by what nominates them.
+/// Files of an image by their keys.
 struct Nominees {
-    /// For each of [`KEYS`] hashes and places in the list of files, sorted.
+    /// Hashes and indexes of files for each of [`KEYS`], sorted.
     by_key: [Vec<(u64, u32)>; KEYS.len()],
 }
 
@@ -131,7 +134,7 @@ impl Nominees {
         Self { by_key }
     }
 
-    /// Which of `files` a file of `tree` may be.
+    /// Returns the pairs of a file of `tree` with those of `files` that it may be.
     fn of(&self, tree: &Tree, file: &Alone, files: &[Alone]) -> Vec<Doubt> {
         let mut doubts: Vec<Doubt> = Vec::new();
         let most = if file.len > SHORT_MAX_LEN { 1 } else { TRIES };
@@ -149,7 +152,7 @@ impl Nominees {
     }
 }
 
-/// Hashes of what nominates a file, by each of [`KEYS`].
+/// Returns the hashes of a file for each of [`KEYS`].
 fn keys(tree: &Tree, file: &Alone) -> [u64; KEYS.len()] {
     let (path, meta) = (tree.path(file.node), &tree.node(file.node).meta);
     KEYS.map(|(names, by_time)| {

@@ -1,4 +1,4 @@
-//! Files that two trees have at the same paths: which of them are the same, and which may be.
+//! Files that two trees have at the same path, classified as unchanged or in doubt.
 
 use kiln_tree::{ContentId, Kind, Metadata, NodeId, Tree};
 use std::collections::HashMap;
@@ -7,22 +7,22 @@ use super::stamps::Stamps;
 use crate::merge::same_paths;
 use crate::source::FileStamps;
 
-/// What tells that a file has not changed.
+/// Evidence that a file is unchanged.
 pub(super) enum Evidence<'a> {
-    /// The time of its last change, if it is no later than this many seconds since 1970.
+    /// Modification time, if it is at most this many seconds since 1970.
     Times { settled: i64 },
-    /// Its stamp.
+    /// Stamp.
     Stamps { then: &'a Stamps, now: &'a FileStamps },
-    /// NoContents does.
+    /// No evidence.
     None,
 }
 
 /// Files of equal size.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pairs {
-    /// Contents of the old tree, by those of the new one: unchanged.
+    /// Unchanged files: content ids of the old tree, by those of the new one.
     pub(super) kept: HashMap<u32, ContentId>,
-    /// What has to be compared.
+    /// Files that must be compared.
     pub(super) in_doubt: Vec<Doubt>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Doubt {
     pub(super) len: u64,
 }
 
-/// Regular files of the same path and size, not empty.
+/// Finds non-empty regular files of the same path and size.
 pub(super) fn find([new, old]: [&Tree; 2], evidence: &Evidence<'_>) -> Pairs {
     let mut pairs = Pairs::default();
     same_paths::visit([new, old], |same| {
@@ -67,7 +67,8 @@ mod tests {
     use super::*;
     use kiln_tree::{Entry, Metadata, NoContents, Node, ThinSlice};
 
-    /// Files by name, size, seconds and nanoseconds, in one directory below the root.
+    /// Returns a tree with files (name, size, seconds, nanoseconds) in one directory below the
+    /// root.
     fn tree(files: &[(&str, u64, i64, u32)]) -> Tree {
         let node = |kind, mtime, mtime_nsec| Node {
             meta: Metadata { mtime, mtime_nsec, ..Metadata::default() },
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_same_size_and_time_is_unchanged_and_what_has_only_the_size_is_in_doubt() {
+    fn equal_size_and_time_is_unchanged_and_equal_size_alone_is_in_doubt() {
         let old = tree(&[
             ("a", 5, 10, 3),
             ("b", 5, 10, 3),

@@ -1,8 +1,9 @@
-//! Stamps of files beside an image: what tells, the next time, that they are what the image has of them.
+//! Stamps of files, stored beside an image, which later show if the files are still those of the
+//! image.
 //!
-//! The text has a line `#kiln-stamp 1 IMAGE`, and one of `STAMP PATH` for each file. IMAGE, in hexadecimal digits, tells the image from others.
-//! STAMP, 32 hexadecimal digits, depends on inode number, size, and the times of the last change of the contents and of the inode. Paths are
-//! written as in [hot lists](kiln_read::hotlist::path).
+//! The text has a line `#kiln-stamp 1 IMAGE`, and a line `STAMP PATH` for each file. IMAGE
+//! identifies the image, in hexadecimal digits. STAMP, 32 hexadecimal digits, depends on inode
+//! number, size, mtime and ctime. Paths are escaped as in [hot lists](kiln_read::hotlist::path).
 
 use kiln_read::hotlist::path::{self, Octal};
 use kiln_tree::{Kind, Tree};
@@ -15,31 +16,33 @@ use crate::error::{SourceError, Unreadable};
 use crate::filter::{FileError, SyntaxError};
 use crate::source::FileStamps;
 
-/// What the first line begins with.
+/// Start of the first line.
 const MAGIC: &[u8] = b"#kiln-stamp 1 ";
-/// Longer than stamps of tens of millions of files: what are no stamps at all must not fill the memory.
+/// Maximum length in bytes, more than tens of millions of files need. It protects the memory from
+/// files that are not stamps.
 const LEN_MAX: u64 = 4 << 30;
-/// Hexadecimal digits of a stamp.
+/// Number of hexadecimal digits of a stamp.
 const STAMP_DIGITS: usize = 32;
 
-/// What files were when an image was made of them.
+/// Stamps of files when an image of them was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     by_path: HashMap<Box<[u8]>, u128>,
 }
 
 impl Stamps {
-    /// Where the stamps of the image at `image` lie.
+    /// Returns the path of the stamps for the image at `image`.
     pub fn path(image: &Path) -> PathBuf {
         let mut name = image.as_os_str().to_owned();
         name.push(".stamp");
         name.into()
     }
 
-    /// Read the stamps of the image with this identity. `None`: there are none at `path`, or those of another image.
+    /// Reads the stamps of the image with this identity. Returns `None` if there are none at
+    /// `path`, or if they belong to another image.
     ///
     /// # Errors
-    /// As [`Stamps::parse`]; what cannot be read, or is far too long.
+    /// Those of [`Stamps::parse`]; a file that cannot be read, or is too long.
     pub fn open(path: &Path, identity: &[u8]) -> Result<Option<Self>, SourceError> {
         let unreadable = |source| SourceError::Unreadable(Unreadable { path: path.to_owned(), source });
         let file = match File::open(path) {
@@ -54,15 +57,16 @@ impl Stamps {
         Ok(Self::parse(&text, &path.to_string_lossy(), identity)?)
     }
 
-    /// Parse the stamps, of a file with this name, of the image with this identity. `None`: they are of another image.
+    /// Parses the stamps in a file called `name`. Returns `None` if they do not belong to the image
+    /// with this identity.
     ///
     /// # Errors
-    /// The first line that is not as lines are.
+    /// The first invalid line.
     pub fn parse(text: &[u8], name: &str, identity: &[u8]) -> Result<Option<Self>, FileError> {
         let mut lines = text.split(|byte| *byte == b'\n');
         let first = lines.next().unwrap_or_default();
         let Some(image) = first.strip_prefix(MAGIC) else {
-            let reason = "the first line of stamps is `#kiln-stamp 1 IMAGE`: these are none, or of a later version";
+            let reason = "expected `#kiln-stamp 1 IMAGE`; these are not stamps, or of a later version";
             return Err(SyntaxError::new("first line", first, reason).at(name, 0));
         };
         if image != hex(identity).as_bytes() {
@@ -74,19 +78,19 @@ impl Stamps {
             let (digits, path) = line.split_at(STAMP_DIGITS.min(line.len()));
             let stamp = str::from_utf8(digits).ok().and_then(|digits| u128::from_str_radix(digits, 16).ok());
             let stamp = stamp.filter(|_| digits.len() == STAMP_DIGITS);
-            let stamp = stamp.ok_or_else(|| wrong("stamp", digits, "32 hexadecimal digits are expected"))?;
-            let escaped =
-                path.strip_prefix(b" ").ok_or_else(|| wrong("path", path, "a space is expected before it"))?;
+            let stamp = stamp.ok_or_else(|| wrong("stamp", digits, "expected 32 hexadecimal digits"))?;
+            let escaped = path.strip_prefix(b" ").ok_or_else(|| wrong("path", path, "expected a space before it"))?;
             let path = path::parse(escaped).map_err(|reason| wrong("path", escaped, reason))?;
             by_path.insert(path.into(), stamp);
         }
         Ok(Some(Self { by_path }))
     }
 
-    /// Write the stamps of the regular files of `tree`, which the image with this identity was made of. Those of files that may have changed
-    /// after they were looked at, and still have the same times, are left out.
+    /// Writes the stamps of the regular files of `tree`, for the image with this identity. Leaves
+    /// out files that may have changed after the scan without a change of their times.
     ///
     /// # Errors
+    /// Those of `out`.
     /// Those of `out`.
     pub fn write(out: &mut impl Write, identity: &[u8], tree: &Tree, stamps: &FileStamps) -> io::Result<()> {
         out.write_all(MAGIC)?;
@@ -101,18 +105,18 @@ impl Stamps {
         Ok(())
     }
 
-    /// Whether the file at `path` had this stamp.
+    /// Returns true if the file at `path` had this stamp.
     pub(super) fn has(&self, path: &[u8], stamp: Option<u128>) -> bool {
         stamp.is_some() && self.of(path) == stamp
     }
 
-    /// The stamp that the file at `path` had.
+    /// Returns the stamp that the file at `path` had.
     pub(super) fn of(&self, path: &[u8]) -> Option<u128> {
         self.by_path.get(path).copied()
     }
 }
 
-/// The part of a stamp that depends on the inode number alone.
+/// Returns the part of a stamp that depends only on the inode number.
 pub(super) fn inode_of(stamp: u128) -> u32 {
     (stamp >> 96) as u32
 }
@@ -141,12 +145,12 @@ mod tests {
         for (text, message) in [
             (
                 "",
-                "s, line 1: first line ``: the first line of stamps is `#kiln-stamp 1 IMAGE`: these are none, or of a later version",
+                "s, line 1: first line ``: expected `#kiln-stamp 1 IMAGE`; these are not stamps, or of a later version",
             ),
-            ("#kiln-stamp 1 00\n12 a\n", "s, line 2: stamp `12 a`: 32 hexadecimal digits are expected"),
+            ("#kiln-stamp 1 00\n12 a\n", "s, line 2: stamp `12 a`: expected 32 hexadecimal digits"),
             (
                 "#kiln-stamp 1 00\n\n000102030405060708090a0b0c0d0e0fa\n",
-                "s, line 3: path `a`: a space is expected before it",
+                "s, line 3: path `a`: expected a space before it",
             ),
             (
                 "#kiln-stamp 1 00\n000102030405060708090a0b0c0d0e0f \\9\n",

@@ -22,36 +22,36 @@ fn errors_name_the_field_and_its_value() {
     let mut bad_odc = [&b"070707"[..], &[b'0'; 70]].concat();
     bad_odc[6 + 6 + 3] = b'8';
     let cases = [
-        (bad_digits, "at byte 0: filesize = \"0000+01g\": no hexadecimal number"),
-        (bad_odc, "at byte 0: ino = \"000800\": no octal number"),
-        (raw(fields(0, 0, 0), b"", b"").end(), "at byte 0: namesize = 0: not from 1 to 65536"),
-        (raw(fields(0, 65537, 0), b"a\0", b"").end(), "at byte 0: namesize = 65537: not from 1 to 65536"),
-        (raw(fields(0, 65536, 0), b"a\0", b"").end(), "at byte 0: namesize = 65536: behind the end of the archive"),
-        (raw(fields(0, 2, 0), b"ab", b"").end(), "at byte 0: name = \"ab\": no zero ends it"),
+        (bad_digits, "at byte 0: filesize = \"0000+01g\": not a hexadecimal number"),
+        (bad_odc, "at byte 0: ino = \"000800\": not an octal number"),
+        (raw(fields(0, 0, 0), b"", b"").end(), "at byte 0: namesize = 0: not in the range 1 to 65536"),
+        (raw(fields(0, 65537, 0), b"a\0", b"").end(), "at byte 0: namesize = 65537: not in the range 1 to 65536"),
+        (raw(fields(0, 65536, 0), b"a\0", b"").end(), "at byte 0: namesize = 65536: beyond the end of the archive"),
+        (raw(fields(0, 2, 0), b"ab", b"").end(), "at byte 0: name = \"ab\": does not end with a zero byte"),
         (raw(fields(0, 1, 0), b"\0", b"").end(), "at byte 0: it has no name"),
         (
             raw(fields(u32::MAX, 2, 0), b"a\0", b"data").end(),
-            "at byte 0: a: filesize = 4294967295: behind the end of the archive",
+            "at byte 0: a: filesize = 4294967295: beyond the end of the archive",
         ),
         (
             Archive::default().raw("070702", &fields(4, 2, 5), b"a\0", b"data").end(),
-            "at byte 0: a: check = 0x00000005: the sum of its bytes is 0x0000019a",
+            "at byte 0: a: check = 0x00000005: the bytes of the file add up to 0x0000019a",
         ),
         (
             Archive::default().raw("070702", &fields(9, 2, 5), b"a\0", b"data").0,
-            "at byte 0: a: filesize = 9: behind the end of the archive",
+            "at byte 0: a: filesize = 9: beyond the end of the archive",
         ),
-        (Archive::default().member("a", 0o110_000, b"").end(), "at byte 0: a: mode = 0o110000: no type of file"),
-        (Archive::default().member("a", SYMLINK, b"").end(), "at byte 0: a: a symbolic link to \"\""),
+        (Archive::default().member("a", 0o110_000, b"").end(), "at byte 0: a: mode = 0o110000: not a file type"),
+        (Archive::default().member("a", SYMLINK, b"").end(), "at byte 0: a: invalid target of a symbolic link: \"\""),
         (
             Archive::default().member("a", FILE, b"").0,
-            "at byte 112: TRAILER!!!: the archive ends without it, so more may be missing",
+            "at byte 112: TRAILER!!!: the archive ends without this member, so it may be truncated",
         ),
         (
             [&Archive::default().member("a", FILE, b"").0[..], b"070703"].concat(),
-            "at byte 112: magic = \"070703\": no member begins so",
+            "at byte 112: magic = \"070703\": not the magic number of a member",
         ),
-        (b"07070100".to_vec(), "at byte 0: the archive ends in the middle of a member"),
+        (b"07070100".to_vec(), "at byte 0: the archive ends within a member"),
     ];
     for (bytes, expected) in cases {
         assert_eq!(error_of(&bytes), expected);
@@ -72,11 +72,11 @@ fn names_and_data_of_hard_links() {
             assert_eq!(contents(&tree, str::from_utf8(&path).unwrap()), b"data");
         }
     }
-    // A name that another file has taken stays with that one.
+    // A name taken by another file stays with that file.
     let archive = Archive::default().link("a", FILE, (9, 3), b"").link("b", FILE, (9, 3), b"");
     let tree = scan_bytes(&archive.member("b", FILE, b"own").link("c", FILE, (9, 3), b"data").end()).unwrap();
     assert_eq!((contents(&tree, "a"), contents(&tree, "b")), (b"data".to_vec(), b"own".to_vec()));
-    // Other data are another file.
+    // Other data belong to another file.
     let archive = Archive::default().link("a", FILE, (9, 2), b"one").link("b", FILE, (9, 2), b"other");
     let tree = scan_bytes(&archive.end()).unwrap();
     assert_eq!((contents(&tree, "a"), contents(&tree, "b")), (b"one".to_vec(), b"other".to_vec()));
@@ -92,7 +92,7 @@ fn names_may_be_padded_with_zeros() {
 }
 
 #[test]
-fn what_cannot_be_read_is_left_out() {
+fn unreadable_members_are_left_out() {
     let archive = Archive::default().member("a", FILE, b"a").member("b", 0o110_000, b"xy").member("../c", FILE, b"c");
     let archive = archive.raw("070702", &fields(1, 2, 0), b"d\0", b"d").member("e", FILE, b"e");
     let dir = TempDir::in_memory("cpio").unwrap();

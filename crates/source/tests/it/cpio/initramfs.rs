@@ -1,4 +1,4 @@
-//! Archives one behind the other, as an initramfs has them.
+//! Concatenated archives, as in an initramfs.
 
 use super::{Archive, FILE, SYMLINK, contents, error_of, paths, scan, scan_bytes};
 use kiln_tests::rng::Rng;
@@ -39,7 +39,7 @@ fn bzip2(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// As `lz4 -l` does.
+/// Compresses like `lz4 -l`.
 fn lz4_legacy(bytes: &[u8]) -> Vec<u8> {
     let mut frame = b"\x02\x21\x4C\x18".to_vec();
     for part in bytes.chunks(8 << 20) {
@@ -50,7 +50,7 @@ fn lz4_legacy(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The second archive, plain and in every form in which it may be compressed.
+/// Returns the second archive, plain and in all compressed forms.
 fn forms() -> [(&'static str, Vec<u8>); 7] {
     use liblzma::stream::{Check, LzmaOptions, Stream};
     let main = main_archive();
@@ -147,7 +147,8 @@ fn segments_follow_one_another_in_any_order() {
             let name = format!("segment-{at}");
             whole.extend(pack(form, &small(&name)));
             expected.push(name);
-            // As ukify and boot loaders join them. Legacy LZ4 has no end of its own: blocks of length 0 end it, as for the kernel.
+            // Joined as ukify and boot loaders do. Legacy LZ4 has no end mark: a block of length 0
+            // ends it, as in the kernel.
             whole.resize(whole.len().next_multiple_of(4) + if form == 6 { 4 } else { 0 }, 0);
             if rng.below(3) == 0 {
                 whole.resize(whole.len() + 4 * rng.below(1000) as usize, 0);
@@ -164,7 +165,7 @@ fn segments_follow_one_another_in_any_order() {
     }
 }
 
-/// As the users' report has them, without padding and with one that no join makes.
+/// Joined as in a user's report, without padding, and with padding that no program writes.
 #[test]
 fn segments_need_no_padding() {
     let (one, other) = (Archive::default().member("one", FILE, b"1").end(), main_archive());
@@ -195,9 +196,9 @@ fn errors_tell_the_segment() {
     let mut whole = [&front[..], &packed].concat();
     whole.resize(at, 0);
     bad[..6].copy_from_slice(b"070703");
-    // In a plain one, in a compressed one, between them, and where the stream is cut.
+    // In a plain archive, in a compressed one, between them, and at the truncated end of a stream.
     let plain = [&whole[..], &one.0, &bad].concat();
-    let magic = "magic = \"070703\": no member begins so";
+    let magic = "magic = \"070703\": not the magic number of a member";
     assert_eq!(error_of(&plain), format!("at byte {}: {magic}", at + len));
     let inner = xz(
         &[&one.0[..], &bad].concat(),
@@ -206,25 +207,25 @@ fn errors_tell_the_segment() {
     let compressed = [&whole[..], &inner].concat();
     assert_eq!(error_of(&compressed), format!("at byte {at}: in the xz segment there, at byte {len}: {magic}"));
     let between = [&whole[..], b"garbage"].concat();
-    assert_eq!(error_of(&between), format!("at byte {at}: \"garbage\" where an archive should begin"));
+    assert_eq!(error_of(&between), format!("at byte {at}: expected an archive, found \"garbage\""));
     let inner = gzip(&main_archive());
     let cut = [&whole[..], &inner[..inner.len() / 2]].concat();
     let error = error_of(&cut);
     let place = format!("at byte {at}: bin/init: in the gzip segment there, at byte ");
-    assert!(error.starts_with(&place) && error.ends_with("the compressed data end too early"), "{error}");
+    assert!(error.starts_with(&place) && error.ends_with("the compressed data are truncated"), "{error}");
 }
 
 #[test]
-fn what_follows_is_an_archive() {
+fn only_archives_follow_archives() {
     let at = microcode().len();
     assert_eq!(
         error_of(&[&microcode()[..], b"\0\0\0\0garbage"].concat()),
-        format!("at byte {}: \"garbage\" where an archive should begin", at + 4)
+        format!("at byte {}: expected an archive, found \"garbage\"", at + 4)
     );
     let cut = gzip(&main_archive());
     let cut = &cut[..cut.len() / 2];
-    assert!(error_of(&[&microcode()[..], cut].concat()).ends_with("the compressed data end too early"));
-    // What was compressed holds archives, nothing that is compressed again.
+    assert!(error_of(&[&microcode()[..], cut].concat()).ends_with("the compressed data are truncated"));
+    // Compressed data contain archives, and nothing that is compressed again.
     let twice = gzip(&gzip(&main_archive()));
-    assert!(error_of(&[microcode(), twice].concat()).contains("where an archive should begin"));
+    assert!(error_of(&[microcode(), twice].concat()).contains("expected an archive"));
 }

@@ -1,4 +1,4 @@
-//! Archives of GNU cpio and bsdtar, compared with the directory that they are of.
+//! Archives of GNU cpio and bsdtar, compared with the packed directory.
 
 use super::{scan, scan_bytes};
 use kiln_tests::image::scan_dir;
@@ -37,7 +37,7 @@ fn make(root: &Path) {
     set_times(root);
 }
 
-/// Give all files below `dir` and itself times in whole seconds: cpio has no others.
+/// Sets the times of `dir` and all files below it in whole seconds, as cpio stores them.
 fn set_times(dir: &Path) {
     let set = |path: &Path, secs| {
         let time = Timespec { tv_sec: secs, tv_nsec: 0 };
@@ -53,7 +53,7 @@ fn set_times(dir: &Path) {
     set(dir, 1_500_000_000);
 }
 
-/// Run a program in `dir` that reads `input`; what it wrote to standard output.
+/// Runs a program in `dir` that reads `input`, and returns its standard output.
 fn output(dir: &Path, program: &str, args: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let command =
         Command::new(program).args(args).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();

@@ -1,4 +1,4 @@
-//! Archives of images as programs lay them out, and archives that only look like them.
+//! Archives of images as programs write them, and archives that only look like them.
 
 use super::layouts::{config, diff_id, gzip, hex};
 use super::{assert_expected, expected, layers, layout, oci, scan};
@@ -8,20 +8,21 @@ use kiln_source::oci::looks_like_dir_transport;
 use kiln_source::{KINDS, ScanOptions, SourceOptions, open};
 use kiln_tests::snapshot::{assert_same, of_tree};
 use kiln_tests::temp::TempDir;
-use kiln_tree::{Tree, Version};
+use kiln_tree::Tree;
 use serde_json::{Value, json};
 use std::fs;
 
-/// Members of an archive in their order.
+/// Members of an archive in order.
 type Members = Vec<(String, Vec<u8>)>;
-/// Name that a builder gives a member, by its kind, its place among those, and its digest.
+/// Function that returns the name of a member from its kind, its index within the kind, and its
+/// digest.
 type Name<'n> = &'n dyn Fn(&str, usize, &str) -> String;
 
 fn archive(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     members.iter().fold(Archive::default(), |archive, (name, data)| archive.member(name, b'0', data)).end()
 }
 
-/// Returns the tree in the archive `bytes`, and the texts of its notes.
+/// Returns the tree of the archive `bytes`, and the texts of its notes.
 fn told(bytes: &[u8]) -> (Tree, Vec<String>) {
     let dir = TempDir::in_memory("archives").unwrap();
     fs::write(dir.join("a.tar"), bytes).unwrap();
@@ -29,8 +30,8 @@ fn told(bytes: &[u8]) -> (Tree, Vec<String>) {
     (scan.tree, scan.notes.into_iter().map(|note| note.text).collect())
 }
 
-/// An archive whose list names the configuration and the layers by `name`, which gets the kind and the digest. The
-/// members are in the order layers, configuration, list.
+/// Returns an archive whose list names the configuration and the layers by `name`, which gets the
+/// kind and the digest. The members are in the order layers, configuration, list.
 fn listed(packed: bool, name: Name<'_>) -> Members {
     let parts = layers([false; 3]);
     let config = config("amd64", &parts.each_ref().map(|part| diff_id(part))).to_string().into_bytes();
@@ -77,14 +78,14 @@ fn archives_of_all_builders_are_known() {
         let (tree, _) = told(&gzip(&archive(&members)));
         assert_expected(&tree, what);
     }
-    // A layout whose first member could be anything.
+    // A layout whose first member is unrelated.
     let mut members: Members = layout().0.into_iter().collect();
     members.reverse();
     assert_expected(&told(&archive(&members)).0, "a layout");
 }
 
 #[test]
-fn doubt_is_told() {
+fn doubtful_archives_get_a_note() {
     let name = |kind: &str, at: usize, _: &str| format!("parts/{kind}{at}");
     let has = |tree: &Tree, path: &str| tree.find(path.split('/').map(str::as_bytes)).is_some();
     // A layer that the list names is missing.
@@ -92,13 +93,13 @@ fn doubt_is_told() {
     members.remove(1);
     let (tree, notes) = told(&archive(&members));
     assert!(has(&tree, "parts/layer0") && has(&tree, "manifest.json"));
-    assert!(matches!(&*notes, [note] if note.contains("\"parts/layer1\" is not in it; --from oci")), "{notes:?}");
+    assert!(matches!(&*notes, [note] if note.contains("\"parts/layer1\" is missing; use --from oci")), "{notes:?}");
     // Files that belong to no image.
     let mut members = listed(false, &name);
     members.insert(0, ("etc/passwd".into(), b"root".to_vec()));
     let (tree, notes) = told(&archive(&members));
     assert_expected(&tree, "with a file");
-    assert!(matches!(&*notes, [note] if note.contains("1 other members of its root, \"etc\"")), "{notes:?}");
+    assert!(matches!(&*notes, [note] if note.contains("1 other members of its root, such as \"etc\"")), "{notes:?}");
     // A list of something else, and none.
     for list in [json!([{ "name": "application" }]), json!([]), json!({ "name": "application" })] {
         let members = [("manifest.json".to_owned(), list.to_string().into_bytes()), ("file".to_owned(), vec![])];
@@ -124,10 +125,10 @@ fn references_are_to_archives_of_files_only() {
     let tree = source.scan(&ScanOptions::new(&GOING)).unwrap().tree;
     assert_eq!(tree.stores().devices.len(), 1);
     fs::write(&path, gzip(&plain)).unwrap();
-    assert!(open(&path, &options).map(drop).unwrap_err().to_string().contains("not compressed"));
+    assert!(open(&path, &options).map(drop).unwrap_err().to_string().contains("compressed archive"));
 }
 
-/// Reads what skopeo writes as `dir:`: the manifest and the blobs beside it, by their digests.
+/// Checks the `dir:` format of skopeo: the manifest, and the blobs beside it, named by digest.
 #[test]
 fn directories_of_skopeo_are_read() {
     let layout = layout();
@@ -141,7 +142,7 @@ fn directories_of_skopeo_are_read() {
         .collect();
     flat.push(("version".into(), b"Directory Transport Version: 1.1\n".to_vec()));
     let one = [&flat[..], &[("manifest.json".to_owned(), blob(digest))]].concat();
-    // For several platforms, the manifests are documents of their own.
+    // With several platforms, the manifests are separate documents.
     let manifest = (format!("{}.manifest.json", digest.trim_start_matches("sha256:")), blob(digest));
     let several = [&flat[..], &[manifest, ("manifest.json".to_owned(), layout.0["index.json"].clone())]].concat();
     for members in [one, several] {

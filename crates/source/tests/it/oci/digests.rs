@@ -1,4 +1,4 @@
-//! Layers whose decompressed bytes are not those that a configuration has the digests of.
+//! Layers whose decompressed bytes do not have the digests in the configuration.
 
 use super::layouts::{Layout, TAR, config, diff_id, gzip, hex};
 use super::{chosen, error_of, lower, middle, oci, owned, scan};
@@ -12,7 +12,7 @@ use std::fs;
 
 const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// A layout of an image of these layers, whose configuration has these digests.
+/// Returns a layout of an image with these layers, whose configuration has these digests.
 fn layout(layers: &[(&str, Vec<u8>)], diff_ids: &[String]) -> Layout {
     let mut layout = Layout::default();
     let layers: Vec<Value> = layers.iter().map(|(media_type, bytes)| layout.blob(media_type, bytes)).collect();
@@ -21,7 +21,7 @@ fn layout(layers: &[(&str, Vec<u8>)], diff_ids: &[String]) -> Layout {
     layout
 }
 
-/// Returns what `docker save` writes of an image of these layers.
+/// Returns the output of `docker save` for an image with these layers.
 fn saved(layers: &[Vec<u8>], config: &Value) -> Vec<u8> {
     let names: Vec<String> = layers.iter().map(|layer| format!("{}/layer.tar", hex(layer))).collect();
     let list = json!([{ "Config": "config.json", "RepoTags": ["name:tag"], "Layers": names }]);
@@ -30,7 +30,7 @@ fn saved(layers: &[Vec<u8>], config: &Value) -> Vec<u8> {
     archive.member("manifest.json", b'0', list.to_string().as_bytes()).end()
 }
 
-/// The message about an archive, without its path, or none.
+/// Returns the error message about an archive, without its path, if there is one.
 fn message_of(archive: &[u8]) -> Option<String> {
     let dir = TempDir::in_memory("digests").unwrap();
     let path = dir.join("saved.tar");
@@ -63,20 +63,23 @@ fn layers_are_compared_with_the_configuration() {
         assert!(message.contains("rootfs.diff_ids[1] = \"sha1:00\": only sha256 and sha512"), "{message}");
         for count in [0, 1] {
             let message = error_of(&layout(&layers, &ids[..count]));
-            assert!(message.contains(&format!("of {count} layers, its manifest 2 layers")), "{message}");
+            assert!(
+                message.contains(&format!("has {count} rootfs.diff_ids, but its manifest has 2 layers")),
+                "{message}"
+            );
         }
     }
 }
 
 #[test]
-fn what_docker_saved_is_compared() {
+fn layers_of_docker_save_are_verified() {
     let layers = [lower(), middle()];
     let ids = layers.each_ref().map(|layer| diff_id(layer));
     assert_eq!(message_of(&saved(&layers, &config("amd64", &ids))), None);
     assert_eq!(message_of(&saved(&layers.each_ref().map(|layer| gzip(layer)), &config("amd64", &ids))), None);
     for at in 0..2 {
         let mut damaged = layers.clone();
-        // A byte of a file: the archive is one as before.
+        // A changed byte of a file: the archive is still valid.
         let place = damaged[at].windows(3).position(|part| part == b"new" || part == b"old").unwrap();
         damaged[at][place] ^= 1;
         for packed in [damaged.clone(), damaged.each_ref().map(|layer| gzip(layer))] {
@@ -86,12 +89,12 @@ fn what_docker_saved_is_compared() {
         }
     }
     let message = message_of(&saved(&layers, &config("amd64", &ids[..1]))).unwrap();
-    assert!(message.contains("config.json: its configuration has rootfs.diff_ids of 1 layers"), "{message}");
+    assert!(message.contains("config.json: its configuration has 1 rootfs.diff_ids"), "{message}");
 }
 
-/// Bytes behind the end mark belong to no member, and to the digest.
+/// Bytes after the end mark belong to no member, but count for the digest.
 #[test]
-fn bytes_behind_the_end_mark_count() {
+fn bytes_after_the_end_mark_count() {
     let layer = [&lower()[..], &[0; 512], b"behind"].concat();
     for packed in [layer.clone(), gzip(&layer)] {
         let message = message_of(&saved(&[packed], &config("amd64", &[diff_id(&lower())]))).unwrap();
@@ -100,14 +103,14 @@ fn bytes_behind_the_end_mark_count() {
 }
 
 #[test]
-fn what_has_no_digests_is_taken_and_told() {
+fn layers_without_digests_are_read_with_a_note() {
     for config in [json!({ "os": "linux" }), json!({ "rootfs": null }), json!({ "rootfs": { "type": "layers" } })] {
         let dir = TempDir::in_memory("digests").unwrap();
         let path = dir.join("saved.tar");
         fs::write(&path, saved(&[lower()], &config)).unwrap();
         let source = open_as(&[oci()], &path, &SourceOptions::default()).unwrap();
         let notes = source.scan(&ScanOptions::new(&GOING)).unwrap().notes;
-        assert!(notes.iter().any(|note| note.text.contains("nothing tells the digest")), "{notes:?}");
+        assert!(notes.iter().any(|note| note.text.contains("no known digest")), "{notes:?}");
         let mut layout = Layout::default();
         let layer = layout.blob(TAR, &lower());
         let image = layout.image_of(&[layer], &config);
@@ -132,7 +135,7 @@ fn scans_that_keep_going_list_layers_of_other_digests() {
         let scan = source.scan(&ScanOptions { keep_going: true, ..ScanOptions::new(&GOING) });
         match scan {
             Ok(scan) => assert!(scan.skipped[0].to_string().contains(told), "{}", scan.skipped[0]),
-            // Nothing of what is cut so short can be decompressed.
+            // So short a stream cannot be decompressed at all.
             Err(error) => assert!(told == "cannot be read", "{error}"),
         }
     }

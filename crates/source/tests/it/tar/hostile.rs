@@ -1,4 +1,4 @@
-//! Archives that programs do not write: each case is one that readers of tar have been wrong about.
+//! Archives that programs do not write. Each case is one that readers of tar have got wrong.
 
 use super::records::{Archive, header, patch, record};
 use super::{error_of, scan_bytes, scan_leaving_out};
@@ -32,7 +32,7 @@ fn smuggled() -> Vec<u8> {
 
 #[test]
 fn the_size_of_an_extended_header_counts() {
-    // The header says 0, so a reader that believes it finds a member in the data.
+    // The header says 0, so a reader that uses it finds a member in the data.
     let data = smuggled();
     let size = data.len().to_string();
     let outer = Archive::default().pax(&[("size", size.as_bytes())]);
@@ -41,11 +41,11 @@ fn the_size_of_an_extended_header_counts() {
     let tree = scan_bytes(&archive.end()).unwrap();
     assert_eq!(paths(&tree), ["", "next", "outer"]);
     assert_eq!(contents(&tree, "outer"), data);
-    // It is said of the file, not of a header between them.
+    // The record applies to the file, and not to a header in between.
     let archive = Archive::default().pax(&[("size", b"1024")]);
     let archive = archive.member("long", b'L', b"name\0").raw(&header("x", b'0', 0), &data);
     assert_eq!(paths(&scan_bytes(&archive.end()).unwrap()), ["", "name"]);
-    // Nor of links and directories, which have no data.
+    // It does not apply to links and directories either, which have no data.
     for flag in [b'1', b'2', b'5', b'6'] {
         let archive = Archive::default().member("a", b'0', b"").pax(&[("size", b"512")]);
         let archive = archive.link("b", flag, "a").member("c", b'0', b"c");
@@ -53,7 +53,7 @@ fn the_size_of_an_extended_header_counts() {
     }
     let global = record("size", b"1024");
     let archive = Archive::default().member("g", b'g', &global).member("a", b'0', b"");
-    assert_eq!(error_of(&archive.end()), "at byte 512: size for all files of the archive");
+    assert_eq!(error_of(&archive.end()), "at byte 512: size in a global extended header");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn attributes_may_hold_any_byte() {
     assert_eq!(snapshot[&b"b"[..]].xattrs[&b"user.a"[..]], value);
 }
 
-/// The scan of the archive `bytes`, going on behind damage.
+/// Scans the archive `bytes`, continuing after damage.
 fn scan_going_on(bytes: &[u8]) -> Scan {
     let dir = TempDir::in_memory("tar").unwrap();
     fs::write(dir.join("a.tar"), bytes).unwrap();
@@ -72,7 +72,7 @@ fn scan_going_on(bytes: &[u8]) -> Scan {
     source.scan(&ScanOptions { keep_going: true, ..ScanOptions::new(&crate::common::GOING) }).unwrap()
 }
 
-/// No file is left out for its attributes, but these are.
+/// Invalid attributes are left out, but their files are not.
 #[test]
 fn damaged_attributes_cost_no_file() {
     let ok: (&str, &[u8]) = ("SCHILY.xattr.user.ok", b"yes");
@@ -80,7 +80,7 @@ fn damaged_attributes_cost_no_file() {
     for (keyword, value, reason) in [
         ("LIBARCHIVE.xattr.user.a", &b"*"[..], "at byte 5"),
         ("SCHILY.xattr.", b"", "at byte 5"),
-        ("SCHILY.acl.access", b"user::rwx,users::r--", "at byte 0: name-of-the-extended-header: an ACL with"),
+        ("SCHILY.acl.access", b"user::rwx,users::r--", "at byte 0: name-of-the-extended-header: invalid ACL entry"),
         ("SCHILY.acl.default", b"user::rwx", "at byte 0: name-of-the-extended-header: an ACL without"),
     ] {
         let archive = Archive::default().pax(&[ok, (keyword, value), path]).member("short", b'0', b"data").end();
@@ -94,7 +94,8 @@ fn damaged_attributes_cost_no_file() {
     }
 }
 
-/// GNU tar writes names alone. The archive's own lists have their ids, wherever they stand and whatever leads to them.
+/// GNU tar writes names only. The archive's own lists have their ids, wherever they are and even if
+/// links lead to them.
 #[test]
 fn names_in_acls_are_looked_up_in_the_archive() {
     const ACL: &[u8] = b"user::rw-,user:daemon:rw-,user:nobody-knows:r--,group::r--,group:adm:r-x,mask::rwx,other::---";
@@ -124,7 +125,7 @@ fn names_in_acls_are_looked_up_in_the_archive() {
             scan.left_out_xattrs.iter().map(|one| (&one.entry[..], one.count, &one.path[..])).collect();
         assert_eq!(left_out, [(&b"user:nobody-knows"[..], 2, &b"f"[..])]);
     }
-    // Without lists, or with what is none.
+    // Without lists, or with invalid ones.
     let circle = Archive::default().link("etc/passwd", b'2', "passwd").link("etc/group", b'2', "/nothing").0;
     for parts in [&acl[..], &[&acl[..], &circle].concat()] {
         let scan = scan_going_on(&Archive(parts.to_vec()).end());
@@ -135,7 +136,7 @@ fn names_in_acls_are_looked_up_in_the_archive() {
     // A later member of the same name has its own ACL, or none.
     let scan = scan_going_on(&Archive([&acl[..], &Archive::default().member("f", b'0', b"").0].concat()).end());
     assert!(scan.left_out_xattrs.is_empty() && of_tree(&scan.tree).unwrap()[&b"f"[..]].xattrs.is_empty());
-    // An attribute that says it all counts.
+    // An attribute with complete entries is used as it is.
     let both: [(&str, &[u8]); 2] = [("SCHILY.acl.access", ACL), ("SCHILY.xattr.system.posix_acl_access", b"raw")];
     let scan = scan_going_on(&Archive::default().pax(&both).member("f", b'0', b"").end());
     assert_eq!(of_tree(&scan.tree).unwrap()[&b"f"[..]].xattrs[kiln_format::acl::ACCESS], b"raw");
@@ -149,15 +150,15 @@ fn sizes_that_are_none_are_refused() {
         error_of(&Archive::default().member("first", b'0', b"1").raw(&header, b"data").end())
     };
     let at = "at byte 1024: a: ";
-    assert_eq!(with(124, b"00000000009\0"), format!("{at}size = \"00000000009\\x00\": no number"));
-    assert_eq!(with(124, b"-0000000001\0"), format!("{at}size = \"-0000000001\\x00\": no number"));
+    assert_eq!(with(124, b"00000000009\0"), format!("{at}size = \"00000000009\\x00\": not a number"));
+    assert_eq!(with(124, b"-0000000001\0"), format!("{at}size = \"-0000000001\\x00\": not a number"));
     assert_eq!(with(124, &[0xFF; 12]), format!("{at}size = -1: out of range"));
     assert!(with(124, &[0x80, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]).starts_with(&format!("{at}size = ")));
     let huge = with(124, b"\x80\0\0\0\x7F\xFF\xFF\xFF\xFF\xFF\xFF\xFF");
     assert_eq!(huge, "at byte 1536: a: the archive ends 1536 bytes into a file of 9223372036854775807 bytes");
-    assert_eq!(with(108, b"12x"), format!("{at}uid = \"12x0007\\x00\": no number"));
+    assert_eq!(with(108, b"12x"), format!("{at}uid = \"12x0007\\x00\": not a number"));
     assert_eq!(with(108, &[0xFF; 8]), format!("{at}uid = -1: out of range"));
-    assert_eq!(with(136, b"garbage!"), format!("{at}mtime = \"garbage!144\\x00\": no number"));
+    assert_eq!(with(136, b"garbage!"), format!("{at}mtime = \"garbage!144\\x00\": not a number"));
     let pax = Archive::default().pax(&[("size", b"18446744073709551615")]).member("a", b'0', b"");
     assert_eq!(error_of(&pax.end()), "at byte 0: a: size = 18446744073709551615: out of range");
 }
@@ -179,8 +180,8 @@ fn checksums_are_checked() {
     let mut damaged = archive.clone();
     damaged[1024] ^= 1;
     assert!(error_of(&damaged).starts_with("at byte 1024: chksum = "));
-    assert_eq!(error_of(&archive[..1100]), "at byte 1024: the archive ends in the middle of a header");
-    // The sum of bytes with sign, as some wrote it.
+    assert_eq!(error_of(&archive[..1100]), "at byte 1024: the archive ends within a header");
+    // The sum of signed bytes, which some programs wrote.
     let mut signed = header("\u{e9}", b'0', 0);
     signed[148..156].fill(b' ');
     let sum: i32 = signed.iter().map(|&byte| i32::from(byte as i8)).sum();
@@ -194,14 +195,14 @@ fn records_of_extended_headers_are_checked() {
         (&b"0 path=x\n"[..], "a PAX record that does not end"),
         (b"600 path=x\n", "a PAX record that is longer than its header"),
         (b"99999999999999999999 path=x\n", "a PAX record without a length"),
-        (b"9 path=x\n5 a\n\n", "a PAX record without ="),
+        (b"9 path=x\n5 a\n\n", "a PAX record without an equals sign"),
     ] {
         let error = error_of(&Archive::default().member("x", b'x', payload).member("a", b'0', b"").end());
         assert!(error.starts_with("at byte 5") && error.contains(reason), "{error}");
     }
     assert_eq!(
         error_of(&Archive::default().pax(&[("path", b"x")]).end()),
-        "at byte 0: an extended header without a file behind it"
+        "at byte 0: an extended header that no file follows"
     );
 }
 
@@ -216,7 +217,7 @@ fn long_names_are_bounded() {
 }
 
 #[test]
-fn no_path_leads_out() {
+fn paths_that_lead_out_are_refused() {
     for path in ["../a", "a/../b", "/..", "a/.."] {
         let error = error_of(&Archive::default().member(path, b'0', b"x").end());
         assert!(error.starts_with("at byte 0: ") && error.ends_with("`..` has no meaning here"), "{error}");
@@ -227,7 +228,7 @@ fn no_path_leads_out() {
     assert_eq!(error_of(&through.end()), "at byte 512: a/b: a is no directory");
 }
 
-/// As containerd takes them: what leads up stays within the root.
+/// `..` as containerd treats it: it cannot lead out of the root.
 #[test]
 fn steps_up_can_be_taken_within_the_root() {
     let options = TarOptions { dot_dot: DotDot::Up, ..TarOptions::default() };
@@ -280,7 +281,7 @@ fn later_members_replace_earlier_ones() {
     assert_eq!(tree.node(tree.find([&b"d"[..]]).unwrap()).meta.uid, 7);
 }
 
-/// An old sparse file of GNU tar with this map.
+/// Returns an old sparse file of GNU tar with this map.
 fn sparse(real_len: u64, map: &[(u64, u64)], data: &[u8]) -> Vec<u8> {
     let mut header = header("s", b'S', data.len() as u64);
     patch(&mut header, 257, b"ustar  \0");
@@ -298,11 +299,11 @@ fn maps_of_sparse_files_go_forward_within_them() {
     let expected = [vec![0; 10], vec![1; 10], vec![0; 30], vec![1; 10], vec![0; 40]].concat();
     assert_eq!(contents(&good, "s"), expected);
     for (real_len, map, reason) in [
-        (100, &[(10, 10), (15, 10)][..], "10 bytes at 15: before byte 20"),
-        (100, &[(50, 10), (10, 10)], "10 bytes at 10: before byte 60"),
-        (100, &[(95, 20)], "20 bytes at 95: the file has 100 bytes"),
-        (10, &[(0, 20)], "20 bytes at 0: the file has 10 bytes"),
-        (100, &[(0, 10)], "a sparse map of 10 bytes, of which the archive has 20"),
+        (100, &[(10, 10), (15, 10)][..], "10 bytes at 15: it starts before byte 20"),
+        (100, &[(50, 10), (10, 10)], "10 bytes at 10: it starts before byte 60"),
+        (100, &[(95, 20)], "20 bytes at 95: the file is 100 bytes long"),
+        (10, &[(0, 20)], "20 bytes at 0: the file is 10 bytes long"),
+        (100, &[(0, 10)], "a sparse map of 10 bytes of data, where the archive has 20"),
     ] {
         let error = error_of(&sparse(real_len, map, &data));
         assert!(error.starts_with("at byte 0: ") && error.contains(reason), "{error}");
@@ -320,16 +321,14 @@ fn maps_of_sparse_files_go_forward_within_them() {
         let error = error_of(&Archive::default().pax(&said).member("x", b'0', &text).end());
         assert!(error.starts_with("at byte 0: ") && error.contains(reason), "{error}");
         let endless = Archive::default().pax(&said).member("x", b'0', b"99\n1\n1\n").end();
-        assert!(error_of(&endless).contains("a sparse map longer than the 7 bytes of its file"));
+        assert!(error_of(&endless).contains("a sparse map that is longer than the 7 bytes of its file"));
     }
 }
 
 #[test]
-fn unknown_types_are_told_and_can_be_left_out() {
+fn unknown_types_are_reported_and_can_be_left_out() {
     let archive = |flag| Archive::default().member("a", flag, b"data").member("b", b'0', b"b").end();
-    for (flag, reason) in
-        [(b'M', "another volume"), (b'N', "1.10"), (b'A', "Solaris"), (b'Z', "not a type that is known")]
-    {
+    for (flag, reason) in [(b'M', "another volume"), (b'N', "1.10"), (b'A', "Solaris"), (b'Z', "unknown type")] {
         let error = error_of(&archive(flag));
         assert!(
             error.starts_with(&format!("at byte 0: a: type {}: ", char::from(flag))) && error.contains(reason),
@@ -344,7 +343,7 @@ fn unknown_types_are_told_and_can_be_left_out() {
 }
 
 #[test]
-fn what_an_archive_is() {
+fn archives_are_recognised() {
     let archive = Archive::default().member("a", b'0', b"a");
     for end in [0, 512, 1024, 10240] {
         assert_eq!(paths(&scan_bytes(&[archive.0.clone(), vec![0; end]].concat()).unwrap()), ["", "a"]);
@@ -353,11 +352,11 @@ fn what_an_archive_is() {
         assert_eq!(paths(&scan_bytes(&vec![0; len]).unwrap()), [""]);
     }
     for other in [vec![0; 512], vec![0; 1025], vec![0; 1 << 20], b"text ".repeat(500), archive.0[..511].to_vec()] {
-        assert!(error_of(&other).starts_with("neither"), "{} bytes", other.len());
+        assert!(error_of(&other).starts_with("it is not a directory"), "{} bytes", other.len());
     }
 }
 
-/// Paths in the archive `bytes`, and the notes about it, without its name; or what is wrong with it.
+/// Returns the paths in the archive `bytes` and the notes about it, without its name, or its error.
 fn scanned(bytes: &[u8], concatenated: bool) -> Result<(Vec<String>, Vec<String>), String> {
     let dir = TempDir::in_memory("tar").unwrap();
     let path = dir.join("a.tar");
@@ -369,8 +368,8 @@ fn scanned(bytes: &[u8], concatenated: bool) -> Result<(Vec<String>, Vec<String>
     Ok((paths(&scan.tree), scan.notes.into_iter().map(|note| note.text).collect()))
 }
 
-/// Checks that bytes behind the end mark are no part of the archive: GNU tar, bsdtar, Python, Go and mkfs.erofs do not
-/// see them either.
+/// Checks that bytes after the end mark are ignored: GNU tar, bsdtar, Python, Go and mkfs.erofs
+/// ignore them, too.
 #[test]
 fn an_archive_ends_at_its_end_mark() {
     let first = Archive::default().member("a", b'0', b"a").end();
@@ -379,8 +378,7 @@ fn an_archive_ends_at_its_end_mark() {
     for (front, behind) in [(&first, &second[..]), (&padded, &second), (&first, b"junk\n"), (&padded, &[7; 100_000])] {
         let whole = [front, behind].concat();
         let packed = zstd::encode_all(&whole[..], 1).unwrap();
-        let note =
-            format!("{} bytes behind the end mark, from byte {} on, are no part of it", behind.len(), front.len());
+        let note = format!("ignored {} bytes after the end mark, from byte {} on", behind.len(), front.len());
         for bytes in [&whole, &packed] {
             assert_eq!(scanned(bytes, false).unwrap(), (vec![String::new(), "a".into()], vec![note.clone()]));
         }
@@ -390,7 +388,7 @@ fn an_archive_ends_at_its_end_mark() {
 }
 
 #[test]
-fn archives_one_behind_the_other_are_read_if_asked_for() {
+fn concatenated_archives_are_read_on_request() {
     let first = Archive::default().member("a", b'0', b"a").end();
     let second = Archive::default().member("b", b'0', b"b");
     for between in [0, 512, 9216] {
@@ -401,35 +399,35 @@ fn archives_one_behind_the_other_are_read_if_asked_for() {
     }
     let error = scanned(&[&first[..], &[b'j'; 512]].concat(), true).unwrap_err();
     assert!(error.starts_with(&format!("at byte {}: ", first.len())), "{error}");
-    // The last one has an end, too.
+    // The last one has an end mark, too.
     assert_eq!(scanned(&[first, second.0].concat(), true).unwrap().1, [NO_MARK]);
 }
 
-const NO_MARK: &str = "it has no end mark: it may have been cut, and more members be missing";
+const NO_MARK: &str = "it has no end mark, so it may be truncated";
 
-/// Programs differ: GNU tar, bsdtar and Python end there, mkfs.erofs 1.9.4 reads on, Go refuses.
+/// Programs differ: GNU tar, bsdtar and Python end there, mkfs.erofs 1.9.4 reads on, Go fails.
 #[test]
 fn a_lone_record_of_zeros_is_refused() {
     let (first, second) = (Archive::default().member("a", b'0', b"a").0, Archive::default().member("b", b'0', b"b"));
     let whole = [&first[..], &[0; 512], &second.end()].concat();
-    let reason = "a record of zeros, and more behind it: two such records end an archive, and none is a member";
+    let reason = "a single record of zeros followed by more data; the end of an archive is two such records";
     assert_eq!(scanned(&whole, false).unwrap_err(), format!("at byte 1024: {reason}"));
     let (tree, left_out) = scan_leaving_out(&whole);
     assert_eq!((paths(&tree), left_out), (vec![String::new(), "a".into(), "b".into()], vec![String::new()]));
-    // At the end of all bytes it is the end.
+    // At the end of the input it is an end mark.
     assert_eq!(scanned(&[&first[..], &[0; 512]].concat(), false).unwrap().1, [""; 0]);
     let within = Archive::default().pax(&[("path", b"x")]).0;
     let within = [&within[..], &[0; 512], &Archive::default().member("a", b'0', b"").end()].concat();
-    assert_eq!(scanned(&within, false).unwrap_err(), "at byte 0: an extended header without a file behind it");
+    assert_eq!(scanned(&within, false).unwrap_err(), "at byte 0: an extended header that no file follows");
 }
 
-/// An archive is made of whole records up to its end mark. Cut at any byte, it is known to be cut, but where a member ends: then its end mark is
-/// missing, which is told.
+/// An archive consists of whole records up to its end mark. A cut at any byte is detected; between
+/// two members, it is reported as a missing end mark.
 #[test]
-fn archives_that_are_cut_are_told() {
+fn truncated_archives_are_reported() {
     let archive = Archive::default().member("a", b'0', &[1; 700]).pax(&[("mtime", b"1.5")]).member("b", b'0', b"b");
     let whole = archive.member("c", b'5', b"").end();
-    // Behind `a`, behind `b`, behind `c`.
+    // After `a`, after `b`, after `c`.
     let member_ends = [1536, 3584, 4096];
     for len in (512..whole.len()).step_by(64).chain([513, 1211, 1212, 1213, 1300, 1535, 3073, 3074]) {
         let found = scanned(&whole[..len], false);
@@ -442,18 +440,15 @@ fn archives_that_are_cut_are_told() {
             }
             Err(error) => assert!(!ends_with_record || !member_ends.contains(&len), "{len}: {error}"),
         }
-        // What a cut stream holds is no more whole for being compressed again.
+        // A truncated archive is not complete if it is compressed again.
         let again = zstd::encode_all(&whole[..len], 1).unwrap();
         assert_eq!(scanned(&again, false).is_ok(), scanned(&whole[..len], false).is_ok(), "{len}");
     }
     let error = scanned(&whole[..1300], false).unwrap_err();
-    assert_eq!(
-        error,
-        "at byte 1212: a: the archive ends in the middle of a record, behind the 700 bytes of data in it"
-    );
+    assert_eq!(error, "at byte 1212: a: the archive ends within a record, after its 700 bytes of data");
 }
 
-/// The checksum of a stream comes last: damage behind the end mark is damage of the stream.
+/// The checksum of a stream comes last: damage after the end mark is damage of the stream.
 #[test]
 fn streams_are_read_to_their_end() {
     let archive = [Archive::default().member("a", b'0', b"a").end(), vec![0; 8192]].concat();
@@ -480,7 +475,7 @@ fn pipes_are_read_to_their_end() {
         let scan = open(&path, &SourceOptions::default()).unwrap().scan(&ScanOptions::new(&crate::common::GOING));
         let scan = scan.unwrap();
         assert_eq!(paths(&scan.tree), ["", "a"]);
-        assert!(scan.notes[0].text.starts_with("4 bytes behind the end mark"), "{}", scan.notes[0]);
+        assert!(scan.notes[0].text.starts_with("ignored 4 bytes after the end mark"), "{}", scan.notes[0]);
         writer.join().unwrap().unwrap();
     });
 }
@@ -502,7 +497,7 @@ fn missing_parents_can_inherit() {
     assert_eq!(tree.node(tree.find([&b"d"[..], b"e"]).unwrap()).meta, expected);
 }
 
-/// A small archive with members of all types and extended headers of all kinds.
+/// Returns a small archive with members of all types and extended headers of all kinds.
 fn everything() -> Vec<u8> {
     let old = sparse(3000, &[(0, 10), (1000, 10)], &[2; 20]);
     let archive = Archive(old[..1024].to_vec()).member("dir", b'5', b"").member("g", b'g', &record("mtime", b"-1.5"));
@@ -541,7 +536,7 @@ fn damaged_archives_do_no_harm() {
             let at = rng.below(damaged.len() as u64) as usize;
             damaged[at] = if rng.below(2) == 0 { damaged[at] ^ 1 << rng.below(8) } else { rng.word() as u8 };
         }
-        // Mostly with checksums that are right, or else damage does not reach what they protect.
+        // Mostly with correct checksums; otherwise the damage would not get past them.
         if round % 4 > 0 {
             for header in damaged.as_chunks_mut::<512>().0 {
                 if header[257..262] == *b"ustar" {

@@ -1,4 +1,4 @@
-//! Archives of GNU tar, bsdtar and Python, compared with the directory that they are of.
+//! Archives of GNU tar, bsdtar and Python, compared with the packed directory.
 
 use super::records::Archive;
 use super::{scan, scan_bytes};
@@ -21,7 +21,7 @@ use std::os::unix::fs::{FileExt, chown, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Owners and times that every format can hold, and only names that v7 can.
+/// Sets owners and times that every format can hold, and only names that v7 can.
 fn make_plain(root: &Path) {
     fs::create_dir_all(root.join("dir/inner")).unwrap();
     for len in [0, 1, 511, 512, 513, 100_000_usize] {
@@ -39,7 +39,7 @@ fn make_plain(root: &Path) {
     set_times(root, 1_600_000_000);
 }
 
-/// Give all files below `dir` and itself times, in whole seconds.
+/// Sets the times of `dir` and all files below it, in whole seconds.
 fn set_times(dir: &Path, secs: i64) {
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
         match entry.file_type().unwrap().is_dir() {
@@ -56,7 +56,7 @@ fn set_time(path: &Path, secs: i64, nsec: i64) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Run a program in `dir`; what it wrote to standard output. It may complain about sockets.
+/// Runs a program in `dir` and returns its standard output. It may complain about sockets.
 fn output(dir: &Path, program: &str, args: &[&str]) -> Option<Vec<u8>> {
     let args: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
     let command = Command::new(program).args(&args).current_dir(dir).stdin(Stdio::null()).output();
@@ -80,7 +80,7 @@ fn all_formats_of_gnu_tar_are_read() {
         let mut expected = expected.clone();
         let mut args = vec![&format[..], "-cf", "-"];
         if format.ends_with("v7") {
-            // It has neither.
+            // This format has neither.
             args.extend(["--exclude=device", "--exclude=fifo"]);
             expected.retain(|path, _| path != b"device" && path != b"fifo");
         }
@@ -108,7 +108,7 @@ fn every_oddity_is_read() {
     let Some(archive) = output(&root, "tar", &xattrs) else { return without("tar") };
     fs::write(dir.join("a.tar"), &archive).unwrap();
     assert_same(&expected, &of_tree(&scan(&dir.join("a.tar")).unwrap()).unwrap(), "pax");
-    // Compressed, it is spooled.
+    // A compressed archive is spooled.
     fs::write(dir.join("a.tar.zst"), zstd::encode_all(&archive[..], 1).unwrap()).unwrap();
     assert_same(&expected, &of_tree(&scan(&dir.join("a.tar.zst")).unwrap()).unwrap(), "compressed");
     for format in ["gnu", "oldgnu"] {
@@ -154,7 +154,7 @@ fn sparse_files_are_read_in_all_forms() {
     }
 }
 
-/// An ACL with a named user and a named group, as the kernel has it.
+/// Returns an ACL with a named user and a named group, in the format of the kernel.
 const ACL: &[u8] = b"\x02\0\0\0\x01\0\x06\0\xFF\xFF\xFF\xFF\x02\0\x07\0\x39\x30\0\0\x04\0\x04\0\xFF\xFF\xFF\xFF\x08\0\x05\0\x3A\x30\0\0\x10\0\x07\0\xFF\xFF\xFF\xFF\x20\0\x04\0\xFF\xFF\xFF\xFF";
 
 #[test]
@@ -188,7 +188,7 @@ fn archives_of_bsdtar_are_read() {
     fs::create_dir(root.join("n".repeat(200))).unwrap();
     fs::write(root.join("n".repeat(200)).join("m".repeat(200)), "long").unwrap();
     set_times(&root, -5);
-    // Of times before 1970 it writes fractions that mean other times.
+    // For times before 1970 it writes fractions with another meaning.
     set_time(&root.join("file-1"), 5, 250_000_000);
     let expected = of_dir(&root);
     for format in ["pax", "gnutar"] {
@@ -227,7 +227,7 @@ tarfile.open(fileobj=sys.stdout.buffer, mode='w|', format=getattr(tarfile, sys.a
             expected.values_mut().for_each(|record| record.mtime.1 = 0);
         }
         assert_same(&expected, &of_tree(&scan_bytes(&archive).unwrap()).unwrap(), format);
-        // Without its end.
+        // Without an end mark.
         let end = archive.iter().rposition(|&byte| byte != 0).unwrap() + 1;
         archive.truncate(end.next_multiple_of(512));
         assert_same(&expected, &of_tree(&scan_bytes(&archive).unwrap()).unwrap(), "without an end");
@@ -239,7 +239,7 @@ fn require_output(root: &Path, args: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn archives_come_from_pipes_one_behind_the_other() {
+fn concatenated_archives_come_from_pipes() {
     let dir = TempDir::new("tar").unwrap();
     let root = dir.dir("root");
     make_plain(&root);

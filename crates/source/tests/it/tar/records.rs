@@ -1,10 +1,10 @@
-//! Archives written byte by byte.
+//! Builder of archives, byte by byte.
 
-/// Archives in the making.
+/// An archive under construction.
 #[derive(Clone, Default)]
 pub struct Archive(pub Vec<u8>);
 
-/// A header of ustar with the right checksum, to be changed by [`patch`].
+/// Returns a ustar header with a correct checksum, to be changed by [`patch`].
 pub fn header(name: &str, flag: u8, size: u64) -> [u8; 512] {
     let mut header = [0; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());
@@ -19,7 +19,7 @@ pub fn header(name: &str, flag: u8, size: u64) -> [u8; 512] {
     header
 }
 
-/// Write `bytes` at `at` of a header, and its checksum.
+/// Writes `bytes` at `at` of a header, and updates its checksum.
 pub fn patch(header: &mut [u8; 512], at: usize, bytes: &[u8]) {
     header[at..at + bytes.len()].copy_from_slice(bytes);
     header[148..156].fill(b' ');
@@ -27,7 +27,7 @@ pub fn patch(header: &mut [u8; 512], at: usize, bytes: &[u8]) {
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// A PAX record with its length.
+/// Returns a PAX record with its length.
 pub fn record(keyword: &str, value: &[u8]) -> Vec<u8> {
     let text_len = keyword.len() + value.len() + 3;
     let len = (text_len..).find(|len| len.to_string().len() + text_len == *len).unwrap();
@@ -35,7 +35,7 @@ pub fn record(keyword: &str, value: &[u8]) -> Vec<u8> {
 }
 
 impl Archive {
-    /// Append a header and data.
+    /// Appends a header and data.
     pub fn raw(mut self, header: &[u8; 512], data: &[u8]) -> Self {
         self.0.extend_from_slice(header);
         self.0.extend_from_slice(data);
@@ -43,25 +43,25 @@ impl Archive {
         self
     }
 
-    /// Append a member.
+    /// Appends a member.
     pub fn member(self, name: &str, flag: u8, data: &[u8]) -> Self {
         self.raw(&header(name, flag, data.len() as u64), data)
     }
 
-    /// Append a link of any kind.
+    /// Appends a link of any type.
     pub fn link(self, name: &str, flag: u8, target: &str) -> Self {
         let mut header = header(name, flag, 0);
         patch(&mut header, 157, target.as_bytes());
         self.raw(&header, b"")
     }
 
-    /// Append an extended header for the next member.
+    /// Appends an extended header for the next member.
     pub fn pax(self, records: &[(&str, &[u8])]) -> Self {
         let payload: Vec<u8> = records.iter().flat_map(|(keyword, value)| record(keyword, value)).collect();
         self.member("pax", b'x', &payload)
     }
 
-    /// The archive with its end.
+    /// Returns the archive with its end mark.
     pub fn end(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 1024, 0);
         self.0
