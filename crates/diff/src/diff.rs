@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::change::{Aspect, Change};
 use crate::compare::{Comparer, Outcome};
-use crate::jobs::{Job, Jobs, Piece};
+use crate::jobs::{Job, Jobs, ContentPiece};
 use crate::pairs::{OneSided, Pair, Pairs};
 use crate::reporter::{DiffSummary, Done, Reporter};
 use crate::walk::{Rules, Walk};
@@ -106,7 +106,7 @@ pub fn diff(
         let mut comparer = Comparer::new(a, b, options.stop);
         let progress = &progress;
         move |job: Job| {
-            let len = job.piece.as_ref().map_or(0, Piece::len);
+            let len = job.piece.as_ref().map_or(0, ContentPiece::len);
             let outcome = job.piece.map_or(Outcome::same(), |piece| comparer.run(&piece));
             if let Some(progress) = progress {
                 progress.advance(len);
