@@ -1,4 +1,4 @@
-//! A source that remembers what was read of it.
+//! A source that records which ranges are read.
 
 use kiln_read::{RangeMut, ReadAt};
 use std::collections::BTreeMap;
@@ -6,15 +6,15 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Ranges are remembered in units of so many bytes.
+/// Granularity in bytes of recorded ranges.
 const UNIT: u64 = 4096;
-/// Shorter gaps count as read: a list of ranges is then short.
+/// Length in bytes of gaps that count as read, to keep the list of ranges short.
 const GAP_MAX_LEN: u64 = 64 << 10;
 
-/// Forwards reads, and remembers them.
+/// Source that forwards reads and records them.
 pub(crate) struct Recorder {
     inner: Arc<dyn ReadAt>,
-    /// Start and end of each range.
+    /// Recorded ranges: start -> end.
     ranges: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -23,7 +23,7 @@ impl Recorder {
         Self { inner, ranges: Mutex::default() }
     }
 
-    /// All that was read, in order.
+    /// Returns all recorded ranges below `len`, in order.
     pub(crate) fn ranges(&self, len: u64) -> Vec<Range<u64>> {
         let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         ranges.iter().map(|(start, end)| *start..(*end).min(len)).filter(|range| !range.is_empty()).collect()

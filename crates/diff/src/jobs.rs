@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::walk::{Contents, WalkStep, Visit, Walk};
+use crate::walk::{Contents, Visit, Walk, WalkStep};
 
 /// Size in bytes of a piece: large enough that an extent shared by two pieces does not matter.
 const PIECE_LEN: u64 = 4 << 20;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use crate::change::{Change, ChangeKind, Difference};
 use crate::compare::Outcome;
-use crate::walk::{Contents, WalkStep, Visit};
+use crate::walk::{Contents, Visit, WalkStep};
 
 /// Counts of paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

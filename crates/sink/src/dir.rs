@@ -24,7 +24,7 @@ use crate::{Selection, SinkError};
 use crew::Crew;
 use kiln_read::{Image, Nid};
 use parking_lot::Mutex;
-use run::Run;
+use run::Extraction;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -137,13 +137,13 @@ pub fn extract(
     let root = image.inode(options.root.unwrap_or(image.root_nid()))?;
     if !root.is_dir() {
         let (target, name) = target::Target::around(target)?;
-        let run = Run::new(image, root, &target, options, control);
+        let run = Extraction::new(image, root, &target, options, control);
         work(&run, |walker| walker.single(name));
         return run.into_report();
     }
     let mut resolved = selection.resolve(image, root)?;
     let target = target::Target::prepare(target, options.existing)?;
-    let run = Run::new(image, root, &target, options, control);
+    let run = Extraction::new(image, root, &target, options, control);
     work(&run, |walker| walker.walk(&mut resolved));
     let report = run.into_report()?;
     resolved.check_all_matched()?;
@@ -151,7 +151,7 @@ pub fn extract(
 }
 
 /// Runs `walk` on this thread, and the jobs that it sends on worker threads.
-fn work<'a>(run: &'a Run<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
+fn work<'a>(run: &'a Extraction<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
     let crew = Crew::new(run.options.threads);
     let (sender, receiver) = sync_channel(crew.queue_len);
     let mut walker = Walker::new(run, sender);
@@ -177,7 +177,7 @@ fn work<'a>(run: &'a Run<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
 }
 
 /// Runs jobs until the walker closes the queue.
-fn work_all(run: &Run<'_>, jobs: &Mutex<Receiver<Job>>) {
+fn work_all(run: &Extraction<'_>, jobs: &Mutex<Receiver<Job>>) {
     let mut buffer = content::buffer();
     loop {
         // The guard is dropped before the job is done.

@@ -1,7 +1,7 @@
 //! Two versions of a tree, and patches between images of them.
 
 use kiln_builder::{BuildOptions, Control, Preset, Progress};
-use kiln_delta::{Applied, DeltaError, Made, MakeOptions, Patch};
+use kiln_delta::{ApplyReport, DeltaError, MakeOptions, MakeReport, Patch};
 use kiln_read::{MemorySource, ReadAt};
 use kiln_tests::image::build;
 use kiln_tests::mem::{MemFile, MemTree};
@@ -92,12 +92,12 @@ pub fn source(bytes: &[u8]) -> Arc<dyn ReadAt> {
 }
 
 /// A patch.
-pub fn make(old: &[u8], new: &[u8], portable: bool) -> (Vec<u8>, Made) {
+pub fn make(old: &[u8], new: &[u8], portable: bool) -> (Vec<u8>, MakeReport) {
     make_with(old, new, &MakeOptions { portable, spool_dir: std::env::temp_dir(), ..MakeOptions::default() })
 }
 
 /// A patch with these options.
-pub fn make_with(old: &[u8], new: &[u8], options: &MakeOptions) -> (Vec<u8>, Made) {
+pub fn make_with(old: &[u8], new: &[u8], options: &MakeOptions) -> (Vec<u8>, MakeReport) {
     let (mut patch, stop) = (Vec::new(), AtomicBool::new(false));
     let told = std::sync::Mutex::new((0, 0));
     let progress = |now: Progress| {
@@ -113,7 +113,7 @@ pub fn make_with(old: &[u8], new: &[u8], options: &MakeOptions) -> (Vec<u8>, Mad
 }
 
 /// What a patch makes of an image.
-pub fn apply(old: &[u8], patch: &[u8]) -> Result<(Vec<u8>, Applied), DeltaError> {
+pub fn apply(old: &[u8], patch: &[u8]) -> Result<(Vec<u8>, ApplyReport), DeltaError> {
     let mut new = Vec::new();
     let applied = Patch::open(patch)?.apply(
         source(old),

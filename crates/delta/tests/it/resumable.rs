@@ -2,7 +2,7 @@
 
 use crate::common::{files, image, make, next, preset, source};
 use kiln_builder::{Control, Preset};
-use kiln_delta::resumable::{self, Resumed};
+use kiln_delta::resumable::{self, ResumeReport};
 use kiln_delta::{DeltaError, Patch};
 use kiln_output::Output;
 use kiln_parallel::Threads;
@@ -33,7 +33,7 @@ fn unlimited() -> Arc<AtomicU64> {
 }
 
 impl Case {
-    fn run(&self, partial: &Disk) -> Result<Resumed, DeltaError> {
+    fn run(&self, partial: &Disk) -> Result<ResumeReport, DeltaError> {
         let patch = Patch::open(&self.patch[..])?.with_threads(Threads::at_least_one(2));
         let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
         let done = resumable::apply(patch, source(&self.old), partial, STEP_LEN, &control)?;

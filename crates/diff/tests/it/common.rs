@@ -1,5 +1,5 @@
 //! Trees as maps, which are easy to edit.
-# ![allow(dead_code)] // each test module uses a part of it
+#![allow(dead_code)] // each test module uses a part of it
 
 use kiln_format::inode::Rdev;
 use kiln_tests::mem::{Fault, MemFile, MemTree};

@@ -24,7 +24,7 @@ struct Running {
 }
 
 /// A range of a window's contents and its position in the file.
-pub(super) struct Piece {
+pub(super) struct WindowPiece {
     pub(super) off: u64,
     pub(super) place: Range<usize>,
     /// True if all of it could be read.
@@ -44,7 +44,7 @@ impl<'a> Digests<'a> {
     pub(super) fn see(
         &mut self,
         part: &Part,
-        pieces: impl Iterator<Item = Piece>,
+        pieces: impl Iterator<Item = WindowPiece>,
         contents: &[u8],
         damage: &mut Damage,
     ) -> Result<(), SinkError> {
@@ -52,7 +52,7 @@ impl<'a> Digests<'a> {
         if part.is_first {
             self.current = begin(self.image, member)?;
         }
-        for Piece { off, place, is_whole } in pieces {
+        for WindowPiece { off, place, is_whole } in pieces {
             self.current = self.current.take().filter(|_| is_whole);
             if let Some(Running { verifier, next }) = &mut self.current {
                 verifier.update_zeros(off - *next);

@@ -7,7 +7,7 @@
 //! next is read.
 
 use super::damage::Damage;
-use super::digest::{Digests, Piece};
+use super::digest::{Digests, WindowPiece};
 use super::member::{Body, Links, Member, Rules};
 use super::members::Members;
 use super::options::ExportOptions;
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
                     self.damage.salvage(self.image, path, (inode, *off, &mut memory[place.clone()]), error)?
                 }
             }
-            pieces.push((*nth, Piece { off: *off, place, is_whole }));
+            pieces.push((*nth, WindowPiece { off: *off, place, is_whole }));
         }
         self.compare(parts, pieces, &memory)?;
         (self.control.progress)(len as u64);
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Verifies contents against stored digests.
-    fn compare(&mut self, parts: &[Part], pieces: Vec<(usize, Piece)>, contents: &[u8]) -> Result<(), SinkError> {
+    fn compare(&mut self, parts: &[Part], pieces: Vec<(usize, WindowPiece)>, contents: &[u8]) -> Result<(), SinkError> {
         if !self.rules.contents {
             return Ok(());
         }

@@ -14,7 +14,7 @@ use super::report::Loss;
 use super::window::{Part, Window};
 use super::writer::ArchiveWriter;
 use crate::SinkError;
-use deflate::{Deflated, Piece, deflate_all};
+use deflate::{DeflatePiece, Deflated, deflate_all};
 use kiln_parallel::Threads;
 use kiln_read::FileType;
 use records::{Central, Entry, Method};
@@ -114,7 +114,7 @@ impl ZipWriter {
 
 impl ArchiveWriter for ZipWriter {
     fn window(&mut self, window: &Window, out: &mut Output<'_>) -> Result<(), SinkError> {
-        let pieces: Vec<Piece<'_>> = window.parts.iter().map(|part| piece(window, part)).collect();
+        let pieces: Vec<DeflatePiece<'_>> = window.parts.iter().map(|part| piece(window, part)).collect();
         let deflated = deflate_all(&pieces, self.level, self.threads)?;
         for ((part, piece), deflated) in window.parts.iter().zip(&pieces).zip(&deflated) {
             match part.is_first && part.is_last {
@@ -133,10 +133,10 @@ impl ArchiveWriter for ZipWriter {
 }
 
 /// Returns the contents of a part as stored: link targets or data.
-fn piece<'a>(window: &'a Window, part: &'a Part) -> Piece<'a> {
+fn piece<'a>(window: &'a Window, part: &'a Part) -> DeflatePiece<'a> {
     let bytes = match &part.member.body {
         Body::Target(target) => target,
         _ => window.bytes(part),
     };
-    Piece { bytes, is_last: part.is_last }
+    DeflatePiece { bytes, is_last: part.is_last }
 }

@@ -1,7 +1,7 @@
 //! Contents of regular files, with holes restored.
 
 use super::node::Entry;
-use super::run::Run;
+use super::run::Extraction;
 use crate::SinkError;
 use crate::salvage::{is_damage, salvage};
 use kiln_read::{DigestVerifier, ExtentKind, ReadError};
@@ -23,7 +23,7 @@ pub(super) fn buffer() -> Vec<u8> {
 }
 
 /// Sets the length of an empty file, which makes it one hole.
-pub(super) fn set_len(run: &Run<'_>, entry: &Entry, file: &File) -> Result<(), SinkError> {
+pub(super) fn set_len(run: &Extraction<'_>, entry: &Entry, file: &File) -> Result<(), SinkError> {
     match entry.inode.meta.size {
         0 => Ok(()),
         size => rustix::fs::ftruncate(file, size).map_err(run.io(&entry.path, "set the length")),
@@ -33,7 +33,7 @@ pub(super) fn set_len(run: &Run<'_>, entry: &Entry, file: &File) -> Result<(), S
 /// Writes the data in `range` to the file and leaves the holes. `digest` is updated with the whole
 /// range. Returns false if contents are lost; the digest is then meaningless.
 pub(super) fn copy(
-    run: &Run<'_>,
+    run: &Extraction<'_>,
     (entry, file): (&Entry, &File),
     range: Range<u64>,
     buffer: &mut [u8],
@@ -76,7 +76,7 @@ pub(super) fn copy(
 /// `zeros`, a mismatch is listed as a loss of the whole file, because it does not tell which bytes
 /// are wrong.
 pub(super) fn verify(
-    run: &Run<'_>,
+    run: &Extraction<'_>,
     entry: &Entry,
     digest: Option<DigestVerifier>,
     is_whole: bool,
@@ -93,7 +93,7 @@ pub(super) fn verify(
 
 /// Updates `digest` with the bytes of `range`, which have been written.
 pub(super) fn read_back(
-    run: &Run<'_>,
+    run: &Extraction<'_>,
     (entry, file): (&Entry, &File),
     range: Range<u64>,
     buffer: &mut [u8],
@@ -115,7 +115,7 @@ pub(super) fn read_back(
 }
 
 /// Returns the end of the data at `off`, at most `stop`; `off` if a hole is there.
-fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, ReadError> {
+fn data_end(run: &Extraction<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, ReadError> {
     let mut end = off;
     while end < stop {
         match extent_end(run, entry, end)? {
@@ -127,19 +127,19 @@ fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, Re
 }
 
 /// Returns the end of the hole at `off`, at most `stop`.
-fn hole_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
+fn hole_end(run: &Extraction<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
     let end = extent_end(run, entry, off).map_err(|error| error.at_path(&entry.path))?.1;
     Ok(end.min(stop))
 }
 
 /// Returns the kind and the end of the extent at `off`.
-fn extent_end(run: &Run<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), ReadError> {
+fn extent_end(run: &Extraction<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), ReadError> {
     let extent = run.image.extent_at(&entry.inode, off)?;
     Ok((extent.kind, extent.end().max(off + 1))) // whatever happens, we go on
 }
 
 /// Writes the data at `off`. Returns false if some of it is lost.
-fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
+fn copy_data(run: &Extraction<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
     let at_path = |source| SinkError::Io { path: run.target.path_of(&entry.path), action: "write", source };
     let is_whole = match run.image.read_at(&entry.inode, bytes, off) {
         Ok(have) if have < bytes.len() => return Err(at_path(io::ErrorKind::UnexpectedEof.into())),
@@ -158,7 +158,7 @@ fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u
 
 /// Reads the bytes at `off` after an attempt to read them as a whole has failed. Those that are
 /// lost become zeros. Returns false if there are some.
-fn read_rest(run: &Run<'_>, entry: &Entry, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
+fn read_rest(run: &Extraction<'_>, entry: &Entry, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
     let mut lost = Vec::new();
     salvage(run.image, &entry.inode, off, bytes, &mut |range, error| lost.push((range, error)));
     let is_whole = lost.is_empty();
@@ -168,7 +168,7 @@ fn read_rest(run: &Run<'_>, entry: &Entry, off: u64, bytes: &mut [u8]) -> Result
 
 /// Notes that `range` of the file is lost, or returns the error with its position if zeros may not
 /// take its place.
-fn lose(run: &Run<'_>, entry: &Entry, range: Range<u64>, error: ReadError) -> Result<(), SinkError> {
+fn lose(run: &Extraction<'_>, entry: &Entry, range: Range<u64>, error: ReadError) -> Result<(), SinkError> {
     let is_kept = run.options.zeros && is_damage(&error);
     let error = error.at_path(&entry.path).at_byte(range.start);
     if is_kept { run.lose(|lost| lost.add(&entry.path, range, error)) } else { Err(error.into()) }

@@ -6,7 +6,7 @@
 
 use super::content;
 use super::node::Entry;
-use super::run::Run;
+use super::run::Extraction;
 use crate::SinkError;
 use kiln_read::DigestVerifier;
 use std::collections::BTreeMap;
@@ -67,7 +67,12 @@ impl Behind {
     ///
     /// # Errors
     /// The bytes cannot be read back; [`SinkError::Stopped`].
-    pub(super) fn show(&mut self, run: &Run<'_>, of: (&Entry, &File), buffer: &mut [u8]) -> Result<(), SinkError> {
+    pub(super) fn show(
+        &mut self,
+        run: &Extraction<'_>,
+        of: (&Entry, &File),
+        buffer: &mut [u8],
+    ) -> Result<(), SinkError> {
         let Range { start, end } = self.range;
         if self.is_hole {
             self.digest.update_zeros(end - start);

@@ -7,7 +7,7 @@
 //! matter. Every step changes the time.
 
 use super::node::Entry;
-use super::run::Run;
+use super::run::Extraction;
 use crate::SinkError;
 use kiln_format::inode::FileType;
 use kiln_read::Inode;
@@ -19,7 +19,7 @@ const SUID: u16 = 0o4000;
 const SGID: u16 = 0o2000;
 
 /// Sets the metadata of an open file or directory.
-pub(super) fn restore(run: &Run<'_>, file: impl AsFd, path: &[u8], inode: &Inode) -> Result<(), SinkError> {
+pub(super) fn restore(run: &Extraction<'_>, file: impl AsFd, path: &[u8], inode: &Inode) -> Result<(), SinkError> {
     let file = file.as_fd();
     if let Some((uid, gid)) = owner(run, inode) {
         rustix::fs::fchown(file, Some(uid), Some(gid)).map_err(run.io(path, "set the owner"))?;
@@ -31,7 +31,7 @@ pub(super) fn restore(run: &Run<'_>, file: impl AsFd, path: &[u8], inode: &Inode
 
 /// Sets the metadata of a symbolic link, device, fifo or socket, which cannot be opened without
 /// side effects.
-pub(super) fn restore_other(run: &Run<'_>, entry: &Entry) -> Result<(), SinkError> {
+pub(super) fn restore_other(run: &Extraction<'_>, entry: &Entry) -> Result<(), SinkError> {
     let (parent, name, path, inode) = (&entry.parent, entry.name(), &entry.path, &entry.inode);
     if let Some((uid, gid)) = owner(run, inode) {
         rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
@@ -65,13 +65,13 @@ impl Node {
 }
 
 /// Returns the owner to restore, if owners are restored.
-fn owner(run: &Run<'_>, inode: &Inode) -> Option<(Uid, Gid)> {
+fn owner(run: &Extraction<'_>, inode: &Inode) -> Option<(Uid, Gid)> {
     run.owners.then(|| (Uid::from_raw(inode.meta.uid), Gid::from_raw(inode.meta.gid)))
 }
 
 /// Returns the permission bits to set. If owners are not restored, suid and sgid bits for another
 /// user or group are cleared.
-fn mode(run: &Run<'_>, inode: &Inode) -> Mode {
+fn mode(run: &Extraction<'_>, inode: &Inode) -> Mode {
     let mut bits = inode.meta.permissions & !run.options.umask;
     if !run.owners && inode.meta.file_type != FileType::Directory {
         if inode.meta.uid != run.euid {
@@ -95,7 +95,7 @@ fn times(inode: &Inode) -> Timestamps {
 /// Sets all extended attributes. Those that the caller may not set or the filesystem does not
 /// support are noted, and are not an error.
 fn restore_xattrs(
-    run: &Run<'_>,
+    run: &Extraction<'_>,
     path: &[u8],
     inode: &Inode,
     set: impl Fn(&[u8], &[u8]) -> rustix::io::Result<()>,

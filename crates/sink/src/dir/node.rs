@@ -2,7 +2,7 @@
 
 use super::Existing;
 use super::beneath::open_dir;
-use super::run::Run;
+use super::run::Extraction;
 use crate::SinkError;
 use kiln_format::inode::FileType;
 use kiln_read::Inode;
@@ -29,14 +29,14 @@ impl Entry {
 
     /// Creates an empty file, accessible only by its owner until it is complete. It can be read
     /// back.
-    pub(super) fn create_file(&self, run: &Run<'_>) -> Result<File, SinkError> {
+    pub(super) fn create_file(&self, run: &Extraction<'_>) -> Result<File, SinkError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(&self.parent, self.name(), flags, Mode::RUSR | Mode::WUSR);
         self.make(run, "create", create).map(File::from)
     }
 
     /// Creates a symbolic link, device, fifo or socket.
-    pub(super) fn create_other(&self, run: &Run<'_>) -> Result<(), SinkError> {
+    pub(super) fn create_other(&self, run: &Extraction<'_>) -> Result<(), SinkError> {
         if self.inode.meta.file_type == FileType::Symlink {
             let link = run.image.read_link(&self.inode).map_err(|error| error.at_path(&self.path))?;
             let create = || rustix::fs::symlinkat(&*link, &self.parent, self.name());
@@ -55,7 +55,7 @@ impl Entry {
     }
 
     /// Creates a hard link to the file at `first`, which was created earlier in the same run.
-    pub(super) fn link_to(&self, run: &Run<'_>, first: &[u8]) -> Result<(), SinkError> {
+    pub(super) fn link_to(&self, run: &Extraction<'_>, first: &[u8]) -> Result<(), SinkError> {
         let there = run.target.open(parent_of(first), OFlags::PATH).map_err(run.io(first, "open its directory"))?;
         let link = || rustix::fs::linkat(&there, name_of(first), &self.parent, self.name(), AtFlags::empty());
         self.make(run, "create the hard link", link)
@@ -63,7 +63,7 @@ impl Entry {
 
     /// Creates a directory, accessible only by its owner until it is complete. An existing
     /// directory is used if the options permit it. Returns true if the directory is new.
-    pub(super) fn create_dir(&self, run: &Run<'_>) -> Result<bool, SinkError> {
+    pub(super) fn create_dir(&self, run: &Extraction<'_>) -> Result<bool, SinkError> {
         let make = || rustix::fs::mkdirat(&self.parent, self.name(), Mode::RWXU);
         let is_dir = || open_dir(self.parent.as_fd(), self.name(), OFlags::PATH).is_ok();
         match make() {
@@ -83,7 +83,7 @@ impl Entry {
     /// Calls `make`. If a file of that name exists and may be replaced, unlinks it and tries again.
     fn make<T>(
         &self,
-        run: &Run<'_>,
+        run: &Extraction<'_>,
         action: &'static str,
         make: impl Fn() -> rustix::io::Result<T>,
     ) -> Result<T, SinkError> {

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One extraction.
-pub(super) struct Run<'a> {
+pub(super) struct Extraction<'a> {
     pub(super) image: &'a Image,
     /// Inode that is extracted to the target.
     pub(super) root: Inode,
@@ -38,7 +38,7 @@ struct Outcome {
     error: Option<SinkError>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Extraction<'a> {
     pub(super) fn new(
         image: &'a Image,
         root: Inode,

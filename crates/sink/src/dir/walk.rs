@@ -2,7 +2,7 @@
 
 use super::meta;
 use super::node::{Entry, name_of, parent_of};
-use super::run::Run;
+use super::run::Extraction;
 use super::work::{Job, Large, RANGE_LEN};
 use crate::SinkError;
 use crate::selection::{Resolved, Start, components, is_within};
@@ -16,7 +16,7 @@ use std::sync::mpsc::SyncSender;
 
 /// The walk, on one thread.
 pub(super) struct Walker<'a> {
-    run: &'a Run<'a>,
+    run: &'a Extraction<'a>,
     /// `None` once the walk has ended.
     jobs: Option<SyncSender<Job>>,
     /// Directories from the root to the current one.
@@ -54,7 +54,7 @@ struct MadeDir {
 }
 
 impl<'a> Walker<'a> {
-    pub(super) fn new(run: &'a Run<'a>, jobs: SyncSender<Job>) -> Self {
+    pub(super) fn new(run: &'a Extraction<'a>, jobs: SyncSender<Job>) -> Self {
         Self {
             run,
             jobs: Some(jobs),

@@ -2,7 +2,7 @@
 
 use super::digest::DigestChain;
 use super::node::Entry;
-use super::run::Run;
+use super::run::Extraction;
 use super::{content, meta};
 use crate::SinkError;
 use kiln_format::inode::FileType;
@@ -42,7 +42,7 @@ pub(super) struct Large {
 impl Large {
     /// Creates the file, and calls `send` for its ranges. Ranges within holes are skipped, because
     /// a sparse file may be of any size.
-    pub(super) fn split(run: &Run<'_>, entry: Entry, send: impl Fn(Job)) {
+    pub(super) fn split(run: &Extraction<'_>, entry: Entry, send: impl Fn(Job)) {
         let made = verifier(run, &entry).and_then(|digest| Ok((create_file(run, &entry)?, digest)));
         let (file, digest) = match made {
             Ok(made) => made,
@@ -69,7 +69,7 @@ impl Large {
     }
 
     /// Returns the first range at or after `off` that holds data.
-    fn next_range(&self, run: &Run<'_>, off: u64) -> Result<Option<Range<u64>>, SinkError> {
+    fn next_range(&self, run: &Extraction<'_>, off: u64) -> Result<Option<Range<u64>>, SinkError> {
         run.check()?;
         let (inode, size) = (&self.entry.inode, self.entry.inode.meta.size);
         let data = match run.image.seek(inode, off, SeekWhat::Data) {
@@ -89,7 +89,7 @@ impl Large {
         }
     }
 
-    fn fill(&self, run: &Run<'_>, range: Range<u64>, buffer: &mut [u8]) {
+    fn fill(&self, run: &Extraction<'_>, range: Range<u64>, buffer: &mut [u8]) {
         if !self.failed.load(Ordering::Relaxed) {
             let mut digest = self.digest.lock().as_mut().and_then(|chain| chain.turn(range.start));
             match content::copy(run, (&self.entry, &self.file), range.clone(), buffer, digest.as_mut()) {
@@ -108,7 +108,7 @@ impl Large {
     }
 
     /// Updates the digest with the ranges that were written ahead of it.
-    fn catch_up(&self, run: &Run<'_>, buffer: &mut [u8]) -> Result<(), SinkError> {
+    fn catch_up(&self, run: &Extraction<'_>, buffer: &mut [u8]) -> Result<(), SinkError> {
         let behind = || self.digest.lock().as_mut().and_then(DigestChain::behind);
         while let Some(mut behind) = behind() {
             behind.show(run, (&self.entry, &self.file), buffer)?;
@@ -119,7 +119,7 @@ impl Large {
         Ok(())
     }
 
-    fn give_back_share(&self, run: &Run<'_>, buffer: &mut [u8]) {
+    fn give_back_share(&self, run: &Extraction<'_>, buffer: &mut [u8]) {
         if !self.failed.load(Ordering::Relaxed) {
             self.catch_up(run, buffer).unwrap_or_else(|error| self.fail(run, error));
         }
@@ -128,7 +128,7 @@ impl Large {
         }
     }
 
-    fn complete(&self, run: &Run<'_>) {
+    fn complete(&self, run: &Extraction<'_>) {
         if !self.failed.load(Ordering::Relaxed) {
             let Self { entry, file, .. } = self;
             let digest = self.digest.lock().take().map(|chain| chain.finish(entry.inode.meta.size));
@@ -148,7 +148,7 @@ impl Large {
     }
 
     /// Fails the file. If several ranges fail, the first error is reported.
-    fn fail(&self, run: &Run<'_>, error: SinkError) {
+    fn fail(&self, run: &Extraction<'_>, error: SinkError) {
         if !self.failed.swap(true, Ordering::Relaxed) {
             run.fail(&self.entry.path, error);
         }
@@ -156,12 +156,12 @@ impl Large {
 }
 
 /// Returns a verifier of the contents if the image stores a digest of the file.
-fn verifier(run: &Run<'_>, entry: &Entry) -> Result<Option<DigestVerifier>, SinkError> {
+fn verifier(run: &Extraction<'_>, entry: &Entry) -> Result<Option<DigestVerifier>, SinkError> {
     run.image.digest_verifier(&entry.inode).map_err(|error| error.at_path(&entry.path).into())
 }
 
 /// Runs one job.
-pub(super) fn work(run: &Run<'_>, job: Job, buffer: &mut [u8]) {
+pub(super) fn work(run: &Extraction<'_>, job: Job, buffer: &mut [u8]) {
     match job {
         Job::Range(large, range) => large.fill(run, range, buffer),
         Job::Whole(_) if run.is_over() => {}
@@ -175,7 +175,7 @@ pub(super) fn work(run: &Run<'_>, job: Job, buffer: &mut [u8]) {
     }
 }
 
-fn extract_file(run: &Run<'_>, entry: &Entry, buffer: &mut [u8]) -> Result<(), SinkError> {
+fn extract_file(run: &Extraction<'_>, entry: &Entry, buffer: &mut [u8]) -> Result<(), SinkError> {
     let mut digest = verifier(run, entry)?;
     let file = create_file(run, entry)?;
     let is_digested = content::copy(run, (entry, &file), 0..entry.inode.meta.size, buffer, digest.as_mut())
@@ -187,20 +187,20 @@ fn extract_file(run: &Run<'_>, entry: &Entry, buffer: &mut [u8]) -> Result<(), S
 }
 
 /// Creates a file of its final length, which is one hole.
-fn create_file(run: &Run<'_>, entry: &Entry) -> Result<File, SinkError> {
+fn create_file(run: &Extraction<'_>, entry: &Entry) -> Result<File, SinkError> {
     let file = entry.create_file(run)?;
     content::set_len(run, entry, &file).inspect_err(|_| entry.remove())?;
     Ok(file)
 }
 
-fn extract_other(run: &Run<'_>, entry: &Entry) -> Result<(), SinkError> {
+fn extract_other(run: &Extraction<'_>, entry: &Entry) -> Result<(), SinkError> {
     entry.create_other(run)?;
     meta::restore_other(run, entry).inspect_err(|_| entry.remove())?;
     run.count(|report| report.others += 1);
     Ok(())
 }
 
-fn count_file(run: &Run<'_>, entry: &Entry, is_digested: bool) {
+fn count_file(run: &Extraction<'_>, entry: &Entry, is_digested: bool) {
     run.count(|report| {
         report.files += 1;
         report.bytes += entry.inode.meta.size;

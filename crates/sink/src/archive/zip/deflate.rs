@@ -13,7 +13,7 @@ const CHUNK_LEN: usize = 1 << 20;
 const JOB_LEN: usize = 256 << 10;
 
 /// A range of a file to be deflated.
-pub(super) struct Piece<'a> {
+pub(super) struct DeflatePiece<'a> {
     pub(super) bytes: &'a [u8],
     /// True if the file ends with this piece.
     pub(super) is_last: bool,
@@ -36,7 +36,11 @@ struct Chunk<'a> {
 }
 
 /// Deflates all pieces. The result does not depend on the number of threads.
-pub(super) fn deflate_all(pieces: &[Piece<'_>], level: u32, threads: Threads) -> Result<Vec<Deflated>, SinkError> {
+pub(super) fn deflate_all(
+    pieces: &[DeflatePiece<'_>],
+    level: u32,
+    threads: Threads,
+) -> Result<Vec<Deflated>, SinkError> {
     let mut all: Vec<Deflated> = pieces.iter().map(|_| Deflated::default()).collect();
     let worker = || {
         let mut compress = Compress::new(Compression::new(level), false);
@@ -60,9 +64,9 @@ pub(super) fn deflate_all(pieces: &[Piece<'_>], level: u32, threads: Threads) ->
 }
 
 /// Splits all pieces into chunks, and groups these into jobs.
-fn jobs<'a>(pieces: &[Piece<'a>]) -> Vec<Vec<Chunk<'a>>> {
+fn jobs<'a>(pieces: &[DeflatePiece<'a>]) -> Vec<Vec<Chunk<'a>>> {
     let (mut jobs, mut job, mut len) = (Vec::new(), Vec::new(), 0);
-    for (piece, Piece { bytes, is_last }) in pieces.iter().enumerate() {
+    for (piece, DeflatePiece { bytes, is_last }) in pieces.iter().enumerate() {
         let count = bytes.len().div_ceil(CHUNK_LEN);
         for (nth, bytes) in bytes.chunks(CHUNK_LEN).enumerate() {
             let is_end = *is_last && nth + 1 == count;
@@ -115,7 +119,7 @@ mod tests {
             (0..len).map(|_| next()).collect()
         };
         let files = [random(0), random(1), random(3 * CHUNK_LEN + 5), random(CHUNK_LEN), vec![0; 2 * CHUNK_LEN]];
-        let pieces: Vec<Piece<'_>> = files.iter().map(|bytes| Piece { bytes, is_last: true }).collect();
+        let pieces: Vec<DeflatePiece<'_>> = files.iter().map(|bytes| DeflatePiece { bytes, is_last: true }).collect();
         let one = deflate_all(&pieces, 6, Threads::ONE).unwrap();
         let many = deflate_all(&pieces, 6, Threads::at_least_one(3)).unwrap();
         for ((file, one), many) in files.iter().zip(&one).zip(&many) {
@@ -133,7 +137,7 @@ mod tests {
     fn parts_of_a_file_are_one_stream() {
         let text = b"parts of a file ".repeat(200_000);
         let (front, back) = text.split_at(1_234_567);
-        let pieces = [Piece { bytes: front, is_last: false }, Piece { bytes: back, is_last: true }];
+        let pieces = [DeflatePiece { bytes: front, is_last: false }, DeflatePiece { bytes: back, is_last: true }];
         let parts = deflate_all(&pieces, 1, Threads::ONE).unwrap();
         let stream: Vec<u8> = parts.into_iter().flat_map(|part| part.bytes).collect();
         let mut plain = Vec::new();
