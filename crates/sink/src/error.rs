@@ -28,13 +28,13 @@ pub enum SinkError {
     #[error("cannot start {0}: {1}")]
     Start(&'static str, io::Error),
     /// The target directory is not empty, and overwriting was not allowed.
-    #[error("{}: not empty: extract into a new or empty directory, or overwrite what is there", Escaped::path(path))]
+    #[error("{}: not empty: extract into a new or empty directory, or overwrite existing files", Escaped::path(path))]
     TargetNotEmpty {
         /// The target.
         path: PathBuf,
     },
     /// An invalid file name: empty, `.`, `..`, or with a slash or a zero byte.
-    #[error("{}: nid {nid}: the name is not one of a file: the image is corrupt", Escaped(path))]
+    #[error("{}: nid {nid}: invalid file name: the image is corrupt", Escaped(path))]
     BadName {
         /// Path in the image.
         path: Vec<u8>,
@@ -42,7 +42,7 @@ pub enum SinkError {
         nid: Nid,
     },
     /// The contents of a composefs file are an object that is not in the image.
-    #[error("{}: its contents are {object}, which is not in the image", Escaped(path))]
+    #[error("{}: the contents are {object}, which is not in the image", Escaped(path))]
     NeedsObject {
         /// Path in the image.
         path: Vec<u8>,

@@ -198,7 +198,7 @@ impl<R: Read> BodyReader<R> {
     fn read(&mut self, stream: usize, out: &mut [u8]) -> Result<(), DeltaError> {
         let at = self.at;
         self.streams[stream].read(out).map_err(|reason| {
-            let (record, value) = ("block that ends", stream as u64);
+            let (record, value) = ("block", stream as u64);
             PatchDefect { record, at, field: "stream", value, reason }.into()
         })
     }
