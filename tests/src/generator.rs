@@ -13,7 +13,7 @@ mod random;
 mod sparse;
 mod xattrs;
 
-pub use edits::{Editor, Times, Wanted};
+pub use edits::{Editor, Times, WantedType};
 pub use random::make_random;
 
 use crate::rng::Rng;

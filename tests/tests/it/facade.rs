@@ -9,7 +9,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A directory with a source in it.
+/// Returns a directory with a source in it.
 fn place() -> TempDir {
     let dir = TempDir::new("facade").unwrap();
     fs::create_dir_all(dir.path().join("src/sub")).unwrap();
