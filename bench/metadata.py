@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How metadata is stored: size of the image, and what a cold `ls -lR` reads of it. README.md explains.
+"""Measure the storage of metadata: image size, and bytes read by a cold `ls -lR`. README.md explains.
 
 Needs root: each image is mounted by the kernel, through a loop device of its own, and the page cache is dropped.
 """

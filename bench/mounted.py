@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Cost:
-    """What reading some places cost."""
+    """Cost of reading some places."""
 
     latencies_s: List[float]  # open, read 4 KiB, close
     disk_bytes: Optional[int]  # None where the disk does not count
@@ -99,7 +99,7 @@ def drop_caches() -> None:
 
 @contextmanager
 def image_source(image: Path, via: str) -> Iterator[Path]:
-    """What to mount: the file itself (`file`), or a loop device on it (`loop`)."""
+    """Return the path to mount: the file itself (`file`), or a loop device on it (`loop`)."""
     if via == "file":
         yield image
     else:

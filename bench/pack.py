@@ -53,7 +53,7 @@ class Contestant:
             lib.say(f"  {self.label} said: {run.stderr_tail}")
 
     def failed(self) -> bool:
-        """Whether any run did not succeed."""
+        """True if any run failed."""
         return any(not run.ok for run in self.runs)
 
     def document(self) -> Dict[str, Any]:

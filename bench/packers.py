@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Setting:
-    """What to compress with. `algorithm` is the name of erofs-utils; None stores."""
+    """Compression settings. `algorithm` is a name of erofs-utils, or None to store."""
 
     algorithm: Optional[str]
     level: Optional[int]

@@ -66,7 +66,7 @@ SESSIONS: List[List[Step]] = [
 
 @dataclass
 class Result:
-    """What one step cost one contestant, in all rounds."""
+    """Cost of one step for one contestant, in all rounds."""
 
     tree: str
     setting: str
@@ -250,7 +250,7 @@ def table(results: List[Result]) -> str:
 
 
 def order(step: str) -> int:
-    """Where a step stands in the list."""
+    """Return the position of a step in the list."""
     names = [one.name for steps in SESSIONS for one in steps]
     return names.index(step) if step in names else len(names)
 

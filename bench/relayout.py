@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `kiln relayout` and `kiln compact` cost beside packing anew and `cp`, and what an ordered image saves who reads it from slow storage.
+"""Compare `kiln relayout` and `kiln compact` with packing again and `cp`; read an ordered image from slow storage.
 
 A hot list, or a seeded stand-in for one (ranges of files all over the tree), is read through a mount of the image, cold, in its order. The image
 lies in a file that takes longer for each read, and counts (`slow_file`): cached, as a disk is. Root only.

@@ -48,7 +48,7 @@ COLOURS = {
 
 
 def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
-    """What is kept of a suite's JSON: facts and medians, but no path of the machine that ran it."""
+    """Return the part of a suite's JSON that is kept: facts and medians, but no path of the machine that ran it."""
     facts = {k: v for k, v in document["facts"].items() if k not in ("missing", "python")}
     facts["kernel"] = facts["kernel"].split("-")[0]  # what follows is a distributor's own
     if document["kind"] == "pack":
@@ -186,7 +186,7 @@ def results() -> str:
 
 
 def readme_table() -> str:
-    """What the README shows: packing, then reading."""
+    """Return the README's table: packing, then reading."""
     rows = []
     for text, case, label in PACK_ROWS:
         if one := packed(PACK_TREE, case, label):

@@ -1,4 +1,4 @@
-"""Whoever serves an image or an archive as a filesystem: how it is mounted, and the CPU time that it takes.
+"""Programs that serve an image or an archive as a filesystem: how to mount with them, and the CPU time that they take.
 
 Linux only, root only. A server's time is read from its process clock, which counts in nanoseconds and keeps what dead threads
 have used. The kernel's own work for a mount is in the client's time, but for that of the kernel's threads: `kernel_threads_s`.
@@ -75,7 +75,7 @@ def kernel_threads_s(names: re.Pattern) -> Dict[int, float]:
 
 
 def is_kernels(folder: Path) -> bool:
-    """Whether the process is a thread of the kernel: those have no command line."""
+    """Return True if the process is a kernel thread, which has no command line."""
     return not (folder / "cmdline").read_bytes()
 
 

@@ -29,7 +29,7 @@ Held = Union[List[trees.Record], str]
 
 @dataclass(frozen=True)
 class Bar:
-    """What the first contestant of a case may take, in units of what `peer` takes; None: reported only."""
+    """Maximum of a quantity of a case's first contestant relative to that of `peer`; None to report it only."""
 
     peer: str
     cpu: Optional[float] = None

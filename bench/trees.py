@@ -131,7 +131,7 @@ def make_oddities(root: Path) -> None:
 
 
 def many_contents(number: int) -> bytes:
-    """What file `number` of a tree of many holds: every second is empty."""
+    """Return the contents of file `number` of a tree of many; every second is empty."""
     return b"" if number % 2 else b"%d\n" % number
 
 

@@ -136,7 +136,7 @@ def bytes_of_long(kiln: Path, folder: Path, length: int, mkfs: Optional[Sequence
 
 
 def bars(one: Update) -> List[str]:
-    """What the bars say."""
+    """Return the results of the bars."""
     said = lambda kept: "kept" if kept else "MISSED"  # noqa: E731
     beside = one.told["appended_bytes"] - one.told["data_bytes"] - one.told["metadata_bytes"]
     if one.other_name == "full pack":
