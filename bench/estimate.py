@@ -78,7 +78,7 @@ def row(tree: str, one: Dict[str, Any]) -> List[str]:
 
 
 def report(results: List[Dict[str, Any]], facts: Dict[str, Any]) -> str:
-    """All that goes to stdout."""
+    """Return the text for stdout."""
     about = f"{facts['version']}, {facts['threads']} threads. {facts['cpu_model']}, Linux {facts['kernel']}, {facts['date']}."
     head = ["tree", "preset"]
     for title, _ in FIGURES.values():

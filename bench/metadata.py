@@ -48,7 +48,7 @@ class Listing:
 
 @dataclass
 class Candidate:
-    """One command line, and what was measured."""
+    """One command line and its measurements."""
 
     words: Sequence[str]
     runs: List[lib.Run] = field(default_factory=list)
@@ -69,7 +69,7 @@ def list_all(directory: Path) -> int:
 
 
 def list_cold(image: Path, directory: Path, lines: int) -> Listing:
-    """Mount, forget everything, list. Raises WrongData if there is more or less than `lines`."""
+    """Mount, drop caches, list. Raises WrongData if there is more or less than `lines`."""
     with mounted.loop_device(image) as source, mounted.mounted(source, directory):
         counter = mounted.counter_of(source)
         mounted.drop_caches()

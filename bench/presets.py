@@ -40,7 +40,7 @@ FILES, BYTES = "files", "bytes"
 
 @dataclass
 class Candidate:
-    """One setting, and what was measured."""
+    """One setting and its measurements."""
 
     preset: str
     setting: Setting

@@ -135,7 +135,7 @@ def replay(server: servers.Server, source: Path, place: Path, ranges: Sequence[R
 
 
 def make_all(kiln: Path, tree: Path, listed: Path, folder: Path, options: Sequence[str]) -> Tuple[List[Made], Dict[str, Path]]:
-    """All images, and what making them took."""
+    """Return all images, and the cost of making them."""
     images = {name: folder / f"{name}.erofs" for name in ("packed", "ordered pack", "relayout", "compact", "copy")}
     commands = {
         "packed": [kiln, "pack", "-q", *options, tree, images["packed"]],

@@ -24,7 +24,7 @@ KERNEL_THREADS = {"erofs": re.compile("erofs"), "squashfs": re.compile("loop|squ
 
 @dataclass
 class Serving:
-    """A mount that answers."""
+    """A mount that is ready."""
 
     root: Path
     pid: Optional[int]  # None: the kernel
@@ -80,7 +80,7 @@ def is_kernels(folder: Path) -> bool:
 
 
 def find_servers(kiln: Path) -> Dict[str, Server]:
-    """All that are on this machine, by name."""
+    """Return the servers on this machine, by name."""
     erofsfuse = packers.peer_path("erofs", "erofsfuse")
     squashfuse = packers.peer_path("squashfuse", "squashfuse_ll")
     fuse_zip = packers.peer_path("fuse-zip", "fuse-zip")
@@ -134,7 +134,7 @@ def by_kernel(kind: str, image: Path, place: Path) -> Iterator[None]:
 
 
 def wait_for(ready: Callable[[], bool], child: subprocess.Popen, name: str) -> None:
-    """Until `ready`, or an exception."""
+    """Wait until `ready`, or raise an exception."""
     deadline = time.monotonic() + DEADLINE_S
     while not ready():
         if child.poll() is not None or time.monotonic() > deadline:

@@ -48,7 +48,7 @@ class Cost:
 
 @dataclass
 class Candidate:
-    """One command line, and what was measured."""
+    """One command line and its measurements."""
 
     words: Sequence[str]
     runs: List[lib.Run] = field(default_factory=list)

@@ -1,5 +1,6 @@
-# What the scripts beside this one share: they source it. $work is a directory of the script's own, which its end removes; $names has
-# kiln's names of erofs-utils, which come first in PATH; $cache keeps programs that were fetched or built from run to run.
+# Functions that the scripts in this directory share and source. $work is a temporary directory of the
+# script; $names has kiln's drop-in names of erofs-utils, first in PATH; $cache keeps programs that were
+# fetched or built from run to run.
 #
 #   KILN=PATH                  the kiln to test; without it one is built
 #   KILN_CLIENTS_CACHE=DIR     default: kiln-clients below XDG_CACHE_HOME or ~/.cache

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_last_stays() {
+    fn recently_used_extents_stay() {
         let (len, max_len) = (1 << 20, 20 << 20);
         let mut kept = ExtentCache::new(max_len);
         for la in 0..40 {

@@ -76,7 +76,7 @@ mod tests {
     use kiln_read::MemorySource;
 
     #[test]
-    fn what_was_read_is_remembered() {
+    fn reads_are_recorded() {
         let recorder = Recorder::new(Arc::new(MemorySource::new(vec![0; 1 << 20])));
         let read = |off, len| recorder.read_exact_at(&mut vec![0; len], off).unwrap();
         read(5000, 10);

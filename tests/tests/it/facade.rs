@@ -18,7 +18,7 @@ fn place() -> TempDir {
 }
 
 #[test]
-fn what_is_packed_is_extracted() {
+fn packed_trees_are_extracted() {
     let dir = place();
     let [src, image, out] = ["src", "image", "out"].map(|name| dir.path().join(name));
     for preset in Preset::ALL {
@@ -44,7 +44,7 @@ fn memory_and_files_get_the_same_bytes() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_name_the_problem() {
     let dir = place();
     let (src, image) = (dir.path().join("src"), dir.path().join("image"));
     fs::write(&image, "old").unwrap();

@@ -93,7 +93,7 @@ fn no_tree(kinds: impl IntoIterator<Item = Kind>) -> (String, TreeProblem) {
 }
 
 #[test]
-fn what_is_no_tree_is_refused() {
+fn invalid_trees_are_refused() {
     let bad_names = [&b""[..], b".", b"..", b"a/b", b"/", b"nul\0", &[b'x'; 256]];
     for name in bad_names {
         assert_eq!(no_tree([dir_of(&[(name, 1)]), Kind::Fifo]).1, TreeProblem::BadName, "{}", name.escape_ascii());
@@ -132,7 +132,7 @@ fn nothing() -> Box<dyn kiln_tree::Contents> {
 }
 
 #[test]
-fn what_the_format_cannot_hold_is_refused() {
+fn unrepresentable_values_are_refused() {
     let with_symlink = |len: usize| with_odd(Kind::Symlink(vec![b'x'; len].into()));
     for len in [0, 4096, 100_000] {
         assert_eq!(refusal(&with_symlink(len), "odd"), format!("symbolic link of {len} bytes: targets have 1 to 4095"));
@@ -388,7 +388,7 @@ fn the_source_date_clamps_later_times() {
 }
 
 #[test]
-fn the_chosen_kernel_decides_what_may_be_asked_for() {
+fn the_chosen_kernel_limits_the_options() {
     let tree = one(|mem, _| _ = mem.file(ROOT, b"text", MemFile::whole(Texture::Text.bytes(1, 100_000))));
     let with =
         |choice, kernel: &str| BuildOptions { kernel: Some(kernel.parse().unwrap()), ..options(choice, 65_536, 1) };

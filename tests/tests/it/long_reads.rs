@@ -85,7 +85,7 @@ fn encoded_len(call: &[Range<u64>], plain: &[Range<u64>]) -> u64 {
 }
 
 #[test]
-fn long_reads_take_long_calls_and_announce_what_follows() {
+fn long_reads_take_long_calls_and_announce_the_next_ones() {
     let mut tree = MemTree::default();
     let expected = Texture::Mixed.bytes(5, LEN);
     tree.file(NodeId::ROOT, b"long", MemFile::whole(expected.clone()));

@@ -201,7 +201,7 @@ fn a_rollback_that_is_cut_short_leaves_the_one_tree_or_the_other() {
 }
 
 #[test]
-fn what_is_no_remains_of_an_update_is_not_overwritten() {
+fn foreign_bytes_after_an_image_are_not_overwritten() {
     let dir = trees(9);
     let tree = scan_dir(&dir.join("old"), 1).unwrap().tree;
     let (old, _) = build(&tree, &options(Preset::Fast, None)).unwrap();

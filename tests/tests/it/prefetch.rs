@@ -174,7 +174,7 @@ fn prefetched_with(prefetch: Prefetch) -> Result<([u64; 4], u64), String> {
 }
 
 #[test]
-fn prefetch_is_what_the_option_says() {
+fn prefetch_follows_the_option() {
     let (counts, readdirs) = require!(prefetched_with(Prefetch::Off));
     assert_eq!((counts, readdirs), ([0; 4], 0));
     let ([data @ .., dentries], readdirs) = require!(prefetched_with(Prefetch::Data));
@@ -196,7 +196,7 @@ fn pages_come_with_their_extents() {
 }
 
 #[test]
-fn who_reads_past_the_cache_is_given_nothing() {
+fn direct_reads_are_not_prefetched() {
     let mount = require!(mounted());
     pages(mount.path(), OFlags::DIRECT, &big_file(), 3, 1000);
     assert_eq!(sample(mount.path(), EXTENT), 0);
@@ -299,7 +299,7 @@ fn a_mount_is_not_in_use_because_names_are_given() {
 
 /// A file that follows itself in a listing is not prefetched for a reader that waits for it.
 #[test]
-fn files_of_several_names_make_nobody_wait_for_himself() {
+fn files_of_several_names_do_not_deadlock() {
     let mut tree = MemTree::default();
     let root = kiln_tree::NodeId(0);
     let file = |number: u64| Texture::Text.bytes(number, 3000);

@@ -282,7 +282,7 @@ fn codec_says_where_its_unsafe_code_stands() {
 }
 
 #[test]
-fn documents_link_to_what_exists() {
+fn links_in_documents_are_valid() {
     let project = project();
     let mut links = 0;
     for document in files(&project, ".md") {
@@ -301,7 +301,7 @@ fn documents_link_to_what_exists() {
 
 /// The README's example is that of the library `kiln`, which is compiled and run.
 #[test]
-fn the_readme_shows_what_is_compiled() {
+fn the_readme_shows_compiled_code() {
     let readme = fs::read_to_string(project().join("README.md")).unwrap();
     let library = fs::read_to_string(project().join("crates/kiln/src/lib.rs")).unwrap();
     let (_, example) = readme.split_once("```rust\n").unwrap();

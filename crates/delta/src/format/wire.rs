@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_an_error() {
+    fn invalid_numbers_are_errors() {
         assert!(Fields::new("test", &[0x80]).number("n").is_err());
         assert!(Fields::new("test", &[0xFF; 12]).number("n").is_err());
         let mut most = vec![0xFF; 9];

@@ -68,7 +68,7 @@ impl Head {
         let version = match front.first_chunk() {
             Some(&MAGIC) => version,
             Some(&MAGIC_1) => 1,
-            _ => return refuse(format!("is not a journal: it begins with {:02x?}", &front[..8])),
+            _ => return refuse(format!("has no valid magic: it begins with {:02x?}", &front[..8])),
         };
         if !is_whole {
             return Ok(Found::Damaged);

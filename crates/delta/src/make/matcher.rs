@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_moved_and_changed_in_places_is_found() {
+    fn moved_and_modified_text_is_found() {
         let (a, b) = (noise(1, 20_000), noise(2, 30_000));
         let hay = haystack(&[&a, &b]);
         let mut text = [&b[1000..20_000], &noise(3, 100)[..], &a[..15_000], &b[..500]].concat();

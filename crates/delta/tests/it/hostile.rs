@@ -63,7 +63,7 @@ fn bytes_behind_the_end_are_refused() {
 }
 
 #[test]
-fn what_is_inside_of_right_checksums_may_be_anything() {
+fn damage_inside_valid_checksums_is_handled() {
     let (old, new) = images();
     let (patch, _) = make(&old, &new, false);
     let (header, streams) = unseal(&patch).unwrap();

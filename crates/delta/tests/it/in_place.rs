@@ -130,7 +130,7 @@ fn no_half_of_an_image_has_a_superblock() {
 }
 
 #[test]
-fn what_is_done_is_seen() {
+fn results_report_the_work_done() {
     let (old, new, patch) = case(true);
     let left = Arc::new(AtomicU64::new(u64::MAX));
     let (device, journal) = (Disk::new(old, &left), Disk::new(Vec::new(), &left));

@@ -78,7 +78,7 @@ fn another_disk_is_not_written_to() {
 }
 
 #[test]
-fn what_is_not_replaced_is_compared_too() {
+fn unreplaced_bytes_are_compared_too() {
     let before: Vec<_> = files(1).into_iter().skip(50).filter(|(_, bytes)| bytes.len() < 250_000).collect();
     let mut after = before.clone();
     after[3].1[100] ^= 1;
@@ -174,8 +174,8 @@ fn journals_of_other_versions_and_other_files_are_refused() {
     refused(&patch, &device, &journal, Resize::ToImage, "has version 3");
     journal[..8].copy_from_slice(b"\x8Akilnjrn");
     refused(&patch, &device, &journal, Resize::ToImage, "has version 1");
-    refused(&patch, &old, b"notes", Resize::ToImage, "is not a journal");
-    refused(&patch, &old, b"important notes of a user", Resize::ToImage, "is not a journal");
+    refused(&patch, &old, b"notes", Resize::ToImage, "has no valid magic");
+    refused(&patch, &old, b"important notes of a user", Resize::ToImage, "has no valid magic");
 }
 
 /// Corrects the checksums of a journal.

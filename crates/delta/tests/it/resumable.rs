@@ -85,7 +85,7 @@ fn a_run_that_is_cut_short_is_completed_by_the_next() {
 }
 
 #[test]
-fn what_was_left_is_used_only_if_it_is_right() {
+fn remains_are_used_only_if_valid() {
     let case = case(3, Preset::Balanced);
     // All but the last write.
     let left = Arc::new(AtomicU64::new(u64::MAX));
@@ -140,7 +140,7 @@ fn what_was_left_is_used_only_if_it_is_right() {
 }
 
 #[test]
-fn another_old_image_leaves_what_there_is() {
+fn another_old_image_changes_nothing() {
     let case = case(6, Preset::Fast);
     let disk = Disk::new(b"something".to_vec(), &unlimited());
     let patch = Patch::open(&case.patch[..]).unwrap();

@@ -28,7 +28,7 @@ fn every_preset_is_encoded_again() {
 }
 
 #[test]
-fn portable_patches_carry_what_is_encoded() {
+fn portable_patches_store_encoded_bytes() {
     let options = preset(Preset::Balanced);
     let (len, carried) = delta(&options, &options, true);
     let (shorter, _) = delta(&options, &options, false);

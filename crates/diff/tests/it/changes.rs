@@ -215,7 +215,7 @@ fn the_other_way_round_added_is_removed() {
 }
 
 #[test]
-fn what_is_ignored_is_no_difference() {
+fn ignored_aspects_are_not_differences() {
     let mut edited = base();
     flip(&mut edited, "f0", 9);
     edited.extend([(b"f6".to_vec(), Spot::file(b"shorter"))]);
@@ -240,7 +240,7 @@ fn what_is_ignored_is_no_difference() {
 }
 
 #[test]
-fn brief_leaves_out_what_is_in_directories() {
+fn brief_leaves_out_contents_of_directories() {
     let mut edited = base();
     EDITS.iter().for_each(|(_, edit, _)| edit(&mut edited));
     let options = DiffOptions { brief: true, ..USUAL };
@@ -319,7 +319,7 @@ fn unreadable_files_are_named_and_the_rest_is_compared() {
 }
 
 #[test]
-fn what_comes_first_counts_an_error_or_a_difference() {
+fn the_first_error_or_difference_counts() {
     for threads in [1, 4] {
         let (a, b) = large(13 * MIB, &[5 * MIB]);
         let error_at = |off: usize| faulty_tree(&b, Some((b"large", Fault::Read(off as u64))));

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_backslashes_before_what_ends_them() {
+    fn special_characters_in_names_are_escaped() {
         assert_eq!(escaped(b"a b\"c\\d"), b"a\\ b\\\"c\\\\d");
     }
 }

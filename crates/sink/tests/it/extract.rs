@@ -439,7 +439,7 @@ fn any_file_can_become_the_target() {
 }
 
 #[test]
-fn what_is_not_wanted_is_not_restored() {
+fn unwanted_properties_are_not_restored() {
     if !geteuid().is_root() {
         return skip("owners need root");
     }
@@ -538,7 +538,7 @@ fn stopping_is_an_error() {
 
 /// Properties that only root may set are left out and reported.
 #[test]
-fn others_than_root_extract_what_they_can() {
+fn unprivileged_users_extract_as_much_as_possible() {
     if !geteuid().is_root() {
         return skip("becoming someone else needs root");
     }
