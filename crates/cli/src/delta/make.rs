@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::pack::output::spool_dir;
 use crate::process::signals::Signals;
 use kiln_builder::{Control, Progress};
-use kiln_delta::{DeltaError, MakeReport, MakeOptions};
+use kiln_delta::{DeltaError, MakeOptions, MakeReport};
 use kiln_output::{AtomicFile, Existing};
 use kiln_read::{FileSource, ReadAt};
 use serde::Serialize;
