@@ -1,6 +1,6 @@
-"""The cases of `pack.py`: what is compared with what, and the bars that kiln is to keep.
+"""Cases of `pack.py`: the contestants, and the bars that kiln must meet.
 
-A bar is the largest allowed quotient of a number of ours and the peer's. The bars of CPU time against mkfs.erofs are for trees
+A bar is the largest permitted quotient of kiln's number and the peer's. The bars of CPU time against mkfs.erofs are for trees
 with large files; on a source tree nearly every file is smaller than a unit and is compressed once by everybody, so there
 (`--source-tree`) the bar is 1, and 1/4 with fragments.
 """
@@ -42,7 +42,7 @@ MEMORY_BAR = 400 * 10**6
 
 @dataclass(frozen=True)
 class Bar:
-    """What `ours` may take, in units of what `peer` takes; None: reported only."""
+    """Maximum of a quantity of `ours` relative to that of `peer`; None to report it only."""
 
     ours: str
     peer: str

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What reading from a cold, slow disk costs: bytes and requests that reach it, and the time, with so many reads a second.
+"""Measure reads from a cold, slow disk: bytes and requests that reach it, and the time with a limit on reads per second.
 
 A cgroup (v1, blkio) holds client and server together to `--iops` reads a second of the disk that the images lie on, and counts what they
 read. Before each row, all caches are dropped. What files give is compared with the tree. Root only. `--seed` and `--iops` can be repeated:
@@ -52,7 +52,7 @@ class Disk:
 
 @contextmanager
 def throttled(folder: Path, iops: int) -> Iterator[Disk]:
-    """This process, and those that it starts, in a cgroup of their own."""
+    """Put this process and those that it starts into a separate cgroup."""
     root = blkio_root()
     own = root / f"kiln-cold-{os.getpid()}"
     own.mkdir()
@@ -66,7 +66,7 @@ def throttled(folder: Path, iops: int) -> Iterator[Disk]:
 
 
 def blkio_root() -> Path:
-    """Where the hierarchy of cgroup v1's blkio controller is mounted."""
+    """Return the mount point of cgroup v1's blkio controller."""
     mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
     found = next((Path(words[1]) for words in mounts if words[2] == "cgroup" and "blkio" in words[3].split(",")), None)
     if found is None:
@@ -101,7 +101,7 @@ def make_pictures(folder: Path) -> Path:
 
 
 def run(row: Row, place: Path) -> List[bytes]:
-    """What the row reads below `place`: contents of files."""
+    """Return the contents of the files that the row reads below `place`."""
     if row.paths is None:
         subprocess.run(["ls", "-lR", str(place)], stdout=subprocess.DEVNULL, check=True)
         return []
@@ -124,7 +124,7 @@ def measure(server: servers.Server, image: Path, row: Row, place: Path, iops: in
 
 
 def evict(image: Path) -> None:
-    """Have the image's own pages forgotten: a server may have read some while it started."""
+    """Drop the image's own pages from the cache: a server may have read some at its start."""
     fd = os.open(image, os.O_RDONLY)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -142,7 +142,7 @@ def row(pair: Pair, way: Patched) -> List[str]:
 
 
 def bars(pair: Pair) -> List[str]:
-    """What the bars say."""
+    """Return the results of the bars."""
     ours = next((way for way in pair.ways if way.who == "kiln delta" and way.patch_bytes), None)
     if not ours or not ours.applied or not pair.pack:
         return []

@@ -1,4 +1,4 @@
-"""Inputs with text that occurs again, made of a tree: the same for the same tree."""
+"""Inputs with repeated text, derived from a tree; equal trees give equal inputs."""
 from __future__ import annotations
 
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compare what `kiln pack --estimate` says with what `kiln pack` then makes, for all presets and any number of trees.
+"""Compare the output of `kiln pack --estimate` with the result of `kiln pack`, for all presets and any number of trees.
 
-A bar holds if the truth lies between estimate minus error and estimate plus error; 95 of 100 should.
+An error bar holds if the true figure is within the error of the estimate; 95 of 100 should.
 """
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def compare(kiln: Path, source: Path, folder: Path, threads: int, only: re.Patte
 
 
 def holds(estimate: Dict[str, Any], truth: Dict[str, float], name: str) -> bool:
-    """Whether the bar of a figure holds the truth; sizes within a block of an exact one are equal."""
+    """Return True if the true figure is within the error; a size within a block of an exact one counts as equal."""
     slack = 4096 if name == "image_bytes" else 0.0
     return abs(estimate[name] - truth[name]) <= estimate[f"{name}_error"] + slack
 
@@ -78,7 +78,7 @@ def row(tree: str, one: Dict[str, Any]) -> List[str]:
 
 
 def report(results: List[Dict[str, Any]], facts: Dict[str, Any]) -> str:
-    """All that goes to stdout."""
+    """Return the text for stdout."""
     about = f"{facts['version']}, {facts['threads']} threads. {facts['cpu_model']}, Linux {facts['kernel']}, {facts['date']}."
     head = ["tree", "preset"]
     for title, _ in FIGURES.values():

@@ -42,7 +42,7 @@ class Contestant:
 
 
 def contestants(found: Dict[str, Packer], images: Dict[str, Path], target: Path) -> List[Contestant]:
-    """Whoever is there, with the images that it reads."""
+    """Return the installed programs, with the images that they read."""
     kiln = str(found["kiln"].path)
     listed = [
         Contestant(f"kiln extract, image of {maker}", [kiln, "extract", "--quiet", str(image), str(target)])

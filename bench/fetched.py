@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What reading 16 MiB of a large file fetches from the disk: sequentially, at random, in strides.
+"""Measure the bytes fetched from the disk to read 16 MiB of a large file: sequentially, at random, in strides.
 
 Each contestant mounts a loop device on the image, which reads past the page cache; the device's own counter says what was fetched,
 read-ahead included. Caches are dropped before each read, and what is read is compared with the source. Root only.

@@ -22,12 +22,12 @@ OUTCOMES = ("flips", "noticed", "harmless", "contents changed", "metadata change
 
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    """Run a command that may fail, and keep what it prints."""
+    """Run a command that may fail, and return its output."""
     return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def outcome_of(kiln: str, good: Path, flipped: Path) -> str:
-    """What becomes of one flip."""
+    """Return the outcome of one flip."""
     if run([kiln, "check", str(flipped)]).returncode != 0:
         return "noticed"
     compared = run([kiln, "diff", str(good), str(flipped)])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What hot lists gain: a program's cold start from slow storage, reads of what is pinned, and replays where memory is short.
+"""Measure hot lists: cold starts of a program from slow storage, reads of pinned files, and replays with little memory.
 
 TREE is the root of a system with `usr/bin/python3` and its libraries. `kiln record` records an interpreter that is started in it, by
 chroot. Slow storage is `slow_file`, whose requests are counted. Root only.
@@ -54,7 +54,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Scene:
-    """What all cases share."""
+    """State that all cases share."""
 
     kiln: Path
     tree: Path
@@ -63,7 +63,7 @@ class Scene:
 
     @property
     def place(self) -> Path:
-        """Where images are mounted."""
+        """Mount point of images."""
         return self.folder / "mount"
 
 
@@ -97,7 +97,7 @@ VARIANTS = [
 
 
 def program(modules: Sequence[str]) -> List[str]:
-    """An interpreter that imports what it finds."""
+    """Return the command of an interpreter that imports what it finds."""
     code = f"import importlib\nfor name in {list(modules)!r}:\n try: importlib.import_module(name)\n except ImportError: pass"
     return [INTERPRETER, "-c", code]
 
@@ -181,7 +181,7 @@ def start_case(scene: Scene, runs: int, is_cached: bool, results: List[Dict[str,
 
 
 def forget(scene: Scene) -> None:
-    """Have the mount's pages forgotten, not those of the image."""
+    """Drop the mount's pages from the cache, but not those of the image."""
     for line in scene.start_list.read_text(errors="surrogateescape").splitlines()[1:]:
         try:
             fd = os.open(scene.place / line.split("\t", 2)[2], os.O_RDONLY)
@@ -227,7 +227,7 @@ def pin_case(scene: Scene, runs: int, results: List[Dict[str, Any]]) -> None:
 
 
 def settle(scene: Scene) -> None:
-    """Until the server has read and decoded in advance what it will."""
+    """Wait until the server has finished reading ahead."""
     deadline, before = time.monotonic() + TIMEOUT_S, None
     while time.monotonic() < deadline:
         time.sleep(0.3)
@@ -240,7 +240,7 @@ def settle(scene: Scene) -> None:
 
 @contextmanager
 def limited(limit: int) -> Iterator[Path]:
-    """A control group (version 1) that may take so many bytes, page cache included."""
+    """Create a control group (version 1) with limited memory, page cache included."""
     group = GROUPS / f"kiln-hotlists-{os.getpid()}"
     group.mkdir()
     try:

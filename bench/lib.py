@@ -1,4 +1,4 @@
-"""What the benchmarks share: run a program and measure it, describe the machine and the corpus, print tables.
+"""Library of the benchmarks: run and measure programs, describe the machine and the corpus, print tables.
 
 Python's standard library only. Nothing here knows EROFS or any crate: see `packers.py` for the programs.
 """
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def ok(self) -> bool:
-        """Whether the program succeeded."""
+        """True if the program succeeded."""
         return self.exit_code == 0
 
 
@@ -70,7 +70,7 @@ def measure(command: Sequence[str], image: Path) -> Run:
 
 @dataclass(frozen=True)
 class Pipe:
-    """Programs of which each reads what the one before it writes; what the last one writes is thrown away."""
+    """Pipeline of programs; the output of the last one is discarded."""
 
     commands: Sequence[Sequence[str]]
     stdin: Optional[Path] = None
@@ -135,7 +135,7 @@ def children_cpu_s() -> float:
 
 
 def own_peak_rss() -> int:
-    """The most memory that this process has had, in bytes."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
 
 
@@ -145,7 +145,7 @@ def peak_rss(seen: int) -> Optional[int]:
 
 
 def flush(path: Path) -> float:
-    """Seconds that it takes to write `path` through to the disk."""
+    """Return the seconds that it takes to flush `path` to the disk."""
     start = time.perf_counter()
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -156,7 +156,7 @@ def flush(path: Path) -> float:
 
 
 def apart(function: Callable[[], Optional[str]]) -> Optional[str]:
-    """What `function` returns, run in a process of its own: the memory that it takes does not count to what is measured later.
+    """Return the result of `function`, run in a separate process, so that its memory does not count in later measurements.
 
     Raises RuntimeError if it raised something.
     """
@@ -189,13 +189,13 @@ def file_digest(path: Path) -> str:
 
 
 def tail(messages: Any, length: int = 2000) -> str:
-    """The end of what a program said."""
+    """Return the end of a program's output."""
     messages.seek(max(0, messages.seek(0, os.SEEK_END) - length))
     return messages.read().decode(errors="replace").strip()
 
 
 def median(values: Iterable[Optional[float]]) -> Optional[float]:
-    """Median of what is known; None of nothing."""
+    """Return the median of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
@@ -209,7 +209,7 @@ def median_run(runs: Sequence[Run]) -> Dict[str, Optional[float]]:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A tree, as far as a benchmark wants to know it."""
+    """Properties of a tree."""
 
     path: str
     files: int
@@ -257,7 +257,7 @@ def cpu_model() -> str:
 
 
 def machine_facts() -> Dict[str, Any]:
-    """What a reader must know to judge the numbers."""
+    """Return the facts about the machine that readers need to judge the numbers."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "kernel": platform.release(),
@@ -272,7 +272,7 @@ def machine_facts() -> Dict[str, Any]:
 
 @contextmanager
 def scratch(parent: Optional[Path]) -> Iterator[Path]:
-    """A directory for images, below `parent` or the current directory, and gone afterwards."""
+    """Create a directory for images below `parent` or the current directory, and remove it afterwards."""
     path = Path(tempfile.mkdtemp(prefix="kiln-bench-", dir=(parent or Path.cwd()).resolve()))
     try:
         yield path
@@ -281,7 +281,7 @@ def scratch(parent: Optional[Path]) -> Iterator[Path]:
 
 
 def rotated(items: Sequence[Any], by: int) -> List[Any]:
-    """`items` starting with another one: no contestant is always first in its round."""
+    """Return `items` starting with another one, so that no contestant is always first in its round."""
     by %= max(1, len(items))
     return [*items[by:], *items[:by]]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether metadata beside data would gain: what a cold walk and read of one directory costs today, and what it would cost at best.
+"""Estimate the gain of metadata beside data: the cost of a cold walk and read of one directory, today and at best.
 
 Today all inodes and directories of an image are one zone behind its data, both in the order of a walk. In the layout of the EROFS paper a directory's
 inodes, indexes and data lie together. The model of that is as good as it could be: data is fetched as today, and what a walk alone fetches today comes with it, in
@@ -42,7 +42,7 @@ class Cost:
     best: int  # requests of the model
 
     def gain(self, delay_us: int) -> float:
-        """What the model would save, of the wall time: all requests are taken for waits one after the other."""
+        """Wall time that the model would save, if all requests waited one after the other."""
         return min(1.0, (self.requests - self.best) * delay_us / 1e6 / self.wall_s)
 
 
@@ -56,7 +56,7 @@ def directories(tree: Path, count: int) -> List[Path]:
 
 
 def look_at(folder: Path, reads: bool) -> int:
-    """Walk, look at everything, and perhaps read all files. The number of files."""
+    """Walk, examine everything, and optionally read all files. Return the number of files."""
     files = 0
     for base, dirs, names in os.walk(folder):
         dirs.sort()

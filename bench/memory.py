@@ -42,7 +42,7 @@ def kiln_with_cache(kiln: Path, cache: str) -> servers.Server:
 
 @contextmanager
 def limited(server: servers.Server, limit: Optional[int]) -> Iterator[servers.Server]:
-    """The same server in a control group that may take so many bytes, page cache included."""
+    """Return the same server in a control group with limited memory, page cache included."""
     if limit is None:
         yield server
         return
@@ -57,7 +57,7 @@ def limited(server: servers.Server, limit: Optional[int]) -> Iterator[servers.Se
 
 
 def threads(pid: int) -> int:
-    """How many threads a process has."""
+    """Return the number of threads of a process."""
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
@@ -73,7 +73,7 @@ def after_one_file(server: servers.Server, image: Path, place: Path) -> Dict[str
 
 
 def read_for(root: Path, files: List[str], seed: int, seconds: float) -> int:
-    """Read below a mount for so long; the exit code of a reader."""
+    """Read below a mount for a given time; return the exit code of a reader."""
     dice, end = random.Random(seed), time.monotonic() + seconds
     try:
         while time.monotonic() < end:

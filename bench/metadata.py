@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How metadata is stored: size of the image, and what a cold `ls -lR` reads of it. README.md explains.
+"""Measure the storage of metadata: image size, and bytes read by a cold `ls -lR`. README.md explains.
 
 Needs root: each image is mounted by the kernel, through a loop device of its own, and the page cache is dropped.
 """
@@ -48,7 +48,7 @@ class Listing:
 
 @dataclass
 class Candidate:
-    """One command line, and what was measured."""
+    """One command line and its measurements."""
 
     words: Sequence[str]
     runs: List[lib.Run] = field(default_factory=list)
@@ -69,7 +69,7 @@ def list_all(directory: Path) -> int:
 
 
 def list_cold(image: Path, directory: Path, lines: int) -> Listing:
-    """Mount, forget everything, list. Raises WrongData if there is more or less than `lines`."""
+    """Mount, drop caches, list. Raises WrongData if there is more or less than `lines`."""
     with mounted.loop_device(image) as source, mounted.mounted(source, directory):
         counter = mounted.counter_of(source)
         mounted.drop_caches()

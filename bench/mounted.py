@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Cost:
-    """What reading some places cost."""
+    """Cost of reading some places."""
 
     latencies_s: List[float]  # open, read 4 KiB, close
     disk_bytes: Optional[int]  # None where the disk does not count
@@ -46,7 +46,7 @@ class Cost:
 
 
 class WrongData(Exception):
-    """The image's bytes are not the tree's."""
+    """Raised if the image's bytes differ from the tree's."""
 
 
 @contextmanager
@@ -87,19 +87,19 @@ def counter_of(source: Path) -> Optional[Path]:
 
 
 def bytes_read(counter: Optional[Path]) -> Optional[int]:
-    """Bytes read from a disk since the system started, by anyone."""
+    """Bytes read from a disk by all processes since the system started."""
     return None if counter is None else int(counter.read_text().split()[2]) * SECTOR
 
 
 def drop_caches() -> None:
-    """Forget all clean pages, dentries and inodes."""
+    """Drop all clean pages, dentries and inodes."""
     os.sync()
     DROP_CACHES.write_text("3\n")
 
 
 @contextmanager
 def image_source(image: Path, via: str) -> Iterator[Path]:
-    """What to mount: the file itself (`file`), or a loop device on it (`loop`)."""
+    """Return the path to mount: the file itself (`file`), or a loop device on it (`loop`)."""
     if via == "file":
         yield image
     else:
@@ -108,7 +108,7 @@ def image_source(image: Path, via: str) -> Iterator[Path]:
 
 
 def read_cold(image: Path, directory: Path, tree: Path, places: Sequence[Place], via: str) -> Cost:
-    """Mount, forget everything, read the `places`, and compare what came with the `tree`.
+    """Mount, drop caches, read the `places`, and compare the bytes with the `tree`.
 
     Raises WrongData where it differs.
     """

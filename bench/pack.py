@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pack one tree with kiln and its peers at equal settings: time, CPU, memory, size. README.md says what is fair.
+"""Pack one tree with kiln and its peers at equal settings: time, CPU, memory, size. README.md explains the rules.
 
 The programs take turns within each round, and medians over the rounds are compared. `bars.py` has the cases, and what kiln is to
 keep in each.
@@ -53,7 +53,7 @@ class Contestant:
             lib.say(f"  {self.label} said: {run.stderr_tail}")
 
     def failed(self) -> bool:
-        """Whether any run did not succeed."""
+        """True if any run failed."""
         return any(not run.ok for run in self.runs)
 
     def document(self) -> Dict[str, Any]:
@@ -90,7 +90,7 @@ def divide(ours: Dict[str, Any], peer: Dict[str, Any]) -> Dict[str, float]:
 
 
 def contestants(found: Dict[str, Packer], spec: Spec, corpus: Path, folder: Path, threads: int) -> List[Contestant]:
-    """Everyone of a case that is installed."""
+    """Return the contestants of a case that are installed."""
     image, setting = folder / "image", spec.setting
     kiln, mkfs, mksquashfs = (found.get(name) for name in ("kiln", "mkfs.erofs", "mksquashfs"))
     commands: Dict[str, List[str]] = {}
@@ -207,7 +207,7 @@ def number(value: Optional[float]) -> str:
 
 
 def memory_row(cases: List[Case]) -> List[List[str]]:
-    """The most memory that kiln took in any case."""
+    """Return the peak memory of kiln over all cases."""
     ours = [one for case in cases for one in case.contestants if one.label in bars.KILN_OPTIONS]
     peaks = [run.peak_rss_bytes for one in ours for run in one.runs if run.peak_rss_bytes is not None]
     if not peaks:
@@ -218,7 +218,7 @@ def memory_row(cases: List[Case]) -> List[List[str]]:
 
 
 def report(cases: List[Case], facts: Dict[str, Any], arguments: argparse.Namespace) -> str:
-    """All that goes to stdout."""
+    """Return the text for stdout."""
     trees = {case.corpus.path: case.corpus for case in cases}.values()
     about = [f"{c.path}: {c.files} files, {c.directories} directories, {lib.mb(c.bytes)} MB." for c in trees]
     about += [

@@ -1,4 +1,4 @@
-"""The programs that make images: where they are, what they are called, how their command lines say the same thing."""
+"""Programs that make images: their paths, names, and command lines with equal settings."""
 from __future__ import annotations
 
 import os
@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Setting:
-    """What to compress with. `algorithm` is the name of erofs-utils; None stores."""
+    """Compression settings. `algorithm` is a name of erofs-utils, or None to store."""
 
     algorithm: Optional[str]
     level: Optional[int]
@@ -58,7 +58,7 @@ BUILDERS = ("kiln", "mkfs.erofs", "mksquashfs")
 
 
 def find_packers(names: Sequence[str] = BUILDERS) -> Dict[str, Packer]:
-    """Those of `names` that exist on this machine; the others are missing from the result."""
+    """Return the programs among `names` that exist on this machine."""
     places = {name: (kiln_path(), "--version") for name in names if name == "kiln"}
     places.update({name: (peer_path(PEERS[name][0], name), PEERS[name][1]) for name in names if name in PEERS})
     found = {name: open_packer(name, path, flag) for name, (path, flag) in places.items()}
@@ -75,7 +75,7 @@ def mkfs_command(options: str) -> List[str]:
 
 
 def missing_packers(found: Dict[str, Packer], names: Sequence[str] = BUILDERS) -> List[str]:
-    """A sentence for each of `names` that is not there."""
+    """Return a sentence for each missing program among `names`."""
     hints = {name: f"not at {peer_path(folder, name)}: set PEERS" for name, (folder, _) in PEERS.items()}
     hints["kiln"] = f"not at {kiln_path()}: build it with `cargo build --release`, or set KILN"
     return [f"SKIP: {name}: {hints[name]}" for name in names if name not in found]
@@ -92,7 +92,7 @@ def open_packer(name: str, path: Path, version_flag: str) -> Optional[Packer]:
 
 
 def grid_command(packer: Packer, words: Sequence[str], source: Path, image: Path) -> List[str]:
-    """The command that makes `image` as a line of a grid says: a program's name and its options."""
+    """Return the command that makes `image` with a program and its options from a line of a grid."""
     options = ["--quiet", *words[1:]]
     if packer.name == "kiln":
         return [str(packer.path), "pack", *options, str(source), str(image)]
@@ -119,7 +119,7 @@ def mkfs_erofs_command(
 
 
 def mksquashfs_command(packer: Packer, setting: Setting, source: Path, image: Path, threads: int) -> List[str]:
-    """`mksquashfs` with the nearest that it offers; where that is not the same, README.md says so."""
+    """Return the command of `mksquashfs` with the nearest settings; README.md lists the differences."""
     level = [] if setting.level is None else ["-Xcompression-level", str(setting.level)]
     how = {
         None: ["-no-compression"],

@@ -40,7 +40,7 @@ FILES, BYTES = "files", "bytes"
 
 @dataclass
 class Candidate:
-    """One setting, and what was measured."""
+    """One setting and its measurements."""
 
     preset: str
     setting: Setting
@@ -96,7 +96,7 @@ def candidates(only: re.Pattern[str]) -> List[Candidate]:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all measurements share."""
+    """State that all measurements share."""
 
     packer: Packer
     source: Path
@@ -109,7 +109,7 @@ class Bench:
 
     @property
     def mountpoint(self) -> Path:
-        """Where images are mounted."""
+        """Mount point of images."""
         return self.folder / "mount"
 
     def command(self, setting: Setting, image: Path) -> List[str]:

@@ -66,7 +66,7 @@ SESSIONS: List[List[Step]] = [
 
 @dataclass
 class Result:
-    """What one step cost one contestant, in all rounds."""
+    """Cost of one step for one contestant, in all rounds."""
 
     tree: str
     setting: str
@@ -167,7 +167,7 @@ class Bench:
         result.rss_bytes += [rss] if rss is not None else []
 
     def round(self, steps: List[Step], tree: Path, setting: str, images: Dict[str, Path], by: int) -> None:
-        """All contestants, each with its own mount; one that fails is named, and the others go on."""
+        """Measure all contestants, each with its own mount. One that fails is reported, and the others continue."""
         for name in lib.rotated([*self.servers, *LIBRARIES], by):
             try:
                 if name in LIBRARIES:
@@ -180,7 +180,7 @@ class Bench:
 
 
 def settled(serving: Serving) -> Dict[int, float]:
-    """CPU seconds of all that serve once they rest: releases and reads ahead end after the client."""
+    """Return CPU seconds of all servers once they are idle: releases and read-ahead end after the client."""
     used = serving.cpu_s()
     while True:
         time.sleep(0.05)
@@ -250,7 +250,7 @@ def table(results: List[Result]) -> str:
 
 
 def order(step: str) -> int:
-    """Where a step stands in the list."""
+    """Return the position of a step in the list."""
     names = [one.name for steps in SESSIONS for one in steps]
     return names.index(step) if step in names else len(names)
 

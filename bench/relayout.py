@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `kiln relayout` and `kiln compact` cost beside packing anew and `cp`, and what an ordered image saves who reads it from slow storage.
+"""Compare `kiln relayout` and `kiln compact` with packing again and `cp`; read an ordered image from slow storage.
 
 A hot list, or a seeded stand-in for one (ranges of files all over the tree), is read through a mount of the image, cold, in its order. The image
 lies in a file that takes longer for each read, and counts (`slow_file`): cached, as a disk is. Root only.
@@ -135,7 +135,7 @@ def replay(server: servers.Server, source: Path, place: Path, ranges: Sequence[R
 
 
 def make_all(kiln: Path, tree: Path, listed: Path, folder: Path, options: Sequence[str]) -> Tuple[List[Made], Dict[str, Path]]:
-    """All images, and what making them took."""
+    """Return all images, and the cost of making them."""
     images = {name: folder / f"{name}.erofs" for name in ("packed", "ordered pack", "relayout", "compact", "copy")}
     commands = {
         "packed": [kiln, "pack", "-q", *options, tree, images["packed"]],

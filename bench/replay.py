@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads what hot lists say, range by range in their order, below a directory, and prints the seconds that each list took.
+"""Read the ranges of hot lists in order below a directory, and print the seconds for each list.
 
 Paths are looked up when they are read, as a program does. Without files of this repository: it runs where memory is short.
 """

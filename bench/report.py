@@ -82,7 +82,7 @@ def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def add(paths: Sequence[str]) -> None:
-    """Replace the stored results of these suites. Files of one suite and tree become one."""
+    """Store the results of these suites in place of earlier ones. Files of one suite and tree are merged."""
     KEPT.mkdir(exist_ok=True)
     found: Dict[Path, Dict[str, Any]] = {}
     for path in paths:
@@ -101,7 +101,7 @@ def add(paths: Sequence[str]) -> None:
 
 @functools.lru_cache(maxsize=None)
 def suites(kind: str) -> List[Dict[str, Any]]:
-    """The stored results of a suite."""
+    """Return the stored results of a suite."""
     kept = (json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json")))
     return [document for document in kept if document["kind"] == kind]
 
@@ -247,7 +247,7 @@ def chart(colours: Dict[str, str]) -> str:
 
 
 def documents() -> Dict[Path, str]:
-    """All generated files and their text."""
+    """Return all generated files and their text."""
     readme = PROJECT / "README.md"
     text = readme.read_text()
     before, rest = text.split(BEGIN, 1)

@@ -1,4 +1,4 @@
-"""Whoever serves an image or an archive as a filesystem: how it is mounted, and the CPU time that it takes.
+"""Programs that serve an image or an archive as a filesystem: how to mount with them, and the CPU time that they take.
 
 Linux only, root only. A server's time is read from its process clock, which counts in nanoseconds and keeps what dead threads
 have used. The kernel's own work for a mount is in the client's time, but for that of the kernel's threads: `kernel_threads_s`.
@@ -24,7 +24,7 @@ KERNEL_THREADS = {"erofs": re.compile("erofs"), "squashfs": re.compile("loop|squ
 
 @dataclass
 class Serving:
-    """A mount that answers."""
+    """A mount that is ready."""
 
     root: Path
     pid: Optional[int]  # None: the kernel
@@ -75,12 +75,12 @@ def kernel_threads_s(names: re.Pattern) -> Dict[int, float]:
 
 
 def is_kernels(folder: Path) -> bool:
-    """Whether the process is a thread of the kernel: those have no command line."""
+    """Return True if the process is a kernel thread, which has no command line."""
     return not (folder / "cmdline").read_bytes()
 
 
 def find_servers(kiln: Path) -> Dict[str, Server]:
-    """All that are on this machine, by name."""
+    """Return the servers on this machine, by name."""
     erofsfuse = packers.peer_path("erofs", "erofsfuse")
     squashfuse = packers.peer_path("squashfuse", "squashfuse_ll")
     fuse_zip = packers.peer_path("fuse-zip", "fuse-zip")
@@ -134,7 +134,7 @@ def by_kernel(kind: str, image: Path, place: Path) -> Iterator[None]:
 
 
 def wait_for(ready: Callable[[], bool], child: subprocess.Popen, name: str) -> None:
-    """Until `ready`, or an exception."""
+    """Wait until `ready`, or raise an exception."""
     deadline = time.monotonic() + DEADLINE_S
     while not ready():
         if child.poll() is not None or time.monotonic() > deadline:

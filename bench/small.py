@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How small files are stored: size of the image, time of the build, and what one cold read of a small file costs.
+"""Measure the storage of small files: image size, build time, and the cost of one cold read of a small file.
 
 Costs are those that `kiln explain` tells: bytes of blocks that must be fetched and bytes that are decoded for a whole file by a
 reader that has nothing in its cache. They are properties of the image, the same for every reader.
@@ -48,7 +48,7 @@ class Cost:
 
 @dataclass
 class Candidate:
-    """One command line, and what was measured."""
+    """One command line and its measurements."""
 
     words: Sequence[str]
     runs: List[lib.Run] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The cases of `sources.py`: what kiln makes of archives and images of other formats, what it is compared with, and the bars.
+"""Cases of `sources.py`: conversions of archives and images of other formats, the contestants, and the bars.
 
 A bar is the largest allowed quotient of a number of ours and the peer's, or the most that ours may be.
 """
@@ -29,7 +29,7 @@ Held = Union[List[trees.Record], str]
 
 @dataclass(frozen=True)
 class Bar:
-    """What the first contestant of a case may take, in units of what `peer` takes; None: reported only."""
+    """Maximum of a quantity of a case's first contestant relative to that of `peer`; None to report it only."""
 
     peer: str
     cpu: Optional[float] = None
@@ -40,7 +40,7 @@ class Bar:
 
 @dataclass
 class Contestant:
-    """Programs that do the work of a case in one way."""
+    """Programs that together do the work of a case."""
 
     label: str
     steps: Callable[[], List[Pipe]]

@@ -66,7 +66,7 @@ def look_at(one: Contestant, case: Case) -> None:
 
 
 def problem_of(case: Case) -> Optional[str]:
-    """Why the numbers of a case mean nothing, if they do."""
+    """Return the reason why the numbers of a case are invalid, if they are."""
     failed = [one.label for one in case.contestants if any(not run.ok for run in one.runs)]
     if failed:
         return f"{', '.join(failed)} failed"

@@ -32,7 +32,7 @@ def tree_of_tar(stream: BinaryIO) -> List[Record]:
 
 
 def difference(found: Sequence[Record], expected: Sequence[Record]) -> Optional[str]:
-    """The first record of one tree that is not in the other, if there is one."""
+    """Return the first record of one tree that is not in the other, if there is one."""
     for one, other in itertools.zip_longest(found, expected):
         if one != other:
             return f"{one}, not {other}"
@@ -131,7 +131,7 @@ def make_oddities(root: Path) -> None:
 
 
 def many_contents(number: int) -> bytes:
-    """What file `number` of a tree of many holds: every second is empty."""
+    """Return the contents of file `number` of a tree of many; every second is empty."""
     return b"" if number % 2 else b"%d\n" % number
 
 

@@ -30,7 +30,7 @@ CHANGE_LEN = 4 << 10
 
 @dataclass
 class Update:
-    """One update, and what it is compared with."""
+    """An update and its comparison."""
 
     what: str
     run: lib.Run
@@ -80,7 +80,7 @@ def age(root: Path) -> None:
 
 
 def update(kiln: Path, image: Path, options: Sequence[str]) -> "tuple[lib.Run, Dict[str, Any]]":
-    """Run `kiln update --json`, and what it says."""
+    """Run `kiln update --json`, and return its output."""
     told_path = image.with_suffix(".json")
     command = f'exec "$0" update -q --json "$@" > "{told_path}"'
     run = lib.measure(["sh", "-c", command, str(kiln), str(image), *options], image)
@@ -136,7 +136,7 @@ def bytes_of_long(kiln: Path, folder: Path, length: int, mkfs: Optional[Sequence
 
 
 def bars(one: Update) -> List[str]:
-    """What the bars say."""
+    """Return the results of the bars."""
     said = lambda kept: "kept" if kept else "MISSED"  # noqa: E731
     beside = one.told["appended_bytes"] - one.told["data_bytes"] - one.told["metadata_bytes"]
     if one.other_name == "full pack":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pack a real tree, mount the image by the kernel and by FUSE, compare both with the tree: as root. Takes minutes, so it is
-# no part of the quick tests.
+# Pack a real tree, mount the image by the kernel and by FUSE, and compare both with the tree. Needs
+# root. Takes minutes, so it is not part of the quick tests.
 #
 #   tests/real-tree.sh [DIRECTORY [PACK OPTION...]]        default: /usr
 set -euo pipefail

@@ -53,7 +53,7 @@ class Absent(Exception):
 
 @dataclass(frozen=True)
 class Figures:
-    """What files of `run.py` know."""
+    """Contents of files written by `run.py`."""
 
     cases: dict[str, dict[str, Any]]
     containers: dict[tuple[str, str], dict[str, Any]]  # by set and label
@@ -106,7 +106,7 @@ class Bar:
         return ours, theirs, ours / theirs
 
     def kept(self, value: float) -> bool:
-        """Whether a value keeps the bar."""
+        """Return True if a value is within the bar."""
         return value <= self.limit if self.most else value >= self.limit
 
 

@@ -1,4 +1,4 @@
-"""What a measurement does with samples, and orders in which it asks for them. The same for all contestants."""
+"""Use of samples in a measurement, and the orders of requests. The same for all contestants."""
 
 from __future__ import annotations
 

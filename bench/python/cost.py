@@ -1,4 +1,4 @@
-"""What work costs this process, its children and its server: wall and CPU time, requests, bytes from the disk."""
+"""Cost of work for this process, its children and its server: wall and CPU time, requests, bytes from the disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Cost:
 
 
 class Meter:
-    """Looks at all counters when it is made; `cost` looks again."""
+    """Reader of all counters: first when it is created, and again in `cost`."""
 
     def __init__(self, place: Path, server: Clock | None = None) -> None:
         """`place` lies on the disk whose counter is read."""

@@ -72,7 +72,7 @@ PACKAGES: dict[str, list[Package]] = {
 
 
 def home() -> Path:
-    """Where environments, sets and built things are kept: `$KILN_BENCH`, default `~/.cache/kiln-bench/python`."""
+    """Return the directory of environments, sets and programs: `$KILN_BENCH`, or `~/.cache/kiln-bench/python`."""
     return Path(os.environ.get("KILN_BENCH") or Path.home() / ".cache/kiln-bench/python").resolve()
 
 

@@ -30,7 +30,7 @@ from slow import Store
 
 @dataclass(frozen=True)
 class Spec:
-    """What is to be measured; the fields of a case, and who."""
+    """Specification of a measurement: the fields of a case, and the contestant."""
 
     kind: str  # a key of `worker.KINDS`
     label: str
@@ -48,7 +48,7 @@ class Spec:
     start: str = "fork"
 
     def contestant(self) -> Contestant:
-        """Who is measured. Raises Missing if it cannot run here."""
+        """Return the contestant to measure. Raises Missing if it cannot run here."""
         kind = CONTESTANTS[self.label]
         open_file = Store(self.delay_s) if self.state == SLOW else None
         contestant = kind(Tree(Path(self.tree)), Path(self.place), self.threads, open_file)
@@ -59,13 +59,13 @@ class Spec:
         return contestant
 
     def samples(self, contestant: Contestant) -> int:
-        """How many samples one pass reads."""
+        """Number of samples that one pass reads."""
         limits = (len(contestant.tree), self.most_samples, contestant.most_samples)
         return min(limit for limit in limits if limit is not None)
 
 
 def version(spec: Spec) -> dict[str, Any]:
-    """Whether the contestant can run here, its version, and what its container is made by. Raises Missing."""
+    """Return the contestant's version and the recipe of its container. Raises Missing if it cannot run here."""
     contestant = spec.contestant()
     try:
         return {"version": contestant.version(), "recipe": contestant.recipe()}
@@ -129,7 +129,7 @@ def verify(contestant: Contestant, spec: Spec) -> str | None:
 
 
 def difference(contestant: Contestant, ids: list[int]) -> str | None:
-    """What is wrong with the first sample of a batch that is not the source's."""
+    """Describe the first sample of a batch that differs from the source."""
     samples = contestant.read(ids)
     if len(samples) != len(ids):
         return f"{len(ids)} samples asked for, {len(samples)} given"
@@ -245,7 +245,7 @@ def in_child(function: Callable[[], None]) -> None:
 
 @dataclass
 class EpochWork:
-    """What a worker of `loader.py` does: opens the container in its own process, reads, sums."""
+    """Work of a worker of `loader.py`: opens the container in its own process, reads, and sums."""
 
     spec: Spec
     mount_point: Path | None

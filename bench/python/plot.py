@@ -106,7 +106,7 @@ def rule(kind: str, start: tuple[float, float], end: tuple[float, float], width:
 
 @dataclass(frozen=True)
 class Scale:
-    """Where numbers of workers and samples a second stand in the picture."""
+    """Coordinates of numbers of workers and samples per second in the picture."""
 
     workers: list[int]
     marks: list[float]  # of the vertical axis, from 0

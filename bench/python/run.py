@@ -100,7 +100,7 @@ class Bench:
         return self.sets[name]
 
     def place(self, set_name: str, label: str) -> Path:
-        """Where the container of a contestant is kept."""
+        """Return the path of a contestant's container."""
         return environment.home() / "built" / f"{set_name}-{self.set(set_name)['files']}" / CONTESTANTS[label].container
 
     def measure(self, kind: str, set_name: str, label: str, container: str = "", **fields: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ FORMS = {"I": (100_000, 20_000, 400), "S": (1_000_000, 100_000, 5_000), "J": (5_
 
 @dataclass(frozen=True)
 class About:
-    """What a set is."""
+    """Properties of a set."""
 
     name: str
     files: int
@@ -176,12 +176,12 @@ GENERATORS: dict[str, Callable[[int], Iterator[bytes]]] = {"I": photographs, "S"
 
 
 def place_of(home: Path, name: str, files: int) -> Path:
-    """Where a set is kept."""
+    """Return the directory of a set."""
     return home / "sets" / f"{name}-{files}"
 
 
 def generate(home: Path, name: str, files: int) -> Tree:
-    """The set, made if it is not there or was made by other generators. It appears complete or not at all."""
+    """Return the set, and make it if it is missing or was made by other generators. It appears complete or not at all."""
     place = place_of(home, name, files)
     if (place / "about.json").exists():
         tree = Tree(place)
@@ -201,7 +201,7 @@ def generate(home: Path, name: str, files: int) -> Tree:
 
 
 def write(directory: Path, name: str, files: int) -> None:
-    """All files of a set and its lists, below `directory`."""
+    """Write all files of a set and its lists below `directory`."""
     import xxhash
 
     classes = min(CLASSES, max(1, files // 5))
@@ -227,7 +227,7 @@ def write(directory: Path, name: str, files: int) -> None:
 
 
 def main() -> int:
-    """Make a set and say what it is."""
+    """Make a set and print its properties."""
     from environment import home
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

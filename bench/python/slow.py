@@ -23,7 +23,7 @@ class Store:
         return cast(BinaryIO, SlowFile(path, self))
 
     def count(self, fetched: int) -> None:
-        """One request more."""
+        """Count one request."""
         with self.lock:
             self.requests += 1
             self.fetched += fetched

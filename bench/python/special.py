@@ -64,7 +64,7 @@ class ListedSamples:
 
 
 def scan(root: Path, suffix: str) -> list[tuple[str, int]]:
-    """What `find_classes` and `make_dataset` of torchvision's ImageFolder do, step by step, without torchvision."""
+    """Do what `find_classes` and `make_dataset` of torchvision's ImageFolder do, step by step, without torchvision."""
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     numbers = {name: number for number, name in enumerate(classes)}
     instances = []
@@ -78,7 +78,7 @@ def scan(root: Path, suffix: str) -> list[tuple[str, int]]:
 
 
 class MemoryWork:
-    """What the worker does whose memory is measured: reads its batches of a dataset that was made before it was
+    """Work of the worker whose memory is measured: reads its batches of a dataset that was made before it was
     started."""
 
     def __init__(self, samples: Samples) -> None:

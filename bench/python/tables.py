@@ -8,7 +8,7 @@ import lib
 
 
 def prepared(answer: dict[str, Any]) -> str:
-    """What became of a container."""
+    """Format the result of preparing a container."""
     if reason := answer.get("missing") or answer.get("failed"):
         return f"not run: {reason}"
     if answer["wrong"]:
@@ -33,7 +33,7 @@ def report(document: dict[str, Any]) -> str:
 
 
 def head(document: dict[str, Any]) -> str:
-    """What was measured where."""
+    """Format the head: what was measured, and on which machine."""
     facts = document["facts"]
     sets = "; ".join(
         f"{name}: {one['files']} files, {lib.mb(one['bytes'])} MB" for name, one in document["sets"].items()
@@ -57,7 +57,7 @@ def containers(document: dict[str, Any]) -> str:
 
 
 def described(document: dict[str, Any], case: dict[str, Any]) -> str:
-    """What a case is, in a sentence."""
+    """Describe a case in a sentence."""
     slow = f", {case['delay_s'] * 1000:g} ms a request" if case["delay_s"] else ""
     what = f"{case['order']}, {case['state']}{slow}, {case['consumer']}"
     return f"Set {case['set']}, {what}, batches of {case['batch']}, {case['threads']} thread(s)."

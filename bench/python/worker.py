@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def measured(fields: dict[str, object]) -> dict[str, object]:
-    """Measure what is asked for."""
+    """Run the requested measurement."""
     import measure
     import special
     from contestants.base import Missing

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Programs of others that call kiln's names, run for real: all scripts beside this one. Fails if one fails; says at the end what was skipped.
+# Run all scripts in this directory, which test real programs that call kiln by its drop-in names.
+# Fails if one fails, and lists the skipped ones at the end.
 set -euo pipefail
 [ -z "${KILN:-}" ] || KILN=$(realpath "$KILN") # else each script builds it
 export KILN
@@ -9,7 +10,7 @@ trap 'rm -f "$log"' EXIT
 failed=()
 for script in containerd repart; do
     status=0
-    # What waits for ever has failed, and is not waited for.
+    # A script that hangs has failed.
     timeout -k 30 900 "./$script.sh" > >(tee -a "$log") || status=$?
     case $status in 0 | 77) ;; *) failed+=("$script.sh") ;; esac
 done

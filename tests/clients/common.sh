@@ -1,10 +1,11 @@
-# What the scripts beside this one share: they source it. $work is a directory of the script's own, which its end removes; $names has
-# kiln's names of erofs-utils, which come first in PATH; $cache keeps programs that were fetched or built from run to run.
+# Functions that the scripts in this directory share and source. $work is a temporary directory of the
+# script; $names has kiln's drop-in names of erofs-utils, first in PATH; $cache keeps programs that were
+# fetched or built from run to run.
 #
 #   KILN=PATH                  the kiln to test; without it one is built
 #   KILN_CLIENTS_CACHE=DIR     default: kiln-clients below XDG_CACHE_HOME or ~/.cache
 
-# A part that cannot be had here: the caller counts this script as skipped.
+# Skips the script because a part is not available; the caller counts it.
 absent() {
     echo "SKIP: ${0##*/}: $*"
     exit 77
@@ -29,9 +30,9 @@ finish() {
     exit "$status"
 }
 
-# Everything of a tree that a program can see, in lines to compare: types, permissions, owners, times, targets, numbers of devices, contents,
-# attributes, and which names are one file. Programs of GNU tell it, none of kiln's. Directories have no counts of links here: overlayfs
-# has its own.
+# Prints all visible properties of a tree as lines to compare: types, permissions, owners, times,
+# targets, device numbers, contents, attributes, and hard links. Uses GNU programs only, none of
+# kiln's. Link counts of directories are left out, because overlayfs has its own.
 describe() (
     cd "$1"
     export LC_ALL=C
@@ -61,7 +62,7 @@ unmount_below() {
     awk -v dir="$1/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | tac | while read -r point; do umount "$point"; done
 }
 
-# The kernel of this machine mounts EROFS, or it can: a module may have to be loaded.
+# True if the kernel of this machine can mount EROFS, possibly after loading a module.
 need_kernel() {
     mkdir "$work/probe" "$work/probe/mnt"
     "$KILN" pack --quiet --preset balanced "$here" "$work/probe/image"

@@ -90,7 +90,8 @@ compare() {
     losetup -d "$device"
 }
 
-# Where the first partition begins: from the GPT, whose header is in block 1 and has the block of its table at 72; an entry has its first block at 32.
+# Prints the offset of the first partition according to the GPT: its header in block 1 has the block
+# of the table at byte 72, and an entry has its first block at byte 32.
 number_at() { od -An -tu8 -j "$2" -N 8 "$1" | tr -d ' '; }
 partition_offset() {
     local block=${sector:-512}

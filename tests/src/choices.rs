@@ -1,4 +1,5 @@
-//! Choices that change where and how bytes are stored, by dimension: a row takes one choice of each.
+//! Choices that change the layout of images, by dimension. A row takes one choice of each
+//! dimension.
 
 use crate::image::{fit, options, with_block_bits};
 use kiln_builder::{BuildOptions, ChunkEntries, ContentDigests, Dedupe, Fragments, Hints, Trial};
@@ -7,22 +8,22 @@ use kiln_tree::{DigestName, Tree};
 use kiln_tree::{Kind, NodeId};
 use std::collections::BTreeSet;
 
-/// A choice: its name, and what it does to the options.
+/// A choice: its name, and its change to the options.
 type Choice = (&'static str, fn(&mut BuildOptions, &Tree));
 
-/// As [`Choice`], of a place.
+/// A choice that changes the placement of bytes.
 type PlaceChoice = (&'static str, fn(&mut Place));
 
-/// Options of a build, and where its bytes lie.
+/// Options of a build, and the placement of its bytes.
 #[derive(Clone)]
 pub struct Place {
     /// Options of the build.
     pub options: BuildOptions,
-    /// Byte of the file where the image begins.
+    /// Offset in the file at which the image begins.
     pub offset: u64,
-    /// Chunks go to an extra device.
+    /// True to store chunks on an extra device.
     pub has_blob: bool,
-    /// Files are compressed in different ways.
+    /// True to compress files in different ways.
     has_hints: bool,
 }
 
@@ -35,7 +36,7 @@ fn unit(options: &mut BuildOptions, len: u32) {
     options.compression.as_mut().expect("compressed from the start").pcluster_len = len;
 }
 
-/// The last choice: it makes the lengths before it fit.
+/// Sets the block size. It must be the last choice, because it adapts the lengths before it.
 fn blocks(place: &mut Place, bits: u8) {
     let options = with_block_bits(bits, place.options.clone());
     let least = if options.dedupe == Dedupe::Parts { 4 } else { 1 } << bits;
@@ -110,7 +111,7 @@ const DIMENSIONS: &[&[Choice]] = &[
     ],
 ];
 
-/// As [`DIMENSIONS`], for where bytes lie.
+/// The same as [`DIMENSIONS`], for placement.
 const PLACES: &[&[PlaceChoice]] = &[
     &[("compressed", |_| {}), ("plain", |place| place.options.compression = None)],
     &[("alike", |_| {}), ("hints", |place| place.has_hints = true)],
@@ -164,7 +165,8 @@ const PLACES: &[&[PlaceChoice]] = &[
     ],
 ];
 
-/// All algorithms and lengths, and none, in turn; every sixth file has no hint.
+/// Returns hints with all algorithms and lengths, and with none, in turn; every sixth file has no
+/// hint.
 fn hints(tree: &Tree, options: &BuildOptions) -> Hints {
     let mut hints = Hints::default();
     let spec = |method, level, pcluster_len| Some(Spec { method, level, pcluster_len, window_len: None });
@@ -184,13 +186,14 @@ fn hints(tree: &Tree, options: &BuildOptions) -> Hints {
     hints
 }
 
-/// Number of choices in each dimension.
+/// Returns the number of choices in each dimension.
 pub fn dimensions() -> Vec<usize> {
     DIMENSIONS.iter().map(|all| all.len()).chain(PLACES.iter().map(|all| all.len())).collect()
 }
 
-/// Rows of choices, one of each dimension, of which there are so many, in which every pair of choices occurs: greedily, each
-/// row from a pair that is missing, with the choice of most new pairs in every other dimension.
+/// Returns rows of choices in which every pair of choices occurs; `dimensions` has the number of
+/// choices per dimension. Works greedily: each row begins with a missing pair, and takes the choice
+/// with the most new pairs in every other dimension.
 ///
 /// # Panics
 /// If a dimension has no choices.
@@ -206,7 +209,7 @@ pub fn pairwise(dimensions: &[usize]) -> Vec<Vec<usize>> {
             let new = |one: &(usize, usize)| {
                 row.iter().filter(|&&other| open.contains(&(other.min(*one), other.max(*one)))).count()
             };
-            // Of equal ones another in each row.
+            // Rotate among equal choices.
             let turned = (0..dimensions[at]).map(|choice| (at, (choice + rows.len()) % dimensions[at]));
             let best = turned.max_by_key(new).expect("a dimension has choices");
             row.push(best);
@@ -218,10 +221,10 @@ pub fn pairwise(dimensions: &[usize]) -> Vec<Vec<usize>> {
     rows
 }
 
-/// The names of a row of choices, whose numbers are in the order of [`dimensions`].
+/// Returns the names of a row of choices, which is in the order of [`dimensions`].
 ///
 /// # Panics
-/// If the row has a number that its dimension does not have.
+/// If the row has a number that is out of range.
 pub fn names(row: &[usize]) -> String {
     let (choices, places) = row.split_at(DIMENSIONS.len());
     let choices = choices.iter().zip(DIMENSIONS).map(|(&idx, dimension)| dimension[idx].0);
@@ -229,10 +232,10 @@ pub fn names(row: &[usize]) -> String {
     choices.chain(places).collect::<Vec<_>>().join(", ")
 }
 
-/// What a row of choices means for `tree`, built by `threads`.
+/// Returns options and placement of a row of choices for `tree`, built by `threads` threads.
 ///
 /// # Panics
-/// As [`names`].
+/// If the row has a number that is out of range.
 pub fn place(row: &[usize], tree: &Tree, threads: usize) -> Place {
     let (choices, places) = row.split_at(DIMENSIONS.len());
     let options = options(Some((Method::Zstd, 3)), 64 << 10, threads);

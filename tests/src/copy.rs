@@ -1,5 +1,5 @@
-//! A copy of a tree that differs in all that must not matter: inode numbers, the order of directories, change times.
-//! Or one over another tree.
+//! Copies of a tree: one that differs in everything that must not matter (inode numbers, the order
+//! of directories, change times), or one over another tree.
 
 use crate::snapshot::{names, xattrs};
 use rustix::fs::{
@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Copy what is in `source` to the empty directory `target`, with all metadata and holes, last names first.
+/// Copies the contents of `source` to the empty directory `target`, with all metadata and holes,
+/// last names first.
 ///
 /// # Errors
 /// Errors of the system.
@@ -23,12 +24,12 @@ pub fn backwards(source: &Path, target: &Path) -> io::Result<()> {
     copy(source, target, Existing::None)
 }
 
-/// What is to become of what the target has at a path of the source.
+/// Treatment of existing files in the target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// There is nothing.
+    /// There are none.
     None,
-    /// It is removed, but for directories, which are one with those of the source and get their metadata.
+    /// They are removed, except directories, which are merged and get the source's metadata.
     Replace,
 }
 
@@ -43,7 +44,7 @@ pub(crate) fn copy(source: &Path, target: &Path, existing: Existing) -> io::Resu
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Where the first name of an inode with several went: its directory and the name there.
+/// Directory and name of the first name of each inode with several.
 type Copied = HashMap<(u32, u32, u64), (OwnedFd, Vec<u8>)>;
 
 fn below(source: BorrowedFd<'_>, target: BorrowedFd<'_>, existing: Existing, copied: &mut Copied) -> io::Result<()> {
@@ -79,7 +80,7 @@ fn below(source: BorrowedFd<'_>, target: BorrowedFd<'_>, existing: Existing, cop
     Ok(())
 }
 
-/// Remove what has the name, but for a directory that is to be one. Whether it stays.
+/// Removes the file of this name, unless both are directories. Returns true if it remains.
 fn make_way(target: BorrowedFd<'_>, name: &[u8], file_type: FileType) -> io::Result<bool> {
     let found = match statx(target, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
         Err(Errno::NOENT) => return Ok(false),
@@ -90,7 +91,7 @@ fn make_way(target: BorrowedFd<'_>, name: &[u8], file_type: FileType) -> io::Res
         (FileType::Directory, _) => {
             let dir = openat(target, name, DIR_FLAGS, Mode::empty())?;
             for below in names(dir.as_fd())? {
-                // Of a type that nothing is one with.
+                // No directory may remain.
                 make_way(dir.as_fd(), &below, FileType::Unknown)?;
             }
             unlinkat(target, name, AtFlags::REMOVEDIR)?;
@@ -118,8 +119,8 @@ fn contents(source: BorrowedFd<'_>, target: BorrowedFd<'_>, name: &[u8], size: u
     }
 }
 
-/// Give what has the second name in the second directory the metadata of what has the first one in the first. Owner first, which clears other
-/// things; times last.
+/// Copies metadata from the first name in the first directory to the second name in the second
+/// directory. The owner comes first because setting it clears other metadata; times come last.
 pub(crate) fn metadata(dirs: [impl AsFd; 2], names: [&[u8]; 2], stat: &Statx) -> io::Result<()> {
     let [(source, from), (target, name)] = [(dirs[0].as_fd(), names[0]), (dirs[1].as_fd(), names[1])];
     let (owner, group) = (Some(Uid::from_raw(stat.stx_uid)), Some(Gid::from_raw(stat.stx_gid)));

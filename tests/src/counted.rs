@@ -1,4 +1,4 @@
-//! A source that counts what is read of it, and may be slow.
+//! A source that counts reads, and may be slow.
 
 use kiln_read::{RangeMut, ReadAt};
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Counts reads of `S`.
+/// Source that counts reads of `S`.
 pub struct Counted<S> {
     inner: S,
     calls: AtomicU64,
@@ -15,17 +15,17 @@ pub struct Counted<S> {
 }
 
 impl<S: ReadAt> Counted<S> {
-    /// Nothing is read yet.
+    /// Creates a source with counts of 0.
     pub fn new(inner: S) -> Self {
         Self::late(inner, Duration::ZERO)
     }
 
-    /// One whose reads take so long at least.
+    /// Creates a source whose reads take at least `delay`.
     pub fn late(inner: S, delay: Duration) -> Self {
         Self { inner, calls: AtomicU64::new(0), bytes: AtomicU64::new(0), delay }
     }
 
-    /// Ranges read so far, and their lengths in bytes added up.
+    /// Returns the number of ranges read so far, and their total length in bytes.
     pub fn counts(&self) -> (u64, u64) {
         (self.calls.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }

@@ -1,27 +1,28 @@
-//! Damage to images: what bad sectors, bad downloads and bad people do.
+//! Damage to images, as by bad sectors, bad downloads and attackers.
 
 use crate::rng::Rng;
 use std::ops::Range;
 
-/// Values that sizes, counts and addresses have at their edges.
+/// Edge values of sizes, counts and addresses.
 const EDGES: [u64; 10] =
     [0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF, u64::MAX >> 1, u64::MAX];
 
-/// Damages images, each time in another way.
+/// Generator of damage.
 pub struct Damager {
     rng: Rng,
-    /// Where damage matters most.
+    /// Ranges where damage matters most.
     metadata: Vec<Range<usize>>,
     block_len: usize,
 }
 
 impl Damager {
-    /// For images like one with `metadata` and blocks of `block_len` bytes. Equal seeds do equal damage.
+    /// Creates a generator for images with `metadata` and blocks of `block_len` bytes. Equal seeds
+    /// give equal damage.
     pub fn new(seed: u64, metadata: Vec<Range<usize>>, block_len: usize) -> Self {
         Self { rng: Rng::new(seed), metadata, block_len }
     }
 
-    /// Damage `bytes`; `other` is another image. What was done, for messages.
+    /// Damages `bytes`; `other` is another image. Returns a description for messages.
     pub fn damage(&mut self, bytes: &mut Vec<u8>, other: &[u8]) -> String {
         match self.rng.below(20) {
             0 => self.cut(bytes),
@@ -32,7 +33,7 @@ impl Damager {
         }
     }
 
-    /// Damage only some bytes.
+    /// Damages only some bytes. Returns a description.
     pub fn change_fields(&mut self, bytes: &mut [u8]) -> String {
         let count = 1 + self.rng.below(4);
         (0..count).map(|_| self.change_field(bytes)).collect::<Vec<_>>().join(", ")
@@ -60,7 +61,7 @@ impl Damager {
         }
     }
 
-    /// Where to do damage: in metadata rather than in contents.
+    /// Returns a place to damage, more often in metadata than in contents.
     fn place(&mut self, len: usize) -> usize {
         if self.rng.below(8) > 0 {
             let range = self.rng.pick(&self.metadata).clone();
@@ -73,7 +74,7 @@ impl Damager {
 
     fn cut(&mut self, bytes: &mut Vec<u8>) -> String {
         bytes.truncate(self.rng.below(bytes.len() as u64) as usize);
-        // Some files end anywhere, most at a block.
+        // Some files end anywhere, most at a block boundary.
         if self.rng.below(3) > 0 {
             bytes.truncate(bytes.len() / self.block_len * self.block_len);
         }
@@ -104,7 +105,7 @@ impl Damager {
         format!("bytes {from:?} and {to:?} are swapped")
     }
 
-    /// Put a run of another image in the place of this one's.
+    /// Overwrites a run of blocks with blocks of another image.
     fn splice(&mut self, bytes: &mut [u8], other: &[u8]) -> String {
         let blocks = 1 + self.rng.below(8) as usize;
         let to = self.place(bytes.len()) / self.block_len * self.block_len;

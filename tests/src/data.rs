@@ -1,8 +1,8 @@
-//! Contents of files: what people keep, as seen by an encoder.
+//! Contents of files, as different as encoders see them in practice.
 
 use crate::rng::Rng;
 
-/// What contents look like.
+/// Kind of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Texture {
     /// Nothing but zeros.
@@ -11,20 +11,20 @@ pub enum Texture {
     Text,
     /// Records of small numbers.
     Binary,
-    /// Noise: no encoder gains anything.
+    /// Noise, which no encoder compresses.
     Noise,
     /// Text and noise by turns, up to 200 KiB each.
     Mixed,
-    /// A stretch of noise again and again.
+    /// A range of noise, repeated.
     Repeats,
 }
 
 impl Texture {
-    /// All of them.
+    /// All textures.
     pub const ALL: [Texture; 6] =
         [Texture::Zeros, Texture::Text, Texture::Binary, Texture::Noise, Texture::Mixed, Texture::Repeats];
 
-    /// `len` bytes of it; equal seeds give equal bytes.
+    /// Returns `len` bytes; equal seeds give equal bytes.
     pub fn bytes(self, seed: u64, len: usize) -> Vec<u8> {
         let mut rng = Rng::new(seed);
         let mut out = Vec::with_capacity(len + 64);
@@ -68,7 +68,7 @@ const WORDS: [&str; 24] = [
     "->",
 ];
 
-/// Append at least `len` bytes of text.
+/// Appends at least `len` bytes of text.
 fn text(rng: &mut Rng, len: usize, out: &mut Vec<u8>) {
     let end = out.len() + len;
     while out.len() < end {

@@ -1,4 +1,4 @@
-//! Disks whose power fails.
+//! Simulated disks whose power fails.
 
 use crate::rng::Rng;
 use kiln_output::Output;
@@ -6,22 +6,22 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that a disk writes as a whole or not at all.
+/// Number of bytes that a disk writes atomically.
 const SECTOR_LEN: usize = 512;
 
-/// What was done to a disk and may be lost.
+/// A change to a disk that may be lost.
 enum Event {
     Write(u64, Vec<u8>),
     SetLen(u64),
 }
 
-/// A disk that fails after some writes and syncs, and then loses what is not synced.
+/// A disk that fails after some writes and syncs, and then loses unsynced data.
 pub struct Disk {
-    /// What is there as long as the power is.
+    /// Contents while the power is on.
     now: Mutex<Vec<u8>>,
     durable: Mutex<Vec<u8>>,
     pending: Mutex<Vec<Event>>,
-    /// Writes and syncs until the power fails, of all disks together.
+    /// Number of writes and syncs until the power fails, of all disks together.
     left: Arc<AtomicU64>,
 }
 
@@ -30,28 +30,29 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Disk {
-    /// A disk that holds `bytes`. The power fails when all disks that share `left` have done so many writes and syncs.
+    /// Creates a disk with contents `bytes`. The power fails after `left` writes and syncs, counted
+    /// over all disks that share it.
     pub fn new(bytes: Vec<u8>, left: &Arc<AtomicU64>) -> Arc<Self> {
         let (now, durable) = (Mutex::new(bytes.clone()), Mutex::new(bytes));
         Arc::new(Self { now, durable, pending: Mutex::default(), left: left.clone() })
     }
 
-    /// What is there as long as the power is, or right after a crash of the program alone.
+    /// Returns the contents while the power is on, or after a crash of the program alone.
     pub fn now(&self) -> Vec<u8> {
         lock(&self.now).clone()
     }
 
-    /// What was synced.
+    /// Returns the synced contents.
     pub fn durable(&self) -> Vec<u8> {
         lock(&self.durable).clone()
     }
 
-    /// Returns what is left after a power failure: of what was not synced, any sectors.
+    /// Returns the contents after a power failure: any of the unsynced sectors may be lost.
     pub fn after_power_cut(&self, rng: &mut Rng) -> Vec<u8> {
         self.after_power_cut_by(SECTOR_LEN, rng)
     }
 
-    /// The same for a disk that writes `unit_len` bytes as a whole or not at all.
+    /// Does the same for a disk that writes `unit_len` bytes atomically.
     pub fn after_power_cut_by(&self, unit_len: usize, rng: &mut Rng) -> Vec<u8> {
         let mut bytes = self.durable();
         for event in &*lock(&self.pending) {

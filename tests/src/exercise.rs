@@ -1,7 +1,8 @@
-//! Everything that a reader can be asked about an image that nobody vouches for.
+//! Every request that a reader accepts, for an untrusted image.
 //!
-//! Each call may fail; none may panic, and in an image that a check finds good none may contradict another one: what is read
-//! twice, or in other pieces, is the same. How much is asked for is limited, because a damaged size may be anything.
+//! A call may fail, but must not panic. In an image without problems, answers must not contradict
+//! each other: bytes read twice, or in other pieces, are equal. Requests are limited, because a
+//! damaged size may be anything.
 
 use kiln_format::Nid;
 use kiln_format::inode::FileType;
@@ -10,34 +11,34 @@ use kiln_read::{
 };
 use std::ops::ControlFlow;
 
-/// How much is asked for.
+/// Limits of the requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Names that are visited.
+    /// Number of names visited.
     pub entries: usize,
-    /// Bytes that are read at the front of each file.
+    /// Number of bytes read at the start of each file.
     pub file_bytes: u64,
-    /// Extents of each file that are looked at.
+    /// Number of extents examined per file.
     pub extents: usize,
 }
 
 impl Default for Limits {
-    /// Enough for golden images that are not damaged.
+    /// Returns limits that cover undamaged golden images.
     fn default() -> Self {
         Self { entries: 2000, file_bytes: 256 << 10, extents: 500 }
     }
 }
 
-/// What came of it.
+/// Result of the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Calls, and extents that a check decoded.
+    /// Number of calls, and of extents that a check decoded.
     pub calls: u64,
-    /// Calls that found damage.
+    /// Number of calls that found damage.
     pub errors: u64,
-    /// Problems that a check reported.
+    /// Number of problems that a check reported.
     pub problems: u64,
-    /// An inode of which two reads gave different bytes.
+    /// Inode of which two reads gave different bytes.
     contradiction: Option<Nid>,
 }
 
@@ -49,7 +50,7 @@ impl Outcome {
             Err(error) => {
                 assert!(!matches!(error, ReadError::Internal { .. }), "{error}");
                 assert!(!error.to_string().is_empty() && error.errno() > 0);
-                // What was asked of the wrong kind of file says nothing about the image.
+                // A request for the wrong type of file says nothing about the image.
                 let at_fault =
                     matches!(error, ReadError::Corrupt { .. } | ReadError::Unsupported { .. } | ReadError::Io { .. });
                 self.errors += u64::from(at_fault);
@@ -59,10 +60,10 @@ impl Outcome {
     }
 }
 
-/// Ask for everything.
+/// Makes all requests.
 ///
 /// # Panics
-/// On answers that contradict each other, and on errors that blame ourselves.
+/// If answers contradict each other, or an error is not due to the image.
 pub fn exercise(image: &Image, limits: &Limits) -> Outcome {
     let mut out = Outcome::default();
     if let Some(root) = out.count(image.inode(image.root_nid())) {
@@ -77,7 +78,7 @@ pub fn exercise(image: &Image, limits: &Limits) -> Outcome {
     out
 }
 
-/// What looks at all of an image, limits or not.
+/// Makes the requests that cover the whole image regardless of limits.
 fn whole_image(image: &Image, out: &mut Outcome) {
     out.count(image.usage(Threads::ONE));
     if let Ok(root) = image.inode(image.root_nid()) {
@@ -99,8 +100,8 @@ fn whole_image(image: &Image, out: &mut Outcome) {
         report => report.expect("memory does not fail"),
     };
     out.problems = report.problem_count;
-    // An index can name one extent for a byte when it is entered there, and another one when it is followed to there. Linux
-    // does not see that, nor do lookups here, but a check must.
+    // An index can give one extent for a byte when it is entered there, and another one when it is
+    // walked. Linux and lookups here do not notice, but a check must.
     assert!(
         out.problems > 0 || out.contradiction.is_none(),
         "different bytes in {:?} of a good image",
@@ -114,7 +115,7 @@ fn tree(image: &Image, root: &Inode, limits: &Limits, out: &mut Outcome) {
     for (nth, entry) in image.walk(root, b"").take(limits.entries).enumerate() {
         let Some(entry) = out.count(entry) else { continue };
         inode(image, &entry, limits, out);
-        // A path costs its depth.
+        // Resolving a path costs its depth.
         if nth % 8 == 0 || entry.inode.meta.file_type == FileType::Symlink {
             out.count(image.resolve(&entry.path, FollowLast::Keep));
             out.count(image.resolve(&entry.path, FollowLast::Follow));
@@ -140,7 +141,7 @@ fn inode(image: &Image, entry: &WalkEntry, limits: &Limits, out: &mut Outcome) {
 
 fn attributes(image: &Image, inode: &Inode, out: &mut Outcome) {
     for xattr in out.count(image.list_xattrs(inode)).into_iter().flatten().take(100) {
-        // A filter may deny it, and another one may come first: but the call ends.
+        // A filter may hide the attribute, and another one may come first, but the call ends.
         out.count(image.get_xattr(inode, &xattr.name));
     }
     out.count(image.get_xattr(inode, b"user.absent"));
@@ -162,7 +163,7 @@ fn directory(image: &Image, dir: &Inode, limits: &Limits, out: &mut Outcome) {
     let is_listed =
         |listed: Vec<Vec<u8>>| listed.iter().all(|name| names.len() >= limits.entries || names.contains(name));
     assert!(listed.is_none_or(is_listed), "names that another listing does not have");
-    // Positions that no listing gave.
+    // Positions that no listing returned.
     for from in [7, dir.meta.size / 2, dir.meta.size, u64::MAX] {
         out.count(list(from, &mut Vec::new()));
     }
@@ -216,7 +217,7 @@ fn explanations(image: &Image, inode: &Inode, limits: &Limits, out: &mut Outcome
 
 fn reads(image: &Image, inode: &Inode, limits: &Limits, out: &mut Outcome) {
     let size = inode.meta.size;
-    // Memory is not yet taken for a size that is only claimed.
+    // A claimed size may be wrong, so memory is limited.
     let mut front = vec![0x55; size.min(limits.file_bytes) as usize];
     let front_len = out.count(image.read_at(inode, &mut front, 0));
     assert!(front_len.is_none_or(|len| len == front.len()));

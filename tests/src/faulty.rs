@@ -1,27 +1,27 @@
-//! Outputs that fail, that take less than they are given, or that lose what was not synced.
+//! Outputs that fail, that write less than they are given, or that lose unsynced data.
 
 use crate::rng::Rng;
 use kiln_output::{MemoryOutput, Output, Unpublished};
 use std::cell::{Cell, RefCell};
 use std::io;
 
-/// The error of [`FailingOutput`].
+/// Message of the error of [`FailingOutput`].
 pub const FULL: &str = "the simulated disk is full";
 
 /// An output whose calls fail from the n-th on.
 pub struct FailingOutput<'a> {
     inner: &'a dyn Output,
-    /// Calls that will still succeed.
+    /// Number of calls that will still succeed.
     left: Cell<u64>,
 }
 
 impl<'a> FailingOutput<'a> {
-    /// One of whose calls the first `count` succeed.
+    /// Creates an output whose first `count` calls succeed.
     pub fn new(inner: &'a dyn Output, count: u64) -> Self {
         Self { inner, left: Cell::new(count) }
     }
 
-    /// Calls that would still have succeeded.
+    /// Returns the number of calls that would still succeed.
     pub fn left(&self) -> u64 {
         self.left.get()
     }
@@ -51,7 +51,7 @@ impl Output for FailingOutput<'_> {
     }
 }
 
-/// An output in memory that takes and gives a few bytes at a time, and is interrupted between them.
+/// An output in memory that transfers a few bytes at a time, and is interrupted between them.
 #[derive(Default)]
 pub struct ShortOutput {
     inner: MemoryOutput,
@@ -59,12 +59,12 @@ pub struct ShortOutput {
 }
 
 impl ShortOutput {
-    /// What was written.
+    /// Returns the written bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.inner.into_bytes()
     }
 
-    /// How many of `len` bytes this call takes.
+    /// Returns how many of `len` bytes this call transfers.
     fn cut(&self, len: usize) -> io::Result<usize> {
         let call = self.calls.replace(self.calls.get() + 1);
         match call % 3 {
@@ -93,7 +93,7 @@ impl Output for ShortOutput {
     }
 }
 
-/// Bytes that a simulated disk writes as a whole or not at all.
+/// Number of bytes that a simulated disk writes atomically.
 const SECTOR_LEN: usize = 512;
 
 enum Event {
@@ -104,7 +104,8 @@ enum Event {
     SyncName,
 }
 
-/// A disk of which anything not synced may be lost: it records what is done, and says what a power cut at any moment leaves.
+/// A disk that may lose anything not synced. It records all changes, and computes what a power cut
+/// at any moment leaves.
 #[derive(Default)]
 pub struct SimulatedDisk {
     now: MemoryOutput,
@@ -112,13 +113,14 @@ pub struct SimulatedDisk {
 }
 
 impl SimulatedDisk {
-    /// How many things were done.
+    /// Returns the number of recorded events.
     pub fn len(&self) -> usize {
         self.events.borrow().len()
     }
 
-    /// What the final name leads to after a power cut behind the first `count` events; `None`: to what was there before. What was
-    /// not synced by then survives or not, sector by sector, as `rng` has it.
+    /// Returns the contents of the final name after a power cut after the first `count` events;
+    /// `None` if the name still refers to the previous file. Unsynced sectors survive or not, as
+    /// `rng` decides.
     pub fn after_power_cut(&self, count: usize, rng: &mut Rng) -> Option<Vec<u8>> {
         let events = self.events.borrow();
         let events = &events[..count];

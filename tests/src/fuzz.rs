@@ -1,7 +1,7 @@
-//! Functions that are fuzzed: each takes any bytes and must return.
+//! Fuzz targets: functions that take any bytes and must return.
 //!
-//! The programs in `fuzz/` are wrappers of these, one for each of [`TARGETS`]; `tests/it/corpus.rs` runs the same functions
-//! over the inputs that fuzzing kept.
+//! The programs in `fuzz/` are wrappers of these, one for each of [`TARGETS`]; `tests/it/corpus.rs`
+//! runs the same functions on the inputs that fuzzing has collected.
 
 mod codec;
 mod crafted;
@@ -16,10 +16,10 @@ mod records;
 mod sources;
 mod xattr;
 
-/// A function that is fuzzed.
+/// A fuzz target.
 pub type Target = fn(&[u8]);
 
-/// All of them, under the names of their corpora.
+/// All targets, by the names of their corpora.
 pub const TARGETS: [(&str, Target); 32] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
@@ -55,10 +55,10 @@ pub const TARGETS: [(&str, Target); 32] = [
     ("stamps", lists::stamps),
 ];
 
-/// Run the target with this name.
+/// Runs the target with this name.
 ///
 /// # Panics
-/// If there is none, and where the target finds a bug.
+/// If there is none, or if the target finds a bug.
 pub fn run(name: &str, data: &[u8]) {
     let target = TARGETS.iter().find(|(target, _)| *target == name).unwrap_or_else(|| panic!("no target {name}"));
     (target.1)(data);

@@ -1,7 +1,8 @@
 //! A real tree with every oddity that a filesystem can hold.
 //!
-//! Everything follows from a seed; an [`Editor`] edits trees by one, too. What the machine does not allow (devices without privileges, attributes that the
-//! filesystem does not hold) is left out and reported.
+//! Everything follows from a seed; an [`Editor`] edits trees in the same way. Files that the
+//! machine does not allow (devices without privileges, attributes that the filesystem does not
+//! support) are left out and reported.
 
 mod dirs;
 mod edits;
@@ -12,7 +13,7 @@ mod random;
 mod sparse;
 mod xattrs;
 
-pub use edits::{Editor, Times, Wanted};
+pub use edits::{Editor, Times, WantedType};
 pub use random::make_random;
 
 use crate::rng::Rng;
@@ -29,7 +30,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How much to make.
+/// Amount of data to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Everything: 80 MiB of data.
@@ -40,13 +41,13 @@ pub enum Scale {
     Small,
 }
 
-/// The time that most files have.
+/// Modification time of most files.
 const USUAL_TIME: i64 = 1_700_000_000;
 
-/// Make a tree in the empty directory `root`. What had to be left out, in words.
+/// Makes a tree in the empty directory `root`. Returns descriptions of what had to be left out.
 ///
 /// # Errors
-/// Errors of the system, but for what privileges or the filesystem forbid.
+/// Errors of the system, except those due to missing privileges or features of the filesystem.
 pub fn make(root: &Path, seed: u64, scale: Scale) -> io::Result<BTreeSet<String>> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
     let mut maker = Maker::new(seed);
@@ -66,41 +67,41 @@ pub fn make(root: &Path, seed: u64, scale: Scale) -> io::Result<BTreeSet<String>
     Ok(maker.left_out)
 }
 
-/// Open a directory.
+/// Opens a directory.
 fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Make a directory and open it.
+/// Makes a directory and opens it.
 fn subdir(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
     Ok(openat(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Make an empty file.
+/// Makes an empty file.
 fn create(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     Ok(openat(dir, name, flags, Mode::from_raw_mode(0o644))?.into())
 }
 
-/// Make a file with contents.
+/// Makes a file with contents.
 fn file(dir: BorrowedFd<'_>, name: &[u8], bytes: &[u8]) -> io::Result<()> {
     create(dir, name)?.write_all(bytes)
 }
 
-/// Make a symbolic link.
+/// Makes a symbolic link.
 fn symlink(dir: BorrowedFd<'_>, name: &[u8], target: &[u8]) -> io::Result<()> {
     Ok(symlinkat(target, dir, name)?)
 }
 
-/// Set the time of a last modification.
+/// Sets the modification time.
 fn set_mtime(dir: BorrowedFd<'_>, name: &[u8], secs: i64, nsec: u32) -> io::Result<()> {
     let time = Timespec { tv_sec: secs, tv_nsec: nsec.into() };
     let times = Timestamps { last_access: time, last_modification: time };
     Ok(utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// What every section needs.
+/// State shared by all parts of the generator.
 struct Maker {
     rng: Rng,
     left_out: BTreeSet<String>,
@@ -111,7 +112,8 @@ impl Maker {
         Self { rng: Rng::new(seed), left_out: BTreeSet::new() }
     }
 
-    /// The outcome of something that a machine may not allow. Whether it was done.
+    /// Evaluates the outcome of an action that a machine may not allow. Returns true if it
+    /// succeeded.
     fn allowed(&mut self, what: &str, outcome: Result<(), Errno>) -> io::Result<bool> {
         match outcome {
             Ok(()) => Ok(true),
@@ -123,13 +125,13 @@ impl Maker {
         }
     }
 
-    /// Make a device, pipe or socket.
+    /// Makes a device, pipe or socket.
     fn node(&mut self, dir: BorrowedFd<'_>, name: &[u8], file_type: FileType, dev: (u32, u32)) -> io::Result<bool> {
         let made = mknodat(dir, name, file_type, Mode::from_raw_mode(0o640), rustix::fs::makedev(dev.0, dev.1));
         self.allowed(&format!("{file_type:?}"), made)
     }
 
-    /// Set an attribute. One that is too large for the filesystem is left out without a word.
+    /// Sets an attribute. One that is too large for the filesystem is silently left out.
     fn xattr(&mut self, dir: BorrowedFd<'_>, name: &[u8], attr: &[u8], value: &[u8]) -> io::Result<bool> {
         let path = [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat();
         match lsetxattr(&path, attr, value, XattrFlags::empty()) {
@@ -141,7 +143,7 @@ impl Maker {
         }
     }
 
-    /// Give everything below `dir`, and `dir` itself, a time if its own is that of its making.
+    /// Sets the times of `dir` and everything below it that still have the time of their creation.
     fn settle(&mut self, dir: BorrowedFd<'_>, began: i64) -> io::Result<()> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         for entry in Dir::read_from(dir)? {
@@ -170,7 +172,7 @@ impl Maker {
         if !(began - 1..began + 86_400).contains(&stat.stx_mtime.tv_sec) {
             return Ok(());
         }
-        // A hard link's time is set once for each of its names: the last one stays.
+        // The time of hard links is set once for each name; the last one remains.
         match self.rng.below(4) {
             0 => {
                 let secs = USUAL_TIME - self.rng.below(1 << 28) as i64;

@@ -1,4 +1,4 @@
-//! Images of other builders, one for each feature: those that the reader is tested with, and small ones to be fuzzed.
+//! Golden images of other builders, one per feature, and small images that fuzzing starts from.
 
 use kiln_mount::fuse::ImageSources;
 use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, ReadError};
@@ -10,44 +10,45 @@ use std::sync::Arc;
 
 /// An image, and its extra device if it has one.
 pub struct Golden {
-    /// Name of its file, without extension.
+    /// File name without extension.
     pub name: String,
-    /// Where it is.
+    /// Path of the image.
     pub path: PathBuf,
-    /// Its bytes.
+    /// Contents of the image.
     pub bytes: Vec<u8>,
-    /// Those of its extra device.
+    /// Contents of its extra device.
     pub blob: Option<Arc<MemorySource>>,
 }
 
 impl Golden {
-    /// The image made of `bytes` instead of its own, whatever its checksum says, with its device and a small cache.
+    /// Opens `bytes` in place of the image, ignoring its checksum, with its device and a small
+    /// cache.
     ///
     /// # Errors
-    /// As [`Image::open`].
+    /// Those of [`Image::open`].
     pub fn open_as(&self, bytes: Vec<u8>) -> Result<Image, ReadError> {
         self.open_from(Arc::new(MemorySource::new(bytes)))
     }
 
-    /// The sources of the image with other bytes, for a mount.
+    /// Returns the sources of the image with other bytes, for a mount.
     pub fn sources_of(&self, bytes: Vec<u8>) -> ImageSources {
         let devices = self.blob.iter().map(|blob| Arc::clone(blob) as Arc<dyn ReadAt>).collect();
         let primary = Arc::new(MemorySource::new(bytes));
         ImageSources::new(primary).with_devices(devices)
     }
 
-    /// The same for any source.
+    /// Does the same for any source.
     ///
     /// # Errors
-    /// As [`Image::open`].
+    /// Those of [`Image::open`].
     pub fn open_from(&self, source: Arc<dyn ReadAt>) -> Result<Image, ReadError> {
         let devices = self.blob.iter().map(|blob| Arc::clone(blob) as Arc<dyn ReadAt>).collect();
         let options = ImageOptions::default().with_any_checksum().with_cache_bytes(4 << 20);
         Image::open(source, devices, &options)
     }
 
-    /// Byte ranges that decide what the rest means: the superblock, inodes with what is beside them, directories. Those
-    /// inside compressed data are left out.
+    /// Returns the byte ranges that determine the meaning of the rest: the superblock, inodes with
+    /// the data beside them, directories. Ranges inside compressed data are left out.
     ///
     /// # Errors
     /// An image that is damaged already.
@@ -55,7 +56,7 @@ impl Golden {
         let image = self.open_as(self.bytes.clone())?;
         let sb = image.superblock();
         let start = sb.meta_blkaddr.0 << sb.block_bits.bits();
-        // The superblock twice, as it is small beside the rest.
+        // The superblock twice, because it is small compared with the rest.
         let mut ranges = vec![1024..1024 + 192; 2];
         let root = image.inode(image.root_nid())?;
         let special = [sb.packed_nid, sb.metabox_nid].into_iter().flatten();
@@ -63,7 +64,7 @@ impl Golden {
         for nid in special.map(Ok).chain(named) {
             let nid = nid?;
             if let Some(off) = nid.byte_off().filter(|_| !nid.in_metabox()) {
-                // An inode, its attributes and the front of its index.
+                // An inode, its attributes and the start of its index.
                 ranges.push((start + off) as usize..(start + off) as usize + 192);
             }
             let inode = image.inode(nid)?;
@@ -79,26 +80,26 @@ impl Golden {
     }
 }
 
-/// Where the reader's golden images are.
+/// Directory of the reader's golden images.
 const GOLDEN_DIR: &str = "crates/read/tests/golden";
 
 fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A golden image, or a file beside it, by the name of its file.
+/// Returns the path of a golden image, or of a file beside it.
 pub fn file(name: &str) -> PathBuf {
     project().join(GOLDEN_DIR).join(name)
 }
 
-/// Take the checksum of its superblock out of an image.
+/// Clears the checksum flag of an image's superblock.
 pub fn remove_checksum(bytes: &mut [u8]) {
     if let Some(compat) = bytes.get_mut(1024 + 8) {
         *compat &= !1;
     }
 }
 
-/// The golden image of this name, with its extra device if it has one.
+/// Opens the golden image of this name, with its extra device if it has one.
 ///
 /// # Panics
 /// If it cannot be opened.
@@ -108,7 +109,7 @@ pub fn open(name: &str) -> Image {
     Image::open_path(&file(&format!("{name}.erofs")), &devices, &ImageOptions::default()).expect("a good image")
 }
 
-/// All images in `dir` of the project, by name.
+/// Returns all images in `dir` of the project, by name.
 fn in_dir(dir: &str) -> io::Result<Vec<Golden>> {
     let mut list = Vec::new();
     for entry in fs::read_dir(project().join(dir))? {
@@ -125,18 +126,18 @@ fn in_dir(dir: &str) -> io::Result<Vec<Golden>> {
     Ok(list)
 }
 
-/// The reader's golden images.
+/// Returns the reader's golden images.
 ///
 /// # Errors
-/// They cannot be read.
+/// Files that cannot be read.
 pub fn golden_images() -> io::Result<Vec<Golden>> {
     in_dir(GOLDEN_DIR)
 }
 
-/// The small images that fuzzing starts from.
+/// Returns the small images that fuzzing starts from.
 ///
 /// # Errors
-/// They cannot be read.
+/// Files that cannot be read.
 pub fn small_images() -> io::Result<Vec<Golden>> {
     in_dir("fuzz/images")
 }

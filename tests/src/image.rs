@@ -1,4 +1,4 @@
-//! Building and opening images.
+//! Building and opening of images.
 
 use kiln_builder::{BuildError, BuildOptions, Control, Out, Progress, Summary, Threads};
 use kiln_codec::{Method, Spec};
@@ -17,10 +17,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A method at a level; `None`: no compression.
+/// A method at a level; `None` for no compression.
 pub type Choice = Option<(Method, i32)>;
 
-/// Options for a choice of compression.
+/// Returns options for a choice of compression.
 ///
 /// # Panics
 /// If the codec does not have the choice.
@@ -30,24 +30,24 @@ pub fn options(choice: Choice, pcluster_len: u32, threads: usize) -> BuildOption
     BuildOptions { compression: choice.map(spec), threads: exactly(threads), scratch_dir, ..BuildOptions::default() }
 }
 
-/// So many threads.
+/// Returns `threads` as a fixed number of threads.
 ///
 /// # Panics
-/// If there are to be none.
+/// If `threads` is 0.
 pub fn exactly(threads: usize) -> Threads {
     Threads::exactly(NonZero::new(threads).expect("at least one thread"))
 }
 
-/// `spec` with the length of pclusters that is nearest among those possible.
+/// Returns `spec` with the nearest valid length of pclusters.
 pub fn fit(spec: Spec, options: &BuildOptions) -> Spec {
     let pcluster_len = spec.pcluster_len.next_multiple_of(options.block_bits.len() as u32);
     Spec { pcluster_len: pcluster_len.min(options.pcluster_max_len(spec.method)), ..spec }
 }
 
-/// The options with blocks of 2^`bits` bytes, and pclusters nearest to those that were chosen.
+/// Returns the options with blocks of 2^`bits` bytes, and the nearest valid lengths of pclusters.
 ///
 /// # Panics
-/// If there are no such blocks.
+/// If there is no such block size.
 pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
     options.block_bits = BlockBits::new(bits).expect("a size of blocks");
     let limits = options.clone();
@@ -60,41 +60,41 @@ pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
     options
 }
 
-/// Scan a directory with as many threads as the build will have.
+/// Scans a directory with as many threads as the build will have.
 ///
 /// # Errors
-/// As [`Source::scan`].
+/// Those of [`Source::scan`].
 pub fn scan_dir(root: &Path, threads: usize) -> Result<Scan, SourceError> {
     let stop = AtomicBool::new(false);
     DirSource::new(root).scan(&ScanOptions { threads: Threads::at_least_one(threads), ..ScanOptions::new(&stop) })
 }
 
-/// Scan an image.
+/// Scans an image.
 ///
 /// # Errors
-/// As [`Source::scan`].
+/// Those of [`Source::scan`].
 pub fn scan_image(image: &Image) -> Result<Tree, SourceError> {
     let stop = AtomicBool::new(false);
     Ok(ImageSource::new(image.clone(), Path::new("image")).scan(&ScanOptions::new(&stop))?.tree)
 }
 
-/// Build into `out`.
+/// Builds to `out`.
 ///
 /// # Errors
-/// As [`kiln_builder::build`].
+/// Those of [`kiln_builder::build`].
 pub fn build_to<'a>(tree: &Tree, out: impl Into<Out<'a>>, options: &BuildOptions) -> Result<Summary, BuildError> {
     let stop = AtomicBool::new(false);
     let progress = |progress: Progress| assert!(progress.done_bytes <= progress.total_bytes);
     kiln_builder::build(tree, out, options, &Control { stop: &stop, progress: &progress })
 }
 
-/// Build in memory.
+/// Builds in memory.
 ///
 /// # Errors
-/// As [`kiln_builder::build`].
+/// Those of [`kiln_builder::build`].
 ///
 /// # Panics
-/// If the system has no file in memory to offer.
+/// If the system cannot create a file in memory.
 pub fn build(tree: &Tree, options: &BuildOptions) -> Result<(Vec<u8>, Summary), BuildError> {
     let mut out = File::from(memfd_create("kiln-test", MemfdFlags::CLOEXEC).expect("a file in memory"));
     let summary = build_to(tree, &out, options)?;
@@ -103,10 +103,10 @@ pub fn build(tree: &Tree, options: &BuildOptions) -> Result<(Vec<u8>, Summary), 
     Ok((bytes, summary))
 }
 
-/// Open an image in memory.
+/// Opens an image in memory.
 ///
 /// # Errors
-/// As [`Image::open`].
+/// Those of [`Image::open`].
 pub fn open(bytes: Vec<u8>) -> Result<Image, ReadError> {
     Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &ImageOptions::default())
 }

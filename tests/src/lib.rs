@@ -1,13 +1,19 @@
-//! Harness of the tests that see the builder as a whole.
+//! Harness of the tests across crates.
 //!
-//! [`generator`] makes a real tree with every oddity a filesystem can hold, [`copy`] makes another one equal to it, [`mem`] is
-//! a tree without a disk, [`model`] does to a directory what edits do to an image. [`choices`] has what changes the layout of an image,
-//! [`reviewed`] the form of tables that show what a change does to images. [`snapshot`] describes trees, on disk or in an image, so that they can be compared;
-//! [`image`] builds and opens, [`mnt`] mounts. [`golden`] has images of other builders, [`damage`] damages them, [`updated`] has one that was updated, [`disk`] is a disk whose power fails, [`exercise`]
-//! asks for everything that is in them, [`records`] has what images made by hand begin with, and [`fuzz`] has the functions that are fuzzed.
+//! * [`generator`] makes a real tree with every oddity that a filesystem can hold, [`copy`] makes
+//!   an equal one, [`mem`] is a tree without a disk, and [`model`] applies the edits of `kiln
+//!   update` to a directory.
+//! * [`choices`] has options that change the layout of an image, and [`reviewed`] compares tables
+//!   of sizes and digests.
+//! * [`snapshot`] describes trees, on disk or in an image, for comparison.
+//! * [`image`] builds and opens images, [`mnt`] mounts them, [`golden`] has images of other
+//!   builders, [`updated`] has one that was updated in place, and [`records`] has records for
+//!   images made by hand.
+//! * [`damage`] damages images, [`disk`] and [`faulty`] simulate failing disks, [`exercise`] makes
+//!   all requests to a reader, and [`fuzz`] has the fuzz targets.
 //!
-//! A test that needs a privilege or a program that is missing prints `SKIP: reason` and passes; with `KILN_NO_SKIP=1`
-//! in the environment it fails instead.
+//! A test that lacks a privilege or a program prints `SKIP: reason` and passes; with
+//! `KILN_NO_SKIP=1` in the environment it fails instead.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -34,7 +40,7 @@ pub mod snapshot;
 pub mod temp;
 pub mod updated;
 
-/// Say that a test is skipped, or fail if skips are failures.
+/// Reports that a test is skipped, or fails if skips are failures.
 ///
 /// # Panics
 /// With `KILN_NO_SKIP=1` in the environment.
@@ -44,13 +50,15 @@ pub fn skipped(reason: &str) {
     tell_skip(reason);
 }
 
-/// Say that a test, or a part of one, is skipped because a program is not installed that the project does not need but for comparison. A
-/// program is a download, so `KILN_NO_SKIP=1` does not make this a failure; `test.sh` counts them at its end.
+/// Reports that a test, or part of it, is skipped because a program is not installed that is only
+/// needed for comparison. Such a program is a download, so `KILN_NO_SKIP=1` does not make this a
+/// failure; `test.sh` counts them at its end.
 pub fn without(program: &str) {
     tell_skip(&format!("no program {program}"));
 }
 
-/// Whether mksquashfs of version 4.7 or later is installed, whose options the tests use. If not, this [says so](without).
+/// Returns true if mksquashfs 4.7 or later is installed, whose options the tests use. Otherwise, it
+/// reports a [skip](without).
 pub fn has_mksquashfs() -> bool {
     let version = std::process::Command::new("mksquashfs").arg("-version").output();
     // `mksquashfs version 4.7.5 (2025/10/27)`
@@ -65,18 +73,18 @@ pub fn has_mksquashfs() -> bool {
     is_new
 }
 
-/// Print why something is skipped, and add it to the file that `test.sh` counts.
+/// Prints why something is skipped, and adds it to the file that `test.sh` counts.
 fn tell_skip(reason: &str) {
     println!("SKIP: {reason}");
     if let Some(path) = std::env::var_os("KILN_SKIP_LOG") {
         let log = std::fs::File::options().append(true).create(true).open(path);
-        // One write, so that lines of several tests do not mix. A count that is lost changes no result.
+        // One write, so that lines of several tests do not mix. A lost count changes no result.
         let _ = log.and_then(|mut log| log.write_all(format!("{reason}\n").as_bytes()));
     }
 }
 
-/// How often a test repeats itself: as often as the environment's variable `name` says, else `long` times with `KILN_LONG=1` in the
-/// environment (`./test.sh --long`), else `quick` times.
+/// Returns how often a test repeats itself: the number in the environment variable `name`, or else
+/// `long` with `KILN_LONG=1` in the environment (`./test.sh --long`), or else `quick`.
 ///
 /// # Panics
 /// If the variable is not a number.
@@ -88,7 +96,7 @@ pub fn rounds(name: &str, quick: u64, long: u64) -> u64 {
     }
 }
 
-/// Leave the running test with a reason, as for `format!`.
+/// Ends the running test with a reason, formatted as by `format!`.
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)*) => {{
@@ -97,7 +105,7 @@ macro_rules! skip {
     }};
 }
 
-/// The value of an `Ok`, or leave the running test with the error as the reason.
+/// Returns the value of an `Ok`, or ends the running test with the error as the reason.
 #[macro_export]
 macro_rules! require {
     ($result:expr) => {

@@ -9,23 +9,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Contents in memory: runs of data, holes between them.
+/// Contents in memory: runs of data with holes between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemFile {
     len: u64,
-    /// By offset, not empty, not overlapping.
+    /// Runs by offset, not empty, not overlapping.
     runs: Vec<(u64, Vec<u8>)>,
 }
 
 impl MemFile {
-    /// A file without holes.
+    /// Creates a file without holes.
     pub fn whole(bytes: Vec<u8>) -> Self {
         let mut file = Self::default();
         file.push(bytes);
         file
     }
 
-    /// Append data.
+    /// Appends data.
     pub fn push(&mut self, bytes: Vec<u8>) {
         let off = self.len;
         self.len += bytes.len() as u64;
@@ -36,7 +36,7 @@ impl MemFile {
         }
     }
 
-    /// Append a hole.
+    /// Appends a hole.
     pub fn push_hole(&mut self, len: u64) {
         self.len += len;
     }
@@ -63,27 +63,28 @@ impl MemFile {
     }
 }
 
-/// What goes wrong with a file.
+/// Fault of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It cannot be opened.
+    /// The file cannot be opened.
     Open,
-    /// It cannot be read at this byte.
+    /// The file cannot be read at this byte.
     Read(u64),
-    /// It is another one after it was read.
+    /// The file has changed after it was read.
     Changed,
-    /// It can be opened so many times.
+    /// The file can be opened this many times.
     OpenAfter(u32),
-    /// After so many times it has these bytes, and its timestamps tell.
+    /// After this many times, the file has these bytes, and its timestamps reveal it.
     Becomes(u32, &'static [u8]),
-    /// After so many times its first byte is another, and nothing else tells: what a collision of digests looks like.
+    /// After this many times, its first byte differs, and nothing else reveals it: the effect of a
+    /// collision of digests.
     FlipAfter(u32),
 }
 
 struct MemContents {
     files: Arc<[MemFile]>,
     fault: Option<(ContentId, Fault)>,
-    /// How often the faulty file was opened.
+    /// Number of times that the faulty file was opened.
     opened: AtomicU32,
 }
 
@@ -133,7 +134,7 @@ impl Contents for MemContents {
     }
 }
 
-/// What a file has become.
+/// Contents of a file after a change.
 struct Now(&'static [u8]);
 
 impl Content for Now {
@@ -190,7 +191,7 @@ impl Content for MemContent {
     }
 }
 
-/// A tree in the making, and contents for its files.
+/// A tree under construction, and contents of its files.
 pub struct MemTree {
     builder: Builder,
     files: Vec<MemFile>,
@@ -206,10 +207,10 @@ impl Default for MemTree {
 }
 
 impl MemTree {
-    /// A named node of any type.
+    /// Adds a named node of any type.
     ///
     /// # Panics
-    /// If `dir` is no directory.
+    /// If `dir` is not a directory.
     pub fn add(&mut self, dir: NodeId, name: &[u8], kind: Kind) -> NodeId {
         let node = Node { meta: META, xattrs: ThinSlice::default(), kind };
         let node = self.builder.add(node).expect("room for a node");
@@ -217,26 +218,26 @@ impl MemTree {
         node
     }
 
-    /// Give a node a further name.
+    /// Gives a node a further name.
     ///
     /// # Panics
-    /// If `dir` is no directory.
+    /// If `dir` is not a directory.
     pub fn name(&mut self, dir: NodeId, name: &[u8], node: NodeId) {
         self.builder.name(dir, name, node);
     }
 
-    /// A named directory.
+    /// Adds a named directory.
     pub fn dir(&mut self, dir: NodeId, name: &[u8]) -> NodeId {
         self.add(dir, name, Kind::Directory(Box::default()))
     }
 
-    /// A named regular file.
+    /// Adds a named regular file.
     pub fn file(&mut self, dir: NodeId, name: &[u8], file: MemFile) -> NodeId {
         let kind = self.contents(file);
         self.add(dir, name, kind)
     }
 
-    /// A regular file of these contents, for [`MemTree::builder`].
+    /// Returns a regular file with these contents, for [`MemTree::builder`].
     pub fn contents(&mut self, file: MemFile) -> Kind {
         let data: u64 = file.runs.iter().map(|(_, run)| run.len() as u64).sum();
         let (len, content) = (file.len, ContentId(self.files.len() as u32));
@@ -244,17 +245,17 @@ impl MemTree {
         Kind::File { len, content, sparse: data < len }
     }
 
-    /// The builder beneath, to insert by path.
+    /// Returns the underlying builder, to insert by path.
     pub fn builder(&mut self) -> &mut Builder {
         &mut self.builder
     }
 
-    /// The metadata of a node, to be changed.
+    /// Returns the metadata of a node for modification.
     pub fn meta(&mut self, node: NodeId) -> &mut Metadata {
         self.builder.meta_mut(node).0
     }
 
-    /// Give a node an attribute.
+    /// Gives a node an attribute.
     pub fn xattr(&mut self, node: NodeId, name: &[u8], value: &[u8]) {
         let (_, xattrs) = self.builder.meta_mut(node);
         let mut list = std::mem::take(xattrs).into_vec();
@@ -262,19 +263,19 @@ impl MemTree {
         *xattrs = list.into();
     }
 
-    /// Break a regular file.
+    /// Makes a regular file faulty.
     ///
     /// # Panics
-    /// If `node` is none.
+    /// If `node` is not a regular file.
     pub fn fault(&mut self, node: NodeId, fault: Fault) {
         let Kind::File { content, .. } = self.builder.nodes()[node.idx()].kind else { panic!("not a regular file") };
         self.fault = Some((content, fault));
     }
 
-    /// The checked tree. Its nodes have other ids.
+    /// Returns the checked tree, whose nodes have other ids.
     ///
     /// # Errors
-    /// As [`Builder::finish`].
+    /// Those of [`Builder::finish`].
     pub fn finish(self) -> Result<Tree, TreeError> {
         let contents = MemContents { files: self.files.into(), fault: self.fault, opened: AtomicU32::new(0) };
         self.builder.finish(Box::new(contents))

@@ -1,4 +1,4 @@
-//! Mounted images, unmounted whatever happens.
+//! Mounted images, which are unmounted in any case.
 
 use crate::temp::TempDir;
 use kiln_mount::fuse::{FuseOptions, ImageSources, query_stats, serve};
@@ -12,10 +12,10 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Far longer than a server takes to start, to end, or to rest.
+/// Much longer than a server takes to start, to end, or to become idle.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Wait for a condition that will come about in less than 30 seconds.
+/// Waits for a condition that becomes true within 30 seconds.
 ///
 /// # Panics
 /// If it does not.
@@ -30,18 +30,18 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
 /// An image served by FUSE. Dropping it stops the server and waits.
 #[derive(Debug)]
 pub struct Served {
-    /// Where it is mounted.
+    /// Mount point.
     pub dir: PathBuf,
-    /// Closed to stop it.
+    /// Write end of a pipe; closing it stops the server.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<Result<(), MountError>>>,
 }
 
 impl Served {
-    /// Serve the image of `sources` at `dir`, and return when it is mounted.
+    /// Serves the image of `sources` at `dir`, and returns when it is mounted.
     ///
     /// # Errors
-    /// As [`serve`].
+    /// Those of [`serve`].
     ///
     /// # Panics
     /// If the server is not ready in time, or ends without an error.
@@ -63,10 +63,10 @@ impl Served {
         }
     }
 
-    /// Wait for the end of the server.
+    /// Waits for the end of the server.
     ///
     /// # Errors
-    /// As [`serve`].
+    /// Those of [`serve`].
     ///
     /// # Panics
     /// If the server does not end in time, or panicked.
@@ -76,10 +76,10 @@ impl Served {
         thread.join().expect("a server does not panic")
     }
 
-    /// Stop it and wait.
+    /// Stops the server and waits.
     ///
     /// # Errors
-    /// As [`serve`].
+    /// Those of [`serve`].
     pub fn stop(mut self) -> Result<(), MountError> {
         self.stop = None;
         self.wait()
@@ -106,10 +106,10 @@ impl Drop for Served {
 pub struct KernelMount(pub PathBuf);
 
 impl KernelMount {
-    /// Mount the image at byte `offset` of a file, with its extra devices, at `dir`.
+    /// Mounts the image at byte `offset` of a file, with its extra devices, at `dir`.
     ///
     /// # Errors
-    /// As [`kernel::mount`].
+    /// Those of [`kernel::mount`].
     pub fn new(image: &Path, offset: u64, devices: &[PathBuf], dir: &Path) -> Result<KernelMount, MountError> {
         kernel::mount(image, devices, offset, dir).map(|_| KernelMount(dir.to_path_buf()))
     }
@@ -118,20 +118,20 @@ impl KernelMount {
 impl Drop for KernelMount {
     fn drop(&mut self) {
         if unmount(&self.0).is_err() {
-            // A test that fails may leave files open.
+            // A failing test may leave files open.
             let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
         }
     }
 }
 
-/// A mounted image; its end is an unmount.
+/// A mounted image, unmounted when dropped.
 #[derive(Debug)]
 pub struct Mount {
     _mounted: Mounted,
     dir: TempDir,
 }
 
-/// What unmounts at its end.
+/// Owner of a mount.
 #[derive(Debug)]
 enum Mounted {
     Kernel { _mount: KernelMount },
@@ -139,36 +139,37 @@ enum Mounted {
 }
 
 impl Mount {
-    /// Let the kernel mount `image` by our own library.
+    /// Mounts `image` with the kernel's driver, by our own library.
     ///
     /// # Errors
-    /// Why this machine cannot, or what the kernel says.
+    /// The reason why this machine cannot, or the kernel's error.
     pub fn by_kernel(image: &Path) -> Result<Self, String> {
         Self::by_kernel_at(image, 0, &[])
     }
 
-    /// Let the kernel mount the image at byte `offset` of a file, with its extra devices, by our own library.
+    /// Mounts the image at byte `offset` of a file, with its extra devices, with the kernel's
+    /// driver, by our own library.
     ///
     /// # Errors
-    /// Why this machine cannot, or what the kernel says.
+    /// The reason why this machine cannot, or the kernel's error.
     pub fn by_kernel_at(image: &Path, offset: u64, devices: &[PathBuf]) -> Result<Self, String> {
         let dir = mount_point()?;
         let mount = KernelMount::new(image, offset, devices, dir.path()).map_err(|error| error.to_string())?;
         Ok(Self { _mounted: Mounted::Kernel { _mount: mount }, dir })
     }
 
-    /// Let the kernel mount `image` by `mount -t erofs -o loop,ro`.
+    /// Mounts `image` by `mount -t erofs -o loop,ro`.
     ///
     /// # Errors
-    /// Why this machine cannot, or what the program says.
+    /// The reason why this machine cannot, or the program's error.
     pub fn by_loop(image: &Path) -> Result<Self, String> {
         Self::by_loop_as(image, "erofs")
     }
 
-    /// Let the kernel mount an image of a filesystem of this type by `mount -t fs_type -o loop,ro`.
+    /// Mounts an image of a filesystem of this type by `mount -t fs_type -o loop,ro`.
     ///
     /// # Errors
-    /// As [`Mount::by_loop`].
+    /// Those of [`Mount::by_loop`].
     pub fn by_loop_as(image: &Path, fs_type: &str) -> Result<Self, String> {
         let dir = mount_point()?;
         let output = Command::new("mount").args(["-t", fs_type, "-o", "loop,ro"]).arg(image).arg(dir.path()).output();
@@ -182,18 +183,18 @@ impl Mount {
         }
     }
 
-    /// Serve an image by FUSE as `kiln mount` does, with all prefetch.
+    /// Serves an image by FUSE as `kiln mount` does, with all prefetch.
     ///
     /// # Errors
-    /// Why this machine cannot, or why the image cannot be opened.
+    /// The reason why this machine cannot, or why the image cannot be opened.
     pub fn by_fuse(sources: ImageSources) -> Result<Self, String> {
         Self::by_fuse_with(sources, FuseOptions::default())
     }
 
-    /// Serve an image by FUSE.
+    /// Serves an image by FUSE.
     ///
     /// # Errors
-    /// As [`Mount::by_fuse`].
+    /// Those of [`Mount::by_fuse`].
     pub fn by_fuse_with(sources: ImageSources, options: FuseOptions) -> Result<Self, String> {
         let dir = mount_point()?;
         let options = FuseOptions { fsname: "kiln-test".to_owned(), ..options };
@@ -201,7 +202,7 @@ impl Mount {
         Ok(Self { _mounted: Mounted::Fuse { _server: server }, dir })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -211,10 +212,11 @@ fn mount_point() -> Result<TempDir, String> {
     TempDir::new("mnt").map_err(|error| error.to_string())
 }
 
-/// What a server has counted, once it rests: a request is counted when it is done, which is just after its answer.
+/// Returns the counters of a server once it is idle: a request is counted when it is done, just
+/// after its answer.
 ///
 /// # Errors
-/// As [`query_stats`].
+/// Those of [`query_stats`].
 pub fn settled_stats(dir: &Path) -> Result<String, MountError> {
     let mut text = query_stats(dir)?;
     let mut same = 0;

@@ -1,4 +1,4 @@
-//! What `kiln update` makes of a tree by `--remove`, `--add` and `--replace`, done to a directory.
+//! The edits of `kiln update` (`--remove`, `--add`, `--replace`), applied to a directory.
 
 use crate::copy::{Existing, copy, metadata};
 use rustix::fs::{
@@ -11,7 +11,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Remove what is at `path` of the tree at `root`, with all below it. Its directory keeps its time.
+/// Removes the file at `path` of the tree at `root`, and everything below it. Its directory keeps
+/// its time.
 ///
 /// # Errors
 /// Errors of the system.
@@ -22,7 +23,8 @@ pub fn remove(root: &Path, path: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Lay the tree at `over` over the one at `root`: directories become one, all else replaces what was there.
+/// Merges the tree at `over` into the one at `root`: directories are merged, all other files are
+/// replaced.
 ///
 /// # Errors
 /// Errors of the system.
@@ -30,7 +32,8 @@ pub fn add(root: &Path, over: &Path) -> io::Result<()> {
     copy(over, root, Existing::Replace)
 }
 
-/// Give the regular file at `path` of the tree at `root` contents and time of `file`, alone of all its names.
+/// Gives the regular file at `path` of the tree at `root` the contents and time of `file`; other
+/// names of it are not changed.
 ///
 /// # Errors
 /// Errors of the system.
@@ -62,7 +65,7 @@ fn set_time(dir: &OwnedFd, name: &Path, stat: &Statx) -> io::Result<()> {
     Ok(utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Do something in the directory that holds `path`, which keeps its time.
+/// Calls `act`, and then restores the time of the directory that contains `path`.
 fn keeping_time(path: &Path, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let dir = open(&parent(path))?;
     let before = statx(&dir, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;

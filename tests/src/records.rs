@@ -1,10 +1,10 @@
-//! Records of the format with the least in them, for images that tests make by hand.
+//! Minimal records of the format, for images that tests make by hand.
 
 use kiln_format::inode::{FileType, Form, Inode, InodeData};
 use kiln_format::superblock::{BASE_LEN, ComprInfo, Superblock};
 use kiln_format::{Blkaddr, BlockBits, Compat, Incompat, Nid};
 
-/// A superblock without features, extra devices and special inodes, whose root is nid 0.
+/// Returns a superblock without features, extra devices and special inodes, whose root is nid 0.
 pub fn plain_superblock(block_bits: BlockBits) -> Superblock {
     Superblock {
         block_bits,
@@ -34,7 +34,7 @@ pub fn plain_superblock(block_bits: BlockBits) -> Superblock {
     }
 }
 
-/// An extended inode of root's from 1970, without attributes, with mode 0755 and two links.
+/// Returns an extended inode of root from 1970, without attributes, with mode 0755 and two links.
 pub fn plain_inode(file_type: FileType, data: InodeData, size: u64) -> Inode {
     Inode {
         form: Form::Extended,

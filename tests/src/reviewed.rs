@@ -1,16 +1,17 @@
-//! Tables of sizes and digests that a reviewer of a change reads.
+//! Tables of sizes and digests, for the review of changes.
 
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
 
-/// Length in bytes and SHA-256 of an image, and what it is: a line of a table.
+/// Returns a line of a table: length in bytes and SHA-256 of an image, and its description.
 pub fn line(image: &[u8], what: &str) -> String {
     let hex = Sha256::digest(image).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     format!("{:8} {hex} {what}\n", image.len())
 }
 
-/// Compare a table with the reviewed one at `path`. With `KILN_BLESS` in the environment, it is written there first.
+/// Compares a table with the reviewed one at `path`. With `KILN_BLESS` in the environment, writes
+/// it there first.
 ///
 /// # Panics
 /// If they differ, or the file cannot be read or written.

@@ -1,4 +1,4 @@
-//! All that is visible of a tree, on disk, mounted, or in an image, so that trees can be compared.
+//! Snapshots: all visible properties of a tree on disk, mounted, or in an image, for comparison.
 
 mod disk;
 pub mod exact;
@@ -14,7 +14,7 @@ use kiln_format::inode::FileType;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// A name and what it leads to. Sizes of directories are left out: they are the filesystem's own affair.
+/// Properties of a name. Sizes of directories are left out because they depend on the filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Type.
@@ -37,24 +37,24 @@ pub struct Record {
     pub target: Vec<u8>,
     /// Attributes by name.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// XXH3-128 of a regular file's contents: of each block that is not all zeros, with its place. So it does not depend on
-    /// where holes are.
+    /// XXH3-128 of the offset and contents of each block of a regular file that is not all zeros,
+    /// so that it does not depend on holes.
     pub contents: u128,
-    /// The first path that leads to the same inode.
+    /// First path that leads to the same inode.
     pub first_name: Vec<u8>,
 }
 
-/// By path, without leading slash; the root is the empty path.
+/// Records by path, without leading slash; the root is the empty path.
 pub type Snapshot = BTreeMap<Vec<u8>, Record>;
 
-/// Files above this are read where they have data only.
+/// Length in bytes above which only the data of files is read.
 const SEEK_MIN_LEN: u64 = 64 << 20;
 const BLOCK_LEN: u64 = 4096;
 const ZEROS: [u8; BLOCK_LEN as usize] = [0; BLOCK_LEN as usize];
-/// Bytes read at a time, a multiple of [`BLOCK_LEN`].
+/// Number of bytes read at once, a multiple of [`BLOCK_LEN`].
 const STEP: u64 = 1 << 20;
 
-/// Hashes contents, read by `read` front to back in steps; `next_data` says where to go on in large files.
+/// Hashes contents, which `read` reads front to back; in large files, `next_data` skips holes.
 fn hash<E>(
     size: u64,
     mut next_data: impl FnMut(u64) -> Result<Option<u64>, E>,
@@ -87,7 +87,7 @@ fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// What is different, in words, a line for each; empty if nothing is.
+/// Returns a line for each difference; empty if there is none.
 pub fn diff(expected: &Snapshot, actual: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for (path, record) in expected {
@@ -124,8 +124,10 @@ fn differences(path: &[u8], a: &Record, b: &Record) -> Vec<String> {
     lines
 }
 
+/// Compares two trees.
+///
 /// # Panics
-/// If the trees are different, with the first differences.
+/// If the trees differ, with the first differences.
 pub fn assert_same(expected: &Snapshot, actual: &Snapshot, what: &str) {
     let lines = diff(expected, actual);
     assert!(lines.is_empty(), "{what}: {} differences:\n{}", lines.len(), lines[..lines.len().min(20)].join("\n"));

@@ -1,17 +1,17 @@
-//! Temporary directories, gone when their test is.
+//! Temporary directories, which are removed after the test.
 
 use rustix::mount::UnmountFlags;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// A directory for all users, which is removed with all that is in it, after what is still mounted on it or on its children has been
-/// detached.
+/// A directory accessible by all users. When dropped, it is removed with all its contents, after
+/// mounts on it and on its children have been detached.
 #[derive(Debug)]
 pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
-    /// A new directory in the system's place for temporary files.
+    /// Creates a directory in the system's directory for temporary files.
     ///
     /// # Errors
     /// Errors of the system.
@@ -19,7 +19,8 @@ impl TempDir {
         Self::inside(&env::temp_dir(), what)
     }
 
-    /// A new directory in memory where the system has such a place: fast, but without extended attributes of users.
+    /// Creates a directory in memory if the system supports it: fast, but without `user.`
+    /// attributes.
     ///
     /// # Errors
     /// Errors of the system.
@@ -28,7 +29,7 @@ impl TempDir {
         if shm.is_dir() { Self::inside(shm, what) } else { Self::new(what) }
     }
 
-    /// A new directory in `parent`.
+    /// Creates a directory in `parent`.
     ///
     /// # Errors
     /// Errors of the system.
@@ -38,17 +39,17 @@ impl TempDir {
         tempfile::Builder::new().prefix(&format!("kiln-{what}-")).permissions(mode).tempdir_in(parent).map(Self)
     }
 
-    /// Its path, without symbolic links.
+    /// Returns its path, without symbolic links.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// The path of a name in it.
+    /// Returns the path of a name in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    /// A new directory in it.
+    /// Creates a directory in it.
     ///
     /// # Panics
     /// If the system refuses.
@@ -58,7 +59,7 @@ impl TempDir {
         path
     }
 
-    /// A copy of `file` in it.
+    /// Copies `file` into it.
     ///
     /// # Panics
     /// If the system refuses.

@@ -1,4 +1,4 @@
-//! An image that was updated in place, in memory.
+//! An image in memory that was updated in place.
 
 use crate::data::Texture;
 use crate::disk::Disk;
@@ -18,20 +18,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Bytes of an inode with what is beside it, as far as it is metadata for sure.
+/// Number of bytes of an inode and the data beside it that are certainly metadata.
 const INODE_LEN: usize = 96;
 
-/// An image with four generations: as it was built, without a file, as it was built again, without another file.
+/// An image with four generations: as built, without a file, as built again, without another file.
 pub struct UpdatedImage {
-    /// All of it.
+    /// Contents of the image.
     pub bytes: Vec<u8>,
 }
 
 impl UpdatedImage {
-    /// Make it; its bytes are always the same.
+    /// Makes the image; its bytes are always the same.
     ///
     /// # Errors
-    /// As an update.
+    /// Those of an update.
     ///
     /// # Panics
     /// If the tree cannot be built.
@@ -57,7 +57,8 @@ impl UpdatedImage {
         Ok(Self { bytes: disk.durable() })
     }
 
-    /// Byte ranges that decide what the rest means: superblocks, records and ends of generations, inodes of each.
+    /// Returns the byte ranges that determine the meaning of the rest: superblocks, records and
+    /// ends of generations, inodes of each.
     ///
     /// # Errors
     /// An image that is damaged.
@@ -83,20 +84,20 @@ impl UpdatedImage {
     }
 }
 
-/// Begin an update of the image on `disk`.
+/// Begins an update of the image on `disk`.
 ///
 /// # Errors
-/// As [`Update::begin`].
+/// Those of [`Update::begin`].
 pub fn begin(disk: &Disk) -> Result<Update<'_>, Error> {
     let source = Arc::new(MemorySource::new(disk.now()));
     let (path, extent) = (Path::new("image"), TargetExtent::File);
     Update::begin(UpdateTarget { path, output: disk, source, extent, changed_at: None }, BehindImage::OwnRemains)
 }
 
-/// Update the image on `disk` so that it is without what is at `path`.
+/// Updates the image on `disk` to remove the file at `path`.
 ///
 /// # Errors
-/// As an update.
+/// Those of an update.
 pub fn without(disk: &Disk, path: &[u8]) -> Result<Added, Error> {
     let update = begin(disk)?;
     let stop = AtomicBool::new(false);

@@ -1,8 +1,12 @@
-//! Every golden image, damaged in thousands of ways: whatever is asked of it, there is an answer or an error, within bounded
-//! memory and bounded reads.
+//! Golden images damaged in thousands of ways: every request gets an answer or an error, with
+//! bounded memory and bounded reads.
 //!
-//! `KILN_MUTATIONS=n` sets how often each image is damaged: 20 times by default, 300 times with `./test.sh --long`.
-//! `KILN_MUTATIONS_FROM=NAME` leaves out the images before this one: thousands of rounds of them all take hours.
+//! This is a program of its own because it replaces the global allocator to count the memory of the
+//! whole process, to which tests that run beside it would add.
+//!
+//! `KILN_MUTATIONS=n` sets how often each image is damaged: 20 times by default, 300 times with
+//! `./test.sh --long`. `KILN_MUTATIONS_FROM=NAME` skips the images before this one, because
+//! thousands of rounds of all images take hours.
 
 use kiln_read::MemorySource;
 use kiln_tests::counted::Counted;
@@ -15,31 +19,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Memory in use at most, beside the images: two caches of 8 and 4 MiB; a workspace of one pcluster (1 MiB) and one
-/// extent (12 MiB); an extent on its way to the cache and one for a reader; lists of a check; and half as much again.
+/// Maximum memory in use in bytes, beside the images: two caches of 8 and 4 MiB; a workspace of one
+/// pcluster (1 MiB) and one extent (12 MiB); an extent on its way to the cache and one for a
+/// reader; lists of a check; and half as much again.
 const MEMORY_MAX: usize = 48 << 20;
-/// Memory asked for at most by one call: an extent, a pcluster, what they are copied to.
+/// Maximum number of bytes allocated by one call: an extent, a pcluster, and their copies.
 const ALLOCATED_MAX_PER_CALL: u64 = 16 << 20;
-/// Bytes read at most by one call: a pcluster, the metadata around it, and what is not compressed.
+/// Maximum number of bytes read by one call: a pcluster, the metadata around it, and uncompressed
+/// data.
 const READ_MAX_PER_CALL: u64 = 2 << 20;
 const LIMITS: Limits = Limits { entries: 2000, file_bytes: 128 << 10, extents: 200 };
 const ROUNDS: u64 = 20;
 const LONG_ROUNDS: u64 = 300;
 
-/// Counts what is allocated.
+/// Allocator that counts what is allocated.
 struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is left to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let in_use = IN_USE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(in_use, Ordering::Relaxed);
         TOTAL.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are the system's conditions.
+        // SAFETY: the caller guarantees what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -53,7 +59,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What one damaged image cost.
+/// Cost of one damaged image.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     peak: usize,
@@ -68,7 +74,7 @@ impl Cost {
     }
 }
 
-/// Ask for everything; `None` if the image cannot be opened.
+/// Makes all requests; returns `None` if the image cannot be opened.
 fn survey(golden: &Golden, bytes: Vec<u8>) -> (Option<Outcome>, Cost) {
     let (before, total) = (IN_USE.load(Ordering::Relaxed), TOTAL.load(Ordering::Relaxed));
     PEAK.store(before, Ordering::Relaxed);
@@ -77,7 +83,7 @@ fn survey(golden: &Golden, bytes: Vec<u8>) -> (Option<Outcome>, Cost) {
     let peak = PEAK.load(Ordering::Relaxed).saturating_sub(before);
     let total = TOTAL.load(Ordering::Relaxed) - total;
     let (calls, read) = source.counts();
-    // A call is work too, however little it reads.
+    // A call is work, too, however little it reads.
     (outcome, Cost { peak, total, read: read + 64 * calls })
 }
 
@@ -94,7 +100,7 @@ fn survives(golden: &Golden, other: &[u8], rounds: u64) -> Cost {
         let surveyed = catch_unwind(AssertUnwindSafe(|| survey(golden, bytes)));
         let (outcome, cost) = surveyed.unwrap_or_else(|_| panic!("{}, round {round}: {what}", golden.name));
         worst = worst.max(cost);
-        // Opening is a call too.
+        // Opening is a call, too.
         let calls = 1 + outcome.map_or(0, |outcome| outcome.calls);
         let is_bounded = cost.peak <= MEMORY_MAX
             && cost.total as u64 <= ALLOCATED_MAX_PER_CALL * calls
@@ -110,7 +116,7 @@ fn survives(golden: &Golden, other: &[u8], rounds: u64) -> Cost {
     worst
 }
 
-/// One test, because memory is counted for the whole process.
+/// There is only one test, because memory is counted for the whole process.
 #[test]
 fn damaged_images_are_survived_within_bounds() {
     let images = golden_images().unwrap();

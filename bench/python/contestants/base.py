@@ -1,4 +1,4 @@
-"""What every contestant can do, and how it says that it cannot run here."""
+"""Base class of contestants, and the exception of those that cannot run here."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Contestant(ABC):
         """The version of what does the work. Raises Missing, or ImportError, if it cannot run here."""
 
     def recipe(self) -> str:
-        """What the container is made by: one that was made by another recipe is made anew."""
+        """Recipe of the container; a container made by another recipe is made again."""
         return self.version()
 
     def build(self) -> None:

@@ -24,7 +24,7 @@ class Lmdb(Contestant):
         return f"lmdb {lmdb.__version__} (LMDB {'.'.join(map(str, lmdb.version()))})"
 
     def values(self) -> Iterable[bytes]:
-        """What is stored, by id."""
+        """Return the stored values, by id."""
         return self.tree.contents()
 
     def build(self) -> None:

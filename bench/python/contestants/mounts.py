@@ -23,7 +23,7 @@ class Mounted(Contestant):
     image: ClassVar[str]
 
     def server(self) -> Server:
-        """Who mounts."""
+        """Program that mounts."""
         raise NotImplementedError
 
     def need_root(self) -> None:

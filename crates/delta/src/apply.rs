@@ -1,7 +1,7 @@
-//! Applying a patch: the old image and a patch, read front to back, make the new image.
+//! Applying of a patch to the old image.
 //!
-//! One thread at a time reads the patch and makes text ([`steps`]); several encode ([`encoders`]), each of them one step; the calling thread
-//! writes what they give, in order.
+//! One thread at a time reads the patch and makes text ([`steps`]). Several threads encode
+//! ([`encoders`]), one step each. The calling thread writes the results in order.
 
 mod encoders;
 mod steps;
@@ -15,56 +15,56 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::encoders::{Bytes, Encoders, Made};
+use crate::apply::encoders::{Bytes, Encoders, MadeBytes};
 use crate::apply::steps::Steps;
 use crate::error::{DeltaError, Side};
-use crate::format::header::{HEADER_MAX_LEN, Header, MAGIC, VERSION};
+use crate::format::header::Header;
 use crate::format::reader::BodyReader;
 use crate::old_space::OldSpace;
 use crate::stop::check_stop;
 
-/// Cache for the old image's metadata, in bytes: what is decoded of its text is in the old space.
+/// Size in bytes of the cache for the old image's metadata; decoded text is in the old space.
 const CACHE_LEN: u64 = 4 << 20;
-/// The old image's text that is kept decoded, in bytes; less where several threads take memory. With LZMA, which one thread encodes, extents
-/// are the longest.
+/// Size in bytes of the cache for decoded text of the old image, with one thread and with several,
+/// which take more memory themselves. LZMA has the longest extents, and is encoded by one thread.
 const KEPT_LEN: usize = 20 << 20;
 const KEPT_LEN_BESIDE_OTHERS: usize = 12 << 20;
-/// Bytes that are copied or hashed at a time.
+/// Number of bytes copied or hashed at once.
 const COPY_LEN: usize = 1 << 20;
-/// Threads that encode, at most: each has encoders of its own, and results that wait for their turn.
+/// Maximum number of threads that encode: each has its encoders, and results that wait for their
+/// turn.
 const THREADS_MAX: usize = 4;
-/// Text of steps that are under way, and what is made of it, in bytes: above it, no further step is begun. Two of 4 MiB of text are below it.
+/// Limit in bytes on the text and the results of steps under way, above which no further step
+/// begins. Two steps with 4 MiB of text each are below it.
 const UNDER_WAY_LEN: u64 = 11 << 20;
-/// Bytes in front of the header: the magic and three numbers.
-const FRONT_LEN: usize = 8 + 4 + 8 + 8;
 
-/// What applying has done.
+/// Counts of an applied patch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyReport {
     /// Length of the new image in bytes.
     pub new_len: u64,
-    /// Bytes of it that the old image has, too, as they are stored.
+    /// Bytes of the new image that were copied from the old image as stored.
     pub copied: u64,
-    /// Bytes of it that were encoded again.
+    /// Bytes of the new image that were encoded again.
     pub encoded: u64,
 }
 
-/// What takes the new image, front to back: where bytes go, and the bytes.
+/// Callback that receives the new image front to back, as an offset and the bytes at it.
 pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> Result<(), DeltaError> + 'a;
 
-/// As [`Sink`], with BLAKE3 of all bytes up to these.
+/// Same as [`Sink`], with the BLAKE3 state of all bytes up to and including these.
 pub(crate) type HashingSink<'a> = dyn FnMut(u64, &[u8], &blake3::Hasher) -> Result<(), DeltaError> + 'a;
 
-/// The front of the new image, which is there already.
+/// First bytes of the new image, which exist already.
 #[derive(Clone, Default)]
-pub(crate) struct Front {
-    /// Its length in bytes.
+pub(crate) struct NewPrefix {
+    /// Length in bytes.
     pub len: u64,
-    /// Has its bytes.
+    /// BLAKE3 state of these bytes.
     pub hasher: blake3::Hasher,
 }
 
-/// A patch whose header was read, and whose body comes next.
+/// A patch whose header has been read, positioned at its body.
 pub struct Patch<R> {
     header: Header,
     input: R,
@@ -73,104 +73,68 @@ pub struct Patch<R> {
 }
 
 impl<R: Read + Send> Patch<R> {
-    /// Read the header of a patch.
+    /// Reads the header of a patch.
     ///
     /// # Errors
-    /// Something else than a patch, one of another version, a damaged one; an input that cannot be read.
+    /// Input that is not a patch, has another version, is damaged, ends early or cannot be read.
     pub fn open(mut input: R) -> Result<Self, DeltaError> {
-        let mut front = [0; FRONT_LEN];
-        let mut read = 0;
-        while read < FRONT_LEN {
-            match input.read(&mut front[read..]) {
-                Ok(0) => break,
-                Ok(len) => read += len,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(DeltaError::PatchRead { at: read as u64, source }),
-            }
-        }
-        let number = |range: Range<usize>| front[range].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
-        if front[..8] != MAGIC {
-            let mut begins = [0; 8];
-            begins.copy_from_slice(&front[..8]);
-            return Err(DeltaError::NotAPatch(begins));
-        }
-        let (version, stored_len, check) = (number(8..12), number(12..20), &front[20..28]);
-        let eof = |at: usize| DeltaError::PatchRead { at: at as u64, source: std::io::ErrorKind::UnexpectedEof.into() };
-        if read < FRONT_LEN {
-            return Err(eof(read));
-        }
-        if version != VERSION {
-            return Err(DeltaError::Version { found: version, known: VERSION });
-        }
-        let defect = |field, value, reason| crate::PatchDefect { record: "front", at: 20, field, value, reason };
-        if stored_len > HEADER_MAX_LEN {
-            return Err(defect("header_len", stored_len, "longer than a header can be").into());
-        }
-        let mut stored = Vec::new();
-        let taken = (&mut input).take(stored_len).read_to_end(&mut stored);
-        let taken = taken.map_err(|source| DeltaError::PatchRead { at: FRONT_LEN as u64, source })?;
-        if (taken as u64) < stored_len {
-            return Err(eof(FRONT_LEN + taken));
-        }
-        if blake3::hash(&stored).as_bytes()[..8] != *check {
-            return Err(defect("header_check", number(20..28), "not that of the header's bytes").into());
-        }
-        let mut bytes = Vec::new();
-        let mut frame = zstd::stream::read::Decoder::with_buffer(&stored[..])
-            .map_err(|source| DeltaError::PatchRead { at: 28, source })?;
-        let limited = frame.window_log_max(24).and_then(|()| frame.take(HEADER_MAX_LEN + 1).read_to_end(&mut bytes));
-        if limited.is_err() || bytes.len() as u64 > HEADER_MAX_LEN {
-            return Err(defect("header", stored_len, "no zstd frame of a header").into());
-        }
-        let (header, at) = (Header::decode(&bytes)?, FRONT_LEN as u64 + stored_len);
+        let (header, at) = Header::read(&mut input)?;
         Ok(Self { header, input, at, threads: Threads::PROCESSORS })
     }
 
-    /// The same patch, on so many threads at most; without this, one for each processor. What takes much memory, as LZMA does, and more
-    /// than four, use fewer.
+    /// Sets the maximum number of threads, which defaults to one per processor. At most four are
+    /// used, and only one for encoders that take much memory, such as LZMA.
     pub fn with_threads(self, threads: Threads) -> Self {
         Self { threads, ..self }
     }
 
-    /// Which images the patch is about.
+    /// Returns the header, which identifies both images.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Refuse what cannot be applied: a patch that needs other encoders than ours, and an old image that is another one. Reads what the patch
-    /// uses of `old`.
+    /// Checks that the patch can be applied: this program has its encoders, and `old` is the image
+    /// that it was made for. Reads the parts of `old` that the patch uses.
     ///
     /// # Errors
-    /// [`DeltaError::Encoder`], [`DeltaError::WrongOld`]; an image that cannot be read; an interruption.
+    /// [`DeltaError::Encoder`], [`DeltaError::WrongOld`]; an image that cannot be read; an
+    /// interruption.
     pub fn check(&self, old: &dyn ReadAt, stop: &AtomicBool) -> Result<(), DeltaError> {
         self.check_encoders()?;
         self.check_old(old, stop)
     }
 
-    /// The part of [`Patch::check`] that is about the old image.
+    /// Checks that `old` is the image that the patch was made for.
     pub(crate) fn check_old(&self, old: &dyn ReadAt, stop: &AtomicBool) -> Result<(), DeltaError> {
         self.check_identity(old)?;
         check_used(&self.header, old, stop)
     }
 
-    /// Write the new image to `sink`, which gets its bytes front to back and in order. The old image is checked first: nothing is
-    /// written if it is another one. What was written is the new image only once this returns; until then it must not get its name.
+    /// Writes the new image to `sink`, front to back. The old image is checked first, and nothing
+    /// is written if it is another one. The output is verified only when this function returns, so
+    /// it must not replace a valid image before.
     ///
     /// # Errors
-    /// As [`Patch::check`]; a damaged patch; [`DeltaError::WrongNew`]; errors of `sink`.
-    pub fn apply(self, old: Arc<dyn ReadAt>, sink: &mut Sink<'_>, stop: &AtomicBool) -> Result<Applied, DeltaError> {
+    /// Those of [`Patch::check`]; a damaged patch; [`DeltaError::WrongNew`]; errors of `sink`.
+    pub fn apply(
+        self,
+        old: Arc<dyn ReadAt>,
+        sink: &mut Sink<'_>,
+        stop: &AtomicBool,
+    ) -> Result<ApplyReport, DeltaError> {
         self.check(&*old, stop)?;
-        self.apply_unchecked(old, Front::default(), &mut |off, bytes, _| sink(off, bytes), stop)
+        self.apply_unchecked(old, NewPrefix::default(), &mut |off, bytes, _| sink(off, bytes), stop)
     }
 
-    /// The same behind a front that is there already, and without a look at the old image before.
+    /// Does the same after the first bytes of the new image, which exist already, and without
+    /// checking the old image.
     pub(crate) fn apply_unchecked(
         self,
         old: Arc<dyn ReadAt>,
-        front: Front,
+        front: NewPrefix,
         sink: &mut HashingSink<'_>,
         stop: &AtomicBool,
-    ) -> Result<Applied, DeltaError> {
+    ) -> Result<ApplyReport, DeltaError> {
         let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
         let image = Image::open(old.clone(), Vec::new(), &options).map_err(DeltaError::image(Side::Old))?;
         let threads = self.threads();
@@ -179,12 +143,12 @@ impl<R: Read + Send> Patch<R> {
         let space = OldSpace::new(old.clone(), header.old_len, image, &header.texts, kept_len)?;
         let steps = Steps::new(&header, space, BodyReader::new(input, at)?, front.len, stop);
         let mut writer = Writer { sink, old, at: front.len, hasher: front.hasher, stop, part: Vec::new() };
-        let mut applied = Applied { new_len: header.new_len, ..Applied::default() };
+        let mut applied = ApplyReport { new_len: header.new_len, ..ApplyReport::default() };
         let make_worker = || {
             let mut encoders = Encoders::new(&header, stop);
             Ok(move |step: Result<_, DeltaError>| encoders.make(step?))
         };
-        ordered::run(threads, UNDER_WAY_LEN, steps, make_worker, |made: Made| {
+        ordered::run(threads, UNDER_WAY_LEN, steps, make_worker, |made: MadeBytes| {
             match &made.bytes {
                 Bytes::Old { len, .. } => applied.copied += len,
                 Bytes::Encoded(bytes) => applied.encoded += bytes.len() as u64,
@@ -199,7 +163,7 @@ impl<R: Read + Send> Patch<R> {
         }
     }
 
-    /// Threads that encode. LZMA takes 100 MB for each.
+    /// Returns the number of threads that encode. LZMA takes 100 MB per thread.
     fn threads(&self) -> Threads {
         let is_heavy = self.header.encoders.iter().any(|one| one.form.spec.method == Method::Lzma);
         let most = if is_heavy { 1 } else { THREADS_MAX };
@@ -217,7 +181,7 @@ impl<R: Read + Send> Patch<R> {
         Ok(())
     }
 
-    /// A quick look: most mistakes show in the length and the superblock.
+    /// Checks length and superblock of the old image, which detect most mistakes quickly.
     fn check_identity(&self, old: &dyn ReadAt) -> Result<(), DeltaError> {
         let len = old.len().map_err(|source| DeltaError::ImageBytes { side: Side::Old, off: 0, len: 0, source })?;
         if len < self.header.old_len {
@@ -248,7 +212,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compare what a patch uses of the old image with what it was when the patch was made.
+/// Checks that the ranges of the old image that a patch uses have their digest.
 pub(crate) fn check_used(header: &Header, old: &dyn ReadAt, stop: &AtomicBool) -> Result<(), DeltaError> {
     match used_digest(&header.old_used, old, stop)? == header.old_digest {
         true => Ok(()),
@@ -256,7 +220,7 @@ pub(crate) fn check_used(header: &Header, old: &dyn ReadAt, stop: &AtomicBool) -
     }
 }
 
-/// BLAKE3 of these ranges, one behind the other.
+/// Returns the BLAKE3 digest of the concatenation of `ranges`.
 pub(crate) fn used_digest(ranges: &[Range<u64>], old: &dyn ReadAt, stop: &AtomicBool) -> Result<[u8; 32], DeltaError> {
     let (mut hasher, mut buf) = (blake3::Hasher::new(), vec![0; COPY_LEN]);
     for range in ranges {
@@ -273,21 +237,21 @@ pub(crate) fn used_digest(ranges: &[Range<u64>], old: &dyn ReadAt, stop: &Atomic
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// The new image in the making.
+/// Writer of the new image.
 struct Writer<'a, 'b> {
     sink: &'a mut HashingSink<'b>,
     old: Arc<dyn ReadAt>,
-    /// Bytes that are there.
+    /// Number of bytes written.
     at: u64,
     hasher: blake3::Hasher,
     stop: &'a AtomicBool,
-    /// A part of the old image.
+    /// Buffer for bytes of the old image.
     part: Vec<u8>,
 }
 
 impl Writer<'_, '_> {
-    /// Write what a step has made, but for bytes that are there already.
-    fn take(&mut self, made: &Made) -> Result<(), DeltaError> {
+    /// Writes the bytes of a step, except those that exist already.
+    fn take(&mut self, made: &MadeBytes) -> Result<(), DeltaError> {
         let there = self.at - made.at;
         match &made.bytes {
             Bytes::Old { pos, len } => self.copy(pos + there, len - there),
@@ -296,7 +260,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Copy bytes of the old image.
+    /// Copies bytes of the old image.
     fn copy(&mut self, mut pos: u64, mut len: u64) -> Result<(), DeltaError> {
         let mut part = std::mem::take(&mut self.part);
         while len > 0 {

@@ -1,4 +1,4 @@
-//! Why a patch cannot be made or applied, sorted by who must act.
+//! Errors of making and applying patches.
 
 use kiln_builder::BuildError;
 use kiln_read::ReadError;
@@ -8,9 +8,9 @@ use std::io;
 /// One of the two images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The image that there is.
+    /// The image to be updated.
     Old,
-    /// The image that the patch makes of it.
+    /// The image that the patch produces.
     New,
 }
 
@@ -23,122 +23,121 @@ impl fmt::Display for Side {
     }
 }
 
-/// What is wrong with a patch, and where.
+/// A defect of a patch, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("damaged patch: {record}, byte {at}: {field} is {value}: {reason}")]
 pub struct PatchDefect {
-    /// The part of the patch.
+    /// Part of the patch: `front`, `header`, `block` or `end`.
     pub record: &'static str,
-    /// Byte in that part, behind the field.
+    /// Offset after the field: in the part, or for `block` and `end` in the patch.
     pub at: u64,
     /// The field.
     pub field: &'static str,
-    /// Its value, or of what it counts.
+    /// Value of the field, or a related number.
     pub value: u64,
-    /// Why it cannot be.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// Why a patch cannot be made or applied.
+/// An error of making or applying a patch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// An image that is damaged, unknown, or cannot be read.
+    /// An image is damaged, not supported, or cannot be read.
     #[error("{side}: {source}")]
     Image {
-        /// Which one.
+        /// The image.
         side: Side,
-        /// What is wrong.
+        /// The error.
         source: ReadError,
     },
-    /// Bytes of an image that cannot be read.
+    /// Bytes of an image cannot be read.
     #[error("{side}: cannot read {len} bytes at {off}: {source}")]
     ImageBytes {
-        /// Which one.
+        /// The image.
         side: Side,
-        /// First byte.
+        /// Offset in the image.
         off: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file is no patch.
-    #[error("not a patch of kiln: it begins with {0:02x?}")]
+    /// The file is not a patch.
+    #[error("not a kiln patch: it begins with {0:02x?}")]
     NotAPatch([u8; 8]),
-    /// A patch of a version that this program does not know.
-    #[error("a patch of version {found}: this program applies version {known}: use a newer kiln")]
+    /// The patch has a version that this program does not support.
+    #[error("patch version {found} is not supported: this program applies version {known}; use a newer kiln")]
     Version {
-        /// What it has.
+        /// Version of the patch.
         found: u64,
-        /// What we know.
+        /// Version that this program supports.
         known: u64,
     },
-    /// A patch that is damaged.
+    /// The patch is damaged.
     #[error(transparent)]
     Patch(#[from] PatchDefect),
-    /// A patch that ends too early, or cannot be read.
+    /// The patch ends early, or cannot be read.
     #[error("cannot read the patch at byte {at}: {source}")]
     PatchRead {
-        /// Byte in the patch.
+        /// Offset in the patch.
         at: u64,
-        /// What the system said; [`io::ErrorKind::UnexpectedEof`] where it ends.
+        /// The operating system's error; [`io::ErrorKind::UnexpectedEof`] if the patch ends.
         source: io::Error,
     },
-    /// The patch needs another encoder than this program has.
+    /// The patch needs another version of an encoder.
     #[error(
-        "the patch encodes with {method} of version {wanted:#x}, but this program has {have:#x}: use the kiln that made it, or a patch made \
-         with --portable"
+        "the patch needs version {wanted:#x} of the {method} encoder, but this program has {have:#x}: use the kiln that \
+         made it, or a patch made with --portable"
     )]
     Encoder {
         /// Name of the method.
         method: &'static str,
-        /// Version of the patch.
+        /// Version that the patch needs.
         wanted: u64,
-        /// Ours.
+        /// Version of this program.
         have: u64,
     },
     /// The old image is not the one that the patch was made for.
     #[error("not the image that the patch was made for: {what}")]
     WrongOld {
-        /// How it shows.
+        /// The mismatch.
         what: String,
     },
-    /// What was made is not the new image.
-    #[error(
-        "what the patch gave is not the new image (BLAKE3 differs): the patch is damaged, or this program has a fault"
-    )]
+    /// The result is not the new image.
+    #[error("the result is not the new image (BLAKE3 differs): the patch is damaged, or this program has a bug")]
     WrongNew,
     /// The output cannot be written.
     #[error("cannot {action}: {source}")]
     Write {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A journal that belongs to something else, or is damaged.
+    /// The journal is damaged, or was written for something else.
     #[error("the journal {what}")]
     Journal {
-        /// What is wrong with it.
+        /// The problem, as the predicate of "the journal".
         what: String,
     },
-    /// The target is not the one that a journal was written for.
-    #[error("not what the journal was written for: {what}; nothing was written")]
+    /// The target is not the one that the journal was written for.
+    #[error("the journal was written for another target: {what}; nothing was written")]
     WrongTarget {
-        /// Reason why it is not.
+        /// The mismatch.
         what: String,
     },
-    /// Bytes that were written over the old image, and synced, are not the new image when they are read again.
+    /// Bytes that were written over the old image and synced differ from the new image when read
+    /// back.
     #[error(
-        "what was written is not the new image when it is read again (BLAKE3 differs): the storage is at fault, or something else has written to \
+        "the new image differs when it is read back (BLAKE3): the storage is faulty, or another program has written to \
          it; its first 4 KiB are zeros, and the journal is kept"
     )]
     NotWritten,
     /// An encoder failed.
     #[error("cannot encode: {0}")]
     Encode(#[from] BuildError),
-    /// The caller has asked to stop.
+    /// The caller set the stop flag.
     #[error("interrupted")]
     Interrupted,
 }
@@ -146,6 +145,11 @@ pub enum DeltaError {
 impl DeltaError {
     pub(crate) fn image(side: Side) -> impl Fn(ReadError) -> Self {
         move |source| Self::Image { side, source }
+    }
+
+    /// Returns the error of a patch that ends early, at byte `at`.
+    pub(crate) fn patch_end(at: u64) -> Self {
+        Self::PatchRead { at, source: io::ErrorKind::UnexpectedEof.into() }
     }
 
     pub(crate) fn write(action: &'static str) -> impl Fn(io::Error) -> Self {

@@ -1,25 +1,26 @@
-//! The first 4 KiB of an image that is written over something: written last, so that nothing takes what is not whole
-//! for an image.
+//! The first 4 KiB of an image that overwrites something else. They are written last, so that no
+//! program takes an incomplete image for a valid one.
 //!
-//! Disks write a sector of 512 bytes as a whole, but not a block. So the sector of the superblock goes first and comes
-//! last, and is synced alone: no power cut leaves a superblock beside a half of the rest.
+//! Disks write a sector of 512 bytes atomically, but not a block. So the sector of the superblock
+//! is cleared first, written last, and synced alone: after a power cut, no superblock is next to an
+//! incomplete rest.
 
 use kiln_output::{Output, write_all_at};
 use std::io;
 use std::ops::Range;
 
-/// Bytes that are written last.
+/// Number of bytes that are written last.
 pub const LEN: usize = 4096;
-/// The sector that begins with the superblock.
+/// Byte range of the sector that begins with the superblock.
 const SUPERBLOCK_SECTOR: Range<usize> = 1024..1536;
 
-/// Bytes of an image of `image_len` bytes that are written last.
+/// Returns how many bytes of an image of `image_len` bytes are written last.
 pub fn len_in(image_len: u64) -> usize {
     image_len.min(LEN as u64) as usize
 }
 
-/// Make the first `len` bytes zeros. When this returns, no superblock is there any more; the other zeros are synced
-/// with what is written next.
+/// Overwrites the first `len` bytes with zeros. On return, the superblock is gone from the disk;
+/// the other zeros are synced with the next write.
 ///
 /// # Errors
 /// Those of the output.
@@ -30,7 +31,7 @@ pub fn blank(output: &dyn Output, len: usize) -> io::Result<()> {
     write_all_at(output, &[0; LEN][..len.min(LEN)], 0)
 }
 
-/// Write the first `bytes` of an image whose other bytes are synced, and sync them.
+/// Writes and syncs the first `bytes` of an image whose other bytes are synced already.
 ///
 /// # Errors
 /// Those of the output.

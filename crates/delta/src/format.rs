@@ -1,6 +1,7 @@
-//! The bytes of a patch: `docs/delta-format.md` describes them.
+//! The format of patches, described in `docs/delta-format.md`.
 
 pub(crate) mod body;
+pub(crate) mod front;
 pub(crate) mod header;
 pub(crate) mod reader;
 pub(crate) mod seal;

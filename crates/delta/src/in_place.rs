@@ -1,16 +1,20 @@
-//! Applying a patch over the old image itself, on a block device or in a file.
+//! Applying of a patch over the old image itself, on a block device or in a file.
 //!
-//! Two steps, so that a crash at any moment leaves the old image, or a journal that completes the new one:
+//! There are two steps, so that a crash at any moment leaves the old image, or a journal that
+//! completes the new one:
 //!
-//! 1. The new image is made, and verified, while the old one is only read. Blocks that differ from what is at their
-//!    place go to the journal, each with digests of what is there. At its end the journal is synced, and then gets its
-//!    head, which says that it is complete, and what it is for.
-//! 2. Its blocks are written to their places, synced, and compared with BLAKE3 of the new image. The first block is
-//!    zeros meanwhile, and is written last: half an image is none. Only then may the journal be removed.
+//! 1. The new image is made and verified, while the old one is only read. Blocks that differ from
+//!    the target's are written to the journal, together with digests of the blocks that they
+//!    replace. The journal is synced, and then gets its head, which says that it is complete, and
+//!    for which target.
+//! 2. The journal's blocks are written to the target, synced, and verified with the BLAKE3 digest
+//!    of the new image. The first block is zeros meanwhile and is written last, so that an
+//!    incomplete image is not valid. Only then may the journal be removed.
 //!
-//! A journal with a head is replayed from its beginning however often the second step was cut short; one without a head
-//! is begun anew. Whether the target is what a journal was written for is found out before anything is written
-//! (`survey`): a name may lead to something else by now.
+//! A journal with a head is replayed from its beginning, however often the second step was
+//! interrupted; one without a head is started over. Before anything is written, `survey` checks
+//! that the target is the one that the journal was written for, because a name may refer to another
+//! device by now.
 
 mod blocks;
 mod head;
@@ -30,7 +34,7 @@ use kiln_read::ReadAt;
 use std::io::{self, ErrorKind, Read};
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Applied, Front, Patch};
+use crate::apply::{ApplyReport, NewPrefix, Patch};
 use crate::error::DeltaError;
 use blocks::Blocks;
 use head::{Found, Head};
@@ -38,24 +42,24 @@ use records::RecordsWriter;
 use replay::replay;
 use survey::survey;
 
-/// End of applying in place.
+/// Result of applying in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InPlace {
     /// The patch was applied.
-    Applied(Applied),
+    Applied(ApplyReport),
     /// A journal of an earlier run was replayed.
     Resumed,
-    /// The new image was there already.
+    /// The target was the new image already.
     WasThere,
 }
 
-/// Apply `patch` over the old image. Once this returns, the journal is of no use any more. After an error or a crash the old image is there, or
-/// the same call with the same journal completes the new one, and so does [`complete`]. Progress counts bytes of the
-/// new image as they are made.
+/// Applies `patch` over the old image. On return the journal is no longer needed. After an error or
+/// a crash, the target is the old image, or the same call with the same journal completes the new
+/// one, as [`complete`] does. Progress counts bytes of the new image as they are made.
 ///
 /// # Errors
-/// As [`Patch::apply`]; a journal of another patch that is not completely applied, or of another target; a target that
-/// is too small, a full disk.
+/// Those of [`Patch::apply`]; a journal of another patch that is not completely applied, or of
+/// another target; a target that is too small; a full disk.
 pub fn apply<D: Output + Send + Sync + 'static, R: Read + Send>(
     patch: Patch<R>,
     target: &Target<D>,
@@ -83,7 +87,7 @@ pub fn apply<D: Output + Send + Sync + 'static, R: Read + Send>(
                 replay(head, journal, target)?;
                 return Ok(InPlace::Resumed);
             }
-            // Nothing of it was written, or all.
+            // Nothing was written, or everything.
             Standing::Old | Standing::Unfinished | Standing::New => {}
         }
     }
@@ -99,13 +103,13 @@ pub fn apply<D: Output + Send + Sync + 'static, R: Read + Send>(
     }
     patch.check_encoders()?;
     let mut records = RecordsWriter::new(journal);
-    // What an earlier run has left has no head, or is of no use.
+    // A journal of an earlier run has no head, or is not needed.
     journal.set_len(0).and_then(|()| journal.sync()).map_err(read::write_failed)?;
     let old_uuid = patch.header().old_uuid;
     let mut blocks = Blocks::new(target, &mut records);
     let applied = patch.apply_unchecked(
         target.source(),
-        Front::default(),
+        NewPrefix::default(),
         &mut |off, bytes, _| {
             blocks.take(off, bytes)?;
             (control.progress)(Progress { done_bytes: off + bytes.len() as u64, total_bytes: new_len });
@@ -116,22 +120,22 @@ pub fn apply<D: Output + Send + Sync + 'static, R: Read + Send>(
     blocks.end(new_len)?;
     let (records, identity) = (records.finish()?, target.identity.clone());
     let head = Head { new_digest, new_len, old_uuid, target_len: target.len, records, identity };
-    // What has arrived in the journal is what will be written.
+    // Verify the journal as it is on disk.
     head.records(journal, &mut |_| crate::stop::check_stop(stop))?;
     head.write(journal)?;
     replay(&head, journal, target)?;
     Ok(InPlace::Applied(applied))
 }
 
-/// Complete what an earlier run of [`apply`] has begun, by its journal alone.
+/// Completes an interrupted [`apply`] from its journal alone.
 ///
 /// # Errors
-/// A journal that is not complete, or of another target; errors of the system.
+/// A journal that is incomplete or of another target; errors of the system.
 pub fn complete<D: Output>(target: &Target<D>, journal: &dyn Output, stop: &AtomicBool) -> Result<InPlace, DeltaError> {
     let head = match Head::read(journal)? {
         Found::Head(head) => head,
         Found::Nothing => {
-            let what = "is not complete: nothing of it was written, and there is nothing to complete".to_owned();
+            let what = "is not complete: nothing was written to the target, so there is nothing to complete".to_owned();
             return Err(DeltaError::Journal { what });
         }
         Found::Damaged => return Err(DeltaError::Journal { what: "has a damaged head".to_owned() }),
@@ -145,10 +149,11 @@ pub fn complete<D: Output>(target: &Target<D>, journal: &dyn Output, stop: &Atom
     }
 }
 
-/// Compares a target with a journal; none if the journal is not complete: then nothing of it was written.
+/// Compares a target with a journal. Returns `None` if the journal is incomplete, in which case
+/// nothing was written to the target.
 ///
 /// # Errors
-/// As [`complete`].
+/// Those of [`complete`].
 pub fn standing<D: Output>(
     target: &Target<D>,
     journal: &dyn Output,

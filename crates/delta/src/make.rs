@@ -1,4 +1,4 @@
-//! Making a patch.
+//! Making of a patch.
 
 mod ahead;
 mod chunks;
@@ -17,24 +17,22 @@ use kiln_builder::{Control, Progress};
 use kiln_output::Spool;
 use kiln_read::{Image, ImageOptions, ReadAt};
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, Write};
+use std::io::{BufReader, Cursor, Read, Seek, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Front, Patch, used_digest};
+use crate::apply::{NewPrefix, Patch, used_digest};
 use crate::error::{DeltaError, Side};
-use crate::format::header::{EncoderUse, Header, MAGIC, VERSION};
-use crate::make::made::{Made, MakeOptions};
+use crate::format::header::{EncoderUse, Header};
+use crate::make::made::{MakeOptions, MakeReport};
 use crate::make::map::ImageMap;
 use crate::make::writer::Maker;
 use crate::recorder::Recorder;
 use crate::stop::check_stop;
 
-/// Cache of each image's text, in bytes.
+/// Size in bytes of the cache for each image's text.
 const CACHE_LEN: u64 = 64 << 20;
-/// Level of compression of the header.
-const HEADER_LEVEL: i32 = 19;
-/// Blocks in which the two images are compared at the same place, in bytes.
+/// Size in bytes of the blocks that are compared at the same offset of both images.
 const CHANGED_UNIT: usize = 4096;
 
 /// The two passes over the new image.
@@ -44,11 +42,13 @@ enum Phase {
     Prove,
 }
 
-/// Write to `out` a patch that makes `new` of `old`. Each step that encodes is tried, and in the end the whole patch.
+/// Writes a patch from `old` to `new` to `out`. Each encoding step is verified as it is found, and
+/// the whole patch at the end.
 ///
-/// Progress counts the new image's bytes twice: as they are described, and as the patch makes them.
+/// Progress counts the new image's bytes twice: when they are described, and when the patch
+/// reproduces them.
 ///
-/// Memory: about 1/20 of the old image's text, and 500 MiB.
+/// Memory use is about 1/20 of the size of the old image's text, plus 500 MiB.
 ///
 /// # Errors
 /// Images that are damaged or cannot be read, an output that cannot be written, an interruption.
@@ -58,7 +58,7 @@ pub fn make(
     out: &mut dyn Write,
     options: &MakeOptions,
     control: &Control<'_>,
-) -> Result<Made, DeltaError> {
+) -> Result<MakeReport, DeltaError> {
     let stop = control.stop;
     let open = |source: &Arc<dyn ReadAt>, side| {
         let image_options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
@@ -102,7 +102,7 @@ pub fn make(
     Ok(made)
 }
 
-/// Apply the patch, and note in the header what it reads of the old image.
+/// Applies the patch, and stores in the header which ranges of the old image it reads.
 fn prove(
     header: &mut Header,
     old: &Arc<dyn ReadAt>,
@@ -111,13 +111,12 @@ fn prove(
     stop: &AtomicBool,
 ) -> Result<(), DeltaError> {
     let recorder = Arc::new(Recorder::new(old.clone()));
-    let front = front_of(header)?;
-    let patch = Patch::open(front.chain(rewound(body)?))?;
+    let patch = Patch::open(Cursor::new(header.to_stored()?).chain(rewound(body)?))?;
     let mut proved = |off: u64, bytes: &[u8], _: &blake3::Hasher| {
         told(Phase::Prove, off + bytes.len() as u64);
         Ok(())
     };
-    patch.apply_unchecked(recorder.clone(), Front::default(), &mut proved, stop)?;
+    patch.apply_unchecked(recorder.clone(), NewPrefix::default(), &mut proved, stop)?;
     header.old_used = recorder.ranges(header.old_len);
     header.old_digest = used_digest(&header.old_used, &**old, stop)?;
     Ok(())
@@ -128,28 +127,17 @@ fn rewound(mut body: &File) -> Result<BufReader<&File>, DeltaError> {
     Ok(BufReader::new(body))
 }
 
-/// The magic, the version and the header.
-fn front_of(header: &Header) -> Result<std::io::Cursor<Vec<u8>>, DeltaError> {
-    let encoded = zstd::bulk::compress(&header.encode(), HEADER_LEVEL);
-    let encoded = encoded.map_err(DeltaError::write("compress the patch's header"))?;
-    let mut front = MAGIC.to_vec();
-    front.extend((VERSION as u32).to_le_bytes());
-    front.extend((encoded.len() as u64).to_le_bytes());
-    front.extend(&blake3::hash(&encoded).as_bytes()[..8]);
-    front.extend(encoded);
-    Ok(std::io::Cursor::new(front))
-}
-
 fn write_patch(header: &Header, body: &File, out: &mut dyn Write) -> Result<u64, DeltaError> {
-    let front = front_of(header)?.into_inner();
+    let header = header.to_stored()?;
     let failed = DeltaError::write("write the patch");
-    out.write_all(&front).map_err(&failed)?;
+    out.write_all(&header).map_err(&failed)?;
     let body_len = std::io::copy(&mut rewound(body)?, out).map_err(&failed)?;
     out.flush().map_err(&failed)?;
-    Ok(front.len() as u64 + body_len)
+    Ok(header.len() as u64 + body_len)
 }
 
-/// BLAKE3 of the new image, and how many of its bytes lie in blocks that the old one does not have at the same place.
+/// Returns the BLAKE3 digest of the new image, and the number of its bytes in blocks that differ
+/// from the old image at the same offset.
 fn digest_of(
     new: &dyn ReadAt,
     new_len: u64,

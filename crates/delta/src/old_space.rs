@@ -1,4 +1,5 @@
-//! The old space: what text is made of. First the bytes of the old image, then the contents of files of it, one behind the other.
+//! The old space, from which text is made: the bytes of the old image, followed by the contents of
+//! some of its files.
 
 use kiln_read::{ExtentKind, Image, Inode, Nid, ReadAt};
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use crate::error::{DeltaError, Side};
 use crate::format::header::TextFile;
 
-/// The longest extent that is kept decoded, in bytes: the longest that kernels decode.
+/// Maximum length in bytes of an extent in the cache: the longest that kernels decode.
 const KEPT_MAX_LEN: u64 = 12 << 20;
 
 /// The old space of a patch.
@@ -15,26 +16,28 @@ pub(crate) struct OldSpace {
     source: Arc<dyn ReadAt>,
     image: Image,
     source_len: u64,
-    texts: Vec<Text>,
-    /// The inode that no name leads to, where other files have their ends.
+    texts: Vec<FileText>,
+    /// The packed inode, which has no name and holds the ends of other files.
     packed: Option<Inode>,
-    /// The file that was read last.
+    /// Index and inode of the file that was read last.
     current: Option<(usize, Inode)>,
-    kept: Kept,
+    kept: ExtentCache,
 }
 
-/// A file, about which no more is kept: there may be many.
-struct Text {
-    /// First byte in the space.
+/// Position of a file. There may be many, so nothing else is stored.
+struct FileText {
+    /// Offset in the old space of its first byte.
     start: u64,
     len: u64,
     nid: Nid,
 }
 
 impl OldSpace {
-    /// Of the image in `source`, which has `source_len` bytes (a device may be longer), with these files. Extents of `kept_len` bytes are kept
-    /// decoded, but for one that is longer alone: the cache of the image would decode an extent twice before it keeps it, and pieces are
-    /// parts of extents, which nearly always another part follows.
+    /// Creates the old space of the image in `source`, of which the first `source_len` bytes count
+    /// (a device may be longer), with the files `texts`. Up to `kept_len` bytes of decoded extents
+    /// are cached, or a single longer one. The image's own cache would decode an extent twice
+    /// before it keeps it, but pieces are parts of extents, and the next part is usually needed
+    /// soon.
     pub(crate) fn new(
         source: Arc<dyn ReadAt>,
         source_len: u64,
@@ -44,17 +47,18 @@ impl OldSpace {
     ) -> Result<Self, DeltaError> {
         let mut start = source_len;
         let texts = texts.iter().map(|text| {
-            let text = Text { start, len: text.len, nid: Nid(text.nid) };
+            let text = FileText { start, len: text.len, nid: Nid(text.nid) };
             start += text.len;
             text
         });
         let texts = texts.collect();
         let packed = image.superblock().packed_nid.map(|nid| image.inode(nid)).transpose();
         let packed = packed.map_err(DeltaError::image(Side::Old))?;
-        Ok(Self { source, image, source_len, texts, packed, current: None, kept: Kept::new(kept_len) })
+        Ok(Self { source, image, source_len, texts, packed, current: None, kept: ExtentCache::new(kept_len) })
     }
 
-    /// Fill `buf` from byte `pos` on; the range must be in the image's bytes or in one file. Whether it is.
+    /// Fills `buf` with the bytes at `pos`. Returns false if the range is not within the image or
+    /// one file.
     pub(crate) fn read(&mut self, pos: u64, buf: &mut [u8]) -> Result<bool, DeltaError> {
         let len = buf.len() as u64;
         let Some(end) = pos.checked_add(len) else { return Ok(false) };
@@ -74,14 +78,14 @@ impl OldSpace {
         self.read_text(&inode, off, buf).map(|()| true)
     }
 
-    /// The inode of a file.
+    /// Returns the inode of a file.
     fn inode(&mut self, idx: usize) -> Result<Inode, DeltaError> {
         if let Some((current, inode)) = self.current
             && current == idx
         {
             return Ok(inode);
         }
-        let Text { nid, len, .. } = self.texts[idx];
+        let FileText { nid, len, .. } = self.texts[idx];
         let inode = self.image.inode(nid).map_err(DeltaError::image(Side::Old))?;
         if !inode.is_file() || inode.size() != len {
             let what = format!("inode {} is no file of {len} bytes", nid.0);
@@ -91,7 +95,7 @@ impl OldSpace {
         Ok(inode)
     }
 
-    /// Fill `buf` with contents of an inode.
+    /// Fills `buf` with contents of an inode.
     fn read_text(&mut self, inode: &Inode, off: u64, buf: &mut [u8]) -> Result<(), DeltaError> {
         let mut at = 0;
         while at < buf.len() {
@@ -117,7 +121,7 @@ impl OldSpace {
                     self.kept.keep(inode.nid, extent.la, bytes);
                     continue;
                 }
-                // Its extents are those of the packed inode, which other files have parts of.
+                // Cache the extents of the packed inode, which other files use, too.
                 (ExtentKind::Fragment { off: start }, Some(packed)) if packed.nid != inode.nid => {
                     self.read_text(&packed, start.saturating_add(off - extent.la), part)?;
                 }
@@ -141,30 +145,30 @@ fn read_whole(image: &Image, inode: &Inode, buf: &mut [u8], off: u64) -> Result<
     }
 }
 
-/// Extents that are kept decoded: those that were used last.
-struct Kept {
-    /// By inode, and the first byte of the extent.
-    extents: BTreeMap<(u64, u64), KeptExtent>,
-    /// Bytes of memory that they take, and that they may take.
+/// Least-recently-used cache of decoded extents.
+struct ExtentCache {
+    /// Extents by nid and offset in the file of their first byte.
+    extents: BTreeMap<(u64, u64), CachedExtent>,
+    /// Memory in bytes of all extents, and its limit.
     len: usize,
     max_len: usize,
-    /// Counts uses.
+    /// Number of uses so far.
     uses: u64,
-    /// Memory of an extent that is no longer kept.
+    /// Buffer of an extent that was evicted.
     spare: Vec<u8>,
 }
 
-struct KeptExtent {
+struct CachedExtent {
     bytes: Vec<u8>,
     used: u64,
 }
 
-impl Kept {
+impl ExtentCache {
     fn new(max_len: usize) -> Self {
         Self { extents: BTreeMap::new(), len: 0, max_len, uses: 0, spare: Vec::new() }
     }
 
-    /// What is kept of an inode's contents from byte `off` on, up to the end of an extent.
+    /// Returns the cached contents of an inode from byte `off` to the end of an extent.
     fn get(&mut self, nid: Nid, off: u64) -> Option<&[u8]> {
         let ((of, la), extent) = self.extents.range_mut(..=(nid.0, off)).next_back()?;
         if *of != nid.0 || off - la >= extent.bytes.len() as u64 {
@@ -175,7 +179,8 @@ impl Kept {
         Some(&extent.bytes[(off - la) as usize..])
     }
 
-    /// Memory for an extent of so many bytes. What was not used for the longest time goes, an eighth of the extents at once.
+    /// Returns a buffer for an extent of `len` bytes. Makes room by evicting the eighth of the
+    /// extents that was not used for the longest time.
     fn room(&mut self, len: usize) -> Vec<u8> {
         while self.len + len > self.max_len && !self.extents.is_empty() {
             let mut uses: Vec<u64> = self.extents.values().map(|extent| extent.used).collect();
@@ -201,7 +206,7 @@ impl Kept {
     fn keep(&mut self, nid: Nid, la: u64, bytes: Vec<u8>) {
         self.uses += 1;
         self.len += bytes.capacity();
-        let extent = KeptExtent { bytes, used: self.uses };
+        let extent = CachedExtent { bytes, used: self.uses };
         if let Some(before) = self.extents.insert((nid.0, la), extent) {
             self.len -= before.bytes.capacity();
         }
@@ -213,9 +218,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_last_stays() {
+    fn recently_used_extents_stay() {
         let (len, max_len) = (1 << 20, 20 << 20);
-        let mut kept = Kept::new(max_len);
+        let mut kept = ExtentCache::new(max_len);
         for la in 0..40 {
             let bytes = kept.room(len);
             assert_eq!(bytes.len(), len);
@@ -228,7 +233,7 @@ mod tests {
         assert!(is_kept(at(39)) && is_kept(at(0)) && !is_kept(at(2)) && !is_kept(at(40)) && !is_kept((Nid(8), 5)));
         let rest = kept.get(Nid(7), (39 << 20) + 10).unwrap();
         assert_eq!(rest.len(), len - 10);
-        // One that is longer than all that is kept is kept alone.
+        // An extent longer than the limit is cached alone.
         let long = kept.room(max_len + 1);
         kept.keep(Nid(9), 0, long);
         assert_eq!(kept.extents.len(), 1);

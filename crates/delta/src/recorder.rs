@@ -1,4 +1,4 @@
-//! A source that remembers what was read of it.
+//! A source that records which ranges are read.
 
 use kiln_read::{RangeMut, ReadAt};
 use std::collections::BTreeMap;
@@ -6,15 +6,15 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Ranges are remembered in units of so many bytes.
+/// Granularity in bytes of recorded ranges.
 const UNIT: u64 = 4096;
-/// Shorter gaps count as read: a list of ranges is then short.
+/// Length in bytes of gaps that count as read, to keep the list of ranges short.
 const GAP_MAX_LEN: u64 = 64 << 10;
 
-/// Forwards reads, and remembers them.
+/// Source that forwards reads and records them.
 pub(crate) struct Recorder {
     inner: Arc<dyn ReadAt>,
-    /// Start and end of each range.
+    /// Recorded ranges: start -> end.
     ranges: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -23,7 +23,7 @@ impl Recorder {
         Self { inner, ranges: Mutex::default() }
     }
 
-    /// All that was read, in order.
+    /// Returns all recorded ranges below `len`, in order.
     pub(crate) fn ranges(&self, len: u64) -> Vec<Range<u64>> {
         let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
         ranges.iter().map(|(start, end)| *start..(*end).min(len)).filter(|range| !range.is_empty()).collect()
@@ -76,7 +76,7 @@ mod tests {
     use kiln_read::MemorySource;
 
     #[test]
-    fn what_was_read_is_remembered() {
+    fn reads_are_recorded() {
         let recorder = Recorder::new(Arc::new(MemorySource::new(vec![0; 1 << 20])));
         let read = |off, len| recorder.read_exact_at(&mut vec![0; len], off).unwrap();
         read(5000, 10);

@@ -1,9 +1,11 @@
-//! Applying a patch to a file which, after a crash, an interruption or a full disk, holds the front of the new image: the next run goes on there.
+//! Applying of a patch to a file from which the next run can continue after a crash, an
+//! interruption or a full disk.
 //!
-//! After every so many bytes the file is synced, and then gets a note, in blocks behind the place of the new image, which says how long the front is
-//! and what BLAKE3 it has. The next run hashes the front again. One that is not what the note says, as writes were lost, is not used, nor is a front of
-//! another image: then it begins anew, by itself. What is in front of the note is not encoded again, and the old image is not read for it; the patch is
-//! read from its beginning.
+//! At regular intervals the file is synced, and then gets a note after the end of the new image,
+//! with the length and the BLAKE3 digest of the bytes so far. The next run hashes these bytes
+//! again. If they do not match the note because writes were lost, or belong to another image, it
+//! starts over by itself. Bytes before the note are not encoded again, and the old image is not
+//! read for them; the patch is read from its beginning.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -12,8 +14,8 @@
 //! | 8, 32 | length and BLAKE3 of the front |
 //! | 8 | the first 8 bytes of BLAKE3 of all this |
 //!
-//! There is room for two notes, in sectors of 512 bytes, from the first multiple of 4096 behind the new image on: they are written in turns, so that
-//! one that is torn leaves the other.
+//! There are two slots for notes, in sectors of 512 bytes, from the first multiple of 4096 after
+//! the new image on. They are written alternately, so that a torn note leaves the other one.
 
 use kiln_builder::{Control, Progress};
 use kiln_output::{Output, write_all_at};
@@ -22,48 +24,49 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::apply::{Applied, Front, Patch};
+use crate::apply::{ApplyReport, NewPrefix, Patch};
 use crate::error::DeltaError;
 use crate::format::header::Header;
 use crate::in_place::read::read_all;
 use crate::stop::check_stop;
 
-/// What a note begins with.
+/// First bytes of a note.
 const MAGIC: [u8; 8] = *b"\x8Akilnprt";
-/// Bytes of a note.
+/// Length of a note in bytes.
 const NOTE_LEN: usize = 8 + 32 + 8 + 8 + 32 + 8;
-/// From one note to the other.
+/// Distance between the two notes in bytes.
 const SLOT_LEN: u64 = 512;
 const SLOTS: u64 = 2;
-/// Notes begin at a multiple of this.
+/// Alignment of the first note in bytes.
 const BLOCK_LEN: u64 = 4096;
-/// Bytes that are hashed at a time.
+/// Number of bytes hashed at once.
 const PART_LEN: usize = 1 << 20;
 
-/// From one note to the next, in bytes of the new image: as much as is made in less than a second.
+/// Default distance between notes in bytes of the new image, which are made in less than a second.
 pub const STEP_LEN: u64 = 32 << 20;
 
-/// What was done.
+/// Result of an application that may have continued an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resumed {
-    /// As [`Patch::apply`] says it; what was there already is in none of its numbers but the length.
-    pub applied: Applied,
-    /// Bytes of the new image that an earlier run had left.
+pub struct ResumeReport {
+    /// Counts of this run; bytes of earlier runs are only in `new_len`.
+    pub applied: ApplyReport,
+    /// Number of bytes of the new image that were made by earlier runs.
     pub there: u64,
 }
 
-/// Make the new image in `partial`, which may hold what an earlier run has left: of the same image, by whatever patch. A note is made every `step_len`
-/// bytes. In the end `partial` is the new image, not synced.
+/// Makes the new image in `partial`, which may hold bytes of the same image from an earlier run,
+/// with any patch. A note is written every `step_len` bytes. On return, `partial` is the new image,
+/// not yet synced.
 ///
 /// # Errors
-/// As [`Patch::apply`]. Nothing is written if the old image is another one.
+/// Those of [`Patch::apply`]. Nothing is written if the old image is not the right one.
 pub fn apply<R: Read + Send>(
     patch: Patch<R>,
     old: Arc<dyn ReadAt>,
     partial: &dyn Output,
     step_len: u64,
     control: &Control<'_>,
-) -> Result<Resumed, DeltaError> {
+) -> Result<ResumeReport, DeltaError> {
     let stop = control.stop;
     patch.check(&*old, stop)?;
     let image = NewImage::of(patch.header());
@@ -86,10 +89,11 @@ pub fn apply<R: Read + Send>(
     };
     let applied = patch.apply_unchecked(old, front, &mut sink, stop)?;
     partial.set_len(image.len).map_err(write_failed)?;
-    Ok(Resumed { applied, there })
+    Ok(ResumeReport { applied, there })
 }
 
-/// Bytes of the new image that a run has left in `partial`, by its notes.
+/// Returns the number of bytes of the new image that an earlier run has left in `partial`,
+/// according to its notes.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -102,16 +106,16 @@ fn write_failed(source: std::io::Error) -> DeltaError {
 }
 
 fn read_failed(source: std::io::Error) -> DeltaError {
-    DeltaError::Write { action: "read what there is of the new image", source }
+    DeltaError::Write { action: "read the existing part of the new image", source }
 }
 
-/// The image to make.
+/// Length and digest of the image to make.
 struct NewImage {
     len: u64,
     digest: [u8; 32],
 }
 
-/// What a note says, and which one it is.
+/// Contents and position of a note.
 struct Note {
     slot: u64,
     len: u64,
@@ -137,7 +141,7 @@ impl NewImage {
         bytes
     }
 
-    /// The notes about this image, the shorter front first.
+    /// Returns the notes about this image, those with fewer bytes first.
     fn notes(&self, partial: &dyn Output) -> Result<Vec<Note>, DeltaError> {
         let mut notes = Vec::new();
         for slot in 0..SLOTS {
@@ -158,9 +162,9 @@ impl NewImage {
         Ok(notes)
     }
 
-    /// The longest front that is what its note says, and where the next note goes.
-    fn front(&self, partial: &dyn Output, stop: &AtomicBool) -> Result<(Front, u64), DeltaError> {
-        let (mut front, mut slot) = (Front::default(), 0);
+    /// Returns the longest first part that matches its note, and the slot of the next note.
+    fn front(&self, partial: &dyn Output, stop: &AtomicBool) -> Result<(NewPrefix, u64), DeltaError> {
+        let (mut front, mut slot) = (NewPrefix::default(), 0);
         let (mut hashed, mut buf) = (front.clone(), vec![0; PART_LEN]);
         for note in self.notes(partial)? {
             while hashed.len < note.len {

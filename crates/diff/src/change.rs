@@ -1,23 +1,23 @@
-//! What a difference can be, and those that metadata tells.
+//! Changes, and differences of metadata.
 
 use kiln_format::inode::{FileType, Rdev};
 use kiln_tree::{ContentError, Kind, Metadata, Node, Xattr};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// One of the trees.
+/// One of the two trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The first.
+    /// The first tree.
     A,
-    /// The second.
+    /// The second tree.
     B,
 }
 
-/// What may be left out of a comparison.
+/// An aspect that a comparison may ignore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aspect {
-    /// Contents of files; their lengths are compared all the same.
+    /// Contents of files; their lengths are compared nevertheless.
     Contents,
     /// Permissions.
     Permissions,
@@ -27,51 +27,51 @@ pub enum Aspect {
     Mtime,
     /// Extended attributes.
     Xattrs,
-    /// Which names are hard links of each other.
+    /// Hard links between names.
     Links,
 }
 
-/// What happened to a path on the way from the first tree to the second.
+/// A change of a path from the first tree to the second.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Without leading slash; the root is empty.
+    /// Path without leading slash; empty for the root.
     pub path: Vec<u8>,
-    /// What happened.
+    /// Kind of the change.
     pub kind: ChangeKind,
 }
 
 /// Kinds of changes.
 #[derive(Clone, Debug)]
 pub enum ChangeKind {
-    /// Only the second tree has it.
+    /// The path exists only in the second tree.
     Added(FileType),
-    /// Only the first tree has it.
+    /// The path exists only in the first tree.
     Removed(FileType),
-    /// Both have it, with these differences: at least one.
+    /// The path exists in both trees, with at least one difference.
     Changed(Vec<Difference>),
-    /// Both have it, but its contents could not be compared to the first difference. Comes before the [`ChangeKind::Changed`]
-    /// of the same path, if there is one.
+    /// The path exists in both trees, but its contents could not be compared up to a first
+    /// difference. Precedes the [`ChangeKind::Changed`] of the same path, if there is one.
     Unreadable {
-        /// Where the error is.
+        /// Tree in which the error occurred.
         side: Side,
-        /// What it is.
+        /// The error.
         error: Arc<ContentError>,
     },
 }
 
-/// A difference of two files of one name.
+/// A difference between two files at the same path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // `a` and `b` are the values in the first and the second tree
 pub enum Difference {
-    /// Types.
+    /// File types.
     Type { a: FileType, b: FileType },
     /// Lengths of regular files, in bytes.
     Size { a: u64, b: u64 },
-    /// Contents of regular files of one length: the first different byte.
+    /// Contents of regular files of equal length; `off` is the first different byte.
     Contents { off: u64 },
     /// Targets of symbolic links.
     Target { a: Box<[u8]>, b: Box<[u8]> },
-    /// Numbers of devices.
+    /// Device numbers.
     Rdev { a: Rdev, b: Rdev },
     /// Low 12 bits of `st_mode`.
     Permissions { a: u16, b: u16 },
@@ -79,26 +79,27 @@ pub enum Difference {
     Owner { a: u32, b: u32 },
     /// Groups.
     Group { a: u32, b: u32 },
-    /// Times of last modification: seconds since 1970, nanoseconds.
+    /// Times of last modification: seconds since 1970, and nanoseconds.
     Mtime { a: (i64, u32), b: (i64, u32) },
     /// An extended attribute, by its full name.
     Xattr { name: Box<[u8]>, change: XattrChange },
-    /// Other hard links. Their numbers may be equal.
+    /// Sets of hard links. The counts may be equal.
     Links { a: u32, b: u32 },
 }
 
-/// What happened to an extended attribute.
+/// Change of an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrChange {
-    /// Only the second tree has it.
+    /// Only the second tree has the attribute.
     Added,
-    /// Only the first tree has it.
+    /// Only the first tree has the attribute.
     Removed,
-    /// It has another value.
+    /// The values differ.
     Changed,
 }
 
-/// All that is different between two nodes, but for contents and links. Times later than `latest_mtime` count as this.
+/// Returns all differences between two nodes except contents and links. Times later than
+/// `latest_mtime` count as `latest_mtime`.
 pub(crate) fn differences(a: &Node, b: &Node, ignore: &[Aspect], latest_mtime: Option<i64>) -> Vec<Difference> {
     let mut list = Vec::from_iter(of_kind(&a.kind, &b.kind));
     let shown = |meta: &Metadata| match latest_mtime {
@@ -145,7 +146,7 @@ fn of_metadata(a: &Metadata, b: &Metadata, ignore: &[Aspect], list: &mut Vec<Dif
     }
 }
 
-/// Trees have attributes sorted by name.
+/// Compares extended attributes, which trees sort by name.
 fn of_xattrs(mut a: &[Xattr], mut b: &[Xattr], list: &mut Vec<Difference>) {
     loop {
         let order = match (a.first(), b.first()) {

@@ -1,39 +1,40 @@
-//! Comparing bytes.
+//! Comparison of contents.
 
 use kiln_tree::{Content, ContentError, NodeId, Tree};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::change::Side;
-use crate::jobs::Piece;
+use crate::jobs::ContentPiece;
 
-/// Bytes read at a time: as many as most compressed extents hold, so that few are decoded in parts.
+/// Number of bytes read at once: enough for most compressed extents, so that few are decoded more
+/// than once.
 const STEP_LEN: u64 = 1 << 20;
 
-/// What comparing showed.
+/// Result of a comparison of contents.
 #[derive(Clone)]
 pub(crate) struct Outcome {
-    /// Offset in the file.
+    /// Offset in the file of the first different byte.
     pub first_different: Option<u64>,
-    /// Why it could not be finished.
+    /// The error that ended the comparison early.
     pub unreadable: Option<(Side, Arc<ContentError>)>,
-    /// How much was read on each side.
+    /// Number of bytes read on each side.
     pub bytes: u64,
 }
 
 impl Outcome {
-    /// No difference.
+    /// Returns the result for equal contents.
     pub(crate) fn same() -> Self {
         Self { first_different: None, unreadable: None, bytes: 0 }
     }
 
-    /// Whether nothing was found.
+    /// Returns true if there is no difference and no error.
     pub(crate) fn is_same(&self) -> bool {
         self.first_different.is_none() && self.unreadable.is_none()
     }
 }
 
-/// Compares pieces of contents; each thread has one.
+/// Comparison of pieces of contents, with buffers; each thread has one.
 pub(crate) struct Comparer<'a> {
     a: &'a Tree,
     b: &'a Tree,
@@ -45,15 +46,15 @@ pub(crate) struct Comparer<'a> {
 type Failed = (Side, ContentError);
 
 impl<'a> Comparer<'a> {
-    /// Without buffers as long as there is nothing to compare.
+    /// Creates a comparer whose buffers are allocated on first use.
     pub(crate) fn new(a: &'a Tree, b: &'a Tree, stop: &'a AtomicBool) -> Self {
         Self { a, b, stop, buf_a: Vec::new(), buf_b: Vec::new() }
     }
 
-    /// Compare, unless that has become needless.
-    pub(crate) fn run(&mut self, piece: &Piece) -> Outcome {
+    /// Compares the piece, unless an earlier piece of the file already has a difference.
+    pub(crate) fn run(&mut self, piece: &ContentPiece) -> Outcome {
         let mut outcome = Outcome::same();
-        if piece.decided.load(Ordering::Relaxed) < piece.range.start {
+        if piece.first_difference.load(Ordering::Relaxed) < piece.range.start {
             return outcome;
         }
         match self.compare(piece, &mut outcome.bytes) {
@@ -61,12 +62,12 @@ impl<'a> Comparer<'a> {
             Err((side, error)) => outcome.unreadable = Some((side, Arc::new(error))),
         }
         if !outcome.is_same() {
-            piece.decided.fetch_min(piece.range.start, Ordering::Relaxed);
+            piece.first_difference.fetch_min(piece.range.start, Ordering::Relaxed);
         }
         outcome
     }
 
-    fn compare(&mut self, piece: &Piece, bytes: &mut u64) -> Result<Option<u64>, Failed> {
+    fn compare(&mut self, piece: &ContentPiece, bytes: &mut u64) -> Result<Option<u64>, Failed> {
         let mut a = open(self.a, piece.a).map_err(at(Side::A))?;
         let mut b = open(self.b, piece.b).map_err(at(Side::B))?;
         let first_different = self.first_different(piece, &mut *a, &mut *b, bytes)?;
@@ -77,7 +78,7 @@ impl<'a> Comparer<'a> {
 
     fn first_different(
         &mut self,
-        piece: &Piece,
+        piece: &ContentPiece,
         a: &mut dyn Content,
         b: &mut dyn Content,
         bytes: &mut u64,
@@ -100,7 +101,7 @@ impl<'a> Comparer<'a> {
     }
 }
 
-/// The first bytes of a buffer, which grows as needed.
+/// Returns the first `len` bytes of a buffer, which grows as needed.
 fn front(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buf.len() < len {
         buf.resize(len, 0);
@@ -112,7 +113,7 @@ fn at(side: Side) -> impl Fn(ContentError) -> Failed {
     move |error| (side, error)
 }
 
-/// Open contents; the caller knows the path, which need not be the first one.
+/// Opens contents. Errors do not name a path: the caller knows it, and a node may have several.
 fn open(tree: &Tree, id: NodeId) -> Result<Box<dyn Content>, ContentError> {
     tree.open(id).map_err(|error| error.source)
 }

@@ -8,37 +8,39 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::change::{Aspect, Change};
 use crate::compare::{Comparer, Outcome};
-use crate::jobs::{Job, Jobs, Piece};
+use crate::jobs::{ContentPiece, Job, Jobs};
 use crate::pairs::{OneSided, Pair, Pairs};
 use crate::reporter::{DiffSummary, Done, Reporter};
 use crate::walk::{Rules, Walk};
 
-/// Jobs for each thread that may be handed out before the first of them is reported.
+/// Number of jobs per thread that may be started before the oldest of them is reported.
 const BACKLOG: u64 = 64;
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Clone, Copy)]
 pub struct DiffOptions<'a> {
-    /// What is here and below is compared, a path without links to follow; empty for everything.
+    /// Path at and below which to compare, in which symlinks are not followed; empty for
+    /// everything.
     pub path: &'a [u8],
-    /// What makes no difference.
+    /// Aspects to ignore.
     pub ignore: &'a [Aspect],
-    /// Times of last modification later than this many seconds since 1970 count as this.
+    /// Latest time of last modification, in seconds since 1970; later times count as this one.
     pub latest_mtime: Option<i64>,
-    /// Returns true for a file of the first tree and one of the second, of equal length, of which something else tells
-    /// that their contents are the same: they are not read. May be called by any thread.
+    /// Returns true if a file of the first tree and one of the second, of equal length, are known
+    /// to have equal contents; these are not read. May be called by any thread.
     pub is_same: Option<&'a (dyn Fn(NodeId, NodeId) -> bool + Sync)>,
-    /// Report an added or removed directory without what is in it.
+    /// True to report an added or removed directory without its contents.
     pub brief: bool,
-    /// Threads that compare contents. Nothing depends on it but the time taken.
+    /// Number of threads that compare contents. The result does not depend on it.
     pub threads: Threads,
-    /// Ends the comparison early once set.
+    /// Ends the comparison early once it is true.
     pub stop: &'a AtomicBool,
-    /// Is told, by any thread, how many bytes of contents are compared, and of how many. Knowing that takes one walk more.
+    /// Called by any thread with the number of bytes compared so far, and in total. Computing the
+    /// total takes an additional walk.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }
 
-/// Tells how far it is.
+/// Progress of a comparison.
 struct Telling<'a> {
     tell: &'a (dyn Fn(u64, u64) + Sync),
     done: AtomicU64,
@@ -52,32 +54,34 @@ impl Telling<'_> {
     }
 }
 
-/// Bytes that jobs compare, on each side.
+/// Returns the number of bytes that `jobs` compare on each side.
 fn planned(jobs: impl Iterator<Item = Job>) -> u64 {
     jobs.filter_map(|job| job.piece).map(|piece| piece.len()).sum()
 }
 
-/// Why trees could not be compared.
+/// An error of a comparison.
 #[derive(Debug, thiserror::Error)]
 pub enum DiffError {
     /// Neither tree has the path.
     #[error("{}: no such file or directory on either side", path.escape_ascii())]
     NotFound {
-        /// As the caller gave it.
+        /// The path as the caller gave it.
         path: Vec<u8>,
     },
-    /// The caller asked to stop.
+    /// The caller set the stop flag.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Tell `each` what is different in `b` from `a`, in the order of a walk, until it breaks: then the counts are those so far.
+/// Calls `each` with every change from `a` to `b`, in walk order, until it breaks. Returns the
+/// counts so far.
 ///
-/// Names in one tree that lead to one node must do so in the other: a difference in that is a difference of every name that
-/// has lost or gained others. A file that cannot be read is a change of its own kind, and does not end the comparison.
+/// Names of one node in one tree must be names of one node in the other. Otherwise every name whose
+/// set of links has changed gets a difference. A file that cannot be read is a change of its own
+/// kind, and does not end the comparison.
 ///
 /// # Errors
-/// A path that is nowhere; an interruption.
+/// A path that neither tree has; an interruption.
 pub fn diff(
     a: &Tree,
     b: &Tree,
@@ -106,7 +110,7 @@ pub fn diff(
         let mut comparer = Comparer::new(a, b, options.stop);
         let progress = &progress;
         move |job: Job| {
-            let len = job.piece.as_ref().map_or(0, Piece::len);
+            let len = job.piece.as_ref().map_or(0, ContentPiece::len);
             let outcome = job.piece.map_or(Outcome::same(), |piece| comparer.run(&piece));
             if let Some(progress) = progress {
                 progress.advance(len);

@@ -1,8 +1,9 @@
-//! What is different between two trees.
+//! Comparison of two file trees.
 //!
-//! Both trees are walked at once, name by name. Metadata is compared on the way; contents, where lengths are equal, by any
-//! number of threads, in pieces, so that one large file keeps all of them busy. Changes come out in the order of the walk,
-//! whatever the number of threads, and all that is held for that is a bounded number of them.
+//! Both trees are walked together, name by name. Metadata is compared along the way. Contents of
+//! equal length are compared in pieces by several threads, so that one large file keeps all of them
+//! busy. Changes are reported in walk order for any number of threads, with only a bounded number
+//! of them in memory.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 

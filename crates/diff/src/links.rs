@@ -1,4 +1,4 @@
-//! Whether names that lead to one node in one tree do so in the other.
+//! Comparison of hard links.
 
 use kiln_tree::{NodeId, Tree};
 use std::collections::HashMap;
@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use crate::change::Difference;
 use crate::pairs::{OneSided, Pair, Pairs};
 
-/// For nodes with several names: how many paths lead to both.
+/// Number of common paths of each pair of nodes with several names.
 ///
-/// The names of a node in one tree are those of a node in the other if there are as many of them in both trees, and as many
-/// that lead to both. So counting suffices, and no names are kept.
+/// A node of one tree has the same names as a node of the other if both have the same number of
+/// names, and as many paths lead to both. So counting is enough, and no names are stored.
 pub(crate) struct Links<'a> {
     a: &'a Tree,
     b: &'a Tree,
@@ -17,7 +17,7 @@ pub(crate) struct Links<'a> {
 }
 
 impl<'a> Links<'a> {
-    /// Count.
+    /// Counts the common paths.
     pub(crate) fn count(a: &'a Tree, b: &'a Tree) -> Self {
         let mut common = HashMap::new();
         if has_links(a) && has_links(b) {
@@ -34,7 +34,7 @@ impl<'a> Links<'a> {
         Self { a, b, common }
     }
 
-    /// The difference of a path that leads to `a` and `b`.
+    /// Returns the difference of a path that leads to `a` and `b`.
     pub(crate) fn difference(&self, a: NodeId, b: NodeId) -> Option<Difference> {
         let (in_a, in_b) = (self.a.names_of(a), self.b.names_of(b));
         let in_both = if (in_a, in_b) == (1, 1) { 1 } else { self.common.get(&(a, b)).copied().unwrap_or(0) };

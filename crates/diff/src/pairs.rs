@@ -1,30 +1,31 @@
-//! Walking two trees at once.
+//! Joint walk of two trees.
 
 use kiln_tree::{Entries, Iter, Kind, NodeId, Tree};
 use std::cmp::Ordering;
 use std::iter::Peekable;
 
-/// The nodes of one path.
+/// Nodes at one path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pair {
-    /// Only the first tree has it.
+    /// Only the first tree has the path.
     A(NodeId),
-    /// Only the second tree has it.
+    /// Only the second tree has the path.
     B(NodeId),
-    /// Both trees have it.
+    /// Both trees have the path.
     Both(NodeId, NodeId),
 }
 
-/// What to do with directories that are none in the other tree.
+/// Treatment of directories that only one tree has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OneSided {
-    /// Walk what is in them.
+    /// Walk their contents.
     Enter,
-    /// Leave out what is in them.
+    /// Skip their contents.
     Skip,
 }
 
-/// Pairs from one on, directories before what is in them, names in the order of their bytes.
+/// Iterator over a pair and all pairs below it, directories before their contents, names in byte
+/// order.
 pub(crate) struct Pairs<'a> {
     a: &'a Tree,
     b: &'a Tree,
@@ -36,7 +37,7 @@ pub(crate) struct Pairs<'a> {
 
 static NONE: Entries = Entries::new();
 
-/// Entries to come of a directory in both trees.
+/// Remaining entries of a directory in both trees.
 struct Frame<'a> {
     a: Peekable<Iter<'a>>,
     b: Peekable<Iter<'a>>,
@@ -44,17 +45,17 @@ struct Frame<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Start with a pair, which has `path`.
+    /// Creates an iterator that starts with `start`, which is at `path`.
     pub(crate) fn new(a: &'a Tree, b: &'a Tree, start: Pair, path: &[u8], one_sided: OneSided) -> Self {
         Self { a, b, one_sided, start: Some(start), path: path.to_vec(), stack: Vec::new() }
     }
 
-    /// The path of the latest pair.
+    /// Returns the path of the latest pair.
     pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The pairs in this one come next.
+    /// Continues the walk with the pairs inside this one.
     fn enter(&mut self, pair: Pair) {
         let is_dir = |tree: &Tree, id| matches!(tree.node(id).kind, Kind::Directory(_));
         let both_dirs = matches!(pair, Pair::Both(a, b) if is_dir(self.a, a) && is_dir(self.b, b));
@@ -99,7 +100,7 @@ impl Iterator for Pairs<'_> {
 }
 
 impl<'a> Frame<'a> {
-    /// The least name.
+    /// Returns the smallest remaining name and its pair.
     fn next(&mut self) -> Option<(&'a [u8], Pair)> {
         let order = match (self.a.peek(), self.b.peek()) {
             (Some(a), Some(b)) => a.name.cmp(b.name),

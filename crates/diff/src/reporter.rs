@@ -1,4 +1,4 @@
-//! Putting steps and the outcomes of their pieces together, in order.
+//! Changes in walk order, from steps of the walk and outcomes of their pieces.
 
 use kiln_tree::NodeId;
 use std::collections::HashMap;
@@ -6,48 +6,48 @@ use std::ops::ControlFlow;
 
 use crate::change::{Change, ChangeKind, Difference};
 use crate::compare::Outcome;
-use crate::walk::{Contents, Step, Visit};
+use crate::walk::{Contents, Visit, WalkStep};
 
 /// Counts of paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiffSummary {
-    /// Only in the second tree.
+    /// Paths only in the second tree.
     pub added: u64,
-    /// Only in the first tree.
+    /// Paths only in the first tree.
     pub removed: u64,
-    /// In both, and different.
+    /// Paths in both trees, with differences.
     pub changed: u64,
-    /// In both, and their contents could not be compared. A path may be changed, too.
+    /// Paths in both trees whose contents could not be compared. They may count as changed, too.
     pub unreadable: u64,
-    /// In both, and the same.
+    /// Paths in both trees, without differences.
     pub same: u64,
     /// Bytes of contents that were read on each side.
     pub bytes: u64,
 }
 
-/// A job that is done.
+/// A finished job.
 pub(crate) struct Done {
     pub(crate) outcome: Outcome,
-    pub(crate) step: Option<Step>,
+    pub(crate) step: Option<WalkStep>,
 }
 
-/// Puts steps and the outcomes of their pieces together, in order.
+/// Assembles changes from steps and outcomes, and reports them in order.
 pub(crate) struct Reporter<'a> {
     each: &'a mut dyn FnMut(Change) -> ControlFlow<()>,
     pub(crate) summary: DiffSummary,
-    /// What decided about the contents whose pieces are coming in.
+    /// First outcome, among the pieces so far of the current contents, that is not equal.
     outcome: Outcome,
-    /// Of contents that have several names on both sides.
+    /// Outcomes of contents with several names in both trees.
     known: HashMap<(NodeId, NodeId), Outcome>,
 }
 
 impl<'a> Reporter<'a> {
-    /// A reporter to `each`.
+    /// Creates a reporter that calls `each`.
     pub(crate) fn new(each: &'a mut dyn FnMut(Change) -> ControlFlow<()>) -> Self {
         Self { each, summary: DiffSummary::default(), outcome: Outcome::same(), known: HashMap::new() }
     }
 
-    /// The next job's outcome.
+    /// Takes the outcome of the next job.
     pub(crate) fn take(&mut self, done: Done) -> ControlFlow<()> {
         self.summary.bytes += done.outcome.bytes;
         if self.outcome.is_same() {
@@ -62,7 +62,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    fn step(&mut self, Step { path, visit }: Step, outcome: Outcome) -> ControlFlow<()> {
+    fn step(&mut self, WalkStep { path, visit }: WalkStep, outcome: Outcome) -> ControlFlow<()> {
         match visit {
             Visit::Added(file_type) => {
                 self.summary.added += 1;
@@ -79,7 +79,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// What is known of contents: now, or from an earlier name.
+    /// Returns the outcome of contents, which may be known from an earlier path.
     fn outcome_of(&mut self, contents: Contents, outcome: Outcome) -> Outcome {
         match contents {
             Contents::Settled | Contents::Compare { several_names: false, .. } => outcome,

@@ -1,4 +1,4 @@
-//! From pairs of nodes to what is known without reading contents.
+//! Differences of pairs of nodes that are known without reading contents.
 
 use kiln_format::inode::FileType;
 use kiln_tree::{Kind, NodeId, Tree};
@@ -9,36 +9,36 @@ use crate::change::{Aspect, Difference};
 use crate::links::Links;
 use crate::pairs::{Pair, Pairs};
 
-/// A path and what is known of it.
-pub(crate) struct Step {
-    /// Without leading slash.
+/// A path and its differences so far.
+pub(crate) struct WalkStep {
+    /// Path without leading slash.
     pub path: Vec<u8>,
-    /// What is known.
+    /// Differences so far.
     pub visit: Visit,
 }
 
-/// What is known of a path.
+/// Differences of a path that are known without reading contents.
 pub(crate) enum Visit {
-    /// Only the second tree has it.
+    /// The path exists only in the second tree.
     Added(FileType),
-    /// Only the first tree has it.
+    /// The path exists only in the first tree.
     Removed(FileType),
-    /// Both have it.
+    /// The path exists in both trees.
     Both { differences: Vec<Difference>, contents: Contents },
 }
 
-/// What to do about contents.
+/// Comparison of contents that a path requires.
 #[derive(Clone, Copy)]
 pub(crate) enum Contents {
-    /// Nothing: there are none, or it is known whether they are the same.
+    /// No comparison: the nodes are not files, or the result is known.
     Settled,
-    /// Read them. With several names in both trees they come again.
+    /// Comparison by reading. With several names in both trees, the nodes occur again.
     Compare { a: NodeId, b: NodeId, several_names: bool },
-    /// An earlier path leads to the same nodes.
+    /// The comparison of an earlier path that leads to the same nodes.
     AsBefore { a: NodeId, b: NodeId },
 }
 
-/// Rules by which nodes differ, see [`DiffOptions`](crate::DiffOptions).
+/// Rules of a comparison, see [`DiffOptions`](crate::DiffOptions).
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub ignore: &'a [Aspect],
@@ -46,19 +46,19 @@ pub(crate) struct Rules<'a> {
     pub is_same: Option<&'a (dyn Fn(NodeId, NodeId) -> bool + Sync)>,
 }
 
-/// A step for each path.
+/// Iterator with a step for each path.
 pub(crate) struct Walk<'a> {
     a: &'a Tree,
     b: &'a Tree,
     rules: Rules<'a>,
     pairs: Pairs<'a>,
     links: Option<Links<'a>>,
-    /// Nodes with several names in both trees that are being compared.
+    /// Nodes with several names in both trees whose contents are being compared.
     seen: HashSet<(NodeId, NodeId)>,
 }
 
 impl<'a> Walk<'a> {
-    /// A step for each of `pairs`.
+    /// Creates an iterator with a step for each of `pairs`.
     pub(crate) fn new(a: &'a Tree, b: &'a Tree, pairs: Pairs<'a>, rules: Rules<'a>) -> Self {
         let links = (!rules.ignore.contains(&Aspect::Links)).then(|| Links::count(a, b));
         Self { a, b, rules, pairs, links, seen: HashSet::new() }
@@ -92,15 +92,15 @@ impl<'a> Walk<'a> {
 }
 
 impl Iterator for Walk<'_> {
-    type Item = Step;
+    type Item = WalkStep;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<WalkStep> {
         let pair = self.pairs.next()?;
         let visit = match pair {
             Pair::A(a) => Visit::Removed(self.a.node(a).kind.file_type()),
             Pair::B(b) => Visit::Added(self.b.node(b).kind.file_type()),
             Pair::Both(a, b) => self.both(a, b),
         };
-        Some(Step { path: self.pairs.path().to_vec(), visit })
+        Some(WalkStep { path: self.pairs.path().to_vec(), visit })
     }
 }

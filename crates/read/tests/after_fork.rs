@@ -1,4 +1,7 @@
-//! A child that is forked off while other threads read goes on with the same image.
+//! A child that is forked while other threads read continues with the same image.
+//!
+//! This is a program of its own because a fork copies all locks, but only the calling thread: locks
+//! that other tests' threads held, such as that of the output, would stay locked in the child.
 #![allow(missing_docs)]
 
 #[path = "it"]
@@ -11,12 +14,13 @@ use kiln_read::{ExtentKind, Image, ImageOptions, Inode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Of each image.
+/// Number of forks per image.
 const FORKS: usize = 50;
-/// Seconds after which a child that waits for a lock for ever ends.
+/// Seconds after which a child that waits forever for a lock is killed.
 const PATIENCE: u32 = 20;
 
-/// Most of each encoded extent from its front on: what is decoded into the cache, by one for all who want it.
+/// Most of each encoded extent from its start on, which is decoded into the cache by one thread for
+/// all others.
 fn parts(image: &Image) -> Vec<(Inode, u64, usize)> {
     let mut parts = Vec::new();
     for (_, inode) in regular_files(image) {
@@ -28,7 +32,7 @@ fn parts(image: &Image) -> Vec<(Inode, u64, usize)> {
     parts
 }
 
-/// What the bytes of all parts add up to.
+/// Returns the sum of the bytes of all parts.
 fn sum(image: &Image, parts: &[(Inode, u64, usize)]) -> u64 {
     let mut sum = 0;
     for &(inode, off, len) in parts {
@@ -41,12 +45,14 @@ fn sum(image: &Image, parts: &[(Inode, u64, usize)]) -> u64 {
     sum
 }
 
-/// Fork, and run `work` in the child. Whether it was right, and in time.
+/// Forks, and runs `work` in the child. Returns true if it returned true in time.
 fn in_a_child(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child uses memory and files, and leaves without running anything of the parent's.
+    // SAFETY: the child uses memory and files, and exits without running any of the parent's
+    // destructors.
     match unsafe { libc::fork() } {
         0 => {
-            // SAFETY: no pointers; the first ends this process if it hangs, the second at once.
+            // SAFETY: no pointers; the first call ends this process if it hangs, the second at
+            // once.
             unsafe {
                 libc::alarm(PATIENCE);
                 libc::_exit(i32::from(!work()))
@@ -55,7 +61,7 @@ fn in_a_child(work: impl FnOnce() -> bool) -> bool {
         -1 => panic!("cannot fork"),
         child => {
             let mut status = 0;
-            // SAFETY: the status is ours.
+            // SAFETY: `status` is a valid pointer to a local variable.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             status == 0
         }
@@ -66,7 +72,7 @@ fn in_a_child(work: impl FnOnce() -> bool) -> bool {
 fn children_of_threads_that_read() {
     for name in ["48bit-zstd", "lz4", "b1024-lz4"] {
         let golden = named(name);
-        // A small cache: somebody decodes at any time, and others wait for that.
+        // A small cache, so that some thread always decodes while others wait for it.
         let options = ImageOptions::default().with_cache_bytes(256 << 10);
         let image = Image::open_path(&golden.path(), &golden.device_paths(), &options).unwrap();
         let parts = parts(&image);

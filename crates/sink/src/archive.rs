@@ -1,7 +1,9 @@
-//! An image as an archive: tar, ZIP, cpio, or a description of the tree for other programs.
+//! Export of an image as a tar, ZIP or cpio archive, or as an mtree or SquashFS pseudo file
+//! description.
 //!
-//! The same image and selection give the same bytes, whatever the number of threads. Members come in the order of names, numbers
-//! are owners, and nothing of the machine or the hour is in an archive. It is written front to back, so any stream can take it.
+//! The same image and selection give the same bytes for any number of threads. Members are sorted
+//! by path, owners are numeric, and nothing depends on the machine or the current time. The archive
+//! is written front to back, so any stream can receive it.
 //!
 //! ```
 //! use kiln_sink::Selection;
@@ -17,11 +19,12 @@
 //! # Ok::<(), kiln_sink::SinkError>(())
 //! ```
 //!
-//! # How
+//! # Structure
 //!
-//! `members` walks the image. `reader` reads windows of some MiB ahead, on several threads. Each format is a `writer`, which gets
-//! window after window; `pieces` compresses what it writes, on several threads, too. What a format cannot say is counted in the
-//! [`ExportReport`], never left out without a word.
+//! `members` walks the image. `reader` reads ahead in windows of 16 MiB, on several threads. Each
+//! format is a `writer` that receives the windows in order; `pieces` compresses its output, also on
+//! several threads. What a format cannot represent is counted in the [`ExportReport`], never
+//! dropped silently.
 
 mod cpio;
 mod damage;
@@ -63,18 +66,20 @@ use std::thread;
 use window::Window;
 use writer::{ArchiveWriter, OneByOne};
 
-/// Bytes that headers and small files are gathered to before they are written.
+/// Size in bytes of the buffer that collects headers and small files before a write.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// Write what `selection` names in `image` to `out`, as an archive. Selected are sub-trees, and the directories that they lie in; the
-/// root itself only as a part of everything.
+/// Writes the part of `image` that `selection` names to `out` as an archive. The archive holds the
+/// selected sub-trees and the directories above them; the root directory itself is a member only if
+/// everything is selected.
 ///
-/// Memory is bounded, whatever the image: three windows of 16 MiB, pieces that are compressed, and what a format must remember (names
-/// of files that have several; of ZIP, its directory).
+/// Memory is bounded for any image: three windows of 16 MiB, the pieces being compressed, and what
+/// the format must remember (paths of files with several names; for ZIP, the central directory).
 ///
 /// # Errors
-/// The first thing that cannot be read, unless the export keeps going; an output that cannot be written, a pattern that names nothing, or
-/// [`SinkError::Stopped`]. What was written until then is no whole archive.
+/// The first part of the image that cannot be read, unless `options` say to keep going; an error of
+/// `out`; a pattern that matches nothing; or [`SinkError::Stopped`]. After an error, `out` holds an
+/// incomplete archive.
 pub fn export(
     image: &Image,
     selection: &Selection,
@@ -125,7 +130,7 @@ impl Export<'_> {
         out.finish()
     }
 
-    /// Walk once. While a window is written, the next one is read.
+    /// Walks the image once. The next window is read while one is written.
     fn pass(&self, rules: &Rules, writer: &mut dyn ArchiveWriter, out: &mut Output<'_>) -> Result<(), SinkError> {
         let members = || Members::new(self.image, self.selection);
         let mut reader = Reader::new(self.image, members()?, rules, self.options, *self.control);
@@ -134,11 +139,11 @@ impl Export<'_> {
         }
         thread::scope(|scope| {
             let (send_window, windows) = sync_channel(1);
-            // The memory of windows that are written is used again.
+            // Buffers of written windows are used again.
             let (send_memory, memory) = channel();
             let read = move || -> Result<(), SinkError> {
                 while let Some(window) = reader.next(memory.try_recv().unwrap_or_default())? {
-                    // Only fails once the writer has, and has a reason of its own.
+                    // Only fails after the writer has failed, and the writer reports why.
                     if send_window.send(window).is_err() {
                         break;
                     }
@@ -161,7 +166,7 @@ impl Export<'_> {
     }
 }
 
-/// Count the members of a window; those that are left out do not reach the format.
+/// Counts the members of a window, and removes those that the format does not receive.
 fn note(window: &mut Window, out: &mut Output<'_>) {
     out.report.add_damage(&mut window.damage);
     out.report.digested_bytes = out.report.digested_bytes.saturating_add(window.digested_bytes);

@@ -1,12 +1,12 @@
-//! How work is watched and ended.
+//! Progress and cancellation.
 
 use std::sync::atomic::AtomicBool;
 
-/// How an extraction or an export is watched and ended.
+/// Progress callback and stop flag of an extraction or an export.
 #[derive(Clone, Copy)]
 pub struct Control<'a> {
-    /// Ends the work early, as soon as it is true.
+    /// Ends the work early once it is true.
     pub stop: &'a AtomicBool,
-    /// Called by the workers with counts of bytes just done.
+    /// Called by the workers with the number of bytes finished since the last call.
     pub progress: &'a (dyn Fn(u64) + Sync),
 }

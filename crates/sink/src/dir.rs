@@ -1,8 +1,9 @@
-//! An image as a directory tree.
+//! Extraction of an image into a directory.
 //!
-//! One thread walks the image, makes the directories, and hands files to workers by a bounded queue: small ones whole, large
-//! ones in ranges. What must wait until every file is there comes last: names of hard links, then the attributes of
-//! directories, from the deepest up, since making a file in a directory changes its time.
+//! One thread walks the image, creates the directories, and sends files to workers through a
+//! bounded queue: small files whole, large files in ranges. Two things wait until all files exist:
+//! hard links, and then the attributes of directories, deepest first, because creating a file in a
+//! directory changes its modification time.
 
 mod beneath;
 mod content;
@@ -23,7 +24,7 @@ use crate::{Selection, SinkError};
 use crew::Crew;
 use kiln_read::{Image, Nid};
 use parking_lot::Mutex;
-use run::Run;
+use run::Extraction;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -31,49 +32,52 @@ use std::thread;
 use walk::Walker;
 use work::Job;
 
-/// Whether files get the owners that the image says.
+/// Policy for restoring the owners of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owners {
-    /// If the caller is root; others own what they extract, and suid and sgid bits for someone else are dropped.
+    /// Restore owners if the caller is root. Otherwise files belong to the caller, and suid and
+    /// sgid bits that would apply to another user or group are cleared.
     #[default]
     IfRoot,
-    /// Always: a user who must not give files away gets an error.
+    /// Restore owners always. A caller without the privilege to do so gets an error.
     Restore,
-    /// Never.
+    /// Never restore owners.
     Skip,
 }
 
-/// What may be at the target already.
+/// Policy for files that exist in the target directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// Nothing: it is a new or empty directory.
+    /// The target must be new or empty.
     #[default]
     Refuse,
-    /// Files of other names; directories of the same names are used.
+    /// Existing files are left alone, and existing directories are used. An existing file whose
+    /// name is needed is an error.
     Keep,
-    /// Anything; what has the same name is replaced, but never a directory by something else.
+    /// Existing files of the same name are replaced. A directory is never replaced by another type
+    /// of file.
     Replace,
 }
 
-/// How to extract.
+/// Options of an extraction.
 #[derive(Clone, Debug)]
 pub struct ExtractOptions {
-    /// Worker threads; 0 for one per core.
+    /// Number of worker threads; 0 for one per core.
     pub threads: usize,
-    /// Go on after an entry that cannot be read or written, and list it in the report.
+    /// Continue after an entry that cannot be read or written, and list it in the report.
     pub keep_going: bool,
-    /// Make files of whose contents something cannot be read, with zeros in its place, and list what is lost in the report.
+    /// Write zeros for contents that cannot be read, and list these files in the report.
     pub zeros: bool,
-    /// Owners.
+    /// Policy for owners.
     pub owners: Owners,
-    /// Permission bits that no file gets, whatever the image says; 0 to restore all.
+    /// Permission bits that are cleared in every file; 0 restores all bits of the image.
     pub umask: u16,
-    /// Restore extended attributes.
+    /// True to restore extended attributes.
     pub xattrs: bool,
-    /// What may be there already.
+    /// Policy for existing files.
     pub existing: Existing,
-    /// What becomes the target: a directory of the image, whose paths are then those to select from, or any other file; `None`
-    /// for the root.
+    /// Inode that is extracted to the target; `None` for the root. If it is a directory, selected
+    /// paths are relative to it.
     pub root: Option<Nid>,
 }
 
@@ -84,40 +88,45 @@ impl Default for ExtractOptions {
     }
 }
 
-/// What was extracted.
+/// Counts and problems of an extraction.
 #[derive(Debug, Default)]
 pub struct ExtractReport {
-    /// Regular files, each inode once.
+    /// Number of regular files; an inode with several names counts once.
     pub files: u64,
-    /// Directories, parents of selected entries included.
+    /// Number of directories, including the parents of selected entries.
     pub dirs: u64,
-    /// Symbolic links, devices, fifos and sockets.
+    /// Number of symbolic links, devices, fifos and sockets.
     pub others: u64,
-    /// Names beyond the first of files with several.
+    /// Number of names beyond the first of files with several names.
     pub hard_links: u64,
-    /// Bytes of file contents, holes included.
+    /// Bytes of file contents, including holes.
     pub bytes: u64,
-    /// Those of them that were compared with stored digests, and are right.
+    /// Bytes of file contents that match a digest stored in the image.
     pub digested_bytes: u64,
-    /// What is missing, by path in the image, and why: files of a composefs image whose contents are objects outside of it
-    /// ([`SinkError::NeedsObject`]), and with `keep_going` what could not be read or written.
+    /// Paths in the image that were not extracted, with the reason: files of a composefs image
+    /// whose contents are objects outside of it ([`SinkError::NeedsObject`]), and with `keep_going`
+    /// entries that could not be read or written.
     pub skipped: Vec<(Vec<u8>, SinkError)>,
-    /// Files that have zeros instead of what could not be read, with `zeros`; by path.
+    /// Files with zeros in place of unreadable contents, sorted by path; empty without `zeros`.
     pub lost: Vec<LostContents>,
-    /// Extended attributes that the caller may not set, or the target's filesystem does not have.
+    /// Number of extended attributes that the caller may not set or that the target's filesystem
+    /// does not support.
     pub unset_xattrs: u64,
-    /// Path and attribute of the first of these.
+    /// Path and attribute name of the first of them.
     pub first_unset_xattr: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Write what `selection` names in `image` to the directory `target`, which is made if it does not exist. Where
-/// `options.root` is not a directory, `target` becomes this file, whatever is selected.
+/// Extracts the part of `image` that `selection` names into the directory `target`, which is
+/// created if it does not exist. If `options.root` is not a directory, it is written as the file
+/// `target`, and `selection` is ignored.
 ///
-/// Entries that were extracted before an error stay, except that no file is left with incomplete contents, or with
-/// contents that do not match their digest in the image.
+/// Entries that were extracted before an error remain, but no file is left with incomplete
+/// contents, or with contents that do not match their digest in the image.
 ///
 /// # Errors
-/// The first entry that cannot be read or created, or does not have its digest (with `keep_going` only a full disk ends the work), a target that is not empty, a pattern that names nothing, or [`SinkError::Stopped`].
+/// The first entry that cannot be read or created, or does not match its digest (with `keep_going`,
+/// only a full or read-only target ends the work); a target that is not empty; a pattern that
+/// matches nothing; or [`SinkError::Stopped`].
 pub fn extract(
     image: &Image,
     target: &Path,
@@ -128,32 +137,33 @@ pub fn extract(
     let root = image.inode(options.root.unwrap_or(image.root_nid()))?;
     if !root.is_dir() {
         let (target, name) = target::Target::around(target)?;
-        let run = Run::new(image, root, &target, options, control);
+        let run = Extraction::new(image, root, &target, options, control);
         work(&run, |walker| walker.single(name));
         return run.into_report();
     }
     let mut resolved = selection.resolve(image, root)?;
     let target = target::Target::prepare(target, options.existing)?;
-    let run = Run::new(image, root, &target, options, control);
+    let run = Extraction::new(image, root, &target, options, control);
     work(&run, |walker| walker.walk(&mut resolved));
     let report = run.into_report()?;
     resolved.check_all_matched()?;
     Ok(report)
 }
 
-/// Let `walk` find what is to be made, and workers make it.
-fn work<'a>(run: &'a Run<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
+/// Runs `walk` on this thread, and the jobs that it sends on worker threads.
+fn work<'a>(run: &'a Extraction<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
     let crew = Crew::new(run.options.threads);
     let (sender, receiver) = sync_channel(crew.queue_len);
     let mut walker = Walker::new(run, sender);
     thread::scope(|scope| {
-        // The workers alone own the receiver: should they all be gone, the walker does not wait for them.
+        // Only the workers own the receiver, so that the walker does not block if all of them are
+        // gone.
         let receiver = Arc::new(Mutex::new(receiver));
         for count in 0..crew.workers {
             let receiver = Arc::clone(&receiver);
             let started = thread::Builder::new().spawn_scoped(scope, move || work_all(run, &receiver));
             match started {
-                // Fewer threads than wished for will do.
+                // Fewer threads than requested are enough.
                 Err(_) if count > 0 => break,
                 Err(error) => run.fail_to_start(error),
                 Ok(_) => {}
@@ -166,8 +176,8 @@ fn work<'a>(run: &'a Run<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
     walker.finish();
 }
 
-/// A worker's life: one job after the other, until the walker hangs up.
-fn work_all(run: &Run<'_>, jobs: &Mutex<Receiver<Job>>) {
+/// Runs jobs until the walker closes the queue.
+fn work_all(run: &Extraction<'_>, jobs: &Mutex<Receiver<Job>>) {
     let mut buffer = content::buffer();
     loop {
         // The guard is dropped before the job is done.

@@ -1,14 +1,14 @@
-//! What can go wrong on the way out of an image.
+//! Errors of extraction and export.
 
 use kiln_format::Nid;
 use kiln_read::{ComposefsObject, Escaped, ReadError};
 use std::io;
 use std::path::PathBuf;
 
-/// Why something was not extracted.
+/// An error of an extraction or an export.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    /// The image could not be read, is damaged, or lacks what was asked for.
+    /// The image could not be read, is damaged, or does not contain a requested path.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The target could not be written.
@@ -16,60 +16,60 @@ pub enum SinkError {
     Io {
         /// The file in the target, or the target itself.
         path: PathBuf,
-        /// What was tried, in words.
+        /// The action that failed, for example `create`.
         action: &'static str,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The stream that gets an archive could not be written.
+    /// The output stream of an archive could not be written.
     #[error("cannot write: {0}")]
     Write(io::Error),
-    /// A reader or a compressor could not be started.
+    /// A thread or a compressor could not be started.
     #[error("cannot start {0}: {1}")]
     Start(&'static str, io::Error),
-    /// The target holds files already, and overwriting was not asked for.
-    #[error("{}: not empty: extract into a new or empty directory, or overwrite what is there", Escaped::path(path))]
+    /// The target directory is not empty, and overwriting was not allowed.
+    #[error("{}: not empty: extract into a new or empty directory, or overwrite existing files", Escaped::path(path))]
     TargetNotEmpty {
         /// The target.
         path: PathBuf,
     },
-    /// A name that would not stay in its directory: empty, `.`, `..`, or with a slash or zero byte.
-    #[error("{}: nid {nid}: the name is not one of a file: the image is corrupt", Escaped(path))]
+    /// An invalid file name: empty, `.`, `..`, or with a slash or a zero byte.
+    #[error("{}: nid {nid}: invalid file name: the image is corrupt", Escaped(path))]
     BadName {
         /// Path in the image.
         path: Vec<u8>,
-        /// The inode it names.
+        /// The inode that the name refers to.
         nid: Nid,
     },
-    /// A file of a composefs image whose contents are an object that is not in the image.
-    #[error("{}: its contents are {object}, which is not in the image", Escaped(path))]
+    /// The contents of a composefs file are an object that is not in the image.
+    #[error("{}: the contents are {object}, which is not in the image", Escaped(path))]
     NeedsObject {
         /// Path in the image.
         path: Vec<u8>,
         /// The object.
         object: ComposefsObject,
     },
-    /// A selection that cannot name anything in an image.
+    /// An invalid pattern of a selection.
     #[error("{}: {reason}", Escaped(pattern))]
     BadPattern {
-        /// As the user wrote it.
+        /// The pattern as the user wrote it.
         pattern: Vec<u8>,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A selection that names nothing in this image.
+    /// A pattern that matches nothing in this image.
     #[error("{}: nothing in the image matches", Escaped(pattern))]
     NoMatch {
-        /// As the user wrote it.
+        /// The pattern as the user wrote it.
         pattern: Vec<u8>,
     },
-    /// The caller's stop flag was set.
+    /// The caller set the stop flag.
     #[error("stopped before the end: the target is incomplete")]
     Stopped,
 }
 
 impl SinkError {
-    /// Whether the image itself is at fault, not the target and not the caller.
+    /// Returns true if the image itself is at fault, not the target or the caller.
     pub fn is_corrupt(&self) -> bool {
         match self {
             SinkError::Read(error) => error.is_corrupt(),

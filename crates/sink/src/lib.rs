@@ -1,9 +1,11 @@
-//! An EROFS image as other things.
+//! Extraction and export of EROFS images.
 //!
-//! [`archive::export`] writes an image, or the part of it that a [`Selection`] names, as a tar, ZIP or cpio archive and the like.
+//! [`dir::extract`] writes an image, or the part of it that a [`Selection`] names, to a directory.
+//! [`archive::export`] writes it as a tar, ZIP or cpio archive, or as a description of the tree for
+//! other programs.
 //!
-//! [`dir::extract`] writes an image, or the part of it that a [`Selection`] names, as a directory tree. Images are
-//! untrusted: whatever names, links and types one holds, nothing outside the target directory is touched.
+//! Images are untrusted: no names, links or file types in one can touch anything outside the target
+//! directory.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Parts that can be read of contents that cannot be read as a whole.
+//! Reading of the intact parts of damaged contents.
 
 use kiln_read::{ExtentKind, Image, Inode, ReadError};
 use std::ops::Range;
 
-/// Unit in which data is tried that is stored as it is, in bytes.
+/// Unit in bytes in which uncompressed data is retried.
 const BLOCK_LEN: u64 = 4096;
 
-/// Fill `buf` with the bytes of `inode` from `off` on: those that can be read, and zeros for the others. `lost` learns where these are in the file, and
-/// why, in order.
+/// Fills `buf` with the bytes of `inode` at `off`, and with zeros for those that cannot be read.
+/// Calls `lost` for each unreadable range of the file, in order.
 pub(crate) fn salvage(
     image: &Image,
     inode: &Inode,
@@ -36,7 +36,8 @@ pub(crate) fn salvage(
     }
 }
 
-/// Tells if an error is about a part of the image, so that other parts can be read nevertheless.
+/// Returns true if the error concerns only a part of the image, so that other parts may still be
+/// readable.
 pub(crate) fn is_damage(error: &ReadError) -> bool {
     matches!(error, ReadError::Corrupt { .. } | ReadError::Unsupported { .. } | ReadError::Io { .. })
 }

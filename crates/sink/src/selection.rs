@@ -1,4 +1,4 @@
-//! Which part of an image is meant: sub-trees by path, and globs.
+//! Selection of a part of an image: sub-trees by path, and globs.
 
 use crate::SinkError;
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
@@ -6,10 +6,12 @@ use kiln_format::inode::FileType;
 use kiln_read::{Image, Inode, ReadError, WalkEntry};
 use std::collections::HashSet;
 
-/// Everything in an image, or what some patterns name.
+/// Everything in an image, or the files that some patterns name.
 ///
-/// A pattern is a path from the image's root; a leading slash changes nothing. What it names is meant with everything below.
-/// One that names no file of the image is read as a glob: `*` and `?` stop at a slash, `**` does not, `[...]` and `{a,b}` choose.
+/// A pattern is a path from the image's root; a leading slash changes nothing. It selects the file
+/// of that name, and everything below it if it is a directory. A pattern that names no file of the
+/// image is used as a glob: `*` and `?` do not match a slash, `**` does, and `[...]` and `{a,b}`
+/// match one of several alternatives.
 #[derive(Clone, Debug)]
 pub struct Selection {
     patterns: Vec<Pattern>,
@@ -19,30 +21,30 @@ pub struct Selection {
 struct Pattern {
     /// As the user wrote it, for messages.
     written: Vec<u8>,
-    /// Without slashes in front and behind, doubled slashes, and `.`.
+    /// The path without leading, trailing and repeated slashes and without `.` components.
     path: Vec<u8>,
 }
 
 impl Selection {
-    /// The whole image.
+    /// Returns a selection of the whole image.
     pub fn everything() -> Self {
         Self { patterns: vec![Pattern { written: b"/".to_vec(), path: Vec::new() }] }
     }
 
-    /// What `patterns` name together; nothing if there are none.
+    /// Returns a selection of all files that `patterns` name; of nothing if there are none.
     ///
     /// # Errors
-    /// A pattern that is empty, holds a zero byte, or goes up with `..`.
+    /// A pattern that is empty, holds a zero byte, or has a `..` component.
     pub fn of<P: Into<Vec<u8>>>(patterns: impl IntoIterator<Item = P>) -> Result<Self, SinkError> {
         let patterns = patterns.into_iter().map(|p| Pattern::new(p.into())).collect::<Result<_, _>>()?;
         Ok(Self { patterns })
     }
 
-    /// Bytes of contents of all regular files that are meant, of each once, whatever its names: how much there is to do. What cannot
-    /// be read is left out.
+    /// Returns the size in bytes of the contents of all selected regular files, each inode counted
+    /// once. Files that cannot be read do not count.
     ///
     /// # Errors
-    /// A pattern that is no glob and names nothing.
+    /// A pattern that matches nothing.
     pub fn contents_len(&self, image: &Image) -> Result<u64, SinkError> {
         let mut resolved = self.resolve(image, image.inode(image.root_nid())?)?;
         let mut linked = HashSet::new();
@@ -66,7 +68,7 @@ impl Selection {
         Ok(len)
     }
 
-    /// Look the patterns up in `image`, from the directory `root` on.
+    /// Resolves the patterns against `image`, relative to the directory `root`.
     pub(crate) fn resolve(&self, image: &Image, root: Inode) -> Result<Resolved, SinkError> {
         let mut starts = Vec::new();
         let mut literals = HashSet::new();
@@ -114,7 +116,8 @@ impl Pattern {
         Ok(Self { written, path })
     }
 
-    /// The directory that everything this glob matches lies in; `None` if the pattern is no glob.
+    /// Returns the deepest directory that contains all matches of this glob; `None` if the pattern
+    /// is not a glob.
     fn literal_dir(&self) -> Option<&[u8]> {
         let magic = self.path.iter().position(|b| b"*?[{\\".contains(b))?;
         let len = self.path[..magic].iter().rposition(|&b| b == b'/').unwrap_or(0);
@@ -130,9 +133,9 @@ impl Pattern {
     }
 }
 
-/// A selection that has been looked up in one image.
+/// A selection resolved against one image.
 pub(crate) struct Resolved {
-    /// Where to walk: in the order of a walk, none inside another.
+    /// Roots of the walks: in walk order, none inside another.
     pub(crate) starts: Vec<Start>,
     literals: HashSet<Vec<u8>>,
     globs: GlobSet,
@@ -147,7 +150,8 @@ pub(crate) struct Start {
 }
 
 impl Resolved {
-    /// Whether a pattern names `path` itself. Every path of the walks must be shown, for [`Resolved::check_all_matched`].
+    /// Returns true if a pattern names `path` itself. It must be called with every path of the
+    /// walks, for [`Resolved::check_all_matched`].
     pub(crate) fn names(&mut self, path: &[u8]) -> bool {
         let matching = match self.globs.is_empty() {
             true => Vec::new(),
@@ -159,7 +163,7 @@ impl Resolved {
         !matching.is_empty() || self.literals.contains(path)
     }
 
-    /// An error that tells the first glob that has matched nothing.
+    /// Returns an error for the first glob that has matched nothing.
     pub(crate) fn check_all_matched(&self) -> Result<(), SinkError> {
         match self.unmatched.iter().flatten().next() {
             Some(pattern) => Err(SinkError::NoMatch { pattern: pattern.clone() }),
@@ -168,12 +172,12 @@ impl Resolved {
     }
 }
 
-/// The components of a path.
+/// Returns the components of a path.
 pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&b| b == b'/').filter(|c| !c.is_empty())
 }
 
-/// Whether `path` is `dir` or lies in it; the empty path is the root.
+/// Returns true if `path` is `dir` or inside it; the empty path is the root.
 pub(crate) fn is_within(path: &[u8], dir: &[u8]) -> bool {
     match path.strip_prefix(dir) {
         Some(rest) => dir.is_empty() || rest.is_empty() || rest[0] == b'/',
@@ -181,7 +185,8 @@ pub(crate) fn is_within(path: &[u8], dir: &[u8]) -> bool {
     }
 }
 
-/// The inode at `path` from `root` on; no symlink on the way is followed, since a selection names what the image holds.
+/// Returns the inode at `path`, relative to `root`. Symlinks are not followed: a selection names
+/// what the image holds.
 fn find(image: &Image, root: Inode, path: &[u8]) -> Result<Option<Inode>, ReadError> {
     let mut inode = root;
     for name in components(path) {
@@ -196,7 +201,7 @@ fn find(image: &Image, root: Inode, path: &[u8]) -> Result<Option<Inode>, ReadEr
     Ok(Some(inode))
 }
 
-/// Sorted as a walk meets them, without those that lie in another.
+/// Sorts `starts` in walk order, and drops those inside another.
 fn outermost(mut starts: Vec<Start>) -> Vec<Start> {
     starts.sort_by(|a, b| components(&a.path).cmp(components(&b.path)));
     let mut kept: Vec<Start> = Vec::new();

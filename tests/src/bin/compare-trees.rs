@@ -1,11 +1,11 @@
-//! Compare two directories completely: types, modes, owners, links, sizes, times, devices, targets, attributes, contents.
-//! Exits with 1 and says what differs if they differ.
+//! Compares two directories completely: types, modes, owners, links, sizes, times, devices,
+//! targets, attributes, contents. Prints the differences, and exits with 1 if there are any.
 
 use kiln_tests::snapshot::{diff, of_dir};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Differences shown.
+/// Maximum number of differences printed.
 const SHOWN_MAX: usize = 50;
 
 fn main() -> ExitCode {

@@ -1,4 +1,5 @@
-//! Write inputs that fuzzing starts from: streams and maps that are right, so that it need not guess them.
+//! Writes the initial inputs of fuzzing: valid streams and maps, so that fuzzing need not guess
+//! them.
 
 use kiln_codec::{Encoder, Method, Spec};
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
@@ -13,7 +14,7 @@ use std::{env, fs, io};
 
 const METHODS: [(&str, Method); 4] =
     [("lz4", Method::Lz4), ("lzma", Method::Lzma), ("deflate", Method::Deflate), ("zstd", Method::Zstd)];
-/// Where the map target's data begins, with blocks of 512 bytes.
+/// First data block of the map target, with blocks of 512 bytes.
 const DATA_BLOCK: u32 = 13;
 const BLOCK_LEN: usize = 512;
 const BLOCK_BITS: u8 = 9;
@@ -64,7 +65,8 @@ fn main() -> io::Result<()> {
     put("map", "fragment", crafted(&[inode(COMPRESSED, 900), fragment].concat(), &[b'f'; 1100]))
 }
 
-/// Input of the generation target: right records and an end, as they are and to be made right.
+/// Returns inputs of the generation target: valid records and an end, unchanged and with checksums
+/// to be corrected.
 fn generations() -> Vec<(&'static str, Vec<u8>)> {
     let record = GenerationRecord {
         number: 2,
@@ -99,7 +101,7 @@ fn inode(data: InodeData, size: u64) -> Vec<u8> {
     inode.encode(Epoch::default(), CompactTimes::Shared, block_bits()).expect("fits")
 }
 
-/// Input of the map target: blocks of 512 bytes, all features.
+/// Returns an input of the map target: blocks of 512 bytes, all features.
 fn crafted(inode: &[u8], data: &[u8]) -> Vec<u8> {
     [&[0, 0][..], &(inode.len() as u16).to_le_bytes(), inode, data].concat()
 }
@@ -108,7 +110,7 @@ fn algorithm(method: Method) -> u8 {
     Algorithm::ALL.into_iter().position(|algorithm| algorithm == method.algorithm()).expect("one of all") as u8
 }
 
-/// One extent under a full index, in blocks that end with its stream.
+/// Returns one extent under a full index, in blocks that end with its stream.
 fn full_index(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
     let blocks = stream.len().div_ceil(BLOCK_LEN);
     let header = MapHeader {
@@ -134,7 +136,7 @@ fn full_index(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
     crafted(&[inode, map].concat(), &[&padding, stream].concat())
 }
 
-/// A record of 16 bytes: one extent of a stream at any byte.
+/// Returns a record of 16 bytes: one extent of a stream at any byte.
 fn records(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
     let word = stream.len() as u32 | (u32::from(algorithm(method)) + 1) << 28;
     let pa = u64::from(DATA_BLOCK) * BLOCK_LEN as u64 + 5;

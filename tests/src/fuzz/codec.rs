@@ -1,10 +1,10 @@
-//! Decoders of streams. Two answers about one stream may not contradict each other.
+//! Decoders of streams. Two results of one stream must not contradict each other.
 
 use super::input::Input;
 use kiln_codec::{DecodeLimits, Decoder, Want};
 use kiln_format::Algorithm;
 
-/// Plain text in bytes, at most.
+/// Maximum length of plain text in bytes.
 const PLAIN_MAX_LEN: usize = 1 << 18;
 
 pub fn lz4(data: &[u8]) {
@@ -29,9 +29,9 @@ fn decode(algorithm: Algorithm, data: &[u8]) {
     let front_len = input.u16() as usize * 5 % (len + 1);
     let limits = DecodeLimits { lzma_dict_size: 4096 << (input.u8() % 6), zstd_window_log: 10 + input.u8() % 11 };
     let mut decoder = Decoder::new(limits);
-    // Else the bytes may depend on what was in the buffer.
+    // Otherwise the result may depend on the previous contents of the buffer.
     let comparable = Decoder::verify(algorithm, input.0, len).is_ok();
-    // Different bytes behind what is decoded, so that bytes that are not written are seen.
+    // The bytes after the decoded ones differ, which detects bytes that are not written.
     let (mut whole, mut prefix, mut front) = (vec![0x11; len], vec![0x22; len], vec![0x33; front_len]);
     let decoded_whole = decoder.decode(algorithm, input.0, &mut whole, Want::Whole).is_ok();
     let decoded_prefix = decoder.decode(algorithm, input.0, &mut prefix, Want::Prefix).is_ok();
@@ -47,7 +47,7 @@ fn decode(algorithm: Algorithm, data: &[u8]) {
     if algorithm == Algorithm::Lz4 && decoder.decode_lz4_unpadded(input.0, &mut front).is_ok() && decoded_prefix {
         assert!(!comparable || prefix[..front_len] == front, "without padding it differs");
     }
-    // What came before leaves no trace.
+    // Earlier streams must not have an effect.
     let again = Decoder::new(limits).decode(algorithm, input.0, &mut prefix, Want::Whole).is_ok();
     assert_eq!(again, decoded_whole);
     assert!(!again || !comparable || prefix == whole);

@@ -1,5 +1,5 @@
-//! A small image around one inode that the fuzzer writes: so its map and its attributes are reached at once, not only
-//! behind a superblock and a directory that the fuzzer would have to guess.
+//! A small image around one inode that the fuzzer writes, so that it reaches the inode's map and
+//! attributes directly, without having to guess a superblock and a directory.
 
 use crate::records::{plain_inode, plain_superblock};
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
@@ -10,21 +10,21 @@ use kiln_format::{Blkaddr, BlockBits, Incompat, Nid};
 use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, ReadError};
 use std::sync::Arc;
 
-/// The inode that the fuzzer writes.
+/// Nid of the inode that the fuzzer writes.
 pub const NID: Nid = Nid(8);
-/// The packed inode: all of the data area.
+/// Nid of the packed inode, which covers the data area.
 const PACKED_NID: Nid = Nid(4);
-/// Bytes that the inode and what is beside it may take.
+/// Maximum number of bytes of the inode and the data beside it.
 pub const INODE_MAX_LEN: usize = 4096;
-/// Bytes of the data area.
+/// Maximum number of bytes of the data area.
 pub const DATA_MAX_LEN: usize = 8192;
 
-/// The image in the making.
+/// The image under construction.
 pub struct Crafted {
     pub sb: Superblock,
-    /// The inode's bytes, and those behind it.
+    /// Bytes of the inode, and those after it.
     pub inode: Vec<u8>,
-    /// Bytes of the data area, which is at [`Crafted::data_off`].
+    /// Bytes of the data area, which begins at [`Crafted::data_off`].
     pub data: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl Crafted {
         data_off(self.sb.block_bits)
     }
 
-    /// Open the image. With `blob`, that is its extra device, which continues the flat space.
+    /// Opens the image. `blob` is its extra device, which continues the flat space.
     pub fn open(mut self, blob: Option<Vec<u8>>) -> Result<Image, ReadError> {
         let block_bits = self.sb.block_bits;
         let data_off = self.data_off();
@@ -72,7 +72,7 @@ impl Crafted {
         put(at_nid(NID), &self.inode[..self.inode.len().min(INODE_MAX_LEN)]);
         put(data_off, &self.data[..self.data.len().min(DATA_MAX_LEN)]);
         if let Some(blob) = &blob {
-            // The slot lies behind the configuration records.
+            // The slot is after the configuration records.
             self.sb.extra_devices = 1;
             self.sb.devt_off = 1536;
             let blocks = (blob.len() as u64 / block_bits.len()) as u32;
@@ -86,7 +86,7 @@ impl Crafted {
     }
 }
 
-/// Byte offset of nid 0.
+/// Returns the byte offset of nid 0.
 fn meta_off(block_bits: BlockBits) -> u64 {
     block_bits.len().max(2048)
 }
@@ -95,7 +95,7 @@ fn data_off(block_bits: BlockBits) -> u64 {
     (meta_off(block_bits) + NID.0 * 32 + INODE_MAX_LEN as u64).next_multiple_of(block_bits.len())
 }
 
-/// All algorithms, with small windows.
+/// Returns configurations of all algorithms, with small windows.
 pub fn cfgs() -> ComprCfgs {
     ComprCfgs {
         lz4: Some(Lz4Cfg { max_distance: 65535, max_pclusterblks: 16 }),

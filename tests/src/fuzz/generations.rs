@@ -1,4 +1,4 @@
-//! Images that were updated in place, and the records that lead to their older trees.
+//! Images that were updated in place, and the records of their older trees.
 
 use super::input::Input;
 use crate::exercise::{Limits, exercise};
@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 const LIMITS: Limits = Limits { entries: 40, file_bytes: 16 << 10, extents: 40 };
-/// Generations that are opened.
+/// Maximum number of generations opened.
 const OPENED_MAX: usize = 6;
-/// Records whose checksums are made right.
+/// Maximum number of records whose checksums are corrected.
 const REPAIRED_MAX: usize = 16;
 const CHECKSUM: Range<usize> = 12..16;
 
-/// Input: a byte that says whether the checksum is to be made right, 8 bytes for the place, a record or an end. What decodes is encoded as
-/// it was, but for what nobody reads.
+/// Input: a byte that says whether to correct the checksum, 8 bytes for the place, a record or an
+/// end. A decoded record must encode to the same bytes, except for ignored ones.
 pub fn generation(data: &[u8]) {
     let mut input = Input(data);
     let (is_repaired, at) = (input.u8() % 2 == 1, input.u64());
@@ -40,7 +40,7 @@ pub fn generation(data: &[u8]) {
     }
 }
 
-/// An image of several generations, and where its metadata is.
+/// An image of several generations, and its metadata ranges.
 struct Base {
     image: UpdatedImage,
     metadata: Vec<Range<usize>>,
@@ -51,8 +51,9 @@ static BASE: LazyLock<Base> = LazyLock::new(|| {
     Base { metadata: image.metadata().expect("a good image"), image }
 });
 
-/// Input: a byte that says whether checksums of the records that are met are to be made right, and whether what follows is an image or patches of
-/// one with four generations: a byte for the length, and whether the place is counted in metadata, two bytes for the place, the new bytes.
+/// Input: a byte that says whether to correct the checksums of records, and whether an image
+/// follows or patches of one with four generations. A patch is a byte for the length and whether
+/// the place counts metadata only, two bytes for the place, the new bytes.
 pub fn updated_image(data: &[u8]) {
     let mut input = Input(data);
     let kind = input.u8();
@@ -76,10 +77,10 @@ pub fn updated_image(data: &[u8]) {
     ask(&bytes);
 }
 
-/// Ask for all generations, and for everything that is in some of them.
+/// Opens all generations, and makes all requests to some of them.
 ///
 /// # Panics
-/// On answers that contradict each other, and on errors that blame ourselves.
+/// If answers contradict each other, or an error is not due to the image.
 fn ask(bytes: &[u8]) {
     let source: Arc<dyn ReadAt> = Arc::new(MemorySource::new(bytes.to_vec()));
     let options = ImageOptions::default().with_any_checksum().with_cache_bytes(1 << 20);
@@ -103,7 +104,7 @@ fn ask(bytes: &[u8]) {
     assert!(matches!(missing, Err(ReadError::NoGeneration { .. })), "a generation behind the last one");
 }
 
-/// Make the checksums of the chain of records right, as far as it leads.
+/// Corrects the checksums along the chain of records, as far as it leads.
 fn repair(bytes: &mut [u8]) {
     let start = SUPERBLOCK_OFF as usize;
     let Some(mut head) = bytes.get(start..start + 512).map(<[u8]>::to_vec) else { return };

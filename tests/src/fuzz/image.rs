@@ -17,7 +17,7 @@ pub fn image(data: &[u8]) {
     }
 }
 
-/// A good image and its metadata.
+/// A valid image and its metadata.
 struct Base {
     golden: Golden,
     metadata: Vec<Range<usize>>,
@@ -30,7 +30,7 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
 });
 
 impl Base {
-    /// The `nth` byte of all metadata.
+    /// Returns the offset of the `nth` byte of all metadata.
     fn in_metadata(&self, nth: usize) -> Option<usize> {
         let total: usize = self.metadata.iter().map(ExactSizeIterator::len).sum();
         let mut rest = nth % total.max(1);
@@ -44,8 +44,8 @@ impl Base {
     }
 }
 
-/// Input: a byte that selects a good image, then patches of it: a byte (length, and whether the place is counted in
-/// metadata only), two bytes for the place, the new bytes.
+/// Input: a byte that selects a valid image, then patches of it: a byte (length, and whether the
+/// place counts metadata only), two bytes for the place, the new bytes.
 pub fn patched_image(data: &[u8]) {
     let mut input = Input(data);
     let base = &BASES[usize::from(input.u8()) % BASES.len()];

@@ -1,10 +1,10 @@
-//! Fuzz input taken apart, front to back. What is not there is zero.
+//! Splitting of fuzz input, front to back. Missing bytes are zero.
 
-/// Bytes that are still to be used.
+/// The remaining input.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    /// At most `len` bytes.
+    /// Takes at most `len` bytes.
     pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (head, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;

@@ -1,9 +1,10 @@
-//! Texts beside images: hot lists and stamps.
+//! Text files beside images: hot lists and stamps.
 
 use kiln_read::hotlist::HotList;
 use kiln_source::merge::Stamps;
 
-/// A list that is parsed is written as one that is parsed as the same, and is what is new of several is told apart.
+/// A parsed list, written and parsed again, must be the same; new entries of several lists must be
+/// distinguished.
 pub fn hot_list(data: &[u8]) {
     let list = match HotList::parse(data, "list") {
         Ok(list) => list,
@@ -18,7 +19,7 @@ pub fn hot_list(data: &[u8]) {
     assert_eq!(HotList::merge(&[merged.clone(), merged.clone()]), merged, "a list is not new beside itself");
 }
 
-/// Input: stamps of the image that they say they are of, and of another one.
+/// Input: stamps, checked against the image that they name, and against another one.
 pub fn stamps(data: &[u8]) {
     let first = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let digits = first.rsplit(|byte| *byte == b' ').next().unwrap_or_default();

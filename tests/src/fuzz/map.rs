@@ -1,11 +1,12 @@
-//! Maps of files: an inode with anything beside it.
+//! Maps of files: an inode with arbitrary data beside it.
 
 use super::crafted::{Crafted, INODE_MAX_LEN};
 use super::input::Input;
 use crate::exercise::{Limits, exercise};
 use kiln_format::{BlockBits, Incompat};
 
-/// Input: a byte for the block size, one for features, two for the length of the inode and what is beside it; these; data.
+/// Input: a byte for the block size, one for features, two for the length of the inode and the data
+/// beside it; these; the data area.
 pub fn map(data: &[u8]) {
     let mut input = Input(data);
     let mut crafted = Crafted::new(BlockBits::new(9 + input.u8() % 8).expect("9 to 16"));

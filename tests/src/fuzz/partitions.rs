@@ -3,7 +3,8 @@
 use kiln_read::MemorySource;
 use kiln_source::disk::partitions as table;
 
-/// As it is, and with the checksums that a GPT should have: what is behind them would not be reached otherwise.
+/// Input: a disk. It is read as it is, and with valid GPT checksums, because otherwise the code
+/// after them would not be reached.
 pub fn partitions(data: &[u8]) {
     look(data.to_vec());
     let mut summed = data.to_vec();
@@ -24,7 +25,8 @@ fn look(disk: Vec<u8>) {
     assert!(found.iter().all(|one| one.number > 0 && one.range.start <= one.range.end), "{found:?}");
 }
 
-/// Set the checksums of the header in the second sector of so many bytes; `None`: there is none.
+/// Sets the checksums of the header in the second sector of `sector_len` bytes; returns `None` if
+/// there is no header.
 fn set_checksums(disk: &mut [u8], sector_len: usize) -> Option<()> {
     let header = disk.get(sector_len..2 * sector_len)?.to_vec();
     let field = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte])) as usize;
@@ -39,7 +41,7 @@ fn set_checksums(disk: &mut [u8], sector_len: usize) -> Option<()> {
     Some(())
 }
 
-/// CRC-32 of IEEE 802.3, bit by bit.
+/// Returns the CRC-32 of IEEE 802.3, computed bit by bit.
 fn crc(bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc)))

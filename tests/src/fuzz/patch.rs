@@ -9,7 +9,7 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-/// An image, and a good patch for it, with its parts.
+/// An image, and a valid patch for it with its parts.
 struct Base {
     old: Arc<dyn ReadAt>,
     header: Vec<u8>,
@@ -28,8 +28,8 @@ static BASE: LazyLock<Base> = LazyLock::new(|| {
     Base { old, header, streams }
 });
 
-/// Input: a patch, behind a zero; or else a control stream between right checksums, with the header and the other streams of a good patch; behind
-/// a 2, a header instead.
+/// Input: after a 0, a patch; after a 2, a header; otherwise a control stream, inserted into a
+/// valid patch with correct checksums.
 pub fn patch(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let Base { old, header, streams: [control, differences, literals] } = &*BASE;
@@ -45,7 +45,7 @@ pub fn patch(data: &[u8]) {
         assert_eq!(off, end, "front to back");
         end += bytes.len() as u64;
         assert!(end <= new_len, "more than the new image has");
-        // What is long is cut short: a copy may be written again and again.
+        // Long output is cut, because a copy may be repeated.
         if end > 64 << 20 { Err(DeltaError::Interrupted) } else { Ok(()) }
     };
     let _ = patch.with_threads(Threads::ONE).apply(old.clone(), &mut sink, &AtomicBool::new(false));

@@ -11,7 +11,7 @@ use kiln_format::zmap::{COMPACT_INDEX_OFF, CompactLayout, ExtentRecord, Lcluster
 use kiln_format::{BlockBits, Incompat};
 use zerocopy::FromBytes;
 
-/// A superblock that decodes is one that encodes and decodes again.
+/// Input: a superblock. If it decodes, its encoding must decode to the same.
 pub fn superblock(data: &[u8]) {
     let Ok(sb) = Superblock::decode(data) else { return };
     let _ = sb.compr_cfgs(data.get(sb.record_len as usize..).unwrap_or_default());
@@ -41,7 +41,8 @@ pub fn inode(data: &[u8]) {
     assert_eq!(Inode::decode(&bytes, 0, own, block_bits), Ok(inode));
 }
 
-/// Entries of a block that is wholly good encode to what decodes to the same.
+/// Input: a directory block. If all of it is valid, its entries must encode to a block that decodes
+/// to the same.
 pub fn dirent(data: &[u8]) {
     let Ok(block) = DirBlock::new(data, 0) else { return };
     let entries: Vec<_> = block.entries().collect();
@@ -55,7 +56,7 @@ pub fn dirent(data: &[u8]) {
     }
 }
 
-/// Chunk tables and device tables.
+/// Input: chunk tables and device tables.
 pub fn tables(data: &[u8]) {
     let mut input = Input(data);
     let block_bits = BlockBits::new(9 + input.u8() % 8).expect("9 to 16");
@@ -70,7 +71,7 @@ pub fn tables(data: &[u8]) {
     }
 }
 
-/// Map headers and all three kinds of index.
+/// Input: map headers and all three kinds of index.
 pub fn zmap(data: &[u8]) {
     let mut input = Input(data);
     let block_bits = BlockBits::new(9 + input.u8() % 8).expect("9 to 16");

@@ -1,4 +1,5 @@
-//! Readers of sources: whatever the bytes are, a scan ends with a tree or an error, and every file of a tree can be asked for.
+//! Readers of sources. For any bytes, a scan ends with a tree or an error, and every file of the
+//! tree can be read.
 
 use kiln_source::filter::{Policy, apply};
 use kiln_source::manifest::{FsConfig, TreeEdits};
@@ -12,25 +13,26 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// What a source may keep that it cannot read twice, in bytes.
+/// Maximum number of bytes that a source may spool.
 const SPOOL_MAX_LEN: u64 = 1 << 24;
-/// Files of a tree that are read.
+/// Maximum number of files of a tree that are read.
 const FILES: usize = 200;
-/// Bytes that are read of each file, at its front and at its end.
+/// Number of bytes read at the start and at the end of each file.
 const PART_LEN: u64 = 1 << 16;
-/// Runs of data that are asked for in each file.
+/// Maximum number of runs of data requested in each file.
 const RUNS: usize = 100;
-/// Bytes that are decompressed.
+/// Maximum number of decompressed bytes.
 const PLAIN_MAX_LEN: u64 = 1 << 22;
 const PATH: &str = "input";
-/// Where a header of a tar archive has its magic bytes, and its checksum.
+/// Byte ranges of the magic and of the checksum in a header of a tar archive.
 const USTAR_MAGIC: Range<usize> = 257..262;
 const USTAR_CHECKSUM: Range<usize> = 148..156;
 const CRAMFS_FLAGS: Range<usize> = 8..12;
 
 static GOING: AtomicBool = AtomicBool::new(false);
 
-/// As it is, and with the checksums that headers should have: what is behind them would not be reached otherwise.
+/// Input: an archive. It is read as it is, and with valid checksums of headers, because otherwise
+/// the code after them would not be reached.
 pub fn tar(data: &[u8]) {
     source("tar", data);
     let mut summed = data.to_vec();
@@ -57,13 +59,13 @@ pub fn ext4(data: &[u8]) {
     source("ext4", data);
 }
 
-/// As it is, and without the flag that says there is a CRC.
+/// Input: an image. It is read as it is, and without the flag that announces a CRC.
 pub fn cramfs(data: &[u8]) {
     source("cramfs", data);
     let mut unchecked = data.to_vec();
     if let Some(flags) = unchecked.get_mut(CRAMFS_FLAGS) {
         let (first, last) = (flags[0], flags[3]);
-        // Of either byte order.
+        // In both byte orders.
         (flags[0], flags[3]) = (first & !1, if first == 0 { last & !1 } else { last });
     }
     source("cramfs", &unchecked);
@@ -73,8 +75,8 @@ pub fn mtree(data: &[u8]) {
     source("mtree", data);
 }
 
-/// The JSON documents of an image of a container, in the archive that `docker save` writes: its list of images, then the record of
-/// an image. They are apart at the first byte 0; with a second one, what follows is a layer.
+/// Input: the JSON documents of a container image in the archive of `docker save`: its list of
+/// images, a zero byte, and the record of an image. After a second zero byte, a layer.
 pub fn oci(data: &[u8]) {
     let mut parts = data.splitn(3, |&byte| byte == 0);
     let mut part = || parts.next().unwrap_or_default();
@@ -84,7 +86,7 @@ pub fn oci(data: &[u8]) {
     source("oci", &archive);
 }
 
-/// A file of definitions as a whole tree, and as changes of an empty one.
+/// Input: definitions, used as a whole tree, and as changes of an empty tree.
 pub fn pseudo(data: &[u8]) {
     let definitions = InMemory::new(data);
     if let Ok(edits) = TreeEdits::pseudo(&definitions.path) {
@@ -105,7 +107,7 @@ pub fn fs_config(data: &[u8]) {
     }
 }
 
-/// Streams of all compressions but that of members of archives.
+/// Input: streams of all compressions except that of members of archives.
 pub fn compressed(data: &[u8]) {
     let Some(compression) = StreamFormat::of(data) else { return };
     let decode = |data: &[u8]| {
@@ -115,13 +117,13 @@ pub fn compressed(data: &[u8]) {
         (plain, is_whole)
     };
     let (plain, is_whole) = decode(data);
-    // What came before leaves no trace.
+    // Earlier streams must not have an effect.
     assert!((plain, is_whole) == decode(data), "decoded twice, it differs");
 }
 
 /// A file without a name.
 struct InMemory {
-    /// Open as long as it is to be found by its path.
+    /// Open descriptor, which keeps the path valid.
     file: File,
     path: PathBuf,
 }
@@ -135,7 +137,8 @@ impl InMemory {
     }
 }
 
-/// Scan `data` as a source of this kind, strictly and leaving out what cannot be read, and read the files of the tree.
+/// Scans `data` as a source of this kind, both strictly and leaving out what cannot be read, and
+/// reads the files of the tree.
 fn source(kind: &str, data: &[u8]) {
     let kinds: Vec<SourceKind> = KINDS.iter().filter(|known| known.name == kind).copied().collect();
     assert_eq!(kinds.len(), 1, "a kind {kind}");
@@ -161,19 +164,19 @@ fn source(kind: &str, data: &[u8]) {
     drop(input.file);
 }
 
-/// Where spools are: in memory, if the system has such a place.
+/// Returns a directory for spools, in memory if the system supports it.
 fn spool_dir() -> PathBuf {
     let shm = Path::new("/dev/shm");
     if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() }
 }
 
-/// An error says something, and is not about an interruption, as there is none.
+/// Checks that an error has a message, and is not an interruption.
 fn look_at(error: &SourceError) {
     assert!(!error.to_string().is_empty());
     assert!(!matches!(error, SourceError::Interrupted));
 }
 
-/// Read parts of the first files. What is read twice is the same.
+/// Reads parts of the first files, and checks that reading twice gives the same bytes.
 fn read(tree: &Tree) {
     let (mut first, mut second) = (vec![0x11; PART_LEN as usize], vec![0x22; PART_LEN as usize]);
     let files = tree.nodes().filter_map(|(id, node)| match node.kind {
@@ -199,7 +202,7 @@ fn read(tree: &Tree) {
     }
 }
 
-/// Apply `policy` to a tree with a file, a directory and a link.
+/// Applies `policy` to a tree with a file, a directory and a link.
 fn change(policy: &Policy) {
     let archive = [member("etc/passwd", b"root"), member("bin/sh", b"sh"), vec![0; 1024]].concat();
     let input = InMemory::new(&archive);
@@ -212,7 +215,7 @@ fn change(policy: &Policy) {
     }
 }
 
-/// A file as a member of a tar archive.
+/// Returns a file as a member of a tar archive.
 fn member(name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut header = [0; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());

@@ -7,8 +7,8 @@ use crate::records::plain_inode;
 use kiln_format::inode::{CompactTimes, Epoch, FileType, Inode, InodeData};
 use kiln_format::{BlockBits, Compat};
 
-/// Input: `i_xattr_icount`, features, count of prefixes, the length of the body; the body; the shared area, which is the
-/// table of prefixes too.
+/// Input: `i_xattr_icount`, features, number of prefixes, length of the body; the body; the shared
+/// area, which is also the table of prefixes.
 pub fn xattr(data: &[u8]) {
     let mut input = Input(data);
     let mut crafted = Crafted::new(BlockBits::new(9).expect("9 to 16"));
@@ -19,7 +19,7 @@ pub fn xattr(data: &[u8]) {
         crafted.sb.packed_nid = None;
         crafted.sb.incompat.remove(kiln_format::Incompat::FRAGMENTS);
     } else {
-        // In the packed inode, which is the same bytes from another start.
+        // In the packed inode, which has the same bytes from another start.
         crafted.sb.xattr_prefix_off = 0;
     }
     crafted.sb.xattr_prefix_count = input.u8() % 8;

@@ -1,14 +1,14 @@
-//! Directories that fill blocks, are deep, are large, and names of every kind.
+//! Directories that fill blocks, deep ones, large ones, and names of every kind.
 
 use super::{Maker, create, file, subdir};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Bytes of a record in a directory block, and of both dot entries.
+/// Length in bytes of a record in a directory block.
 const RECORD: usize = 12;
 const DOTS: usize = 2 * RECORD + 3;
 
-/// Directories of all shapes.
+/// Makes directories of all shapes.
 pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     let at = dir.as_fd();
     subdir(at, b"empty")?;
@@ -35,12 +35,13 @@ pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     deep(dir)
 }
 
-/// A directory whose entries take exactly `len` bytes, the last name being `surplus` bytes longer.
+/// Makes a directory whose entries take exactly `len` bytes, with a last name that is `surplus`
+/// bytes longer.
 fn filled(dir: &OwnedFd, len: usize, surplus: isize) -> io::Result<()> {
     let mut used = DOTS;
     let mut serial = 0;
     loop {
-        // The room that the running block has left.
+        // The remaining room in the current block.
         let end = (used / 4096 + 1) * 4096;
         let room = end.min(len) - used;
         let last_of_all = end >= len;
@@ -61,7 +62,7 @@ fn filled(dir: &OwnedFd, len: usize, surplus: isize) -> io::Result<()> {
     }
 }
 
-/// 60 levels of long names: the path is longer than any system call takes.
+/// Makes 60 levels of long names; the path is longer than any system call accepts.
 fn deep(dir: &OwnedFd) -> io::Result<()> {
     let mut at = subdir(dir.as_fd(), b"deep")?;
     for level in 0..60 {
@@ -71,7 +72,7 @@ fn deep(dir: &OwnedFd) -> io::Result<()> {
     file(at.as_fd(), b"bottom", &[b'x'; 10_000])
 }
 
-/// Names of every length and of every byte, and names around the dot entries.
+/// Makes names of every length and of every byte, and names around the dot entries.
 pub fn names(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     let bytes = subdir(dir.as_fd(), b"bytes")?;
     for byte in (1..=255).filter(|&byte| byte != b'/') {
@@ -84,7 +85,7 @@ pub fn names(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     for name in ["!", "-", "+x", ".a", "..a", "...", ". ", ".. ", ".\u{1}", "..\u{1}", "-.", "0"] {
         create(dots.as_fd(), name.as_bytes())?;
     }
-    // Nothing that sorts before the dots; nothing that sorts behind them.
+    // Nothing that sorts before the dots; nothing that sorts after them.
     create(subdir(dir.as_fd(), b"all-behind")?.as_fd(), b"a")?;
     create(subdir(dir.as_fd(), b"all-before")?.as_fd(), b"!")?;
     let lengths = subdir(dir.as_fd(), b"lengths")?;

@@ -1,7 +1,8 @@
-//! Random edits of a tree: what people and programs do to files between two images of them.
+//! Random edits of a tree, as people and programs change files between two images of them.
 //!
-//! All follows from a seed. A file whose contents change gets a time that none had before, unless [`Times::Kept`] says that nothing but
-//! the contents may tell; so a time that an image has for a path and a length is that of these contents.
+//! Everything follows from a seed. A file whose contents change gets a time that no file had
+//! before, unless [`Times::Kept`] demands that only the contents differ. So a time that an image
+//! stores for a path and a length identifies the contents.
 
 mod contents;
 mod meta;
@@ -17,62 +18,63 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The first of the times that edits give.
+/// First of the times that edits set.
 const EDIT_TIME: i64 = 1_650_000_000;
-/// Edits of a tree at a time, at most.
+/// Maximum number of edits of a tree at a time.
 const EDITS_MAX: u64 = 24;
-/// Names in a tree from which on nothing is added.
+/// Number of names in a tree from which on nothing is added.
 const ENTRIES_MAX: usize = 900;
-/// Bytes of files from which on nothing is added.
+/// Number of bytes of files from which on nothing is added.
 const DATA_MAX: u64 = 14 << 20;
-/// Bytes of a path from which on nothing is moved below it: far from what system calls take.
+/// Length in bytes of a path from which on nothing is moved below it: far below the limit of system
+/// calls.
 const PATH_MAX: usize = 2000;
 
-/// What the time of a file says whose contents were changed.
+/// Time of a file whose contents were changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
-    /// Another time.
+    /// A new time.
     New,
-    /// The time that it had before. Its length is often the same, too.
+    /// The previous time. Often the length stays the same, too.
     Kept,
 }
 
-/// Something in a tree.
+/// A file of a tree.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// From the root on.
+    /// Path relative to the root.
     path: Vec<u8>,
     file_type: FileType,
-    /// Bytes of a regular file.
+    /// Size in bytes of a regular file.
     len: u64,
 }
 
-/// Makes trees, and edits them.
+/// Generator and editor of trees.
 pub struct Editor {
     maker: Maker,
     seed: u64,
-    /// How many times were given.
+    /// Number of times given so far.
     times: i64,
-    /// How many names were given.
+    /// Number of names given so far.
     names: u32,
 }
 
 impl Editor {
-    /// All that it does follows from `seed`.
+    /// Creates an editor; all that it does follows from `seed`.
     pub fn new(seed: u64) -> Self {
         Self { maker: Maker::new(seed ^ 0xED17), seed, times: 0, names: 0 }
     }
 
-    /// What the machine does not allow, in words.
+    /// Returns descriptions of what the machine does not allow.
     pub fn left_out(&self) -> &BTreeSet<String> {
         &self.maker.left_out
     }
 
-    /// Make a tree in the empty directory `root`: a [random](make_random) one with longer files, sometimes also a directory of many
-    /// entries, and deep ones.
+    /// Makes a tree in the empty directory `root`: a [random](make_random) one with longer files,
+    /// sometimes with a directory of many entries, and with deep ones.
     ///
     /// # Errors
-    /// Errors of the system, but for what privileges or the filesystem forbid.
+    /// Errors of the system, except those due to missing privileges or features of the filesystem.
     pub fn make(&mut self, root: &Path) -> io::Result<()> {
         let began = now();
         self.maker.left_out.extend(make_random(root, self.seed)?);
@@ -97,10 +99,10 @@ impl Editor {
         self.settle(&root, began)
     }
 
-    /// Edit the tree at `root`: contents, metadata, names.
+    /// Edits the tree at `root`: contents, metadata, names.
     ///
     /// # Errors
-    /// As [`Editor::make`].
+    /// Those of [`Editor::make`].
     pub fn edit(&mut self, root: &Path, times: Times) -> io::Result<()> {
         let began = now();
         let root = open_dir(root)?;
@@ -115,18 +117,19 @@ impl Editor {
         self.settle(&root, began)
     }
 
-    /// A path of the tree at `root`, of a regular file if that is wanted; `None` if there is none.
+    /// Returns a path of the tree at `root`, of a regular file if `wanted` says so; `None` if there
+    /// is none.
     ///
     /// # Errors
-    /// As [`Editor::make`].
-    pub fn choose(&mut self, root: &Path, wanted: Wanted) -> io::Result<Option<Vec<u8>>> {
+    /// Those of [`Editor::make`].
+    pub fn choose(&mut self, root: &Path, wanted: WantedType) -> io::Result<Option<Vec<u8>>> {
         let entries = list(&open_dir(root)?)?;
-        let is_wanted = |entry: &&Entry| wanted == Wanted::Anything || entry.file_type == FileType::RegularFile;
+        let is_wanted = |entry: &&Entry| wanted == WantedType::Anything || entry.file_type == FileType::RegularFile;
         let paths: Vec<_> = entries.iter().filter(is_wanted).map(|entry| &entry.path).collect();
         Ok(if paths.is_empty() { None } else { Some((*self.maker.rng.pick(&paths)).clone()) })
     }
 
-    /// A file of 256 KiB or more of several textures, so that some of it compresses, and some does not.
+    /// Makes a file of at least 256 KiB with several textures, so that only some of it compresses.
     fn long_file(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         let rng = &mut self.maker.rng;
         let len = *rng.pick(&[262_144, 300_000, 700_000, 1_500_000]) + rng.below(5000) as usize;
@@ -141,13 +144,13 @@ impl Editor {
         Ok(())
     }
 
-    /// A time that nothing had before.
+    /// Returns a time that no file had before.
     fn new_time(&mut self) -> (i64, u32) {
         self.times += 1;
         (EDIT_TIME + self.times, *self.maker.rng.pick(&[0, 1, 500_000_000, 999_999_999]))
     }
 
-    /// A name that nothing had before.
+    /// Returns a name that no file had before.
     fn new_name(&mut self) -> Vec<u8> {
         self.names += 1;
         let front = *self.maker.rng.pick(&[&b"e"[..], b"e", b".e", b"E\xFE", b"e b\t"]);
@@ -155,7 +158,7 @@ impl Editor {
         [front, format!("{}", self.names).as_bytes(), &vec![b'e'; len]].concat()
     }
 
-    /// A new path, in any directory of the tree that is not below `beside`.
+    /// Returns a new path, in any directory of the tree that is not below `beside`.
     fn new_path(&mut self, entries: &[Entry], beside: &[u8]) -> Vec<u8> {
         let is_place = |entry: &&Entry| {
             entry.file_type == FileType::Directory && entry.path.len() < PATH_MAX && !is_within(&entry.path, beside)
@@ -165,7 +168,7 @@ impl Editor {
         joined(dir, &self.new_name())
     }
 
-    /// Give all that has the time of its making another one that follows from the seed.
+    /// Replaces times of creation by times that follow from the seed.
     fn settle(&mut self, root: &OwnedFd, began: i64) -> io::Result<()> {
         let mut paths: Vec<Vec<u8>> = list(root)?.into_iter().map(|entry| entry.path).collect();
         paths.push(b".".to_vec());
@@ -180,10 +183,10 @@ impl Editor {
     }
 }
 
-/// What [`Editor::choose`] is to find.
+/// Type of file for [`Editor::choose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Of any type.
+pub enum WantedType {
+    /// A file of any type.
     Anything,
     /// A regular file.
     File,
@@ -197,12 +200,12 @@ fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// Whether `path` is `dir` or lies below it. Nothing lies below no path.
+/// Returns true if `path` is `dir` or lies below it. Nothing lies below the empty path.
 fn is_within(path: &[u8], dir: &[u8]) -> bool {
     !dir.is_empty() && path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// All that is below `root`, directories before what is in them, names by their bytes.
+/// Returns everything below `root`, directories before their contents, names in byte order.
 fn list(root: &OwnedFd) -> io::Result<Vec<Entry>> {
     let mut found = Vec::new();
     below(root, b"", &mut found)?;

@@ -1,4 +1,4 @@
-//! Regular files: every size around a boundary, every texture, duplicates.
+//! Regular files: sizes around every boundary, every texture, duplicates.
 
 use super::{Maker, Scale, create, file, subdir};
 use crate::data::Texture;
@@ -9,11 +9,11 @@ use std::os::unix::fs::FileExt;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// Sizes around those that decide how a file is stored: inline tails, blocks.
+/// Sizes around those that determine how a file is stored: inline tails, blocks.
 const SMALL: [usize; 19] =
     [0, 1, 2, 11, 12, 13, 31, 100, 4031, 4032, 4033, 4063, 4064, 4065, 4095, 4096, 4097, 8191, 8193];
 
-/// Files of many sizes and textures.
+/// Makes files of many sizes and textures.
 pub fn make(maker: &mut Maker, dir: &OwnedFd, scale: Scale) -> io::Result<()> {
     for texture in Texture::ALL {
         let dir = subdir(dir.as_fd(), format!("{texture:?}").as_bytes())?;
@@ -54,7 +54,8 @@ const SLOW: [(Texture, usize); 6] = [
     (Texture::Mixed, 17 * MIB - 5),
 ];
 
-/// A file that starts compressible and ends incompressible, and the other way round: extents of both kinds meet.
+/// Makes a file that starts compressible and ends incompressible, and the reverse, so that extents
+/// of both kinds meet.
 fn noise_behind_text(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     for (name, textures) in
         [("text-noise", [Texture::Text, Texture::Noise]), ("noise-text", [Texture::Noise, Texture::Text])]
@@ -70,7 +71,7 @@ fn noise_behind_text(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Equal files here and there, and files of equal size that are not equal.
+/// Makes equal files in several places, and files of equal size that differ.
 pub fn duplicates(maker: &mut Maker, dir: &OwnedFd, scale: Scale) -> io::Result<()> {
     let [left, right] = [&b"left"[..], b"right"].map(|name| subdir(dir.as_fd(), name));
     let (left, right) = (left?, right?);
@@ -82,7 +83,7 @@ pub fn duplicates(maker: &mut Maker, dir: &OwnedFd, scale: Scale) -> io::Result<
                 file(dir.as_fd(), format!("{name}-{len}").as_bytes(), &bytes)?;
             }
         }
-        // As long, but for one byte, which is the last, the first, one in the middle.
+        // Equal except for one byte: the last, the first, one in the middle.
         for at in [len - 1, 0, len / 2] {
             let mut other = bytes.clone();
             other[at] ^= 0x80;

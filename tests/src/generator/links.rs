@@ -5,7 +5,7 @@ use rustix::fs::{AtFlags, FileType, linkat};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Symbolic links of all lengths, hard links to files, symbolic links and pipes.
+/// Makes symbolic links of all lengths, and hard links to files, symbolic links and pipes.
 pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     let at = dir.as_fd();
     symlink(at, b"dangling", b"nowhere/at/all")?;

@@ -1,11 +1,11 @@
-//! Devices and the like, owners, modes, times.
+//! Special files, owners, modes, times.
 
 use super::{Maker, create, file, set_mtime, subdir};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, Uid, chmodat, chownat};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Devices with the smallest and the largest numbers, a pipe, a socket.
+/// Makes devices with the smallest and the largest numbers, a pipe, a socket.
 pub fn nodes(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     for (file_type, devs) in [
         (FileType::CharacterDevice, [(0, 0), (1, 3), (4095, 1_048_575)]),
@@ -21,7 +21,7 @@ pub fn nodes(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Ids around the limits of a compact inode, all kinds of permissions.
+/// Makes files with ids around the limits of a compact inode, and with all kinds of permissions.
 pub fn owners_and_modes(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     let ids = [0, 1, 65534, 65535, 65536, u32::MAX - 1];
     for uid in ids {
@@ -40,14 +40,14 @@ pub fn owners_and_modes(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
         file(dir.as_fd(), name.as_bytes(), name.as_bytes())?;
         drop(subdir(dir.as_fd(), dir_name.as_bytes())?);
         chmodat(dir, &name, Mode::from_raw_mode(mode), AtFlags::empty())?;
-        // Whoever is not root must still get into it.
+        // Users other than root must be able to enter it.
         let mode = if rustix::process::geteuid().is_root() { mode } else { mode | 0o700 };
         chmodat(dir, &dir_name, Mode::from_raw_mode(mode), AtFlags::empty())?;
     }
     Ok(())
 }
 
-/// Times before, at and far behind 1970.
+/// Makes files with times before, at and long after 1970.
 pub fn times(dir: &OwnedFd) -> io::Result<()> {
     let year = |year: i64| (year - 1970) * 31_556_952;
     for secs in [-(1 << 31), -1_000_000_000, -1, 0, 1, year(2037), (1 << 31) - 1, 1 << 31, year(2107), year(2242)] {

@@ -1,4 +1,4 @@
-//! A small tree whose shape follows from the seed: each seed gives another one.
+//! A small tree whose shape follows from the seed.
 
 use super::{Maker, create, open_dir, set_mtime, subdir, symlink};
 use crate::data::Texture;
@@ -9,21 +9,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Lengths at which the storage of a file changes: inline tails, blocks, segments, chunks.
+/// Sizes at which the storage of a file changes: inline tails, blocks, segments, chunks.
 const EDGES: [u64; 10] = [0, 1, 4032, 4064, 4096, 8192, 65_536, 131_072, 262_144, 1 << 20];
-/// Names in one directory at most; every directory of a tree takes its share of [`ENTRIES_MAX`].
+/// Maximum number of names in one directory; the directories of a tree share [`ENTRIES_MAX`].
 const NAMES_MAX: u64 = 24;
-/// Names in a tree at most.
+/// Maximum number of names in a tree.
 const ENTRIES_MAX: usize = 120;
-/// Bytes of data in a tree at most, which keeps the slowest encoders below a second.
+/// Maximum number of bytes of data in a tree, which keeps the slowest encoders below a second.
 const DATA_MAX: u64 = 3 << 20;
 const DEPTH_MAX: u32 = 5;
 
-/// Make the tree of `seed` in the empty directory `root`: at most 120 names and 3 MiB of data. Returns in words what the machine
-/// does not allow.
+/// Makes the tree of `seed` in the empty directory `root`: at most 120 names and 3 MiB of data.
+/// Returns descriptions of what the machine does not allow.
 ///
 /// # Errors
-/// Errors of the system, but for what privileges or the filesystem forbid.
+/// Errors of the system, except those due to missing privileges or features of the filesystem.
 pub fn make_random(root: &Path, seed: u64) -> io::Result<BTreeSet<String>> {
     let mut maker = Maker::new(seed);
     let root = open_dir(root)?;
@@ -33,11 +33,11 @@ pub fn make_random(root: &Path, seed: u64) -> io::Result<BTreeSet<String>> {
     Ok(maker.left_out)
 }
 
-/// What the tree has so far.
+/// State of a tree so far.
 struct RandomTree {
     entries: usize,
     data: u64,
-    /// What may get a second name: its directory and its name there.
+    /// Directories and names of files that may get a second name.
     linkable: Vec<(OwnedFd, Vec<u8>)>,
 }
 
@@ -85,7 +85,8 @@ impl RandomTree {
         self.metadata(maker, dir, name)
     }
 
-    /// A file of up to three pieces of data with holes between them. Textures have few seeds, so that contents occur again.
+    /// Makes a file of up to three pieces of data with holes between them. Textures have few seeds,
+    /// so that contents recur.
     fn file(&mut self, maker: &mut Maker, dir: &OwnedFd, name: &[u8]) -> io::Result<()> {
         let out = create(dir.as_fd(), name)?;
         let mut len = 0;
@@ -104,7 +105,7 @@ impl RandomTree {
         out.set_len(len)
     }
 
-    /// The length of a piece of data: near an edge, or any.
+    /// Returns the length of a piece of data: near an edge, or any.
     fn data_len(&mut self, maker: &mut Maker) -> u64 {
         let near = (*maker.rng.pick(&EDGES) + maker.rng.below(5)).saturating_sub(2);
         let end = *maker.rng.pick(&[100, 10_000, 400_000]);
@@ -129,7 +130,7 @@ impl RandomTree {
             chmodat(dir, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
         if maker.rng.below(3) == 0 {
-            // Attributes of users are for files and directories only.
+            // `user.` attributes are for files and directories only.
             let class = if is_symlink { "trusted" } else { *maker.rng.pick(&["trusted", "security"]) };
             for _ in 0..=maker.rng.below(4) {
                 let attr = format!("{class}.{}", maker.rng.pick(&["a", "bb", "shared", "a-long-name-of-an-attribute"]));
@@ -142,7 +143,7 @@ impl RandomTree {
     }
 }
 
-/// A name that no other one equals: `number` is part of it.
+/// Returns a unique name, which contains `number`.
 fn name(maker: &mut Maker, number: usize) -> Vec<u8> {
     let front = *maker.rng.pick(&[&b""[..], b".", b"..", b"!", b"-", b"\xFF\xFE", b"a b\n"]);
     let len = *maker.rng.pick(&[0, 0, 3, 40, 240]);

@@ -10,7 +10,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Holes of all lengths that matter, at the start, in the middle, at the end.
+/// Makes holes of all lengths that matter, at the start, in the middle, at the end.
 pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     let mut one = |name: &str, len: u64, data: &[(u64, u64)]| {
         let out = create(dir.as_fd(), name.as_bytes())?;
@@ -29,7 +29,7 @@ pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
         one(&format!("middle-{name}"), 2 * data + hole, &[(0, data), (data + hole, data)])?;
         one(&format!("end-{name}"), data + hole, &[(0, data)])?;
         one(&format!("all-{name}"), hole, &[])?;
-        // So much data that compressing it pays.
+        // Enough data that compression pays.
         let data = (hole / 2).max(100 * KIB) + 100;
         if hole <= MIB {
             one(&format!("much-{name}"), 2 * data + hole + 1, &[(0, data), (data + hole, data)])?;
@@ -48,7 +48,7 @@ pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
         out.set_len(600 * KIB)?;
         out.write_all_at(&Texture::Text.bytes(11, 300 * KIB as usize), 200 * KIB)?;
     }
-    // Equal bytes, other holes.
+    // Equal bytes, different holes.
     let bytes = [vec![0; 200 * KIB as usize], Texture::Text.bytes(11, 300 * KIB as usize)].concat();
     let out = create(dir.as_fd(), b"twin-without-first-hole")?;
     out.write_all_at(&bytes, 0)?;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// `security.capability`, revision 2, effective: CAP_NET_RAW and CAP_NET_BIND_SERVICE permitted.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Attributes of every kind on files of every kind.
+/// Makes attributes of every kind on files of every kind.
 pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     let at = dir.as_fd();
     let mut with = |at: BorrowedFd<'_>, name: &[u8], attrs: &[(&str, &[u8])]| {
@@ -60,7 +60,7 @@ pub fn make(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Access lists of a file and a directory, and a directory's default.
+/// Makes access lists of a file and a directory, and a directory's default.
 fn acls(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     let acl =
         acl(&[(0x01, 7, u32::MAX), (0x02, 5, 1000), (0x04, 4, u32::MAX), (0x10, 5, u32::MAX), (0x20, 0, u32::MAX)]);
@@ -76,7 +76,7 @@ fn acls(maker: &mut Maker, dir: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A list of (tag, permissions, id) as the system call takes it.
+/// Returns a list of (tag, permissions, id) in the form of the system call.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {

@@ -1,4 +1,4 @@
-//! Trees on disk or mounted, by descriptors.
+//! Snapshots of trees on disk or mounted, by descriptors.
 
 use super::{Record, Snapshot, hash, joined};
 use kiln_format::inode::FileType;
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Snapshot of the directory `root` and all below it, whatever the length of its paths.
+/// Returns a snapshot of the directory `root` and everything below it, with paths of any length.
 ///
 /// # Errors
 /// Errors of the system, with the path.
@@ -47,7 +47,7 @@ impl DirWalk {
         Ok(())
     }
 
-    /// Record one entry; an empty name is the directory itself. Whether it is a directory.
+    /// Records one entry; an empty name is the directory itself. Returns true if it is a directory.
     fn record(&mut self, dir: BorrowedFd<'_>, name: &[u8], path: Vec<u8>) -> io::Result<bool> {
         let stat = statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
         let file_type = FileType::from_mode(stat.stx_mode).ok_or_else(|| io::Error::other("no known type"))?;
@@ -104,7 +104,8 @@ fn hash_file(dir: BorrowedFd<'_>, name: &[u8], size: u64) -> io::Result<u128> {
     hash(size, next_data, |buf, off| file.read_exact_at(buf, off))
 }
 
-/// Names in a directory in the order of their bytes, without dot entries, which must be there all the same.
+/// Returns the names in a directory in byte order, without dot entries, which must exist
+/// nevertheless.
 pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir)? {
@@ -118,7 +119,7 @@ pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Attributes of an entry; an empty name is the directory itself.
+/// Returns the attributes of an entry; an empty name is the directory itself.
 pub(crate) fn xattrs(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let path = [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat();
     let mut buf = vec![0; 64 << 10];

@@ -1,4 +1,5 @@
-//! A tree as the system calls show it, with inode numbers, blocks and all times: two mounts of one image must be equal in all of it.
+//! Exact snapshots of a tree, with inode numbers, blocks and all times, for which two mounts of one
+//! image must be equal.
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use std::collections::BTreeMap;
@@ -7,14 +8,14 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// All that can be asked about one path, with the answers' error numbers where they are errors.
+/// All properties of one path, with error numbers in place of failed answers.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
     /// `st_mode`.
     pub mode: u32,
     /// Inode number.
     pub ino: u64,
-    /// Links.
+    /// Number of links.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -22,9 +23,9 @@ pub struct Entry {
     pub gid: u32,
     /// Major and minor number of a device.
     pub rdev: (u32, u32),
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Blocks of 512 bytes.
+    /// Number of blocks of 512 bytes.
     pub blocks: u64,
     /// Length of a block in bytes.
     pub blksize: u32,
@@ -36,14 +37,14 @@ pub struct Entry {
     pub link: Option<PathBuf>,
     /// Contents of a regular file.
     pub contents: Option<Vec<u8>>,
-    /// Names with inode number and type, as the listing gives them.
+    /// Names with inode number and type, as listed.
     pub names: Option<BTreeMap<Vec<u8>, (u64, FileType)>>,
 }
 
-/// By path relative to the root, which is the empty path.
+/// Entries by path relative to the root, which is the empty path.
 pub type Snapshot = BTreeMap<PathBuf, Entry>;
 
-/// Everything below `root`, by path relative to it.
+/// Returns everything below `root`, by path relative to it.
 ///
 /// # Panics
 /// If a system call fails.
@@ -51,7 +52,7 @@ pub fn take(root: &Path) -> Snapshot {
     let mut all = Snapshot::new();
     let mut todo = vec![PathBuf::new()];
     while let Some(path) = todo.pop() {
-        // The empty path would leave a slash behind, which follows symbolic links.
+        // The empty path would leave a trailing slash, which follows symbolic links.
         let full = if path.as_os_str().is_empty() { root.to_path_buf() } else { root.join(&path) };
         let entry = look_at(&full);
         for name in entry.names.iter().flatten().map(|(name, _)| name) {
@@ -64,10 +65,10 @@ pub fn take(root: &Path) -> Snapshot {
     all
 }
 
-/// Compare, and name the first path that differs.
+/// Compares two snapshots, and names the first path that differs.
 ///
 /// # Panics
-/// If one does.
+/// If there is one.
 pub fn assert_equal(left: &Snapshot, right: &Snapshot) {
     let paths = |snapshot: &Snapshot| snapshot.keys().cloned().collect::<Vec<_>>();
     assert_eq!(paths(left), paths(right));
@@ -76,7 +77,7 @@ pub fn assert_equal(left: &Snapshot, right: &Snapshot) {
     }
 }
 
-/// Without the contents' bytes.
+/// Returns a description without the contents' bytes.
 fn short(entry: &Entry) -> String {
     let Entry { contents, .. } = entry;
     let len = contents.as_ref().map(Vec::len);
@@ -111,7 +112,7 @@ fn names(path: &Path) -> BTreeMap<Vec<u8>, (u64, FileType)> {
     let entries = rustix::fs::Dir::read_from(dir).unwrap().map(|entry| entry.unwrap());
     let mut names = BTreeMap::new();
     for entry in entries {
-        // What ".." of the root is, the mount decides.
+        // The mount decides what ".." of the root is.
         let is_above = entry.file_name() == c"..";
         let ino = if is_above { 0 } else { entry.ino() };
         let before = names.insert(entry.file_name().to_bytes().to_vec(), (ino, entry.file_type()));
@@ -123,7 +124,7 @@ fn names(path: &Path) -> BTreeMap<Vec<u8>, (u64, FileType)> {
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut list = vec![0; 1 << 16];
     let len = len_or_none(rustix::fs::llistxattr(path, &mut list[..]));
-    // The size that is told beforehand must be right.
+    // The announced size must be correct.
     assert_eq!(len_or_none(rustix::fs::llistxattr_query(path)), len);
     list[..len]
         .split_inclusive(|byte| *byte == 0)
@@ -131,7 +132,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// A filesystem may say that it has no attributes instead of listing none.
+/// Returns a length, which is 0 if the filesystem reports that it does not support attributes.
 fn len_or_none(answer: rustix::io::Result<usize>) -> usize {
     match answer {
         Err(rustix::io::Errno::OPNOTSUPP) => 0,

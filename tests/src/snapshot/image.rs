@@ -1,4 +1,4 @@
-//! Trees in images, by our reader.
+//! Snapshots of images, by our reader.
 
 use super::{Record, Snapshot, hash};
 use kiln_format::Nid;
@@ -6,7 +6,7 @@ use kiln_format::inode::FileType;
 use kiln_read::{Image, Inode, ReadError, SeekWhat};
 use std::collections::HashMap;
 
-/// Snapshot of an image.
+/// Returns a snapshot of an image.
 ///
 /// # Errors
 /// The first error of the reader, with the path.

@@ -1,4 +1,4 @@
-//! Trees that are to become images.
+//! Expected snapshots of trees.
 
 use super::{Record, Snapshot, hash, joined};
 use kiln_builder::BuildError;
@@ -8,7 +8,7 @@ use kiln_tree::{Kind, NodeId};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Snapshot that the image of `tree` must have.
+/// Returns the snapshot that an image of `tree` must have.
 ///
 /// # Errors
 /// Contents that cannot be read.

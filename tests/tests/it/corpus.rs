@@ -1,4 +1,5 @@
-//! What fuzzing kept, run again: every input of `fuzz/corpus` through the function that it was found with.
+//! Regression tests of fuzzing: every input of `fuzz/corpus` with the target that it was found
+//! with.
 
 use kiln_read::Threads;
 use kiln_tests::damage::Damager;
@@ -15,7 +16,7 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus")
 }
 
-/// Names in a directory, sorted.
+/// Returns the sorted names in a directory.
 fn names(dir: &Path) -> BTreeSet<String> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
@@ -80,7 +81,7 @@ replay! {
     stamps "stamps",
 }
 
-/// The images that fuzzing starts from are good ones: else it would start from errors.
+/// The images that fuzzing starts from are valid; otherwise it would start from errors.
 #[test]
 fn the_small_images_are_good() {
     let images = small_images().unwrap();
@@ -93,8 +94,8 @@ fn the_small_images_are_good() {
     }
 }
 
-/// Readers of sources, lists and generations, whose seeds are mutated here, too: a mutation needs no coverage to be found where a format has
-/// few fields.
+/// Targets for sources, lists and generations, whose seeds are also mutated here: a format with few
+/// fields needs no coverage to find bugs.
 const SOURCES: [&str; 17] = [
     "tar",
     "cpio",
@@ -115,7 +116,8 @@ const SOURCES: [&str; 17] = [
     "stamps",
 ];
 
-/// How many mutations of each input are run: `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the environment make more and others.
+/// Returns the number of mutations per input. `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the
+/// environment run more and other ones.
 #[test]
 fn mutated_sources_give_trees_or_errors() {
     let (count, seed) = (rounds("KILN_FUZZ_ROUNDS", 10, 1000), rounds("KILN_FUZZ_SEED", 1, 1));
@@ -139,7 +141,7 @@ fn mutated_sources_give_trees_or_errors() {
     }
 }
 
-/// Fields of binary formats take other values; pieces of text are left out or said twice.
+/// Changes fields of binary formats, and drops or repeats pieces of text.
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], damager: &mut Damager, rng: &mut Rng) {
     if rng.below(2) == 0 || bytes.is_empty() {
         if !bytes.is_empty() {

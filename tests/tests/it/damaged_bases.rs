@@ -1,4 +1,4 @@
-//! Increments over damaged images: an error or an image that can be read, and nothing else.
+//! Increments over damaged images give an error or a readable image.
 
 use kiln::output::MemoryOutput;
 use kiln::source::merge::{IncrementBase, Trust};
@@ -16,7 +16,7 @@ fn damaged_bases_give_errors_or_images() {
     let (src, path) = (dir.join("src"), dir.join("base.erofs"));
     let (mut built, mut refused) = (0, 0);
     for golden in golden_images().unwrap().iter().filter(|golden| golden.blob.is_none()) {
-        // The tree that the image has, so that all of it is taken over where that is possible.
+        // The tree of the image, so that all of it is reused if possible.
         let image = golden.open_as(golden.bytes.clone()).unwrap();
         kiln::extract(&golden.path, &src).unwrap();
         let block_len = image.superblock().block_bits.len();

@@ -1,4 +1,5 @@
-//! Updates of damaged images: an error, or an image that can be read, and the bytes of the old one stay.
+//! Updates of damaged images give an error or a readable image, and do not change the bytes of the
+//! old one.
 //!
 //! `KILN_BASE_ROUNDS=n` sets how often each image is damaged, as for bases.
 
@@ -13,17 +14,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What came of updates.
+/// Counts of the results of updates.
 #[derive(Default)]
 struct Outcome {
     updated: u32,
     refused: u32,
 }
 
-/// Update an image that nobody vouches for, and go back in it.
+/// Updates an untrusted image, and rolls it back.
 fn survives(bytes: &[u8], what: &str, outcome: &mut Outcome) {
     let disk = Disk::new(bytes.to_vec(), &Arc::new(AtomicU64::new(u64::MAX)));
-    // Any path will do that is there.
+    // Any existing path is good enough.
     let victim = open(bytes.to_vec()).ok().and_then(|image| {
         let root = image.inode(image.root_nid()).ok()?;
         let mut walk = image.walk(&root, b"").filter_map(Result::ok).map(|entry| entry.path);
@@ -49,7 +50,7 @@ fn survives(bytes: &[u8], what: &str, outcome: &mut Outcome) {
                 outcome.refused += 1;
                 let error = error.to_string();
                 assert!(!error.contains("internal error"), "{what}: {error}");
-                // What lay behind the image may have been the remains of an update.
+                // The bytes after the image may have been the remains of an update.
                 assert!(before.starts_with(&disk.now()), "{what}: an error, and other bytes");
             }
         }

@@ -1,4 +1,5 @@
-//! An estimate is what a build then makes: exactly for a tree that the sample holds, within its error for a larger one.
+//! An estimate equals the result of the build for a tree within the sample, and is within its
+//! stated error for a larger one.
 
 use kiln_builder::{
     Blob, BuildError, BuildOptions, ContentDigests, Control, Dedupe, Estimate, Fragments, Out, estimate,
@@ -21,12 +22,12 @@ fn estimated(tree: &Tree, options: &BuildOptions) -> Estimate {
 
 const TEXTURES: [Texture; 4] = [Texture::Text, Texture::Binary, Texture::Noise, Texture::Mixed];
 
-/// `count` files whose lengths are spread evenly by their logarithms.
+/// Returns `count` files whose lengths are spread evenly on a logarithmic scale.
 fn tree(seed: u64, count: u64, max_bits: u64) -> Tree {
     let mut tree = MemTree::default();
     let dirs: Vec<_> = (0..40).map(|n| tree.dir(NodeId::ROOT, format!("d{n}").as_bytes())).collect();
     for n in 0..count {
-        // Every ninth file is the one before it once more.
+        // Every ninth file repeats the previous one.
         let mut rng = Rng::new(seed << 32 | if n % 9 == 8 { n - 1 } else { n });
         let bits = 4 + rng.below(max_bits - 4);
         let len = (1 << bits) + rng.below(1 << bits) as usize;
@@ -54,7 +55,8 @@ fn small_trees_are_known() {
     for (name, options) in choices() {
         let (estimate, (_, built)) = (estimated(&tree, &options), build(&tree, &options).unwrap());
         assert_eq!(estimate.image_bytes.error, 0.0, "{name}");
-        // Not known are the ends of shared parts that are stored again, and the padding between bytes and blocks.
+        // The ends of shared parts that are stored again, and the padding between bytes and blocks,
+        // are not known.
         let slack = match options.dedupe == Dedupe::Parts || options.encoded_extents {
             true => 32 << 10,
             false => 4096,
@@ -68,7 +70,8 @@ fn small_trees_are_known() {
     }
 }
 
-/// Chunks, devices, alignment, blocks and digests: of a small tree all is known but where streams end.
+/// Chunks, devices, alignment, blocks and digests: for a small tree, everything is known except the
+/// ends of streams.
 #[test]
 fn where_bytes_lie_is_taken_into_account() {
     let tree = tree(3, 200, 16);
@@ -96,7 +99,8 @@ fn where_bytes_lie_is_taken_into_account() {
         let (image, blob) = (create("image"), create("blob"));
         let blob = has_blob.then_some(Blob { file: &blob, tag: [b'b'; 64] });
         let built = build_to(&tree, Out { image: &image, offset: 0, blob, behind: None }, &options).unwrap();
-        // Digests of equal files are shared, which is not looked for; the last stream has no padding.
+        // Digests of equal files are shared, which the estimate ignores; the last stream has no
+        // padding.
         let slack = estimate.image_bytes.error + if name == "digests" { 16384.0 } else { 4096.0 };
         let off_by = estimate.image_bytes.value - built.image_bytes as f64;
         assert!(off_by.abs() <= slack, "{name}: {estimate:?} for {}", built.image_bytes);
@@ -111,14 +115,15 @@ fn where_bytes_lie_is_taken_into_account() {
 fn larger_trees_are_within_the_error() {
     let tree = tree(2, 1300, 20);
     for fragments in [Fragments::Off, Fragments::UpTo(u64::MAX)] {
-        // A method of which little is sampled.
+        // A method with a small sample.
         let options = BuildOptions { fragments, ..options(Some((Method::Deflate, 1)), 64 << 10, 2) };
         let (estimate, (_, built)) = (estimated(&tree, &options), build(&tree, &options).unwrap());
         let figure = estimate.image_bytes;
         let off_by = (figure.value - built.image_bytes as f64).abs();
         assert!(estimate.sampled_bytes < estimate.text_bytes * 2 / 3, "{fragments:?}: only a sample: {estimate:?}");
         assert!(figure.error > 0.0 && figure.error < 0.1 * figure.value, "{fragments:?}: {estimate:?}");
-        // One and a half times the bar is left by chance once in 300 trees; this one is always the same.
+        // By chance, one in 300 trees exceeds one and a half times the error; this tree is always
+        // the same.
         assert!(off_by <= 1.5 * figure.error, "{fragments:?}: {estimate:?} for {}", built.image_bytes);
         assert_eq!(Some(estimate.oldest_kernel), built.oldest_kernel);
         let sizes = [1, 7].map(|threads| {
@@ -128,11 +133,11 @@ fn larger_trees_are_within_the_error() {
     }
 }
 
-/// What lies between and beside data that is only sampled.
+/// Bytes between and beside data that is only sampled.
 #[test]
 fn larger_trees_are_laid_out_as_they_are_built() {
     let tree = tree(5, 1300, 20);
-    // A method of which little is sampled.
+    // A method with a small sample.
     let deflate = || options(Some((Method::Deflate, 1)), 64 << 10, 2);
     let spec = Spec::new(Method::Deflate, Some(1), 64 << 10).unwrap();
     let all = [
@@ -152,7 +157,7 @@ fn larger_trees_are_laid_out_as_they_are_built() {
         let off_by = (figure.value - built.image_bytes as f64).abs();
         assert!(estimate.sampled_bytes < estimate.text_bytes * 4 / 5, "{name}: only a sample: {estimate:?}");
         assert!(figure.error < 0.15 * figure.value, "{name}: {estimate:?}");
-        // As above. Digests of equal files are shared, which is not looked for.
+        // As above. Digests of equal files are shared, which the estimate ignores.
         let slack = if name == "digests" { 64e3 } else { 8192.0 };
         assert!(off_by <= 1.5 * figure.error + slack, "{name}: {estimate:?} for {}", built.image_bytes);
         assert_eq!(estimate.oldest_kernel_because, built.oldest_kernel_because, "{name}");

@@ -9,7 +9,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A directory with a source in it.
+/// Returns a directory with a source in it.
 fn place() -> TempDir {
     let dir = TempDir::new("facade").unwrap();
     fs::create_dir_all(dir.path().join("src/sub")).unwrap();
@@ -18,7 +18,7 @@ fn place() -> TempDir {
 }
 
 #[test]
-fn what_is_packed_is_extracted() {
+fn packed_trees_are_extracted() {
     let dir = place();
     let [src, image, out] = ["src", "image", "out"].map(|name| dir.path().join(name));
     for preset in Preset::ALL {
@@ -44,7 +44,7 @@ fn memory_and_files_get_the_same_bytes() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_name_the_problem() {
     let dir = place();
     let (src, image) = (dir.path().join("src"), dir.path().join("image"));
     fs::write(&image, "old").unwrap();

@@ -1,4 +1,4 @@
-//! Sources that fail, callers that stop: errors name the path, and nothing else of the tree is lost.
+//! Faulty sources and interruptions: errors name the path, and nothing else of the tree is lost.
 
 use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control, Dedupe};
 use kiln_codec::Method;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const CHOICES: [Choice; 2] = [None, Some((Method::Zstd, 1))];
 const MIB: usize = 1 << 20;
 
-/// The files of [`tree`] that a test may break.
+/// Files of [`tree`] that a test may break.
 const VICTIMS: [&str; 7] = ["empty", "small", "twin-a", "twin-b", "linked", "large", "sparse"];
 
-/// A tree of files of all kinds, of which `victim` has a fault.
+/// Returns a tree of files of all kinds, of which `victim` has a fault.
 fn tree(victim: &str, fault: Option<Fault>) -> Tree {
     let mut mem = MemTree::default();
     let dir = mem.dir(NodeId::ROOT, b"dir");
@@ -38,7 +38,7 @@ fn tree(victim: &str, fault: Option<Fault>) -> Tree {
         ("sparse", sparse),
         ("healthy", MemFile::whole(Texture::Binary.bytes(4, 200_000))),
     ];
-    // The large one takes its time.
+    // The large file takes a while.
     let wanted = files.into_iter().filter(|(name, _)| *name != "large" || matches!(victim, "large" | ""));
     for (name, file) in wanted {
         let node = mem.file(dir, name.as_bytes(), file);
@@ -69,7 +69,8 @@ fn faults(victim: &str) -> Vec<Fault> {
     faults
 }
 
-/// For a broken file `victim`: without `keep_going` the error names it, with it all else is there.
+/// If `victim` is broken, the error names it without `keep_going`; with it, everything else is
+/// stored.
 fn breaks(victim: &str) {
     let whole = of_tree(&tree(victim, None)).unwrap();
     let path = format!("dir/{victim}").into_bytes();
@@ -79,7 +80,7 @@ fn breaks(victim: &str) {
             let options = options(choice, 65_536, threads);
             let is_named = |error: &BuildError| matches!(error, BuildError::Read { path: named, .. } if *named == path || *named == b"second-name-of-linked");
             match build(&tree(victim, Some(fault)), &options) {
-                // An empty file is not opened; a file may be opened fewer times than that.
+                // An empty file is not opened; other files may be opened less often.
                 Ok((bytes, _)) => {
                     assert!(victim == "empty" || matches!(fault, Fault::OpenAfter(1..)), "{what}");
                     assert_same(&whole, &of_image(&open(bytes).unwrap()).unwrap(), &what);
@@ -109,7 +110,7 @@ fn breaks(victim: &str) {
                         expected.iter().filter(|(path, r)| r.file_type == FileType::Regular && r.first_name == **path);
                     assert_eq!(summary.files, files.count() as u64, "{what}");
                 }
-                // Not even if others were to share the data of a file that fails late.
+                // Not even if others would share the data of a file that fails late.
                 Err(error) => panic!("{what}: {error}"),
             }
         }
@@ -128,7 +129,7 @@ fn equal_digests_are_not_trusted() {
         let flipped = tree(victim, Some(Fault::FlipAfter(1)));
         let (bytes, summary) = build(&flipped, &options(Some((Method::Lz4, 1)), 4096, threads)).unwrap();
         assert_eq!(summary.duplicate_files, 0);
-        // All of them were opened once by now, so this is what the builder saw last.
+        // All of them have been opened once, so the builder saw these contents last.
         assert_same(&of_tree(&flipped).unwrap(), &of_image(&open(bytes).unwrap()).unwrap(), victim);
     }
     let honest = tree("", None);
@@ -138,7 +139,8 @@ fn equal_digests_are_not_trusted() {
     assert_eq!(summary.duplicate_files, 0);
 }
 
-/// A tree where `victim` has text of which others have equal parts, or which equals all of another file.
+/// Returns a tree in which other files share parts of the text of `victim`, or `victim` equals
+/// another file.
 fn sharing_tree(victim: &str, fault: Option<Fault>) -> Tree {
     let mut mem = MemTree::default();
     let text = |seed, len| Texture::Text.bytes(seed, len);
@@ -165,7 +167,7 @@ fn sharing_tree(victim: &str, fault: Option<Fault>) -> Tree {
     mem.finish().unwrap()
 }
 
-/// How often a build opens `victim`.
+/// Returns how often a build opens `victim`.
 fn openings(victim: &str, options: &BuildOptions) -> u32 {
     (1..).find(|&count| build(&sharing_tree(victim, Some(Fault::OpenAfter(count))), options).is_ok()).unwrap()
 }
@@ -191,8 +193,8 @@ fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
             {
                 let options = BuildOptions { keep_going, ..options.clone() };
                 match build(&sharing_tree(victim, Some(Fault::FlipAfter(count))), &options) {
-                    // It changed before it was compared, or behind its first bytes nothing was read any more, or it is now
-                    // apart from those that were to share its text.
+                    // It changed before it was compared, or was not read beyond its first bytes, or
+                    // is now stored apart from the files that would share its text.
                     Ok((bytes, summary)) => {
                         found += u32::from(!summary.changed.is_empty());
                         assert!(
@@ -213,7 +215,7 @@ fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
     }
 }
 
-/// Backups need files that grow, such as logs: they are stored, alone, whenever they change.
+/// Growing files such as logs are stored, without affecting others, whenever they change.
 #[test]
 fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
     use kiln_builder::Fragments;
@@ -229,7 +231,7 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
         for victim in ["first", "small-first", "sparse", "twin-a"] {
             let before = read_file(&build(&sharing_tree("", None), options).unwrap().0, victim);
             for count in 0..openings(victim, options) {
-                // It grows, or it becomes shorter.
+                // It grows or shrinks.
                 let now = if count.is_multiple_of(2) { grown } else { &grown[..5000] };
                 let what = format!("{victim} at opening {count}, {} bytes, {options:?}", now.len());
                 let tree = || sharing_tree(victim, Some(Fault::Becomes(count, now)));
@@ -244,7 +246,7 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
                 let is_right = |at: usize| after[at] == before[at] || after[at] == now.get(at).copied().unwrap_or(0);
                 assert!((0..after.len()).all(is_right), "{what}");
                 if count == 0 {
-                    // Text that holes and zeros are not told apart in.
+                    // Text in which holes and zeros are the same.
                     let dense = victim != "sparse";
                     let as_it_is = |at: usize| after[at] == now.get(at).copied().unwrap_or(0);
                     assert!(!dense || (0..after.len()).all(as_it_is), "{what}");
@@ -261,7 +263,7 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
     }
 }
 
-/// The contents of a file of an image.
+/// Returns the contents of a file of an image.
 fn read_file(image: &[u8], name: &str) -> Vec<u8> {
     let image = open(image.to_vec()).unwrap();
     let file = image.resolve(name.as_bytes(), kiln_read::FollowLast::Keep).unwrap();

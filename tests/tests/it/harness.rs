@@ -1,4 +1,4 @@
-//! The harness itself: what it makes is there, a copy is the same, and what it compares differs where it should.
+//! The harness itself: it makes what it should, copies are equal, and comparisons find differences.
 
 use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};

@@ -1,4 +1,5 @@
-//! Damaged images served by FUSE: ordinary system calls get data or an error number, and the server goes on.
+//! Damaged images served by FUSE: system calls return data or an error number, and the server
+//! continues.
 
 use kiln_format::inode::FileType;
 use kiln_mount::fuse::FuseOptions;
@@ -19,18 +20,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-/// Damaged images of each kind that are mounted; `KILN_MUTATIONS` overrides both numbers.
+/// Number of damaged images of each kind that are mounted; `KILN_MUTATIONS` overrides both numbers.
 const ROUNDS: u64 = 8;
-/// With `./test.sh --long`.
+/// The same with `./test.sh --long`.
 const LONG_ROUNDS: u64 = 200;
-/// Names that are visited in a mount: damaged directories may be without end.
+/// Maximum number of names visited in a mount: damaged directories may be endless.
 const PATHS_MAX: usize = 300;
-/// Bytes in a page.
+/// Number of bytes in a page.
 const PAGE_LEN: usize = 4096;
-/// Panics of any thread: the server catches its own.
+/// Number of panics in any thread: the server catches its own.
 static PANICS: AtomicU32 = AtomicU32::new(0);
 
-/// What was seen: how many calls had an answer, and which error numbers the others had.
+/// Number of successful calls, and error numbers of the others.
 #[derive(Default)]
 struct Seen {
     answers: u64,
@@ -52,10 +53,10 @@ impl Seen {
         }
     }
 
-    /// Damage is told as damage, not as a server that is gone.
+    /// Checks that errors report damage, not a missing server.
     fn check(&self) {
-        // ELOOP and EIO are what the kernel itself says of circles; ENOENT and ENODATA what it says of names that a
-        // listing had and a lookup does not find; ERANGE of sizes that do not fit.
+        // The kernel itself returns ELOOP and EIO for circles. ENOENT and ENODATA are for names
+        // that were listed but are not found; ERANGE is for sizes that do not fit.
         let allowed = [
             Errno::IO,
             Errno::UCLEAN,
@@ -74,7 +75,7 @@ impl Seen {
     }
 }
 
-/// Ask for all that ordinary programs ask for, of everything below `root`.
+/// Makes the requests of ordinary programs for everything below `root`.
 fn look_at_all(root: &Path) -> Seen {
     let mut seen = Seen::default();
     let mut todo = vec![root.to_path_buf()];
@@ -115,9 +116,10 @@ fn read(path: &Path, size: u64, seen: &mut Seen) {
     }
 }
 
-/// A file that the library can read page by page, and its contents: extents are decoded whole for that, while a read of the file as a
-/// whole may succeed where its neighbours in a pcluster are damaged. Linux opens no file below a directory whose ACL it cannot read, nor a
-/// file with such an ACL, in a mount that enforces modes: so neither may have one.
+/// Returns a file that the library can read page by page, and its contents. Extents are decoded whole for
+/// that, whereas a read of the whole file may succeed if its neighbours in a pcluster are damaged.
+/// In a mount that enforces modes, Linux opens no file below a directory whose ACL it cannot read,
+/// nor a file with such an ACL, so neither may have one.
 fn sound_file(image: &Image) -> Option<(PathBuf, Vec<u8>)> {
     let has_no_acl = |inode: &Inode| matches!(image.get_xattr(inode, b"system.posix_acl_access"), Ok(None));
     let root = image.inode(image.root_nid()).ok().filter(has_no_acl)?;
@@ -137,9 +139,10 @@ fn sound_file(image: &Image) -> Option<(PathBuf, Vec<u8>)> {
     [&b"text"[..], b"long", b"mixed", b"one", b"empty"].into_iter().find_map(found)
 }
 
-/// Serve one damaged image. Whether it could be opened and its root read.
+/// Serves one damaged image. Returns true if it could be opened and its root read.
 fn serve(golden: &Golden, mut bytes: Vec<u8>, what: &str) -> Result<Option<Seen>, String> {
-    // Mounts check it. The library gets the same bytes: contents of a damaged file may be those of the superblock.
+    // Mounts verify checksums. The library gets the same bytes, because contents of a damaged file
+    // may be those of the superblock.
     remove_checksum(&mut bytes);
     let Ok(image) = golden.open_as(bytes.clone()) else { return Ok(None) };
     let sound = sound_file(&image);
@@ -162,7 +165,7 @@ fn serve(golden: &Golden, mut bytes: Vec<u8>, what: &str) -> Result<Option<Seen>
 fn damaged_images_are_served() {
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // Threads of other tests have names with a path; a server's threads have not.
+        // Threads of other tests have names with a path; threads of a server do not.
         let is_test = thread::current().name().is_some_and(|name| name.contains("::"));
         PANICS.fetch_add(u32::from(!is_test), Ordering::Relaxed);
         default_hook(info);

@@ -1,4 +1,4 @@
-//! A directory of a million entries, from a disk in memory to a mounted image.
+//! A directory of a million entries, from a tree in memory to a mounted image.
 
 use kiln_read::{FileSource, FollowLast, Image, ImageOptions, Threads};
 use kiln_tests::counted::Counted;
@@ -18,9 +18,10 @@ fn name(n: usize) -> String {
     format!("entry-{:x}", n * 7919)
 }
 
-/// Opening an image and finding a first name costs a few reads, however many inodes there are: none of them is listed.
+/// Opening an image and finding a first name takes a few reads for any number of inodes, because
+/// inodes are not listed.
 fn first_lookup_is_cheap(path: &Path) {
-    /// What metadata is read in, in bytes.
+    /// Unit in bytes in which metadata is read.
     const WINDOW_LEN: u64 = 16 << 10;
     let source = Arc::new(Counted::new(FileSource::open(path).unwrap()));
     let image = Image::open(source.clone(), Vec::new(), &ImageOptions::default()).unwrap();
@@ -28,7 +29,7 @@ fn first_lookup_is_cheap(path: &Path) {
     assert!(calls <= 4 && bytes <= 2 * WINDOW_LEN, "opening took {calls} reads of {bytes} bytes");
     image.resolve(name(COUNT / 3).as_bytes(), FollowLast::Keep).unwrap();
     let (calls, bytes) = source.counts();
-    // The directory has under 2^13 blocks.
+    // The directory has fewer than 2^13 blocks.
     assert!(calls <= 4 + 13 + 1 && bytes <= calls * WINDOW_LEN, "with a lookup {calls} reads of {bytes} bytes");
 }
 

@@ -1,4 +1,5 @@
-//! Laws over trees in memory: what is built reads back, whole and healthy, with any options and any number of threads.
+//! Laws over trees in memory: a built image reads back completely and passes the check, with any
+//! options and any number of threads.
 
 use kiln_builder::{BuildError, BuildOptions, ContentDigests, Dedupe, Fragments};
 use kiln_codec::{Method, Spec};
@@ -51,7 +52,7 @@ struct Spot {
     what: What,
 }
 
-/// A length near one that decides something, or any.
+/// A length near one that affects the layout, or any.
 fn len(max: usize) -> impl Strategy<Value = usize> {
     let edges = [0, 4032, 4064, 4096, 8192, 65_536, 131_072, 1 << 20, 4 << 20, 8 << 20];
     let near = (select(edges.into_iter().filter(|edge| *edge < max).collect::<Vec<_>>()), 0..5_usize);
@@ -59,7 +60,7 @@ fn len(max: usize) -> impl Strategy<Value = usize> {
 }
 
 fn piece(max: usize) -> impl Strategy<Value = Piece> {
-    // Few seeds: duplicates happen.
+    // Few seeds, so that duplicates occur.
     let data = (select(Texture::ALL.to_vec()), 0..3_u64, len(max))
         .prop_map(|(texture, seed, len)| Piece::Data(texture, seed, len));
     let hole = prop_oneof![Just(1), Just(4096), Just(65_536), Just(65_537), 0..400_000_u64, Just(3 << 20)];
@@ -70,7 +71,7 @@ fn meta() -> impl Strategy<Value = Meta> {
     let id = select(vec![0, 1000, 65_535, 65_536, u32::MAX]);
     let secs = select(vec![-1, 0, 1_700_000_000, 1_700_000_000, 1 << 33, -(1 << 40)]);
     let names = ["user.a", "user.b", "trusted.t", "security.s", "system.posix_acl_access", "user.shared"];
-    // Short values of few bytes: owners share attributes.
+    // Short values of few bytes, so that inodes share attributes.
     let value = prop_oneof![vec(0..2_u8, 0..3), vec(any::<u8>(), 0..600)];
     let xattrs = prop_oneof![2 => Just(BTreeMap::new()), 1 => btree_map(select(names.to_vec()), value, 1..5)];
     (0..0o10000_u16, (id.clone(), id), (secs, select(vec![0, 0, 1, 999_999_999])), xattrs)
@@ -100,14 +101,15 @@ fn spot(max: usize, pieces: usize) -> impl Strategy<Value = Spot> {
     })
 }
 
-/// Entries of a root, and further names of files, wherever they are.
+/// Entries of a root, and further names of any files.
 type Shape = (BTreeMap<Vec<u8>, Spot>, Vec<(Index, Vec<u8>)>);
 
 fn shape() -> impl Strategy<Value = Shape> {
     (btree_map(name(), spot(300_000, 4), 0..8), vec((any::<Index>(), name()), 0..4))
 }
 
-/// The tree of a shape. `xattrs_reversed`: as a source that lists attributes in another order.
+/// Returns the tree of a shape. With `xattrs_reversed`, the source lists attributes in another
+/// order.
 fn tree((entries, links): &Shape, xattrs_reversed: bool) -> Tree {
     let mut mem = MemTree::default();
     let mut linkable = Vec::new();
@@ -193,7 +195,7 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
     let metabox = prop_oneof![2 => Just(None), 1 => select(vec![4096, 32_768]).prop_map(Some)];
     let metadata = (any::<bool>(), any::<bool>(), metabox);
     let block_bits = select(vec![9, 10, 11, 12, 12, 12, 13, 14, 15, 16]);
-    // log2 of blocks of a chunk, blocks of an alignment, inline tails, digests.
+    // log2 of the number of blocks in a chunk, blocks of alignment, inline tails, digests.
     let chunk_shift = prop_oneof![2 => Just(None), 1 => (0..6_u8).prop_map(Some)];
     let place = (chunk_shift, select(vec![0, 0, 3]), any::<bool>(), any::<bool>());
     let packing = (fragments, packed, any::<Option<bool>>());
@@ -228,10 +230,10 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
     })
 }
 
-/// The law. Whether an image could be made at all.
+/// Checks the law. Returns true if an image could be made.
 fn reads_back(tree: &Tree, options: &BuildOptions) -> Result<Option<Vec<u8>>, TestCaseError> {
     let (bytes, summary) = match build(tree, options) {
-        // Only what was asked for by name is refused.
+        // Only options that were requested by name are refused.
         Err(BuildError::Kernel { needs, kernel, .. }) => {
             let chunks = options.chunk_bits.is_some();
             let named = options.compression.is_some() || options.block_bits < BlockBits::DEFAULT || chunks;
@@ -266,7 +268,7 @@ proptest! {
         }
     }
 
-    /// The shared xattr area must not follow the order in which the source lists attributes.
+    /// The shared xattr area does not depend on the order in which the source lists attributes.
     #[test]
     fn the_order_of_attributes_does_not_show(shape in shape()) {
         let built = [false, true].map(|reversed| build(&tree(&shape, reversed), &BuildOptions::default()).unwrap().0);
@@ -277,7 +279,7 @@ proptest! {
 proptest! {
     #![proptest_config(config(12))]
 
-    /// Files of several segments, and small ones behind them.
+    /// Files of several segments, and small ones after them.
     #[test]
     fn large_files_read_back(
         pieces in vec(piece(9 << 20), 1..4),
@@ -296,7 +298,8 @@ proptest! {
     }
 }
 
-/// A pcluster that is no multiple of the block size is either refused or makes no difference to who reads.
+/// A pcluster that is not a multiple of the block size is either refused or makes no difference to
+/// readers.
 #[test]
 fn odd_pclusters_do_no_harm() {
     for pcluster_len in [512, 2048, 4608, 5120] {
@@ -304,7 +307,7 @@ fn odd_pclusters_do_no_harm() {
         for (idx, texture) in Texture::ALL.into_iter().enumerate() {
             mem.file(NodeId::ROOT, &[b'a' + idx as u8], MemFile::whole(texture.bytes(1, 30_000)));
         }
-        // Of several segments, so that it stays compressed.
+        // Several segments, so that it stays compressed.
         mem.file(NodeId::ROOT, b"large", MemFile::whole(Texture::Mixed.bytes(1, 5 << 20)));
         let tree = mem.finish().unwrap();
         let compression = Spec::new(Method::Zstd, None, pcluster_len).unwrap();

@@ -1,5 +1,6 @@
-//! Every pair of choices that change the layout occurs in some image, and each of these images is the tree it was made
-//! from: to our reader, to its check, to the kernel; with the same bytes at 1, 2 and 7 threads.
+//! Every pair of choices that change the layout occurs in some image. Each image is equal to its
+//! tree according to our reader, its check and the kernel, with the same bytes at 1, 2 and 7
+//! threads.
 
 use kiln_builder::{Blob, BuildOptions, ContentDigests, Dedupe, Fragments, Holes, Out};
 use kiln_codec::{Method, Spec};
@@ -19,7 +20,7 @@ use kiln_tree::DigestName;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Files that are like each other in parts: shifted, cut short, spliced, of any texture, small and large.
+/// Files with common parts: shifted, truncated, spliced, of any texture, small and large.
 fn versions(dir: &Path) {
     fs::create_dir(dir).unwrap();
     for (number, texture) in (0..).zip(Texture::ALL) {
@@ -99,18 +100,18 @@ fn every_pair_of_choices_round_trips() {
     }
 }
 
-/// What old kernels know, by their documents: bits of `feature_incompat`, and the longest pcluster. No such kernel is here to
-/// be asked.
+/// Capabilities of old kernels according to their documentation: bits of `feature_incompat`, and
+/// the longest pcluster. No such kernel is available for a test.
 const OLD_KERNELS: [((u16, u16), Incompat, u32); 3] = [
     ((5, 4), Incompat::LZ4_0PADDING, 4096),
     ((5, 10), Incompat::LZ4_0PADDING, 4096),
     ((5, 15), Incompat::LZ4_0PADDING.union(Incompat::COMPR_CFGS).union(Incompat::CHUNKED_FILE), 1 << 20),
 ];
 
-/// A choice: its name, and what it does to options that compress.
+/// A choice: its name, and its change to options that compress.
 type Choice = (&'static str, fn(&mut BuildOptions));
 
-/// What old kernels have, by dimension, and what gives way where they do not have it.
+/// Features of old kernels, by dimension, and the replacements in kernels without them.
 const OLD_CHOICES: &[&[Choice]] = &[
     &[
         ("plain", |options| options.compression = None),
@@ -191,7 +192,7 @@ fn images_for_old_kernels_have_nothing_newer() {
     }
 }
 
-/// Superblock, inodes and extents have only what these bits announce.
+/// Checks that superblock, inodes and extents only have features that these bits announce.
 fn assert_knows(image: &Image, known: Incompat, is_compressed: bool, what: &str) {
     let sb = image.superblock();
     let big = known.contains(Incompat::COMPR_CFGS);
@@ -208,7 +209,7 @@ fn assert_knows(image: &Image, known: Incompat, is_compressed: bool, what: &str)
     for entry in image.walk(&root, b"").map(Result::unwrap) {
         let (inode, path) = (entry.inode, entry.path.escape_ascii());
         let meta = &inode.meta;
-        // Linux 5.4 does not read one that lies in two blocks.
+        // Linux 5.4 does not read one that spans two blocks.
         let within = sb.block_bits.within(inode.nid.byte_off().unwrap());
         assert!(
             within + meta.form.len() as u64 <= sb.block_bits.len() && !meta.omits_dot && !meta.implies_nlink,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const ROOT: NodeId = NodeId::ROOT;
 
-/// A dataset: `dirs` directories of `files` small files.
+/// Returns a dataset: `dirs` directories of `files` small files.
 fn dataset(dirs: usize, files: usize, contents: impl Fn(usize) -> Vec<u8>) -> Tree {
     let mut tree = MemTree::default();
     for nth in 0..dirs {
@@ -64,7 +64,8 @@ fn long_directories_come_in_batches() {
     assert_eq!((copy, rest), (expected, entries.map(Result::unwrap).collect()));
 }
 
-/// What a loader of training data does: a table once, and batches that are read in stored order into one buffer.
+/// A loader of training data: a table read once, and batches that are read in stored order into one
+/// buffer.
 #[test]
 fn a_dataset_is_read_in_stored_order() {
     let (bytes, _) = build(&dataset(10, 500, line), &packed()).unwrap();
@@ -84,7 +85,7 @@ fn a_dataset_is_read_in_stored_order() {
         reads.push(FileRangeMut { inode: image.inode(Nid(table.nids[row])).unwrap(), off: 0, buf });
         rest = behind;
     }
-    // Backwards: the caller's order does not matter.
+    // Backwards, because the caller's order does not matter.
     reads.reverse();
     let before = image.stats().decodes();
     assert!(image.read_many_into(&mut reads, Threads::ONE).into_iter().all(|len| len.is_ok()));

@@ -1,4 +1,4 @@
-//! What the format can hold, and what is refused with a reason; times, identity, the oldest kernel.
+//! Limits of the format, and the errors beyond them; times, identity, the oldest kernel.
 
 use kiln_builder::{BuildError, BuildOptions, ContentDigests, Fragments, Summary};
 use kiln_codec::Method;
@@ -20,7 +20,7 @@ use std::fs::File;
 
 const ROOT: NodeId = NodeId::ROOT;
 
-/// The image of a tree, which must be the tree, and healthy.
+/// Returns the image of a tree, after comparing it with the tree and checking it.
 fn image_of(tree: &Tree, options: &BuildOptions) -> (Image, Summary) {
     let (bytes, summary) = build(tree, options).unwrap();
     let image = open(bytes).unwrap();
@@ -30,7 +30,7 @@ fn image_of(tree: &Tree, options: &BuildOptions) -> (Image, Summary) {
     (image, summary)
 }
 
-/// A tree of one file that `change` has changed.
+/// Returns a tree of one file that `change` has changed.
 fn one(change: impl FnOnce(&mut MemTree, NodeId)) -> Tree {
     let mut mem = MemTree::default();
     let node = mem.file(ROOT, b"file", MemFile::whole(b"contents".to_vec()));
@@ -38,14 +38,14 @@ fn one(change: impl FnOnce(&mut MemTree, NodeId)) -> Tree {
     mem.finish().unwrap()
 }
 
-/// A tree of a file and a node of another kind.
+/// Returns a tree of a file and a node of another kind.
 fn with_odd(kind: Kind) -> Tree {
     one(|mem, _| {
         mem.add(ROOT, b"odd", kind);
     })
 }
 
-/// Why the only odd node of a tree cannot be represented; without it the tree can.
+/// Returns why the only odd node of a tree cannot be represented. Without it, the tree can be.
 fn refusal(tree: &Tree, path: &str) -> String {
     let plain = BuildOptions::default();
     let (_, summary) = build(tree, &BuildOptions { keep_going: true, ..plain.clone() }).unwrap();
@@ -53,7 +53,7 @@ fn refusal(tree: &Tree, path: &str) -> String {
     input_error(tree, path, &plain)
 }
 
-/// Why a node of a tree cannot be represented.
+/// Returns why a node of a tree cannot be represented.
 fn input_error(tree: &Tree, path: &str, options: &BuildOptions) -> String {
     match build(tree, options).unwrap_err() {
         BuildError::Input { path: named, reason } => {
@@ -64,7 +64,8 @@ fn input_error(tree: &Tree, path: &str, options: &BuildOptions) -> String {
     }
 }
 
-/// Why the attributes of the file of a tree cannot be represented: no file is left out for them, also where files are.
+/// Returns why the attributes of a tree's file cannot be represented. They cannot be left out, even
+/// if files can.
 fn refused_attributes(tree: &Tree) -> String {
     let [one, other] = [false, true]
         .map(|keep_going| input_error(tree, "file", &BuildOptions { keep_going, ..BuildOptions::default() }));
@@ -76,13 +77,13 @@ fn form(image: &Image, path: &str) -> Form {
     image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta.form
 }
 
-/// A directory of these entries.
+/// Returns a directory with these entries.
 fn dir_of(entries: &[(&[u8], u32)]) -> Kind {
     let entries = entries.iter().map(|&(name, node)| Entry { name, node: NodeId(node) });
     Kind::Directory(Box::new(entries.collect()))
 }
 
-/// Why nodes of these types are no tree.
+/// Returns why nodes of these types are not a tree.
 fn no_tree(kinds: impl IntoIterator<Item = Kind>) -> (String, TreeProblem) {
     let node = |kind| Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };
     match Tree::new(kinds.into_iter().map(node).collect(), Box::new(kiln_tree::NoContents)) {
@@ -92,7 +93,7 @@ fn no_tree(kinds: impl IntoIterator<Item = Kind>) -> (String, TreeProblem) {
 }
 
 #[test]
-fn what_is_no_tree_is_refused() {
+fn invalid_trees_are_refused() {
     let bad_names = [&b""[..], b".", b"..", b"a/b", b"/", b"nul\0", &[b'x'; 256]];
     for name in bad_names {
         assert_eq!(no_tree([dir_of(&[(name, 1)]), Kind::Fifo]).1, TreeProblem::BadName, "{}", name.escape_ascii());
@@ -116,7 +117,7 @@ fn what_is_no_tree_is_refused() {
 }
 
 #[test]
-fn what_the_format_cannot_hold_is_refused() {
+fn unrepresentable_values_are_refused() {
     let with_symlink = |len: usize| with_odd(Kind::Symlink(vec![b'x'; len].into()));
     for len in [0, 4096, 100_000] {
         assert_eq!(refusal(&with_symlink(len), "odd"), format!("symbolic link of {len} bytes: targets have 1 to 4095"));
@@ -143,7 +144,7 @@ fn attributes_up_to_the_limits_are_kept() {
     let (image, _) = image_of(&fits, &BuildOptions::default());
     let inode = image.resolve(b"file", FollowLast::Keep).unwrap();
     assert_eq!(image.get_xattr(&inode, b"security.b").unwrap().unwrap().len(), 65_535);
-    // Exactly full, and a byte (which is padded to four) too much.
+    // Exactly full, and a byte (which is padded to four) too many.
     let full = |last| with(&[("user.a", 65_535), ("user.b", 65_535), ("user.c", 65_535), ("user.d", last)]);
     let rest = 262_148 - 12 - 3 * 65_540 - 5;
     image_of(&full(rest), &BuildOptions::default());
@@ -162,7 +163,6 @@ fn attributes_up_to_the_limits_are_kept() {
     }
 }
 
-/// 300 attributes, all of them shared: an inode lists 255, the rest lie in its body.
 /// Each inode has its own copy of the tail that equal files share, beside attributes of its own.
 #[test]
 fn equal_files_share_tails_only_where_all_have_room() {
@@ -217,7 +217,8 @@ fn inodes_are_compact_where_they_can_be() {
     };
     let set = |mem: &mut MemTree, node, change: &dyn Fn(&mut Metadata)| change(mem.meta(node));
     let time = |secs: i64, nsec: u32| move |meta: &mut Metadata| (meta.mtime, meta.mtime_nsec) = (secs, nsec);
-    // Three with a time of 5.7, and three, one of them not eligible, with a later one, of which there would be as many.
+    // Three files with a time of 5.7, and three, one of them not eligible, with a later one;
+    // otherwise both times would be equally frequent.
     for name in [b"a", b"b", b"c"] {
         let node = mem.file(ROOT, name, MemFile::default());
         set(&mut mem, node, &time(5, 7));
@@ -372,7 +373,7 @@ fn the_source_date_clamps_later_times() {
 }
 
 #[test]
-fn the_chosen_kernel_decides_what_may_be_asked_for() {
+fn the_chosen_kernel_limits_the_options() {
     let tree = one(|mem, _| _ = mem.file(ROOT, b"text", MemFile::whole(Texture::Text.bytes(1, 100_000))));
     let with =
         |choice, kernel: &str| BuildOptions { kernel: Some(kernel.parse().unwrap()), ..options(choice, 65_536, 1) };
@@ -395,7 +396,8 @@ fn the_chosen_kernel_decides_what_may_be_asked_for() {
     assert_eq!((summary.oldest_kernel, summary.oldest_kernel_because), (Some(KernelVersion::new(5, 4)), None));
 }
 
-/// Digests of contents have their full name where long prefixes would need a later kernel than the rest of the image.
+/// Digests of contents have their full name if long prefixes would need a later kernel than the
+/// rest of the image.
 #[test]
 fn digests_do_not_raise_the_floor() {
     let mut mem = MemTree::default();
@@ -445,7 +447,8 @@ fn digests_do_not_raise_the_floor() {
     assert!(matches!(&found[..], [one] if one.contains("stored digest") && one.contains("large")), "{found:?}");
 }
 
-/// Of these LZ4 finds nothing to refer to, but their bytes are few of all: codes for bytes save a quarter and more.
+/// LZ4 finds no matches in these files, but they have few different byte values: entropy coding
+/// saves a quarter or more.
 #[test]
 fn small_files_of_few_different_bytes_are_packed() {
     let mut rng = Rng::new(7);
@@ -469,7 +472,8 @@ fn small_files_of_few_different_bytes_are_packed() {
         let (_, summary) = image_of(&tree, &BuildOptions { fragments: Fragments::UpTo(128 << 10), ..options });
         let is_packed = method.has_entropy_coder();
         assert_eq!(summary.packed_files, if is_packed { 150 } else { 0 }, "{method:?}");
-        // Half of the bytes are noise; the others have 4 to 6 bits of entropy, somewhat more next to each other.
+        // Half of the bytes are noise; the others have 4 to 6 bits of entropy, slightly more next
+        // to each other.
         let share = summary.image_bytes as f64 / summary.bytes_in as f64;
         assert!(!is_packed || share < 0.9, "{method:?}: {share}");
     }
@@ -494,22 +498,22 @@ fn holes_do_not_need_a_newer_kernel_than_was_chosen() {
     }
 }
 
-/// Checks that no path is built that readers do not follow.
+/// No path is built that readers do not follow.
 #[test]
 fn paths_end_where_readers_do() {
-    // Directories below each other whose names make up a path of so many bytes.
+    // Nested directories whose names make up a path of `len` bytes.
     let tree_of = |len: usize| {
         let mut mem = MemTree::default();
         let (mut dir, mut left) = (ROOT, len);
         while left > 0 {
             let name = vec![b'd'; left.min(253)];
             dir = mem.add(dir, &name, Kind::Directory(Box::default()));
-            // A slash follows, unless nothing does.
+            // A slash follows, except after the last name.
             left = (left - name.len()).saturating_sub(1);
         }
         mem.finish().unwrap()
     };
-    // Readers count a slash in front.
+    // Readers count a leading slash.
     image_of(&tree_of(PATH_MAX_LEN - 1), &BuildOptions::default());
     for keep_going in [false, true] {
         let options = BuildOptions { keep_going, ..BuildOptions::default() };

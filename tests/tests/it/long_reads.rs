@@ -15,15 +15,16 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 const LEN: usize = 12 << 20;
-/// Most bytes of encoded pclusters of one call: they are in memory until they are decoded. Bytes that are stored as they are go straight
-/// where they are wanted, so a call may have any number of them.
+/// Maximum number of bytes of encoded pclusters per call: they are in memory until they are
+/// decoded. Unencoded bytes go directly to their destination, so a call may have any number of
+/// them.
 const CALL_LEN: u64 = 1 << 20;
-/// The same of a read of one file where the system reads ahead: what the source wants.
+/// The same for a read of one file if the system reads ahead, as the source requests.
 const LOCAL_CALL_LEN: u64 = 64 << 10;
-/// The longest pcluster.
+/// Length in bytes of the longest pcluster.
 const PCLUSTER_LEN: u64 = 16 << 10;
 
-/// A source that notes its calls and the hints that it gets.
+/// A source that records its calls and the hints that it gets.
 struct Noting {
     inner: MemorySource,
     calls: Mutex<Vec<Vec<Range<u64>>>>,
@@ -68,7 +69,7 @@ fn len(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
 }
 
-/// The plain pclusters of a file.
+/// Returns the plain pclusters of a file.
 fn plain_pclusters(image: &Image, inode: &Inode) -> Vec<Range<u64>> {
     let plain = |kind| match kind {
         ExtentKind::Plain { pa, plen, .. } => Some(pa..pa + u64::from(plen)),
@@ -77,14 +78,14 @@ fn plain_pclusters(image: &Image, inode: &Inode) -> Vec<Range<u64>> {
     image.extents(inode).filter_map(|extent| plain(extent.unwrap().kind)).collect()
 }
 
-/// How many bytes of a call are not in `plain`.
+/// Returns the number of bytes of a call outside of `plain`.
 fn encoded_len(call: &[Range<u64>], plain: &[Range<u64>]) -> u64 {
     let is_encoded = |range: &&Range<u64>| !plain.iter().any(|plain| plain.contains(&range.start));
     call.iter().filter(is_encoded).map(|range| range.end - range.start).sum()
 }
 
 #[test]
-fn long_reads_take_long_calls_and_announce_what_follows() {
+fn long_reads_take_long_calls_and_announce_the_next_ones() {
     let mut tree = MemTree::default();
     let expected = Texture::Mixed.bytes(5, LEN);
     tree.file(NodeId::ROOT, b"long", MemFile::whole(expected.clone()));
@@ -117,18 +118,18 @@ fn long_reads_take_long_calls_and_announce_what_follows() {
             Readahead::Image => CALL_LEN,
         };
         assert!(calls.iter().all(|call| encoded_len(call) <= call_len), "{calls:?}");
-        // Each but the last is as full as it can be.
+        // Each call except the last is as full as possible.
         assert!(calls.len() as u64 <= encoded / (call_len - PCLUSTER_LEN) + 1, "{} for {encoded}", calls.len());
         let is_hinted =
             |range: &Range<u64>| hints.iter().any(|hint| hint.start <= range.start && hint.end > range.start);
         let hinted = calls.iter().skip(1).flatten().all(is_hinted);
         match is_announced {
             true => assert!(hinted, "{hints:?} {calls:?}"),
-            // Readahead of the image itself may know better.
+            // Readahead of the image itself may fetch them earlier.
             false if policy.readahead == Readahead::System => assert_eq!(hints, [], "{policy:?}"),
             false => assert!(len(&hints) < stored * 2, "{policy:?}"),
         }
-        // All at once, in batches that one call fetches each.
+        // All at once, in batches, each of which one call fetches.
         let got = Mutex::new(vec![0; LEN]);
         image.read_many(
             &[FileRange { inode, range: 0..u64::MAX }],
@@ -140,10 +141,10 @@ fn long_reads_take_long_calls_and_announce_what_follows() {
         );
         assert!(got.into_inner().unwrap() == expected);
         let (calls, _) = source.take();
-        // Here plain bytes are in memory, too, until the callback has had them.
+        // Here plain bytes are in memory, too, until the callback has received them.
         assert!(calls.iter().all(|call| len(call) <= CALL_LEN), "{calls:?}");
         assert!((calls.len() as u64) < stored / CALL_LEN + 8, "{} for {stored}", calls.len());
-        // The same into memory of the caller: plain bytes go straight there.
+        // The same into memory of the caller, to which plain bytes go directly.
         buf.fill(0);
         let mut reads = [FileRangeMut { inode, off: 0, buf: &mut buf }];
         let results = image.read_many_into(&mut reads, Threads::at_least_one(2));

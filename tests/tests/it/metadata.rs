@@ -1,5 +1,6 @@
-//! Metadata that is compressed: directories in the packed inode, inodes in the metabox. Trees at the edges of these forms are
-//! what they were to our reader and to the kernel, with the same bytes at any number of threads.
+//! Compressed metadata: directories in the packed inode, inodes in the metabox. Trees at the limits
+//! of these forms are unchanged according to our reader and the kernel, with the same bytes at any
+//! number of threads.
 
 use kiln_builder::{BuildError, BuildOptions, Fragments};
 use kiln_codec::{Method, Spec};
@@ -45,7 +46,8 @@ fn ways() -> Vec<(&'static str, BuildOptions)> {
     ]
 }
 
-/// The image of a tree, which is the tree and healthy, to everybody.
+/// Returns the image of a tree, after comparing it with the tree by our reader, its check and the
+/// kernel.
 fn image_of(tree: &Tree, options: &BuildOptions, what: &str) -> Image {
     let expected = of_tree(tree).unwrap();
     let (bytes, summary) = build(tree, options).unwrap();
@@ -80,7 +82,8 @@ fn a_root_alone() {
     }
 }
 
-/// The metabox is far shorter than what it decodes to: a check must not take its inodes for too many.
+/// The metabox is much shorter than its decoded contents; a check must not reject it for having too
+/// many inodes.
 #[test]
 fn very_many_empty_files_are_no_problem() {
     const COUNT: u32 = 70_000;
@@ -99,7 +102,8 @@ fn very_many_empty_files_are_no_problem() {
     }
 }
 
-/// What `ls -a` lists. It reads directories as C libraries do, which pass over entries whose inode has the number 0.
+/// Returns the output of `ls -a`, which reads directories as C libraries do: entries with inode
+/// number 0 are skipped.
 fn listed(dir: &Path) -> Vec<String> {
     let output = Command::new("ls").arg("-a").arg(dir).env("LC_ALL", "C").output().unwrap();
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -142,7 +146,7 @@ fn ls_lists_the_dots_of_the_root() {
 #[test]
 fn directories_of_every_size_around_the_limits() {
     let mut mem = MemTree::default();
-    // With "." and ".." 27 bytes; 20 for each of these names.
+    // 27 bytes with "." and ".."; 20 for each of these names.
     for count in [0, 1, 23, 24, 25, 202, 203, 204, 205, 409, 3000] {
         let dir = mem.dir(ROOT, format!("dir-{count}").as_bytes());
         for n in 0..count {

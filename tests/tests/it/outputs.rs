@@ -1,4 +1,5 @@
-//! Outputs that fail, cut writes short, or lose power: the final name leads to a whole image, or to what was there before.
+//! Outputs that fail, shorten writes, or lose power: the final name refers to a complete image, or
+//! to the previous file.
 
 use kiln_builder::{Blob, BuildError, BuildOptions, Out};
 use kiln_codec::Method;
@@ -40,7 +41,7 @@ fn cases() -> Vec<BuildOptions> {
     ]
 }
 
-/// What is in a directory, hidden names too.
+/// Returns the names in a directory, including hidden ones.
 fn names(dir: &TempDir) -> Vec<String> {
     fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
@@ -118,7 +119,8 @@ fn memory_is_an_output() {
     assert_eq!(memory.read_at(&mut [0; 4], 10).unwrap(), 0);
 }
 
-/// Power cuts at every moment, each with several fates of what was not synced: how many leave an image, and how many a damaged one.
+/// Cuts the power at every moment, each with several outcomes for unsynced data. Returns the
+/// numbers of complete and of damaged images.
 fn images_after_power_cuts(disk: &SimulatedDisk, expected: &[u8]) -> (u64, u64) {
     let (mut whole, mut damaged) = (0, 0);
     for count in 0..=disk.len() {
@@ -148,7 +150,7 @@ fn a_power_cut_leaves_a_whole_image_or_none() {
         commit(&mut disk, Durability::Synced).unwrap();
         let (whole, damaged) = images_after_power_cuts(&disk, &expected);
         assert!(whole > 8 && damaged == 0, "{whole} whole, {damaged} damaged");
-        // The simulation finds the mistake that it is for: a name that is given too early.
+        // The simulation detects the mistake that it is for: a name that is given too early.
         let mut disk = built();
         disk.publish().unwrap();
         disk.sync().unwrap();

@@ -1,6 +1,8 @@
-//! Updates in place, cut short at every write: on a disk that loses what was not synced, and on one that keeps it.
+//! Updates in place, interrupted at every write, on a disk that loses unsynced data, and on one
+//! that keeps it.
 //!
-//! `KILN_UPDATE_ROUNDS=n` sets the number of trees: one of each kind of image by default, 60 with `./test.sh --long`.
+//! `KILN_UPDATE_ROUNDS=n` sets the number of trees: one per kind of image by default, 60 with
+//! `./test.sh --long`.
 
 use kiln::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
 use kiln::{Error, PackRequest};
@@ -29,7 +31,7 @@ fn text(rng: &mut Rng, len: usize) -> Vec<u8> {
     text
 }
 
-/// A tree, and what is to be laid over it.
+/// A tree, and another one to be merged into it.
 fn trees(seed: u64) -> TempDir {
     let dir = TempDir::in_memory("cuts").unwrap();
     let mut rng = Rng::new(seed);
@@ -49,14 +51,14 @@ fn options(preset: Preset, kernel: Option<&str>) -> BuildOptions {
     BuildOptions { scratch_dir: std::env::temp_dir(), ..options }
 }
 
-/// Begin an update of the image on `disk`.
+/// Begins an update of the image on `disk`.
 fn begin(disk: &Disk, extent: TargetExtent) -> Result<Update<'_>, Error> {
     let source = Arc::new(MemorySource::new(disk.now()));
     let target = UpdateTarget { path: Path::new("image"), output: disk, source, extent, changed_at: None };
     Update::begin(target, BehindImage::OwnRemains)
 }
 
-/// Lay the tree at `dir` over that of the image.
+/// Merges the tree at `dir` into that of the image.
 fn update(disk: &Disk, extent: TargetExtent, dir: &Path) -> Result<Added, Error> {
     let update = begin(disk, extent)?;
     let stop = AtomicBool::new(false);
@@ -87,7 +89,8 @@ fn snapshot_of(bytes: &[u8], generation: u32) -> Snapshot {
     of_image(&Image::open(Arc::new(MemorySource::new(bytes.to_vec())), Vec::new(), &options).unwrap()).unwrap()
 }
 
-/// Cut `act` off behind each write and sync, and once more while it is done again. `act` makes the tree `new` of `old`.
+/// Interrupts `act` after each write and sync, and once more while it is repeated. `act` turns the
+/// tree `old` into `new`.
 fn cut_everywhere(old: &[u8], extent: TargetExtent, act: &dyn Fn(&Disk) -> Result<Added, Error>) {
     let unlimited = || Arc::new(AtomicU64::new(u64::MAX));
     let before = snapshot(old);
@@ -120,7 +123,8 @@ fn cut_everywhere(old: &[u8], extent: TargetExtent, act: &dyn Fn(&Disk) -> Resul
             if is_new {
                 continue;
             }
-            // What is left behind the image is in nobody's way, not even if that fails, too.
+            // Remains after the image do not prevent another update, even if that is interrupted,
+            // too.
             let again = Disk::new(bytes, &Arc::new(AtomicU64::new(rng.below(count + 3))));
             let bytes = match act(&again) {
                 Ok(_) => again.durable(),
@@ -155,7 +159,7 @@ fn an_update_that_is_cut_short_leaves_the_old_tree_or_the_new_one() {
             // Of an older filesystem.
             old.extend((0..2_000_000_u32).map(|at| (at / 3) as u8));
         }
-        // In every other turn the image has generations already.
+        // In every other round, the image has generations already.
         if (seed as usize / presets.len()) % 2 == 1 {
             let disk = Disk::new(old, &Arc::new(AtomicU64::new(u64::MAX)));
             update(&disk, extent, &dir.join("between")).unwrap();
@@ -197,7 +201,7 @@ fn a_rollback_that_is_cut_short_leaves_the_one_tree_or_the_other() {
 }
 
 #[test]
-fn what_is_no_remains_of_an_update_is_not_overwritten() {
+fn foreign_bytes_after_an_image_are_not_overwritten() {
     let dir = trees(9);
     let tree = scan_dir(&dir.join("old"), 1).unwrap().tree;
     let (old, _) = build(&tree, &options(Preset::Fast, None)).unwrap();

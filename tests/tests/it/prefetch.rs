@@ -1,4 +1,5 @@
-//! Prefetch of a FUSE mount: it spares requests, its contents are right, and no thread waits for itself.
+//! Prefetch of a FUSE mount: it saves requests, its contents are correct, and no thread waits for
+//! itself.
 
 use kiln_builder::{BuildOptions, Fragments};
 use kiln_codec::Method;
@@ -23,15 +24,15 @@ use std::time::Duration;
 
 const DIRS: u64 = 24;
 const FILES: u64 = 40;
-/// In `big`, beside the directories.
+/// Number of entries in `big`, beside the directories.
 const BIG_LEN: usize = 16 << 20;
 const PAGE: usize = 4096;
-/// Mounts that a test makes where what it shows depends on how fast fetches are.
+/// Number of mounts that a test makes if its result depends on the speed of fetches.
 const MOUNTS_MAX: usize = 5;
 
 fn small_file(dir: u64, file: u64) -> Vec<u8> {
     let seed = dir * FILES + file;
-    // Some are empty, and some are too long to be given.
+    // Some are empty, and some are too long to be prefetched.
     let len = match file {
         7 => 0,
         20 => 300 << 10,
@@ -44,7 +45,7 @@ fn big_file() -> Vec<u8> {
     Texture::Mixed.bytes(4711, BIG_LEN)
 }
 
-/// Directories of small files, and one big file.
+/// Returns a tree with directories of small files, and one big file.
 fn image() -> Vec<u8> {
     let mut tree = MemTree::default();
     let root = kiln_tree::NodeId(0);
@@ -58,7 +59,7 @@ fn image() -> Vec<u8> {
     packed(tree)
 }
 
-/// With small files in extents that they share.
+/// Returns an image in which small files share extents.
 fn packed(tree: MemTree) -> Vec<u8> {
     let options = BuildOptions { fragments: Fragments::UpTo(32 << 10), ..options(Some((Method::Lz4, 1)), 64 << 10, 2) };
     build(&tree.finish().unwrap(), &options).unwrap().0
@@ -66,7 +67,7 @@ fn packed(tree: MemTree) -> Vec<u8> {
 
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(image);
 
-/// The image as `kiln mount` serves it.
+/// Serves the image as `kiln mount` does.
 fn mounted() -> Result<Mount, String> {
     mounted_from(IMAGE.clone())
 }
@@ -75,7 +76,7 @@ fn mounted_from(image: Vec<u8>) -> Result<Mount, String> {
     Mount::by_fuse(ImageSources::new(Arc::new(MemorySource::new(image))))
 }
 
-/// The value of a sample.
+/// Returns the value of a sample.
 fn sample(dir: &Path, name: &str) -> u64 {
     let text = settled_stats(dir).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -90,12 +91,12 @@ const DENTRIES: &str = "kiln_prefetch_dentries_total";
 const READDIRS: &str = "kiln_request_duration_seconds_count{request=\"readdir\"}";
 const LOOKUPS: &str = "kiln_request_duration_seconds_count{request=\"lookup\"}";
 
-/// Names in the order in which they are listed.
+/// Returns names in the order in which they are listed.
 fn listed(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Read all small files as a program does that walks through the tree.
+/// Reads all small files as a program does that walks the tree.
 fn walk(root: &Path) {
     for dir in listed(root).into_iter().filter(|path| path.is_dir()) {
         for path in listed(&dir) {
@@ -105,14 +106,14 @@ fn walk(root: &Path) {
     }
 }
 
-/// Directories and files whose names somebody knows, in no order.
+/// Known names of directories and files, in no particular order.
 fn shuffled(seed: u64) -> Vec<(u64, u64)> {
     let mut files: Vec<_> = (0..DIRS).flat_map(|dir| (0..FILES).map(move |file| (dir, file))).collect();
     Rng::new(seed).shuffle(&mut files);
     files
 }
 
-/// Read small files by their names.
+/// Reads small files by their names.
 fn read(root: &Path, files: impl IntoIterator<Item = (u64, u64)>) {
     for (dir, file) in files {
         let path = root.join(format!("{dir:02}/{file:02}"));
@@ -120,7 +121,7 @@ fn read(root: &Path, files: impl IntoIterator<Item = (u64, u64)>) {
     }
 }
 
-/// Read pages of the big file here and there, with more flags of open(2).
+/// Reads scattered pages of the big file, with more flags of open(2).
 fn pages(root: &Path, flags: OFlags, expected: &[u8], seed: u64, count: u64) {
     let file = File::options().read(true).custom_flags(flags.bits() as i32).open(root.join("big")).unwrap();
     let mut rng = Rng::new(seed);
@@ -139,20 +140,22 @@ fn files_are_there_before_they_are_asked_for() {
     let (reads, given) = (sample(mount.path(), READS), sample(mount.path(), SEQUENTIAL));
     assert!(given > DIRS * FILES / 2, "{given} given");
     assert!(reads < DIRS * FILES / 2, "{reads} asked for");
-    // Again: nearly all is there, and is not given twice. Where memory is short, the kernel may have dropped some pages.
+    // Again: nearly everything is in the page cache, and is not sent twice. If memory is short, the
+    // kernel may have dropped some pages.
     walk(mount.path());
     let (reads_again, given_again) = (sample(mount.path(), READS) - reads, sample(mount.path(), SEQUENTIAL) - given);
     assert!(reads_again + given_again < DIRS * FILES / 20, "{reads_again} asked for again, {given_again} given again");
 }
 
-/// Reads of all kinds that lead to prefetch, and how much of each kind there was: files in sequence, siblings, extents, dentries.
+/// Makes reads of all kinds that cause prefetch, and returns the count of each kind: files in
+/// sequence, siblings, extents, dentries.
 fn prefetched_with(prefetch: Prefetch) -> Result<([u64; 4], u64), String> {
     let serve = || {
         let sources = ImageSources::new(Arc::new(MemorySource::new(IMAGE.clone())));
         Mount::by_fuse_with(sources, FuseOptions { prefetch, ..FuseOptions::default() })
     };
     let kinds = [SEQUENTIAL, SIBLINGS, EXTENT, DENTRIES];
-    // By names, without any listing by the reader: each READDIR is of the server's own thread.
+    // By name, without any listing by the reader: each READDIR comes from the server's own thread.
     let mount = serve()?;
     read(mount.path(), shuffled(12));
     let readdirs = sample(mount.path(), READDIRS);
@@ -171,7 +174,7 @@ fn prefetched_with(prefetch: Prefetch) -> Result<([u64; 4], u64), String> {
 }
 
 #[test]
-fn prefetch_is_what_the_option_says() {
+fn prefetch_follows_the_option() {
     let (counts, readdirs) = require!(prefetched_with(Prefetch::Off));
     assert_eq!((counts, readdirs), ([0; 4], 0));
     let ([data @ .., dentries], readdirs) = require!(prefetched_with(Prefetch::Data));
@@ -193,7 +196,7 @@ fn pages_come_with_their_extents() {
 }
 
 #[test]
-fn who_reads_past_the_cache_is_given_nothing() {
+fn direct_reads_are_not_prefetched() {
     let mount = require!(mounted());
     pages(mount.path(), OFlags::DIRECT, &big_file(), 3, 1000);
     assert_eq!(sample(mount.path(), EXTENT), 0);
@@ -229,8 +232,9 @@ fn names_are_there_before_they_are_looked_up() {
     let lookups = sample(mount.path(), LOOKUPS);
     assert!(lookups < DIRS * FILES / 2, "{lookups} looked up");
 
-    // In order, files come as well. A fetch during which another program has the processor counts as slow, and nothing comes unasked
-    // for some time after it: on a busy machine several mounts are tried.
+    // In order, files are prefetched as well. A fetch during which another program has the
+    // processor counts as slow, and suppresses prefetch for some time: on a busy machine several
+    // mounts are tried.
     let in_order = || (0..DIRS).flat_map(|dir| (0..FILES).map(move |file| (dir, file)));
     let mut tried = Vec::new();
     for _ in 0..MOUNTS_MAX {
@@ -246,7 +250,8 @@ fn names_are_there_before_they_are_looked_up() {
     panic!("asked for and given: {tried:?}");
 }
 
-/// Names come with attributes, and so with inodes that must be fetched although nobody has asked for them.
+/// Names come with attributes, and so with inodes that must be fetched although nothing has
+/// requested them.
 #[test]
 fn names_are_not_fetched_from_a_slow_source() {
     let mut tree = MemTree::default();
@@ -262,7 +267,7 @@ fn names_are_not_fetched_from_a_slow_source() {
     for (delay, is_slow) in [(Duration::from_millis(2), true), (Duration::ZERO, false)] {
         let source = Arc::new(Counted::late(MemorySource::new(image.clone()), delay));
         let mount = require!(Mount::by_fuse(ImageSources::new(source)));
-        // Four files of each directory: names are worth it from the third on.
+        // Four files of each directory: prefetching names pays from the third on.
         for (dir, file) in shuffled(11).into_iter().filter(|(_, file)| file % 13 == 0) {
             let path = mount.path().join(format!("{dir:02}/{file:02}"));
             assert!(fs::read(&path).unwrap() == contents(dir * FILES + file), "{}", path.display());
@@ -272,7 +277,7 @@ fn names_are_not_fetched_from_a_slow_source() {
     }
 }
 
-/// Whoever has read a file has his answer when nothing of ours has the mount open any more.
+/// A reader gets its data after our threads have closed their files in the mount.
 #[test]
 fn a_mount_is_not_in_use_because_names_are_given() {
     if !rustix::process::geteuid().is_root() {
@@ -288,13 +293,13 @@ fn a_mount_is_not_in_use_because_names_are_given() {
             Err(error) => panic!("round {round}: {error}"),
         }
     }
-    // But when the machine is so busy that readers are not made to wait any longer.
+    // Unless the machine is so busy that readers do not wait any longer.
     assert!(busy < 4, "{busy}");
 }
 
-/// A file that follows itself in a listing must not be given to who waits for it.
+/// A file that follows itself in a listing is not prefetched for a reader that waits for it.
 #[test]
-fn files_of_several_names_make_nobody_wait_for_himself() {
+fn files_of_several_names_do_not_deadlock() {
     let mut tree = MemTree::default();
     let root = kiln_tree::NodeId(0);
     let file = |number: u64| Texture::Text.bytes(number, 3000);
@@ -327,7 +332,7 @@ fn files_of_several_names_make_nobody_wait_for_himself() {
     }
 }
 
-/// Readers hold pages that others are given: all must go on.
+/// Readers hold pages into which others' data is prefetched; all of them continue.
 #[test]
 fn readers_side_by_side_do_not_wait_for_each_other() {
     let big = big_file();

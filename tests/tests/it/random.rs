@@ -1,8 +1,9 @@
-//! Random trees with random choices make the whole trip: the directory becomes an image; the library's check, the difference
-//! to the directory, the kernel's mount, the FUSE mount and what is extracted all agree with the directory.
+//! Random trees with random choices make the whole trip: a directory becomes an image. The
+//! library's check, the difference to the directory, the kernel's mount, the FUSE mount and the
+//! extracted files all agree with the directory.
 //!
-//! `KILN_TRIPS=n` sets the number of images: 100 by default, 2,000 with `./test.sh --long`. `KILN_TRIPS_FROM=n` sets the first seed; a
-//! failure names its own.
+//! `KILN_TRIPS=n` sets the number of images: 100 by default, 2,000 with `./test.sh --long`.
+//! `KILN_TRIPS_FROM=n` sets the first seed; a failure names its own.
 
 use kiln_builder::{Blob, Out};
 use kiln_diff::{DiffOptions, diff};
@@ -37,7 +38,7 @@ struct Packed {
 }
 
 impl Packed {
-    /// Pack the directory `source` by a row of choices.
+    /// Packs the directory `source` by a row of choices.
     fn of(source: &Path, row: &[usize], threads: usize) -> Self {
         let dir = TempDir::new("image").unwrap();
         let tree = scan_dir(source, threads).unwrap().tree;
@@ -70,7 +71,7 @@ impl Packed {
     }
 }
 
-/// The library finds nothing wrong in `image`, and no difference to `source`.
+/// Checks `image` with the library, and compares it with `source`.
 fn by_library(image: &Image, source: &Path) {
     let report = image.check(Threads::at_least_one(2)).unwrap();
     assert_eq!(report.problem_count, 0, "{}", report.problems[0]);
@@ -95,7 +96,7 @@ fn by_library(image: &Image, source: &Path) {
     assert_eq!(changes, [""; 0], "{:?}", summary.unwrap());
 }
 
-/// What is extracted from `image` is the tree.
+/// Extracts `image`, and compares the result with the tree.
 fn by_extraction(image: &Image, expected: &Snapshot) {
     let out = TempDir::new("extracted").unwrap();
     let options = ExtractOptions { threads: 2, ..ExtractOptions::default() };
@@ -105,7 +106,7 @@ fn by_extraction(image: &Image, expected: &Snapshot) {
     assert_same(expected, &of_dir(out.path()).unwrap(), "extracted");
 }
 
-/// One trip. Returns why parts of it were left out.
+/// Makes one trip. Returns why parts of it were left out.
 fn trip(seed: u64) -> BTreeSet<String> {
     let source = TempDir::new("source").unwrap();
     let mut left_out = make_random(source.path(), seed).unwrap();

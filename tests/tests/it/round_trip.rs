@@ -1,5 +1,5 @@
-//! A generated tree becomes an image, and the image is the tree: to our reader, to the kernel, by FUSE. And the image is
-//! the same whatever the number of threads and the order of directories.
+//! A generated tree becomes an image that is equal to the tree according to our reader, the kernel
+//! and FUSE. The image does not depend on the number of threads and the order of directories.
 
 use kiln_builder::BuildOptions;
 use kiln_codec::Method;
@@ -17,14 +17,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const KIB: u32 = 1 << 10;
 
-/// A tree on disk and what is in it.
+/// A tree on disk and its snapshot.
 struct Source {
     dir: TempDir,
     snapshot: Snapshot,
 }
 
 impl Source {
-    /// The tree that all running tests share; gone with the last of them.
+    /// Returns the tree that all running tests share, which is removed after the last of them.
     fn shared(scale: Scale) -> Arc<Source> {
         static TREES: [Mutex<Weak<Source>>; 3] = [const { Mutex::new(Weak::new()) }; 3];
         let mut tree = TREES[scale as usize].lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl Source {
     }
 }
 
-/// Build the image of `source` beside others in `out`.
+/// Builds the image of `source` beside others in `out`.
 fn image_of(source: &Path, out: &TempDir, options: &BuildOptions) -> PathBuf {
     let path = out.path().join(format!("{}-threads.erofs", options.threads.count()));
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
@@ -117,7 +117,7 @@ fn lzma() {
     round_trip(Scale::Small, Some((Method::Lzma, 6)), &[4 * KIB, 64 * KIB, 1024 * KIB]);
 }
 
-/// The shared xattr area must not follow the order in which the source lists attributes.
+/// The shared xattr area does not depend on the order in which the source lists attributes.
 #[test]
 fn a_copy_gives_the_same_image() {
     let source = Source::shared(Scale::Small);

@@ -1,5 +1,6 @@
-//! The size and the SHA-256 of images of one tree, by options: `sizes.txt` has them all, so that whoever reviews a change sees what it
-//! does to images. After a change that is meant, `KILN_BLESS=1 cargo test -p kiln-tests --test it sizes` writes it anew.
+//! Sizes and SHA-256 of images of one tree, by options. `sizes.txt` has all of them, so that a
+//! reviewer sees the effect of a change on images. After an intended change, `KILN_BLESS=1 cargo
+//! test -p kiln-tests --test it sizes` updates it.
 
 use kiln_builder::{Blob, Out};
 use kiln_format::inode::Rdev;
@@ -16,7 +17,8 @@ use std::path::Path;
 
 const ROOT: NodeId = NodeId(0);
 
-/// A tree that is the same on every machine: files of all textures, versions of them, holes, names, links, attributes, devices.
+/// Returns a tree that is the same on every machine: files of all textures, versions of them,
+/// holes, names, links, attributes, devices.
 fn tree() -> Tree {
     let mut tree = MemTree::default();
     let bin = tree.dir(ROOT, b"bin");
@@ -45,7 +47,7 @@ fn tree() -> Tree {
     tree.finish().unwrap()
 }
 
-/// What is no regular file, and what has attributes.
+/// Adds special files, and files with attributes.
 fn others(tree: &mut MemTree) {
     let etc = tree.dir(ROOT, b"etc");
     let empty = tree.file(etc, b"empty", MemFile::default());
@@ -67,7 +69,7 @@ fn in_memory() -> File {
     File::from(memfd_create("kiln-test", MemfdFlags::CLOEXEC).unwrap())
 }
 
-/// All bytes of a file in memory.
+/// Returns all bytes of a file in memory.
 fn bytes(mut file: File) -> Vec<u8> {
     let mut bytes = Vec::new();
     file.rewind().and_then(|()| file.read_to_end(&mut bytes)).unwrap();

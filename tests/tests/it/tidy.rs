@@ -1,5 +1,5 @@
-//! Rules of ARCHITECTURE.md that no compiler checks: which crate may know which, that no file imports another in a circle, where unsafe
-//! code stands, and that documents link to what exists.
+//! Rules of ARCHITECTURE.md that no compiler checks: permitted dependencies between crates, no
+//! circular imports between files, places of unsafe code, and links in documents.
 
 use kiln_tests::skip;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Crates that a crate must not depend on; its tests may.
+/// Crates on which a crate must not depend; its tests may.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("parallel", ABOVE_FORMAT),
     ("output", ABOVE_FORMAT),
@@ -95,7 +95,7 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// All files below `dir` whose names end so, sorted.
+/// Returns all files below `dir` whose names have this suffix, sorted.
 fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
     let mut todo = vec![dir.to_owned()];
     let mut found = Vec::new();
@@ -113,7 +113,7 @@ fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The paths of a tree of `use`: `a::{b, c::d}` is `a::b` and `a::c::d`.
+/// Returns the paths of a `use` tree: `a::{b, c::d}` gives `a::b` and `a::c::d`.
 fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     let tree = tree.trim();
     let Some(open) = tree.find('{') else {
@@ -138,7 +138,7 @@ fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// What the code of a module imports from its own crate, tests left out: as modules of the crate.
+/// Returns the modules that a module's code imports from its own crate, without tests.
 fn imports(module: &str, source: &str, modules: &BTreeMap<String, String>) -> BTreeSet<String> {
     let is_tests = |at: &usize| source[*at..].lines().take(3).any(|line| line.contains("mod tests"));
     let tests = source.match_indices("#[cfg(test)]").map(|(at, _)| at).find(is_tests);
@@ -182,9 +182,10 @@ fn imports(module: &str, source: &str, modules: &BTreeMap<String, String>) -> BT
     found
 }
 
-/// A circle in a graph, if there is one: each imports the next, and the last the first.
+/// Returns a circle of a graph, if there is one: each element imports the next, and the last the
+/// first.
 fn circle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
-    // What imports nothing that is left cannot be in a circle.
+    // Elements that import none of the rest cannot be in a circle.
     let mut left = graph.clone();
     loop {
         let ends: Vec<String> = left
@@ -266,7 +267,7 @@ fn unsafe_code_stands_where_it_is_allowed() {
     assert_eq!(found, UNSAFE);
 }
 
-/// The documentation of `codec` names its modules with unsafe code, and no others.
+/// The documentation of `codec` names exactly its modules with unsafe code.
 #[test]
 fn codec_says_where_its_unsafe_code_stands() {
     let source = fs::read_to_string(project().join("crates/codec/src/lib.rs")).unwrap();
@@ -297,7 +298,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn documents_link_to_what_exists() {
+fn links_in_documents_are_valid() {
     let project = project();
     let mut links = 0;
     for document in files(&project, ".md") {
@@ -323,7 +324,7 @@ fn documents_link_to_what_exists() {
 
 /// The README's example is that of the library `kiln`, which is compiled and run.
 #[test]
-fn the_readme_shows_what_is_compiled() {
+fn the_readme_shows_compiled_code() {
     let readme = fs::read_to_string(project().join("README.md")).unwrap();
     let library = fs::read_to_string(project().join("crates/kiln/src/lib.rs")).unwrap();
     let (_, example) = readme.split_once("```rust\n").unwrap();
@@ -333,7 +334,7 @@ fn the_readme_shows_what_is_compiled() {
     }
 }
 
-/// Most files in the `src` of a crate, folders beside them.
+/// Maximum number of files in the `src` of a crate, including folders.
 const FLAT_MAX: usize = 16;
 
 #[test]
@@ -346,7 +347,8 @@ fn crates_are_folders_of_folders() {
     }
 }
 
-/// The results, the README's table and its chart are what `bench/report.py` makes of the results that are kept.
+/// The results, the README's table and its chart equal the output of `bench/report.py` for the
+/// stored results.
 #[test]
 fn results_are_as_they_were_measured() {
     match Command::new("python3").arg(project().join("bench/report.py")).arg("--check").output() {

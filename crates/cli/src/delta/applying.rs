@@ -4,7 +4,7 @@ use crate::console::progress::{Meter, ShownArgs};
 use crate::console::size::Human;
 use crate::exit::Failure;
 use crate::process::signals::Signals;
-use kiln_delta::{Applied, DeltaError, Patch};
+use kiln_delta::{ApplyReport, DeltaError, Patch};
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -33,8 +33,8 @@ impl Applying<'_> {
 }
 
 /// What applying has done, in words.
-pub(super) fn said(applied: &Applied) -> String {
-    let Applied { new_len, copied, encoded } = *applied;
+pub(super) fn said(applied: &ApplyReport) -> String {
+    let ApplyReport { new_len, copied, encoded } = *applied;
     format!("{}: {} copied, {} encoded", Human(new_len), Human(copied), Human(encoded))
 }
 

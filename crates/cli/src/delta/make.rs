@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::pack::output::spool_dir;
 use crate::process::signals::Signals;
 use kiln_builder::{Control, Progress};
-use kiln_delta::{DeltaError, Made, MakeOptions};
+use kiln_delta::{DeltaError, MakeOptions, MakeReport};
 use kiln_output::{AtomicFile, Existing};
 use kiln_read::{FileSource, ReadAt};
 use serde::Serialize;
@@ -119,7 +119,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         }
     }
     if args.json {
-        let Made { patch_len, old_len, new_len, copied, encoded, carried, literal, .. } = made;
+        let MakeReport { patch_len, old_len, new_len, copied, encoded, carried, literal, .. } = made;
         print_document(&MadeJson {
             patch_bytes: patch_len,
             old_bytes: old_len,
@@ -134,7 +134,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn tell(made: &Made) {
+fn tell(made: &MakeReport) {
     let share = made.patch_len as f64 * 100.0 / made.new_len.max(1) as f64;
     note(format_args!(
         "{} for an image of {} ({share:.2} %): {} copied, {} encoded again, {} carried encoded",

@@ -8,7 +8,7 @@ use crate::console::size::Human;
 use crate::exit::Failure;
 use crate::pack::output::Stream;
 use kiln_builder::{Control, Progress};
-use kiln_delta::{Applied, DeltaError, Sink, first_block, resumable};
+use kiln_delta::{ApplyReport, DeltaError, Sink, first_block, resumable};
 use kiln_output::{AtomicFile, Existing, Place};
 use kiln_read::ReadAt;
 use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
@@ -138,7 +138,7 @@ impl Making<'_> {
         Ok(())
     }
 
-    fn apply(self, write: &mut Sink<'_>, is_quiet: bool) -> Result<Applied, Failure> {
+    fn apply(self, write: &mut Sink<'_>, is_quiet: bool) -> Result<ApplyReport, Failure> {
         let Self { applying, source, .. } = self;
         let meter = if is_quiet { Meter::Nothing } else { applying.meter() };
         let Applying { patch, signals, of_patch, .. } = applying;
@@ -156,7 +156,7 @@ fn write_failed(source: Error) -> DeltaError {
     DeltaError::Write { action: "write the new image", source }
 }
 
-fn tell(applied: &Applied, is_quiet: bool) {
+fn tell(applied: &ApplyReport, is_quiet: bool) {
     if !is_quiet {
         note(format_args!("{}", said(applied)));
     }

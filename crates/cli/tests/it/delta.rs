@@ -70,7 +70,7 @@ fn what_does_not_fit_is_refused_and_nothing_appears() {
     let before = fs::read(&new).unwrap();
     fails(&["apply", &new, &patch, &made], 1, "not the image that the patch was made for");
     fails(&["apply", "--in-place", &golden("lz4.erofs"), &patch], 1, "not the image that the patch was made for");
-    fails(&["apply", &old, &new, &made], 1, "not a patch of kiln");
+    fails(&["apply", &old, &new, &made], 1, "not a kiln patch");
     let bytes = fs::read(&patch).unwrap();
     fs::write(&patch, &bytes[..bytes.len() - 30]).unwrap();
     fails(&["apply", &old, &patch, &made], 1, "cannot read the patch at byte");
@@ -83,7 +83,7 @@ fn what_does_not_fit_is_refused_and_nothing_appears() {
     for args in
         [&["apply", &old, &patch, &made][..], &["apply", &old, &patch, "-"], &["apply", "--in-place", &old, &patch]]
     {
-        fails(args, 1, "something lies behind the end of the patch");
+        fails(args, 1, "data follows the end of the patch");
     }
     fails(&["delta", &patch, &new, &scratch.path("other")], 1, "patch");
     assert!(fs::read(&new).unwrap() == before);

@@ -117,7 +117,7 @@ fn what_is_lost_is_told() {
     stdout(&["pack", "--mtime", "5", "-q", &root, &packed]);
     let output = run(&["export", "--json", &packed, &scratch.path("a.zip")]);
     assert_eq!(output.status.code(), Some(3));
-    for words in ["1 sockets left out, socket first", "1 hard links became files of their own, b first"] {
+    for words in ["1 sockets left out, socket first", "1 hard links stored as separate files, b first"] {
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
     }
     let report = json(&output.stdout);

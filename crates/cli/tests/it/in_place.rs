@@ -81,7 +81,7 @@ fn another_disk_of_the_name_is_not_written_to() {
     fs::write(&second, &other).unwrap();
     let Some(device) = LoopDevice::new(&second) else { return skip("no loop devices for us") };
     let args = ["apply", "--in-place", "--journal", &journal, &device.0, &patch];
-    fails(&args, 1, "not what the journal was written for");
+    fails(&args, 1, "the journal was written for another target");
     fails(&args, 1, &journal);
     fails(&["apply", "--in-place", "--complete", "--journal", &journal, &device.0], 1, "nothing was written");
     assert_eq!(status(&["--journal", &journal, &device.0]), (Some(12), "unknown".to_owned()));
@@ -129,7 +129,7 @@ fn a_third_image_in_place_of_the_file_is_not_written_to() {
     stdout(&["pack", "-q", &scratch.path("src"), &third]);
     fs::rename(&third, &old).unwrap();
     let before = fs::read(&old).unwrap();
-    fails(&["apply", "--in-place", &old, &patch], 1, "not what the journal was written for");
+    fails(&["apply", "--in-place", &old, &patch], 1, "the journal was written for another target");
     assert!(fs::read(&old).unwrap() == before && fs::exists(&journal).unwrap());
     // The image can be read, and it is said what lies beside it.
     let output = run(&["check", &old]);

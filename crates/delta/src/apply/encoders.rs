@@ -1,38 +1,38 @@
-//! Encoding text: what one thread does with steps.
+//! Encoding of text by one thread.
 
 use kiln_builder::Refiller;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::apply::steps::{Action, Shape, Step, Text};
+use crate::apply::steps::{Action, ApplyStep, ItemText, Shape};
 use crate::error::DeltaError;
 use crate::format::header::Header;
 use crate::format::reader::block_defect;
 use crate::stop::check_stop;
 
-/// Encoders that are kept for the next text: each may take 100 MB.
+/// Maximum number of encoders that are ready for the next text; each may take 100 MB.
 const READY_MAX: usize = 2;
 
-/// Bytes of the new image from `at` on.
-pub(super) struct Made {
+/// Bytes of the new image at offset `at`.
+pub(super) struct MadeBytes {
     pub at: u64,
     pub bytes: Bytes,
 }
 
-/// Bytes, or where they are.
+/// Bytes, or their position in the old image.
 pub(super) enum Bytes {
-    /// In the old image.
+    /// A range of the old image.
     Old {
         pos: u64,
         len: u64,
     },
-    Text(Text),
+    Text(ItemText),
     Encoded(Vec<u8>),
 }
 
-/// The encoders of one thread.
+/// Encoders of one thread.
 pub(super) struct Encoders<'a> {
     header: &'a Header,
-    /// Each made when it is first needed.
+    /// Encoders, each created on first use.
     refillers: Vec<Option<Refiller>>,
     stop: &'a AtomicBool,
 }
@@ -42,27 +42,27 @@ impl<'a> Encoders<'a> {
         Self { header, refillers: header.encoders.iter().map(|_| None).collect(), stop }
     }
 
-    /// Do a step.
-    pub(super) fn make(&mut self, step: Step) -> Result<Made, DeltaError> {
-        let Step { at, action } = step;
+    /// Runs a step.
+    pub(super) fn make(&mut self, step: ApplyStep) -> Result<MadeBytes, DeltaError> {
+        let ApplyStep { at, action } = step;
         let bytes = match action {
             Action::Old { pos, len } => Bytes::Old { pos, len },
             Action::Text(text) => Bytes::Text(text),
             Action::Encode { encoder, text, stored_len, shape, patch_at } => {
                 let defect = |field, value, reason| block_defect(patch_at, field, value, reason);
-                let unknown = || defect("encoder", encoder as u64, "no encoder of the header");
+                let unknown = || defect("encoder", encoder as u64, "is not an encoder of the header");
                 let stop = self.stop;
                 let refiller = self.refiller(encoder)?.ok_or_else(unknown)?;
-                let encoded = encode(refiller, text.bytes(), &Wanted { at, stored_len, shape }, stop)?;
+                let encoded = encode(refiller, text.bytes(), &EncodeTarget { at, stored_len, shape }, stop)?;
                 check_stop(stop)?;
-                let other_len = || defect("stored_len", stored_len, "not the length of what encoding gives");
+                let other_len = || defect("stored_len", stored_len, "differs from the length of the encoded text");
                 Bytes::Encoded(encoded.ok_or_else(other_len)?)
             }
         };
-        Ok(Made { at, bytes })
+        Ok(MadeBytes { at, bytes })
     }
 
-    /// The encoder with this number, if there is one.
+    /// Returns the encoder with this number, if the header has one.
     fn refiller(&mut self, encoder: usize) -> Result<Option<&mut Refiller>, DeltaError> {
         let Some(one) = self.header.encoders.get(encoder) else { return Ok(None) };
         if self.refillers[encoder].is_none() && self.refillers.iter().flatten().count() >= READY_MAX {
@@ -75,21 +75,21 @@ impl<'a> Encoders<'a> {
     }
 }
 
-/// What is wanted of encoding: bytes that lie at byte `at` of the image.
-struct Wanted {
+/// Stored form that encoding must produce, at byte `at` of the image.
+struct EncodeTarget {
     at: u64,
     stored_len: u64,
     shape: Shape,
 }
 
-/// The first bytes of what encoding gives; none where it gives fewer than are wanted.
+/// Encodes text, and returns the first bytes of the result; `None` if it is too short.
 fn encode(
     refiller: &mut Refiller,
     text: &[u8],
-    wanted: &Wanted,
+    wanted: &EncodeTarget,
     stop: &AtomicBool,
 ) -> Result<Option<Vec<u8>>, DeltaError> {
-    let Wanted { at, stored_len, shape } = *wanted;
+    let EncodeTarget { at, stored_len, shape } = *wanted;
     match shape {
         Shape::Unit(end) => {
             let refilled = refiller.refill(text, end, at, &mut |bytes, _| {

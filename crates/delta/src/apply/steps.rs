@@ -1,4 +1,5 @@
-//! What a patch says, front to back, as steps: each makes some bytes of the new image, and none needs another one.
+//! Steps of a patch, front to back. Each makes some bytes of the new image, independently of the
+//! others.
 
 use kiln_builder::RefillEnd;
 use kiln_parallel::ordered::Costed;
@@ -8,67 +9,67 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::error::DeltaError;
-use crate::format::body::{Item, Piece};
+use crate::format::body::{Item, PatchPiece};
 use crate::format::header::Header;
 use crate::format::reader::BodyReader;
 use crate::old_space::OldSpace;
 use crate::stop::check_stop;
 
-/// Bytes of memory that a step takes for itself, with what others keep about it.
+/// Approximate memory in bytes of a step itself.
 const STEP_LEN: u64 = 256;
-/// Buffers of text that are used again, at most.
+/// Maximum number of text buffers kept for reuse.
 const BUFFERS_MAX: usize = 3;
 
-/// Makes the bytes of the new image from `at` on.
-pub(super) struct Step {
+/// A step that makes the bytes of the new image at offset `at`.
+pub(super) struct ApplyStep {
     pub at: u64,
     pub action: Action,
 }
 
-/// How bytes are made.
+/// Source of a step's bytes.
 pub(super) enum Action {
-    /// Copy bytes of the old image, which are in it.
+    /// Copy bytes of the old image.
     Old { pos: u64, len: u64 },
-    /// Take text as it is.
-    Text(Text),
+    /// Use text unencoded.
+    Text(ItemText),
     /// Encode text.
-    Encode { encoder: usize, text: Text, stored_len: u64, shape: Shape, patch_at: u64 },
+    Encode { encoder: usize, text: ItemText, stored_len: u64, shape: Shape, patch_at: u64 },
 }
 
-/// What text is encoded as.
+/// Form in which text is encoded.
 #[derive(Clone, Copy)]
 pub(super) enum Shape {
-    /// Pclusters one behind the other.
+    /// Consecutive pclusters.
     Unit(RefillEnd),
-    /// One pcluster, which so many bytes are left for.
+    /// One pcluster of at most this many bytes.
     Tail(u64),
 }
 
-/// Text of one item, among that of its group.
-pub(super) struct Text {
+/// Text of one item, as a range of its group's text.
+pub(super) struct ItemText {
     group: Arc<Vec<u8>>,
     range: Range<usize>,
 }
 
-impl Text {
+impl ItemText {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.group[self.range.clone()]
     }
 }
 
-/// Reads a patch, and makes the text of its groups.
+/// Iterator over the steps of a patch, which also makes the text of its groups.
 pub(super) struct Steps<'a, R> {
     header: &'a Header,
     space: OldSpace,
     body: BodyReader<R>,
-    /// Byte of the new image that is made next.
+    /// Offset in the new image of the next item.
     at: u64,
-    /// Bytes of the new image that are there already.
+    /// Number of first bytes of the new image that exist already.
     there: u64,
-    /// Of the group, the next one last.
+    /// Remaining items of the group, in reverse order.
     items: Vec<Item>,
     text: Arc<Vec<u8>>,
-    /// How much of the text earlier items of the group have taken.
+    /// Offset in the group's text of the next item.
     text_at: usize,
     buffers: Vec<Arc<Vec<u8>>>,
     is_over: bool,
@@ -76,7 +77,7 @@ pub(super) struct Steps<'a, R> {
 }
 
 impl<R: Read> Iterator for Steps<'_, R> {
-    type Item = Costed<Result<Step, DeltaError>>;
+    type Item = Costed<Result<ApplyStep, DeltaError>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_over {
@@ -86,11 +87,11 @@ impl<R: Read> Iterator for Steps<'_, R> {
         self.is_over = !matches!(step, Some(Ok(_)));
         step.map(|step| {
             let cost = match &step {
-                Ok(Step { action: Action::Text(text), .. }) => text.range.len() as u64,
-                Ok(Step { action: Action::Encode { text, stored_len, .. }, .. }) => {
+                Ok(ApplyStep { action: Action::Text(text), .. }) => text.range.len() as u64,
+                Ok(ApplyStep { action: Action::Encode { text, stored_len, .. }, .. }) => {
                     text.range.len() as u64 + stored_len
                 }
-                Ok(Step { action: Action::Old { .. }, .. }) | Err(_) => 0,
+                Ok(ApplyStep { action: Action::Old { .. }, .. }) | Err(_) => 0,
             };
             Costed { job: step, cost: cost + STEP_LEN }
         })
@@ -98,7 +99,7 @@ impl<R: Read> Iterator for Steps<'_, R> {
 }
 
 impl<'a, R: Read> Steps<'a, R> {
-    /// The steps behind the first `there` bytes of the new image.
+    /// Returns the steps after the first `there` bytes of the new image.
     pub(super) fn new(
         header: &'a Header,
         space: OldSpace,
@@ -110,17 +111,17 @@ impl<'a, R: Read> Steps<'a, R> {
         Self { header, space, body, at: 0, there, items, text, text_at: 0, buffers, is_over: false, stop }
     }
 
-    fn step(&mut self) -> Result<Option<Step>, DeltaError> {
+    fn step(&mut self) -> Result<Option<ApplyStep>, DeltaError> {
         loop {
             check_stop(self.stop)?;
             while let Some(item) = self.items.pop() {
                 let (at, text) = (self.at, self.text_at..self.text_at + item.text_len() as usize);
                 if item.len() > self.header.new_len - at {
-                    return Err(self.body.defect("item_len", item.len(), "more bytes than the new image has").into());
+                    return Err(self.body.defect("item_len", item.len(), "exceeds the new image").into());
                 }
                 (self.at, self.text_at) = (at + item.len(), text.end);
                 if self.at > self.there {
-                    return Ok(Some(Step { at, action: self.action(item, text)? }));
+                    return Ok(Some(ApplyStep { at, action: self.action(item, text)? }));
                 }
             }
             self.body.group(&mut self.items)?;
@@ -138,14 +139,14 @@ impl<'a, R: Read> Steps<'a, R> {
         }
     }
 
-    /// What makes an item whose text, if it has one, stands in this range.
+    /// Returns the action of an item whose text, if it has any, is this range.
     fn action(&self, item: Item, text: Range<usize>) -> Result<Action, DeltaError> {
-        let text = Text { group: self.text.clone(), range: text };
+        let text = ItemText { group: self.text.clone(), range: text };
         let patch_at = self.body.at();
         Ok(match item {
             Item::Old { pos, len } => {
                 if pos.checked_add(len).is_none_or(|end| end > self.header.old_len) {
-                    return Err(self.body.defect("old_pos", pos, "behind the old image").into());
+                    return Err(self.body.defect("old_pos", pos, "exceeds the old image").into());
                 }
                 Action::Old { pos, len }
             }
@@ -159,24 +160,24 @@ impl<'a, R: Read> Steps<'a, R> {
         })
     }
 
-    /// Make the next `len` bytes of text.
+    /// Makes the next `len` bytes of text.
     fn make_text(&mut self, len: u64) -> Result<(), DeltaError> {
         let mut buffer = self.buffer();
-        // Nobody else has it.
+        // The buffer has no other owner.
         if let Some(text) = Arc::get_mut(&mut buffer) {
             text.resize(len as usize, 0);
             let mut at = 0;
             while at < text.len() {
                 let piece = self.body.piece(len - at as u64)?;
-                let (Piece::Literal { len } | Piece::Copy { len, .. } | Piece::Add { len, .. }) = piece;
+                let (PatchPiece::Literal { len } | PatchPiece::Copy { len, .. } | PatchPiece::Add { len, .. }) = piece;
                 let part = &mut text[at..][..len as usize];
                 match piece {
-                    Piece::Literal { .. } => self.body.literals(part)?,
-                    Piece::Copy { pos, .. } | Piece::Add { pos, .. } => {
+                    PatchPiece::Literal { .. } => self.body.literals(part)?,
+                    PatchPiece::Copy { pos, .. } | PatchPiece::Add { pos, .. } => {
                         if !self.space.read(pos, part)? {
-                            return Err(self.body.defect("piece_pos", pos, "behind the file it is in").into());
+                            return Err(self.body.defect("piece_pos", pos, "exceeds the file").into());
                         }
-                        if matches!(piece, Piece::Add { .. }) {
+                        if matches!(piece, PatchPiece::Add { .. }) {
                             self.body.add_differences(part)?;
                         }
                     }
@@ -188,7 +189,7 @@ impl<'a, R: Read> Steps<'a, R> {
         Ok(())
     }
 
-    /// A buffer that no step has any more.
+    /// Returns a buffer that no step uses.
     fn buffer(&mut self) -> Arc<Vec<u8>> {
         let before = std::mem::take(&mut self.text);
         if self.buffers.len() < BUFFERS_MAX {
@@ -198,19 +199,19 @@ impl<'a, R: Read> Steps<'a, R> {
         free.map_or_else(Arc::default, |idx| self.buffers.swap_remove(idx))
     }
 
-    /// Read what would make the next `len` bytes of text.
+    /// Reads past the pieces of the next `len` bytes of text.
     fn skip_text(&mut self, len: u64) -> Result<(), DeltaError> {
         let (mut left, mut skipped) = (len, [0; 4096]);
         while left > 0 {
             let piece = self.body.piece(left)?;
-            let (Piece::Literal { len } | Piece::Copy { len, .. } | Piece::Add { len, .. }) = piece;
+            let (PatchPiece::Literal { len } | PatchPiece::Copy { len, .. } | PatchPiece::Add { len, .. }) = piece;
             left -= len;
             let mut part_len = len;
-            while part_len > 0 && !matches!(piece, Piece::Copy { .. }) {
+            while part_len > 0 && !matches!(piece, PatchPiece::Copy { .. }) {
                 let part = &mut skipped[..part_len.min(4096) as usize];
                 part_len -= part.len() as u64;
                 match piece {
-                    Piece::Literal { .. } => self.body.literals(part)?,
+                    PatchPiece::Literal { .. } => self.body.literals(part)?,
                     _ => self.body.add_differences(part)?,
                 }
             }

@@ -1,29 +1,31 @@
-//! The front of a patch: which images it is about, and what applying takes.
+//! The header of a patch: the images that it is for, and what applying it needs.
 
 use kiln_builder::{RefillForm, Spec};
 use kiln_codec::Method;
 use kiln_format::BlockBits;
+use std::io::Read;
 use std::ops::Range;
 
 use crate::error::{DeltaError, PatchDefect};
+use crate::format::front::{FRONT_LEN, PatchFront};
 use crate::format::wire::{Fields, put, put_signed};
 
-/// What a patch begins with.
-pub(crate) const MAGIC: [u8; 8] = *b"\x8Akilnpat";
-/// The version that this program writes and knows.
-pub(crate) const VERSION: u64 = 1;
-/// The longest header, in bytes, as stored and decompressed.
+/// Maximum length of a header in bytes, both stored and decompressed.
 pub(crate) const HEADER_MAX_LEN: u64 = 8 << 20;
-/// Most ranges that are used, and most files: they are in memory while a patch is applied.
+/// Maximum numbers of used ranges and of files, which are in memory while a patch is applied.
 const RANGES_MAX: u64 = 1 << 20;
 pub(crate) const TEXTS_MAX: u64 = 1 << 19;
-/// Most encoders in a patch.
+/// Maximum number of encoders in a patch.
 const ENCODERS_MAX: u64 = 64;
+/// Compression level of the header.
+const LEVEL: i32 = 19;
+/// Maximum log2 of the window of the header's zstd frame, in bytes.
+const WINDOW_LOG_MAX: u32 = 24;
 
 /// An encoder that a patch uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncoderUse {
-    /// What it does.
+    /// Parameters of the encoder.
     pub form: RefillForm,
     /// [`Method::encoder_version`] of the program that made the patch.
     pub version: u64,
@@ -33,26 +35,27 @@ pub struct EncoderUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TextFile {
     pub nid: u64,
-    /// Its size in bytes.
+    /// Size of the file in bytes.
     pub len: u64,
 }
 
-/// Which images a patch is about, and what applying it takes.
+/// Header of a patch: the images that it is for, and what applying it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Length of the old image in bytes.
     pub old_len: u64,
     /// UUID of the old image.
     pub old_uuid: [u8; 16],
-    /// BLAKE3 of the ranges of the old image that are used.
+    /// BLAKE3 digest of the used ranges of the old image.
     pub old_digest: [u8; 32],
-    /// These ranges, in order, with gaps between them.
+    /// Used ranges of the old image, in order, with gaps between them.
     pub old_used: Vec<Range<u64>>,
     /// Length of the new image in bytes.
     pub new_len: u64,
-    /// BLAKE3 of it.
+    /// BLAKE3 digest of the new image.
     pub new_digest: [u8; 32],
-    /// Bytes of the new image that differ from what the old one has at the same place, in whole units of 4 KiB.
+    /// Number of bytes of the new image in blocks of 4 KiB that differ from the old image at the
+    /// same offset.
     pub changed_len: u64,
     /// Encoders that the patch uses.
     pub encoders: Vec<EncoderUse>,
@@ -61,7 +64,41 @@ pub struct Header {
 }
 
 impl Header {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// Reads the front and the header of a patch. Returns the header, and the number of bytes read.
+    ///
+    /// # Errors
+    /// Input that is not a patch, has another version, is damaged, ends early or cannot be read.
+    pub(crate) fn read(input: &mut impl Read) -> Result<(Self, u64), DeltaError> {
+        let front = PatchFront::read(input)?;
+        let stored = front.read_header(input)?;
+        let mut bytes = Vec::new();
+        let at = FRONT_LEN as u64;
+        let mut frame = zstd::stream::read::Decoder::with_buffer(&stored[..])
+            .map_err(|source| DeltaError::PatchRead { at, source })?;
+        let read =
+            frame.window_log_max(WINDOW_LOG_MAX).and_then(|()| frame.take(HEADER_MAX_LEN + 1).read_to_end(&mut bytes));
+        if read.is_err() || bytes.len() as u64 > HEADER_MAX_LEN {
+            let (record, field, value) = ("header", "frame", front.header_len);
+            let reason = "is not a zstd frame, or exceeds the maximum when decompressed";
+            return Err(PatchDefect { record, at, field, value, reason }.into());
+        }
+        Ok((Self::decode(&bytes)?, at + front.header_len))
+    }
+
+    /// Returns the front and the header of a patch as they are stored.
+    ///
+    /// # Errors
+    /// A failure of the compressor.
+    pub(crate) fn to_stored(&self) -> Result<Vec<u8>, DeltaError> {
+        let stored = zstd::bulk::compress(&self.encode(), LEVEL);
+        let stored = stored.map_err(DeltaError::write("compress the patch's header"))?;
+        let mut bytes = Vec::with_capacity(FRONT_LEN + stored.len());
+        PatchFront::of(&stored).encode(&mut bytes);
+        bytes.extend(stored);
+        Ok(bytes)
+    }
+
+    fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put(&mut out, self.old_len);
         out.extend(self.old_uuid);
@@ -97,7 +134,7 @@ impl Header {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
+    fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
         let mut fields = Fields::new("header", bytes);
         let f = &mut fields;
         let old_len = f.number("old_len")?;
@@ -109,10 +146,10 @@ impl Header {
         let mut end = 0u64;
         let old_used = (0..f.number_up_to("used_count", RANGES_MAX)?).map(|_| {
             let start = end.checked_add(f.number("used_gap")?);
-            let start = start.ok_or_else(|| f.defect("used_gap", end, "a range behind all bytes"))?;
+            let start = start.ok_or_else(|| f.defect("used_gap", end, "exceeds 64-bit offsets"))?;
             let len = f.number("used_len")?;
             let behind = start.checked_add(len).filter(|behind| *behind <= old_len && len > 0);
-            end = behind.ok_or_else(|| f.defect("used_len", len, "empty, or behind the end of the old image"))?;
+            end = behind.ok_or_else(|| f.defect("used_len", len, "is 0, or exceeds the old image"))?;
             Ok(start..end)
         });
         let old_used = old_used.collect::<Result<Vec<_>, PatchDefect>>()?;
@@ -121,12 +158,12 @@ impl Header {
             last = last.wrapping_add(f.signed("text_nid")? as u64);
             let len = f.number("text_len")?;
             let longer = total.checked_add(len).filter(|total| *total <= i64::MAX as u64);
-            total = longer.ok_or_else(|| f.defect("text_len", len, "more text than addresses reach"))?;
+            total = longer.ok_or_else(|| f.defect("text_len", len, "exceeds 63-bit offsets"))?;
             Ok(TextFile { nid: last, len })
         });
         let texts = texts.collect::<Result<Vec<_>, PatchDefect>>()?;
         if !fields.is_at_end() {
-            return Err(fields.defect("header_len", bytes.len() as u64, "longer than what it holds").into());
+            return Err(fields.defect("header_len", bytes.len() as u64, "exceeds its fields").into());
         }
         Ok(Self { old_len, old_uuid, old_digest, old_used, new_len, new_digest, changed_len, encoders, texts })
     }
@@ -135,7 +172,7 @@ impl Header {
 fn encoder(f: &mut Fields<'_>) -> Result<EncoderUse, DeltaError> {
     let number = f.number("encoder_method")?;
     let method = usize::try_from(number).ok().and_then(|number| Method::ALL.get(number).copied());
-    let method = method.ok_or_else(|| f.defect("encoder_method", number, "an encoder that is not known"))?;
+    let method = method.ok_or_else(|| f.defect("encoder_method", number, "is not a known encoder"))?;
     let version = f.number("encoder_version")?;
     let level = i32::try_from(f.signed("encoder_level")?).unwrap_or(i32::MAX);
     let u32_max = u32::MAX.into();
@@ -143,11 +180,10 @@ fn encoder(f: &mut Fields<'_>) -> Result<EncoderUse, DeltaError> {
     let window_len = f.number_up_to("encoder_window_len", u32_max)? as u32;
     let bits = f.number("encoder_block_bits")?;
     let known = u8::try_from(bits).ok().and_then(BlockBits::new);
-    let block_bits = known.ok_or_else(|| f.defect("encoder_block_bits", bits, "no block size of EROFS"))?;
+    let block_bits = known.ok_or_else(|| f.defect("encoder_block_bits", bits, "is not a block size of EROFS"))?;
     let encoded_extents = f.number_up_to("encoder_extents", 1)? == 1;
     let extent_max_len = f.number_up_to("encoder_extent_max_len", u32_max)? as u32;
-    let refused =
-        |f: &Fields<'_>| f.defect("encoder_level", level as u64, "an encoder has no such level, pcluster or window");
+    let refused = |f: &Fields<'_>| f.defect("encoder_level", level as u64, "is not a valid level, pcluster or window");
     let spec = Spec::new(method, Some(level), pcluster_len).map_err(|_| refused(f))?;
     let spec = if window_len > 0 { spec.with_window(window_len).map_err(|_| refused(f))? } else { spec };
     let extent_max_len = (extent_max_len > 0).then_some(extent_max_len);

@@ -1,4 +1,4 @@
-//! Reading the body of a patch.
+//! Reader of the body of a patch.
 
 use kiln_builder::RefillEnd;
 use std::io::{self, ErrorKind, Read};
@@ -7,13 +7,14 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 use crate::error::{DeltaError, PatchDefect};
 use crate::format::body::{
     CHECK_LEN, CONTROL, DECODED_LEN, DIFFERENCES, END, FRAME_LENS_LEN, GROUP_ITEMS_MAX, Item, LITERALS, OLD,
-    PIECE_MAX_LEN, Piece, RAW, RAW_MAX_LEN, STREAMS, TAIL, UNIT, UNIT_STORED_MAX_LEN, UNIT_TEXT_MAX_LEN, WINDOW_LOGS,
+    PIECE_MAX_LEN, PatchPiece, RAW, RAW_MAX_LEN, STREAMS, TAIL, UNIT, UNIT_STORED_MAX_LEN, UNIT_TEXT_MAX_LEN,
+    WINDOW_LOGS,
 };
 
-/// Reads a body, front to back.
+/// Reader of a body, front to back.
 pub(crate) struct BodyReader<R> {
     input: R,
-    /// Byte in the patch.
+    /// Offset in the patch.
     at: u64,
     streams: [StreamReader; STREAMS],
     in_block: bool,
@@ -21,13 +22,13 @@ pub(crate) struct BodyReader<R> {
     piece_end: u64,
 }
 
-/// An error about what a block of the patch says, which ends at byte `at`.
+/// Returns an error about the contents of the block that ends at byte `at` of the patch.
 pub(crate) fn block_defect(at: u64, field: &'static str, value: u64, reason: &'static str) -> PatchDefect {
-    PatchDefect { record: "block that ends", at, field, value, reason }
+    PatchDefect { record: "block", at, field, value, reason }
 }
 
 impl<R: Read> BodyReader<R> {
-    /// A body that begins at byte `at` of its patch.
+    /// Creates a reader of a body that begins at byte `at` of its patch.
     pub(crate) fn new(input: R, at: u64) -> Result<Self, DeltaError> {
         let stream = |idx: usize| StreamReader::new(WINDOW_LOGS[idx]);
         let failed = |source| DeltaError::PatchRead { at, source };
@@ -36,7 +37,8 @@ impl<R: Read> BodyReader<R> {
         Ok(Self { input, at, streams, in_block: false, old_end: 0, piece_end: 0 })
     }
 
-    /// What makes the next bytes; nothing at the end. The text of all items together is not longer than that of one can be.
+    /// Reads the next group of items into `items`, which is empty at the end. Their text is in
+    /// total at most as long as the longest text of one item.
     pub(crate) fn group(&mut self, items: &mut Vec<Item>) -> Result<(), DeltaError> {
         items.clear();
         let mut text_len = 0;
@@ -51,7 +53,7 @@ impl<R: Read> BodyReader<R> {
                 Some(item) => {
                     text_len += item.text_len();
                     if text_len > UNIT_TEXT_MAX_LEN || items.len() == GROUP_ITEMS_MAX {
-                        return Err(self.defect("group", text_len, "longer than a group can be").into());
+                        return Err(self.defect("group", text_len, "exceeds the maximum").into());
                     }
                     items.push(item);
                 }
@@ -61,7 +63,7 @@ impl<R: Read> BodyReader<R> {
         }
     }
 
-    /// The next item of a group; none behind the last one.
+    /// Reads the next item of a group; `None` after the last one.
     fn item(&mut self) -> Result<Option<Item>, DeltaError> {
         Ok(Some(match self.byte()? {
             END => return Ok(None),
@@ -69,7 +71,7 @@ impl<R: Read> BodyReader<R> {
                 let (len, delta) = (self.number()?, self.signed()?);
                 let pos = self.old_end.wrapping_add(delta as u64);
                 let end = pos.checked_add(len).filter(|_| len > 0);
-                self.old_end = end.ok_or_else(|| self.defect("old_len", len, "no range"))?;
+                self.old_end = end.ok_or_else(|| self.defect("old_len", len, "is not a valid range"))?;
                 Item::Old { pos, len }
             }
             RAW => Item::Raw { len: self.len("raw_len", RAW_MAX_LEN)? },
@@ -88,27 +90,27 @@ impl<R: Read> BodyReader<R> {
                     }
                 }
             }
-            kind => return Err(self.defect("item", kind.into(), "an item that is not known").into()),
+            kind => return Err(self.defect("item", kind.into(), "is not a known item").into()),
         }))
     }
 
-    /// How the next bytes of text are made, of which `left` are missing.
-    pub(crate) fn piece(&mut self, left: u64) -> Result<Piece, DeltaError> {
+    /// Reads the next piece of text, of which `left` bytes are missing.
+    pub(crate) fn piece(&mut self, left: u64) -> Result<PatchPiece, DeltaError> {
         let number = self.number()?;
         let (kind, len) = (number & 3, number >> 2);
         if len == 0 || len > left {
-            return Err(self.defect("piece_len", len, "no part of its item").into());
+            return Err(self.defect("piece_len", len, "is 0, or exceeds its item").into());
         }
         if kind == 0 {
-            return Ok(Piece::Literal { len });
+            return Ok(PatchPiece::Literal { len });
         }
         let pos = self.piece_end.wrapping_add(self.signed()? as u64);
         let end = pos.checked_add(len);
-        self.piece_end = end.ok_or_else(|| self.defect("piece_pos", pos, "behind all addresses"))?;
+        self.piece_end = end.ok_or_else(|| self.defect("piece_pos", pos, "exceeds 64-bit offsets"))?;
         match kind {
-            1 => Ok(Piece::Copy { pos, len }),
-            2 => Ok(Piece::Add { pos, len }),
-            kind => Err(self.defect("piece", kind, "a piece that is not known").into()),
+            1 => Ok(PatchPiece::Copy { pos, len }),
+            2 => Ok(PatchPiece::Add { pos, len }),
+            kind => Err(self.defect("piece", kind, "is not a known piece").into()),
         }
     }
 
@@ -116,7 +118,7 @@ impl<R: Read> BodyReader<R> {
         self.read(LITERALS, out)
     }
 
-    /// Add the next differences to `text`.
+    /// Adds the next differences to `text`.
     pub(crate) fn add_differences(&mut self, text: &mut [u8]) -> Result<(), DeltaError> {
         let mut buf = [0; 4096];
         for part in text.chunks_mut(buf.len()) {
@@ -127,12 +129,12 @@ impl<R: Read> BodyReader<R> {
         Ok(())
     }
 
-    /// Byte in the patch up to which it was read.
+    /// Returns the offset in the patch up to which it has been read.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    /// An error about the control stream.
+    /// Returns an error about the control stream.
     pub(crate) fn defect(&self, field: &'static str, value: u64, reason: &'static str) -> PatchDefect {
         block_defect(self.at, field, value, reason)
     }
@@ -145,7 +147,7 @@ impl<R: Read> BodyReader<R> {
         for (len, bytes) in pieces.iter_mut().zip(lens.chunks_exact(4)) {
             *len = bytes.iter().rev().fold(0, |len, byte| len << 8 | u32::from(*byte));
             if *len > PIECE_MAX_LEN {
-                return Err(self.defect("piece_len", u64::from(*len), "longer than a piece can be").into());
+                return Err(self.defect("piece_len", u64::from(*len), "exceeds the maximum").into());
             }
         }
         let mut hasher = blake3::Hasher::new();
@@ -163,7 +165,7 @@ impl<R: Read> BodyReader<R> {
             self.streams[idx].start(piece);
         }
         if hasher.finalize().as_bytes()[..CHECK_LEN] != sum {
-            return Err(self.defect("check", u64::from_le_bytes(sum), "not that of the block's bytes").into());
+            return Err(self.defect("check", u64::from_le_bytes(sum), "does not match the block").into());
         }
         let is_end = pieces == [0; STREAMS];
         if is_end {
@@ -172,7 +174,7 @@ impl<R: Read> BodyReader<R> {
         Ok(!is_end)
     }
 
-    /// Refuse what lies behind the last block.
+    /// Checks that nothing follows the last block.
     fn check_end(&mut self) -> Result<(), DeltaError> {
         let mut behind = Vec::with_capacity(1);
         let read = (&mut self.input).take(1).read_to_end(&mut behind);
@@ -181,7 +183,7 @@ impl<R: Read> BodyReader<R> {
             None => Ok(()),
             Some(&byte) => {
                 let (record, at, value) = ("end", self.at, byte.into());
-                let reason = "something lies behind the end of the patch";
+                let reason = "data follows the end of the patch";
                 Err(PatchDefect { record, at, field: "byte", value, reason }.into())
             }
         }
@@ -196,7 +198,7 @@ impl<R: Read> BodyReader<R> {
     fn read(&mut self, stream: usize, out: &mut [u8]) -> Result<(), DeltaError> {
         let at = self.at;
         self.streams[stream].read(out).map_err(|reason| {
-            let (record, value) = ("block that ends", stream as u64);
+            let (record, value) = ("block", stream as u64);
             PatchDefect { record, at, field: "stream", value, reason }.into()
         })
     }
@@ -220,7 +222,7 @@ impl<R: Read> BodyReader<R> {
                 return Ok(value);
             }
         }
-        Err(self.defect("number", value, "of more than 64 bits").into())
+        Err(self.defect("number", value, "exceeds 64 bits").into())
     }
 
     fn signed(&mut self) -> Result<i64, DeltaError> {
@@ -230,19 +232,19 @@ impl<R: Read> BodyReader<R> {
 
     fn len(&mut self, field: &'static str, max: u64) -> Result<u64, DeltaError> {
         let len = self.number()?;
-        if len > max { Err(self.defect(field, len, "more than can be").into()) } else { Ok(len) }
+        if len > max { Err(self.defect(field, len, "exceeds the maximum").into()) } else { Ok(len) }
     }
 }
 
-/// One stream of a body.
+/// Reader of one stream of a body.
 struct StreamReader {
     decoder: Decoder<'static>,
-    /// Of the block.
+    /// Compressed bytes of the stream in the current block.
     piece: Vec<u8>,
-    /// How much of it is decoded.
+    /// Offset in `piece` of the next byte to decode.
     piece_at: usize,
     decoded: Vec<u8>,
-    /// How much of that is read.
+    /// Offset in `decoded` of the next byte to return.
     at: usize,
 }
 
@@ -281,8 +283,8 @@ impl StreamReader {
         self.decoded.truncate(len);
         self.at = 0;
         match decoded {
-            Err(_) => Err("no zstd frame, or one with a longer window than it may have"),
-            Ok(_) if len == 0 && taken == 0 => Err("ends before what the control stream counts"),
+            Err(_) => Err("is not a zstd frame, or its window is too long"),
+            Ok(_) if len == 0 && taken == 0 => Err("ends early"),
             Ok(_) => Ok(()),
         }
     }

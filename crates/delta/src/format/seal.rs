@@ -1,21 +1,19 @@
-//! Patches with right checksums around any contents: for tests that damage what is inside of them.
+//! Patches with valid checksums around arbitrary contents, for tests that damage the contents.
 
 use std::io;
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 use crate::format::body::{FRAME_LENS_LEN, check};
-use crate::format::header::{MAGIC, VERSION};
+use crate::format::front::PatchFront;
 
-/// A patch with this header and one block of these streams: control, differences, literals.
+/// Returns a patch with this header and one block of these streams: control, differences, literals.
 ///
 /// # Errors
-/// An encoder that cannot be made.
+/// A failure of the compressor.
 pub fn seal(header: &[u8], streams: [&[u8]; 3]) -> io::Result<Vec<u8>> {
     let header = zstd::bulk::compress(header, 1)?;
-    let mut patch = MAGIC.to_vec();
-    patch.extend((VERSION as u32).to_le_bytes());
-    patch.extend((header.len() as u64).to_le_bytes());
-    patch.extend(&blake3::hash(&header).as_bytes()[..8]);
+    let mut patch = Vec::new();
+    PatchFront::of(&header).encode(&mut patch);
     patch.extend(header);
     let (mut lens, mut pieces) = (Vec::new(), Vec::new());
     for stream in streams {
@@ -38,12 +36,12 @@ pub fn seal(header: &[u8], streams: [&[u8]; 3]) -> io::Result<Vec<u8>> {
     Ok(patch)
 }
 
-/// The header and the streams of a patch that is right.
+/// Returns the header and the streams of a valid patch.
 pub fn unseal(patch: &[u8]) -> Option<(Vec<u8>, [Vec<u8>; 3])> {
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0usize, |n, byte| n << 8 | usize::from(*byte));
-    let header_len = number(patch.get(12..20)?);
-    let header = zstd::bulk::decompress(patch.get(28..28 + header_len)?, 64 << 20).ok()?;
-    let mut rest = patch.get(28 + header_len..)?;
+    let mut rest = patch;
+    let header = PatchFront::read(&mut rest).and_then(|front| front.read_header(&mut rest)).ok()?;
+    let header = zstd::bulk::decompress(&header, 64 << 20).ok()?;
     let mut streams: [Vec<u8>; 3] = Default::default();
     let mut decoders = [Decoder::new().ok()?, Decoder::new().ok()?, Decoder::new().ok()?];
     loop {

@@ -1,8 +1,8 @@
-//! Numbers and bytes as patches have them: LEB128, and zigzag where they are signed.
+//! Encoding of numbers in patches: LEB128, with zigzag for signed numbers.
 
 use crate::error::PatchDefect;
 
-/// Append a number.
+/// Appends a number.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -11,15 +11,15 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Append a signed number.
+/// Appends a signed number.
 pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
     put(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
-/// Reads what stands in memory front to back.
+/// Decoder of the fields of a record in memory.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
-    /// What the bytes are part of, for errors.
+    /// Name of the record, for errors.
     record: &'static str,
     at: usize,
 }
@@ -29,7 +29,7 @@ impl<'a> Fields<'a> {
         Self { bytes, record, at: 0 }
     }
 
-    /// An error about the field that was just read.
+    /// Returns an error about the field that was just read.
     pub(crate) fn defect(&self, field: &'static str, value: u64, reason: &'static str) -> PatchDefect {
         PatchDefect { record: self.record, at: self.at as u64, field, value, reason }
     }
@@ -41,7 +41,7 @@ impl<'a> Fields<'a> {
                 self.at += len;
                 Ok(bytes)
             }
-            None => Err(self.defect(field, rest.len() as u64, "fewer bytes than the field has")),
+            None => Err(self.defect(field, rest.len() as u64, "is truncated")),
         }
     }
 
@@ -64,12 +64,12 @@ impl<'a> Fields<'a> {
                 return Ok(value);
             }
         }
-        Err(self.defect(field, value, "a number of more than 64 bits"))
+        Err(self.defect(field, value, "exceeds 64 bits"))
     }
 
     pub(crate) fn number_up_to(&mut self, field: &'static str, max: u64) -> Result<u64, PatchDefect> {
         let value = self.number(field)?;
-        if value > max { Err(self.defect(field, value, "more than can be")) } else { Ok(value) }
+        if value > max { Err(self.defect(field, value, "exceeds the maximum")) } else { Ok(value) }
     }
 
     pub(crate) fn signed(&mut self, field: &'static str) -> Result<i64, PatchDefect> {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_an_error() {
+    fn invalid_numbers_are_errors() {
         assert!(Fields::new("test", &[0x80]).number("n").is_err());
         assert!(Fields::new("test", &[0xFF; 12]).number("n").is_err());
         let mut most = vec![0xFF; 9];

@@ -1,4 +1,4 @@
-//! Writing the body of a patch.
+//! Writer of the body of a patch.
 
 use std::io::{self, Write};
 use zstd::stream::raw::{CParameter, Encoder, InBuffer, Operation, OutBuffer};
@@ -9,7 +9,7 @@ use crate::format::body::{
 };
 use crate::format::wire::{put, put_signed};
 
-/// Writes a body.
+/// Writer of a body.
 pub(crate) struct BodyWriter<W> {
     out: W,
     streams: [(Encoder<'static>, Vec<u8>); STREAMS],
@@ -31,7 +31,7 @@ impl<W: Write> BodyWriter<W> {
         Ok(Self { out, streams, text_len: 0, old_end: 0, piece_end: 0, is_empty: true, fields: Vec::new() })
     }
 
-    /// Write what makes the next bytes. Behind it, pieces of as much text as the items have follow.
+    /// Writes a group of items. The pieces of their text must follow.
     pub(crate) fn group(&mut self, items: &[Item]) -> io::Result<()> {
         if self.text_len >= BLOCK_TEXT_LEN {
             self.end_block()?;
@@ -42,7 +42,7 @@ impl<W: Write> BodyWriter<W> {
         }
         fields.push(END);
         self.write(CONTROL, &fields)?;
-        // Control alone fills a block, too.
+        // The control stream counts, too, so that it cannot fill a block alone.
         self.text_len += fields.len() as u64;
         self.is_empty = false;
         fields.clear();
@@ -93,7 +93,7 @@ impl<W: Write> BodyWriter<W> {
         self.write(DIFFERENCES, differences)
     }
 
-    /// Write what is left, and the end.
+    /// Writes the last block and the end mark.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         if !self.is_empty {
             self.end_block()?;

@@ -1,4 +1,4 @@
-//! The new image as it comes, in blocks that are compared with what is at their place.
+//! Comparison of the new image with the target, block by block.
 
 use kiln_output::Output;
 
@@ -6,15 +6,15 @@ use crate::error::DeltaError;
 use crate::in_place::records::{BLOCK_LEN, RecordsWriter};
 use crate::in_place::target::Target;
 
-/// The new image as it comes. What differs becomes records, and so does the first block, which is zeros while the
-/// others are written. So a journal has one block more than [`Header::changed_len`](crate::Header::changed_len) says,
-/// at most, and what is in front of its records.
+/// Comparer of the new image. Blocks that differ become records, and so does the first block, which
+/// is zeros while the others are written. So a journal has at most one block more than
+/// [`Header::changed_len`](crate::Header::changed_len) says, plus what precedes its records.
 pub(super) struct Blocks<'a, 'b, D> {
     target: &'a Target<D>,
     records: &'a mut RecordsWriter<'b>,
-    /// The front of a block.
+    /// First bytes of an incomplete block.
     front: Vec<u8>,
-    /// Bytes of the target at the place, and zeros behind its end.
+    /// The target's bytes at the same offset, with zeros after its end.
     there: Vec<u8>,
 }
 
@@ -23,7 +23,7 @@ impl<'a, 'b, D: Output> Blocks<'a, 'b, D> {
         Self { target, records, front: Vec::new(), there: Vec::new() }
     }
 
-    /// The next bytes, which go to `off`.
+    /// Takes the next bytes, which belong at `off`.
     pub(super) fn take(&mut self, mut off: u64, mut bytes: &[u8]) -> Result<(), DeltaError> {
         if !self.front.is_empty() {
             let (part, rest) = bytes.split_at(bytes.len().min(BLOCK_LEN - self.front.len()));
@@ -40,7 +40,7 @@ impl<'a, 'b, D: Output> Blocks<'a, 'b, D> {
         Ok(())
     }
 
-    /// Compare what is left, which ends at `end`.
+    /// Compares the last block, which ends at `end`.
     pub(super) fn end(&mut self, end: u64) -> Result<(), DeltaError> {
         let block = std::mem::take(&mut self.front);
         self.compare(end - block.len() as u64, &block)?;

@@ -1,4 +1,4 @@
-//! The head of a journal: it says that the journal is complete, and what it is for.
+//! Head of a journal, which says that the journal is complete, and for which target.
 
 use kiln_output::{Output, write_all_at};
 
@@ -9,39 +9,40 @@ use crate::in_place::target::Identity;
 
 /// First bytes of a journal.
 const MAGIC: [u8; 8] = *b"\x8Akilnjnl";
-/// First bytes of journals of version 1, which did not name their target.
+/// First bytes of journals of version 1, which did not identify their target.
 const MAGIC_1: [u8; 8] = *b"\x8Akilnjrn";
 const VERSION: u32 = 2;
-/// Magic, version, length of the head.
+/// Length in bytes of magic, version and length of the head.
 const FRONT_LEN: usize = 8 + 4 + 4;
-/// BLAKE3 and length of the new image, UUID of the old one, length of the target, length and BLAKE3 of the records.
+/// Length in bytes of the fields: BLAKE3 digest and length of the new image, UUID of the old one,
+/// length of the target, length and BLAKE3 digest of the records.
 const FIELDS_LEN: usize = 32 + 8 + 16 + 8 + 8 + 32;
-/// The first bytes of BLAKE3 of all that is in front.
+/// Length in bytes of the checksum, the first bytes of the BLAKE3 digest of everything before it.
 const CHECK_LEN: usize = 8;
-/// A head of any length is smaller.
+/// Upper limit on the length of a head in bytes.
 const HEAD_MAX_LEN: usize = RECORDS_OFF as usize;
 
-/// Head of a journal: it says that the journal is complete.
+/// Head of a complete journal.
 pub(super) struct Head {
     pub new_digest: [u8; 32],
     pub new_len: u64,
     pub old_uuid: [u8; 16],
-    /// Bytes that the target had.
+    /// Length of the target in bytes when the journal was written.
     pub target_len: u64,
     pub records: RecordsSeal,
     pub identity: Identity,
 }
 
-/// Content of the place where a head belongs.
+/// Contents of the place of the head.
 pub(super) enum Found {
-    /// Nothing: the journal is not complete, and nothing of it was written to the target.
+    /// No head: the journal is incomplete, and nothing of it was written to the target.
     Nothing,
-    /// A head that was not written as a whole, or is damaged.
+    /// A head that is damaged or was written only in part.
     Damaged,
     Head(Head),
 }
 
-/// Tells a journal that is complete, of any version, from other files: one that is not complete has no head.
+/// Returns true if the file is a complete journal of any version. An incomplete one has no head.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -51,8 +52,10 @@ pub fn is_journal(file: &dyn Output) -> Result<bool, DeltaError> {
 }
 
 impl Head {
+    /// Reads the head of a journal.
+    ///
     /// # Errors
-    /// A journal of another version; what is no journal.
+    /// A journal of another version; a file that is not a journal.
     pub(super) fn read(journal: &dyn Output) -> Result<Found, DeltaError> {
         let refuse = |what: String| Err(DeltaError::Journal { what });
         let mut front = [0; FRONT_LEN];
@@ -65,14 +68,14 @@ impl Head {
         let version = match front.first_chunk() {
             Some(&MAGIC) => version,
             Some(&MAGIC_1) => 1,
-            _ => return refuse(format!("is none: it begins with {:02x?}", &front[..8])),
+            _ => return refuse(format!("has no valid magic: it begins with {:02x?}", &front[..8])),
         };
         if !is_whole {
             return Ok(Found::Damaged);
         }
         if version != VERSION {
             return refuse(format!(
-                "is of version {version}, and this program knows version {VERSION}: complete it with the kiln that has written it"
+                "has version {version}, but this program supports version {VERSION}: complete it with the kiln that wrote it"
             ));
         }
         let mut bytes = vec![0; len.min(HEAD_MAX_LEN)];
@@ -116,7 +119,7 @@ impl Head {
         write_all_at(journal, &bytes, 0).and_then(|()| journal.sync()).map_err(write_failed)
     }
 
-    /// [`read_records`] of this journal.
+    /// Calls [`read_records`] for this journal.
     pub(super) fn records(
         &self,
         journal: &dyn Output,

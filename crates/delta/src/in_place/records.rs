@@ -1,8 +1,9 @@
-//! Records of a journal: where bytes go, what they are, and what was there.
+//! Records of a journal: bytes of the new image, their offset, and digests of the bytes that they
+//! replace.
 //!
-//! Each has an address and a length, for each sector of 512 bytes the first 8 bytes of BLAKE3 of what the old image has
-//! there, and the bytes. A disk may write a part of the sectors of a block when the power fails, so that sectors are
-//! told apart, and not blocks.
+//! A record has an offset and a length, the first 8 bytes of the BLAKE3 digest of each sector of
+//! 512 bytes that it replaces, and the new bytes. Sectors have their own digests because a disk may
+//! write only some of the sectors of a block when the power fails.
 
 use kiln_output::{Output, write_all_at};
 use std::ops::Range;
@@ -12,29 +13,29 @@ use crate::in_place::read::{read_all, read_failed, write_failed};
 
 /// Offset of the records in the journal, in bytes.
 pub(super) const RECORDS_OFF: u64 = 4096;
-/// Records begin at multiples of this, and end there, or with the new image.
+/// Alignment in bytes of records in the target; a record ends at a multiple, or with the new image.
 pub(super) const BLOCK_LEN: usize = 4096;
-/// One record holds at most so many bytes.
+/// Maximum number of bytes in a record.
 const RECORD_MAX_LEN: usize = 1 << 20;
-/// In front of a record: where its bytes go, and how many.
+/// Length in bytes of a record's offset and length fields.
 const RECORD_HEAD_LEN: usize = 16;
-/// Bytes that a disk writes as a whole, and that have a digest.
+/// Number of bytes that a disk writes atomically, and that have one digest.
 const SECTOR_LEN: usize = 512;
-/// Bytes of BLAKE3 that are kept of a sector.
+/// Number of bytes of a sector's BLAKE3 digest that are stored.
 const DIGEST_LEN: usize = 8;
 
-/// One run of bytes that are replaced.
+/// A contiguous range of bytes that are replaced.
 pub(super) struct Record<'a> {
-    /// Offset of the run in the target, in bytes.
+    /// Offset in the target, in bytes.
     pub off: u64,
     digests: &'a [u8],
-    /// The bytes of the new image.
+    /// Bytes of the new image.
     pub bytes: &'a [u8],
 }
 
 /// A sector of a record.
 pub(super) struct Sector<'a> {
-    /// Bytes of the record.
+    /// Range in the bytes of the record.
     pub range: Range<usize>,
     digest: &'a [u8],
 }
@@ -54,25 +55,25 @@ impl Record<'_> {
 }
 
 impl Sector<'_> {
-    /// Tells if the old image has these bytes here, by their digest.
+    /// Returns true if `bytes` match the digest of the old image's sector.
     pub(super) fn is_old(&self, bytes: &[u8]) -> bool {
         blake3::hash(bytes).as_bytes()[..DIGEST_LEN] == *self.digest
     }
 }
 
-/// Length and BLAKE3 of all records.
+/// Length and BLAKE3 digest of all records.
 #[derive(Clone, Copy)]
 pub(super) struct RecordsSeal {
     pub len: u64,
     pub digest: [u8; 32],
 }
 
-/// Records that are written, front to back.
+/// Writer of records, front to back.
 pub(super) struct RecordsWriter<'a> {
     journal: &'a dyn Output,
     at: u64,
     hasher: blake3::Hasher,
-    /// The record in the making: where it begins, its digests, its bytes.
+    /// Current record: its offset in the target, its digests, its bytes.
     start: u64,
     digests: Vec<u8>,
     bytes: Vec<u8>,
@@ -84,7 +85,7 @@ impl<'a> RecordsWriter<'a> {
         Self { journal, at: RECORDS_OFF, hasher: blake3::Hasher::new(), start: 0, digests, bytes }
     }
 
-    /// Replace what is at `off`, `there`, by the block `bytes`, which is as long.
+    /// Adds the block `bytes` at `off`, which replaces the equally long block `there`.
     pub(super) fn add(&mut self, off: u64, bytes: &[u8], there: &[u8]) -> Result<(), DeltaError> {
         let follows = self.start + self.bytes.len() as u64 == off;
         if !follows || self.bytes.len() + bytes.len() > RECORD_MAX_LEN {
@@ -113,7 +114,7 @@ impl<'a> RecordsWriter<'a> {
         Ok(())
     }
 
-    /// Write what is left, and sync.
+    /// Writes the last record, and syncs.
     pub(super) fn finish(mut self) -> Result<RecordsSeal, DeltaError> {
         self.flush()?;
         self.journal.sync().map_err(write_failed)?;
@@ -121,11 +122,11 @@ impl<'a> RecordsWriter<'a> {
     }
 }
 
-/// Give the records of an image of `new_len` bytes to `take`, in the order of their addresses.
+/// Calls `take` with the records of an image of `new_len` bytes, in ascending order of offsets.
 ///
 /// # Errors
-/// Records that are not those of `seal`, which shows in the end; that overlap, or write behind the new image; errors of
-/// `take`.
+/// Records that do not match `seal`, which is detected after the last; records that overlap or
+/// exceed the new image; errors of `take`.
 pub(super) fn read_records(
     journal: &dyn Output,
     seal: &RecordsSeal,
@@ -139,7 +140,7 @@ pub(super) fn read_records(
     while at < end {
         let mut head = [0; RECORD_HEAD_LEN];
         if !read_all(journal, &mut head, at).map_err(read_failed)? {
-            return Err(damaged(at, "the journal ends in front of it"));
+            return Err(damaged(at, "the journal ends before it"));
         }
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
         let (off, len) = (number(&head[..8]), number(&head[8..]));
@@ -149,7 +150,7 @@ pub(super) fn read_records(
         }
         let record_end = off.checked_add(len).filter(|end| *end <= new_len);
         let Some(record_end) = record_end.filter(|end| is_aligned(off) && (is_aligned(*end) || *end == new_len)) else {
-            return Err(damaged(at, "it is not of whole blocks inside of the new image"));
+            return Err(damaged(at, "it does not consist of whole blocks of the new image"));
         };
         if off < free || free == 0 && off != 0 {
             return Err(damaged(at, "it does not follow the one before, or the first block of the image is missing"));
@@ -157,7 +158,7 @@ pub(super) fn read_records(
         let digests_len = (len as usize).div_ceil(SECTOR_LEN) * DIGEST_LEN;
         body.resize(digests_len + len as usize, 0);
         if !read_all(journal, &mut body, at + RECORD_HEAD_LEN as u64).map_err(read_failed)? {
-            return Err(damaged(at, "the journal ends inside of it"));
+            return Err(damaged(at, "the journal ends within it"));
         }
         hasher.update(&head).update(&body);
         let (digests, bytes) = body.split_at(digests_len);

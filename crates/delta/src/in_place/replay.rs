@@ -1,4 +1,4 @@
-//! The second step: what a journal holds goes to its places.
+//! The second step: writing of a journal's blocks to the target.
 
 use kiln_output::{Output, write_all_at};
 use std::sync::atomic::AtomicBool;
@@ -9,8 +9,9 @@ use crate::in_place::head::Head;
 use crate::in_place::survey::hash;
 use crate::in_place::target::{Resize, Target};
 
-/// Write what the journal holds to its places. The first block is zeros until all else is synced and has been compared
-/// with BLAKE3 of the new image: nothing takes a half of it for an image. This is not interrupted.
+/// Writes the journal's records to the target. The first block is zeros until everything else is
+/// synced and matches the BLAKE3 digest of the new image, so that an incomplete image is not valid.
+/// This is not interruptible.
 pub(super) fn replay<D: Output>(head: &Head, journal: &dyn Output, target: &Target<D>) -> Result<(), DeltaError> {
     let device = &*target.device;
     let write_failed = DeltaError::write("write the new image");

@@ -1,8 +1,9 @@
-//! Comparison of a target with a journal, before anything is written to the target: if it is the one that the journal
-//! was written for, and how far it is.
+//! Comparison of a target with a journal before anything is written: whether the journal was
+//! written for it, and how much of the journal it has.
 //!
-//! Every sector that is replaced must be the old one or the new one, or zeros in the first block; and what comes out
-//! must have BLAKE3 of the new image. Then nothing but the new image can come out, whoever has written the journal.
+//! Every sector to be replaced must be the old one or the new one, or zeros in the first block, and
+//! the result must have the BLAKE3 digest of the new image. Then the result can only be the new
+//! image, even if the journal was forged.
 
 use kiln_output::Output;
 use std::ops::Range;
@@ -14,35 +15,35 @@ use crate::in_place::head::Head;
 use crate::in_place::target::{Resize, Target};
 use crate::stop::check_stop;
 
-/// Bytes that are hashed at a time.
+/// Number of bytes hashed at once.
 const PART_LEN: usize = 1 << 20;
 
 /// Progress of a target from the old image to the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is the old image: nothing was written.
+    /// The target is the old image: nothing was written.
     Old,
-    /// A part of the new image was written. A journal completes it.
+    /// Part of the new image was written. A journal completes it.
     Unfinished,
-    /// It is the new image.
+    /// The target is the new image.
     New,
 }
 
-/// Sectors that are replaced.
+/// Counts of the sectors to be replaced.
 #[derive(Default)]
 struct Counts {
     old: u64,
     new: u64,
-    /// Zeros of the first block.
+    /// Zeros in the first block.
     blank: u64,
-    /// The first byte of a sector that is none of these.
+    /// Offset of the first sector that is none of these.
     foreign: Option<u64>,
 }
 
-/// Compare the target with a journal.
+/// Compares the target with a journal.
 ///
 /// # Errors
-/// [`DeltaError::WrongTarget`]; a damaged journal; what cannot be read; an interruption.
+/// [`DeltaError::WrongTarget`]; a damaged journal; a file that cannot be read; an interruption.
 pub(super) fn survey<D: Output>(
     head: &Head,
     journal: &dyn Output,
@@ -77,10 +78,10 @@ pub(super) fn survey<D: Output>(
     })?;
     hash(&mut hasher, target, at..head.new_len, stop)?;
     if let Some(off) = counts.foreign {
-        return wrong(format!("what it has at byte {off} is neither of the old image nor of the new one"));
+        return wrong(format!("its bytes at {off} are neither those of the old image nor those of the new one"));
     }
     if *hasher.finalize().as_bytes() != head.new_digest {
-        return wrong("with the journal, it would not become the new image (BLAKE3)".to_owned());
+        return wrong("the journal would not turn it into the new image (BLAKE3 differs)".to_owned());
     }
     let final_len = if target.resize == Resize::ToImage { head.new_len } else { head.target_len };
     Ok(match counts {
@@ -94,7 +95,7 @@ fn wrong<T>(what: String) -> Result<T, DeltaError> {
     Err(DeltaError::WrongTarget { what })
 }
 
-/// Checks identity and length of the target, without a look at its contents.
+/// Checks identity and length of the target, but not its contents.
 fn check_identity<D>(head: &Head, target: &Target<D>) -> Result<(), DeltaError> {
     if let Some((name, expected, found)) = head.identity.difference(&target.identity) {
         return wrong(format!("its {name} is {found}, but the journal is of the device with {expected}"));
@@ -109,7 +110,7 @@ fn check_identity<D>(head: &Head, target: &Target<D>) -> Result<(), DeltaError> 
     Ok(())
 }
 
-/// Hash what the target has in `range`.
+/// Hashes the bytes of the target in `range`.
 pub(super) fn hash<D: Output>(
     hasher: &mut blake3::Hasher,
     target: &Target<D>,

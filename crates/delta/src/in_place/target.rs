@@ -1,4 +1,4 @@
-//! Target of an update in place: it has the old image, and gets the new one.
+//! Target of an update in place, which holds the old image and receives the new one.
 
 use kiln_output::{Output, read_exact_at};
 use kiln_read::{RangeMut, ReadAt};
@@ -9,37 +9,38 @@ use crate::error::{DeltaError, Side};
 
 /// Place of the old image, and of the new one.
 pub struct Target<D> {
-    /// Read and written; nothing else may write to it meanwhile.
+    /// Device or file; nothing else may write to it meanwhile.
     pub device: Arc<D>,
-    /// Bytes that it has.
+    /// Length in bytes.
     pub len: u64,
-    /// Kind of its length.
+    /// Behaviour of its length.
     pub resize: Resize,
-    /// Properties that tell it from other devices.
+    /// Properties that distinguish it from other devices.
     pub identity: Identity,
 }
 
-/// Kind of the length of a target: fixed, or that of the image.
+/// Behaviour of the length of a target: fixed, or that of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resize {
-    /// It is a file, which gets the length of the new image.
+    /// The target is a file, which gets the length of the new image.
     ToImage,
-    /// It is a device, which may be longer than an image.
+    /// The target is a device, which may be longer than an image.
     Never,
 }
 
-/// Properties of a device that stay the same when the system starts again: names and values, a serial number for
-/// example. A file has none.
+/// Properties of a device that persist across reboots, as names and values; for example a serial
+/// number. Empty for a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     properties: Vec<(String, String)>,
 }
 
 impl Identity {
-    /// Bytes of the names and values of an identity, each with a number of two bytes in front.
+    /// Maximum total length in bytes of names and values, each with a length field of two bytes.
     const MAX_LEN: usize = 2048;
 
-    /// These properties, in order; those that do not fit into a journal's head are left out.
+    /// Creates an identity from these properties, in order; those that do not fit into a journal's
+    /// head are left out.
     pub fn new(properties: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut len = 0;
         let fits = |(name, value): &(String, String)| {
@@ -49,7 +50,8 @@ impl Identity {
         Self { properties: properties.into_iter().take_while(fits).collect() }
     }
 
-    /// The first property that both have and that differs: its name, and both values. What only one has says nothing.
+    /// Returns the name and both values of the first property that both have with different values.
+    /// Properties that only one has are ignored.
     pub(super) fn difference<'a>(&'a self, other: &'a Self) -> Option<(&'a str, &'a str, &'a str)> {
         self.properties.iter().find_map(|(name, value)| {
             let (_, theirs) =
@@ -58,7 +60,7 @@ impl Identity {
         })
     }
 
-    /// The count of properties, and each name and value with its length in front.
+    /// Returns the number of properties, followed by each name and value with its length in front.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = (self.properties.len() as u16).to_le_bytes().to_vec();
         for text in self.properties.iter().flat_map(|(name, value)| [name, value]) {
@@ -68,7 +70,7 @@ impl Identity {
         bytes
     }
 
-    /// Decodes what [`Identity::encode`] has written; nothing may follow.
+    /// Decodes the result of [`Identity::encode`]; nothing may follow.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (count, mut rest) = bytes.split_first_chunk::<2>()?;
         let mut text = || {
@@ -84,7 +86,7 @@ impl Identity {
 }
 
 impl<D: Output> Target<D> {
-    /// Fill `buf` from `off` on; behind the end there are zeros.
+    /// Fills `buf` with the bytes at `off`, and with zeros after the end.
     pub(super) fn read_padded(&self, buf: &mut [u8], off: u64) -> Result<(), DeltaError> {
         let there_len = self.len.saturating_sub(off).min(buf.len() as u64) as usize;
         let (there, behind) = buf.split_at_mut(there_len);
@@ -95,7 +97,7 @@ impl<D: Output> Target<D> {
 }
 
 impl<D: Output + Send + Sync + 'static> Target<D> {
-    /// The target as a source of images.
+    /// Returns the target as a source of images.
     pub(super) fn source(&self) -> Arc<dyn ReadAt> {
         Arc::new(TargetSource { device: self.device.clone(), len: self.len })
     }

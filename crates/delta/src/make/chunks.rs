@@ -1,4 +1,4 @@
-//! Content-defined chunks of the old image's text: where text of the new image has been before, whatever file it was in.
+//! Content-defined chunks of the old image's text, which find text of the new image in any file.
 
 use kiln_read::Image;
 use std::collections::HashMap;
@@ -7,17 +7,17 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{DeltaError, Side};
 use crate::make::map::ImageMap;
-use crate::make::region::Place;
+use crate::make::region::TextPlace;
 
-/// Lengths of chunks, in bytes: shorter ones find more and take more memory.
+/// Minimum and maximum length of a chunk in bytes. Shorter chunks find more and take more memory.
 const MIN_LEN: usize = 256;
 const MAX_LEN: usize = 8 << 10;
-/// A cut is where the hash is below this: every 1 KiB.
+/// A chunk ends where the hash is below this value: on average after 1 KiB.
 const CUT_BELOW: u64 = u64::MAX >> 10;
-/// Text that is read at once, in bytes.
+/// Number of bytes of text read at once.
 const READ_LEN: usize = 4 << 20;
 
-/// 64 random bits for each byte.
+/// 64 random bits for each byte value.
 const GEAR: [u64; 256] = {
     let mut gear = [0; 256];
     let (mut idx, mut state) = (0, 0x9E37_79B9_7F4A_7C15_u64);
@@ -32,7 +32,7 @@ const GEAR: [u64; 256] = {
     gear
 };
 
-/// The chunks of `text`, in order.
+/// Returns the chunks of `text`, in order.
 pub(crate) fn chunks(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -42,7 +42,7 @@ pub(crate) fn chunks(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
         }
         let mut hash = 0u64;
         let limit = rest.len().min(MAX_LEN);
-        // The hash forgets what is further back than 64 bytes.
+        // The hash depends on the last 64 bytes only.
         let mut len = limit.min(MIN_LEN - 64);
         while len < limit {
             hash = (hash << 1).wrapping_add(GEAR[usize::from(rest[len])]);
@@ -57,14 +57,15 @@ pub(crate) fn chunks(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Where each chunk of the old text is first.
+/// Position of the first occurrence of each chunk of the old text.
 #[derive(Default)]
 pub(crate) struct ChunkIndex {
-    places: HashMap<u64, Place>,
+    places: HashMap<u64, TextPlace>,
 }
 
 impl ChunkIndex {
-    /// Of all text of an image: of the packed inode, and of files that are stored for themselves. Holes are no text.
+    /// Indexes all text of an image: the packed inode, and files stored separately. Holes are
+    /// skipped.
     pub(crate) fn new(
         image: &Image,
         map: &ImageMap,
@@ -81,7 +82,7 @@ impl ChunkIndex {
                     let read = image.read_at(&file.inode, &mut text[..len], off);
                     read.map_err(DeltaError::image(Side::Old))?;
                     for chunk in chunks(&text[..len]) {
-                        let place = Place { source: idx as u32, off: off + chunk.start as u64 };
+                        let place = TextPlace { source: idx as u32, off: off + chunk.start as u64 };
                         index.places.entry(xxh3_64(&text[chunk])).or_insert(place);
                     }
                     off += len as u64;
@@ -91,7 +92,7 @@ impl ChunkIndex {
         Ok(index)
     }
 
-    pub(crate) fn find(&self, chunk: &[u8]) -> Option<Place> {
+    pub(crate) fn find(&self, chunk: &[u8]) -> Option<TextPlace> {
         self.places.get(&xxh3_64(chunk)).copied()
     }
 }

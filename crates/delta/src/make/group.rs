@@ -1,4 +1,4 @@
-//! Items of a patch as they come, in groups: the text of a group is matched at once.
+//! Groups of consecutive items, whose text is matched together.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -8,33 +8,33 @@ use crate::error::DeltaError;
 use crate::format::body::{GROUP_ITEMS_MAX, Item};
 use crate::format::header::TextFile;
 use crate::format::writer::BodyWriter;
-use crate::make::made::Made;
+use crate::make::made::MakeReport;
 use crate::make::matcher::{Matcher, Part};
 use crate::make::neighbours::Likely;
 use crate::make::region::{Haystack, OldText, Region, first_of, merged};
 use crate::make::texts::TextTable;
 
-/// A group ends where its text would become longer than this, in bytes.
+/// Maximum length in bytes of a group's text, unless it has one item.
 const TEXT_LEN: usize = 4 << 20;
-/// Text of the old image that the text of a group is compared with, at most, in bytes.
+/// Maximum length in bytes of the old image's text that a group is compared with.
 const HAY_MAX_LEN: u64 = 32 << 20;
-/// Regions that are not further apart become one, in bytes.
+/// Maximum gap in bytes between regions that are merged.
 const REGION_GAP: u64 = 16 << 10;
 
-/// The group in the making, and the body that it goes to.
+/// The current group, and the body that it is written to.
 pub(crate) struct Group<'a> {
     old: OldText<'a>,
     items: Vec<Item>,
     text: Vec<u8>,
     near: Vec<Region>,
     chunks: Vec<Region>,
-    /// Ranges of the old image whose metadata is likely.
+    /// Ranges of the old image with similar metadata.
     metadata: Vec<Range<u64>>,
     matcher: Matcher,
     hay: Haystack,
     texts: TextTable,
     body: BodyWriter<BufWriter<&'a File>>,
-    pub made: Made,
+    pub made: MakeReport,
 }
 
 impl<'a> Group<'a> {
@@ -42,11 +42,11 @@ impl<'a> Group<'a> {
         let texts = TextTable::new(old.map.len);
         let body = BodyWriter::new(BufWriter::new(body)).map_err(write_failed)?;
         let (items, text, near, chunks, metadata) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (matcher, hay, made) = (Matcher::default(), Haystack::default(), Made::default());
+        let (matcher, hay, made) = (Matcher::default(), Haystack::default(), MakeReport::default());
         Ok(Self { old, items, text, near, chunks, metadata, matcher, hay, texts, body, made })
     }
 
-    /// Stored bytes of the old image. What follows may join them.
+    /// Adds stored bytes of the old image, which may extend the last item.
     pub(crate) fn copy(&mut self, pos: u64, len: u64) -> Result<(), DeltaError> {
         self.made.copied += len;
         match self.items.last_mut() {
@@ -56,7 +56,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// An item and its text.
+    /// Adds an item and its text.
     pub(crate) fn push(&mut self, item: Item, text: &[u8], likely: Likely) -> Result<(), DeltaError> {
         if !self.text.is_empty() && self.text.len() + text.len() > TEXT_LEN {
             self.flush()?;
@@ -65,7 +65,7 @@ impl<'a> Group<'a> {
         self.text.extend_from_slice(text);
         self.near.extend(likely.near);
         self.chunks.extend(likely.chunks);
-        // Padding between files would name all metadata again and again.
+        // Padding between files would add the same metadata again and again.
         match (likely.metadata, self.metadata.last_mut()) {
             (Some(range), Some(last)) if (last.start..=last.end).contains(&range.start) => {
                 last.end = last.end.max(range.end);
@@ -75,8 +75,8 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Write what is left. The files whose text is used, and what became of the image.
-    pub(crate) fn finish(mut self) -> Result<(Vec<TextFile>, Made), DeltaError> {
+    /// Writes the last group. Returns the files whose text is used, and the report.
+    pub(crate) fn finish(mut self) -> Result<(Vec<TextFile>, MakeReport), DeltaError> {
         self.flush()?;
         self.body.finish().and_then(|mut out| out.flush()).map_err(write_failed)?;
         Ok((self.texts.files, self.made))
@@ -107,7 +107,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// What makes a text.
+    /// Writes the pieces that make a text.
     fn pieces(&mut self, text: &[u8], regions: Vec<Region>) -> Result<(), DeltaError> {
         if regions.is_empty() {
             return self.literal(text);

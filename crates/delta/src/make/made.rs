@@ -1,21 +1,23 @@
-//! How a patch is made, and what became of the new image.
+//! Options and report of making a patch.
 
 use kiln_output::Spool;
 use std::path::PathBuf;
 
-/// How a patch is made.
+/// Options of making a patch.
 #[derive(Clone, Debug)]
 pub struct MakeOptions {
-    /// Carry encoded bytes only: the receiver then needs no encoder, and the patch is larger.
+    /// True to store encoded bytes as they are: the receiver then needs no encoder, and the patch
+    /// is larger.
     pub portable: bool,
-    /// Where the patch's body waits for its header, in a file without a name.
+    /// Directory of the unnamed file that holds the patch's body until the header is known.
     pub spool_dir: PathBuf,
-    /// CPU time that encoders may take which do not give the new image's bytes again, in picoseconds by a model ([`kiln_codec::Spec::cost`]): as
-    /// much as those take that do, and this. Then what no known encoder gives is carried encoded.
+    /// Budget for encoding attempts that do not reproduce the new image's bytes, in picoseconds of
+    /// CPU time by a model ([`kiln_codec::Spec::cost`]). The cost of successful attempts is added
+    /// to it. When it is spent, bytes that no encoder found so far reproduces are stored encoded.
     pub search_cost_max: u64,
 }
 
-/// Six seconds: LZMA at its default level, which is among the slowest, encodes 24 MB in them.
+/// Six seconds, in which LZMA at its default level, one of the slowest encoders, encodes 24 MB.
 const SEARCH_COST_MAX: u64 = 6_000_000_000_000;
 
 impl Default for MakeOptions {
@@ -24,34 +26,38 @@ impl Default for MakeOptions {
     }
 }
 
-/// What a patch was made of.
+/// Report of a patch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct MakeReport {
     /// Length of the patch in bytes.
     pub patch_len: u64,
     /// Length of the old image in bytes.
     pub old_len: u64,
     /// Length of the new image in bytes.
     pub new_len: u64,
-    /// Bytes of the new image that the old one has as they are stored.
+    /// Bytes of the new image that are copied from the old image as stored.
     pub copied: u64,
     /// Bytes of the new image that the receiver encodes.
     pub encoded: u64,
-    /// Encoded bytes of the new image that the patch carries, as encoding did not give them.
+    /// Encoded bytes of the new image that the patch stores because encoding did not reproduce
+    /// them.
     pub carried: u64,
-    /// Bytes of text that nothing of the old image resembles.
+    /// Bytes of text that match nothing in the old image.
     pub literal: u64,
-    /// CPU time that encoders have taken which did not give the new image's bytes again, in picoseconds by a model.
+    /// Cost of encoding attempts that did not reproduce the new image's bytes, in picoseconds of
+    /// CPU time by a model.
     pub search_cost: u64,
-    /// Text of what is carried encoded, as far as it was compared with the old image's, in bytes.
+    /// Bytes of text of the extents that the patch stores encoded, as far as it was compared with
+    /// the old image.
     pub compared: u64,
-    /// Of these, bytes that a build over the old image would have kept.
+    /// Bytes of `compared` that a build over the old image would have reused.
     pub known: u64,
 }
 
-impl Made {
-    /// Tells if a new image packed with the old one as its base would make the patch far shorter: what is carried makes
-    /// up much of the image, though most of its text is that of the old one.
+impl MakeReport {
+    /// Returns true if packing the new image with the old one as its base would make the patch much
+    /// shorter: stored extents make up a large part of the image, although most of their text is in
+    /// the old one.
     pub fn base_helps(&self) -> bool {
         self.carried > self.new_len / 8 && self.patch_len > self.new_len / 8 && self.known > self.compared / 2
     }

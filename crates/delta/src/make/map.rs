@@ -1,4 +1,4 @@
-//! Where an image has what: stored spans in the order of bytes, and the files that they are part of.
+//! Map of an image: its stored spans in address order, and their files.
 
 use kiln_read::{Algorithm, ExtentKind, Image, Inode, MetadataSpace, ReadError};
 use std::collections::{HashMap, HashSet};
@@ -8,41 +8,42 @@ use xxhash_rust::xxh3::xxh3_64;
 /// A regular file, or an inode without a name.
 pub(crate) struct MapFile {
     pub inode: Inode,
-    /// Hashes of its path, and of its path without digits: files of other versions have the same.
+    /// Hashes of its path, and of its path without digits, which is often the same in other
+    /// versions.
     pub path_key: u64,
     pub name_key: u64,
-    /// What of its front is stored in spans, in bytes.
+    /// Number of first bytes that are stored in spans.
     pub in_spans: u64,
-    /// Text that it has for itself, in order: neither holes nor what is in the packed inode.
+    /// Ranges of text stored separately, in order: neither holes nor in the packed inode.
     pub own_text: Vec<Range<u64>>,
-    /// Where the rest of it is.
+    /// TextPlace of the rest.
     pub tail: Tail,
 }
 
-/// Where the end of a file is.
+/// TextPlace of the end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// With the rest.
+    /// In the spans.
     Stored,
-    /// Encoded, or as it is, beside the inode.
+    /// Beside the inode, encoded or not.
     Inline,
     /// In the packed inode, from this byte on.
     Fragment(u64),
 }
 
-/// How a span is stored.
+/// Storage of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum SpanStorage {
     Encoded(Algorithm),
-    /// As it is, among encoded extents.
+    /// Unencoded, among encoded extents.
     Plain,
-    /// As it is.
+    /// Unencoded.
     Raw,
     /// Encoded, beside the inode.
     Tail(Algorithm),
 }
 
-/// Stored bytes, and the text that they are.
+/// SpanStorage bytes and their text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub pa: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Span {
     pub file: u32,
     pub la: u64,
     pub llen: u64,
-    pub stored: Stored,
+    pub stored: SpanStorage,
 }
 
 impl Span {
@@ -63,22 +64,22 @@ impl Span {
     }
 }
 
-/// A file, or the end of one, in the packed inode.
+/// A file, or the end of a file, in the packed inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fragment {
     pub off: u64,
     pub len: u64,
     pub file: u32,
-    /// First byte in the file.
+    /// Offset in the file.
     pub la: u64,
 }
 
-/// Where an image has what.
+/// Map of an image.
 pub(crate) struct ImageMap {
     pub files: Vec<MapFile>,
-    /// In the order of bytes, none over another.
+    /// Spans in address order, without overlaps.
     pub spans: Vec<Span>,
-    /// In the order of the packed inode.
+    /// Fragments in the order of the packed inode.
     pub fragments: Vec<Fragment>,
     pub packed: Option<u32>,
     pub paths: HashMap<u64, u32>,
@@ -114,7 +115,8 @@ impl ImageMap {
                 map.add(image, inode, &entry.path)?;
             }
         }
-        // Of what several files refer to, the longest text first: it is all that is stored.
+        // If several files share stored bytes, the span with the longest text comes first and
+        // covers them all.
         map.spans.sort_by_key(|span| (span.pa, u64::MAX - span.llen, span.file, span.la));
         let mut end = 0;
         map.spans.retain(|span| {
@@ -140,12 +142,12 @@ impl ImageMap {
             }
             let stored = match extent.kind {
                 ExtentKind::Encoded { algorithm, device: 0, pa, plen, partial: false, inline: None } => {
-                    Some((pa, plen.into(), Stored::Encoded(algorithm)))
+                    Some((pa, plen.into(), SpanStorage::Encoded(algorithm)))
                 }
                 ExtentKind::Plain { device: 0, pa, plen, interlaced: false, inline: None } => {
-                    Some((pa, plen.into(), Stored::Plain))
+                    Some((pa, plen.into(), SpanStorage::Plain))
                 }
-                ExtentKind::Raw { device: 0, pa } => Some((pa, extent.llen, Stored::Raw)),
+                ExtentKind::Raw { device: 0, pa } => Some((pa, extent.llen, SpanStorage::Raw)),
                 ExtentKind::Fragment { off } => {
                     tail = Tail::Fragment(off);
                     self.fragments.push(Fragment { off, len: extent.llen, file: idx, la: extent.la });
@@ -160,7 +162,7 @@ impl ImageMap {
                     ..
                 } => {
                     tail = Tail::Inline;
-                    let stored = Stored::Tail(algorithm);
+                    let stored = SpanStorage::Tail(algorithm);
                     let span = Span { pa, plen: plen.into(), file: idx, la: extent.la, llen: extent.llen, stored };
                     self.spans.push(span);
                     None
@@ -180,7 +182,7 @@ impl ImageMap {
         let (path_key, name_key) = (xxh3_64(path), xxh3_64(&name));
         self.paths.entry(path_key).or_insert(idx);
         self.names.entry(name_key).or_insert(idx);
-        // Uncompressed ends beside inodes are metadata.
+        // Unencoded ends beside inodes are metadata.
         let own_len = if tail == Tail::Inline { inode.size() } else { in_spans };
         own_text.retain_mut(|range| {
             range.end = range.end.min(own_len);
@@ -190,12 +192,13 @@ impl ImageMap {
         Ok(idx)
     }
 
-    /// The file that is the same one in an older or newer version: by path, else by a path that differs in digits.
+    /// Returns the same file in another version of the image: the one with the same path, or else
+    /// with a path that differs only in digits.
     pub(crate) fn counterpart(&self, file: &MapFile) -> Option<u32> {
         self.paths.get(&file.path_key).or_else(|| self.names.get(&file.name_key)).copied()
     }
 
-    /// By file, from where to where its stored bytes reach.
+    /// Returns, for each file, the smallest range that contains its stored bytes.
     pub(crate) fn reaches(&self) -> Vec<Range<u64>> {
         let mut reaches = vec![Range { start: u64::MAX, end: 0 }; self.files.len()];
         for span in &self.spans {
@@ -205,7 +208,7 @@ impl ImageMap {
         reaches
     }
 
-    /// Bytes in front of, between and behind the spans: metadata, and what nothing refers to.
+    /// Returns the ranges before, between and after the spans: metadata and unreferenced bytes.
     pub(crate) fn gaps(&self) -> Vec<Range<u64>> {
         let ends = std::iter::once(0).chain(self.spans.iter().map(|span| span.pa + span.plen));
         let starts = self.spans.iter().map(|span| span.pa).chain(std::iter::once(self.len));

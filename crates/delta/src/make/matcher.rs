@@ -1,33 +1,39 @@
-//! Approximate matches of a text in a haystack: runs that are equal but for some bytes, as of programs whose addresses have moved.
+//! Approximate matches of a text in a haystack: runs that are equal except for some bytes, as in
+//! programs whose addresses have changed.
 //!
-//! The plain algorithm is that of bsdiff (Colin Percival, "Naive differences of executable code"): look for the longest exact match at each
-//! byte until one beats what going on at the last offset gives by more than 8 bytes; extend it backwards and the last one forwards for
-//! as long as more than half of the bytes are equal; where both meet, cut where most bytes are. Departures:
+//! The basic algorithm is that of bsdiff (Colin Percival, "Naive differences of executable code").
+//! At each byte, look for the longest exact match until one beats the continuation at the last
+//! offset by more than 8 bytes. Extend it backwards and the last one forwards while more than half
+//! of the bytes are equal. Where both meet, cut where most bytes are equal. Departures:
 //!
-//! * Exact matches come from lists of places with the same hash of 8 bytes instead of a suffix array. Of a long list, the places next to where
-//!   the last offset leads are compared: text that occurs often, such as a licence, mostly goes on there.
-//! * While text goes on equal at the last offset, nothing is looked up.
-//! * Of a run of one byte, such as padding, only the front is in the lists: a run of the text then is one match, wherever it is looked up.
-//! * Steps are counted. Text that repeats itself could cost its length at each byte; once it has cost [`STEPS_PER_BYTE`], less is tried.
+//! * Exact matches come from lists of places with the same hash of 8 bytes instead of a suffix
+//!   array. Of a long list, only the places next to the continuation of the last offset are
+//!   compared: text that occurs often, such as a licence, usually continues there.
+//! * While text is equal at the last offset, nothing is looked up.
+//! * Of a run of one byte, such as padding, only the first place is in the lists, so that a run of
+//!   the text is one match wherever it is looked up.
+//! * Steps are counted. Repetitive text could cost its length at each byte; once it has cost
+//!   [`STEPS_PER_BYTE`], fewer places are tried.
 
 use crate::make::region::Haystack;
 use std::ops::Range;
 
-/// Bytes that are hashed.
+/// Number of bytes that are hashed.
 const KEY_LEN: usize = 8;
-/// Places that are compared for each byte, at most: those next to where the last offset leads.
+/// Maximum number of places compared per byte: those next to the continuation of the last offset.
 const PLACES_MAX: usize = 32;
-/// A match of this length is as good as any.
+/// Length in bytes of a match from which on no longer one is sought.
 const GOOD_LEN: usize = 512;
-/// From this many equal bytes on at the last offset, nothing else is looked for.
+/// Number of equal bytes at the last offset from which on nothing is looked up.
 const RUN_MIN: usize = 24;
-/// What a match at another offset must be longer than what the last offset gives, in bytes.
+/// Number of bytes by which a match at another offset must exceed the one at the last offset.
 const GAIN_MIN: isize = 8;
 
-/// Steps for each byte of the text, on average, after which less is tried. Ordinary text takes a quarter of it at most.
+/// Average number of steps per byte of text after which fewer places are tried. Ordinary text takes
+/// at most a quarter of it.
 const STEPS_PER_BYTE: u64 = 256;
 
-/// Counts what is compared: places, words and bytes.
+/// Counter of comparisons: of places, words and bytes.
 struct Steps {
     taken: u64,
     limit: u64,
@@ -42,7 +48,8 @@ impl Steps {
         self.taken += count as u64;
     }
 
-    /// Places to compare for each byte, at most, and bytes that a match is extended backwards or looked at beyond [`GOOD_LEN`].
+    /// Returns the maximum number of places to compare per byte, and of bytes by which a match is
+    /// extended backwards or examined beyond [`GOOD_LEN`].
     fn effort(&self) -> (usize, usize) {
         if self.taken < self.limit { (PLACES_MAX, usize::MAX) } else { (1, GOOD_LEN) }
     }
@@ -51,18 +58,18 @@ impl Steps {
 /// A part of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Nothing resembles these bytes.
+    /// Bytes that match nothing.
     New { len: usize },
-    /// Like as many bytes of the haystack from `at` on.
+    /// Bytes that resemble as many bytes of the haystack from `at` on.
     Like { at: usize, len: usize },
 }
 
-/// Finds matches; keeps its tables from text to text.
+/// Matcher, which reuses its tables from text to text.
 #[derive(Default)]
 pub(crate) struct Matcher {
-    /// Where the places with a hash begin among `places`, and where the last ones end.
+    /// Index in `places` of the first place with each hash; the last element is the end.
     starts: Vec<u32>,
-    /// In ascending order for each hash.
+    /// Places by hash, in ascending order for each hash.
     places: Vec<u32>,
     shift: u32,
 }
@@ -73,7 +80,7 @@ fn key(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(key)
 }
 
-/// How many bytes are equal from the front on.
+/// Returns the number of equal first bytes.
 fn equal_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);
@@ -89,7 +96,7 @@ fn equal_len(a: &[u8], b: &[u8]) -> usize {
 }
 
 impl Matcher {
-    /// The parts of `text`, one behind the other.
+    /// Splits `text` into parts.
     pub(crate) fn find(&mut self, text: &[u8], hay: &Haystack) -> Vec<Part> {
         self.find_in(text, hay, &mut Steps::for_text(text.len()))
     }
@@ -172,7 +179,7 @@ impl Matcher {
         }
         self.places.clear();
         self.places.resize(sum as usize, 0);
-        // From behind, so that each start ends up where it belongs and places ascend.
+        // From the end, so that each start ends up in its final position and places ascend.
         for (at, key) in keys(hay).rev() {
             let slot = self.slot(key);
             self.starts[slot] -= 1;
@@ -184,7 +191,8 @@ impl Matcher {
         (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
     }
 
-    /// The longest match of the front of `rest`, and where it is; of equal ones that next to `expected`.
+    /// Returns length and place of the longest match of the first bytes of `rest`; among equal
+    /// ones, that next to `expected`.
     fn longest(&self, rest: &[u8], expected: usize, hay: &Haystack, steps: &mut Steps) -> (usize, usize) {
         let (places_max, reach) = steps.effort();
         let rest = &rest[..rest.len().min(reach)];
@@ -205,7 +213,7 @@ impl Matcher {
             let Some(&at) = nearer else { break };
             let from = &hay.bytes[at as usize..];
             steps.take(1);
-            // Only what is longer matters.
+            // Skip places that cannot give a longer match.
             if best_len == 0 || from.get(best_len) == rest.get(best_len) {
                 let len = equal_len(rest, from);
                 steps.take(len / KEY_LEN);
@@ -225,8 +233,8 @@ impl Matcher {
     }
 }
 
-/// Returns the places at which keys are looked for, in bytes from the start of `hay`, and the keys. Of a run of one
-/// byte, the first place is enough.
+/// Returns the places at which keys are looked up, in bytes from the start of `hay`, and the keys.
+/// Of a run of one byte, only the first place is returned.
 fn keys(hay: &[u8]) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     (0..hay.len().saturating_sub(KEY_LEN - 1)).map(|at| (at, key(&hay[at..]))).filter(|(at, key)| {
         let first = key & 0xFF;
@@ -234,14 +242,14 @@ fn keys(hay: &[u8]) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     })
 }
 
-/// A byte of the text, and the byte of the haystack that it is like.
+/// A byte of the text, and the byte of the haystack that it matches.
 struct Anchor {
     text: usize,
     at: usize,
     region: Range<usize>,
 }
 
-/// The parts that there are.
+/// Parts found so far.
 struct Parts<'a> {
     text: &'a [u8],
     hay: &'a [u8],
@@ -259,8 +267,8 @@ impl Parts<'_> {
             .sum()
     }
 
-    /// Add what lies between two anchors: the first one goes on as far as it is worth it, the other one backwards. Returns where the other one
-    /// begins then.
+    /// Adds the text between two anchors: the first is extended forwards and the other one
+    /// backwards as far as it pays. Returns the other one, moved to its new start.
     fn join(&mut self, last: &Anchor, next: Anchor, is_end: bool, steps: &mut Steps) -> Anchor {
         let (_, reach) = steps.effort();
         let room = next.text - last.text;
@@ -274,7 +282,7 @@ impl Parts<'_> {
         }
         steps.take(room);
         if ahead + back > room {
-            // Both reach: cut where most bytes are equal.
+            // Both overlap: cut where most bytes are equal.
             let overlap = ahead + back - room;
             let (mut score, mut best, mut kept) = (0isize, 0isize, 0);
             for n in 0..overlap {
@@ -298,7 +306,8 @@ impl Parts<'_> {
     }
 }
 
-/// How many of the first `room` bytes to take, so that the equal ones exceed the others by most.
+/// Returns how many of the first `room` bytes to take, so that equal bytes exceed the others by the
+/// largest number.
 fn best_len(room: usize, equal: impl Fn(usize) -> bool) -> usize {
     let (mut score, mut best, mut len) = (0isize, 0isize, 0);
     for n in 0..room {
@@ -324,7 +333,7 @@ mod tests {
         hay
     }
 
-    /// Seeded bytes.
+    /// Returns pseudorandom bytes.
     fn noise(seed: u64, len: usize) -> Vec<u8> {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut byte = || {
@@ -336,7 +345,7 @@ mod tests {
         (0..len).map(|_| byte()).collect()
     }
 
-    /// Check that the parts are all of the text, and count bytes that nothing equals.
+    /// Checks that the parts cover the text, and returns the number of bytes that nothing equals.
     fn cost(text: &[u8], hay: &Haystack, parts: &[Part]) -> usize {
         let (mut at, mut cost) = (0, 0);
         for part in parts {
@@ -357,11 +366,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_moved_and_changed_in_places_is_found() {
+    fn moved_and_modified_text_is_found() {
         let (a, b) = (noise(1, 20_000), noise(2, 30_000));
         let hay = haystack(&[&a, &b]);
         let mut text = [&b[1000..20_000], &noise(3, 100)[..], &a[..15_000], &b[..500]].concat();
-        // As addresses change: a byte here and there.
+        // A byte here and there, as addresses change.
         for at in (50..15_000).step_by(100) {
             text[at] ^= 0x55;
         }
@@ -370,7 +379,8 @@ mod tests {
         assert!(cost <= 100 + 150 + 20, "{cost}");
     }
 
-    /// Look for `text` in `hay`: bytes that nothing equals, parts, and steps for each byte of the text.
+    /// Searches `hay` for `text`. Returns the number of bytes that nothing equals, of parts, and of
+    /// steps per byte of text.
     fn tried(text: &[u8], hay: &Haystack) -> (usize, usize, u64) {
         let mut steps = Steps::for_text(text.len());
         let parts = Matcher::default().find_in(text, hay, &mut steps);
@@ -379,7 +389,7 @@ mod tests {
 
     #[test]
     fn padding_is_found_in_few_steps() {
-        // Files with padding up to the next multiple of 1 MiB: the new one has a byte more in one of them.
+        // Files with padding to multiples of 1 MiB; one of the new files is a byte longer.
         let unit = |seed, len| [&noise(seed, len)[..], &vec![0; (1 << 20) - len]].concat();
         let old: Vec<u8> = (1..5).flat_map(|seed| unit(seed, 20_000)).collect();
         let new: Vec<u8> = (1..5).flat_map(|seed| unit(seed, 20_000 + usize::from(seed == 3))).collect();
@@ -396,7 +406,7 @@ mod tests {
         for period in periods {
             let old: Vec<u8> = period.iter().copied().cycle().take(300_000).collect();
             let mut new = old.clone();
-            // A byte here and there: each place of the old one gives as much as all others.
+            // A byte here and there, so that each place of the old text matches equally well.
             for at in (700..new.len()).step_by(1300) {
                 new[at] ^= 1;
             }

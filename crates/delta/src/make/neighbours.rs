@@ -1,4 +1,4 @@
-//! Which parts of the old image may resemble a part of the new one.
+//! Regions of the old image that may resemble a part of the new one.
 
 use std::ops::Range;
 
@@ -6,45 +6,46 @@ use crate::make::chunks::{ChunkIndex, chunks};
 use crate::make::map::{ImageMap, Span, Tail};
 use crate::make::region::{RAW, Region, merged};
 
-/// Text around what is at the same place in a file, in bytes.
+/// Number of bytes of text to read around the same offset in a file.
 const AROUND: u64 = 2 << 20;
 /// The same for files in the packed inode.
 const PACKED_AROUND: u64 = 4 << 10;
-/// The same for encoded bytes that are carried.
+/// The same for encoded bytes that the patch stores.
 const CARRIED_AROUND: u64 = 256 << 10;
-/// Text around a chunk that both images have, in bytes.
+/// Number of bytes of text to read around a chunk that both images have.
 const CHUNK_AROUND: u64 = 8 << 10;
-/// Metadata that is looked at from one place, in bytes.
+/// Maximum number of bytes of metadata to compare with.
 const METADATA_MAX_LEN: u64 = 16 << 20;
-/// Metadata with other bytes in between, such as ends of files, is read together with these, in bytes.
+/// Maximum gap in bytes, for example ends of files, that is read together with the metadata around
+/// it.
 const METADATA_GAP: u64 = 64 << 10;
-/// Nothing is looked for that is shorter, in bytes.
+/// Minimum length in bytes of metadata for which to find similar regions.
 const MIN_LEN: u64 = 64;
 
-/// Parts of the old image that may resemble a part of the new one.
+/// Regions of the old image that may resemble a part of the new one.
 #[derive(Default)]
 pub(crate) struct Likely {
-    /// By name and place.
+    /// Regions with the same file name and offset.
     pub near: Vec<Region>,
-    /// By content.
+    /// Regions with the same chunks.
     pub chunks: Vec<Region>,
-    /// Metadata, in this range of the image.
+    /// Range of the image whose metadata may be similar.
     pub metadata: Option<Range<u64>>,
 }
 
-/// Finds them.
+/// Finder of similar regions.
 pub(crate) struct Neighbours<'a> {
     old: &'a ImageMap,
     new: &'a ImageMap,
     chunks: ChunkIndex,
-    /// Bytes of the old image that are no file's.
+    /// Number of bytes of metadata in the old image.
     metadata_len: u64,
-    /// From where to where stored bytes of files reach, in both images.
+    /// For each file of both images, the smallest range that contains its stored bytes.
     reaches: [Vec<Range<u64>>; 2],
 }
 
-/// Returns the ranges of an image that are no file's, in bytes, and merges those that lie close together. Short
-/// ones are left out.
+/// Returns the ranges of an image that belong to no file. Ranges that are close together are
+/// merged, and short ones are left out.
 pub(crate) fn metadata(map: &ImageMap) -> Vec<Range<u64>> {
     let gaps = map.gaps().into_iter().filter(|range| range.end - range.start >= MIN_LEN);
     let regions = merged(gaps.map(|range| Region { source: RAW, range }).collect(), METADATA_GAP);
@@ -57,7 +58,8 @@ impl<'a> Neighbours<'a> {
         Self { old, new, chunks, metadata_len, reaches: [old.reaches(), new.reaches()] }
     }
 
-    /// For metadata: all of it, or what is about as far from the end. Images end with their metadata.
+    /// Returns regions like metadata at `at`: all metadata, or that at about the same distance from
+    /// the end. Images end with their metadata.
     pub(crate) fn of_metadata(&self, at: u64, len: u64) -> Likely {
         if len < MIN_LEN {
             return Likely::default();
@@ -70,7 +72,8 @@ impl<'a> Neighbours<'a> {
         Likely { metadata: Some(reach), ..Likely::default() }
     }
 
-    /// For text of a file: the same file, and what has the same chunks.
+    /// Returns regions like the text of a file: those of the same file, and those with the same
+    /// chunks.
     pub(crate) fn of_text(&self, file: u32, range: Range<u64>, text: &[u8]) -> Likely {
         let mut near = Vec::new();
         if self.new.packed == Some(file) {
@@ -98,19 +101,21 @@ impl<'a> Neighbours<'a> {
         Likely { chunks: chunks.collect(), near, metadata: None }
     }
 
-    /// Bytes of `text`, which begins at byte `la` of a file, that a build over the old image would have kept: in chunks of the same file at the same
-    /// place, or of any file that is packed together with others.
-    pub(crate) fn kept_len(&self, file: u32, la: u64, text: &[u8]) -> u64 {
+    /// Returns the number of bytes of `text`, which begins at byte `la` of a file, that a build
+    /// over the old image would have reused: chunks at the same offset of the same file, or chunks
+    /// of any file that is packed together with others.
+    pub(crate) fn reused_len(&self, file: u32, la: u64, text: &[u8]) -> u64 {
         let is_packed = self.new.packed == Some(file);
         let there = self.old.counterpart(&self.new.files[file as usize]);
-        let is_kept = |chunk: &Range<usize>| {
+        let is_reused = |chunk: &Range<usize>| {
             let place = self.chunks.find(&text[chunk.clone()]);
             place.is_some_and(|place| is_packed || Some(place.source) == there && place.off == la + chunk.start as u64)
         };
-        chunks(text).filter(is_kept).map(|chunk| chunk.len() as u64).sum()
+        chunks(text).filter(is_reused).map(|chunk| chunk.len() as u64).sum()
     }
 
-    /// For encoded bytes that are carried: those of the same file, about as far from its front.
+    /// Returns regions like encoded bytes that the patch stores: those of the same file at about
+    /// the same distance from its start.
     pub(crate) fn of_carried(&self, span: &Span) -> Likely {
         let Some(there) = self.old.counterpart(&self.new.files[span.file as usize]) else { return Likely::default() };
         let [reach, here] = [&self.reaches[0][there as usize], &self.reaches[1][span.file as usize]];
@@ -121,14 +126,14 @@ impl<'a> Neighbours<'a> {
         Likely { near: region.into_iter().collect(), ..Likely::default() }
     }
 
-    /// The part of the same file of the old image, as it is stored there, and what is around it.
+    /// Returns the region of the same file in the old image, with the bytes around it.
     fn same_file(&self, file: u32, range: Range<u64>, around: u64) -> Option<Region> {
         let idx = self.old.counterpart(&self.new.files[file as usize])?;
         let there = &self.old.files[idx as usize];
         let size = there.inode.size();
         let (start, end) = (range.start.saturating_sub(around).min(size), range.end.saturating_add(around).min(size));
         let (source, start, end) = match (there.tail, self.old.packed) {
-            // Read where it is stored, together with its neighbours.
+            // Read the packed inode, together with the neighbours in it.
             (Tail::Fragment(off), Some(packed)) if there.in_spans == 0 => (packed, off + start, off + end),
             _ => (idx, start, end),
         };

@@ -1,8 +1,9 @@
-//! Which encoder gives the new image's pclusters again: found by trying, and proved by comparing bytes.
+//! Search for the encoder that reproduces the new image's pclusters, verified by comparing bytes.
 //!
-//! Of the options that the image was packed with, it tells the algorithm, the window and the length of pclusters. The level is found by filling
-//! one pcluster with each. Where a build has cut the text is seen where cuts are forced (multiples of a segment's length, gaps), and elsewhere
-//! found: where filling differs from what is stored, the text that was filled together ends nearby.
+//! The image itself reveals the algorithm, the window and the length of pclusters. The level is
+//! found by filling one pcluster with each. A build cuts text at known places (multiples of a
+//! segment's length, gaps), and at others that must be found: where filling begins to differ from
+//! the stored bytes, text that was filled together ends nearby.
 
 use kiln_builder::{RefillEnd, RefillForm, RefilledExtent, Refiller, Spec};
 use kiln_codec::Method;
@@ -11,62 +12,64 @@ use kiln_read::{Image, ReadAt};
 use std::ops::Range;
 
 use crate::error::{DeltaError, Side};
-use crate::make::map::{ImageMap, Span, Stored, Tail};
+use crate::make::map::{ImageMap, Span, SpanStorage, Tail};
 
-/// Encoders that are kept ready.
+/// Maximum number of encoders that are kept ready.
 const READY_MAX: usize = 3;
-/// Searches over all levels that find nothing, at most.
+/// Maximum number of searches over all levels that find nothing.
 const SEARCHES_MAX: u32 = 12;
-/// Cost of reading a byte of text, in picoseconds as [`Spec::cost`] counts: it is decoded, and compared.
+/// Cost of reading and comparing a byte of text, in picoseconds as [`Spec::cost`] counts.
 const TEXT_COST: u64 = 2000;
-/// Text is tried to end so many pclusters behind the last one that is right.
+/// Numbers of pclusters after the last correct one at which the text is tried to end.
 const ENDS_TRIED: [usize; 3] = [1, 2, 0];
-/// Ends that are tried with one form, at most.
+/// Maximum number of ends tried with one form.
 const ENDS_MAX: usize = 8;
 
-/// Pclusters that encoding gives again.
+/// Pclusters that encoding reproduces.
 #[derive(Clone, Debug)]
 pub(crate) struct Proof {
-    /// How many spans they are.
+    /// Number of spans.
     pub spans: usize,
-    /// Number of the form.
+    /// Index of the form.
     pub encoder: usize,
-    /// The text of the file that is encoded; longer than that of the spans where its end lies elsewhere.
+    /// Range of the file's text that is encoded; longer than the spans' text if the end of the text
+    /// is stored elsewhere.
     pub text: Range<u64>,
     pub end: RefillEnd,
-    /// The text is encoded alone, and there were so many bytes for it.
+    /// Maximum length in bytes of the pcluster, if the text is encoded as a single one.
     pub room: Option<u64>,
 }
 
-/// Finds proofs for the new image.
+/// Search for proofs of the new image.
 pub(crate) struct Prover<'a> {
     image: &'a Image,
     source: &'a dyn ReadAt,
     map: &'a ImageMap,
-    /// All forms that have given pclusters again: the encoders of the patch.
+    /// Forms that have reproduced pclusters, which are the encoders of the patch.
     pub forms: Vec<RefillForm>,
     ready: Vec<(RefillForm, Refiller)>,
-    /// Per algorithm: the longest pcluster, and the longest text of a pcluster.
+    /// Per algorithm, the lengths of the longest pcluster and of the longest text of a pcluster in
+    /// bytes.
     longest: [(u64, u64); Algorithm::ALL.len()],
     encoded_extents: bool,
     searches: u32,
-    /// Limit of the cost of attempts that give nothing, beyond the cost of those that give something; and both costs so
-    /// far. In picoseconds, as [`Spec::cost`] counts.
+    /// Limit on the cost of failed attempts, beyond the cost of successful ones, and both costs so
+    /// far, in picoseconds as [`Spec::cost`] counts.
     search_cost_max: u64,
     pub search_cost: u64,
     proved_cost: u64,
 }
 
-/// What filling shall give: pclusters, and the bytes that are stored from the first of them on.
+/// Pclusters that filling must reproduce, and the stored bytes from the first of them on.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct ExpectedSpans<'a> {
     spans: &'a [Span],
     stored: &'a [u8],
     /// Cost of encoding a byte, in picoseconds as [`Spec::cost`] counts.
     cost: u64,
 }
 
-/// How far filling was right.
+/// Extent to which filling was correct.
 struct Attempt {
     spans: usize,
     is_whole: bool,
@@ -78,7 +81,7 @@ impl<'a> Prover<'a> {
         let block_bits = image.superblock().block_bits;
         let mut encoded_extents = false;
         for span in &map.spans {
-            if let Stored::Encoded(algorithm) = span.stored {
+            if let SpanStorage::Encoded(algorithm) = span.stored {
                 let (plen, llen) = &mut longest[algorithm as usize];
                 (*plen, *llen) = ((*plen).max(span.plen), (*llen).max(span.llen));
                 encoded_extents |= block_bits.within(span.pa) != 0 || block_bits.within(span.plen) != 0;
@@ -99,21 +102,21 @@ impl<'a> Prover<'a> {
         }
     }
 
-    /// Whether pclusters can be filled from any extent on, whatever came before.
+    /// Returns true if pclusters can be filled from any extent on, regardless of earlier ones.
     pub(crate) fn starts_anywhere(&self, algorithm: Algorithm) -> bool {
         self.encoded_extents || matches!(algorithm, Algorithm::Lz4 | Algorithm::Lzma)
     }
 
-    /// Whether text may end with a span: it does not fill its pcluster.
+    /// Returns true if text may end with a span because it does not fill its pcluster.
     pub(crate) fn may_end_with(&self, span: &Span) -> bool {
         match span.stored {
-            Stored::Encoded(algorithm) => span.plen < self.longest[algorithm as usize].0,
-            Stored::Plain | Stored::Raw | Stored::Tail(_) => false,
+            SpanStorage::Encoded(algorithm) => span.plen < self.longest[algorithm as usize].0,
+            SpanStorage::Plain | SpanStorage::Raw | SpanStorage::Tail(_) => false,
         }
     }
 
-    /// A proof for the first of `spans`, which are one file's and lie one behind the other, as its text does; `algorithm` is that of the first
-    /// of them that is encoded.
+    /// Returns a proof for the first of `spans`, which are contiguous in one file and in the image.
+    /// `algorithm` is that of the first encoded span.
     pub(crate) fn prove(&mut self, spans: &[Span], algorithm: Algorithm) -> Result<Option<Proof>, DeltaError> {
         let known: Vec<RefillForm> =
             self.forms.iter().copied().filter(|form| form.spec.method.algorithm() == algorithm).collect();
@@ -138,14 +141,14 @@ impl<'a> Prover<'a> {
         Ok(None)
     }
 
-    /// Tells if enough was tried in vain.
+    /// Returns true if the budget for failed attempts is spent.
     fn is_spent(&self) -> bool {
         self.search_cost > self.search_cost_max.saturating_add(self.proved_cost)
     }
 
-    /// Forms that an image may have been packed with, the likely ones first.
+    /// Returns forms with which the image may have been packed, the most likely first.
     fn candidates(&self, spans: &[Span], algorithm: Algorithm) -> Vec<RefillForm> {
-        let here = spans.iter().filter(|span| span.stored == Stored::Encoded(algorithm));
+        let here = spans.iter().filter(|span| span.stored == SpanStorage::Encoded(algorithm));
         let (image_plen, image_llen) = self.longest[algorithm as usize];
         let mut lens: Vec<u64> = match self.encoded_extents {
             true => vec![here.map(|span| span.llen).max().unwrap_or(0), image_llen],
@@ -213,13 +216,13 @@ impl<'a> Prover<'a> {
         refiller: &mut Refiller,
     ) -> Result<Option<Proof>, DeltaError> {
         let first = spans[0];
-        if matches!(first.stored, Stored::Tail(_)) {
+        if matches!(first.stored, SpanStorage::Tail(_)) {
             return self.prove_tail(&first, form, refiller);
         }
         let file = &self.map.files[first.file as usize];
         let segment = form.segment_len();
-        // Text that is filled together ends a segment behind its front, or where the file has a multiple of a segment. What is left of a file
-        // is not less than two blocks.
+        // Text that is filled together ends a segment after its start, or at a multiple of the
+        // segment length in the file. The rest of a file is at least two blocks.
         let rest = 2 * self.image.superblock().block_bits.len();
         let until = |limit: u64| {
             let count = spans.iter().take_while(|span| span.text_end() <= limit).count();
@@ -235,7 +238,7 @@ impl<'a> Prover<'a> {
         let spans = &spans[..count];
         let last = spans[count - 1];
         let (stored, tail) = (self.stored(spans)?, file.tail);
-        // The end of a whole file that lies elsewhere is part of the text.
+        // If the end of a whole file is stored elsewhere, it is part of the text.
         let is_all_spans = first.la == 0 && last.text_end() == file.in_spans;
         let is_whole = is_all_spans && file.inode.size() <= segment && !self.encoded_extents;
         let inline = || self.rooms(first.file).map(RefillEnd::Inline);
@@ -253,7 +256,7 @@ impl<'a> Prover<'a> {
         }
         let cost = form.spec.cost();
         for end in ends {
-            let attempt = self.attempt(refiller, &text, end, Wanted { spans, stored: &stored, cost })?;
+            let attempt = self.attempt(refiller, &text, end, ExpectedSpans { spans, stored: &stored, cost })?;
             if attempt.is_whole {
                 return Ok(Some(Proof { spans: count, encoder: 0, text: 0..text_len, end, room: None }));
             }
@@ -263,8 +266,8 @@ impl<'a> Prover<'a> {
         if text.len() < own_len as usize {
             text = self.text(first.file, first.la, own_len)?;
         }
-        // A pcluster that is not full ends the text, or is followed by one that does not compress.
-        let is_short = |span: &Span| span.plen < u64::from(form.spec.pcluster_len) && span.stored != Stored::Plain;
+        // A pcluster that is not full ends the text, or precedes one that does not compress.
+        let is_short = |span: &Span| span.plen < u64::from(form.spec.pcluster_len) && span.stored != SpanStorage::Plain;
         let mut counts = vec![to_multiple, count];
         if !self.encoded_extents {
             counts.insert(0, spans.iter().position(is_short).map_or(0, |idx| idx + 1));
@@ -278,13 +281,13 @@ impl<'a> Prover<'a> {
             tried.push(count);
             let len = (spans[count - 1].text_end() - first.la) as usize;
             for end in [RefillEnd::Padded, RefillEnd::Open] {
-                let wanted = Wanted { spans: &spans[..count], stored: &stored, cost };
+                let wanted = ExpectedSpans { spans: &spans[..count], stored: &stored, cost };
                 let attempt = self.attempt(refiller, &text[..len], end, wanted)?;
                 if attempt.is_whole {
                     let text = first.la..first.la + len as u64;
                     return Ok(Some(Proof { spans: count, encoder: 0, text, end, room: None }));
                 }
-                // Near the last pcluster that is right, text ends.
+                // The text ends near the last correct pcluster.
                 if attempt.spans > right {
                     counts.extend(ENDS_TRIED.iter().rev().map(|more| attempt.spans + more));
                 }
@@ -297,7 +300,7 @@ impl<'a> Prover<'a> {
         Ok(None)
     }
 
-    /// A proof for the end of a file beside its inode.
+    /// Returns a proof for the end of a file beside its inode.
     fn prove_tail(
         &mut self,
         span: &Span,
@@ -306,7 +309,7 @@ impl<'a> Prover<'a> {
     ) -> Result<Option<Proof>, DeltaError> {
         let stored = self.stored(std::slice::from_ref(span))?;
         let text = self.text(span.file, span.la, span.llen)?;
-        // What is not shorter than the text is not stored encoded.
+        // An end is stored encoded only if that is shorter than the text.
         let longest = span.llen.saturating_sub(1);
         let rooms: Vec<u64> = self.rooms(span.file).map(|room| longest.min(room.into())).collect();
         for room in rooms {
@@ -319,7 +322,8 @@ impl<'a> Prover<'a> {
         Ok(None)
     }
 
-    /// Bytes beside an inode that its file's end may have had as room: what the inode and its index leave of a block.
+    /// Returns the possible sizes in bytes of the room for a file's end beside its inode: what the
+    /// inode and its index leave of a block.
     fn rooms(&self, file: u32) -> impl Iterator<Item = u32> + use<> {
         let inode = &self.map.files[file as usize].inode;
         kiln_builder::inline_room(inode.meta.size, inode.meta.body_off(), self.image.superblock().block_bits)
@@ -332,7 +336,7 @@ impl<'a> Prover<'a> {
         refiller: &mut Refiller,
         text: &[u8],
         end: RefillEnd,
-        Wanted { spans, stored, cost }: Wanted<'_>,
+        ExpectedSpans { spans, stored, cost }: ExpectedSpans<'_>,
     ) -> Result<Attempt, DeltaError> {
         let want: usize = spans.iter().map(|span| span.plen as usize).sum();
         let (mut checked, mut right, mut taken) = (0, 0, 0u64);

@@ -1,4 +1,4 @@
-//! Parts of the old space that may resemble a text, in memory side by side: what the matcher looks in.
+//! Regions of the old space that may resemble a text, side by side in memory for the matcher.
 
 use kiln_read::{Image, ReadAt};
 use std::ops::Range;
@@ -6,17 +6,17 @@ use std::ops::Range;
 use crate::error::{DeltaError, Side};
 use crate::make::map::ImageMap;
 
-/// The bytes of the image instead of a file.
+/// Source number of the image's bytes, as opposed to a file.
 pub(crate) const RAW: u32 = u32::MAX;
 
-/// A byte of a source: of a file of the map, or of the image itself.
+/// A byte of a source: of a file in the map, or of the image itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TextPlace {
     pub source: u32,
     pub off: u64,
 }
 
-/// A part of a source.
+/// A range of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub source: u32,
@@ -27,26 +27,27 @@ pub(crate) struct Region {
 #[derive(Default)]
 pub(crate) struct Haystack {
     pub bytes: Vec<u8>,
-    /// In the order of `bytes`: where each begins, and what it is.
+    /// Regions and their offsets in `bytes`, in ascending order.
     pub regions: Vec<(usize, Region)>,
 }
 
 impl Haystack {
-    /// The range of `bytes` that is one region with the byte at `at`.
+    /// Returns the range of `bytes` that is in the same region as the byte at `at`.
     pub(crate) fn region_of(&self, at: usize) -> Range<usize> {
         let idx = self.regions.partition_point(|(start, _)| *start <= at) - 1;
         let end = self.regions.get(idx + 1).map_or(self.bytes.len(), |(start, _)| *start);
         self.regions[idx].0..end
     }
 
-    /// What the byte at `at` is.
-    pub(crate) fn place(&self, at: usize) -> Place {
+    /// Returns the place of the byte at `at`.
+    pub(crate) fn place(&self, at: usize) -> TextPlace {
         let (start, region) = &self.regions[self.regions.partition_point(|(start, _)| *start <= at) - 1];
-        Place { source: region.source, off: region.range.start + (at - start) as u64 }
+        TextPlace { source: region.source, off: region.range.start + (at - start) as u64 }
     }
 }
 
-/// Regions in the order of sources, those put together that overlap, or lie no more than `gap` bytes apart.
+/// Sorts regions by source and offset, and merges those that overlap or are at most `gap` bytes
+/// apart.
 pub(crate) fn merged(mut regions: Vec<Region>, gap: u64) -> Vec<Region> {
     regions.sort_by_key(|region| (region.source, region.range.start));
     let mut merged: Vec<Region> = Vec::new();
@@ -61,7 +62,7 @@ pub(crate) fn merged(mut regions: Vec<Region>, gap: u64) -> Vec<Region> {
     merged
 }
 
-/// The first of these regions, `max_len` bytes at most, and how many bytes they are.
+/// Returns the first regions, `max_len` bytes at most, and their total length.
 pub(crate) fn first_of(regions: Vec<Region>, max_len: u64) -> (Vec<Region>, u64) {
     let (mut taken, mut len) = (Vec::new(), 0);
     for Region { source, range } in regions {
@@ -74,24 +75,24 @@ pub(crate) fn first_of(regions: Vec<Region>, max_len: u64) -> (Vec<Region>, u64)
     (taken, len)
 }
 
-/// Where the old image's regions are read.
+/// Source of the old image's regions.
 pub(crate) struct OldText<'a> {
     pub source: &'a dyn ReadAt,
     pub image: &'a Image,
     pub map: &'a ImageMap,
-    /// Ranges of the image that are no file's, in bytes, in order and apart from each other.
+    /// Byte ranges of the image that belong to no file, in order, with gaps between them.
     pub metadata: Vec<Range<u64>>,
 }
 
 impl OldText<'_> {
-    /// The metadata in a range of the image.
+    /// Returns the metadata within a range of the image.
     pub(crate) fn metadata_in(&self, Range { start, end }: Range<u64>) -> impl Iterator<Item = Region> {
         let first = self.metadata.partition_point(|one| one.end <= start);
         let there = self.metadata[first..].iter().take_while(move |one| one.start < end);
         there.map(move |one| Region { source: RAW, range: one.start.max(start)..one.end.min(end) })
     }
 
-    /// Read regions into memory.
+    /// Reads regions into memory.
     pub(crate) fn load(&self, regions: Vec<Region>, hay: &mut Haystack) -> Result<(), DeltaError> {
         hay.bytes.clear();
         hay.regions.clear();

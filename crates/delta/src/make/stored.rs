@@ -1,16 +1,16 @@
-//! Stored bytes that both images have: pclusters of the old image by their hashes.
+//! Index of the old image's pclusters by hash, to find stored bytes that both images have.
 
 use kiln_read::ReadAt;
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{DeltaError, Side};
-use crate::make::map::{ImageMap, Span, Stored};
+use crate::make::map::{ImageMap, Span, SpanStorage};
 
-/// Bytes of a span that is stored as it is that are compared at a time.
+/// Number of bytes of an unencoded span that are compared at once.
 const PART_LEN: u64 = 64 << 10;
 
-/// Where the old image has stored bytes.
+/// Addresses of stored bytes in the old image, by length and hash.
 pub(crate) struct StoredIndex {
     places: HashMap<(u64, u64), u64>,
 }
@@ -32,7 +32,8 @@ impl StoredIndex {
         Ok(Self { places })
     }
 
-    /// Where the old image has the bytes of a span of the new one, part by part: their lengths and addresses.
+    /// Returns the address and length of each part of a span of the new image in the old one;
+    /// `None` if a part is missing.
     pub(crate) fn find(
         &self,
         span: &Span,
@@ -53,9 +54,9 @@ impl StoredIndex {
     }
 }
 
-/// A span in parts, each of which is compared as a whole: addresses and lengths.
+/// Splits a span into parts that are compared as a whole. Returns their addresses and lengths.
 fn parts(span: &Span) -> impl Iterator<Item = (u64, u64)> + use<> {
-    let step = if span.stored == Stored::Raw { PART_LEN } else { span.plen };
+    let step = if span.stored == SpanStorage::Raw { PART_LEN } else { span.plen };
     let bytes = span.bytes();
     (0..span.plen.div_ceil(step)).map(move |n| {
         let pa = bytes.start + n * step;

@@ -1,12 +1,13 @@
-//! Which files of the old image a patch uses the text of, in the order of first use, and where they begin in the old space.
+//! Files of the old image whose text a patch uses, in the order of first use, and their offsets in
+//! the old space.
 
 use std::collections::HashMap;
 
 use crate::format::header::{TEXTS_MAX, TextFile};
 use crate::make::map::ImageMap;
-use crate::make::region::{Place, RAW};
+use crate::make::region::{RAW, TextPlace};
 
-/// The files, and where they begin.
+/// Files and their offsets in the old space.
 pub(crate) struct TextTable {
     starts: HashMap<u32, u64>,
     end: u64,
@@ -14,13 +15,14 @@ pub(crate) struct TextTable {
 }
 
 impl TextTable {
-    /// Without files, behind an image of `old_len` bytes.
+    /// Creates a table without files after an image of `old_len` bytes.
     pub(crate) fn new(old_len: u64) -> Self {
         Self { starts: HashMap::new(), end: old_len, files: Vec::new() }
     }
 
-    /// The position of a place in the old space; none where a patch can name no more files.
-    pub(crate) fn position(&mut self, place: Place, map: &ImageMap) -> Option<u64> {
+    /// Returns the position of a place in the old space; `None` if the patch cannot refer to more
+    /// files.
+    pub(crate) fn position(&mut self, place: TextPlace, map: &ImageMap) -> Option<u64> {
         if place.source == RAW {
             return Some(place.off);
         }

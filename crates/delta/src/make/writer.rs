@@ -1,4 +1,4 @@
-//! The new image front to back, as items of a patch.
+//! Description of the new image, front to back, as items of a patch.
 
 use kiln_builder::RefillForm;
 use kiln_read::{Image, ReadAt};
@@ -12,15 +12,16 @@ use crate::format::header::TextFile;
 use crate::make::ahead::Ahead;
 use crate::make::chunks::ChunkIndex;
 use crate::make::group::Group;
-use crate::make::made::{Made, MakeOptions};
-use crate::make::map::{ImageMap, Span, Stored};
+use crate::make::made::{MakeOptions, MakeReport};
+use crate::make::map::{ImageMap, Span, SpanStorage};
 use crate::make::neighbours::{self, Neighbours};
 use crate::make::prover::{Proof, Prover};
 use crate::make::region::OldText;
 use crate::make::stored::StoredIndex;
 use crate::stop::check_stop;
 
-/// Text of what is carried that is compared with the old image's, at most, in bytes: enough to see whether most of it is there, too.
+/// Maximum number of bytes of stored extents' text that are compared with the old image, to
+/// estimate how much of it is there.
 const COMPARED_MAX_LEN: u64 = 64 << 20;
 
 /// One of the images.
@@ -31,14 +32,14 @@ pub(crate) struct Side<'a> {
     pub map: &'a ImageMap,
 }
 
-/// The body of a patch, and what its header says about it.
+/// Body of a patch, and the parts of its header that it determines.
 pub(crate) struct Written {
     pub texts: Vec<TextFile>,
     pub forms: Vec<RefillForm>,
-    pub made: Made,
+    pub made: MakeReport,
 }
 
-/// Makes the body of a patch.
+/// Writer of the body of a patch.
 pub(crate) struct Maker<'a> {
     old: Side<'a>,
     new: Side<'a>,
@@ -68,7 +69,7 @@ impl<'a> Maker<'a> {
         Ok(Self { old, new, stored, neighbours, prover, group, stop })
     }
 
-    /// Describe all of the new image. `told` learns how many bytes are done.
+    /// Describes the whole new image. Calls `told` with the number of bytes done.
     pub(crate) fn run(mut self, told: &dyn Fn(u64)) -> Result<Written, DeltaError> {
         let spans: &'a [Span] = &self.new.map.spans;
         let (mut at, mut idx) = (0, 0);
@@ -91,7 +92,7 @@ impl<'a> Maker<'a> {
         Ok(Written { texts, forms, made })
     }
 
-    /// Spans of one file that lie one behind the other.
+    /// Writes contiguous spans of one file.
     fn spans(&mut self, run: &[Span]) -> Result<(), DeltaError> {
         let mut found = Vec::with_capacity(run.len());
         for span in run {
@@ -125,12 +126,12 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// A span as it is stored.
+    /// Writes a span as it is stored.
     fn span(&mut self, span: &Span, found: Option<&[(u64, u64)]>) -> Result<(), DeltaError> {
         if let Some(found) = found {
             return found.iter().try_for_each(|(pos, len)| self.group.copy(*pos, *len));
         }
-        if matches!(span.stored, Stored::Encoded(_)) {
+        if matches!(span.stored, SpanStorage::Encoded(_)) {
             self.compare(span)?;
         }
         let mut at = 0;
@@ -138,11 +139,11 @@ impl<'a> Maker<'a> {
             let len = RAW_MAX_LEN.min(span.plen - at);
             let bytes = self.read_new(span.pa + at, len)?;
             let likely = match span.stored {
-                Stored::Encoded(_) | Stored::Tail(_) => {
+                SpanStorage::Encoded(_) | SpanStorage::Tail(_) => {
                     self.group.made.carried += len;
                     self.neighbours.of_carried(span)
                 }
-                Stored::Plain | Stored::Raw => {
+                SpanStorage::Plain | SpanStorage::Raw => {
                     let text = (span.la + at).min(span.text_end())..(span.la + at + len).min(span.text_end());
                     self.neighbours.of_text(span.file, text, &bytes)
                 }
@@ -153,7 +154,7 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// Look whether a build over the old image would have kept the text of a span that is carried.
+    /// Counts the text of a stored span that a build over the old image would have reused.
     fn compare(&mut self, span: &Span) -> Result<(), DeltaError> {
         if self.group.made.compared >= COMPARED_MAX_LEN {
             return Ok(());
@@ -162,11 +163,11 @@ impl<'a> Maker<'a> {
         let inode = &self.new.map.files[span.file as usize].inode;
         let read = self.new.image.read_at(inode, &mut text, span.la).map_err(DeltaError::image(ErrorSide::New))?;
         self.group.made.compared += read as u64;
-        self.group.made.known += self.neighbours.kept_len(span.file, span.la, &text[..read]);
+        self.group.made.known += self.neighbours.reused_len(span.file, span.la, &text[..read]);
         Ok(())
     }
 
-    /// Spans that are encoded again.
+    /// Writes spans that are encoded again.
     fn unit(&mut self, spans: &[Span], proof: &Proof) -> Result<(), DeltaError> {
         let file = spans[0].file;
         let inode = &self.new.map.files[file as usize].inode;
@@ -184,7 +185,7 @@ impl<'a> Maker<'a> {
         self.group.push(item, &text, likely)
     }
 
-    /// Bytes that are no file's.
+    /// Writes bytes that belong to no file.
     fn gap(&mut self, range: Range<u64>) -> Result<(), DeltaError> {
         let mut at = range.start;
         while at < range.end {
@@ -206,9 +207,10 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// Whether a span goes on where another one ends, in its file and in the image.
+/// Returns true if span `b` continues span `a` in its file and in the image.
 fn follows(a: &Span, b: &Span) -> bool {
-    let is_among_extents = |span: &Span| matches!(span.stored, Stored::Encoded(_) | Stored::Plain);
-    let is_alike = is_among_extents(a) && is_among_extents(b) || a.stored == Stored::Raw && b.stored == Stored::Raw;
+    let is_among_extents = |span: &Span| matches!(span.stored, SpanStorage::Encoded(_) | SpanStorage::Plain);
+    let is_alike =
+        is_among_extents(a) && is_among_extents(b) || a.stored == SpanStorage::Raw && b.stored == SpanStorage::Raw;
     a.file == b.file && a.bytes().end == b.pa && a.text_end() == b.la && is_alike
 }

@@ -1,7 +1,7 @@
 //! Two versions of a tree, and patches between images of them.
 
 use kiln_builder::{BuildOptions, Control, Preset, Progress};
-use kiln_delta::{Applied, DeltaError, Made, MakeOptions, Patch};
+use kiln_delta::{ApplyReport, DeltaError, MakeOptions, MakeReport, Patch};
 use kiln_read::{MemorySource, ReadAt};
 use kiln_tests::image::build;
 use kiln_tests::mem::{MemFile, MemTree};
@@ -10,10 +10,10 @@ use kiln_tree::{Kind, NodeId, Tree};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Names and contents.
+/// Files by name.
 pub type Files = Vec<(String, Vec<u8>)>;
 
-/// Text of words, about as compressible as sources.
+/// Returns text of words, about as compressible as source code.
 pub fn words(rng: &mut Rng, len: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(len + 16);
     while text.len() < len {
@@ -24,7 +24,7 @@ pub fn words(rng: &mut Rng, len: usize) -> Vec<u8> {
     text
 }
 
-/// A tree of small files, some large ones, and bytes that do not compress.
+/// Returns a tree of small files, some large ones, and incompressible bytes.
 pub fn files(seed: u64) -> Files {
     let mut rng = Rng::new(seed);
     let mut files: Files = (0..60).map(|n| (format!("small{n}"), words(&mut rng, 50 + n * 97))).collect();
@@ -36,7 +36,7 @@ pub fn files(seed: u64) -> Files {
     files
 }
 
-/// The next version: bytes inserted, changed, files moved, added and removed.
+/// Returns the next version: bytes inserted and changed, files moved, added and removed.
 pub fn next(files: &Files, seed: u64) -> Files {
     let mut rng = Rng::new(seed);
     let mut next = files.clone();
@@ -59,7 +59,7 @@ pub fn next(files: &Files, seed: u64) -> Files {
     next
 }
 
-/// An image of these files.
+/// Returns an image of these files.
 pub fn image(files: &Files, options: &BuildOptions) -> Vec<u8> {
     build(&tree(files), options).unwrap().0
 }
@@ -73,7 +73,7 @@ fn tree(files: &Files) -> Tree {
     mem.finish().unwrap()
 }
 
-/// An image of one sparse file, which ends with `end` behind a hole.
+/// Returns an image of one sparse file, which ends with `end` after a hole.
 pub fn sparse(hole_len: u64, end: &[u8], options: &BuildOptions) -> Vec<u8> {
     let (mut mem, mut file) = (MemTree::default(), MemFile::default());
     file.push_hole(hole_len);
@@ -82,7 +82,7 @@ pub fn sparse(hole_len: u64, end: &[u8], options: &BuildOptions) -> Vec<u8> {
     build(&mem.finish().unwrap(), options).unwrap().0
 }
 
-/// Options of a preset.
+/// Returns the options of a preset.
 pub fn preset(preset: Preset) -> BuildOptions {
     BuildOptions { scratch_dir: std::env::temp_dir(), ..BuildOptions::preset(preset, None).unwrap() }
 }
@@ -91,13 +91,13 @@ pub fn source(bytes: &[u8]) -> Arc<dyn ReadAt> {
     Arc::new(MemorySource::new(bytes.to_vec()))
 }
 
-/// A patch.
-pub fn make(old: &[u8], new: &[u8], portable: bool) -> (Vec<u8>, Made) {
+/// Makes a patch.
+pub fn make(old: &[u8], new: &[u8], portable: bool) -> (Vec<u8>, MakeReport) {
     make_with(old, new, &MakeOptions { portable, spool_dir: std::env::temp_dir(), ..MakeOptions::default() })
 }
 
-/// A patch with these options.
-pub fn make_with(old: &[u8], new: &[u8], options: &MakeOptions) -> (Vec<u8>, Made) {
+/// Makes a patch with these options.
+pub fn make_with(old: &[u8], new: &[u8], options: &MakeOptions) -> (Vec<u8>, MakeReport) {
     let (mut patch, stop) = (Vec::new(), AtomicBool::new(false));
     let told = std::sync::Mutex::new((0, 0));
     let progress = |now: Progress| {
@@ -112,8 +112,8 @@ pub fn make_with(old: &[u8], new: &[u8], options: &MakeOptions) -> (Vec<u8>, Mad
     (patch, made)
 }
 
-/// What a patch makes of an image.
-pub fn apply(old: &[u8], patch: &[u8]) -> Result<(Vec<u8>, Applied), DeltaError> {
+/// Applies a patch to an image.
+pub fn apply(old: &[u8], patch: &[u8]) -> Result<(Vec<u8>, ApplyReport), DeltaError> {
     let mut new = Vec::new();
     let applied = Patch::open(patch)?.apply(
         source(old),

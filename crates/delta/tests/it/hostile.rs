@@ -1,4 +1,4 @@
-//! Patches that are damaged or made by an enemy, and images that the patch was not made for.
+//! Damaged and forged patches, and images that a patch was not made for.
 
 use crate::common::{apply, files, image, make, next, preset, source};
 use kiln_builder::Preset;
@@ -11,7 +11,7 @@ fn images() -> (Vec<u8>, Vec<u8>) {
     (image(&files, &preset(Preset::Balanced)), image(&next(&files, 2), &preset(Preset::Balanced)))
 }
 
-/// Apply a patch that may be anything: an error, or the new image.
+/// Applies a patch of any bytes; returns an error or the new image.
 fn survives(old: &[u8], new: &[u8], patch: &[u8]) -> bool {
     match apply(old, patch) {
         Ok((bytes, _)) => {
@@ -63,7 +63,7 @@ fn bytes_behind_the_end_are_refused() {
 }
 
 #[test]
-fn what_is_inside_of_right_checksums_may_be_anything() {
+fn damage_inside_valid_checksums_is_handled() {
     let (old, new) = images();
     let (patch, _) = make(&old, &new, false);
     let (header, streams) = unseal(&patch).unwrap();
@@ -127,7 +127,7 @@ fn a_missing_encoder_is_told_before_anything_is_written() {
     let (patch, _) = make(&old, &new, false);
     let (mut header, streams) = unseal(&patch).unwrap();
     let version = Patch::open(&patch[..]).unwrap().header().encoders[0].version;
-    // The version as it stands in the header: seven bits in a byte.
+    // The version as stored in the header: seven bits per byte.
     let mut encoded: Vec<u8> = (0..5).map(|n| (version >> (7 * n)) as u8 & 0x7F | 0x80).collect();
     *encoded.last_mut().unwrap() &= 0x7F;
     let at = header.windows(5).position(|bytes| bytes == encoded).expect("the version of the encoder");

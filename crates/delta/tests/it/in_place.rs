@@ -1,4 +1,4 @@
-//! A patch applied over the old image: cut short at every write, and with writes lost that were not synced.
+//! Patches applied over the old image: interrupted at every write, and with unsynced writes lost.
 
 use crate::common::{files, image, make, next, preset};
 use kiln_builder::{Control, Preset};
@@ -9,7 +9,7 @@ use kiln_tests::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The images, and a patch. The new one is longer, or shorter.
+/// The images and a patch. The new image is longer or shorter.
 pub fn case(grows: bool) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let files: Vec<_> = files(1).into_iter().skip(55).filter(|(_, bytes)| bytes.len() < 250_000).collect();
     let (a, b) = (image(&files, &preset(Preset::Fast)), image(&next(&files, 2), &preset(Preset::Fast)));
@@ -18,7 +18,7 @@ pub fn case(grows: bool) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     (old, new, patch)
 }
 
-/// A disk as a target.
+/// Returns a disk as a target.
 pub fn target(device: &Arc<Disk>, resize: Resize) -> Target<Disk> {
     Target { device: device.clone(), len: device.now().len() as u64, resize, identity: Identity::default() }
 }
@@ -29,7 +29,7 @@ pub fn run(patch: &[u8], device: &Arc<Disk>, journal: &Disk, resize: Resize) -> 
     in_place::apply(Patch::open(patch)?, &target, journal, &control)
 }
 
-/// Cut the power behind each write and sync, and once more while the run after that completes.
+/// Cuts the power after each write and sync, and once more while the next run completes.
 fn cut_everywhere(grows: bool, resize: Resize) {
     let (mut old, new, patch) = case(grows);
     if resize == Resize::Never {
@@ -85,8 +85,8 @@ fn a_device_survives_any_cut() {
     cut_everywhere(true, Resize::Never);
 }
 
-/// Cut the power at random, on disks that write 512 bytes or 4 KiB as a whole: what has a superblock is the old image
-/// or the new one, whole.
+/// Cuts the power at random, on disks that write 512 bytes or 4 KiB atomically. If there is a
+/// superblock, the image is complete, old or new.
 fn mounts_whole_images_only(grows: bool, resize: Resize) {
     let (mut old, mut new, patch) = case(grows);
     if resize == Resize::Never {
@@ -130,13 +130,13 @@ fn no_half_of_an_image_has_a_superblock() {
 }
 
 #[test]
-fn what_is_done_is_seen() {
+fn results_report_the_work_done() {
     let (old, new, patch) = case(true);
     let left = Arc::new(AtomicU64::new(u64::MAX));
     let (device, journal) = (Disk::new(old, &left), Disk::new(Vec::new(), &left));
     assert!(matches!(run(&patch, &device, &journal, Resize::ToImage), Ok(InPlace::Applied(_))));
     let changed_len = Patch::open(&patch[..]).unwrap().header().changed_len;
-    // The head, the first block, heads of records, and eight bytes for each sector.
+    // The head, the first block, heads of records, and eight bytes per sector.
     let more_len = 4096 + 4096 + 16 * (changed_len / 4096 + 1) + (changed_len + 4096) / 64;
     let journal_len = journal.now().len() as u64;
     assert!((changed_len..=changed_len + more_len).contains(&journal_len), "{journal_len} of {changed_len}");

@@ -1,5 +1,5 @@
-//! Journals that another run has left: of another target, of another patch, damaged, forged. Nothing but the new image
-//! may come out, and what is not a journal's target stays as it is.
+//! Journals of another run: of another target, of another patch, damaged, forged. The result can
+//! only be the new image, and other targets stay unchanged.
 
 use crate::common::{files, image, make, next, preset};
 use crate::in_place::{case, run, target};
@@ -15,7 +15,8 @@ fn disk(bytes: &[u8]) -> Arc<Disk> {
     Disk::new(bytes.to_vec(), &Arc::new(AtomicU64::new(u64::MAX)))
 }
 
-/// The device and the journal of a run that was cut short in the second step, with some of the new image written.
+/// Returns device and journal of a run that was interrupted in the second step, with part of the
+/// new image written.
 fn unfinished(old: &[u8], patch: &[u8], resize: Resize) -> (Vec<u8>, Vec<u8>) {
     let mut rng = Rng::new(25);
     for count in 0.. {
@@ -38,7 +39,8 @@ fn complete(device: &Arc<Disk>, journal: &[u8], resize: Resize) -> Result<InPlac
     in_place::complete(&target(device, resize), &*disk(journal), &AtomicBool::new(false))
 }
 
-/// `apply` and `complete` refuse the target with these words, and leave it and the journal alone.
+/// Checks that `apply` and `complete` refuse the target with these words, and change neither it nor
+/// the journal.
 fn refused(patch: &[u8], device: &[u8], journal: &[u8], resize: Resize, words: &str) {
     let (there, kept) = (disk(device), disk(journal));
     let error = run(patch, &there, &kept, resize).unwrap_err();
@@ -59,15 +61,15 @@ fn another_disk_is_not_written_to() {
         old.resize(room, 0xEE);
         let (device, journal) = unfinished(&old, &patch, resize);
         assert_eq!(standing(&device, &journal, resize).unwrap(), Some(Standing::Unfinished));
-        // A filesystem of another kind, and one that differs in a single sector that is replaced.
+        // Another filesystem, and one that differs in a single sector to be replaced.
         let mut other = vec![0; device.len()];
         rng.fill(&mut other);
-        refused(&patch, &other, &journal, resize, "neither of the old image nor of the new one");
+        refused(&patch, &other, &journal, resize, "neither those of the old image nor those of the new one");
         other = device.clone();
         let at = (4096..old.len()).find(|&at| other[at] != old[at]).unwrap();
         other[at] = !old[at];
         other[at + 1] = other[at + 1].wrapping_add(1);
-        refused(&patch, &other, &journal, resize, "neither of the old image nor of the new one");
+        refused(&patch, &other, &journal, resize, "neither those of the old image nor those of the new one");
         let done = disk(&device);
         assert_eq!(complete(&done, &journal, resize).unwrap(), InPlace::Resumed);
         assert_eq!(standing(&done.now(), &journal, resize).unwrap(), Some(Standing::New));
@@ -76,7 +78,7 @@ fn another_disk_is_not_written_to() {
 }
 
 #[test]
-fn what_is_not_replaced_is_compared_too() {
+fn unreplaced_bytes_are_compared_too() {
     let before: Vec<_> = files(1).into_iter().skip(50).filter(|(_, bytes)| bytes.len() < 250_000).collect();
     let mut after = before.clone();
     after[3].1[100] ^= 1;
@@ -91,7 +93,7 @@ fn what_is_not_replaced_is_compared_too() {
     let at =
         (8192..old.len()).rev().step_by(4096).find(|&at| old[at & !4095..=at | 4095] == new[at & !4095..=at | 4095]);
     other[at.unwrap()] ^= 1;
-    refused(&patch, &other, &journal, Resize::ToImage, "would not become the new image");
+    refused(&patch, &other, &journal, Resize::ToImage, "would not turn it into the new image");
 }
 
 #[test]
@@ -100,7 +102,7 @@ fn a_third_image_is_not_written_to() {
     let (_, journal) = unfinished(&old, &patch, Resize::ToImage);
     let mut third = image(&next(&files(5), 9), &preset(Preset::Fast));
     third.resize(old.len().midpoint(new.len()), 0);
-    refused(&patch, &third, &journal, Resize::ToImage, "neither of the old image nor of the new one");
+    refused(&patch, &third, &journal, Resize::ToImage, "neither those of the old image nor those of the new one");
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn a_device_has_its_properties() {
     let error = in_place::apply(patch_of(), &with(&second, "B"), &*journal, &control).unwrap_err();
     assert!(error.to_string().contains("its serial is B, but the journal is of the device with A"), "{error}");
     assert!(second.now() == old);
-    // What cannot be asked says nothing.
+    // An unknown property does not count.
     let stop = AtomicBool::new(false);
     assert_eq!(in_place::standing(&with(&second, ""), &*journal, &stop).unwrap(), Some(Standing::Old));
     assert_eq!(in_place::complete(&with(&second, "A"), &*journal, &stop).unwrap(), InPlace::Resumed);
@@ -154,7 +156,8 @@ fn a_journal_of_another_patch_is_completed_first() {
     let error = run(&back, &there, &kept, Resize::ToImage).unwrap_err();
     assert!(matches!(error, DeltaError::Journal { .. }) && error.to_string().contains("another patch"), "{error}");
     assert!(there.now() == device && kept.now() == journal);
-    // One that is completed is in nobody's way, and neither is one of which nothing was written.
+    // A completed journal does not prevent another patch, nor does one of which nothing was
+    // written.
     complete(&there, &journal, Resize::ToImage).unwrap();
     assert!(matches!(run(&back, &there, &kept, Resize::ToImage), Ok(InPlace::Applied(_))));
     assert!(there.now() == old);
@@ -168,14 +171,14 @@ fn journals_of_other_versions_and_other_files_are_refused() {
     let (old, _, patch) = case(true);
     let (device, mut journal) = unfinished(&old, &patch, Resize::ToImage);
     journal[8] = 3;
-    refused(&patch, &device, &journal, Resize::ToImage, "is of version 3");
+    refused(&patch, &device, &journal, Resize::ToImage, "has version 3");
     journal[..8].copy_from_slice(b"\x8Akilnjrn");
-    refused(&patch, &device, &journal, Resize::ToImage, "is of version 1");
-    refused(&patch, &old, b"notes", Resize::ToImage, "is none");
-    refused(&patch, &old, b"important notes of a user", Resize::ToImage, "is none");
+    refused(&patch, &device, &journal, Resize::ToImage, "has version 1");
+    refused(&patch, &old, b"notes", Resize::ToImage, "has no valid magic");
+    refused(&patch, &old, b"important notes of a user", Resize::ToImage, "has no valid magic");
 }
 
-/// Make the checksums of a journal right again.
+/// Corrects the checksums of a journal.
 fn seal(journal: &mut [u8]) {
     let head_len = u32::from_le_bytes(journal[12..16].try_into().unwrap()) as usize;
     let records_len = u64::from_le_bytes(journal[80..88].try_into().unwrap());

@@ -1,4 +1,5 @@
-//! Seeded pairs of images, of generated trees with options drawn by chance: what a patch makes is the new image, on any number of threads.
+//! Seeded pairs of images of generated trees with random options: a patch restores the new image
+//! with any number of threads.
 
 use crate::common::{Files, files, make, next, source};
 use kiln_builder::{BuildOptions, Preset, Spec};
@@ -8,7 +9,7 @@ use kiln_parallel::Threads;
 use kiln_tests::rng::Rng;
 use std::sync::atomic::AtomicBool;
 
-/// A method with pclusters of 4 KiB to 1 MiB, or what a preset has.
+/// A method with pclusters of 4 KiB to 1 MiB, or the method of a preset.
 fn options(rng: &mut Rng) -> BuildOptions {
     let preset = Preset::ALL[rng.below(Preset::ALL.len() as u64) as usize];
     let options = crate::common::preset(preset);

@@ -1,8 +1,8 @@
-//! A patch applied to a file that keeps what was made: cut short at every write, and with writes lost that were not synced.
+//! Patches applied resumably: interrupted at every write, and with unsynced writes lost.
 
 use crate::common::{files, image, make, next, preset, source};
 use kiln_builder::{Control, Preset};
-use kiln_delta::resumable::{self, Resumed};
+use kiln_delta::resumable::{self, ResumeReport};
 use kiln_delta::{DeltaError, Patch};
 use kiln_output::Output;
 use kiln_parallel::Threads;
@@ -11,7 +11,7 @@ use kiln_tests::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// From one note to the next, in bytes: several in an image of these tests.
+/// Distance between notes in bytes, so that an image of these tests has several.
 const STEP_LEN: u64 = 60_000;
 
 struct Case {
@@ -33,16 +33,16 @@ fn unlimited() -> Arc<AtomicU64> {
 }
 
 impl Case {
-    fn run(&self, partial: &Disk) -> Result<Resumed, DeltaError> {
+    fn run(&self, partial: &Disk) -> Result<ResumeReport, DeltaError> {
         let patch = Patch::open(&self.patch[..])?.with_threads(Threads::at_least_one(2));
         let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
         let done = resumable::apply(patch, source(&self.old), partial, STEP_LEN, &control)?;
-        // As whoever gives the file its name does.
+        // As the caller does before it renames the file.
         partial.sync().map_err(|source| DeltaError::Write { action: "sync", source })?;
         Ok(done)
     }
 
-    /// Go on with these bytes, without a limit. How much of them was used.
+    /// Continues with these bytes, without a limit. Returns how many of them were used.
     fn complete(&self, bytes: Vec<u8>, what: &str) -> u64 {
         let disk = Disk::new(bytes, &unlimited());
         let done = self.run(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -51,7 +51,7 @@ impl Case {
     }
 }
 
-/// Cut the power behind each write and sync, and once more while the run after that goes on.
+/// Cuts the power after each write and sync, and once more while the next run continues.
 fn cut_everywhere(case: &Case) {
     let mut rng = Rng::new(case.new.len() as u64);
     let (mut went_on, mut lost) = (0, 0);
@@ -62,7 +62,7 @@ fn cut_everywhere(case: &Case) {
             break;
         }
         let what = format!("cut behind {count}");
-        // The process dies, and the system does not.
+        // The process dies, but not the system.
         let kept = case.complete(disk.now(), &what);
         for bytes in [disk.durable(), disk.after_power_cut(&mut rng), disk.after_power_cut(&mut rng)] {
             let again = Disk::new(bytes, &Arc::new(AtomicU64::new(rng.below(count + 3))));
@@ -85,7 +85,7 @@ fn a_run_that_is_cut_short_is_completed_by_the_next() {
 }
 
 #[test]
-fn what_was_left_is_used_only_if_it_is_right() {
+fn remains_are_used_only_if_valid() {
     let case = case(3, Preset::Balanced);
     // All but the last write.
     let left = Arc::new(AtomicU64::new(u64::MAX));
@@ -106,7 +106,8 @@ fn what_was_left_is_used_only_if_it_is_right() {
     assert!(whole >= case.new.len() as u64 - 2 * STEP_LEN, "{whole} of {}", case.new.len());
     assert_eq!(resumable::kept_len(&header, &*Disk::new(bytes.clone(), &unlimited())).unwrap(), whole);
 
-    // Behind the note before, damage leaves what is in front of it; in front of both, it leaves nothing.
+    // Damage after the first note leaves the bytes before that note; damage before both leaves
+    // nothing.
     let mut damaged = bytes.clone();
     damaged[whole as usize - 1] ^= 1;
     let less = case.complete(damaged.clone(), "damage behind");
@@ -117,7 +118,7 @@ fn what_was_left_is_used_only_if_it_is_right() {
     zeros[..whole as usize].fill(0);
     assert_eq!(case.complete(zeros, "lost writes"), 0);
 
-    // Notes that are damaged, and a file that is too short for its note.
+    // Damaged notes, and a file that is too short for its note.
     let notes = case.new.len().next_multiple_of(4096);
     let mut rng = Rng::new(4);
     for _ in 0..60 {
@@ -128,18 +129,18 @@ fn what_was_left_is_used_only_if_it_is_right() {
     }
     assert_eq!(case.complete(bytes[..notes - 4096].to_vec(), "without notes"), 0);
 
-    // What another image has left.
+    // Remains of another image.
     let other = self::case(5, Preset::Fast);
     assert_eq!(other.complete(bytes.clone(), "of another image"), 0);
     assert_eq!(case.complete(vec![0xA5; 3 * case.new.len()], "anything"), 0);
-    // The front of the same image by another patch is as good.
+    // Bytes of the same image, made by another patch, are equally good.
     let (portable, _) = make(&case.old, &case.new, true);
     let other = Case { old: case.old.clone(), new: case.new.clone(), patch: portable };
     assert_eq!(other.complete(bytes, "by another patch"), whole);
 }
 
 #[test]
-fn another_old_image_leaves_what_there_is() {
+fn another_old_image_changes_nothing() {
     let case = case(6, Preset::Fast);
     let disk = Disk::new(b"something".to_vec(), &unlimited());
     let patch = Patch::open(&case.patch[..]).unwrap();

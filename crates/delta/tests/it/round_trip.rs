@@ -1,11 +1,12 @@
-//! What a patch makes is the new image, however the images were made.
+//! A patch restores the new image, with images of every kind.
 
 use crate::common::{apply, files, image, make, make_with, next, preset, sparse};
 use kiln_builder::{BuildOptions, Choices, Compression, MethodChoice, Preset, Spec};
 use kiln_codec::Method;
 use kiln_delta::MakeOptions;
 
-/// Make and apply a patch between two versions; how long it is, and how many bytes were carried encoded.
+/// Makes and applies a patch between two versions. Returns its length, and the number of bytes
+/// stored encoded.
 fn delta(old: &BuildOptions, new: &BuildOptions, portable: bool) -> (u64, u64) {
     let files = files(1);
     let (old, new) = (image(&files, old), image(&next(&files, 2), new));
@@ -27,7 +28,7 @@ fn every_preset_is_encoded_again() {
 }
 
 #[test]
-fn portable_patches_carry_what_is_encoded() {
+fn portable_patches_store_encoded_bytes() {
     let options = preset(Preset::Balanced);
     let (len, carried) = delta(&options, &options, true);
     let (shorter, _) = delta(&options, &options, false);
@@ -91,7 +92,7 @@ fn the_same_images_make_the_same_patch() {
 
 #[test]
 fn holes_are_not_read() {
-    // At some gigabytes a second, a hole that is read does not end.
+    // Even at some gigabytes per second, reading the hole would not end.
     for one in Preset::ALL {
         let (old, new) = (sparse(1 << 40, b"x\n", &preset(one)), sparse(1 << 40, b"x\ny\n", &preset(one)));
         let (patch, _) = make(&old, &new, false);
@@ -101,7 +102,7 @@ fn holes_are_not_read() {
 
 #[test]
 fn looking_for_an_encoder_ends() {
-    // A level that is found after others were tried in vain.
+    // A level that is found after failed attempts with others.
     let spec = Spec::new(Method::Lzma, Some(3), 64 << 10).unwrap();
     let options = BuildOptions { compression: Some(spec), encoded_extents: true, ..preset(Preset::Plain) };
     let files = files(1);
@@ -115,6 +116,6 @@ fn looking_for_an_encoder_ends() {
     let found = made_within(MakeOptions::default().search_cost_max);
     assert!(found.carried == 0 && found.search_cost > 0, "{found:?}");
     let none = made_within(0);
-    // One attempt is over the limit.
+    // One attempt exceeds the limit.
     assert!(none.encoded == 0 && none.carried > 0 && none.search_cost < found.search_cost, "{none:?} {found:?}");
 }

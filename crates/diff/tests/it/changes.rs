@@ -1,6 +1,6 @@
-//! Differences of trees whose differences are known.
+//! Known differences of trees.
 
-use crate::common::{Model, Spot, What, faulty_tree, tree};
+use crate::common::{Model, Spot, SpotKind, faulty_tree, tree};
 use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Difference, Side, XattrChange, diff};
 use kiln_parallel::Threads;
 use kiln_tests::data::Texture;
@@ -34,7 +34,7 @@ fn lines(a: &Model, b: &Model) -> Vec<String> {
     run(&tree(a), &tree(b), &USUAL).0
 }
 
-/// A change in words.
+/// Returns a change in words.
 fn line(change: &Change) -> String {
     let path = change.path.escape_ascii();
     match &change.kind {
@@ -67,23 +67,23 @@ fn words(difference: &Difference) -> String {
     }
 }
 
-/// A tree with everything that can differ.
+/// Returns a tree with everything that can differ.
 fn base() -> Model {
     let mut model = Model::new();
     let mut add = |path: &[u8], spot: Spot| drop(model.insert(path.to_vec(), spot));
-    add(b"dir", Spot::new(What::Dir));
-    add(b"dir/sub", Spot::new(What::Dir));
+    add(b"dir", Spot::new(SpotKind::Dir));
+    add(b"dir/sub", Spot::new(SpotKind::Dir));
     add(b"dir/sub/deep", Spot::file(b"deep"));
     add(b"dir-", Spot::file(b"after dir and what is in it"));
-    add(b"dev", Spot::new(What::CharDevice(1, 3)));
-    add(b"empty", Spot::new(What::Dir));
-    add(b"fifo", Spot::new(What::Fifo));
-    add(b"link", Spot::new(What::Symlink("target")));
+    add(b"dev", Spot::new(SpotKind::CharDevice(1, 3)));
+    add(b"empty", Spot::new(SpotKind::Dir));
+    add(b"fifo", Spot::new(SpotKind::Fifo));
+    add(b"link", Spot::new(SpotKind::Symlink("target")));
     for name in ["f0", "f1", "f2", "f3", "f4", "f5", "f6", "h0"] {
         add(name.as_bytes(), Spot::file(&Texture::Text.bytes(7, 3000)));
     }
-    add(b"h1", Spot::new(What::Link(b"h0".to_vec())));
-    add(b"h2", Spot::new(What::Link(b"h0".to_vec())));
+    add(b"h1", Spot::new(SpotKind::Link(b"h0".to_vec())));
+    add(b"h2", Spot::new(SpotKind::Link(b"h0".to_vec())));
     add(b"odd\xff\n", Spot::file(b"odd"));
     let mut with_xattrs = Spot::file(b"x");
     with_xattrs.xattrs = [("user.a", b"1".to_vec()), ("user.b", b"2".to_vec()), ("user.d", Vec::new())].into();
@@ -91,7 +91,7 @@ fn base() -> Model {
     model
 }
 
-/// Name, edit, and what it must give.
+/// Name, edit, and expected changes.
 type Edit = (&'static str, fn(&mut Model), &'static [&'static str]);
 
 fn at<'a>(model: &'a mut Model, path: &str) -> &'a mut Spot {
@@ -101,12 +101,12 @@ fn at<'a>(model: &'a mut Model, path: &str) -> &'a mut Spot {
 fn flip(model: &mut Model, path: &str, off: usize) {
     let mut bytes = Texture::Text.bytes(7, 3000);
     bytes[off] ^= 0x80;
-    at(model, path).what = What::File(MemFile::whole(bytes));
+    at(model, path).kind = SpotKind::File(MemFile::whole(bytes));
 }
 
-/// In the order of the walk, where `dir/sub` comes before `dir-`; none touches what another does.
+/// Edits in walk order, in which `dir/sub` precedes `dir-`; they do not affect each other.
 const EDITS: &[Edit] = &[
-    ("device", |m| at(m, "dev").what = What::CharDevice(1, 5), &["~ dev rdev 1:3 1:5"]),
+    ("device", |m| at(m, "dev").kind = SpotKind::CharDevice(1, 5), &["~ dev rdev 1:3 1:5"]),
     (
         "a directory becomes a file",
         |m| {
@@ -119,9 +119,9 @@ const EDITS: &[Edit] = &[
     (
         "new directory",
         |m| {
-            m.insert(b"empty/new".to_vec(), Spot::new(What::Dir));
-            m.insert(b"empty/new/b".to_vec(), Spot::new(What::Fifo));
-            m.insert(b"empty/new/a".to_vec(), Spot::new(What::Symlink("b")));
+            m.insert(b"empty/new".to_vec(), Spot::new(SpotKind::Dir));
+            m.insert(b"empty/new/b".to_vec(), Spot::new(SpotKind::Fifo));
+            m.insert(b"empty/new/a".to_vec(), Spot::new(SpotKind::Symlink("b")));
         },
         &["+ empty/new d", "+ empty/new/a l", "+ empty/new/b p"],
     ),
@@ -132,13 +132,13 @@ const EDITS: &[Edit] = &[
     ("group", |m| at(m, "f4").meta.gid = 5, &["~ f4 group 0 5"]),
     ("nanoseconds", |m| at(m, "f5").meta.mtime_nsec = 1, &["~ f5 mtime 1700000000.0 1700000000.1"]),
     ("removed", |m| drop(m.remove(&b"f6"[..])), &["- f6 -"]),
-    ("type", |m| at(m, "fifo").what = What::CharDevice(0, 0), &["~ fifo type pc"]),
+    ("type", |m| at(m, "fifo").kind = SpotKind::CharDevice(0, 0), &["~ fifo type pc"]),
     (
         "one link less",
-        |m| at(m, "h2").what = Spot::file(&Texture::Text.bytes(7, 3000)).what,
+        |m| at(m, "h2").kind = Spot::file(&Texture::Text.bytes(7, 3000)).kind,
         &["~ h0 links 3 2", "~ h1 links 3 2", "~ h2 links 3 1"],
     ),
-    ("target", |m| at(m, "link").what = What::Symlink("elsewhere"), &["~ link target target elsewhere"]),
+    ("target", |m| at(m, "link").kind = SpotKind::Symlink("elsewhere"), &["~ link target target elsewhere"]),
     (
         "everything at once",
         |m| {
@@ -215,14 +215,14 @@ fn the_other_way_round_added_is_removed() {
 }
 
 #[test]
-fn what_is_ignored_is_no_difference() {
+fn ignored_aspects_are_not_differences() {
     let mut edited = base();
     flip(&mut edited, "f0", 9);
     edited.extend([(b"f6".to_vec(), Spot::file(b"shorter"))]);
     let spot = at(&mut edited, "xattrs");
     (spot.meta.permissions, spot.meta.uid, spot.meta.gid, spot.meta.mtime) = (0, 1, 2, 3);
     spot.xattrs.clear();
-    at(&mut edited, "h2").what = What::Link(b"f5".to_vec());
+    at(&mut edited, "h2").kind = SpotKind::Link(b"f5".to_vec());
     let (a, b) = (tree(&base()), tree(&edited));
     let all = [Aspect::Contents, Aspect::Permissions, Aspect::Owners, Aspect::Mtime, Aspect::Xattrs, Aspect::Links];
     let (some, summary) = run(&a, &b, &DiffOptions { ignore: &all, ..USUAL });
@@ -240,7 +240,7 @@ fn what_is_ignored_is_no_difference() {
 }
 
 #[test]
-fn brief_leaves_out_what_is_in_directories() {
+fn brief_leaves_out_contents_of_directories() {
     let mut edited = base();
     EDITS.iter().for_each(|(_, edit, _)| edit(&mut edited));
     let options = DiffOptions { brief: true, ..USUAL };
@@ -258,7 +258,7 @@ fn a_part_of_the_trees() {
     assert_eq!(below(b"/dir//sub/"), ["~ dir/sub type d-", "- dir/sub/deep -"]);
     assert_eq!(below(b"dir/sub/deep"), ["- dir/sub/deep -"]);
     assert_eq!(below(b"empty/new"), ["+ empty/new d", "+ empty/new/a l", "+ empty/new/b p"]);
-    // Links are judged by all names, those elsewhere, too.
+    // Links are compared by all names, including those elsewhere.
     assert_eq!(below(b"h0"), ["~ h0 links 3 2"]);
     for path in [&b"nothing"[..], b"dir/nothing", b"f0/x", b"dir/../f0"] {
         let error = diff(&a, &b, &DiffOptions { path, ..USUAL }, &mut |_| ControlFlow::Continue(())).unwrap_err();
@@ -268,7 +268,7 @@ fn a_part_of_the_trees() {
 
 const MIB: usize = 1 << 20;
 
-/// Two files that differ at the given bytes.
+/// Returns two files that differ at the given bytes.
 fn large(len: usize, differ_at: &[usize]) -> (Model, Model) {
     let bytes = Texture::Noise.bytes(1, len);
     let mut other = bytes.clone();
@@ -319,7 +319,7 @@ fn unreadable_files_are_named_and_the_rest_is_compared() {
 }
 
 #[test]
-fn what_comes_first_counts_an_error_or_a_difference() {
+fn the_first_error_or_difference_counts() {
     for threads in [1, 4] {
         let (a, b) = large(13 * MIB, &[5 * MIB]);
         let error_at = |off: usize| faulty_tree(&b, Some((b"large", Fault::Read(off as u64))));
@@ -335,7 +335,7 @@ fn links_may_be_others_though_as_many() {
         let mut model = Model::new();
         for (first, second) in pairs {
             model.insert(first.into(), Spot::file(b"same"));
-            model.insert(second.into(), Spot::new(What::Link(first.into())));
+            model.insert(second.into(), Spot::new(SpotKind::Link(first.into())));
         }
         model
     };
@@ -355,7 +355,7 @@ fn links_to_an_unreadable_file_are_all_unreadable() {
 type Data = &'static [(u64, &'static [u8])];
 const FAR: u64 = (1 << 59) + 5;
 
-/// A file of `len` bytes with a little data.
+/// Returns a file of `len` bytes with a few bytes of data.
 fn sparse(len: u64, data: Data) -> Model {
     let mut file = MemFile::default();
     let mut end = 0;
@@ -365,7 +365,7 @@ fn sparse(len: u64, data: Data) -> Model {
         end = off + bytes.len() as u64;
     }
     file.push_hole(len - end);
-    Model::from([(b"sparse".to_vec(), Spot::new(What::File(file)))])
+    Model::from([(b"sparse".to_vec(), Spot::new(SpotKind::File(file)))])
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn holes_are_not_read() {
         (&[(3, b"abc"), (FAR, b"def")], &[(3, b"abc"), (FAR, b"def")], &[]),
         (&[(3, b"abc"), (FAR, b"def")], &[(3, b"abc"), (FAR, b"deF")], &["~ sparse contents 576460752303423495"]),
         (&[(3, b"abc"), (FAR, b"\0d")], &[(3, b"abc")], &["~ sparse contents 576460752303423494"]),
-        // Zeros are zeros.
+        // Zeros in data equal a hole.
         (&[(FAR, b"\0\0\0")], &[(FAR + 99, b"\0")], &[]),
     ];
     for (a, b, expected) in cases {

@@ -1,6 +1,6 @@
 //! Laws of differences, over small random trees.
 
-use crate::common::{Model, Spot, What, tree};
+use crate::common::{Model, Spot, SpotKind, tree};
 use kiln_builder::BuildOptions;
 use kiln_diff::{Aspect, Change, ChangeKind, DiffOptions, diff};
 use kiln_parallel::Threads;
@@ -21,27 +21,27 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(0xD1FF), failure_persistence: None, ..Default::default() }
 }
 
-/// Few of them, so that two trees have much in common; `a-` sorts between `a` and `a/b`.
+/// Few paths, so that two trees have much in common; `a-` sorts between `a` and `a/b`.
 const PATHS: [&str; 14] =
     ["a", "a/a", "a/b", "a/b/c", "a/b/d", "a-", "b", "b/a", "b/b", "c", "d", "d/e", "d/e/f", "\u{7f}"];
 
 fn spot() -> impl Strategy<Value = Spot> {
-    let file = vec(0..2_u8, 0..4).prop_map(|bytes| What::File(MemFile::whole(bytes)));
-    let what = prop_oneof![
-        3 => Just(What::Dir),
+    let file = vec(0..2_u8, 0..4).prop_map(|bytes| SpotKind::File(MemFile::whole(bytes)));
+    let kind = prop_oneof![
+        3 => Just(SpotKind::Dir),
         4 => file,
-        1 => select(vec!["x", "y"]).prop_map(What::Symlink),
-        1 => (0..2_u32, 0..2_u32).prop_map(|(major, minor)| What::CharDevice(major, minor)),
-        1 => Just(What::Fifo),
-        4 => select(PATHS.to_vec()).prop_map(|path| What::Link(path.into())),
+        1 => select(vec!["x", "y"]).prop_map(SpotKind::Symlink),
+        1 => (0..2_u32, 0..2_u32).prop_map(|(major, minor)| SpotKind::CharDevice(major, minor)),
+        1 => Just(SpotKind::Fifo),
+        4 => select(PATHS.to_vec()).prop_map(|path| SpotKind::Link(path.into())),
     ];
     let rarely = || prop::bool::weighted(0.1);
     let xattrs = prop_oneof![
         4 => Just(Default::default()),
         1 => btree_map(select(vec!["user.a", "user.b", "user.c"]), vec(0..2_u8, 0..2), 0..3),
     ];
-    (what, (rarely(), rarely(), rarely(), rarely(), rarely()), xattrs).prop_map(|(what, odd, xattrs)| {
-        let mut spot = Spot { xattrs, ..Spot::new(what) };
+    (kind, (rarely(), rarely(), rarely(), rarely(), rarely()), xattrs).prop_map(|(kind, odd, xattrs)| {
+        let mut spot = Spot { xattrs, ..Spot::new(kind) };
         spot.meta.permissions += u16::from(odd.0);
         spot.meta.uid += u32::from(odd.1);
         spot.meta.gid += u32::from(odd.2);
@@ -51,14 +51,15 @@ fn spot() -> impl Strategy<Value = Spot> {
     })
 }
 
-/// A model from any spots: without those that have no directory, and links to what cannot have any.
+/// Makes a model of random nodes consistent: drops nodes without a parent directory, and links
+/// without a valid target.
 fn sound(spots: Model) -> Model {
     let mut model = Model::new();
     for (path, spot) in spots {
-        let is_dir = |path: &[u8]| model.get(path).is_some_and(|spot: &Spot| matches!(spot.what, What::Dir));
+        let is_dir = |path: &[u8]| model.get(path).is_some_and(|spot: &Spot| matches!(spot.kind, SpotKind::Dir));
         let parent = path.iter().rposition(|&b| b == b'/').map(|slash| &path[..slash]);
-        let fits = match &spot.what {
-            What::Link(to) => model.get(to).is_some_and(|to| !matches!(to.what, What::Dir | What::Link(_))),
+        let fits = match &spot.kind {
+            SpotKind::Link(to) => model.get(to).is_some_and(|to| !matches!(to.kind, SpotKind::Dir | SpotKind::Link(_))),
             _ => true,
         };
         if parent.is_none_or(is_dir) && fits {
@@ -72,7 +73,7 @@ fn spots(count: std::ops::Range<usize>) -> impl Strategy<Value = Model> {
     btree_map(select(PATHS.to_vec()).prop_map(|path| path.as_bytes().to_vec()), spot(), count)
 }
 
-/// Two trees: the second is the first with some spots changed, added and removed.
+/// Returns two trees: the second is the first with some nodes changed, added and removed.
 fn two() -> impl Strategy<Value = (Model, Model)> {
     (spots(0..14), spots(0..3), vec(select(PATHS.to_vec()), 0..2)).prop_map(|(a, changed, removed)| {
         let mut b = a.clone();
@@ -106,7 +107,7 @@ fn words(changes: &[Change]) -> Vec<String> {
     changes.iter().map(|change| format!("{change:?}")).collect()
 }
 
-/// Signs and paths, sorted: what snapshots can tell, too.
+/// Returns sorted signs and paths, which snapshots can tell, too.
 fn signs(changes: &[Change]) -> Vec<(char, Vec<u8>)> {
     let sign = |kind: &ChangeKind| match kind {
         ChangeKind::Added(_) => '+',
@@ -119,7 +120,7 @@ fn signs(changes: &[Change]) -> Vec<(char, Vec<u8>)> {
     signs
 }
 
-/// The naive twin of a comparison that ignores links.
+/// Returns the signs by a naive comparison that ignores links.
 fn expected_signs(a: &Tree, b: &Tree) -> Vec<(char, Vec<u8>)> {
     let (a, b) = (of_tree(a).unwrap(), of_tree(b).unwrap());
     let without_links = |record: &Record| Record { nlink: 0, first_name: Vec::new(), ..record.clone() };

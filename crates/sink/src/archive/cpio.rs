@@ -1,4 +1,5 @@
-//! cpio, in its `newc` format: numbers are 8 hexadecimal digits, and everything begins at a multiple of 4 bytes.
+//! The `newc` format of cpio. Numbers are 8 hexadecimal digits; headers and contents are aligned to
+//! 4 bytes.
 
 use super::member::{Body, Links, Member, Rules};
 use super::output::Output;
@@ -18,15 +19,15 @@ pub(super) const RULES: Rules = Rules {
 
 const MAGIC: &[u8] = b"070701";
 const TRAILER: &[u8] = b"TRAILER!!!";
-/// Programs read so many bytes at once.
+/// Length in bytes of the blocks that programs read.
 const BLOCK_LEN: u64 = 512;
 
-/// Writes cpio.
+/// Writer of cpio archives.
 #[derive(Default)]
 pub(super) struct CpioWriter {
-    /// The last number of an inode.
+    /// Last inode number assigned.
     last_ino: u32,
-    /// The numbers of inodes with several names.
+    /// Numbers of inodes with several names.
     linked: HashMap<Nid, u32>,
 }
 
@@ -47,7 +48,7 @@ impl MemberWriter for CpioWriter {
                 out.report.lose(Loss::Xattrs, &member.path);
             }
         }
-        // Files that are longer than a number are left out.
+        // Files with a length above 32 bits were left out.
         let len = member.data_len() as u32 + member.target().len() as u32;
         let (rdev, mode) = (inode.rdev(), u32::from(inode.mode()));
         let name: &[u8] = if member.path.is_empty() { b"." } else { &member.path };
@@ -71,7 +72,8 @@ impl MemberWriter for CpioWriter {
 }
 
 impl CpioWriter {
-    /// The number that all names of the inode have. After 2^32 inodes they begin again, which only names of one file tell.
+    /// Returns the number that all names of the inode share. Numbers wrap around after 2^32 inodes,
+    /// which matters only for files with several names.
     fn ino(&mut self, member: &Member) -> u32 {
         let new = self.last_ino.wrapping_add(1);
         let ino = match member.names_count {
@@ -83,7 +85,8 @@ impl CpioWriter {
     }
 }
 
-/// A header with all its fields but the length of the name, and a sum that this format does not have.
+/// Writes a header. `fields` are all except the length of the name and the checksum, which `newc`
+/// leaves at 0.
 fn header(fields: &[u32; 11], name: &[u8], out: &mut Output<'_>) -> Result<(), SinkError> {
     let name_len = name.len() as u32 + 1;
     let mut header = MAGIC.to_vec();

@@ -1,27 +1,29 @@
-//! What of an image cannot be read, and what an export makes of it.
+//! Unreadable parts of an image, and their effect on an export.
 //!
-//! A member's header tells its length before its data come, and other names refer to it. So where data cannot be read, zeros take their
-//! place, extent by extent. What cannot be read before the header is written leaves the member out.
+//! A member's header states its length before its data follow, and later names refer to it. So
+//! zeros replace unreadable data, extent by extent. A member is left out if something that its
+//! header needs cannot be read.
 
 use super::options::ExportOptions;
 use crate::SinkError;
 use crate::salvage::{self, salvage};
 use kiln_read::{Image, Inode, ReadError};
 
-/// Memory that lists of what is damaged may take, in bytes: a hostile image could have a long path for each of its bytes.
+/// Maximum memory in bytes for the lists of damage: a hostile image could have a long path for each
+/// of its bytes.
 const LISTED_MAX_LEN: usize = 64 << 20;
 
-/// What of an image cannot be read, in the order of the archive.
+/// Unreadable parts of an image, in the order of the archive.
 #[derive(Default)]
 pub(super) struct Damage {
     keep_going: bool,
-    /// Bytes that all lists so far have taken, about.
+    /// Approximate memory in bytes of all lists so far.
     listed_len: usize,
     /// Members that are left out.
     pub(super) left_out: Vec<(Vec<u8>, SinkError)>,
-    /// Members that have zeros instead of some of their data. One may be named several times.
+    /// Members with zeros in place of some of their data. A member may occur several times.
     pub(super) zeroed: Vec<(Vec<u8>, SinkError)>,
-    /// Members that have other data than their stored digests tell.
+    /// Members whose data do not match their stored digests.
     pub(super) rotten: Vec<(Vec<u8>, SinkError)>,
 }
 
@@ -30,21 +32,21 @@ impl Damage {
         Self { keep_going: options.keep_going, ..Self::default() }
     }
 
-    /// Whether all was read.
+    /// Returns true if nothing is damaged.
     pub(super) fn is_none(&self) -> bool {
         self.left_out.is_empty() && self.zeroed.is_empty() && self.rotten.is_empty()
     }
 
-    /// What was met so far; the next is noted anew.
+    /// Takes the damage found since the last call.
     pub(super) fn take(&mut self) -> Self {
         let Self { keep_going, listed_len, .. } = *self;
         std::mem::replace(self, Self { keep_going, listed_len, ..Self::default() })
     }
 
-    /// What was read; `None`: the member is left out.
+    /// Returns the value that was read, or `None` if the member must be left out.
     ///
     /// # Errors
-    /// What is no damage, and all if the export does not go on.
+    /// An error that is not damage, and every error if the export does not keep going.
     pub(super) fn survive<T>(&mut self, read: Result<T, SinkError>) -> Result<Option<T>, SinkError> {
         match read {
             Ok(read) => Ok(Some(read)),
@@ -62,10 +64,11 @@ impl Damage {
         }
     }
 
-    /// Note that the contents of a member do not have the digest that is stored for them, which `error` tells.
+    /// Notes that the contents of a member do not match their stored digest. `error` describes the
+    /// mismatch.
     ///
     /// # Errors
-    /// `error`, if the export does not go on.
+    /// `error`, if the export does not keep going.
     pub(super) fn rotten(&mut self, path: &[u8], error: ReadError) -> Result<(), SinkError> {
         let error = SinkError::Read(error.at_path(path));
         if !self.goes_on(&error) {
@@ -76,15 +79,17 @@ impl Damage {
         Ok(())
     }
 
-    /// Whether the export goes on after an error: it is about a part of the image, and others can be read nevertheless.
+    /// Returns true if the export continues after `error`, because other parts of the image may
+    /// still be readable.
     fn goes_on(&self, error: &SinkError) -> bool {
         self.keep_going && self.listed_len < LISTED_MAX_LEN && is_damage(error)
     }
 
-    /// The bytes of `inode` from `off` on, of which reading all at once has failed: those that can be read, and zeros for the others.
+    /// Fills `buf` with the bytes of `inode` at `off` that can be read, and with zeros for the
+    /// others, after reading all of them at once has failed with `error`.
     ///
     /// # Errors
-    /// `error`, if it is no damage, or if the export does not go on.
+    /// `error`, if it is not damage, or if the export does not keep going.
     pub(super) fn salvage(
         &mut self,
         image: &Image,
@@ -103,7 +108,7 @@ impl Damage {
     }
 }
 
-/// Whether an error is one of the image, and not of the output or of what is asked for.
+/// Returns true if the image caused the error, not the output or the request.
 fn is_damage(error: &SinkError) -> bool {
     match error {
         SinkError::BadName { .. } => true,

@@ -1,4 +1,4 @@
-//! Contents of members, compared with stored digests on their way into windows.
+//! Verification of members against stored digests as their contents pass through windows.
 
 use super::damage::Damage;
 use super::member::{Body, Member};
@@ -7,43 +7,44 @@ use crate::SinkError;
 use kiln_read::{DigestVerifier, Image};
 use std::ops::Range;
 
-/// Compares members one after the other.
+/// Digest verification of the members, one after the other.
 pub(super) struct Digests<'a> {
     image: &'a Image,
-    /// That of the member of which more follows. `None`: it has none, or some of it could not be read.
+    /// State of a member that continues in the next window. `None` if the member has no digest, or
+    /// if some of it could not be read.
     current: Option<Running>,
-    /// Bytes of members that have the digests that are stored for them.
+    /// Bytes of members that match their stored digests.
     bytes: u64,
 }
 
 struct Running {
     verifier: DigestVerifier,
-    /// The first byte of the file that it has not seen.
+    /// First byte of the file that the verifier has not seen.
     next: u64,
 }
 
-/// Bytes of a window's contents, and where they lie in their file.
-pub(super) struct Piece {
+/// A range of a window's contents and its position in the file.
+pub(super) struct WindowPiece {
     pub(super) off: u64,
     pub(super) place: Range<usize>,
-    /// True if all of it was read.
+    /// True if all of it could be read.
     pub(super) is_whole: bool,
 }
 
 impl<'a> Digests<'a> {
-    /// Of members of `image`.
+    /// Creates the verification for members of `image`.
     pub(super) fn new(image: &'a Image) -> Self {
         Self { image, current: None, bytes: 0 }
     }
 
-    /// See a part of a member, which consists of `pieces` of `contents`.
+    /// Updates the digest with a part of a member, which consists of `pieces` of `contents`.
     ///
     /// # Errors
-    /// Attributes that cannot be read; another digest than the stored one, unless the export goes on, to which `damage` sees.
+    /// Extended attributes that cannot be read; a mismatch, unless `damage` says to keep going.
     pub(super) fn see(
         &mut self,
         part: &Part,
-        pieces: impl Iterator<Item = Piece>,
+        pieces: impl Iterator<Item = WindowPiece>,
         contents: &[u8],
         damage: &mut Damage,
     ) -> Result<(), SinkError> {
@@ -51,7 +52,7 @@ impl<'a> Digests<'a> {
         if part.is_first {
             self.current = begin(self.image, member)?;
         }
-        for Piece { off, place, is_whole } in pieces {
+        for WindowPiece { off, place, is_whole } in pieces {
             self.current = self.current.take().filter(|_| is_whole);
             if let Some(Running { verifier, next }) = &mut self.current {
                 verifier.update_zeros(off - *next);
@@ -72,7 +73,7 @@ impl<'a> Digests<'a> {
         Ok(())
     }
 
-    /// Bytes of members since the last call.
+    /// Returns the number of verified bytes since the last call.
     pub(super) fn take_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.bytes)
     }

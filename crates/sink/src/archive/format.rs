@@ -1,23 +1,23 @@
-//! The formats, and the names of files that they are known by.
+//! Archive formats and their file name suffixes.
 
 use super::stream_compression::StreamCompression;
 
-/// A format of archives.
+/// An archive format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// POSIX tar: `ustar` headers, and PAX records where these are too small.
+    /// POSIX tar: `ustar` headers, and PAX records for values that do not fit.
     Tar,
-    /// ZIP with the records of Unix, and of ZIP64 where these are needed.
+    /// ZIP with Unix extra fields, and with ZIP64 records if necessary.
     Zip,
-    /// The `newc` format of cpio, which an initramfs has.
+    /// cpio in the `newc` format, which initramfs images use.
     Cpio,
-    /// A specification as mtree(5) has it: metadata, and digests of contents instead of these.
+    /// A specification for mtree(5): metadata, with digests in place of contents.
     Mtree,
-    /// Pseudo-file definitions of `mksquashfs -pf`, contents included.
+    /// Pseudo file definitions for `mksquashfs -pf`, including contents.
     SquashfsPseudo,
 }
 
-/// Ends of names, each with its format and its compression, the longer ones first.
+/// File name suffixes with their formats and compressions, longer ones first.
 const SUFFIXES: [(&str, Format, Option<StreamCompression>); 12] = [
     ("tgz", Format::Tar, Some(StreamCompression::Gzip)),
     ("tzst", Format::Tar, Some(StreamCompression::Zstd)),
@@ -34,7 +34,8 @@ const SUFFIXES: [(&str, Format, Option<StreamCompression>); 12] = [
 ];
 
 impl Format {
-    /// The format that the name of a file ends with, such as `.tar` or `.cpio.gz`, and how the whole is compressed.
+    /// Returns the format and the compression that the suffix of a file name stands for, such as
+    /// `.tar` or `.cpio.gz`.
     pub fn of_name(name: &[u8]) -> Option<(Format, Option<StreamCompression>)> {
         let name = name.to_ascii_lowercase();
         let (stem, ending) = split_suffix(&name)?;
@@ -46,7 +47,8 @@ impl Format {
         of_suffix(ending)
     }
 
-    /// Whether the whole may be compressed. The members of a ZIP archive are compressed one by one.
+    /// Returns true if the archive can be compressed as a whole. ZIP compresses its members one by
+    /// one.
     pub fn can_be_compressed(self) -> bool {
         self != Format::Zip
     }
@@ -57,7 +59,7 @@ fn of_suffix(ending: &[u8]) -> Option<(Format, Option<StreamCompression>)> {
     Some((found.1, found.2))
 }
 
-/// What stands before the last dot, and behind it.
+/// Splits a name at its last dot.
 fn split_suffix(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let dot = name.iter().rposition(|&byte| byte == b'.')?;
     Some((&name[..dot], &name[dot + 1..]))

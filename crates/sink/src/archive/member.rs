@@ -1,34 +1,35 @@
-//! What an archive holds, and what a format asks of it.
+//! Members of archives, and the capabilities of formats.
 
 use super::report::Loss;
 use kiln_read::{ComposefsObject, FileType, Inode, Xattr};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An entry of an archive.
+/// A member of an archive.
 pub(super) struct Member {
-    /// Path in the image; the root's is empty.
+    /// Path in the image; empty for the root.
     pub(super) path: Vec<u8>,
     pub(super) inode: Inode,
     pub(super) xattrs: Vec<Xattr>,
     pub(super) body: Body,
-    /// How many names the archive has for the inode: known with [`Links::DataWithLast`].
+    /// Number of names that the inode has in the archive; only set with [`Links::DataWithLast`].
     pub(super) names_count: u32,
-    /// The inode has another name before this one, and the format cannot say that they are one.
+    /// True if the inode has another name before this one, and the format cannot express hard
+    /// links.
     pub(super) is_copy: bool,
 }
 
-/// What follows a member's header.
+/// Contents that follow a member's header.
 pub(super) enum Body {
-    /// Nothing.
+    /// No contents.
     Nothing,
     /// The target of a symbolic link.
     Target(Vec<u8>),
-    /// These ranges of the file; what lies between them is zeros.
+    /// Ranges of the file; the gaps between them are zeros.
     Data(Vec<Range<u64>>),
-    /// The member is another name of one before.
+    /// A further name of an earlier member.
     LinkTo(Arc<[u8]>),
-    /// The format has no such members.
+    /// The format cannot store this member.
     LeftOut(Loss),
     /// The contents are not in the image.
     Skipped(ComposefsObject),
@@ -39,7 +40,7 @@ impl Member {
         self.inode.file_type()
     }
 
-    /// Bytes of contents that follow in windows.
+    /// Returns the number of bytes of contents that follow in windows.
     pub(super) fn data_len(&self) -> u64 {
         match &self.body {
             Body::Data(ranges) => ranges.iter().map(|range| range.end - range.start).sum(),
@@ -47,7 +48,7 @@ impl Member {
         }
     }
 
-    /// The target of a symbolic link, else nothing.
+    /// Returns the target of a symbolic link, or an empty slice.
     pub(super) fn target(&self) -> &[u8] {
         match &self.body {
             Body::Target(target) => target,
@@ -55,7 +56,7 @@ impl Member {
         }
     }
 
-    /// Bytes of memory, about.
+    /// Returns the approximate memory of the member in bytes.
     pub(super) fn memory_len(&self) -> usize {
         let xattrs: usize = self.xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len()).sum();
         let ranges = match &self.body {
@@ -66,26 +67,27 @@ impl Member {
     }
 }
 
-/// What a format does with further names of a file.
+/// Representation of hard links in a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Links {
-    /// They refer to the first name, which has the data.
+    /// Further names refer to the first, which has the data.
     ToFirst,
-    /// They have a number in common; of a regular file, the last name has the data. Symbolic links are members of their own.
+    /// All names share an inode number; the last name of a regular file has the data. Symbolic
+    /// links are separate members.
     DataWithLast,
-    /// They are members of their own.
+    /// All names are separate members.
     Copied,
 }
 
-/// What a format asks for.
+/// Capabilities and requirements of a format.
 pub(super) struct Rules {
-    /// Whether holes are left out of the data.
+    /// True if holes are left out of the data.
     pub(super) sparse: bool,
     pub(super) links: Links,
-    /// Whether contents are to be read. Their length is told anyway.
+    /// True if contents are read. The lengths are known in either case.
     pub(super) contents: bool,
-    /// The longest file.
+    /// Maximum length of a file in bytes.
     pub(super) file_max_len: u64,
-    /// What is lost with files of a type that there are none of.
+    /// Returns the loss caused by a file of this type if the format cannot store it.
     pub(super) left_out: fn(FileType) -> Option<Loss>,
 }

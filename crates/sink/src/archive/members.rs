@@ -1,4 +1,4 @@
-//! What of an image goes into an archive: in the order of a walk, directories before what is in them.
+//! Selected files of an image in walk order, parents before their entries.
 
 use crate::SinkError;
 use crate::selection::{Resolved, Selection, Start, components, is_within};
@@ -6,24 +6,25 @@ use kiln_read::{Image, Inode, ReadError, Walk, WalkEntry};
 use std::collections::VecDeque;
 use std::vec;
 
-/// Iterator over paths and inodes: of what is selected, and of the directories that it is in, but for the root.
+/// Iterator over the paths and inodes of selected files, and of the directories above them except
+/// the root.
 pub(super) struct Members<'a> {
     image: &'a Image,
     root: Inode,
     selection: Resolved,
     starts: vec::IntoIter<Start>,
     walk: Option<Walk>,
-    /// The last selected directory: what it contains is selected, too.
+    /// Last selected directory, whose contents are selected, too.
     selected: Option<Vec<u8>>,
-    /// From the root to the directory that the walk is in.
+    /// Directories from the root to the current one.
     ancestors: Vec<Ancestor>,
-    /// The path that the last of these has; each other's is a prefix of it.
+    /// Path of the current directory; the path of each ancestor is a prefix of it.
     here: Vec<u8>,
-    /// What is given out next.
+    /// Files to be returned next.
     ready: VecDeque<(Vec<u8>, Inode)>,
 }
 
-/// A directory on the way to the current one.
+/// A directory from the root to the current one.
 struct Ancestor {
     path_len: usize,
     inode: Inode,
@@ -31,7 +32,7 @@ struct Ancestor {
 }
 
 impl<'a> Members<'a> {
-    /// What `selection` names in `image`.
+    /// Returns an iterator over the files that `selection` names in `image`.
     pub(super) fn new(image: &'a Image, selection: &Selection) -> Result<Self, SinkError> {
         let root = image.inode(image.root_nid())?;
         let mut selection = selection.resolve(image, root)?;
@@ -40,10 +41,10 @@ impl<'a> Members<'a> {
         Ok(Self { image, root, selection, starts, walk: None, selected: None, ancestors, here, ready })
     }
 
-    /// The next one; `None` at the end.
+    /// Returns the next file; `None` at the end.
     ///
     /// # Errors
-    /// The first thing that is damaged; at the end, a glob that has matched nothing.
+    /// Damage of the image; at the end, a glob that has matched nothing.
     pub(super) fn next(&mut self) -> Result<Option<(Vec<u8>, Inode)>, SinkError> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -60,7 +61,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Walk from `start` on. The directories that lead to it are entered.
+    /// Begins the walk at `start`, after entering the directories above it.
     fn begin(&mut self, start: &Start) -> Result<(), SinkError> {
         self.leave_for(&start.path);
         let (mut path, mut inode) = (Vec::new(), self.root);
@@ -83,7 +84,7 @@ impl<'a> Members<'a> {
 
     fn visit(&mut self, WalkEntry { path, inode }: WalkEntry) -> Result<(), SinkError> {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        // The reader has checked names already; this is where a mistake would do harm.
+        // The reader has checked names already; a mistake here could do harm.
         if path.contains(&0) || matches!(name, b"." | b"..") || name.is_empty() && !path.is_empty() {
             return Err(SinkError::BadName { path, nid: inode.nid });
         }
@@ -96,7 +97,7 @@ impl<'a> Members<'a> {
             self.ready.push_back((path.clone(), inode));
         }
         if inode.is_dir() {
-            // The root is the place itself, which nothing has to make.
+            // The root is the place of extraction, which exists.
             self.enter(&path, inode, is_selected || path.is_empty());
         }
         if is_named && !is_inside {
@@ -105,7 +106,8 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// Go to a directory whose parent is the last of the ancestors. From one start to the next the walk may already be there.
+    /// Enters a directory whose parent is the last ancestor. The walk may already be there after
+    /// the previous start.
     fn enter(&mut self, path: &[u8], inode: Inode, is_given: bool) {
         if self.ancestors.last().is_none_or(|last| last.path_len < path.len()) && is_within(path, &self.here) {
             self.ancestors.push(Ancestor { path_len: path.len(), inode, is_given });
@@ -113,7 +115,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Forget the directories that `path` does not lie in.
+    /// Leaves the directories that do not contain `path`.
     fn leave_for(&mut self, path: &[u8]) {
         while let Some(last) = self.ancestors.last()
             && !is_within(path, &self.here[..last.path_len])

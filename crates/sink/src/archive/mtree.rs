@@ -1,4 +1,4 @@
-//! A specification, as mtree(5) has it: a line for each name, with digests instead of contents.
+//! A specification for mtree(5): one line per name, with digests in place of contents.
 
 use super::member::{Links, Member, Rules};
 use super::output::Output;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 pub(super) const RULES: Rules =
     Rules { sparse: false, links: Links::Copied, contents: true, file_max_len: u64::MAX, left_out: |_| None };
 
-/// Writes mtree.
+/// Writer of mtree specifications.
 #[derive(Default)]
 pub(super) struct MtreeWriter {
     is_begun: bool,
@@ -51,7 +51,8 @@ impl MemberWriter for MtreeWriter {
         };
         let (mode, uid, gid) = (inode.permissions(), inode.uid(), inode.gid());
         let (nlink, secs, nsec) = (inode.nlink(), inode.mtime(), inode.mtime_nsec());
-        // Programs read what stands behind the dot as a number of nanoseconds. Writing to a string cannot fail.
+        // Programs read the digits after the dot as a number of nanoseconds. Writing to a string
+        // cannot fail.
         let _ =
             write!(line, " type={file_type} mode={mode:04o} uid={uid} gid={gid} nlink={nlink} time={secs}.{nsec:09}");
         let _ = match inode.file_type() {
@@ -77,7 +78,7 @@ impl MemberWriter for MtreeWriter {
 }
 
 impl MtreeWriter {
-    /// The line by which programs know the format.
+    /// Writes the signature line by which programs recognize the format.
     fn begin_file(&mut self, out: &mut Output<'_>) -> Result<(), SinkError> {
         match std::mem::replace(&mut self.is_begun, true) {
             true => Ok(()),
@@ -86,8 +87,8 @@ impl MtreeWriter {
     }
 }
 
-/// A name as vis(3) writes it: what is not printed, and what has a meaning, as `\` and three octal digits. `=` is not allowed in
-/// all places by all programs.
+/// Encodes a name as vis(3) does: unprintable and special characters become `\` and three octal
+/// digits. `=` is encoded because some programs do not accept it everywhere.
 fn escaped(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for &byte in name {

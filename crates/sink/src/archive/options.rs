@@ -1,28 +1,29 @@
-//! How to export.
+//! Options of an export.
 
 use super::format::Format;
 use super::stream_compression::StreamCompression;
 use kiln_parallel::Threads;
 
-/// How to export.
+/// Options of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportOptions {
-    /// What is written.
+    /// Format of the output.
     pub format: Format,
-    /// How the whole is compressed; of no effect on [`Format::Zip`], whose members are.
+    /// Compression of the whole archive; ignored for [`Format::Zip`], which compresses its members.
     pub compression: Option<StreamCompression>,
-    /// The level of the compression, of that of ZIP members, too; `None` for its default. Levels out of its range are taken as the
-    /// nearest in it.
+    /// Compression level of the archive or, for ZIP, of its members; `None` for the default. A
+    /// level out of range is clamped.
     pub level: Option<u32>,
-    /// Go on where the image is damaged: zeros stand for contents that cannot be read, and what has no readable inode, attributes, target or
-    /// map of its data is left out. [`ExportReport`](super::ExportReport) lists both.
+    /// Continue if the image is damaged: zeros replace unreadable contents, and a member is left
+    /// out if its inode, extended attributes, link target or extents cannot be read.
+    /// [`ExportReport`](super::ExportReport) lists both.
     pub keep_going: bool,
-    /// Threads that decode, and so many that compress. The bytes do not depend on them.
+    /// Number of threads for decoding, and again for compression. The output does not depend on it.
     pub threads: Threads,
 }
 
 impl ExportOptions {
-    /// Uncompressed, at default levels, on all processors.
+    /// Returns options for an uncompressed archive with the default level, on all processors.
     pub fn new(format: Format) -> Self {
         Self { format, compression: None, level: None, keep_going: false, threads: Threads::default() }
     }

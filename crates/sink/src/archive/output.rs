@@ -1,4 +1,4 @@
-//! Where formats write.
+//! The output stream of an archive.
 
 use super::report::ExportReport;
 use crate::SinkError;
@@ -6,10 +6,10 @@ use std::io::Write;
 
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// A stream of bytes that knows how many there were, and the report.
+/// An output stream that counts its bytes, and the report.
 pub(super) struct Output<'a> {
     out: &'a mut dyn Write,
-    /// Bytes written.
+    /// Number of bytes written.
     pub(super) off: u64,
     pub(super) report: ExportReport,
 }
@@ -25,7 +25,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Zeros up to the next multiple of `align`.
+    /// Writes zeros up to the next multiple of `align`.
     pub(super) fn align(&mut self, align: u64) -> Result<(), SinkError> {
         let mut left = self.off.next_multiple_of(align) - self.off;
         while left > 0 {
@@ -36,7 +36,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Everything has been written.
+    /// Flushes the stream and returns the report.
     pub(super) fn finish(self) -> Result<ExportReport, SinkError> {
         self.out.flush().map_err(SinkError::Write)?;
         Ok(self.report)

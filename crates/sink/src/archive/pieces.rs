@@ -1,4 +1,4 @@
-//! A stream that is compressed in pieces, on several threads.
+//! Compression of a stream in pieces on several threads.
 
 use super::stream_compression::StreamCompression;
 use crate::SinkError;
@@ -9,7 +9,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
-/// How a stream is compressed.
+/// Compression of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Compressor {
     pub(super) compression: StreamCompression,
@@ -18,7 +18,7 @@ pub(super) struct Compressor {
 }
 
 impl Compressor {
-    /// Write to `out` what `produce` writes, compressed.
+    /// Writes the output of `produce` to `out`, compressed.
     pub(super) fn run<T: Send>(
         &self,
         out: &mut dyn Write,
@@ -46,7 +46,7 @@ impl Compressor {
                 out.write_all(&bytes).map_err(SinkError::Write)
             });
             let produced = producer.join().unwrap_or_else(|panic| resume_unwind(panic));
-            // Where writing has failed, the producer has only found that nothing takes its pieces.
+            // If writing has failed, the producer only reports that its channel is closed.
             written?;
             out.flush().map_err(SinkError::Write)?;
             produced
@@ -54,7 +54,7 @@ impl Compressor {
     }
 }
 
-/// Cuts what is written into pieces.
+/// A writer that splits a stream into pieces.
 struct Pieces {
     piece: Vec<u8>,
     piece_len: usize,

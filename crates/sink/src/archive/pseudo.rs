@@ -1,7 +1,8 @@
-//! Pseudo-file definitions of squashfs-tools, as its manual describes them and `unsquashfs -pf` writes them: lines that define files,
-//! and behind a mark the contents of all of them, one after the other.
+//! Pseudo file definitions of squashfs-tools, as in its manual and as written by `unsquashfs -pf`:
+//! lines that define files, a marker line, and the contents of all files one after the other.
 //!
-//! Definitions say where contents begin, so the image is walked twice: once for the lines, and once for the contents.
+//! Definitions state where contents begin, so the image is walked twice: for the lines, and for the
+//! contents.
 
 use super::member::{Body, Links, Member, Rules};
 use super::output::Output;
@@ -11,29 +12,29 @@ use crate::SinkError;
 use kiln_read::{FileType, Inode, Nid};
 use std::collections::HashSet;
 
-/// Of the first walk, which defines files.
+/// Rules of the first walk, which writes definitions.
 pub(super) const DEFINITION_RULES: Rules =
     Rules { sparse: false, links: Links::ToFirst, contents: false, file_max_len: u64::MAX, left_out: |_| None };
-/// Of the second one, which writes contents.
+/// Rules of the second walk, which writes contents.
 pub(super) const CONTENT_RULES: Rules = Rules { contents: true, ..DEFINITION_RULES };
 
-/// mksquashfs reads lines of at most 16 KiB.
+/// Maximum length of a line in bytes; mksquashfs reads at most 16 KiB.
 const LINE_MAX_LEN: usize = 16_000;
 const MARK: &[u8] = b"#\n# START OF DATA - DO NOT MODIFY\n#\n";
 
-/// Writes definitions.
+/// Writer of definitions.
 #[derive(Default)]
 pub(super) struct DefinitionWriter {
-    /// Where the next contents begin, behind the mark.
+    /// Offset of the next contents after the marker.
     data_off: u64,
-    /// What no line can hold, of which other names may follow.
+    /// Inodes that no line can define, whose further names are left out, too.
     lost: HashSet<Nid>,
 }
 
 impl MemberWriter for DefinitionWriter {
     fn begin(&mut self, member: &Member, out: &mut Output<'_>) -> Result<(), SinkError> {
         let inode = &member.inode;
-        // Contents are written, whether a line refers to them or not.
+        // The second walk writes contents even if no line refers to them.
         let data_off = self.data_off;
         if matches!(member.body, Body::Data(_)) {
             self.data_off = data_off.saturating_add(inode.size());
@@ -54,7 +55,7 @@ impl MemberWriter for DefinitionWriter {
             FileType::BlockDevice => (format!("{} {}", common('B', inode), device(inode)), &[][..]),
             FileType::Fifo => (format!("{} f", common('I', inode)), &[][..]),
             FileType::Socket => (format!("{} s", common('I', inode)), &[][..]),
-            // The last number: runs of zeros become holes.
+            // The last number is the flag that turns runs of zeros into holes.
             FileType::Regular => (format!("{} {} {data_off} 1", common('R', inode), inode.size()), &[][..]),
         };
         let line = [&name[..], b" ", line.as_bytes(), target, b"\n"].concat();
@@ -85,21 +86,22 @@ impl MemberWriter for DefinitionWriter {
 }
 
 impl DefinitionWriter {
-    /// Leave out a member, and all its further names.
+    /// Leaves out a member and all its further names.
     fn lose(&mut self, member: &Member, out: &mut Output<'_>) -> Result<(), SinkError> {
         self.lost.insert(member.inode.nid);
         out.report.lose(Loss::Names, &member.path);
         Ok(())
     }
 
-    /// SquashFS has attributes of three classes, and their names end at the first `=`. mksquashfs refuses values of no bytes.
+    /// Writes extended attributes. SquashFS has three classes of them; their names end at the first
+    /// `=`, and mksquashfs refuses empty values.
     fn xattrs(&self, member: &Member, name: &[u8], out: &mut Output<'_>) -> Result<(), SinkError> {
         let mut is_lost = false;
         for xattr in &member.xattrs {
             let has_class =
                 [&b"user."[..], b"trusted.", b"security."].iter().any(|class| xattr.name.starts_with(class));
             let is_odd = xattr.value.is_empty() || xattr.name.iter().any(|byte| matches!(byte, b'=' | b'\n' | 0));
-            // In Base64: the hexadecimal form makes mksquashfs 4.7 write beyond its memory.
+            // Base64, because mksquashfs 4.7 writes out of bounds for the hexadecimal form.
             let line = [name, b" x ", &xattr.name, b"=0s", base64(&xattr.value).as_bytes(), b"\n"].concat();
             if !has_class || is_odd || line.len() > LINE_MAX_LEN {
                 is_lost = true;
@@ -114,7 +116,7 @@ impl DefinitionWriter {
     }
 }
 
-/// Writes contents.
+/// Writer of contents.
 pub(super) struct ContentWriter;
 
 impl MemberWriter for ContentWriter {
@@ -135,19 +137,19 @@ impl MemberWriter for ContentWriter {
     }
 }
 
-/// Whether lines can hold the name and the target. A line ends at a line feed, whatever stands before that, and spaces before a target are
-/// no part of it.
+/// Returns true if lines can hold the name and the target. A line ends at a line feed, even an
+/// escaped one, and spaces before a target are skipped.
 fn can_be_said(member: &Member) -> bool {
     let (path, target) = (&member.path, member.target());
     !path.contains(&b'\n') && !target.contains(&b'\n') && !target.first().is_some_and(u8::is_ascii_whitespace)
 }
 
-/// Type, time, mode and owner.
+/// Returns type, time, mode and owner.
 fn common(letter: char, inode: &Inode) -> String {
     format!("{letter} {} {:o} {} {}", time(inode), inode.permissions(), inode.uid(), inode.gid())
 }
 
-/// SquashFS has times of 32 bits.
+/// Returns the modification time, clamped to the 32 bits that SquashFS has.
 fn time(inode: &Inode) -> i64 {
     inode.mtime().clamp(0, u32::MAX.into())
 }
@@ -156,7 +158,7 @@ fn device(inode: &Inode) -> String {
     format!("{} {}", inode.rdev().major, inode.rdev().minor)
 }
 
-/// A name with a backslash before what would end it.
+/// Returns the name with a backslash before characters that would end it.
 fn escaped(name: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(name.len());
     for &byte in name {
@@ -168,7 +170,7 @@ fn escaped(name: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Bytes in Base64 (RFC 4648).
+/// Encodes bytes in Base64 (RFC 4648).
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_backslashes_before_what_ends_them() {
+    fn special_characters_in_names_are_escaped() {
         assert_eq!(escaped(b"a b\"c\\d"), b"a\\ b\\\"c\\\\d");
     }
 }

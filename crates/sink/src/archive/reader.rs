@@ -1,12 +1,13 @@
-//! From an image to windows.
+//! Reading of members into windows.
 //!
-//! An archive is a stream in the order of names, and an image stores contents in an order of its own. So contents are read a window
-//! at a time: all files that fit into it are decoded in stored order, on several threads, each into its place in the window. Files
-//! that share a pcluster are neighbours in a walk as a rule, and so mostly in one window: the pcluster is decoded once. While a
-//! window is written, the next one is read.
+//! An archive is a stream in walk order, but an image stores contents in its own order. So contents
+//! are read one window at a time: the files in it are decoded in stored order on several threads,
+//! each into its place in the window. Files that share a pcluster are usually neighbours in the
+//! walk and thus in one window, so the pcluster is decoded once. While one window is written, the
+//! next is read.
 
 use super::damage::Damage;
-use super::digest::{Digests, Piece};
+use super::digest::{Digests, WindowPiece};
 use super::member::{Body, Links, Member, Rules};
 use super::members::Members;
 use super::options::ExportOptions;
@@ -22,31 +23,31 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of contents in a window.
+/// Size in bytes of a window's contents.
 const WINDOW_LEN: usize = 16 << 20;
-/// Bytes of names, attributes and maps of holes after which a window ends.
+/// Size in bytes of names, extended attributes and extent lists after which a window ends.
 const METADATA_LEN: usize = 4 << 20;
 
-/// Makes windows.
+/// Reader of windows.
 pub(super) struct Reader<'a> {
     image: &'a Image,
     members: Members<'a>,
     rules: &'a Rules,
     threads: Threads,
-    /// Whether maps of data are read before members are begun.
+    /// True if extents are read before a member begins.
     looks_ahead: bool,
     damage: Damage,
     digests: Digests<'a>,
     control: Control<'a>,
     names: HashMap<Nid, Names>,
-    /// A member of which parts are still to be given.
+    /// A member that continues in the next window.
     current: Option<Current>,
 }
 
-/// The names of an inode that has several.
+/// Names of an inode that has several.
 struct Names {
     first: Arc<[u8]>,
-    /// How many there are, and how many are still to come; with [`Links::DataWithLast`].
+    /// Number of names in total, and of those still to come; only set with [`Links::DataWithLast`].
     count: u32,
     left: u32,
 }
@@ -54,14 +55,14 @@ struct Names {
 struct Current {
     member: Arc<Member>,
     is_begun: bool,
-    /// Bytes of its data that are left.
+    /// Bytes of data still to be read.
     left: u64,
-    /// The range that is next, and how many bytes of it were given.
+    /// Index of the next range, and bytes of it already taken.
     range: usize,
     done: u64,
 }
 
-/// Bytes of a file that go into a window, one behind the other.
+/// A range of a file; consecutive fetches fill a window.
 struct Fetch {
     inode: Inode,
     off: u64,
@@ -81,7 +82,7 @@ impl<'a> Reader<'a> {
         Self { image, members, rules, threads, looks_ahead, damage, digests, control, names, current: None }
     }
 
-    /// Count the names that `members`, which are the same as those to be read, have for each inode.
+    /// Counts the names of each inode in `members`, which must be the members to be read.
     pub(super) fn count_names(&mut self, mut members: Members<'_>) -> Result<(), SinkError> {
         loop {
             self.check_stop()?;
@@ -94,12 +95,12 @@ impl<'a> Reader<'a> {
                 (names.count, names.left) = (names.count.saturating_add(1), names.left.saturating_add(1));
             }
         }
-        // It is met again.
+        // The second walk finds the same damage.
         self.damage.take();
         Ok(())
     }
 
-    /// The next window, with contents in `memory`; `None` at the end.
+    /// Returns the next window, with `memory` as its buffer; `None` at the end.
     pub(super) fn next(&mut self, memory: Vec<u8>) -> Result<Option<Window>, SinkError> {
         let (mut parts, mut fetches) = (Vec::new(), Vec::<(usize, Fetch)>::new());
         let (mut len, mut metadata_len) = (0, 0);
@@ -119,7 +120,7 @@ impl<'a> Reader<'a> {
             let Some(mut current) = self.current.take() else { break };
             let is_short = current.left <= WINDOW_LEN as u64;
             if is_short && !current.is_begun && current.left > (WINDOW_LEN - len) as u64 {
-                // It is whole in the next window.
+                // The member fits as a whole into the next window.
                 self.current = Some(current);
                 break;
             }
@@ -143,7 +144,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Window { parts, contents, damage, digested_bytes }))
     }
 
-    /// Read contents into their places.
+    /// Reads contents into their places in `memory`.
     fn fetch(
         &mut self,
         parts: &[Part],
@@ -170,15 +171,15 @@ impl<'a> Reader<'a> {
                     self.damage.salvage(self.image, path, (inode, *off, &mut memory[place.clone()]), error)?
                 }
             }
-            pieces.push((*nth, Piece { off: *off, place, is_whole }));
+            pieces.push((*nth, WindowPiece { off: *off, place, is_whole }));
         }
         self.compare(parts, pieces, &memory)?;
         (self.control.progress)(len as u64);
         Ok(memory)
     }
 
-    /// Compare contents with stored digests.
-    fn compare(&mut self, parts: &[Part], pieces: Vec<(usize, Piece)>, contents: &[u8]) -> Result<(), SinkError> {
+    /// Verifies contents against stored digests.
+    fn compare(&mut self, parts: &[Part], pieces: Vec<(usize, WindowPiece)>, contents: &[u8]) -> Result<(), SinkError> {
         if !self.rules.contents {
             return Ok(());
         }
@@ -190,11 +191,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Begin a member; `None`: it is left out.
+    /// Begins a member; returns `None` if it is left out.
     fn begin(&mut self, path: Vec<u8>, inode: Inode) -> Result<Option<Current>, SinkError> {
         let member = self.member(path, inode);
         let Some(member) = self.damage.survive(member)? else {
-            // Another name of it must not refer to this one.
+            // Further names must not refer to this one.
             if self.rules.links == Links::ToFirst {
                 self.names.remove(&inode.nid);
             }
@@ -220,7 +221,7 @@ impl<'a> Reader<'a> {
         Ok(member)
     }
 
-    /// Whether a member is left out, and why.
+    /// Returns the body of a member that must be left out.
     fn left_out(&self, path: &[u8], inode: &Inode) -> Result<Option<Body>, SinkError> {
         if let Some(loss) = (self.rules.left_out)(inode.file_type()) {
             return Ok(Some(Body::LeftOut(loss)));
@@ -234,7 +235,7 @@ impl<'a> Reader<'a> {
         Ok((inode.size() > self.rules.file_max_len).then_some(Body::LeftOut(Loss::LargeFiles)))
     }
 
-    /// The body of a name that has no data of its own.
+    /// Returns the body of a further name, which has no data of its own.
     fn link(&mut self, member: &mut Member) -> Option<Body> {
         let (nid, is_file) = (member.inode.nid, member.inode.is_file());
         let is_known = self.names.contains_key(&nid);
@@ -261,7 +262,7 @@ impl<'a> Reader<'a> {
             FileType::Symlink => Body::Target(self.image.read_link(inode).map_err(|error| error.at_path(path))?),
             FileType::Regular if self.rules.sparse => Body::Data(self.data_ranges(path, inode)?),
             FileType::Regular if inode.size() > 0 => {
-                // A file of any length whose map cannot be read would be zeros of that length.
+                // Without extents, a file of any stated length would become zeros of that length.
                 if self.looks_ahead {
                     self.data_ranges(path, inode)?;
                 }
@@ -271,7 +272,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The parts of a file that are no holes.
+    /// Returns the ranges of a file that are not holes.
     fn data_ranges(&self, path: &[u8], inode: &Inode) -> Result<Vec<Range<u64>>, SinkError> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for extent in self.image.extents(inode) {
@@ -294,7 +295,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Current {
-    /// Give the next `room` bytes of the data to `give`, or what is left of them.
+    /// Passes the next fetches to `give`, at most `room` bytes in total.
     fn take(&mut self, room: usize, mut give: impl FnMut(Fetch)) {
         let Body::Data(ranges) = &self.member.body else { return };
         let mut room = (room as u64).min(self.left);
@@ -312,7 +313,7 @@ impl Current {
     }
 }
 
-/// Whether an inode says that it has several names.
+/// Returns true if an inode other than a directory has several names.
 fn has_links(inode: &Inode) -> bool {
     inode.nlink() > 1 && !inode.is_dir()
 }

@@ -1,4 +1,4 @@
-//! What was exported, and what the format could not say.
+//! Report of an export: counts, damage, and losses due to the format.
 
 use super::damage::Damage;
 use crate::SinkError;
@@ -6,44 +6,46 @@ use kiln_read::FileType;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What was exported.
+/// Counts and problems of an export.
 #[derive(Debug, Default)]
 pub struct ExportReport {
-    /// Regular files, each inode once where the format has hard links.
+    /// Number of regular files; an inode counts once if the format has hard links.
     pub files: u64,
-    /// Directories, parents of selected entries included.
+    /// Number of directories, including the parents of selected entries.
     pub dirs: u64,
-    /// Symbolic links, devices, FIFOs and sockets.
+    /// Number of symbolic links, devices, FIFOs and sockets.
     pub others: u64,
-    /// Names beyond the first of files with several, where the format has hard links.
+    /// Number of names beyond the first of files with several names, if the format has hard links.
     pub hard_links: u64,
-    /// Bytes of contents of these files, holes included.
+    /// Bytes of file contents, including holes.
     pub bytes: u64,
-    /// Those of them that were compared with stored digests, and are right.
+    /// Bytes of file contents that match a digest stored in the image.
     pub digested_bytes: u64,
-    /// What the format cannot say, by kind.
+    /// Properties that the format cannot represent, by kind.
     pub losses: BTreeMap<Loss, LossCount>,
-    /// Files of a composefs image whose contents are objects outside of it, by path ([`SinkError::NeedsObject`]), and, with
-    /// [`keep_going`](super::ExportOptions::keep_going), what could not be read; below a directory that cannot be listed nothing is.
+    /// Paths that are not in the archive, with the reason: files of a composefs image whose
+    /// contents are objects outside of it ([`SinkError::NeedsObject`]), and with
+    /// [`keep_going`](super::ExportOptions::keep_going) entries that could not be read. Entries of
+    /// a directory that cannot be listed are not included.
     pub skipped: Vec<(Vec<u8>, SinkError)>,
-    /// Files that have zeros for a part of their contents that could not be read, by path, with the first reason; with
-    /// [`keep_going`](super::ExportOptions::keep_going).
+    /// Files with zeros in place of unreadable contents, by path, with the first error; empty
+    /// without [`keep_going`](super::ExportOptions::keep_going).
     pub damaged: Vec<(Vec<u8>, SinkError)>,
-    /// Files whose contents do not have the digests that the image stores for them: the archive has what was read, of which some bytes are wrong;
-    /// with [`keep_going`](super::ExportOptions::keep_going).
+    /// Files whose contents do not match the digests stored in the image. The archive holds the
+    /// bytes as read. Empty without [`keep_going`](super::ExportOptions::keep_going).
     pub rotten: Vec<(Vec<u8>, SinkError)>,
 }
 
-/// How often a format could not say something.
+/// Number of files affected by a loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossCount {
-    /// How many names.
+    /// Number of names.
     pub count: u64,
-    /// The path of the first of them in the image.
+    /// Path in the image of the first of them.
     pub first: Vec<u8>,
 }
 
-/// What a format cannot say.
+/// A property that a format cannot represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Loss {
@@ -53,27 +55,28 @@ pub enum Loss {
     Devices,
     /// FIFOs, which are left out.
     Fifos,
-    /// Files that are too long, which are left out.
+    /// Files that are too long for the format, which are left out.
     LargeFiles,
-    /// Names or targets of symbolic links, which are left out with what they name.
+    /// Names or link targets that the format cannot hold; these files are left out.
     Names,
     /// Extended attributes.
     Xattrs,
-    /// Hard links, which became files of their own.
+    /// Hard links, which are stored as separate files.
     HardLinks,
-    /// Times before or after those that there are, which became the nearest.
+    /// Times outside of the format's range, which are clamped.
     Times,
-    /// Fractions of seconds.
+    /// Fractions of a second.
     Nanoseconds,
 }
 
 impl Loss {
-    /// Whether something of a tree is missing. Fractions of seconds are not: what has none in any archive would never be whole.
+    /// Returns true if the loss makes the archive incomplete. Fractions of a second do not count,
+    /// because some formats never store them.
     pub fn is_missing(self) -> bool {
         self != Loss::Nanoseconds
     }
 
-    /// Its name in documents for programs.
+    /// Returns the key of the loss in JSON documents.
     pub fn key(self) -> &'static str {
         match self {
             Loss::Sockets => "sockets",
@@ -89,7 +92,7 @@ impl Loss {
     }
 }
 
-/// Behind a count, as in "3 sockets left out".
+/// Formats the text that follows a count, as in "3 sockets left out".
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -99,39 +102,39 @@ impl fmt::Display for Loss {
             Loss::LargeFiles => "files too long for the format left out",
             Loss::Names => "names that the format cannot hold left out",
             Loss::Xattrs => "files lost extended attributes",
-            Loss::HardLinks => "hard links became files of their own",
-            Loss::Times => "times moved into the range of the format",
-            Loss::Nanoseconds => "times lost their fractions of seconds",
+            Loss::HardLinks => "hard links stored as separate files",
+            Loss::Times => "times clamped to the range of the format",
+            Loss::Nanoseconds => "times lost their fractions of a second",
         })
     }
 }
 
 impl ExportReport {
-    /// Whether something that was asked for is not in the archive.
+    /// Returns true if something that was selected is missing or wrong in the archive.
     pub fn is_incomplete(&self) -> bool {
         let is_damaged = !self.damaged.is_empty() || !self.rotten.is_empty();
         !self.skipped.is_empty() || is_damaged || self.losses.keys().any(|loss| loss.is_missing())
     }
 
-    /// What the reader met.
+    /// Adds the damage that the reader has found.
     pub(super) fn add_damage(&mut self, damage: &mut Damage) {
         self.skipped.append(&mut damage.left_out);
         self.rotten.append(&mut damage.rotten);
         for (path, error) in damage.zeroed.drain(..) {
-            // A long file comes in several windows, one behind the other.
+            // A long file comes in several consecutive windows.
             if self.damaged.last().is_none_or(|(last, _)| *last != path) {
                 self.damaged.push((path, error));
             }
         }
     }
 
-    /// `path` lost something.
+    /// Counts a loss of the file at `path`.
     pub(super) fn lose(&mut self, loss: Loss, path: &[u8]) {
         let lost = self.losses.entry(loss).or_insert_with(|| LossCount { count: 0, first: path.to_vec() });
         lost.count += 1;
     }
 
-    /// A file of this type and length is in the archive.
+    /// Counts a member of this type and length.
     pub(super) fn add(&mut self, file_type: FileType, len: u64) {
         match file_type {
             FileType::Regular => {

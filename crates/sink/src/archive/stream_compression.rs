@@ -1,17 +1,18 @@
-//! How archives are compressed: in pieces that do not depend on each other.
+//! Compression of archives in independent pieces.
 //!
-//! Each piece becomes a whole stream of its format, and decoders of all these formats read any number of streams one behind the
-//! other. So pieces are compressed on all cores, and what they become does not depend on how many there are.
+//! Each piece becomes a complete stream of its format, and decoders of all these formats accept
+//! concatenated streams. So pieces are compressed on all cores, and the output does not depend on
+//! their number.
 
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 
-/// How an archive is compressed as a whole.
+/// Compression of an archive as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamCompression {
-    /// Members of RFC 1952.
+    /// gzip members (RFC 1952).
     Gzip,
-    /// Frames of RFC 8878, with checksums.
+    /// Zstandard frames (RFC 8878) with checksums.
     Zstd,
     /// Streams of the .xz format.
     Xz,
@@ -21,13 +22,14 @@ pub enum StreamCompression {
     Lz4,
 }
 
-/// Bytes of a piece: many windows of the method, so that what its beginning costs does not matter.
+/// Size in bytes of a piece: many times the window of each method, so that the cold start does not
+/// matter.
 const PIECE_LEN: usize = 4 << 20;
-/// For xz, whose dictionary has 8 MiB at the default level.
+/// Size in bytes of a piece for xz, whose dictionary has 8 MiB at the default level.
 const XZ_PIECE_LEN: usize = 16 << 20;
 
 impl StreamCompression {
-    /// The compression that a file's last suffix tells, without its dot.
+    /// Returns the compression that a file name suffix, given without its dot, stands for.
     pub(super) fn of_suffix(suffix: &[u8]) -> Option<Self> {
         Some(match suffix {
             b"gz" => StreamCompression::Gzip,
@@ -39,7 +41,7 @@ impl StreamCompression {
         })
     }
 
-    /// What people call it.
+    /// Returns the common name of the compression.
     pub fn name(self) -> &'static str {
         match self {
             StreamCompression::Gzip => "gzip",
@@ -50,7 +52,7 @@ impl StreamCompression {
         }
     }
 
-    /// The levels that there are. LZ4 has one here.
+    /// Returns the range of levels. LZ4 has a single one.
     pub fn levels(self) -> RangeInclusive<u32> {
         match self {
             StreamCompression::Gzip | StreamCompression::Xz => 0..=9,
@@ -60,7 +62,7 @@ impl StreamCompression {
         }
     }
 
-    /// The level that its own command has.
+    /// Returns the default level of the compression's own command.
     pub fn default_level(self) -> u32 {
         match self {
             StreamCompression::Gzip | StreamCompression::Xz => 6,
@@ -70,15 +72,15 @@ impl StreamCompression {
         }
     }
 
-    /// Bytes of a piece.
+    /// Returns the size of a piece in bytes.
     pub(super) fn piece_len(self) -> usize {
         if self == StreamCompression::Xz { XZ_PIECE_LEN } else { PIECE_LEN }
     }
 
-    /// A piece as a stream of its own.
+    /// Compresses a piece to a complete stream.
     ///
     /// # Errors
-    /// No memory for the encoder.
+    /// Not enough memory for the encoder.
     pub(super) fn compress(self, level: u32, piece: &[u8]) -> io::Result<Vec<u8>> {
         let out = Vec::with_capacity(piece.len() / 2);
         match self {

@@ -1,9 +1,11 @@
-//! tar, as POSIX.1-2001 has it.
+//! tar in the format of POSIX.1-2001.
 //!
-//! A member is a `ustar` header where all fits one: names of 256 bytes that can be split at a slash, ids of 21 bits, files below 8
-//! GiB, whole seconds from 1970 on. What does not fit is a PAX record before it, which overrides the header. Names are raw bytes in
-//! either, as all programs take them; that PAX names are no UTF-8 is said by `hdrcharset`. So are attributes (`SCHILY.xattr.`), holes
-//! (`GNU.sparse.`, version 1.0) and POSIX ACLs as text (`SCHILY.acl.`).
+//! A member is a `ustar` header if its values fit: names of up to 256 bytes that can be split at a
+//! slash, ids of 21 bits, files below 8 GiB, whole seconds from 1970 on. Other values are PAX
+//! records before it, which override the header. Names are raw bytes in both, as all programs
+//! accept them; `hdrcharset` marks PAX names that are not UTF-8. PAX records also hold extended
+//! attributes (`SCHILY.xattr.`), holes (`GNU.sparse.`, version 1.0) and POSIX ACLs as text
+//! (`SCHILY.acl.`).
 
 mod acl;
 mod header;
@@ -28,10 +30,10 @@ pub(super) const RULES: Rules = Rules {
     left_out: |file_type| (file_type == FileType::Socket).then_some(Loss::Sockets),
 };
 
-/// An archive ends with two blocks of zeros, and programs read 20 blocks at once.
+/// Length in bytes to which archives are padded: programs read 20 blocks at once.
 const RECORD_LEN: u64 = 20 * BLOCK_LEN;
 
-/// Writes tar.
+/// Writer of tar archives.
 pub(super) struct TarWriter;
 
 impl MemberWriter for TarWriter {
@@ -61,7 +63,8 @@ impl MemberWriter for TarWriter {
         match &sparse_map {
             Some(_) => {
                 header.set_name(&sparse::stand_in(&name), &mut records);
-                // Behind the other name: programs may take the last one that they read.
+                // After the substitute name, because programs may take the last name that they
+                // read.
                 sparse::describe(&name, member.inode.size(), &mut records);
             }
             None => header.set_name(&name, &mut records),
@@ -94,7 +97,8 @@ impl MemberWriter for TarWriter {
 }
 
 impl TarWriter {
-    /// ACLs are said as text alone: both as attributes and as text they would be set twice.
+    /// Adds extended attributes. ACLs are written only as text: if also written as attributes, they
+    /// would be set twice.
     fn add_xattrs(&self, member: &Member, records: &mut Records, out: &mut Output<'_>) {
         let mut is_lost = false;
         for xattr in &member.xattrs {
@@ -105,7 +109,7 @@ impl TarWriter {
             };
             match acl {
                 Some((key, text)) => records.add(key.as_bytes(), text.as_bytes()),
-                // Programs that take names as text would take another one.
+                // Programs that treat names as C strings would set another attribute.
                 None if xattr.name.contains(&0) => is_lost = true,
                 None => records.add_xattr(&xattr.name, &xattr.value),
             }

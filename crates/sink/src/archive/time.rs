@@ -1,6 +1,6 @@
-//! Days and hours of UTC.
+//! Calendar dates in UTC.
 
-/// A time by the calendar.
+/// A date and time in the Gregorian calendar.
 pub(super) struct Civil {
     pub(super) year: i64,
     pub(super) month: u8,
@@ -9,8 +9,8 @@ pub(super) struct Civil {
     pub(super) secs: i64,
 }
 
-/// A time in seconds since 1970, by the Gregorian calendar. Years are counted from March on: then the day that only some have is the
-/// last one.
+/// Converts seconds since 1970 to the Gregorian calendar. Years are counted from March, so that the
+/// leap day is the last one.
 pub(super) fn civil(time: i64) -> Civil {
     let (days, secs) = (time.div_euclid(86_400), time.rem_euclid(86_400));
     // Days since 0000-03-01, in eras of 400 years.

@@ -1,33 +1,33 @@
-//! Members with their contents, as many as fit into memory at once.
+//! A window: consecutive members and their contents, as many as are in memory at once.
 
 use super::damage::Damage;
 use super::member::Member;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Members that follow each other.
+/// Consecutive members of an archive.
 pub(super) struct Window {
     pub(super) parts: Vec<Part>,
-    /// The contents of all parts.
+    /// Contents of all parts.
     pub(super) contents: Vec<u8>,
-    /// What was to be in it and could not be read.
+    /// Damage found while reading this window.
     pub(super) damage: Damage,
-    /// Bytes of members that end in it and have the digests that are stored for them.
+    /// Bytes of members that end in this window and match their stored digests.
     pub(super) digested_bytes: u64,
 }
 
-/// A member, or a part of one that is longer than a window.
+/// A member, or a part of a member that is longer than a window.
 pub(super) struct Part {
     pub(super) member: Arc<Member>,
-    /// Which bytes of the window's contents.
+    /// Range of the window's contents.
     pub(super) range: Range<usize>,
-    /// Whether it begins the member, and ends it.
+    /// True if the part begins the member, and if it ends the member.
     pub(super) is_first: bool,
     pub(super) is_last: bool,
 }
 
 impl Window {
-    /// The contents of a part.
+    /// Returns the contents of a part.
     pub(super) fn bytes(&self, part: &Part) -> &[u8] {
         &self.contents[part.range.clone()]
     }

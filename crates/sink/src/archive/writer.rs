@@ -1,4 +1,4 @@
-//! What a format does.
+//! Interfaces of the formats.
 
 use super::member::Member;
 use super::output::Output;
@@ -7,28 +7,28 @@ use crate::SinkError;
 
 /// A format that is written front to back.
 pub(super) trait ArchiveWriter: Send {
-    /// The next members, and parts of members.
+    /// Writes the next members, or parts of members.
     fn window(&mut self, window: &Window, out: &mut Output<'_>) -> Result<(), SinkError>;
 
-    /// All members were given.
+    /// Ends the archive after the last member.
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), SinkError>;
 }
 
-/// A format that takes members one after the other.
+/// A format that is written one member at a time.
 pub(super) trait MemberWriter: Send {
     fn begin(&mut self, member: &Member, out: &mut Output<'_>) -> Result<(), SinkError>;
 
-    /// The next bytes of the member's ranges.
+    /// Writes the next bytes of the member's ranges.
     fn data(&mut self, bytes: &[u8], out: &mut Output<'_>) -> Result<(), SinkError>;
 
-    /// All data of the member was given.
+    /// Ends the member after all its data.
     fn end(&mut self, member: &Member, out: &mut Output<'_>) -> Result<(), SinkError>;
 
-    /// All members were given.
+    /// Ends the archive after the last member.
     fn finish(&mut self, out: &mut Output<'_>) -> Result<(), SinkError>;
 }
 
-/// Gives members to a writer of members.
+/// Adapter that passes the members of a window to a [`MemberWriter`].
 pub(super) struct OneByOne<W>(pub(super) W);
 
 impl<W: MemberWriter> ArchiveWriter for OneByOne<W> {

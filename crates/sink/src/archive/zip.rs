@@ -1,8 +1,9 @@
-//! ZIP, as APPNOTE.TXT 6.3 and the extra fields of Info-ZIP have it.
+//! ZIP as specified by APPNOTE.TXT 6.3, with the extra fields of Info-ZIP.
 //!
-//! A file that fits into one window is deflated before its header is written, and stored as it is where that is shorter. A longer one
-//! is deflated as it is read: its lengths and its sum are in a descriptor behind it. All files of a window are deflated at once, in
-//! chunks on several threads; chunks of one file are joined as RFC 1951 allows, at a byte boundary behind an empty block.
+//! A file that fits into one window is deflated before its header is written, and stored if that is
+//! shorter. A longer file is deflated while it is read; a descriptor after it holds its lengths and
+//! checksum. All files of a window are deflated together, in chunks on several threads. The chunks
+//! of a file are joined as RFC 1951 permits: each ends with an empty block at a byte boundary.
 
 mod deflate;
 mod records;
@@ -13,7 +14,7 @@ use super::report::Loss;
 use super::window::{Part, Window};
 use super::writer::ArchiveWriter;
 use crate::SinkError;
-use deflate::{Deflated, Piece, deflate_all};
+use deflate::{DeflatePiece, Deflated, deflate_all};
 use kiln_parallel::Threads;
 use kiln_read::FileType;
 use records::{Central, Entry, Method};
@@ -31,17 +32,17 @@ pub(super) const RULES: Rules = Rules {
     },
 };
 
-/// The level where none is asked for.
+/// Default compression level.
 pub(super) const DEFAULT_LEVEL: u32 = 6;
-/// The highest level.
+/// Highest compression level.
 pub(super) const LEVEL_MAX: u32 = 9;
 
-/// Writes ZIP.
+/// Writer of ZIP archives.
 pub(super) struct ZipWriter {
     level: u32,
     threads: Threads,
     central: Central,
-    /// A file that goes on in the next window.
+    /// The file that continues in the next window.
     current: Option<Entry>,
 }
 
@@ -50,7 +51,7 @@ impl ZipWriter {
         Self { level: level.min(LEVEL_MAX), threads, central: Central::default(), current: None }
     }
 
-    /// A member that is whole in its window.
+    /// Writes a member that is whole in its window.
     fn whole(
         &mut self,
         member: &Member,
@@ -70,7 +71,7 @@ impl ZipWriter {
         Ok(())
     }
 
-    /// A part of a member that is longer than a window.
+    /// Writes a part of a member that is longer than a window.
     fn part(&mut self, part: &Part, deflated: &Deflated, out: &mut Output<'_>) -> Result<(), SinkError> {
         if part.is_first {
             self.current = self.entry(&part.member, Method::DeflateStreamed, out);
@@ -90,7 +91,8 @@ impl ZipWriter {
         Ok(())
     }
 
-    /// What the archive says of a member, and what it loses; nothing of a name that is too long, and of the root.
+    /// Returns the entry of a member, and notes its losses; `None` for the root and for a name that
+    /// is too long.
     fn entry(&self, member: &Member, method: Method, out: &mut Output<'_>) -> Option<Entry> {
         let entry = Entry::new(member, method, out.off);
         if entry.is_none() && !member.path.is_empty() {
@@ -112,7 +114,7 @@ impl ZipWriter {
 
 impl ArchiveWriter for ZipWriter {
     fn window(&mut self, window: &Window, out: &mut Output<'_>) -> Result<(), SinkError> {
-        let pieces: Vec<Piece<'_>> = window.parts.iter().map(|part| piece(window, part)).collect();
+        let pieces: Vec<DeflatePiece<'_>> = window.parts.iter().map(|part| piece(window, part)).collect();
         let deflated = deflate_all(&pieces, self.level, self.threads)?;
         for ((part, piece), deflated) in window.parts.iter().zip(&pieces).zip(&deflated) {
             match part.is_first && part.is_last {
@@ -130,11 +132,11 @@ impl ArchiveWriter for ZipWriter {
     }
 }
 
-/// What is stored of a part.
-fn piece<'a>(window: &'a Window, part: &'a Part) -> Piece<'a> {
+/// Returns the contents of a part as stored: link targets or data.
+fn piece<'a>(window: &'a Window, part: &'a Part) -> DeflatePiece<'a> {
     let bytes = match &part.member.body {
         Body::Target(target) => target,
         _ => window.bytes(part),
     };
-    Piece { bytes, is_last: part.is_last }
+    DeflatePiece { bytes, is_last: part.is_last }
 }

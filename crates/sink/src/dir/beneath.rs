@@ -1,18 +1,21 @@
-//! Opening files of the target without ever leaving it.
+//! Opening of files in the target without ever leaving it.
 //!
-//! Paths come from an untrusted image, and other programs may change the target while it is filled. So a directory is opened
-//! by `openat2` from the target's descriptor, no symlink followed and no way up allowed; where the kernel or a sandbox lacks
-//! that call, component by component with `O_NOFOLLOW`. Files are then made by their bare name in that directory.
+//! Paths come from an untrusted image, and other programs may change the target during extraction.
+//! So `openat2` opens a directory relative to the target's descriptor, without following symlinks
+//! and without going up; if the kernel or a sandbox rejects that call, the directory is opened
+//! component by component with `O_NOFOLLOW`. Files are then created by their bare name in that
+//! directory.
 
 use crate::selection::components;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::{Errno, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What the kernel takes as one path, its zero byte not counted.
+/// Longest path in bytes that the kernel accepts, without the terminating zero.
 const PATH_MAX_LEN: usize = 4095;
 
-/// Open the directory at `path` below `root`; the empty path is `root` itself. `flags` say what for, for example `O_PATH`.
+/// Opens the directory at `path` below `root` with `flags`, for example `O_PATH`; the empty path is
+/// `root` itself.
 pub(super) fn open_dir(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
     open_by(root, path, flags, |dir, path, flags| match open_one(dir, path, flags) {
         Err(Errno::NOSYS | Errno::PERM) => open_by_components(dir, path, flags),
@@ -25,7 +28,7 @@ fn open_one(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> 
     openat2(dir, path, flags, Mode::empty(), resolve)
 }
 
-/// Like [`open_one`], for kernels before 5.6.
+/// Does the same as [`open_one`] on kernels before 5.6.
 fn open_by_components(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
     let mut at = openat(dir, ".", step_flags(), Mode::empty())?;
     let mut names = components(path).peekable();
@@ -39,7 +42,8 @@ fn open_by_components(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result
     Ok(at)
 }
 
-/// Cut a path that is longer than the kernel takes into pieces, and open each from the one before.
+/// Opens a path of any length: splits one that the kernel would reject, and opens each piece
+/// relative to the one before.
 fn open_by(
     root: BorrowedFd<'_>,
     path: &[u8],
@@ -71,7 +75,7 @@ mod tests {
 
     type Open = fn(BorrowedFd<'_>, &[u8], OFlags) -> Result<OwnedFd>;
 
-    /// Both ways of opening must agree on every path.
+    /// Both ways of opening agree on every path.
     #[test]
     fn nothing_leads_out() {
         let scratch = TempDir::new("beneath").unwrap();
@@ -87,7 +91,7 @@ mod tests {
                 assert!(open(path), "{path}");
             }
             for path in ["link", "link/x", "inner", "inner/b", "..", "a/../..", "/etc", "file", "missing"] {
-                // By components, "/etc" is "etc" below the target: not there either.
+                // By components, "/etc" is "etc" below the target, which does not exist either.
                 assert!(!open(path), "{path}");
             }
         }

@@ -1,7 +1,7 @@
-//! The contents of regular files, holes restored.
+//! Contents of regular files, with holes restored.
 
 use super::node::Entry;
-use super::run::Run;
+use super::run::Extraction;
 use crate::SinkError;
 use crate::salvage::{is_damage, salvage};
 use kiln_read::{DigestVerifier, ExtentKind, ReadError};
@@ -10,28 +10,30 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that a worker reads at once.
+/// Size in bytes of a worker's buffer.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// Unit of the holes of nearly all file systems: smaller runs of zeros are written.
+/// Alignment and size in bytes of holes in nearly all filesystems; shorter runs of zeros are
+/// written.
 const HOLE_LEN: usize = 4096;
 
-/// A worker's buffer.
+/// Returns a worker's buffer.
 pub(super) fn buffer() -> Vec<u8> {
     vec![0; BUFFER_LEN]
 }
 
-/// Give an empty file its length: one hole, so far.
-pub(super) fn set_len(run: &Run<'_>, entry: &Entry, file: &File) -> Result<(), SinkError> {
+/// Sets the length of an empty file, which makes it one hole.
+pub(super) fn set_len(run: &Extraction<'_>, entry: &Entry, file: &File) -> Result<(), SinkError> {
     match entry.inode.meta.size {
         0 => Ok(()),
         size => rustix::fs::ftruncate(file, size).map_err(run.io(&entry.path, "set the length")),
     }
 }
 
-/// Write the bytes of `range`; holes are left out. `digest` sees all of it. Returns false if something is lost: then the digest means nothing.
+/// Writes the data in `range` to the file and leaves the holes. `digest` is updated with the whole
+/// range. Returns false if contents are lost; the digest is then meaningless.
 pub(super) fn copy(
-    run: &Run<'_>,
+    run: &Extraction<'_>,
     (entry, file): (&Entry, &File),
     range: Range<u64>,
     buffer: &mut [u8],
@@ -57,7 +59,7 @@ pub(super) fn copy(
                 }
                 end
             }
-            // Nothing tells where these bytes lie.
+            // The extents cannot be decoded, so the position of these bytes is unknown.
             Err(error) => {
                 lose(run, entry, off..stop, error)?;
                 is_whole = false;
@@ -70,10 +72,11 @@ pub(super) fn copy(
     Ok(is_whole)
 }
 
-/// Compare the contents of a file, all of which were written, with their digest. Returns true if they have it. Where what is lost is only
-/// listed, a file with another digest is: nothing tells which of its bytes are wrong.
+/// Verifies the digest of a file that was written completely. Returns true if it matches. With
+/// `zeros`, a mismatch is listed as a loss of the whole file, because it does not tell which bytes
+/// are wrong.
 pub(super) fn verify(
-    run: &Run<'_>,
+    run: &Extraction<'_>,
     entry: &Entry,
     digest: Option<DigestVerifier>,
     is_whole: bool,
@@ -88,9 +91,9 @@ pub(super) fn verify(
     }
 }
 
-/// Show `digest` the bytes of `range`, which have been written.
+/// Updates `digest` with the bytes of `range`, which have been written.
 pub(super) fn read_back(
-    run: &Run<'_>,
+    run: &Extraction<'_>,
     (entry, file): (&Entry, &File),
     range: Range<u64>,
     buffer: &mut [u8],
@@ -111,8 +114,8 @@ pub(super) fn read_back(
     Ok(())
 }
 
-/// Where the data at `off` ends, as far as `stop`; `off` if a hole is there.
-fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, ReadError> {
+/// Returns the end of the data at `off`, at most `stop`; `off` if a hole is there.
+fn data_end(run: &Extraction<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, ReadError> {
     let mut end = off;
     while end < stop {
         match extent_end(run, entry, end)? {
@@ -123,20 +126,20 @@ fn data_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, Re
     Ok(stop)
 }
 
-/// Returns the byte at which the hole at `off` ends, `stop` at most.
-fn hole_end(run: &Run<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
+/// Returns the end of the hole at `off`, at most `stop`.
+fn hole_end(run: &Extraction<'_>, entry: &Entry, off: u64, stop: u64) -> Result<u64, SinkError> {
     let end = extent_end(run, entry, off).map_err(|error| error.at_path(&entry.path))?.1;
     Ok(end.min(stop))
 }
 
-/// Kind and end of the extent at `off`.
-fn extent_end(run: &Run<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), ReadError> {
+/// Returns the kind and the end of the extent at `off`.
+fn extent_end(run: &Extraction<'_>, entry: &Entry, off: u64) -> Result<(ExtentKind, u64), ReadError> {
     let extent = run.image.extent_at(&entry.inode, off)?;
     Ok((extent.kind, extent.end().max(off + 1))) // whatever happens, we go on
 }
 
-/// Write the data that lies at `off`. Returns false if something is lost.
-fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
+/// Writes the data at `off`. Returns false if some of it is lost.
+fn copy_data(run: &Extraction<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
     let at_path = |source| SinkError::Io { path: run.target.path_of(&entry.path), action: "write", source };
     let is_whole = match run.image.read_at(&entry.inode, bytes, off) {
         Ok(have) if have < bytes.len() => return Err(at_path(io::ErrorKind::UnexpectedEof.into())),
@@ -146,15 +149,16 @@ fn copy_data(run: &Run<'_>, entry: &Entry, file: &File, off: u64, bytes: &mut [u
     if !entry.inode.meta.layout().is_compressed() {
         return file.write_all_at(bytes, off).map_err(at_path).map(|()| is_whole);
     }
-    // Only some compressed layouts have holes: in others they are extents of zeros.
+    // Few compressed layouts have holes; the others store them as extents of zeros.
     for run in nonzero_runs(bytes, off) {
         file.write_all_at(&bytes[run.clone()], off + run.start as u64).map_err(at_path)?;
     }
     Ok(is_whole)
 }
 
-/// Read the bytes from `off` on, which could not be read as a whole: zeros for those that are lost. Returns false if there are some.
-fn read_rest(run: &Run<'_>, entry: &Entry, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
+/// Reads the bytes at `off` after an attempt to read them as a whole has failed. Those that are
+/// lost become zeros. Returns false if there are some.
+fn read_rest(run: &Extraction<'_>, entry: &Entry, off: u64, bytes: &mut [u8]) -> Result<bool, SinkError> {
     let mut lost = Vec::new();
     salvage(run.image, &entry.inode, off, bytes, &mut |range, error| lost.push((range, error)));
     let is_whole = lost.is_empty();
@@ -162,14 +166,15 @@ fn read_rest(run: &Run<'_>, entry: &Entry, off: u64, bytes: &mut [u8]) -> Result
     Ok(is_whole)
 }
 
-/// Note that `range` of the file is lost; an error with its place, unless zeros are to take its place.
-fn lose(run: &Run<'_>, entry: &Entry, range: Range<u64>, error: ReadError) -> Result<(), SinkError> {
+/// Notes that `range` of the file is lost, or returns the error with its position if zeros may not
+/// take its place.
+fn lose(run: &Extraction<'_>, entry: &Entry, range: Range<u64>, error: ReadError) -> Result<(), SinkError> {
     let is_kept = run.options.zeros && is_damage(&error);
     let error = error.at_path(&entry.path).at_byte(range.start);
     if is_kept { run.lose(|lost| lost.add(&entry.path, range, error)) } else { Err(error.into()) }
 }
 
-/// The parts of `bytes`, which lie at `off` of their file, without the aligned blocks of zeros.
+/// Returns the parts of `bytes`, which begin at `off` of the file, without aligned blocks of zeros.
 fn nonzero_runs(bytes: &[u8], off: u64) -> impl Iterator<Item = Range<usize>> {
     let first_len = HOLE_LEN - (off % HOLE_LEN as u64) as usize;
     let mut blocks = std::iter::successors(Some(0..first_len.min(bytes.len())), move |block: &Range<usize>| {
@@ -211,7 +216,7 @@ mod tests {
         assert_eq!(runs(&[0, 1, 0], 4095).first(), Some(&(1..3)));
     }
 
-    /// Against the plain definition: copying the runs into zeros gives the bytes back, wherever they start.
+    /// The plain definition: copying the runs into zeros restores the bytes, wherever they start.
     #[test]
     fn nothing_but_zeros_is_left_out() {
         let mut seed = 1u64;

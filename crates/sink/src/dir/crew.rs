@@ -1,20 +1,20 @@
-//! How many workers there are, and how many jobs may wait for them.
+//! Number of workers, and number of jobs that may wait for them.
 
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::thread;
 
-/// Jobs that wait for a worker, at most.
+/// Maximum number of waiting jobs.
 const QUEUE_LEN: usize = 128;
-/// Descriptors of a job, waiting or in work: its directory's and its file's.
+/// Number of descriptors per job, waiting or running: its directory and its file.
 const PER_JOB: usize = 2;
-/// Descriptors that the walk needs: the directory it was in last, pieces of a long path, a large file that it splits; and some for
-/// what the process does besides.
+/// Number of descriptors that the walk needs: the last directory, pieces of a long path, a large
+/// file being split; and a few for the rest of the process.
 const OF_THE_WALK: usize = 6;
-/// Descriptors that are open already, where `/proc` does not tell.
+/// Assumed number of open descriptors if `/proc` is not available.
 const OPEN_GUESS: usize = 10;
 
-/// Workers and waiting jobs, as many as the process may have descriptors for.
+/// Numbers of workers and of waiting jobs that the limit on open files permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Crew {
     pub(super) workers: usize,
@@ -22,7 +22,8 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// For `threads` workers, or one for each processor if that is 0; fewer where descriptors are few.
+    /// Returns a crew of `threads` workers, or of one per processor if that is 0; of fewer if
+    /// descriptors are scarce.
     pub(super) fn new(threads: usize) -> Self {
         let wanted = match threads {
             0 => thread::available_parallelism().map_or(1, |n| n.get()),
@@ -31,7 +32,8 @@ impl Crew {
         Self::within(wanted, descriptors_left())
     }
 
-    /// Half of the descriptors are for workers at most: queues that run empty keep them waiting.
+    /// Gives workers at most half of the descriptors, because an empty queue would keep them
+    /// waiting.
     fn within(wanted: usize, descriptors: usize) -> Self {
         let jobs = descriptors.saturating_sub(OF_THE_WALK) / PER_JOB;
         let workers = wanted.clamp(1, (jobs / 2).max(1));
@@ -39,7 +41,7 @@ impl Crew {
     }
 }
 
-/// How many descriptors this process may still open.
+/// Returns the number of descriptors that this process may still open.
 fn descriptors_left() -> usize {
     let open = fs::read_dir("/proc/self/fd").map_or(OPEN_GUESS, Iterator::count);
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -1,11 +1,12 @@
-//! The digest of a large file, whose ranges are written in any order by several workers.
+//! Digest of a large file whose ranges several workers write in any order.
 //!
-//! A digest is of all bytes from front to back. The worker whose turn it is shows its range as it writes it. What others have written before their turn
-//! is read back, which costs little: it was written a moment ago.
+//! A digest needs all bytes from front to back. The worker that writes the next range updates it
+//! along the way. Ranges that were written earlier are read back, which is cheap because they are
+//! still in the page cache.
 
 use super::content;
 use super::node::Entry;
-use super::run::Run;
+use super::run::Extraction;
 use crate::SinkError;
 use kiln_read::DigestVerifier;
 use std::collections::BTreeMap;
@@ -14,11 +15,11 @@ use std::ops::Range;
 
 /// Progress of the digest of a file.
 pub(super) struct DigestChain {
-    /// `None` while a worker has it, whose turn it is.
+    /// `None` while the worker that writes the next range holds it.
     digest: Option<DigestVerifier>,
-    /// The first byte that it has not seen.
+    /// First byte that the digest has not seen.
     next: u64,
-    /// Ranges that are written behind it: first byte, byte behind, whether it is a hole.
+    /// Written ranges beyond `next`: first byte -> (end, true if it is a hole).
     written: BTreeMap<u64, (u64, bool)>,
 }
 
@@ -27,12 +28,12 @@ impl DigestChain {
         Self { digest: Some(digest), next: 0, written: BTreeMap::new() }
     }
 
-    /// The digest, for who writes from byte `start` on, if it is at this byte.
+    /// Takes the digest, for the worker that writes from byte `start` on, if `start` comes next.
     pub(super) fn turn(&mut self, start: u64) -> Option<DigestVerifier> {
         self.digest.take_if(|_| self.next == start)
     }
 
-    /// Note that `range` is written, or is a hole. `shown`: the digest has seen it.
+    /// Notes that `range` is written or is a hole. `shown` is the digest if it has seen the range.
     pub(super) fn note(&mut self, range: Range<u64>, is_hole: bool, shown: Option<DigestVerifier>) {
         match shown {
             Some(digest) => (self.digest, self.next) = (Some(digest), range.end),
@@ -40,7 +41,7 @@ impl DigestChain {
         }
     }
 
-    /// Takes the written range that comes next, with the digest that is to see it.
+    /// Takes the next written range, together with the digest.
     pub(super) fn behind(&mut self) -> Option<Behind> {
         let (end, is_hole) = *self.written.get(&self.next).filter(|_| self.digest.is_some())?;
         let digest = self.digest.take()?;
@@ -48,13 +49,13 @@ impl DigestChain {
         Some(Behind { range: self.next..end, is_hole, digest })
     }
 
-    /// The digest of a file of `size` bytes, all of which are written.
+    /// Returns the digest of a file of `size` bytes, all of which are written.
     pub(super) fn finish(self, size: u64) -> DigestVerifier {
         self.digest.filter(|_| self.next == size).expect("a file that is whole was seen by its digest")
     }
 }
 
-/// Written range that a digest is to see.
+/// A written range that the digest has yet to see.
 pub(super) struct Behind {
     pub(super) range: Range<u64>,
     is_hole: bool,
@@ -62,11 +63,16 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// Show it.
+    /// Updates the digest with the range.
     ///
     /// # Errors
-    /// Bytes that cannot be read back; [`SinkError::Stopped`].
-    pub(super) fn show(&mut self, run: &Run<'_>, of: (&Entry, &File), buffer: &mut [u8]) -> Result<(), SinkError> {
+    /// The bytes cannot be read back; [`SinkError::Stopped`].
+    pub(super) fn show(
+        &mut self,
+        run: &Extraction<'_>,
+        of: (&Entry, &File),
+        buffer: &mut [u8],
+    ) -> Result<(), SinkError> {
         let Range { start, end } = self.range;
         if self.is_hole {
             self.digest.update_zeros(end - start);

@@ -1,25 +1,25 @@
-//! Contents that are lost: zeros stay in their place, and the report lists them.
+//! Lost contents, which are replaced by zeros and listed in the report.
 
 use crate::SinkError;
 use kiln_read::ReadError;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Ranges that are listed, at most: a hostile image could have one for each of its blocks.
+/// Maximum number of listed ranges: a hostile image could have one for each of its blocks.
 const RANGES_MAX: usize = 1 << 20;
 
-/// A file that has zeros instead of some of its contents.
+/// A file with zeros in place of some of its contents.
 #[derive(Debug)]
 pub struct LostContents {
     /// Path in the image.
     pub path: Vec<u8>,
-    /// The bytes of the file that are lost, in order.
+    /// Byte ranges of the file that are lost, in order.
     pub ranges: Vec<Range<u64>>,
-    /// Why the first of them could not be read.
+    /// The reason of the first loss.
     pub error: SinkError,
 }
 
-/// All that is lost, in the order in which workers find it.
+/// All losses, in the order in which workers find them.
 #[derive(Default)]
 pub(super) struct Lost {
     files: Vec<LostContents>,
@@ -27,10 +27,10 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// Note that a range of a file is lost.
+    /// Notes that a range of a file is lost.
     ///
     /// # Errors
-    /// `error`, where too many ranges are lost.
+    /// `error`, if too many ranges are lost.
     pub(super) fn add(&mut self, path: &[u8], range: Range<u64>, error: ReadError) -> Result<(), SinkError> {
         let error = SinkError::Read(error);
         if self.ranges >= RANGES_MAX {
@@ -41,7 +41,8 @@ impl Lost {
         Ok(())
     }
 
-    /// By path, those that are one behind the other as one range; without files that are in `skipped`.
+    /// Returns the losses sorted by path, with adjacent ranges merged, and without files in
+    /// `skipped`.
     pub(super) fn into_list(mut self, skipped: &[(Vec<u8>, SinkError)]) -> Vec<LostContents> {
         self.files.sort_by(|a, b| (&a.path, a.ranges[0].start).cmp(&(&b.path, b.ranges[0].start)));
         let skipped: HashSet<&[u8]> = skipped.iter().map(|(path, _)| &path[..]).collect();

@@ -1,11 +1,13 @@
-//! Owners, extended attributes, modes, times: in this order, because each clears or changes some of those before it.
+//! Owners, extended attributes, modes and times, in this order, because each step clears or changes
+//! later ones.
 //!
-//! Writing and changing the owner clear suid bits and file capabilities, so both come before attributes and mode. Attributes of
-//! the user need write permission, so they come before the mode. An ACL and the mode share the group bits and agree in an
-//! image, so their order does not matter. Everything changes the time.
+//! Writing and changing the owner clear suid bits and file capabilities, so both come before
+//! attributes and mode. Setting `user.` attributes needs write permission, so they come before the
+//! mode. An ACL and the mode share the group bits and agree in an image, so their order does not
+//! matter. Every step changes the time.
 
 use super::node::Entry;
-use super::run::Run;
+use super::run::Extraction;
 use crate::SinkError;
 use kiln_format::inode::FileType;
 use kiln_read::Inode;
@@ -16,8 +18,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 const SUID: u16 = 0o4000;
 const SGID: u16 = 0o2000;
 
-/// Complete a file or directory that is open.
-pub(super) fn restore(run: &Run<'_>, file: impl AsFd, path: &[u8], inode: &Inode) -> Result<(), SinkError> {
+/// Sets the metadata of an open file or directory.
+pub(super) fn restore(run: &Extraction<'_>, file: impl AsFd, path: &[u8], inode: &Inode) -> Result<(), SinkError> {
     let file = file.as_fd();
     if let Some((uid, gid)) = owner(run, inode) {
         rustix::fs::fchown(file, Some(uid), Some(gid)).map_err(run.io(path, "set the owner"))?;
@@ -27,8 +29,9 @@ pub(super) fn restore(run: &Run<'_>, file: impl AsFd, path: &[u8], inode: &Inode
     rustix::fs::futimens(file, &times(inode)).map_err(run.io(path, "set the time"))
 }
 
-/// Complete a symbolic link, device, fifo or socket, which cannot be opened without side effects.
-pub(super) fn restore_other(run: &Run<'_>, entry: &Entry) -> Result<(), SinkError> {
+/// Sets the metadata of a symbolic link, device, fifo or socket, which cannot be opened without
+/// side effects.
+pub(super) fn restore_other(run: &Extraction<'_>, entry: &Entry) -> Result<(), SinkError> {
     let (parent, name, path, inode) = (&entry.parent, entry.name(), &entry.path, &entry.inode);
     if let Some((uid, gid)) = owner(run, inode) {
         rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
@@ -46,8 +49,8 @@ pub(super) fn restore_other(run: &Run<'_>, entry: &Entry) -> Result<(), SinkErro
     rustix::fs::utimensat(parent, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW).map_err(run.io(path, "set the time"))
 }
 
-/// Something that is opened as a place only. Calls that take a path reach it through `/proc`, and it alone: another file that
-/// takes its name meanwhile is not followed.
+/// A file opened with `O_PATH`. Calls that take a path reach it through `/proc/self/fd`, so that
+/// they do not follow another file that takes its name meanwhile.
 struct Node {
     path: String,
     _fd: OwnedFd,
@@ -61,13 +64,14 @@ impl Node {
     }
 }
 
-/// The owner to restore, if owners are restored.
-fn owner(run: &Run<'_>, inode: &Inode) -> Option<(Uid, Gid)> {
+/// Returns the owner to restore, if owners are restored.
+fn owner(run: &Extraction<'_>, inode: &Inode) -> Option<(Uid, Gid)> {
     run.owners.then(|| (Uid::from_raw(inode.meta.uid), Gid::from_raw(inode.meta.gid)))
 }
 
-/// Permissions. Where owners are not restored, a file must not run as someone that the image did not mean.
-fn mode(run: &Run<'_>, inode: &Inode) -> Mode {
+/// Returns the permission bits to set. If owners are not restored, suid and sgid bits for another
+/// user or group are cleared.
+fn mode(run: &Extraction<'_>, inode: &Inode) -> Mode {
     let mut bits = inode.meta.permissions & !run.options.umask;
     if !run.owners && inode.meta.file_type != FileType::Directory {
         if inode.meta.uid != run.euid {
@@ -80,7 +84,7 @@ fn mode(run: &Run<'_>, inode: &Inode) -> Mode {
     Mode::from_raw_mode(RawMode::from(bits))
 }
 
-/// The image has one time, that of modification.
+/// Returns the modification time, the only time that an image stores.
 fn times(inode: &Inode) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -88,9 +92,10 @@ fn times(inode: &Inode) -> Timestamps {
     }
 }
 
-/// Set all attributes. What the caller may not set, or the file system does not have, is noted and no error.
+/// Sets all extended attributes. Those that the caller may not set or the filesystem does not
+/// support are noted, and are not an error.
 fn restore_xattrs(
-    run: &Run<'_>,
+    run: &Extraction<'_>,
     path: &[u8],
     inode: &Inode,
     set: impl Fn(&[u8], &[u8]) -> rustix::io::Result<()>,

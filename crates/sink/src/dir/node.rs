@@ -1,8 +1,8 @@
-//! Making entries in the target.
+//! Creation of files and directories in the target.
 
 use super::Existing;
 use super::beneath::open_dir;
-use super::run::Run;
+use super::run::Extraction;
 use crate::SinkError;
 use kiln_format::inode::FileType;
 use kiln_read::Inode;
@@ -12,9 +12,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Something to be made in the target.
+/// A file or directory to be created in the target.
 pub(super) struct Entry {
-    /// The directory it goes into, opened.
+    /// Descriptor of the parent directory.
     pub(super) parent: Arc<OwnedFd>,
     /// Path in the image.
     pub(super) path: Vec<u8>,
@@ -22,20 +22,21 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The last component of the path.
+    /// Returns the last component of the path.
     pub(super) fn name(&self) -> &[u8] {
         name_of(&self.path)
     }
 
-    /// Make an empty file, for its owner only until it is complete. What was written can be read back.
-    pub(super) fn create_file(&self, run: &Run<'_>) -> Result<File, SinkError> {
+    /// Creates an empty file, accessible only by its owner until it is complete. It can be read
+    /// back.
+    pub(super) fn create_file(&self, run: &Extraction<'_>) -> Result<File, SinkError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(&self.parent, self.name(), flags, Mode::RUSR | Mode::WUSR);
         self.make(run, "create", create).map(File::from)
     }
 
-    /// Make a symbolic link, device, fifo or socket.
-    pub(super) fn create_other(&self, run: &Run<'_>) -> Result<(), SinkError> {
+    /// Creates a symbolic link, device, fifo or socket.
+    pub(super) fn create_other(&self, run: &Extraction<'_>) -> Result<(), SinkError> {
         if self.inode.meta.file_type == FileType::Symlink {
             let link = run.image.read_link(&self.inode).map_err(|error| error.at_path(&self.path))?;
             let create = || rustix::fs::symlinkat(&*link, &self.parent, self.name());
@@ -53,36 +54,36 @@ impl Entry {
         self.make(run, action, create)
     }
 
-    /// Give the file at `first` this name, too. It was made earlier in the same run.
-    pub(super) fn link_to(&self, run: &Run<'_>, first: &[u8]) -> Result<(), SinkError> {
+    /// Creates a hard link to the file at `first`, which was created earlier in the same run.
+    pub(super) fn link_to(&self, run: &Extraction<'_>, first: &[u8]) -> Result<(), SinkError> {
         let there = run.target.open(parent_of(first), OFlags::PATH).map_err(run.io(first, "open its directory"))?;
         let link = || rustix::fs::linkat(&there, name_of(first), &self.parent, self.name(), AtFlags::empty());
         self.make(run, "create the hard link", link)
     }
 
-    /// Make a directory, for its owner only until all is in it. One that exists is used if it may; whether one was made is
-    /// returned.
-    pub(super) fn create_dir(&self, run: &Run<'_>) -> Result<bool, SinkError> {
+    /// Creates a directory, accessible only by its owner until it is complete. An existing
+    /// directory is used if the options permit it. Returns true if the directory is new.
+    pub(super) fn create_dir(&self, run: &Extraction<'_>) -> Result<bool, SinkError> {
         let make = || rustix::fs::mkdirat(&self.parent, self.name(), Mode::RWXU);
         let is_dir = || open_dir(self.parent.as_fd(), self.name(), OFlags::PATH).is_ok();
         match make() {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) if run.options.existing != Existing::Refuse && is_dir() => Ok(false),
-            // What is there may be replaced, or is the reason of the error.
+            // The existing file may be replaced, or is the reason of the error.
             Err(_) => self.make(run, "make the directory", make).map(|()| true),
         }
     }
 
-    /// Remove what is incomplete.
+    /// Removes an incomplete file.
     pub(super) fn remove(&self) {
         // The error that led here is the one to report.
         let _ = rustix::fs::unlinkat(&self.parent, self.name(), AtFlags::empty());
     }
 
-    /// Run `make`; where something else has the name and may be replaced, unlink that first.
+    /// Calls `make`. If a file of that name exists and may be replaced, unlinks it and tries again.
     fn make<T>(
         &self,
-        run: &Run<'_>,
+        run: &Extraction<'_>,
         action: &'static str,
         make: impl Fn() -> rustix::io::Result<T>,
     ) -> Result<T, SinkError> {
@@ -98,12 +99,12 @@ impl Entry {
     }
 }
 
-/// The path of the directory that holds `path`.
+/// Returns the path of the directory that contains `path`.
 pub(super) fn parent_of(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&b| b == b'/').map_or(&[], |slash| &path[..slash])
 }
 
-/// The last component.
+/// Returns the last component of `path`.
 pub(super) fn name_of(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&b| b == b'/').map_or(path, |slash| &path[slash + 1..])
 }

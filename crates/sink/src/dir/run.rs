@@ -1,4 +1,4 @@
-//! What all threads of one extraction share.
+//! State that all threads of one extraction share.
 
 use super::lost::Lost;
 use super::target::Target;
@@ -13,20 +13,20 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One extraction.
-pub(super) struct Run<'a> {
+pub(super) struct Extraction<'a> {
     pub(super) image: &'a Image,
-    /// What becomes the target.
+    /// Inode that is extracted to the target.
     pub(super) root: Inode,
     pub(super) target: &'a Target,
     pub(super) options: &'a ExtractOptions,
-    /// Whether owners are restored.
+    /// True if owners are restored.
     pub(super) owners: bool,
-    /// The owner of what is made.
+    /// The calling process's user and group, which own what it creates.
     pub(super) euid: u32,
     pub(super) egid: u32,
     stop: &'a AtomicBool,
     progress: &'a (dyn Fn(u64) + Sync),
-    /// Set with the first error that ends everything.
+    /// Set by the first error that ends the extraction.
     failed: AtomicBool,
     outcome: Mutex<Outcome>,
 }
@@ -38,7 +38,7 @@ struct Outcome {
     error: Option<SinkError>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Extraction<'a> {
     pub(super) fn new(
         image: &'a Image,
         root: Inode,
@@ -57,32 +57,32 @@ impl<'a> Run<'a> {
         Self { image, root, target, options, owners, euid, egid, stop, progress, failed, outcome }
     }
 
-    /// Whether to do nothing more.
+    /// Returns true if all threads must end.
     pub(super) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// An error if there is nothing more to do.
+    /// Returns an error if all threads must end.
     pub(super) fn check(&self) -> Result<(), SinkError> {
         if self.is_over() { Err(SinkError::Stopped) } else { Ok(()) }
     }
 
-    /// `bytes` of contents are done.
+    /// Reports progress of `bytes` of contents.
     pub(super) fn advance(&self, bytes: u64) {
         (self.progress)(bytes);
     }
 
-    /// Count something that is done.
+    /// Updates the report.
     pub(super) fn count(&self, add: impl FnOnce(&mut ExtractReport)) {
         add(&mut self.outcome.lock().report);
     }
 
-    /// Note contents that are lost.
+    /// Notes lost contents.
     pub(super) fn lose(&self, add: impl FnOnce(&mut Lost) -> Result<(), SinkError>) -> Result<(), SinkError> {
         add(&mut self.outcome.lock().lost)
     }
 
-    /// An attribute that was not set, for a reason that is no fault of the image.
+    /// Notes an attribute that was not set although the image is intact.
     pub(super) fn note_unset_xattr(&self, path: &[u8], name: &[u8]) {
         self.count(|report| {
             report.unset_xattrs += 1;
@@ -90,28 +90,28 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// `path` was not extracted. Whether the whole extraction goes on is decided here.
+    /// Notes that `path` was not extracted, and decides whether the extraction continues.
     pub(super) fn fail(&self, path: &[u8], error: SinkError) {
         let mut outcome = self.outcome.lock();
-        // Contents that are not in the image are no failure: nothing of the image is lost.
+        // Contents outside the image are not a failure: nothing of the image is lost.
         let goes_on = self.options.keep_going || matches!(error, SinkError::NeedsObject { .. });
         if goes_on && !is_fatal(&error) {
             outcome.report.skipped.push((path.to_vec(), error));
         } else {
-            // Workers that merely stop because of an error come after it.
+            // Workers that stop because of an error report theirs later.
             outcome.error.get_or_insert(error);
             self.failed.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Not one worker could be started: nothing can be done.
+    /// Fails the extraction because no worker could be started.
     pub(super) fn fail_to_start(&self, source: io::Error) {
         let error = SinkError::Io { path: self.target.path_of(b""), action: "start a thread", source };
         self.outcome.lock().error.get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// The report, or the error that has ended the extraction.
+    /// Returns the report, or the error that ended the extraction.
     pub(super) fn into_report(self) -> Result<ExtractReport, SinkError> {
         let Outcome { mut report, lost, error } = self.outcome.into_inner();
         report.lost = lost.into_list(&report.skipped);
@@ -122,14 +122,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A closure that turns the system's answer into an error that names the file.
+    /// Returns a closure that turns an error number into an error that names the file.
     pub(super) fn io(&self, path: &[u8], action: &'static str) -> impl FnOnce(Errno) -> SinkError {
         let path = self.target.path_of(path);
         move |errno| SinkError::Io { path, action, source: io::Error::from(errno) }
     }
 }
 
-/// Whether every later entry would fail the same way.
+/// Returns true if every later entry would fail with the same error.
 fn is_fatal(error: &SinkError) -> bool {
     match error {
         SinkError::Stopped => true,

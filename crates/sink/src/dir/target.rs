@@ -1,4 +1,4 @@
-//! The directory to extract into.
+//! Directory to extract into.
 
 use super::Existing;
 use super::beneath::open_dir;
@@ -11,14 +11,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The directory to extract into.
+/// Directory to extract into.
 pub(super) struct Target {
     path: PathBuf,
     dir: OwnedFd,
 }
 
 impl Target {
-    /// Open `path`, or make it, if what it holds is allowed to be there.
+    /// Opens `path`, or creates it, and checks that it is empty if `existing` demands that.
     pub(super) fn prepare(path: &Path, existing: Existing) -> Result<Self, SinkError> {
         let io = |action| move |source: io::Error| SinkError::Io { path: path.to_owned(), action, source };
         match fs::create_dir(path) {
@@ -32,7 +32,7 @@ impl Target {
         Ok(target)
     }
 
-    /// The directory that the file `path` is in or will be, and this file's name.
+    /// Returns the parent directory of the file `path`, which need not exist, and the file's name.
     pub(super) fn around(path: &Path) -> Result<(Self, Vec<u8>), SinkError> {
         let Some(name) = path.file_name() else {
             let source = ErrorKind::IsADirectory.into();
@@ -50,12 +50,12 @@ impl Target {
         }
     }
 
-    /// The directory at `path` in the image's tree, opened in the target.
+    /// Opens the target's directory that corresponds to `path` in the image.
     pub(super) fn open(&self, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
         open_dir(self.dir.as_fd(), path, flags)
     }
 
-    /// Where `path` in the image lies in the file system, for messages.
+    /// Returns the path in the target that corresponds to `path` in the image, for messages.
     pub(super) fn path_of(&self, path: &[u8]) -> PathBuf {
         match path {
             b"" => self.path.clone(),

@@ -1,8 +1,8 @@
-//! The walk through the image: makes directories, and everything else into jobs.
+//! The walk through the image, which creates directories and turns everything else into jobs.
 
 use super::meta;
 use super::node::{Entry, name_of, parent_of};
-use super::run::Run;
+use super::run::Extraction;
 use super::work::{Job, Large, RANGE_LEN};
 use crate::SinkError;
 use crate::selection::{Resolved, Start, components, is_within};
@@ -14,46 +14,47 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// Walks on one thread.
+/// The walk, on one thread.
 pub(super) struct Walker<'a> {
-    run: &'a Run<'a>,
-    /// `None` once the workers need not wait for more.
+    run: &'a Extraction<'a>,
+    /// `None` once the walk has ended.
     jobs: Option<SyncSender<Job>>,
-    /// From the root to the directory that the walk is in.
+    /// Directories from the root to the current one.
     ancestors: Vec<Ancestor>,
-    /// The path that the last of these has; each other's is a prefix of it.
+    /// Path of the current directory; the path of each ancestor is a prefix of it.
     here: Vec<u8>,
-    /// The last directory that something was made in.
+    /// Path and descriptor of the last directory in which an entry was created.
     last_parent: Option<(Vec<u8>, Arc<OwnedFd>)>,
     /// Directories to complete at the end, parents before their children.
     made: Vec<MadeDir>,
-    /// The first path of each inode with several names.
+    /// First path of each inode with several names.
     first_names: HashMap<Nid, Vec<u8>>,
-    /// The others of these paths.
+    /// Further paths of these inodes.
     links: Vec<(Nid, Vec<u8>)>,
-    /// What is below this path has no place in the target.
+    /// Path that could not be extracted; entries below it are skipped.
     lost: Option<Vec<u8>>,
 }
 
-/// A directory on the way to the current one.
+/// A directory from the root to the current one.
 struct Ancestor {
     path_len: usize,
     inode: Inode,
-    /// Where it stands in `made`, once it exists in the target.
+    /// Index in `made`, once the directory exists in the target.
     made: Option<usize>,
 }
 
-/// A directory in the target. Its path is that of its parent and its name, so that deep trees cost no more than wide ones.
+/// A directory in the target. It stores its parent's index and its name instead of a path, so that
+/// deep trees take no more memory than wide ones.
 struct MadeDir {
     parent: usize,
     name: Box<[u8]>,
     inode: Nid,
-    /// Whether its attributes come from the image: it was made by us, or is selected itself.
+    /// True if its attributes come from the image, because it is new or selected itself.
     restore: bool,
 }
 
 impl<'a> Walker<'a> {
-    pub(super) fn new(run: &'a Run<'a>, jobs: SyncSender<Job>) -> Self {
+    pub(super) fn new(run: &'a Extraction<'a>, jobs: SyncSender<Job>) -> Self {
         Self {
             run,
             jobs: Some(jobs),
@@ -67,7 +68,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Walk all that the selection may name. Errors go to the run.
+    /// Walks everything that the selection may name. Errors go to the run.
     pub(super) fn walk(&mut self, selection: &mut Resolved) {
         for start in std::mem::take(&mut selection.starts) {
             if let Err(error) = self.descend(&start) {
@@ -78,7 +79,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The root, which is not a directory, as the file `name` of the target.
+    /// Extracts the root, which is not a directory, as the file `name` of the target.
     pub(super) fn single(&mut self, name: Vec<u8>) {
         let inode = self.run.root;
         let made = self.is_left_out(&name, &inode).and_then(|left_out| match left_out {
@@ -92,12 +93,12 @@ impl<'a> Walker<'a> {
         made.unwrap_or_else(|error| self.run.fail(&name, error));
     }
 
-    /// No more jobs: workers end when they have done what they have.
+    /// Closes the queue: workers end after the remaining jobs.
     pub(super) fn hang_up(&mut self) {
         self.jobs = None;
     }
 
-    /// After all workers have ended: hard links, then directories.
+    /// Creates the hard links, then completes the directories. All workers must have ended.
     pub(super) fn finish(mut self) {
         for (nid, path) in std::mem::take(&mut self.links) {
             if self.run.is_over() {
@@ -121,7 +122,7 @@ impl<'a> Walker<'a> {
     }
 
     fn walk_from(&mut self, start: &Start, selection: &mut Resolved) {
-        // What the last selected directory contains is selected, too.
+        // The contents of the last selected directory are selected, too.
         let mut selected: Option<Vec<u8>> = None;
         for entry in self.run.image.walk(&start.inode, &start.path) {
             if self.run.is_over() {
@@ -150,8 +151,9 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Enter the directories from the root to `start`, which itself the walk will show. Those that hold the start before, too,
-    /// stay entered: they may have been made already.
+    /// Enters the directories from the root to the parent of `start`; the walk will visit `start`
+    /// itself. Directories that also contain the previous start stay entered, because they may
+    /// exist in the target already.
     fn descend(&mut self, start: &Start) -> Result<(), SinkError> {
         let image = self.run.image;
         self.leave_for(&start.path);
@@ -200,7 +202,8 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Whether the contents of a file are an object that is not in the image. The file is reported then, and not made.
+    /// Returns true if the contents of a file are an object that is not in the image. Such a file
+    /// is reported and not created.
     fn is_left_out(&self, path: &[u8], inode: &Inode) -> Result<bool, SinkError> {
         let object = self.run.image.composefs_object(inode).map_err(|error| error.at_path(path))?;
         match object {
@@ -212,11 +215,12 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The reader has checked names already; this is where a mistake would do harm.
+    /// Checks a name again, although the reader has checked it: a mistake here could write outside
+    /// the target.
     fn check_name(&self, path: &[u8], nid: Nid) -> Result<(), SinkError> {
         let is_root = path.is_empty() && self.ancestors.is_empty();
         let is_bad = matches!(name_of(path), b"" | b"." | b"..") || path.contains(&0);
-        // Only directories that were visited are parents: so a slash inside a name shows.
+        // Only visited directories are parents, which detects a slash inside a name.
         let has_parent = is_within(&self.here, parent_of(path))
             && self.ancestors.iter().rev().any(|dir| dir.path_len == parent_of(path).len());
         if is_root || (!is_bad && has_parent) {
@@ -225,10 +229,10 @@ impl<'a> Walker<'a> {
         Err(SinkError::BadName { path: path.to_vec(), nid })
     }
 
-    /// Go to the directory `path`, whose parent must be among the ancestors.
+    /// Enters the directory `path`, whose parent must be among the ancestors.
     fn enter(&mut self, path: &[u8], inode: Inode) {
         self.leave_for(path);
-        // From one start to the next the walk may already be here.
+        // The walk may already be here after the previous start.
         if self.ancestors.last().is_none_or(|last| last.path_len != path.len()) {
             self.ancestors.push(Ancestor { path_len: path.len(), inode, made: None });
         }
@@ -236,7 +240,7 @@ impl<'a> Walker<'a> {
         self.here.extend_from_slice(path);
     }
 
-    /// Forget the directories that `path` does not lie in.
+    /// Leaves the directories that do not contain `path`.
     fn leave_for(&mut self, path: &[u8]) {
         while let Some(last) = self.ancestors.last()
             && !is_within(path, &self.here[..last.path_len])
@@ -246,7 +250,8 @@ impl<'a> Walker<'a> {
         self.here.truncate(self.ancestors.last().map_or(0, |last| last.path_len));
     }
 
-    /// Make the directories on the way to here that are still missing. `here_selected`: the last of them is selected itself.
+    /// Creates the missing directories down to the current one. `here_selected` is true if the
+    /// current one is selected itself.
     fn make_ancestors(&mut self, here_selected: bool) -> Result<(), SinkError> {
         let missing = self.ancestors.iter().rposition(|dir| dir.made.is_some()).map_or(0, |idx| idx + 1);
         for idx in missing..self.ancestors.len() {
@@ -269,7 +274,8 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// The directory that `path` lies in, opened. Most entries lie in the same one as the entry before.
+    /// Opens the directory that contains `path`. Most entries are in the same one as the entry
+    /// before.
     fn open_parent(&mut self, path: &[u8]) -> Result<Arc<OwnedFd>, SinkError> {
         let parent = parent_of(path);
         if let Some((last, fd)) = &self.last_parent
@@ -292,7 +298,7 @@ impl<'a> Walker<'a> {
 
     fn send(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // Only fails when all workers have panicked, which the end of their scope tells.
+            // Only fails if all workers have panicked, which the end of their scope reports.
             let _ = jobs.send(job);
         }
     }
@@ -320,7 +326,7 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// The path that an error of the walk is about.
+/// Returns the path that an error of the walk is about.
 fn error_path(error: &ReadError, start: &[u8]) -> Vec<u8> {
     match error {
         ReadError::Corrupt { path: Some(path), .. }

@@ -1,8 +1,8 @@
-//! What workers do: files, and everything else that is no directory.
+//! Jobs of the workers: regular files, and all others except directories.
 
 use super::digest::DigestChain;
 use super::node::Entry;
-use super::run::Run;
+use super::run::Extraction;
 use super::{content, meta};
 use crate::SinkError;
 use kiln_format::inode::FileType;
@@ -13,13 +13,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Files above this many bytes are split into ranges of this length: a multiple of the longest pcluster, and long enough that an
-/// extent across a boundary, which both sides decode, does not matter.
+/// Length in bytes of the ranges into which larger files are split. A multiple of the longest
+/// pcluster, and long enough that an extent across a boundary, which both sides decode, does not
+/// matter.
 pub(super) const RANGE_LEN: u64 = 16 << 20;
 
-/// A piece of work.
+/// A unit of work.
 pub(super) enum Job {
-    /// All of an entry.
+    /// A whole entry.
     Whole(Entry),
     /// A range of a large file.
     Range(Arc<Large>, Range<u64>),
@@ -29,18 +30,19 @@ pub(super) enum Job {
 pub(super) struct Large {
     entry: Entry,
     file: File,
-    /// Ranges in work, and one for the walker as long as it may add more.
+    /// Number of ranges in work, plus one while the walker may add more.
     shares: AtomicU64,
     failed: AtomicBool,
-    /// Something of it is lost, and zeros stand there.
+    /// True if contents are lost and replaced by zeros.
     is_lossy: AtomicBool,
-    /// Its digest, if the image stores one.
+    /// Digest of the file, if the image stores one.
     digest: Mutex<Option<DigestChain>>,
 }
 
 impl Large {
-    /// Create the file, and give `send` its ranges. Ranges within holes are left out: a file of nothing else may be of any size.
-    pub(super) fn split(run: &Run<'_>, entry: Entry, send: impl Fn(Job)) {
+    /// Creates the file, and calls `send` for its ranges. Ranges within holes are skipped, because
+    /// a sparse file may be of any size.
+    pub(super) fn split(run: &Extraction<'_>, entry: Entry, send: impl Fn(Job)) {
         let made = verifier(run, &entry).and_then(|digest| Ok((create_file(run, &entry)?, digest)));
         let (file, digest) = match made {
             Ok(made) => made,
@@ -66,12 +68,12 @@ impl Large {
         large.give_back_share(run, &mut content::buffer());
     }
 
-    /// The first range from `off` on that is not all hole.
-    fn next_range(&self, run: &Run<'_>, off: u64) -> Result<Option<Range<u64>>, SinkError> {
+    /// Returns the first range at or after `off` that holds data.
+    fn next_range(&self, run: &Extraction<'_>, off: u64) -> Result<Option<Range<u64>>, SinkError> {
         run.check()?;
         let (inode, size) = (&self.entry.inode, self.entry.inode.meta.size);
         let data = match run.image.seek(inode, off, SeekWhat::Data) {
-            // Whoever reads the range will see what is lost.
+            // The worker that reads the range will find out what is lost.
             Err(_) if run.options.zeros => (off < size).then_some(off),
             data => data.map_err(|error| error.at_path(&self.entry.path))?,
         };
@@ -80,14 +82,14 @@ impl Large {
         Ok((start < size).then(|| start..start.saturating_add(RANGE_LEN).min(size)))
     }
 
-    /// Note a range that is all hole.
+    /// Notes a range that is a hole.
     fn skip(&self, range: Range<u64>) {
         if let Some(chain) = self.digest.lock().as_mut().filter(|_| !range.is_empty()) {
             chain.note(range, true, None);
         }
     }
 
-    fn fill(&self, run: &Run<'_>, range: Range<u64>, buffer: &mut [u8]) {
+    fn fill(&self, run: &Extraction<'_>, range: Range<u64>, buffer: &mut [u8]) {
         if !self.failed.load(Ordering::Relaxed) {
             let mut digest = self.digest.lock().as_mut().and_then(|chain| chain.turn(range.start));
             match content::copy(run, (&self.entry, &self.file), range.clone(), buffer, digest.as_mut()) {
@@ -105,8 +107,8 @@ impl Large {
         self.give_back_share(run, buffer);
     }
 
-    /// Show the digest what others have written before its turn.
-    fn catch_up(&self, run: &Run<'_>, buffer: &mut [u8]) -> Result<(), SinkError> {
+    /// Updates the digest with the ranges that were written ahead of it.
+    fn catch_up(&self, run: &Extraction<'_>, buffer: &mut [u8]) -> Result<(), SinkError> {
         let behind = || self.digest.lock().as_mut().and_then(DigestChain::behind);
         while let Some(mut behind) = behind() {
             behind.show(run, (&self.entry, &self.file), buffer)?;
@@ -117,7 +119,7 @@ impl Large {
         Ok(())
     }
 
-    fn give_back_share(&self, run: &Run<'_>, buffer: &mut [u8]) {
+    fn give_back_share(&self, run: &Extraction<'_>, buffer: &mut [u8]) {
         if !self.failed.load(Ordering::Relaxed) {
             self.catch_up(run, buffer).unwrap_or_else(|error| self.fail(run, error));
         }
@@ -126,7 +128,7 @@ impl Large {
         }
     }
 
-    fn complete(&self, run: &Run<'_>) {
+    fn complete(&self, run: &Extraction<'_>) {
         if !self.failed.load(Ordering::Relaxed) {
             let Self { entry, file, .. } = self;
             let digest = self.digest.lock().take().map(|chain| chain.finish(entry.inode.meta.size));
@@ -145,21 +147,21 @@ impl Large {
         }
     }
 
-    /// Of several ranges that fail, the first is reported.
-    fn fail(&self, run: &Run<'_>, error: SinkError) {
+    /// Fails the file. If several ranges fail, the first error is reported.
+    fn fail(&self, run: &Extraction<'_>, error: SinkError) {
         if !self.failed.swap(true, Ordering::Relaxed) {
             run.fail(&self.entry.path, error);
         }
     }
 }
 
-/// Returns a verifier that compares the contents of a file with their stored digest, if there is one.
-fn verifier(run: &Run<'_>, entry: &Entry) -> Result<Option<DigestVerifier>, SinkError> {
+/// Returns a verifier of the contents if the image stores a digest of the file.
+fn verifier(run: &Extraction<'_>, entry: &Entry) -> Result<Option<DigestVerifier>, SinkError> {
     run.image.digest_verifier(&entry.inode).map_err(|error| error.at_path(&entry.path).into())
 }
 
-/// Do one job.
-pub(super) fn work(run: &Run<'_>, job: Job, buffer: &mut [u8]) {
+/// Runs one job.
+pub(super) fn work(run: &Extraction<'_>, job: Job, buffer: &mut [u8]) {
     match job {
         Job::Range(large, range) => large.fill(run, range, buffer),
         Job::Whole(_) if run.is_over() => {}
@@ -173,7 +175,7 @@ pub(super) fn work(run: &Run<'_>, job: Job, buffer: &mut [u8]) {
     }
 }
 
-fn extract_file(run: &Run<'_>, entry: &Entry, buffer: &mut [u8]) -> Result<(), SinkError> {
+fn extract_file(run: &Extraction<'_>, entry: &Entry, buffer: &mut [u8]) -> Result<(), SinkError> {
     let mut digest = verifier(run, entry)?;
     let file = create_file(run, entry)?;
     let is_digested = content::copy(run, (entry, &file), 0..entry.inode.meta.size, buffer, digest.as_mut())
@@ -184,21 +186,21 @@ fn extract_file(run: &Run<'_>, entry: &Entry, buffer: &mut [u8]) -> Result<(), S
     Ok(())
 }
 
-/// Create a file of the right length, one hole so far.
-fn create_file(run: &Run<'_>, entry: &Entry) -> Result<File, SinkError> {
+/// Creates a file of its final length, which is one hole.
+fn create_file(run: &Extraction<'_>, entry: &Entry) -> Result<File, SinkError> {
     let file = entry.create_file(run)?;
     content::set_len(run, entry, &file).inspect_err(|_| entry.remove())?;
     Ok(file)
 }
 
-fn extract_other(run: &Run<'_>, entry: &Entry) -> Result<(), SinkError> {
+fn extract_other(run: &Extraction<'_>, entry: &Entry) -> Result<(), SinkError> {
     entry.create_other(run)?;
     meta::restore_other(run, entry).inspect_err(|_| entry.remove())?;
     run.count(|report| report.others += 1);
     Ok(())
 }
 
-fn count_file(run: &Run<'_>, entry: &Entry, is_digested: bool) {
+fn count_file(run: &Extraction<'_>, entry: &Entry, is_digested: bool) {
     run.count(|report| {
         report.files += 1;
         report.bytes += entry.inode.meta.size;

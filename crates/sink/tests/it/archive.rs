@@ -1,4 +1,5 @@
-//! What is exported is what the image holds: other programs read it, and what they make of it is compared with the tree.
+//! Archives hold what the image holds: other programs read them, and the result is compared with
+//! the tree.
 
 mod formats;
 mod hostile;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
-/// Export to `out`.
+/// Exports to `out`.
 fn export_to(
     image: &Image,
     patterns: &[&str],
@@ -33,25 +34,26 @@ fn export_to(
     export(image, &Selection::of(patterns.iter().copied())?, options, &control, out)
 }
 
-/// Export to memory.
+/// Exports to memory.
 fn exported(image: &Image, patterns: &[&str], options: &ExportOptions) -> (Vec<u8>, ExportReport) {
     let mut bytes = Vec::new();
     let report = export_to(image, patterns, options, &mut bytes).unwrap();
     (bytes, report)
 }
 
-/// How often each kind of thing was lost.
+/// Returns the kinds of losses and their counts.
 fn losses(report: &ExportReport) -> Vec<(Loss, u64)> {
     report.losses.iter().map(|(loss, lost)| (*loss, lost.count)).collect()
 }
 
-/// A tree with every oddity, and its image; on disk until the tests end.
+/// A tree with every oddity and its image, which stay on disk until the tests end.
 struct Packed {
     image: Image,
     snapshot: Snapshot,
 }
 
-/// The tree that all tests share; `None` without the privileges that its devices and owners need.
+/// Returns the tree that all tests share; `None` without the privileges that its devices and owners
+/// need.
 fn packed() -> Option<&'static Packed> {
     static PACKED: OnceLock<Option<Packed>> = OnceLock::new();
     let packed = PACKED.get_or_init(|| {
@@ -61,7 +63,8 @@ fn packed() -> Option<&'static Packed> {
         let scratch = TempDir::new("export").unwrap();
         let root = scratch.dir("tree");
         generator::make(&root, 5, Scale::Small).unwrap();
-        // Paths that are longer than a system call takes, which only programs restore that open each directory of them.
+        // Paths longer than a system call accepts, which only programs restore that open each
+        // directory of them.
         std::fs::remove_dir_all(root.join("dirs/deep")).unwrap();
         let scan = image::scan_dir(&root, 2).unwrap();
         let choice = Some((kiln_codec::Method::Lz4, 1));
@@ -74,7 +77,7 @@ fn packed() -> Option<&'static Packed> {
     packed.as_ref()
 }
 
-/// Run a program in `dir` with `input`; `None` where there is none of that name.
+/// Runs a program in `dir` with `input`, and returns its output; `None` if it is not installed.
 fn program(dir: &Path, name: &str, args: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new(name);
     command.args(args).current_dir(dir).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
@@ -88,7 +91,7 @@ fn program(dir: &Path, name: &str, args: &[&str], input: &[u8]) -> Option<Vec<u8
     };
     let mut stdin = child.stdin.take().unwrap();
     let output = std::thread::scope(|scope| {
-        // A program may stop reading where the archive says that it ends.
+        // A program may stop reading at the end marker of the archive.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().unwrap()
     });
@@ -98,14 +101,14 @@ fn program(dir: &Path, name: &str, args: &[&str], input: &[u8]) -> Option<Vec<u8
     Some(output.stdout)
 }
 
-/// An image of a tree in memory.
+/// Returns an image of a tree in memory.
 fn image_of(tree: MemTree) -> Image {
     let tree = tree.finish().unwrap();
     let (bytes, _) = image::build(&tree, &image::options(None, 4096, 1)).unwrap();
     image::open(bytes).unwrap()
 }
 
-/// All formats, with all compressions that they have.
+/// Returns all formats with all compressions that they support.
 fn all_options() -> Vec<ExportOptions> {
     use Format::{Cpio, Mtree, SquashfsPseudo, Tar, Zip};
     let plain = [Tar, Zip, Cpio, Mtree, SquashfsPseudo].map(ExportOptions::new);
@@ -124,7 +127,7 @@ fn all_options() -> Vec<ExportOptions> {
     plain.into_iter().chain(compressed).collect()
 }
 
-/// An image in memory.
+/// Opens an image in memory.
 fn open(bytes: Vec<u8>) -> Option<Image> {
     Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &Default::default()).ok()
 }

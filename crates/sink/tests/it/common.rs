@@ -1,4 +1,4 @@
-//! What the tests share: tiny images made by hand.
+//! Shared by the tests: tiny images made by hand.
 
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
 use kiln_format::dirent::{DIRENT_LEN, Dirent, encode_block};
@@ -24,7 +24,8 @@ const BLOCK_LEN: usize = 4096;
 const META_SLOTS: usize = 32; // nids are slots of 32 bytes; every inode gets this many
 const CHUNK_LEN: usize = 1 << 20;
 
-/// An image of `root`, with uncompressed blocks and extended inodes. Names are written as they are, in the order given.
+/// Returns an image of `root` with uncompressed blocks and extended inodes. Names are written
+/// unchecked, in the given order.
 pub fn image(root: Node) -> Image {
     let mut maker = Maker { data: vec![0; BLOCK_LEN], inodes: Vec::new() };
     maker.inodes.push(Vec::new());
@@ -62,7 +63,7 @@ impl Maker {
         block as u32
     }
 
-    /// Put bytes in blocks of their own.
+    /// Stores bytes in separate blocks.
     fn flat(&mut self, bytes: &[u8]) -> InodeData {
         InodeData::FlatPlain(Some(Blkaddr(self.append(bytes).into())))
     }
@@ -106,7 +107,8 @@ impl Maker {
             dirents.push(dirent(child, name.as_bytes()));
         }
         let mut block = vec![0; BLOCK_LEN];
-        // The encoder refuses hostile names: it gets harmless ones of the same lengths, which are then replaced.
+        // The encoder refuses hostile names, so it gets harmless ones of the same lengths, which
+        // are replaced afterwards.
         let harmless: Vec<_> = dirents.iter().map(|dirent| vec![b'x'; dirent.name.len()]).collect();
         let accepted: Vec<_> = dirents.iter().zip(&harmless).map(|(dirent, name)| Dirent { name, ..*dirent }).collect();
         encode_block(&accepted, &mut block).unwrap();

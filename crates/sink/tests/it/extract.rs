@@ -1,4 +1,4 @@
-//! What is extracted is what the image holds.
+//! Extraction restores what the image holds.
 
 use crate::common::{Node, image};
 use kiln_format::inode::FileType;
@@ -27,7 +27,7 @@ fn run_all(image: &Image, target: &Path, options: &ExtractOptions) -> Result<Ext
     run(image, target, &["/"], options)
 }
 
-/// All paths below `dir`.
+/// Returns all paths below `dir`.
 fn paths(dir: &Path) -> Vec<String> {
     fn visit(dir: &Path, prefix: &str, found: &mut Vec<String>) {
         for entry in fs::read_dir(dir).unwrap() {
@@ -67,7 +67,7 @@ fn xattrs_of(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names[..len].split(|&b| b == 0).filter(|n| !n.is_empty()).map(|n| (n.to_vec(), value(n))).collect()
 }
 
-/// Everything that one extracted file must have. `owners`: extracted by root.
+/// Compares all properties of an extracted file. `owners` is true if root has extracted it.
 fn compare(image: &Image, entry: &WalkEntry, path: &Path, owners: bool) {
     let meta = &entry.inode.meta;
     let stat = fs::symlink_metadata(path).unwrap();
@@ -207,14 +207,14 @@ fn selections_bring_their_parents_and_nothing_else() {
         let mut found = paths(&scratch.join("out"));
         found.retain(|path| !path.starts_with(deep));
         assert_eq!(found, expected, "{patterns:?}");
-        // Parents have their own attributes, but the target is not the root of the image.
+        // Parents get their attributes, but the target is not the root of the image.
         let dir = fs::metadata(scratch.join("out/big")).unwrap();
         assert_eq!((dir.mtime(), dir.mode() & 0o7777), (1_650_000_000, 0o755));
         assert_ne!(fs::metadata(scratch.join("out")).unwrap().mtime(), 1_650_000_000);
     }
 }
 
-/// The walk comes back to directories that it has made for an earlier selection.
+/// The walk returns to directories that it has created for an earlier selection.
 #[test]
 fn selections_may_share_their_parents() {
     let image = golden("inline");
@@ -243,7 +243,7 @@ fn selections_may_share_their_parents() {
     }
 }
 
-/// Directories of two selections that part further down: each is made once, and completed.
+/// Each shared parent of two selections is created once, and completed.
 #[test]
 fn selections_may_part_below_their_parents() {
     let leaf = |text: &str| Node::Dir(vec![("f", Node::File(text.as_bytes().to_vec()))]);
@@ -261,7 +261,7 @@ fn selections_may_part_below_their_parents() {
     }
 }
 
-/// A terminal must not do what an image says.
+/// Control characters in names must not reach a terminal.
 #[test]
 fn names_in_errors_are_escaped() {
     const NAME: &str = "a\x1b[31m\nb";
@@ -277,7 +277,7 @@ fn names_in_errors_are_escaped() {
     }
 }
 
-/// The image of mkcomposefs, with its header or without.
+/// Returns the image of mkcomposefs, with or without its header.
 fn composefs(header: bool) -> Image {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../read/tests/golden/composefs/image.erofs");
     let mut bytes = fs::read(path).unwrap();
@@ -287,7 +287,7 @@ fn composefs(header: bool) -> Image {
     Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &Default::default()).unwrap()
 }
 
-/// A file of zeros would be a lie: the object is named, and everything else comes out.
+/// A file of zeros would be wrong: the object is reported, and everything else is extracted.
 #[test]
 fn objects_of_composefs_are_named_and_left_out() {
     if !geteuid().is_root() {
@@ -377,7 +377,7 @@ fn symlinks_in_the_target_lead_nowhere() {
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("text"), "precious").unwrap();
     let options = ExtractOptions { existing: Existing::Replace, ..Default::default() };
-    // A directory on the way, and the file itself.
+    // A parent directory, and the file itself.
     symlink(&outside, target.join("big")).unwrap();
     run(&image, &target, &["big/text"], &options).unwrap();
     assert!(fs::symlink_metadata(target.join("big")).unwrap().is_dir());
@@ -439,7 +439,7 @@ fn any_file_can_become_the_target() {
 }
 
 #[test]
-fn what_is_not_wanted_is_not_restored() {
+fn unwanted_properties_are_not_restored() {
     if !geteuid().is_root() {
         return skip("owners need root");
     }
@@ -456,7 +456,7 @@ fn what_is_not_wanted_is_not_restored() {
     }
 }
 
-/// The classic: a symbolic link, and a directory of the same name.
+/// The classic attack: a symbolic link, and a directory of the same name.
 #[test]
 fn an_image_cannot_lead_out_by_its_own_symlink() {
     let scratch = TempDir::new("sink").unwrap();
@@ -479,7 +479,8 @@ fn an_image_cannot_lead_out_by_its_own_symlink() {
     }
 }
 
-/// Names that no reader should let through. Whoever refuses them, nothing may appear beside the target.
+/// Names that no reader should accept. Whichever layer refuses them, nothing may appear beside the
+/// target.
 #[test]
 fn names_cannot_lead_out() {
     for name in ["../evil", "/evil", "a/b", "..", ".", "a/../../evil"] {
@@ -492,7 +493,7 @@ fn names_cannot_lead_out() {
     }
 }
 
-/// Someone else swaps a directory of the target for a link to the outside, again and again.
+/// Another program keeps swapping a directory of the target for a link to the outside.
 #[test]
 fn a_race_for_a_parent_cannot_be_won() {
     let files = || (0..100).map(|i| (&*format!("file-{i:03}").leak(), Node::File(vec![b'x'; 100]))).collect();
@@ -535,16 +536,16 @@ fn stopping_is_an_error() {
     assert!(matches!(result, Err(SinkError::Stopped)));
 }
 
-/// What root alone may do is left out, and said.
+/// Properties that only root may set are left out and reported.
 #[test]
-fn others_than_root_extract_what_they_can() {
+fn unprivileged_users_extract_as_much_as_possible() {
     if !geteuid().is_root() {
         return skip("becoming someone else needs root");
     }
     let scratch = TempDir::new("sink").unwrap();
     let nobody = 65534;
     std::os::unix::fs::chown(scratch.join(""), Some(nobody), Some(nobody)).unwrap();
-    // Credentials belong to a thread; those it starts inherit them.
+    // Credentials belong to a thread; threads that it starts inherit them.
     let work = || {
         rustix::thread::set_thread_groups(&[]).unwrap();
         rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(nobody)).unwrap();

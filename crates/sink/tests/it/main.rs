@@ -1,4 +1,4 @@
-//! The tests of this crate, in one program, which links in a fraction of the time of many.
+//! Tests of this crate in one program, which links much faster than many.
 
 mod archive;
 mod common;

@@ -1,4 +1,4 @@
-//! Decoding alone: what no reader of the same image can beat; and the library at the same.
+//! Decoding alone, which limits every reader of the image, and the library at the same work.
 
 use kiln_codec::{DecodeLimits, Decoder, Want};
 use kiln_format::Algorithm;
@@ -16,7 +16,7 @@ pub struct Streams {
 }
 
 pub struct Stream {
-    /// Who has it, and where.
+    /// File that contains the stream, and its position.
     range: FileRange,
     algorithm: Algorithm,
     bytes: Vec<u8>,
@@ -24,7 +24,8 @@ pub struct Stream {
     want: Want,
 }
 
-/// The streams of all regular files and of the packed inode, each once and as far as anybody wants it.
+/// Returns the streams of all regular files and of the packed inode, each once and up to the last
+/// byte that is used.
 pub fn streams(path: &Path) -> Result<Streams, Box<dyn Error>> {
     let image = Image::open_path(path, &[], &ImageOptions::default())?;
     let source = FileSource::open(path)?;
@@ -75,7 +76,7 @@ impl Streams {
         self.list.iter().map(|stream| stream.plain_len as u64).sum()
     }
 
-    /// Decode them all, and return what their digests add up to.
+    /// Decodes all streams, and returns the sum of their digests.
     pub fn decode(&self) -> Result<u64, Box<dyn Error>> {
         let mut decoder = Decoder::new(DecodeLimits::default());
         let mut plain = vec![0; self.longest];
@@ -88,7 +89,7 @@ impl Streams {
         Ok(digests)
     }
 
-    /// The same by the library.
+    /// Does the same with the library.
     pub fn read(&self, image: &Image, threads: usize) -> Result<u64, Box<dyn Error>> {
         let ranges: Vec<_> = self.list.iter().map(|stream| stream.range.clone()).collect();
         let (digests, bytes) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,4 +1,5 @@
-//! The client of `bench/read.py`: reads what a plan says, through a mount or through the library, and checks every byte.
+//! The client of `bench/read.py`: reads according to a plan, through a mount or with the library,
+//! and checks every byte.
 //!
 //! ```text
 //! read-client plan files|shuffled|pages=N|strided|sequential TREE > PLAN
@@ -8,13 +9,14 @@
 //! read-client streams IMAGE THREADS
 //! ```
 //!
-//! `walk` lists each directory before it reads the first file there, as programs do that walk through trees.
-//! `image` is the library on a file, one read at a time; `mapped` the same on a mapped file; `many` is all reads of a plan at once.
-//! `decode` is the library's limit: it decodes the streams of all files, each once, on one thread, out of memory, and digests them;
-//! `streams` is the library at the same work, all at once on a mapped file.
+//! `walk` lists each directory before it reads the first file in it, as programs do that walk
+//! trees. `image` is the library on a file, one read at a time; `mapped` is the same on a mapped
+//! file; `many` makes all reads of a plan at once. `decode` is the library's limit: it decodes the
+//! streams of all files, each once, on one thread, from memory, and digests them. `streams` is the
+//! library at the same work, all at once on a mapped file.
 //!
-//! They print CPU seconds (this process alone), seconds, reads and bytes as one JSON object; loading the plan and opening the
-//! image do not count.
+//! The output is one JSON object with CPU seconds (of this process alone), seconds, reads and
+//! bytes. Loading the plan and opening the image do not count.
 
 mod decode;
 mod plan;
@@ -68,7 +70,7 @@ fn measure(plan: &Path, threads: &str, via: &str, place: &Path) -> Result<(), Bo
 
 fn decode(image: &Path) -> Result<(), Box<dyn Error>> {
     let streams = decode::streams(image)?;
-    // Or the optimiser might think that nobody wants them.
+    // Otherwise the optimizer may remove the work.
     timed(streams.list.len(), streams.plain_len(), || {
         std::hint::black_box(streams.decode()?);
         Ok(())
@@ -84,7 +86,7 @@ fn read_streams(image: &Path, threads: &str) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// Run `work` and print what it cost.
+/// Runs `work` and prints its cost.
 fn timed(reads: usize, bytes: u64, work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     let (cpu, wall) = (cpu_time(), Instant::now());
     work()?;

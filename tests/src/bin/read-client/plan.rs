@@ -1,4 +1,4 @@
-//! What is read, in which order, and what must come.
+//! Plans: ranges to read in order, and the expected digests.
 
 use kiln_tests::rng::Rng;
 use std::error::Error;
@@ -9,19 +9,19 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of a page, and of each part of a strided plan.
+/// Length in bytes of a page, and of each part of a strided plan.
 const PAGE: u64 = 4096;
-/// Bytes from one part of a strided plan to the next.
+/// Distance in bytes between parts of a strided plan.
 const STRIDE: u64 = 128 << 10;
-/// Bytes that one call reads.
+/// Number of bytes that one call reads.
 pub const CALL_LEN: usize = 128 << 10;
-/// Plans with chance are the same every time.
+/// Seed of random plans, which are always the same.
 const SEED: u64 = 6;
 
 /// One range of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Below the root of the tree.
+    /// Path relative to the root of the tree.
     pub path: PathBuf,
     pub off: u64,
     pub len: u64,
@@ -30,7 +30,7 @@ pub struct Read {
 }
 
 impl Read {
-    /// A line: numbers, then the path.
+    /// Writes a line: numbers, then the path.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         write!(out, "{} {} {} ", self.off, self.len, self.digest)?;
         out.write_all(self.path.as_os_str().as_bytes())?;
@@ -46,7 +46,7 @@ impl Read {
     }
 }
 
-/// The plan of a kind for a tree.
+/// Returns the plan of a kind for a tree.
 pub fn make(kind: &str, tree: &Path) -> Result<Vec<Read>, Box<dyn Error>> {
     let mut files = Vec::new();
     walk(tree, Path::new(""), &mut files)?;
@@ -75,14 +75,14 @@ pub fn make(kind: &str, tree: &Path) -> Result<Vec<Read>, Box<dyn Error>> {
     ranges.into_iter().map(|(path, off, len)| digested(tree, path, off, len)).collect()
 }
 
-/// The plan that was written to `path`.
+/// Returns the plan stored at `path`.
 pub fn load(path: &Path) -> Result<Vec<Read>, Box<dyn Error>> {
     let text = fs::read(path)?;
     let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| Read::parse(line).ok_or_else(|| format!("{}: no plan", path.display()).into())).collect()
 }
 
-/// Regular files below `tree` with their sizes, directory by directory, by name.
+/// Lists regular files below `tree` with their sizes, directory by directory, by name.
 fn walk(tree: &Path, below: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     let mut entries = fs::read_dir(tree.join(below))?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(|entry| entry.file_name());

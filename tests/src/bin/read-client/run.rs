@@ -1,4 +1,4 @@
-//! Reading by plan.
+//! Reading according to a plan.
 
 use crate::plan::{CALL_LEN, Read};
 use kiln_read::{BatchItem, FileRange, FollowLast, Image, ImageOptions, Inode, MappedSource, Threads, View};
@@ -15,33 +15,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// Bytes that one call of the library reads.
+/// Number of bytes that one call of the library reads.
 const LIBRARY_CALL_LEN: usize = 4 << 20;
 
-/// The library's cache of decoded data: what `kiln mount` takes on a machine of 8 GiB. The kernel's page cache has no limit.
+/// Size in bytes of the library's cache of decoded data: the default of `kiln mount` on a machine
+/// with 8 GiB. The kernel's page cache has no limit.
 const CACHE_LEN: u64 = 512 << 20;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Where the bytes come from.
+/// Source of the bytes.
 pub enum Source {
-    /// A directory: any mounted filesystem.
+    /// A directory of any mounted filesystem.
     Mount(OwnedFd),
-    /// The same; each directory is listed before its first file is read, as by programs that walk through trees.
+    /// The same; each directory is listed before its first file is read, as programs do that walk
+    /// trees.
     Walk(OwnedFd),
-    /// An image, by the library, one read at a time.
+    /// An image read by the library, one read at a time.
     Image(Image),
-    /// The same, all reads at once.
+    /// The same, with all reads at once.
     Many(Image),
 }
 
-/// What a thread holds open: the file that it read last.
+/// The file that a thread read last, which it holds open.
 enum Held {
     File(File),
     Inode(Inode),
 }
 
-/// What a read gave.
+/// Result of a read.
 enum Bytes<'a> {
     Borrowed(&'a [u8]),
     View(View<'a>),
@@ -79,7 +81,7 @@ impl Source {
         })
     }
 
-    /// List the directory of `path` if it is not that of the file before.
+    /// Lists the directory of `path` unless it is that of the previous file.
     fn walk_to(&self, path: &Path, before: Option<&Path>) -> Outcome<()> {
         let Self::Walk(root) = self else { return Ok(()) };
         let dir = path.parent().unwrap_or(Path::new(""));
@@ -94,7 +96,7 @@ impl Source {
         Ok(())
     }
 
-    /// Read into `buf`, or find the bytes elsewhere.
+    /// Reads into `buf`, or returns bytes that are elsewhere in memory.
     fn read<'a>(&'a self, held: &Held, buf: &'a mut Vec<u8>, off: u64, len: usize) -> Outcome<Bytes<'a>> {
         Ok(match (self, held) {
             (Self::Image(image), Held::Inode(inode)) => Bytes::View(image.view(inode, off, len, buf)?),
@@ -109,7 +111,8 @@ impl Source {
         })
     }
 
-    /// Bytes for one call: a file of a filesystem is read in parts, as `cat` does; the library takes it whole, if it is not long.
+    /// Returns the number of bytes of one call: files of a filesystem are read in parts, as `cat`
+    /// does; the library reads them whole unless they are long.
     fn call_len(&self, len: u64) -> usize {
         let most = if matches!(self, Self::Mount(_) | Self::Walk(_)) { CALL_LEN } else { LIBRARY_CALL_LEN };
         len.min(most as u64) as usize
@@ -125,7 +128,7 @@ fn options() -> ImageOptions {
 }
 
 pub fn mapped(place: &Path) -> Result<Image, Box<dyn Error>> {
-    // SAFETY: the benchmark made the image, and leaves it alone while we read.
+    // SAFETY: the benchmark made the image, and does not change it while it is mapped.
     let source = unsafe { MappedSource::open(place) }?;
     Ok(Image::open(Arc::new(source), Vec::new(), &options())?)
 }
@@ -134,7 +137,7 @@ fn resolved(image: &Image, path: &Path) -> Outcome<Inode> {
     Ok(image.resolve(path.as_os_str().as_bytes(), FollowLast::Keep)?)
 }
 
-/// Read everything, with each thread taking the next read that nobody has taken.
+/// Makes all reads; each thread takes the next one that is left.
 pub fn all(reads: &[Read], source: &Source, threads: usize) -> Outcome<()> {
     if let Source::Many(image) = source {
         return many(reads, image, threads);
@@ -160,7 +163,7 @@ pub fn all(reads: &[Read], source: &Source, threads: usize) -> Outcome<()> {
     })
 }
 
-/// One read, compared with what the plan expects.
+/// Makes one read, and compares it with the plan.
 fn one(read: &Read, source: &Source, file: &Held, buf: &mut Vec<u8>) -> Outcome<()> {
     let call_len = source.call_len(read.len);
     let mut digest = (read.len > call_len as u64).then(Xxh3::new);
@@ -186,7 +189,7 @@ fn same(digest: u64, read: &Read) -> Outcome<()> {
     }
 }
 
-/// Everything at once. The parts of long ranges are kept until all of them are there.
+/// Makes all reads at once. Parts of long ranges are kept until all of them have been read.
 fn many(reads: &[Read], image: &Image, threads: usize) -> Outcome<()> {
     let range = |read: &Read| {
         let inode = resolved(image, &read.path).map_err(|error| named(read, &*error))?;

@@ -1,4 +1,4 @@
-//! Contents of regular files: written to in place, made longer and shorter, moved within the file, with holes.
+//! Edits of contents: overwriting, extending, truncating, moving, punching holes.
 
 use super::{DATA_MAX, Editor, Entry, Times};
 use crate::data::Texture;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 impl Editor {
-    /// Change a file, a long one as often as any other.
+    /// Changes a file; long ones are chosen as often as all others.
     pub(super) fn change_contents(&mut self, root: &OwnedFd, entries: &[Entry], times: Times) -> io::Result<()> {
         let all: Vec<&Entry> = entries.iter().filter(|entry| entry.file_type == FileType::RegularFile).collect();
         let long: Vec<&Entry> = all.iter().copied().filter(|entry| entry.len >= 256 << 10).collect();
@@ -74,7 +74,7 @@ impl Editor {
         }
     }
 
-    /// Write over some of it, at one place or at several, and not beyond its end.
+    /// Overwrites some of it, at one place or at several, but not beyond its end.
     fn overwrite(&mut self, file: &File, len: u64) -> io::Result<()> {
         for _ in 0..=self.maker.rng.below(3) {
             let at = self.maker.rng.below(len + 1);
@@ -85,7 +85,7 @@ impl Editor {
         Ok(())
     }
 
-    /// Put `piece` in the place of `gone` bytes; what lies behind them moves.
+    /// Replaces `gone` bytes by `piece`, and moves the bytes after them.
     fn splice(&mut self, file: &File, at: u64, gone: u64, piece: &[u8]) -> io::Result<()> {
         let len = file.metadata()?.len();
         let mut rest = vec![0; (len - at - gone) as usize];
@@ -95,7 +95,7 @@ impl Editor {
         file.write_all_at(&rest, at + piece.len() as u64)
     }
 
-    /// Make a hole of some of it.
+    /// Punches a hole.
     fn punch(&mut self, file: &File, at: u64, len: u64) -> io::Result<()> {
         let hole = (len - at).min(*self.maker.rng.pick(&[1, 4096, 65_536, 200_000]));
         if hole == 0 {
@@ -108,12 +108,12 @@ impl Editor {
         }
     }
 
-    /// New bytes of any texture, of a byte to 300 KB.
+    /// Returns new bytes of any texture, of one byte to 300 KB.
     pub(super) fn piece(&mut self) -> Vec<u8> {
         let rng = &mut self.maker.rng;
         let end = *rng.pick(&[1, 10, 4096, 50_000, 300_000]);
         let len = 1 + rng.below(end) as usize;
-        // Few seeds, so that contents occur again.
+        // Few seeds, so that contents recur.
         let (texture, seed) = (*rng.pick(&Texture::ALL), rng.below(7));
         texture.bytes(seed, len)
     }

@@ -1,4 +1,4 @@
-//! Metadata alone: times, permissions, owners, attributes.
+//! Edits of metadata: times, permissions, owners, attributes.
 
 use super::{Editor, Entry};
 use crate::generator::set_mtime;
@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 impl Editor {
-    /// Change metadata of anything, the root included.
+    /// Changes metadata of any file, including the root.
     pub(super) fn change_meta(&mut self, root: &OwnedFd, entries: &[Entry]) -> io::Result<()> {
         let itself = Entry { path: b".".to_vec(), file_type: FileType::Directory, len: 0 };
         let entry = match entries {
@@ -19,11 +19,12 @@ impl Editor {
         self.new_meta(root, &entry.path, entry.file_type)
     }
 
-    /// Give something other metadata of one kind.
+    /// Gives a file other metadata of one kind.
     pub(super) fn new_meta(&mut self, root: &OwnedFd, path: &[u8], file_type: FileType) -> io::Result<()> {
         let rng = &mut self.maker.rng;
         match rng.below(5) {
-            // Contents of a directory have no time; those of a file are the same at any time.
+            // The time of a directory does not depend on its contents; that of a file is not
+            // compared with them.
             0 => {
                 let (secs, nsec) = self.new_time();
                 set_mtime(root.as_fd(), path, secs, nsec)

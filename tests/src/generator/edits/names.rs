@@ -1,4 +1,4 @@
-//! Names: new ones and removed ones, moved files and directories, links, and things that become something else.
+//! Edits of names: added and removed ones, moved files and directories, links, and changed types.
 
 use super::{DATA_MAX, ENTRIES_MAX, Editor, Entry, is_within};
 use crate::data::Texture;
@@ -30,13 +30,13 @@ impl Editor {
                 let to = self.new_path(entries, &any.path);
                 Ok(renameat(root, &any.path[..], root, &to[..])?)
             }
-            // Seldom half of the tree.
+            // Rarely half of the tree.
             14 if any.file_type == FileType::Directory && self.maker.rng.below(3) > 0 => Ok(()),
             _ => remove(root, entries, &any.path),
         }
     }
 
-    /// Any of those that are `wanted`.
+    /// Returns any of the `wanted` entries.
     fn any(&mut self, entries: &[Entry], wanted: impl Fn(&Entry) -> bool) -> Option<Entry> {
         let choices: Vec<&Entry> = entries.iter().filter(|entry| wanted(entry)).collect();
         if choices.is_empty() { None } else { Some((*self.maker.rng.pick(&choices)).clone()) }
@@ -46,7 +46,7 @@ impl Editor {
         self.any(entries, |entry| entry.file_type == FileType::RegularFile)
     }
 
-    /// A file of any length, of one texture.
+    /// Makes a file of any length with one texture.
     pub(super) fn new_file(&mut self, root: &OwnedFd, path: &[u8]) -> io::Result<()> {
         if self.maker.rng.below(12) == 0 {
             self.long_file(root.as_fd(), path)?;
@@ -72,12 +72,12 @@ impl Editor {
         self.new_meta(root, path, FileType::Directory)
     }
 
-    /// A symbolic link, a device, a pipe or a socket.
+    /// Makes a symbolic link, a device, a pipe or a socket.
     pub(super) fn new_special(&mut self, root: &OwnedFd, path: &[u8]) -> io::Result<()> {
         let types = [FileType::CharacterDevice, FileType::BlockDevice, FileType::Fifo, FileType::Socket];
         match self.maker.rng.below(8) {
             at @ 0..4 => {
-                // The device 0:0 is a whiteout.
+                // Device 0:0 is a whiteout.
                 let numbers = (1 + self.maker.rng.below(4000) as u32, self.maker.rng.below(1 << 20) as u32);
                 self.maker.node(root.as_fd(), path, types[at as usize], numbers).map(drop)
             }
@@ -90,13 +90,13 @@ impl Editor {
         symlink(root.as_fd(), path, &vec![b'a' + self.maker.rng.below(26) as u8; len])
     }
 
-    /// A second file of the same contents.
+    /// Makes a second file with the same contents.
     fn copy(&mut self, root: &OwnedFd, entries: &[Entry], path: &[u8]) -> io::Result<()> {
         let Some(file) = self.any_file(entries) else { return Ok(()) };
         create(root.as_fd(), path)?.write_all(&read(root, &file.path)?)
     }
 
-    /// Move a file to the name of another one, as programs do that write files safely.
+    /// Moves a file over another one, as programs do that write files safely.
     fn move_over(&mut self, root: &OwnedFd, entries: &[Entry]) -> io::Result<()> {
         let (Some(from), Some(to)) = (self.any_file(entries), self.any_file(entries)) else { return Ok(()) };
         let (secs, nsec) = self.new_time();
@@ -104,13 +104,13 @@ impl Editor {
         Ok(renameat(root, &from.path[..], root, &to.path[..])?)
     }
 
-    /// Two things take each other's names.
+    /// Exchanges the names of two files.
     fn exchange(&mut self, root: &OwnedFd, entries: &[Entry]) -> io::Result<()> {
         let (Some(a), Some(b)) = (self.any(entries, |_| true), self.any(entries, |_| true)) else { return Ok(()) };
         if is_within(&a.path, &b.path) || is_within(&b.path, &a.path) {
             return Ok(());
         }
-        // What was in one directory may have the names and times of what was in the other one.
+        // The contents of one directory may get the names and times of the other's.
         let moved = entries.iter().filter(|entry| is_within(&entry.path, &a.path) || is_within(&entry.path, &b.path));
         for entry in moved.filter(|entry| entry.file_type == FileType::RegularFile) {
             let (secs, nsec) = self.new_time();
@@ -120,7 +120,7 @@ impl Editor {
         self.maker.allowed("exchanged names", exchanged).map(drop)
     }
 
-    /// The same contents in a file of its own.
+    /// Replaces a hard link by a copy.
     fn break_link(&mut self, root: &OwnedFd, entries: &[Entry]) -> io::Result<()> {
         let Some(file) = self.any_file(entries) else { return Ok(()) };
         let bytes = read(root, &file.path)?;
@@ -134,7 +134,7 @@ impl Editor {
         self.new_link(root, &link.path)
     }
 
-    /// Something of another type gets the name.
+    /// Replaces a file by one of another type.
     fn become_something_else(&mut self, root: &OwnedFd, entries: &[Entry]) -> io::Result<()> {
         let Some(entry) = self.any(entries, |_| true) else { return Ok(()) };
         remove(root, entries, &entry.path)?;
@@ -153,7 +153,7 @@ fn read(root: &OwnedFd, path: &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Remove what is at `path`, and all below it.
+/// Removes the file at `path`, and everything below it.
 pub(super) fn remove(root: &OwnedFd, entries: &[Entry], path: &[u8]) -> io::Result<()> {
     for entry in entries.iter().rev().filter(|entry| is_within(&entry.path, path)) {
         let is_dir = entry.file_type == FileType::Directory;

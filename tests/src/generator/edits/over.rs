@@ -1,4 +1,4 @@
-//! A tree that is to be laid over another one.
+//! A tree to be merged into another one.
 
 use super::{Editor, Entry, joined, list, now};
 use crate::generator::{create, open_dir, set_mtime, subdir, symlink};
@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 impl Editor {
-    /// Make a tree in the empty directory `over` that has something to replace in the tree at `root`: directories that are there,
-    /// too, files in the places of files and of others, and new names.
+    /// Makes a tree in the empty directory `over` that replaces something in the tree at `root`:
+    /// common directories, files in place of files and of other types, and new names.
     ///
     /// # Errors
-    /// As [`Editor::make`].
+    /// Those of [`Editor::make`].
     pub fn make_over(&mut self, root: &Path, over: &Path) -> io::Result<()> {
         let began = now();
         let (root, over) = (open_dir(root)?, open_dir(over)?);
@@ -40,10 +40,11 @@ impl Editor {
         self.settle(&over, began)
     }
 
-    /// Make at `file` another version of the file at `path` of the tree at `root`, with another time.
+    /// Writes to `file` another version of the file at `path` of the tree at `root`, with another
+    /// time.
     ///
     /// # Errors
-    /// As [`Editor::make`].
+    /// Those of [`Editor::make`].
     pub fn another(&mut self, root: &Path, path: &[u8], file: &Path) -> io::Result<()> {
         let bytes = self.changed(&open_dir(root)?, path)?;
         std::fs::write(file, bytes)?;
@@ -51,7 +52,7 @@ impl Editor {
         set_mtime(CWD, file.as_os_str().as_bytes(), secs, nsec)
     }
 
-    /// The contents of a file, changed at one place.
+    /// Returns the contents of a file, changed at one place.
     fn changed(&mut self, root: &OwnedFd, path: &[u8]) -> io::Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut bytes = Vec::new();
@@ -62,7 +63,8 @@ impl Editor {
         Ok(bytes)
     }
 
-    /// Make the directories that lead to `path`. Whether that can be, and nothing is there yet.
+    /// Makes the directories that lead to `path`. Returns true if that succeeds and `path` does not
+    /// exist yet.
     fn make_way(&mut self, over: &OwnedFd, path: &[u8]) -> io::Result<bool> {
         let there = list(over)?;
         let find = |path: &[u8]| there.iter().find(|entry| entry.path == path);

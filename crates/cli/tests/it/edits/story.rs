@@ -4,7 +4,7 @@ use super::deltas::{Proofs, go_through_a_patch};
 use crate::common::readers::{has_snapshot, open, tree_of};
 use crate::common::{Scratch, fails, run, stderr, stdout};
 use kiln_read::hotlist::{HotEntry, HotList};
-use kiln_tests::generator::{Editor, Times, Wanted};
+use kiln_tests::generator::{Editor, Times, WantedType};
 use kiln_tests::model;
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir};
@@ -191,7 +191,7 @@ impl Story {
         }
         let mut args: Vec<OsString> = ["update", "--quiet"].map(OsString::from).into();
         if self.one_in(2)
-            && let Some(path) = self.editor.choose(&self.src, Wanted::Anything).unwrap()
+            && let Some(path) = self.editor.choose(&self.src, WantedType::Anything).unwrap()
         {
             model::remove(&self.src, &path).unwrap();
             args.extend(["--remove".into(), OsString::from_vec([b"/", &path[..]].concat())]);
@@ -204,7 +204,7 @@ impl Story {
             args.extend(["--add".into(), over.into()]);
         }
         if args.len() == 2 || self.one_in(2) {
-            let Some(path) = self.editor.choose(&self.src, Wanted::File).unwrap() else { return };
+            let Some(path) = self.editor.choose(&self.src, WantedType::File).unwrap() else { return };
             let file = self.scratch.path(&format!("file-{}", self.rng.word()));
             self.editor.another(&self.src, &path, file.as_ref()).unwrap();
             model::replace(&self.src, &path, file.as_ref()).unwrap();

@@ -1,9 +1,10 @@
-//! POSIX ACLs as text, with numbers of users and groups.
+//! POSIX ACLs as text with numeric users and groups.
 
 use kiln_format::acl::entries;
 use std::fmt::Write;
 
-/// An ACL, as `acl(5)` writes it in one line; `None` for what is none, which stays an attribute.
+/// Returns an ACL in the one-line text form of `acl(5)`; `None` if `value` is not a valid ACL,
+/// which is then stored as an attribute.
 pub(super) fn text(value: &[u8]) -> Option<String> {
     let mut value = value.to_vec();
     let entries = entries(&mut value);

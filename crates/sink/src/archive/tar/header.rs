@@ -1,10 +1,10 @@
-//! The block that every member begins with, as POSIX.1-1988 has it.
+//! The `ustar` header block of POSIX.1-1988, with which every member begins.
 
 use super::pax::{self, Records};
 use kiln_read::{FileType, Inode};
 use std::ops::Range;
 
-/// Headers are blocks, and contents fill whole ones.
+/// Length in bytes of a header; contents are padded to a multiple of it.
 pub(super) const BLOCK_LEN: u64 = 512;
 
 const NAME: Range<usize> = 0..100;
@@ -21,11 +21,11 @@ const DEVMAJOR: Range<usize> = 329..337;
 const DEVMINOR: Range<usize> = 337..345;
 const PREFIX: Range<usize> = 345..500;
 
-/// A header in the making.
+/// A header under construction.
 pub(super) struct Header([u8; BLOCK_LEN as usize]);
 
 impl Header {
-    /// Type, mode and device number.
+    /// Returns a header with type, mode and device number.
     pub(super) fn new(inode: &Inode) -> Self {
         let mut header = Self::of_type(match inode.file_type() {
             FileType::Regular | FileType::Socket => b'0',
@@ -36,13 +36,14 @@ impl Header {
             FileType::Fifo => b'6',
         });
         header.set_octal(MODE, inode.permissions().into());
-        // These have at most 12 and 20 bits in an image.
+        // Images have at most 12 and 20 bits for these.
         header.set_octal(DEVMAJOR, inode.rdev().major.into());
         header.set_octal(DEVMINOR, inode.rdev().minor.into());
         header
     }
 
-    /// The header of PAX records, which are a member before the one that they describe.
+    /// Returns the header of `len` bytes of PAX records, which are a member before the one that
+    /// they describe.
     pub(super) fn of_records(len: u64) -> Self {
         let mut header = Self::of_type(b'x');
         header.put(NAME, b"./PaxHeaders/@");
@@ -62,17 +63,17 @@ impl Header {
         header
     }
 
-    /// Be another name.
+    /// Makes the member a hard link.
     pub(super) fn set_hard_link(&mut self) {
         self.0[TYPEFLAG] = b'1';
     }
 
-    /// The name, split at a slash where that makes it fit.
+    /// Sets the name, split at a slash if necessary.
     pub(super) fn set_name(&mut self, name: &[u8], records: &mut Records) {
         if name.len() <= NAME.len() {
             return self.put(NAME, name);
         }
-        // Behind the slash there must be something, and not more than fits.
+        // The part after the slash must not be empty or too long.
         let is_split = |&at: &usize| name[at] == b'/' && (1..=NAME.len()).contains(&(name.len() - at - 1));
         match (1..=PREFIX.len().min(name.len() - 1)).find(is_split) {
             Some(at) => {
@@ -86,7 +87,7 @@ impl Header {
         }
     }
 
-    /// What a link leads to.
+    /// Sets the target of a hard or symbolic link.
     pub(super) fn set_link(&mut self, target: &[u8], records: &mut Records) {
         self.put(LINKNAME, &target[..target.len().min(LINKNAME.len())]);
         if target.len() > LINKNAME.len() {
@@ -94,14 +95,14 @@ impl Header {
         }
     }
 
-    /// Bytes that follow.
+    /// Sets the number of bytes that follow.
     pub(super) fn set_size(&mut self, size: u64, records: &mut Records) {
         if !self.set_octal(SIZE, size) {
             records.add(b"size", size.to_string().as_bytes());
         }
     }
 
-    /// The owner.
+    /// Sets the owner.
     pub(super) fn set_ids(&mut self, inode: &Inode, records: &mut Records) {
         for (field, key, id) in [(UID, &b"uid"[..], inode.uid()), (GID, b"gid", inode.gid())] {
             if !self.set_octal(field, id.into()) {
@@ -110,7 +111,7 @@ impl Header {
         }
     }
 
-    /// The time of modification.
+    /// Sets the modification time.
     pub(super) fn set_time(&mut self, inode: &Inode, records: &mut Records) {
         let (secs, nsec) = (inode.mtime(), inode.mtime_nsec());
         let fits = self.set_octal(MTIME, u64::try_from(secs).unwrap_or(0));
@@ -119,7 +120,8 @@ impl Header {
         }
     }
 
-    /// The block, with its checksum: the sum of all its bytes, those of the sum as spaces.
+    /// Returns the block with its checksum: the sum of all its bytes, with spaces in place of the
+    /// checksum.
     pub(super) fn finish(mut self) -> [u8; BLOCK_LEN as usize] {
         self.put(CHKSUM, b"        ");
         let sum: u32 = self.0.iter().map(|&byte| u32::from(byte)).sum();
@@ -131,7 +133,8 @@ impl Header {
         self.0[field][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// A number in octal digits that end with a zero byte. One that does not fit becomes the largest that does, and is refused.
+    /// Writes a number in octal digits with a terminating zero byte. If it does not fit, writes the
+    /// largest that does and returns false.
     fn set_octal(&mut self, field: Range<usize>, value: u64) -> bool {
         let digits = field.len() - 1;
         let max = (1_u64 << (3 * digits)) - 1;

@@ -1,10 +1,10 @@
-//! PAX records: what a header cannot say, as text.
+//! PAX records: text for values that do not fit into a header.
 
-/// Records in the making.
+/// PAX records under construction.
 #[derive(Default)]
 pub(super) struct Records {
     bytes: Vec<u8>,
-    /// A name is no UTF-8.
+    /// True if a name is not UTF-8.
     is_binary: bool,
 }
 
@@ -13,18 +13,19 @@ impl Records {
         self.bytes.is_empty()
     }
 
-    /// A record of any value.
+    /// Adds a record with any value.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
         add(&mut self.bytes, key, value);
     }
 
-    /// A record whose value is a name.
+    /// Adds a record whose value is a name.
     pub(super) fn add_name(&mut self, key: &[u8], name: &[u8]) {
         self.is_binary |= str::from_utf8(name).is_err();
         self.add(key, name);
     }
 
-    /// An extended attribute. A key ends at the first `=`: GNU tar writes one in a name as `%3D`, and reads it so.
+    /// Adds an extended attribute. A key ends at the first `=`, so GNU tar writes `=` in a name as
+    /// `%3D`, and decodes it again.
     pub(super) fn add_xattr(&mut self, name: &[u8], value: &[u8]) {
         let mut key = b"SCHILY.xattr.".to_vec();
         for &byte in name {
@@ -37,7 +38,7 @@ impl Records {
         self.add(&key, value);
     }
 
-    /// All of them.
+    /// Returns all records.
     pub(super) fn finish(self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.is_binary {
@@ -48,12 +49,12 @@ impl Records {
     }
 }
 
-/// Whether a name has something that would be read as the other character.
+/// Returns true if a name contains a sequence that would be decoded.
 fn is_escape(name: &[u8]) -> bool {
     name.windows(3).any(|three| three == b"%3D" || three == b"%25")
 }
 
-/// A record begins with its length, that of the number included.
+/// Appends a record. It begins with its length, including the digits of the length itself.
 fn add(bytes: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3; // a space, `=`, a line feed
     let mut len = rest + 1;
@@ -67,7 +68,8 @@ fn add(bytes: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     bytes.push(b'\n');
 }
 
-/// Seconds since 1970 as a decimal fraction. Nanoseconds count forwards in an image, also before 1970.
+/// Returns seconds since 1970 as a decimal fraction. Nanoseconds in an image count forward even
+/// before 1970.
 pub(super) fn time(secs: i64, nsec: u32) -> String {
     let nsecs = i128::from(secs) * 1_000_000_000 + i128::from(nsec);
     let sign = if nsecs < 0 { "-" } else { "" };

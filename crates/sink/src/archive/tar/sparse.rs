@@ -1,10 +1,11 @@
-//! Holes, as version 1.0 of GNU's format for PAX archives has them: contents are a map, and then the data.
+//! Holes in version 1.0 of GNU's sparse format for PAX archives: contents are a map followed by the
+//! data.
 
 use super::header::BLOCK_LEN;
 use super::pax::Records;
 use std::ops::Range;
 
-/// Whether `data` leaves something out of a file of `size` bytes.
+/// Returns true if a file of `size` bytes has bytes outside of `data`.
 pub(super) fn has_holes(data: &[Range<u64>], size: u64) -> bool {
     match data {
         [] => size > 0,
@@ -13,7 +14,8 @@ pub(super) fn has_holes(data: &[Range<u64>], size: u64) -> bool {
     }
 }
 
-/// The map: numbers on lines, filled up to a whole block. The last entry ends where the file does.
+/// Returns the map: decimal numbers on lines, padded to a whole block. The last entry ends at the
+/// end of the file.
 pub(super) fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     let end = data.last().is_none_or(|last| last.end < size).then_some(size..size);
     let mut map = format!("{}\n", data.len() + usize::from(end.is_some()));
@@ -25,7 +27,7 @@ pub(super) fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     map
 }
 
-/// Say name and length of the file: those in the header are of what is stored.
+/// Adds the name and the length of the file; those in the header are of the stored form.
 pub(super) fn describe(name: &[u8], size: u64, records: &mut Records) {
     records.add(b"GNU.sparse.major", b"1");
     records.add(b"GNU.sparse.minor", b"0");
@@ -33,7 +35,7 @@ pub(super) fn describe(name: &[u8], size: u64, records: &mut Records) {
     records.add(b"GNU.sparse.realsize", size.to_string().as_bytes());
 }
 
-/// The name that programs see that know no holes.
+/// Returns the name for programs that do not support holes.
 pub(super) fn stand_in(name: &[u8]) -> Vec<u8> {
     let slash = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let (dir, name) = name.split_at(slash);

@@ -1,4 +1,4 @@
-//! Deflating many files at once, on several threads.
+//! Deflate compression of many files on several threads.
 
 use crate::SinkError;
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
@@ -6,36 +6,41 @@ use kiln_parallel::Threads;
 use kiln_parallel::ordered::{self, Costed};
 use std::io::{self, ErrorKind};
 
-/// Bytes of a file that are deflated without knowledge of those before: many windows of the method, which has 32 KiB.
+/// Size in bytes of the chunks of a file that are deflated independently: many times the 32 KiB
+/// window of the method.
 const CHUNK_LEN: usize = 1 << 20;
-/// Bytes that a thread deflates in one go: small files are many.
+/// Minimum size in bytes of a thread's job; small files are combined.
 const JOB_LEN: usize = 256 << 10;
 
-/// Bytes of a file.
-pub(super) struct Piece<'a> {
+/// A range of a file to be deflated.
+pub(super) struct DeflatePiece<'a> {
     pub(super) bytes: &'a [u8],
-    /// Whether the file ends with it.
+    /// True if the file ends with this piece.
     pub(super) is_last: bool,
 }
 
-/// A piece, deflated.
+/// A deflated piece.
 #[derive(Default)]
 pub(super) struct Deflated {
     pub(super) bytes: Vec<u8>,
-    /// Of what was deflated.
+    /// CRC-32 of the uncompressed bytes.
     pub(super) crc: Crc,
 }
 
-/// What one thread deflates without a reset between.
+/// A part of a piece that is deflated independently.
 struct Chunk<'a> {
     piece: usize,
     bytes: &'a [u8],
-    /// Whether the stream ends with it. Else an empty block follows, which ends at a byte.
+    /// End of the chunk: the end of the stream, or an empty block that ends at a byte boundary.
     end: FlushCompress,
 }
 
-/// Deflate all pieces. The result does not depend on the number of threads.
-pub(super) fn deflate_all(pieces: &[Piece<'_>], level: u32, threads: Threads) -> Result<Vec<Deflated>, SinkError> {
+/// Deflates all pieces. The result does not depend on the number of threads.
+pub(super) fn deflate_all(
+    pieces: &[DeflatePiece<'_>],
+    level: u32,
+    threads: Threads,
+) -> Result<Vec<Deflated>, SinkError> {
     let mut all: Vec<Deflated> = pieces.iter().map(|_| Deflated::default()).collect();
     let worker = || {
         let mut compress = Compress::new(Compression::new(level), false);
@@ -58,10 +63,10 @@ pub(super) fn deflate_all(pieces: &[Piece<'_>], level: u32, threads: Threads) ->
     Ok(all)
 }
 
-/// Chunks of all pieces that have bytes, by jobs.
-fn jobs<'a>(pieces: &[Piece<'a>]) -> Vec<Vec<Chunk<'a>>> {
+/// Splits all pieces into chunks, and groups these into jobs.
+fn jobs<'a>(pieces: &[DeflatePiece<'a>]) -> Vec<Vec<Chunk<'a>>> {
     let (mut jobs, mut job, mut len) = (Vec::new(), Vec::new(), 0);
-    for (piece, Piece { bytes, is_last }) in pieces.iter().enumerate() {
+    for (piece, DeflatePiece { bytes, is_last }) in pieces.iter().enumerate() {
         let count = bytes.len().div_ceil(CHUNK_LEN);
         for (nth, bytes) in bytes.chunks(CHUNK_LEN).enumerate() {
             let is_end = *is_last && nth + 1 == count;
@@ -89,7 +94,7 @@ fn deflate(compress: &mut Compress, chunk: &Chunk<'_>) -> Result<Deflated, SinkE
         let is_fed = compress.total_in() as usize == chunk.bytes.len();
         match (status.map_err(|_| failed(ErrorKind::InvalidInput))?, chunk.end) {
             (Status::StreamEnd, _) => break,
-            // Room that is left says that nothing is held back.
+            // Unused capacity means that the compressor holds nothing back.
             (_, FlushCompress::Sync) if is_fed && bytes.len() < bytes.capacity() => break,
             _ => bytes.reserve(bytes.capacity().max(64)),
         }
@@ -114,7 +119,7 @@ mod tests {
             (0..len).map(|_| next()).collect()
         };
         let files = [random(0), random(1), random(3 * CHUNK_LEN + 5), random(CHUNK_LEN), vec![0; 2 * CHUNK_LEN]];
-        let pieces: Vec<Piece<'_>> = files.iter().map(|bytes| Piece { bytes, is_last: true }).collect();
+        let pieces: Vec<DeflatePiece<'_>> = files.iter().map(|bytes| DeflatePiece { bytes, is_last: true }).collect();
         let one = deflate_all(&pieces, 6, Threads::ONE).unwrap();
         let many = deflate_all(&pieces, 6, Threads::at_least_one(3)).unwrap();
         for ((file, one), many) in files.iter().zip(&one).zip(&many) {
@@ -132,7 +137,7 @@ mod tests {
     fn parts_of_a_file_are_one_stream() {
         let text = b"parts of a file ".repeat(200_000);
         let (front, back) = text.split_at(1_234_567);
-        let pieces = [Piece { bytes: front, is_last: false }, Piece { bytes: back, is_last: true }];
+        let pieces = [DeflatePiece { bytes: front, is_last: false }, DeflatePiece { bytes: back, is_last: true }];
         let parts = deflate_all(&pieces, 1, Threads::ONE).unwrap();
         let stream: Vec<u8> = parts.into_iter().flat_map(|part| part.bytes).collect();
         let mut plain = Vec::new();

@@ -1,4 +1,4 @@
-//! The records of an archive: local headers, descriptors, the central directory.
+//! Records of a ZIP archive: local headers, descriptors, and the central directory.
 
 use super::super::member::Member;
 use super::super::time::civil;
@@ -11,32 +11,32 @@ const END: u32 = 0x0605_4b50;
 const END_64: u32 = 0x0606_4b50;
 const END_64_LOCATOR: u32 = 0x0706_4b50;
 
-/// Extra fields: ZIP64, time and owner of Unix.
+/// Identifiers of extra fields: ZIP64, Unix time, Unix owner.
 const ZIP64: u16 = 0x0001;
 const TIME: u16 = 0x5455;
 const OWNER: u16 = 0x7875;
 
-/// Flags: lengths and sum follow the data; the name is UTF-8.
+/// Flags: a descriptor follows the data; the name is UTF-8.
 const HAS_DESCRIPTOR: u16 = 1 << 3;
 const IS_UTF8: u16 = 1 << 11;
-/// What an extractor must know: 2.0 has directories and deflate, 4.5 ZIP64.
+/// Version needed to extract: 2.0 for directories and deflate, 4.5 for ZIP64.
 const VERSION: u16 = 20;
 const VERSION_64: u16 = 45;
-/// Made on Unix.
+/// Version made by: Unix, 4.5.
 const MADE_BY: u16 = 3 << 8 | VERSION_64;
-/// MS-DOS's attribute of directories.
+/// MS-DOS attribute of directories.
 const IS_DIR: u32 = 0x10;
 
-/// How a member is stored.
+/// Storage method of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Store,
     Deflate,
-    /// Of lengths that are not known before.
+    /// Deflate with lengths that are not known in advance.
     DeflateStreamed,
 }
 
-/// What the archive says of a member.
+/// Description of a member for its headers.
 pub(super) struct Entry {
     name: Vec<u8>,
     method: Method,
@@ -47,13 +47,13 @@ pub(super) struct Entry {
     header_off: u64,
     sum: Crc,
     pub(super) crc: u32,
-    /// Bytes of contents, and as stored.
+    /// Lengths in bytes of the contents, and of their stored form.
     pub(super) len: u64,
     pub(super) stored_len: u64,
 }
 
 impl Entry {
-    /// Of the next member; nothing of one whose name no archive can hold.
+    /// Returns the entry of the next member; `None` if its name cannot be stored.
     pub(super) fn new(member: &Member, method: Method, header_off: u64) -> Option<Self> {
         let inode = &member.inode;
         let mut name = member.path.clone();
@@ -76,7 +76,7 @@ impl Entry {
         })
     }
 
-    /// Count a part of the contents.
+    /// Adds a part of the contents.
     pub(super) fn append(&mut self, crc: &Crc, len: u64, stored_len: u64) {
         self.sum.combine(crc);
         self.crc = self.sum.sum();
@@ -84,13 +84,14 @@ impl Entry {
         self.stored_len += stored_len;
     }
 
-    /// What stands before the data.
+    /// Returns the header before the data.
     pub(super) fn local_header(&self) -> Vec<u8> {
         let is_streamed = self.method == Method::DeflateStreamed;
         let is_long = is_streamed || self.is_long();
         let mut extra = Vec::new();
         if is_long {
-            // Of a member whose lengths follow, they are 0 here: that the field is there says that they have 64 bits.
+            // The lengths of a streamed member are 0 here; the presence of the field says that the
+            // descriptor has 64-bit lengths.
             put_u16s(&mut extra, &[ZIP64, 16]);
             put_u64s(&mut extra, &[self.len, self.stored_len]);
         }
@@ -106,7 +107,7 @@ impl Entry {
         [header, self.name.clone(), extra].concat()
     }
 
-    /// What stands behind data of lengths that were not known before.
+    /// Returns the descriptor after data whose lengths were not known in advance.
     pub(super) fn descriptor(&self) -> Vec<u8> {
         let mut descriptor = Vec::new();
         put_u32(&mut descriptor, DESCRIPTOR);
@@ -130,7 +131,7 @@ impl Entry {
         put_u16s(out, &[MADE_BY, if is_long { VERSION_64 } else { VERSION }, self.flags(), self.method_number()]);
         put_u16s(out, &self.dos_time());
         [self.crc, short(self.stored_len), short(self.len)].into_iter().for_each(|value| put_u32(out, value));
-        // Name, extra fields, comment, disk, attributes of text.
+        // Name, extra fields, comment, disk, internal attributes.
         put_u16s(out, &[self.name.len() as u16, extra.len() as u16, 0, 0, 0]);
         put_u32(out, u32::from(self.mode) << 16 | if self.is_dir { IS_DIR } else { 0 });
         put_u32(out, short(self.header_off));
@@ -165,7 +166,7 @@ impl Entry {
         if self.method == Method::Store { 0 } else { 8 }
     }
 
-    /// Time and date of MS-DOS, in UTC: from 1980 to 2107, in steps of two seconds.
+    /// Returns time and date of MS-DOS in UTC: from 1980 to 2107, in steps of two seconds.
     fn dos_time(&self) -> [u16; 2] {
         const FIRST: i64 = 315_532_800; // 1980-01-01
         const LAST: i64 = 4_354_819_198; // 2107-12-31 23:59:58
@@ -176,7 +177,7 @@ impl Entry {
     }
 }
 
-/// The central directory in the making: all members once more.
+/// The central directory under construction, which lists all members again.
 #[derive(Default)]
 pub(super) struct Central {
     records: Vec<u8>,
@@ -193,7 +194,7 @@ impl Central {
         &self.records
     }
 
-    /// What stands behind the directory, which begins at byte `off`.
+    /// Returns the records after the directory, which begins at byte `off`.
     pub(super) fn end(&self, off: u64) -> Vec<u8> {
         let len = self.records.len() as u64;
         let mut end = Vec::new();

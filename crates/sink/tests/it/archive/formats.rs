@@ -1,4 +1,4 @@
-//! The other formats, as other programs read them; compression; threads.
+//! ZIP, cpio, mtree and pseudo files as other programs read them; compression; threads.
 
 use super::{all_options, exported, packed, program};
 use kiln_format::inode::FileType;
@@ -9,11 +9,12 @@ use kiln_tests::temp::TempDir;
 use sha2::{Digest, Sha256};
 use std::io::Read;
 
-/// All but the files that are long and hollow.
+/// All parts of the tree except the large sparse files.
 const PARTS: [&str; 10] =
     ["dirs", "duplicates", "files", "links", "meta", "names", "nodes", "sparse/comb", "times", "xattrs"];
 
-/// The part of a tree that was exported, as far as a format tells it: `tells` changes what it does not.
+/// Returns the exported part of a tree. `tells` returns true if the format can hold a file, and
+/// clears what it cannot hold.
 fn part_of(snapshot: &Snapshot, mut tells: impl FnMut(&[u8], &mut kiln_tests::snapshot::Record) -> bool) -> Snapshot {
     let mut part = Snapshot::new();
     for (path, record) in snapshot {
@@ -27,9 +28,9 @@ fn part_of(snapshot: &Snapshot, mut tells: impl FnMut(&[u8], &mut kiln_tests::sn
     part
 }
 
-/// Names, types, contents, modes, owners and whole seconds.
+/// Keeps names, types, contents, modes, owners and whole seconds.
 fn is_in_zip(path: &[u8], record: &mut kiln_tests::snapshot::Record) -> bool {
-    // bsdtar reads times before 1970 as times far behind it.
+    // bsdtar reads times before 1970 as times in the far future.
     let secs = if record.mtime.0 < 0 { i64::MAX } else { record.mtime.0 };
     record.mtime = (secs.min(i32::MAX.into()), 0);
     record.xattrs.clear();
@@ -68,7 +69,7 @@ fn cpio_is_read_by_gnu_cpio() {
         record.xattrs.clear();
         record.mtime = (record.mtime.0.clamp(0, u32::MAX.into()), 0);
         match record.file_type {
-            // It makes files in directories whose times it has set.
+            // cpio creates files in directories after setting the directories' times.
             FileType::Directory => record.mtime = (0, 0),
             FileType::Symlink => {
                 (record.mtime, record.nlink, record.first_name) = ((0, 0), 1, path.to_vec());
@@ -94,7 +95,7 @@ fn mtree_is_read_by_bsdtar_and_its_digests_are_right() {
         names.sort();
         Some(names)
     };
-    // bsdtar does not know sockets.
+    // bsdtar does not support sockets.
     let lines = mtree.split_inclusive(|&byte| byte == b'\n');
     let known: Vec<u8> =
         lines.filter(|line| !line.windows(13).any(|part| part == b" type=socket ")).flatten().copied().collect();
@@ -154,7 +155,7 @@ fn streams_are_compressed_whole() {
             StreamCompression::Zstd => zstd::Decoder::new(&stream[..]).unwrap().read_to_end(&mut decoded),
             StreamCompression::Xz => liblzma::read::XzDecoder::new_multi_decoder(&stream[..]).read_to_end(&mut decoded),
             StreamCompression::Bzip2 => bzip2::read::MultiBzDecoder::new(&stream[..]).read_to_end(&mut decoded),
-            // Its decoder reads one frame.
+            // The decoder reads one frame only.
             StreamCompression::Lz4 => {
                 let mut rest = &stream[..];
                 while !rest.is_empty() {

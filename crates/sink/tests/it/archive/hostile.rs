@@ -1,4 +1,4 @@
-//! Writers that fail, and images that lie.
+//! Failing writers and damaged images.
 
 use super::{all_options, export_to, exported, open, packed};
 use kiln_read::Threads;
@@ -10,7 +10,7 @@ use kiln_tests::rounds;
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Takes so many writes, and refuses all others.
+/// Accepts `left` writes, and fails all others.
 struct Failing {
     left: usize,
     count: usize,
@@ -64,7 +64,7 @@ fn damaged_images_are_errors_at_worst() {
             let Ok(image) = golden.open_as(bytes) else { continue };
             for options in all_options().into_iter().take(5) {
                 let options = ExportOptions { keep_going: round % 2 == 0, ..options };
-                // What says that it is endless is ended.
+                // An export that claims to be endless is stopped.
                 let (stop, read) = (AtomicBool::new(false), AtomicU64::new(0));
                 let progress = |bytes| {
                     let all = read.fetch_add(bytes, Ordering::Relaxed) + bytes;

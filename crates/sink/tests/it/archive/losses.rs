@@ -1,4 +1,4 @@
-//! What a format cannot say is counted.
+//! Properties that a format cannot represent are counted.
 
 use super::{exported, image_of, losses};
 use kiln_format::inode::Rdev;
@@ -11,7 +11,7 @@ use kiln_tree::{Kind, NodeId};
 
 const ROOT: NodeId = NodeId::ROOT;
 
-/// One of each thing that some format cannot say.
+/// Returns an image with one of each property that some format cannot represent.
 fn odd() -> Image {
     let mut tree = MemTree::default();
     tree.add(ROOT, b"socket", Kind::Socket);
@@ -36,7 +36,7 @@ fn odd() -> Image {
 #[test]
 fn each_loss_is_counted() {
     let image = odd();
-    // Without the file that is long, where it would be written as zeros.
+    // Without the large file, which would be written as zeros.
     let parts = ["socket", "fifo", "char", "block", "file", "linked", "old", "odd", "line", "line2"];
     let of = |format, patterns: &[&str]| {
         let (_, report) = exported(&image, patterns, &ExportOptions::new(format));

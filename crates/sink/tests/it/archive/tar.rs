@@ -1,4 +1,4 @@
-//! tar, as other programs extract it.
+//! tar archives as other programs extract them.
 
 use super::{exported, packed, program};
 use kiln_format::inode::FileType;
@@ -6,7 +6,7 @@ use kiln_sink::archive::{ExportOptions, Format, Loss};
 use kiln_tests::snapshot::{Snapshot, assert_same, of_dir};
 use kiln_tests::temp::TempDir;
 
-/// What a tar archive can hold of a tree.
+/// Removes sockets, which a tar archive cannot hold.
 fn without_sockets(snapshot: &Snapshot) -> Snapshot {
     let is_socket = |file_type| file_type == FileType::Socket;
     snapshot.iter().filter(|(_, record)| !is_socket(record.file_type)).map(|(p, r)| (p.clone(), r.clone())).collect()
@@ -20,7 +20,7 @@ fn gnu_tar_restores_everything() {
     assert_eq!(super::losses(&report), [(Loss::Sockets, sockets as u64)]);
     let scratch = TempDir::new("export").unwrap();
     let args = ["-xpf", "-", "--acls", "--xattrs", "--xattrs-include=*", "--numeric-owner", "--warning=no-timestamp"];
-    // It says that it ignores `hdrcharset`, which it need not know: its names are bytes.
+    // GNU tar warns that it ignores `hdrcharset`, which it does not need: its names are bytes.
     let args = [&args[..], &["--warning=no-unknown-keyword"]].concat();
     if program(scratch.path(), "tar", &args, &tar).is_some() {
         assert_same(&without_sockets(&packed.snapshot), &of_dir(scratch.path()).unwrap(), "GNU tar");
@@ -37,12 +37,14 @@ fn bsdtar_restores_everything() {
         let [mut expected, mut actual] =
             [without_sockets(&packed.snapshot), without_sockets(&of_dir(scratch.path()).unwrap())];
         for tree in [&mut expected, &mut actual] {
-            // The directory that it is in stays as it is.
+            // The target directory itself stays as it is.
             tree.remove(&b""[..]);
             for (path, record) in tree {
-                // Of a time before 1970 it adds the fraction to the whole seconds, instead of subtracting it.
+                // For a time before 1970, bsdtar adds the fraction to the whole seconds instead of
+                // subtracting it.
                 record.mtime = if path.starts_with(b"times/-") { (0, 0) } else { record.mtime };
-                // `=` in a name stays as GNU tar writes it.
+                // bsdtar does not decode `%3D` and `%25`, the escapes that GNU tar uses in names of
+                // attributes.
                 record.xattrs.retain(|name, _| !name.contains(&b'=') && !name.contains(&b'%'));
             }
         }
