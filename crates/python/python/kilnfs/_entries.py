@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from . import _native
-    from ._names import What
+    from ._primitives import ImagePrimitives
+    from ._names import FileRef
 
 
 class DirEntry(Generic[AnyStr]):
@@ -31,7 +31,7 @@ class DirEntry(Generic[AnyStr]):
     path: AnyStr
     """The path: that of the directory as it was asked for, and the name."""
 
-    def __init__(self, image: _native.Image, name: AnyStr, path: AnyStr, nid: int, kind: int) -> None:
+    def __init__(self, image: ImagePrimitives, name: AnyStr, path: AnyStr, nid: int, kind: int) -> None:
         self.name = name
         self.path = path
         self._image = image
@@ -98,7 +98,7 @@ class ScandirIterator(Generic[AnyStr]):
 
     __slots__ = ("_rest",)
 
-    def __init__(self, image: _native.Image, what: What, prefix: AnyStr) -> None:
+    def __init__(self, image: ImagePrimitives, what: FileRef, prefix: AnyStr) -> None:
         self._rest: Iterator[DirEntry[AnyStr]] = iter(_entries(image, what, prefix))
 
     def __iter__(self) -> Self:
@@ -120,7 +120,7 @@ class ScandirIterator(Generic[AnyStr]):
         self.close()
 
 
-def _entries(image: _native.Image, what: What, prefix: AnyStr) -> Iterator[DirEntry[AnyStr]]:
+def _entries(image: ImagePrimitives, what: FileRef, prefix: AnyStr) -> Iterator[DirEntry[AnyStr]]:
     # The directory is read here, so that an error is raised by the call of scandir and not by the first step.
     listed = image._listdir(what)
     if isinstance(prefix, bytes):
@@ -175,7 +175,7 @@ class Entry(NamedTuple):
         return encode(self.path)
 
 
-def entry(image: _native.Image, path: str, nid: int) -> Entry:
+def entry(image: ImagePrimitives, path: str, nid: int) -> Entry:
     """The entry of an inode."""
     numbers, named = image._stat(nid, False)
     return Entry(path, numbers[6], numbers[0], named["st_mtime_ns"], numbers[4], numbers[5], nid)

@@ -18,13 +18,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from . import _native
+    from ._primitives import ImagePrimitives
 
 _FILTERS = ("fully_trusted", "tar", "data")
 
 
 def extract(
-    image: _native.Image,
+    image: ImagePrimitives,
     members: Sequence[bytes] | None,
     target: bytes,
     filter: str,
@@ -49,7 +49,7 @@ def extract(
     image._extract(chosen, target, policy=filter, overwrite=overwrite, threads=threads, progress=progress)
 
 
-def _inside(image: _native.Image, member: bytes) -> bytes:
+def _inside(image: ImagePrimitives, member: bytes) -> bytes:
     """A member's path from the root. One with ".." in it is refused, and one that passes a link, which is a file of its
     own.
     """
@@ -64,7 +64,7 @@ def _inside(image: _native.Image, member: bytes) -> bytes:
     return path
 
 
-def _all(image: _native.Image, chosen: Sequence[bytes]) -> Iterator[tuple[str, int, int]]:
+def _all(image: ImagePrimitives, chosen: Sequence[bytes]) -> Iterator[tuple[str, int, int]]:
     """Path, nid and type of all that will be written."""
     for member in chosen or [b""]:
         nid = image._lookup(member or b"/", False)
@@ -74,7 +74,7 @@ def _all(image: _native.Image, chosen: Sequence[bytes]) -> Iterator[tuple[str, i
             yield from members_below(image, nid, decode(member))
 
 
-def _refuse(image: _native.Image, path: str, nid: int, kind: int) -> None:
+def _refuse(image: ImagePrimitives, path: str, nid: int, kind: int) -> None:
     """Raise PermissionError for what the filter "data" does not allow."""
     if kind == S_IFLNK:
         directory = path.rpartition("/")[0]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from . import _native
-    from ._names import What
+    from ._primitives import ImagePrimitives
+    from ._names import FileRef
 
     class _RawIO(io.RawIOBase, BinaryIO):  # as io.FileIO is for type checkers
         pass
@@ -46,7 +46,7 @@ class File(_RawIO):
 
     mode = "rb"
 
-    def __init__(self, image: _native.Image, what: What) -> None:
+    def __init__(self, image: ImagePrimitives, what: FileRef) -> None:
         super().__init__()
         path = _shown(what)
         nid = image._lookup(what, True)
@@ -216,7 +216,7 @@ class BufferedFile(io.BufferedReader):
         return self.__reduce__()
 
 
-def _reopened(cls: type[File], image: _native.Image, what: What, position: int) -> File:
+def _reopened(cls: type[File], image: ImagePrimitives, what: FileRef, position: int) -> File:
     file = cls(image, what)
     file.seek(position)
     return file
@@ -229,8 +229,8 @@ def _rebuffered(cls: type[BufferedFile], raw: File, buffer_size: int, position: 
 
 
 def open_file(
-    image: _native.Image,
-    what: What,
+    image: ImagePrimitives,
+    what: FileRef,
     mode: str,
     buffering: int,
     encoding: str | None,
@@ -277,7 +277,7 @@ def open_file(
     return text
 
 
-def _shown(what: What) -> str | bytes | None:
+def _shown(what: FileRef) -> str | bytes | None:
     """What errors and `name` say; `None` for a nid."""
     if isinstance(what, (str, bytes)):
         return what

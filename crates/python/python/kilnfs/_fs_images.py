@@ -35,7 +35,7 @@ class FsImage(Image):
         self._options = options
         self._version = version_of(source)
         # Two URLs may be shown by one name.
-        self._identity = (id(self) if target is None else tokenize(target.protocol, target.path), self.uuid)
+        self._location_and_uuid = (id(self) if target is None else tokenize(target.protocol, target.path), self.uuid)
         self._target = target
         return self
 

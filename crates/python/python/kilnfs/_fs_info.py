@@ -10,7 +10,7 @@ from ._names import decode, is_absence
 if TYPE_CHECKING:
     from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 
-    from . import _native
+    from ._image import Image
 
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
@@ -20,7 +20,7 @@ def type_name(mode: int) -> str:
     return _TYPES.get(stat.S_IFMT(mode), "other")
 
 
-def info_of(image: _native.Image, name: str, nid: int) -> dict[str, Any]:
+def info_of(image: Image, name: str, nid: int) -> dict[str, Any]:
     """What a directory entry is. A symbolic link has type "link", and the size of the file that it leads to (0 where
     there is none)."""
     numbers, more = image._stat(nid, False)
@@ -32,7 +32,7 @@ def info_of(image: _native.Image, name: str, nid: int) -> dict[str, Any]:
     return info
 
 
-def followed_info_of(image: _native.Image, name: str) -> dict[str, Any]:
+def followed_info_of(image: Image, name: str) -> dict[str, Any]:
     """What a path leads to. `islink` and `destination` are those of the path itself."""
     nid = image._lookup(name, False)
     numbers, more = image._stat(nid, False)
@@ -61,7 +61,7 @@ def _info(name: str, numbers: tuple[int, ...], more: dict[str, int]) -> dict[str
     }
 
 
-def _size_behind(image: _native.Image, link: str) -> int:
+def _size_behind(image: Image, link: str) -> int:
     try:
         numbers = image._stat(link, True)[0]
     except OSError as error:
@@ -78,7 +78,7 @@ class Sizes:
     `of` gives `None` for files of which the pass told nothing.
     """
 
-    def __init__(self, image: _native.Image, root: str) -> None:
+    def __init__(self, image: Image, root: str) -> None:
         self._image = image
         self._root = root
         self._sizes: dict[int, int] | None = None
@@ -104,9 +104,9 @@ class FoundInfo(dict[str, Any]):
 
     __slots__ = ("_image", "_nid", "_sizes")
 
-    def __init__(self, image: _native.Image, name: str, nid: int, mode: int, sizes: Sizes | None) -> None:
+    def __init__(self, image: Image, name: str, nid: int, mode: int, sizes: Sizes | None) -> None:
         super().__init__(name=name, type=type_name(mode), ino=nid, islink=stat.S_ISLNK(mode))
-        self._image: _native.Image | None = image
+        self._image: Image | None = image
         self._nid = nid
         self._sizes = sizes
         if stat.S_ISDIR(mode):

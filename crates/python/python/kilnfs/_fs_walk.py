@@ -14,7 +14,7 @@ from ._names import decode, is_absence, joined
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from . import _native
+    from ._image import Image
 
     Level = tuple[str, list[tuple[str, int]], list[tuple[str, int, int]]]
 
@@ -25,7 +25,7 @@ may be compressed.) What claims more is hostile: directories that share their bl
 names."""
 
 
-def levels(image: _native.Image, top: str, maxdepth: int | None) -> Iterator[Level]:
+def levels(image: Image, top: str, maxdepth: int | None) -> Iterator[Level]:
     """Directories from `top` downwards: path; those in it (path, nid), which come next, and which the caller may
     change; and all entries (path, nid, type as in `st_mode`), by name."""
     nid = image._lookup(top, True)
@@ -51,7 +51,7 @@ def levels(image: _native.Image, top: str, maxdepth: int | None) -> Iterator[Lev
 
 
 def walk(
-    image: _native.Image,
+    image: Image,
     top: str,
     maxdepth: int | None,
     topdown: bool,
@@ -85,7 +85,7 @@ def walk(
         level[1][:] = [places[name] for name in dirs if name in places]
 
 
-def _shown(image: _native.Image, level: Level, detail: bool) -> tuple[str, Any, Any]:
+def _shown(image: Image, level: Level, detail: bool) -> tuple[str, Any, Any]:
     path, _, entries = level
     if not detail:
         dirs = [_last(name) for name, _, kind in entries if stat.S_ISDIR(kind)]

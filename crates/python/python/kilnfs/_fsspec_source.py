@@ -11,9 +11,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ._block_cache import BLOCK_LEN, BLOCKS, BlockCache
+from ._errors import target_error
 from ._pinned import ConditionRefused, OtherVersion, ranges_of
 from ._retry import RETRIES, may_pass, pauses, retried, status_of, wait
-from ._source import target_error
 from ._store_options import refuse_unknown
 from ._urls import Redaction, redact
 

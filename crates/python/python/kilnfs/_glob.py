@@ -18,12 +18,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from . import _native
+    from ._primitives import ImagePrimitives
 
 _MAGIC = frozenset("*?[")
 
 
-def select(image: _native.Image, root: str, pattern: str) -> Iterator[str]:
+def select(image: ImagePrimitives, root: str, pattern: str) -> Iterator[str]:
     """Paths below `root` that match, relative to it; of an absolute pattern, absolute ones. "" is the root itself.
 
     A pattern that ends with a slash matches directories only; their paths have no slash at the end.
@@ -44,7 +44,7 @@ def select(image: _native.Image, root: str, pattern: str) -> Iterator[str]:
 
 
 def _below(
-    image: _native.Image, root: str, path: str, parts: Sequence[str], i: int, *, directories_only: bool
+    image: ImagePrimitives, root: str, path: str, parts: Sequence[str], i: int, *, directories_only: bool
 ) -> Iterator[str]:
     """What matches the parts from `i` on in the directory `path`, which exists. Recursion is as deep as the pattern is
     long.
@@ -69,7 +69,7 @@ def _below(
             yield from _below(image, root, child, parts, i + 1, directories_only=directories_only)
 
 
-def _matching(image: _native.Image, directory: str, part: str) -> Iterator[tuple[str, int]]:
+def _matching(image: ImagePrimitives, directory: str, part: str) -> Iterator[tuple[str, int]]:
     """Names in a directory that match one part of a pattern, and their types; 0 for a type that is not known."""
     if _MAGIC.isdisjoint(part):
         # A plain name is looked up, as the directory may be large.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     Name = str | bytes | HasPath
     """A path in an image, absolute or from its root."""
-    What = str | bytes | int | HasPath
-    """A file: a path, or the nid of an inode."""
+    FileRef = str | bytes | int | HasPath
+    """Reference to a file: its path or its nid."""
 
 
 def decode(raw: bytes) -> str:
@@ -69,7 +69,7 @@ def refuse_foreign(what: object, image: Any) -> None:
         raise failure(errno.ESTALE, None, image.name, text)
 
 
-def one_file(path: Name | None, nid: SupportsIndex | None = None) -> What:
+def one_file(path: Name | None, nid: SupportsIndex | None = None) -> FileRef:
     """The file of a call that takes a path, or the number of an inode as `nid=`."""
     if nid is not None:
         if path is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import IO, Any, BinaryIO, Literal, Self, overload
 
     from ._file import BufferedFile, File
-    from ._image import Image
+    from ._verbs import ImageVerbs
 else:
 
     def overload(function):
@@ -40,7 +40,7 @@ class Path(PurePath):
 
     __slots__ = ("_info",)
 
-    def __init__(self, image: Image, *segments: str | PurePath | os.PathLike[str]) -> None:
+    def __init__(self, image: ImageVerbs, *segments: str | PurePath | os.PathLike[str]) -> None:
         super().__init__(image, *segments)
         self._info: PathInfo | None = None
 

@@ -14,7 +14,7 @@ from ._names import decode, encode, failure
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from . import _native
+    from ._primitives import ImagePrimitives
     from ._path import Path
 
 _CHUNK_LEN = 1 << 20
@@ -38,7 +38,7 @@ def copy(
 class Copy:
     """How one copy is made."""
 
-    def __init__(self, image: _native.Image, follow: bool, metadata: bool) -> None:
+    def __init__(self, image: ImagePrimitives, follow: bool, metadata: bool) -> None:
         self._image = image
         self._follow = follow
         self._metadata = metadata

@@ -7,7 +7,7 @@ from stat import S_IFDIR, S_IFLNK, S_IFREG
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from ._image import Image
+    from ._verbs import ImageVerbs
 
 
 class PathInfo:
@@ -17,7 +17,7 @@ class PathInfo:
 
     __slots__ = ("_image", "_kinds", "_path")
 
-    def __init__(self, image: Image, path: str, kind: int | None = None) -> None:
+    def __init__(self, image: ImageVerbs, path: str, kind: int | None = None) -> None:
         self._image = image
         self._path = path
         # Type of the file itself (False) and of what it leads to (True).

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Self
 
-    from ._image import Image
+    from ._verbs import ImageVerbs
 
 
 class PurePath:
@@ -27,12 +27,12 @@ class PurePath:
     parser: ModuleType = posixpath
     """How paths are taken apart."""
 
-    def __init__(self, image: Image, *segments: str | PurePath | os.PathLike[str]) -> None:
+    def __init__(self, image: ImageVerbs, *segments: str | PurePath | os.PathLike[str]) -> None:
         self._image = image
         self._path = normal(posixpath.join("", *map(_segment, segments)))
 
     @property
-    def image(self) -> Image:
+    def image(self) -> ImageVerbs:
         """The image that the path is in."""
         return self._image
 

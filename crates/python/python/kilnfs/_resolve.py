@@ -10,7 +10,7 @@ from ._names import decode, encode, failure, is_absence
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from . import _native
+    from ._primitives import ImagePrimitives
 
 _LINKS_MAX = 40
 """As many as Linux follows."""
@@ -20,7 +20,7 @@ class Escape(Exception):
     """A path leads above the root."""
 
 
-def resolve(image: _native.Image, path: str, *, strict: bool, confined: bool = False) -> str:
+def resolve(image: ImagePrimitives, path: str, *, strict: bool, confined: bool = False) -> str:
     """The path without links, "." and "..", from the root.
 
     What does not exist is kept as it is, or with `strict` a FileNotFoundError; a loop is an OSError (ELOOP) with
@@ -64,7 +64,7 @@ def resolve(image: _native.Image, path: str, *, strict: bool, confined: bool = F
     return "/" + "/".join(resolved)
 
 
-def _target(image: _native.Image, path: str) -> str | None:
+def _target(image: ImagePrimitives, path: str) -> str | None:
     """The target of a link, `None` of what is none."""
     nid = image._lookup(encode(path), False)
     return decode(image._readlink(nid)) if S_ISLNK(image._stat(nid, False)[0][0]) else None

@@ -172,9 +172,9 @@ class Samples(Sequence[Sample]):
             source = self._source
             if not isinstance(source, (str, bytes)):
                 raise TypeError(f"{source!r} is no path")
-            import kilnfs
+            from ._open import open
 
-            image = kilnfs.open(source, **self._options)
+            image = open(source, **self._options)
             opened = (image.uuid, getattr(image, "_version", None))
             if self._opened not in (None, opened):
                 then, now = self._opened, opened

@@ -13,13 +13,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._block_cache import BlockCache
+from ._errors import target_error
 from ._retry import RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ._fsspec_source import FsspecSource
-    from ._urls import Redaction
 
 _PREAD_MAX = 1 << 30
 """Most bytes of one `os.pread`; the system reads at most 2 GiB at once."""
@@ -201,34 +201,6 @@ def _plain_descriptor(fileobj: Any) -> int | None:
     if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
         return None
     return os.dup(raw.fileno())
-
-
-_ABOUT_PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENODATA}
-
-
-def target_error(
-    error: Exception, name: str, what: str, *, opening: bool = False, redaction: Redaction | None = None
-) -> OSError:
-    """The `OSError` that says for which bytes (`what`) of which target (`name`) a read failed.
-
-    Unless the image is just being opened, an error about a path becomes ESTALE (the target is gone) or EIO: it is not
-    about a path in the image, for which `exists()` would have to say no.
-
-    >>> target_error(ConnectionError("reset"), "https://host/x.erofs", "bytes 0..512")
-    OSError(5, 'bytes 0..512: ConnectionError: reset')
-    """
-    number = (error.errno if isinstance(error, OSError) else None) or errno.EIO
-    if isinstance(error, FileNotFoundError):
-        number = errno.ENOENT
-    if not opening and number in _ABOUT_PATHS:
-        number = errno.ESTALE if number == errno.ENOENT else errno.EIO
-    if type(error) is OSError and error.strerror:
-        reason = error.strerror
-    else:
-        reason = f"{type(error).__name__}: {error}"
-    if redaction is not None:
-        reason = redaction.text(reason)
-    return OSError(number, f"{what}: {reason}", name)
 
 
 def is_url(path: str) -> bool:

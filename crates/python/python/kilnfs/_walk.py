@@ -17,14 +17,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from . import _native
-    from ._names import What
+    from ._primitives import ImagePrimitives
+    from ._names import FileRef
 
 _PATH_MAX = 1 << 16
 """Longest path of a walk that follows links, in characters: links may lead in circles."""
 
 
-def members(image: _native.Image, top: What, prefix: str) -> Iterator[tuple[str, int, int]]:
+def members(image: ImagePrimitives, top: FileRef, prefix: str) -> Iterator[tuple[str, int, int]]:
     """Path (with `prefix` in front), nid and type (`S_IFMT`) of all that is below a directory, each directory before
     what is in it.
 
@@ -47,8 +47,8 @@ def members(image: _native.Image, top: What, prefix: str) -> Iterator[tuple[str,
 
 
 def walk(
-    image: _native.Image,
-    top: What,
+    image: ImagePrimitives,
+    top: FileRef,
     prefix: str,
     *,
     top_down: bool,
@@ -62,7 +62,7 @@ def walk(
     followed.
     """
     seen: set[int] = set()
-    stack: list[tuple[str, What] | tuple[str, list[str], list[str]]] = [(prefix, top)]
+    stack: list[tuple[str, FileRef] | tuple[str, list[str], list[str]]] = [(prefix, top)]
     while stack:
         item = stack.pop()
         if len(item) == 3:
@@ -82,7 +82,7 @@ def walk(
             elif not is_absence(error):
                 raise
             continue
-        found: dict[str, What] = {}
+        found: dict[str, FileRef] = {}
         dirs: list[str] = []
         others: list[str] = []
         for raw, nid, kind in listed:
@@ -114,7 +114,7 @@ def walk(
             stack += [(joined(path, name), found[name]) for name in reversed(dirs) if name in found]
 
 
-def leads_to_directory(image: _native.Image, path: What) -> bool:
+def leads_to_directory(image: ImagePrimitives, path: FileRef) -> bool:
     """Whether there is a directory behind a link."""
     try:
         return S_IFMT(image._stat(path, True)[0][0]) == S_IFDIR
@@ -124,7 +124,7 @@ def leads_to_directory(image: _native.Image, path: What) -> bool:
         raise
 
 
-def _listed(image: _native.Image, what: What, path: str) -> list[tuple[bytes, int, int]]:
+def _listed(image: ImagePrimitives, what: FileRef, path: str) -> list[tuple[bytes, int, int]]:
     """The entries of a directory; errors name `path`."""
     try:
         return image._listdir(what)
@@ -133,7 +133,7 @@ def _listed(image: _native.Image, what: What, path: str) -> list[tuple[bytes, in
         raise
 
 
-def _visit(image: _native.Image, seen: set[int], nid: int, path: str) -> None:
+def _visit(image: ImagePrimitives, seen: set[int], nid: int, path: str) -> None:
     if nid in seen:
         raise CorruptImageError(errno.EUCLEAN, f"the directory of nid {nid} has two names", path, None, image.name)
     seen.add(nid)

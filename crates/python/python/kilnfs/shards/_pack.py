@@ -8,14 +8,16 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from .._pack import Builder, _result, pack_options
+from .._builder import Builder
+from .._pack_options import PackOptions
+from .._pack_result import finish
 from ._plan import VERSION, PlanEntry
 from ._store import filesystem, is_remote, store_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .._pack import PackResult
+    from .._pack_result import PackResult
     from ._store import Store
 
 RECORD_MAX_LEN = 1 << 16
@@ -97,22 +99,21 @@ def uuid_of(store: Store, name: str) -> str:
 
 def count_samples(path: str) -> int:
     """How many rows the index of an image has."""
-    import kilnfs
+    from .._image import Image
 
-    with kilnfs.open(path) as image:
+    with Image(path) as image:
         return len(image.index())
 
 
 def _image(entry: PlanEntry, listed: bytes, path: str, threads: int | None, scratch: Any) -> PackResult:
     """Pack the listed files into a file at `path`."""
-    options = {**json.loads(entry.options), "seed": _shard_seed(entry), "threads": threads, "overwrite": True}
+    options = PackOptions(**json.loads(entry.options), seed=_shard_seed(entry), threads=threads, overwrite=True)
     if not is_remote(entry.source):
         source = [(os.fsencode(entry.source), b"")]
-        packed = _native.pack(source, os.fsencode(path), pack_options(only=listed, **options), None)
-        return _result(packed, path, options.get("index", False))
+        return finish(_native.pack(source, os.fsencode(path), options, listed, None), path, options)
     with Builder(spool_dir=scratch) as tree:
         tree.add_many(_fetched(entry.source, listed))
-        return tree.write(path, **options)
+        return tree.write(path, options)
 
 
 def _fetched(url: str, listed: bytes) -> Iterator[tuple[bytes, bytes]]:

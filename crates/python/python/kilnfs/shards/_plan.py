@@ -24,7 +24,7 @@ PLAN_DIR = "plan"
 DIRECTORIES = "directories.list"
 OPTIONS = frozenset(
     (
-        *("preset", "compress", "unit", "kernel", "order", "hints", "owner", "mtime", "dedupe"),
+        *("preset", "compress", "cluster_size", "kernel", "order", "hints", "owner", "mtime", "dedupe"),
         *("inline", "content_digests", "index"),
     )
 )
@@ -107,8 +107,8 @@ def plan(
     * `by="hash"`: the shard of a file is a hash of its path: samples mix among shards, a path is looked up without an
       index, and a file more changes one shard (as long as their number stays).
     * `by="path"`: each shard has a range of the sorted paths: a directory lies in few shards.
-    * Other arguments are those of `kilnfs.pack`: `preset`, `compress`, `unit`, `kernel`, `order`, `hints`, `owner`,
-      `mtime`, `dedupe`, `inline`, `content_digests`, `index`.
+    * Other arguments are those of `kilnfs.PackOptions`: `preset`, `compress`, `cluster_size`, `kernel`, `order`, `hints`,
+      `owner`, `mtime`, `dedupe`, `inline`, `content_digests`, `index`.
 
     Lists of files are written to `into`/plan; the directory may be removed after `finish`.
     """
@@ -297,11 +297,11 @@ def _remote(url: str) -> Iterator[tuple[bytes, int]]:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    from .._pack import pack_options
+    from .._pack_options import PackOptions
 
     if not isinstance(options.get("order"), (str, type(None))):
-        raise TypeError("order: a plan takes 'path' or 'shuffle', no list")
-    pack_options(**options)
+        raise TypeError("order: a plan takes 'path' or 'shuffle', not a list")
+    PackOptions(**options)
 
 
 def _absolute(place: str | os.PathLike[str]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .._errors import target_error
 from .._retry import RETRIES, retried
-from .._source import target_error
 from .._urls import Redaction, redact
 
 if TYPE_CHECKING:

@@ -113,10 +113,10 @@ class ShardWindow:
             return shard
 
     def _open(self, number: int) -> OpenShard:
-        import kilnfs
+        from .._image import Image
 
         name, uuid = self._manifest.names[number], self._manifest.uuids[number]
-        image = kilnfs.open(name, **self._options)
+        image = Image(name, **self._options)
         if image.uuid.hex() != uuid.replace("-", ""):
             found = image.uuid.hex()
             image.close()
