@@ -105,7 +105,8 @@ pub(crate) fn one_file(path: Option<PathRef>, nid: Option<Number>) -> PyResult<F
     }
 }
 
-/// Integer from Python. The error for one out of range needs the name of the argument, which only the call knows.
+/// Integer from Python. The error for one out of range needs the name of the argument, which only
+/// the call knows.
 pub(crate) struct Number(Result<u64, String>);
 
 impl Number {
@@ -138,7 +139,8 @@ pub(crate) fn number_or(given: Option<Number>, argument: &str, default: u64) -> 
     given.map_or(Ok(default), |number| number.named(argument))
 }
 
-/// Returns a name as bytes (text as UTF-8 with `surrogateescape`), or `None` if the object is not a name.
+/// Returns a name as bytes (text as UTF-8 with `surrogateescape`), or `None` if the object is not a
+/// name.
 pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Some(bytes.as_bytes().to_vec()));
@@ -156,7 +158,8 @@ pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     }
 }
 
-/// Returns the UUID of the image that `object` belongs to, if it has one: a path, or rows of several images.
+/// Returns the UUID of the image that `object` belongs to, if it has one: a path, or rows of
+/// several images.
 pub(crate) fn image_uuid(object: &Bound<'_, PyAny>) -> PyResult<Option<[u8; 16]>> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
         return Ok(None);
@@ -209,7 +212,8 @@ pub(crate) fn positions(slice: &Bound<'_, PySlice>, len: usize) -> PyResult<Vec<
     Ok((0..range.slicelength as isize).map(|nth| (range.start + nth * range.step) as u64).collect())
 }
 
-/// Returns the position of item `nth` of a sequence of `count`; negative numbers count from its end.
+/// Returns the position of item `nth` of a sequence of `count`; negative numbers count from its
+/// end.
 pub(crate) fn position(nth: isize, count: usize) -> Option<usize> {
     let position = if nth < 0 { nth.checked_add_unsigned(count) } else { Some(nth) };
     position.and_then(|position| usize::try_from(position).ok()).filter(|&position| position < count)
@@ -228,7 +232,8 @@ pub(crate) fn ranges(object: &Bound<'_, PyAny>) -> PyResult<Vec<(u64, u64)>> {
     object.try_iter()?.map(|item| pair(item?)).collect()
 }
 
-/// Returns the number of threads: as given, or that of the processors that the process may use, at most four.
+/// Returns the number of threads: as given, or that of the processors that the process may use, at
+/// most four.
 pub(crate) fn threads(count: Option<Number>) -> PyResult<Threads> {
     match count.map(|count| count.named("threads")).transpose()? {
         Some(0) => Err(PyValueError::new_err("threads=0: use 1 or more")),

@@ -20,10 +20,11 @@ pub(crate) enum BatchData {
     Callers(Py<PyAny>),
 }
 
-/// Contents of many files in one buffer, in the order of the arguments of `Image.read_many`, which makes it.
+/// Contents of many files in one buffer, in the order of the arguments of `Image.read_many`, which
+/// makes it.
 ///
-/// `batch[i]` is a writable `memoryview` of file i, without a copy; a slice is a list of such views. A pickle contains
-/// all bytes.
+/// `batch[i]` is a writable `memoryview` of file i, without a copy; a slice is a list of such
+/// views. A pickle contains all bytes.
 ///
 /// >>> batch = image.read_many(["cat/1.txt", "dog/1.txt"])
 /// >>> len(batch), bytes(batch[1])
@@ -92,7 +93,8 @@ impl Batch {
         }
     }
 
-    /// Contents of all files, concatenated: a writable view of bytes ('B'), which outlives the batch. No copy.
+    /// Contents of all files, concatenated: a writable view of bytes ('B'), which outlives the
+    /// batch. No copy.
     ///
     /// >>> bytes(image.read_many(["cat/1.txt", "dog/1.txt"]).data)
     /// b'meow\nwoof\n'
@@ -101,8 +103,8 @@ impl Batch {
         self.data.bind(py).clone()
     }
 
-    /// Start of each file in `data`, and the end of the last one: signed 64-bit integers ('q'), one more than there are
-    /// files.
+    /// Start of each file in `data`, and the end of the last one: signed 64-bit integers ('q'), one
+    /// more than there are files.
     ///
     /// >>> list(image.read_many(["cat/1.txt", "dog/1.txt"]).offsets)
     /// [0, 5, 10]
@@ -121,8 +123,8 @@ impl Batch {
         memory::column_view(py, memory::column(sizes), "q")
     }
 
-    /// Errors of the files that could not be read, by position, from `read_many(on_error="return")`. Access to such a
-    /// file raises its error.
+    /// Errors of the files that could not be read, by position, from
+    /// `read_many(on_error="return")`. Access to such a file raises its error.
     ///
     /// >>> list(image.read_many(["cat/1.txt", "nothing"], on_error="return").errors)
     /// [1]
@@ -131,8 +133,8 @@ impl Batch {
         self.errors.bind(py).clone()
     }
 
-    /// Returns the contents of one file as `bytes`: a copy, unlike `batch[i]`. Raises IndexError if there is no such
-    /// file, OSError if it could not be read.
+    /// Returns the contents of one file as `bytes`: a copy, unlike `batch[i]`. Raises IndexError if
+    /// there is no such file, OSError if it could not be read.
     ///
     /// >>> image.read_many(["cat/1.txt"]).tobytes(0)
     /// b'meow\n'
@@ -153,8 +155,9 @@ impl Batch {
         sequence::by_comparison(slf.as_any(), "__contains__", &PyTuple::new(slf.py(), [value])?)?.extract()
     }
 
-    /// Returns the position of the first file that has these bytes, from `start` on and before `stop` if they are given.
-    /// Raises ValueError if there is none. Compares one file after the other.
+    /// Returns the position of the first file that has these bytes, from `start` on and before
+    /// `stop` if they are given. Raises ValueError if there is none. Compares one file after the
+    /// other.
     ///
     /// >>> image.read_many(["cat/1.txt", "dog/1.txt"]).index(b"woof\n")
     /// 1

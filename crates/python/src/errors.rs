@@ -86,8 +86,8 @@ fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr>
     Ok(PyErr::from_value(raised))
 }
 
-/// Returns the arguments of `OSError`. If no path is known, the image is the first file name: Python drops the second name
-/// if there is no first.
+/// Returns the arguments of `OSError`. If no path is known, the image is the first file name:
+/// Python drops the second name if there is no first.
 fn arguments<'py>(
     py: Python<'py>,
     errno: i32,
@@ -105,7 +105,8 @@ fn arguments<'py>(
     }
 }
 
-/// Returns the exception for an exception of a source in Python. An error of the system gets the name of the file.
+/// Returns the exception for an exception of a source in Python. An error of the system gets the
+/// name of the file.
 fn of_source(py: Python<'_>, raised: &PyErr, about: About<'_>) -> PyResult<PyErr> {
     let value = raised.value(py);
     let is_builtin = value.get_type().module()? == "builtins";
@@ -124,8 +125,8 @@ fn of_source(py: Python<'_>, raised: &PyErr, about: About<'_>) -> PyResult<PyErr
     Ok(named)
 }
 
-/// Returns the exception for `what`, which belongs to the image with the UUID `expected` and was used with `image`, whose
-/// UUID is `found`.
+/// Returns the exception for `what`, which belongs to the image with the UUID `expected` and was
+/// used with `image`, whose UUID is `found`.
 pub(crate) fn of_another(py: Python<'_>, what: &str, expected: [u8; 16], found: [u8; 16], image: &[u8]) -> PyErr {
     let [expected, found] = [expected, found].map(|uuid| uuid.map(|byte| format!("{byte:02x}")).concat());
     let message = format!("{what} belongs to an image with UUID {expected}, and this one has {found}");

@@ -81,7 +81,8 @@ impl Image {
         }
     }
 
-    /// Runs `work` on the reader while other threads of Python run. Errors name `file`, or the image if it is `None`.
+    /// Runs `work` on the reader while other threads of Python run. Errors name `file`, or the
+    /// image if it is `None`.
     pub(crate) fn detached<T: Send>(
         &self,
         py: Python<'_>,
@@ -99,8 +100,8 @@ impl Image {
         self.detached(py, Some(file), |reader| file.inode(reader, last))
     }
 
-    /// Compares `bytes`, which were read from byte `start` of a file, with the digest of the file, if they are all of
-    /// it and the image was opened with `verify=True`.
+    /// Compares `bytes`, which were read from byte `start` of a file, with the digest of the file,
+    /// if they are all of it and the image was opened with `verify=True`.
     pub(crate) fn verified(
         &self,
         reader: &ReadImage,

@@ -70,8 +70,8 @@ impl Image {
         self.get().is_err()
     }
 
-    /// Closes the image. Its methods raise ValueError from now on. Memory that was returned stays valid, and calls in
-    /// other threads finish as usual.
+    /// Closes the image. Its methods raise ValueError from now on. Memory that was returned stays
+    /// valid, and calls in other threads finish as usual.
     ///
     /// >>> other = kilnfs.open("train.erofs")
     /// >>> other.close()
@@ -84,8 +84,8 @@ impl Image {
         self.close();
     }
 
-    /// UUID in the superblock, 16 bytes. kiln derives it from the contents of the image, so equal images have equal
-    /// UUIDs.
+    /// UUID in the superblock, 16 bytes. kiln derives it from the contents of the image, so equal
+    /// images have equal UUIDs.
     ///
     /// >>> len(image.uuid)
     /// 16
@@ -94,8 +94,8 @@ impl Image {
         Ok(PyBytes::new(py, &self.get()?.superblock().uuid))
     }
 
-    /// Length in bytes of the file, object or memory that holds the image, without extra devices. It may be longer
-    /// than the image itself.
+    /// Length in bytes of the file, object or memory that holds the image, without extra devices.
+    /// It may be longer than the image itself.
     ///
     /// >>> image.source_length % image.info.block_size
     /// 0
@@ -108,9 +108,10 @@ impl Image {
         metadata::superblock(py, &self.get()?)
     }
 
-    /// Returns counters since the image was opened in this process: `reads` and `served_bytes` (reads by the caller),
-    /// `fetches` and `fetched_bytes` (reads from the file, or requests to the URL), `decodes` and `decoded_bytes`
-    /// (decompressed pclusters, and the bytes that they gave), and `cache_hits`. Costs nothing.
+    /// Returns counters since the image was opened in this process: `reads` and `served_bytes`
+    /// (reads by the caller), `fetches` and `fetched_bytes` (reads from the file, or requests to
+    /// the URL), `decodes` and `decoded_bytes` (decompressed pclusters, and the bytes that they
+    /// gave), and `cache_hits`. Costs nothing.
     ///
     /// >>> before = image.stats()["served_bytes"]
     /// >>> image.read("cat/1.txt")
@@ -173,18 +174,18 @@ impl Image {
         Err(PyOSError::new_err((errno, "No such extended attribute", path, py.None(), image)))
     }
 
-    /// Returns the contents of a file from byte `start` to byte `stop` as `bytes`, by default all of it. The result is
-    /// shorter if the file ends before `stop`.
+    /// Returns the contents of a file from byte `start` to byte `stop` as `bytes`, by default all
+    /// of it. The result is shorter if the file ends before `stop`.
     ///
-    /// `path` is a path (`str`, `bytes`, `kilnfs.Path`), absolute or from the root. `nid=` takes an inode number
-    /// instead. Symbolic links are followed.
+    /// `path` is a path (`str`, `bytes`, `kilnfs.Path`), absolute or from the root. `nid=` takes an
+    /// inode number instead. Symbolic links are followed.
     ///
-    /// Costs a lookup of each name of the path, none with `nid=`; one read of the image, or none if the pclusters are
-    /// in the cache; one copy. Compressed files are decompressed by whole pclusters. For many files, `read_many` is
-    /// cheaper.
+    /// Costs a lookup of each name of the path, none with `nid=`; one read of the image, or none if
+    /// the pclusters are in the cache; one copy. Compressed files are decompressed by whole
+    /// pclusters. For many files, `read_many` is cheaper.
     ///
-    /// Raises OSError: FileNotFoundError, NotADirectoryError, IsADirectoryError, `kilnfs.CorruptImageError`; ValueError
-    /// if the image is closed or a number is out of range.
+    /// Raises OSError: FileNotFoundError, NotADirectoryError, IsADirectoryError,
+    /// `kilnfs.CorruptImageError`; ValueError if the image is closed or a number is out of range.
     ///
     /// >>> image.read("cat/1.txt"), image.read("cat/1.txt", 1, 3)
     /// (b'meow\n', b'eo')
@@ -206,12 +207,13 @@ impl Image {
         contents::read(py, self, &file, number_or(start, "start", 0)?..number_or(stop, "stop", u64::MAX)?)
     }
 
-    /// Reads a file from byte `start` on into `buffer`, and returns the number of bytes read, which is less than the
-    /// length of the buffer only at the end of the file. `buffer` is writable and contiguous, with elements of any
-    /// type: a `bytearray`, an array, a NumPy array or the memory of a tensor.
+    /// Reads a file from byte `start` on into `buffer`, and returns the number of bytes read, which
+    /// is less than the length of the buffer only at the end of the file. `buffer` is writable and
+    /// contiguous, with elements of any type: a `bytearray`, an array, a NumPy array or the memory
+    /// of a tensor.
     ///
-    /// Costs the same as `read`, without memory of its own: uncompressed data is read, and compressed data is
-    /// decompressed, straight into the buffer.
+    /// Costs the same as `read`, without memory of its own: uncompressed data is read, and
+    /// compressed data is decompressed, straight into the buffer.
     ///
     /// Raises OSError as `read`; TypeError for a read-only buffer.
     ///
@@ -235,12 +237,13 @@ impl Image {
         contents::read_into(py, self, &file, start, WritableBuffer::of(buffer)?.bytes_mut())
     }
 
-    /// Returns the contents of a file from byte `start` to byte `stop` as a read-only `memoryview` of bytes, which
-    /// stays valid when the image is closed.
+    /// Returns the contents of a file from byte `start` to byte `stop` as a read-only `memoryview`
+    /// of bytes, which stays valid when the image is closed.
     ///
-    /// Zero-copy if the range is one uncompressed run and the image is mapped (`mmap=True`) or in memory. Otherwise it
-    /// copies: compressed files, files with holes or several extents, files whose end is stored beside the inode
-    /// (`kilnfs.pack(inline=False)` makes no such ends), and all files of an image that is not mapped.
+    /// Zero-copy if the range is one uncompressed run and the image is mapped (`mmap=True`) or in
+    /// memory. Otherwise it copies: compressed files, files with holes or several extents, files
+    /// whose end is stored beside the inode (`kilnfs.pack(inline=False)` makes no such ends), and
+    /// all files of an image that is not mapped.
     ///
     /// Raises OSError as `read`.
     ///
@@ -262,12 +265,13 @@ impl Image {
         contents::view(py, self, &file, number_or(start, "start", 0)?..number_or(stop, "stop", u64::MAX)?)
     }
 
-    /// Returns the contents of many files as a list of read-only views, in the order of the arguments. `files`, `rows`
-    /// and `nids` are as for `read_many`.
+    /// Returns the contents of many files as a list of read-only views, in the order of the
+    /// arguments. `files`, `rows` and `nids` are as for `read_many`.
     ///
-    /// Zero-copy under the conditions of `view`: mapped images whose files are one uncompressed run each. A file of
-    /// 16 KiB then costs 0.4 µs; a copied one, whose end is stored beside its inode, 3 µs. Reads one file after the
-    /// other on the calling thread: for compressed images, and images that are not mapped, `read_many` is faster.
+    /// Zero-copy under the conditions of `view`: mapped images whose files are one uncompressed run
+    /// each. A file of 16 KiB then costs 0.4 µs; a copied one, whose end is stored beside its
+    /// inode, 3 µs. Reads one file after the other on the calling thread: for compressed images,
+    /// and images that are not mapped, `read_many` is faster.
     ///
     /// Raises OSError that names the file.
     ///
@@ -284,26 +288,26 @@ impl Image {
         contents::views(slf, &Files::new(slf, files, nids, rows)?)
     }
 
-    /// Reads the contents of many files into one buffer, and returns them as a `kilnfs.Batch` in the order of the
-    /// arguments.
+    /// Reads the contents of many files into one buffer, and returns them as a `kilnfs.Batch` in
+    /// the order of the arguments.
     ///
-    /// * `files`: a `kilnfs.Index`, or an iterable of paths: a list, a generator, a column of a table. `nids` takes
-    ///   inode numbers instead. `rows`: only these files, in this order, with repetitions; integers in a list or in a
-    ///   buffer of 32 or 64 bits.
+    /// * `files`: a `kilnfs.Index`, or an iterable of paths: a list, a generator, a column of a
+    ///   table. `nids` takes inode numbers instead. `rows`: only these files, in this order, with
+    ///   repetitions; integers in a list or in a buffer of 32 or 64 bits.
     /// * `ranges`: a pair (first byte, end or None) for each file.
-    /// * `out`: a writable buffer for the contents, at least as long as they are; by default a buffer of the image's
-    ///   pool.
-    /// * `threads`: the largest number of threads that read and decompress; by default the number of processors, up
-    ///   to 4.
-    /// * `on_error="return"`: errors of single files are stored in `Batch.errors`, and raised when such a file is
-    ///   accessed; "raise" raises the first one.
+    /// * `out`: a writable buffer for the contents, at least as long as they are; by default a
+    ///   buffer of the image's pool.
+    /// * `threads`: the largest number of threads that read and decompress; by default the number
+    ///   of processors, up to 4.
+    /// * `on_error="return"`: errors of single files are stored in `Batch.errors`, and raised when
+    ///   such a file is accessed; "raise" raises the first one.
     ///
-    /// Costs a lookup of each path, none with an index. Files are read in stored order, neighbours by one request.
-    /// Uncompressed data is read, and compressed data is decompressed, straight into the buffer, without a copy. Memory
-    /// is the sum of the lengths.
+    /// Costs a lookup of each path, none with an index. Files are read in stored order, neighbours
+    /// by one request. Uncompressed data is read, and compressed data is decompressed, straight
+    /// into the buffer, without a copy. Memory is the sum of the lengths.
     ///
-    /// Raises OSError that names the file; MemoryError if the contents are longer than memory; IndexError for a row
-    /// that does not exist.
+    /// Raises OSError that names the file; MemoryError if the contents are longer than memory;
+    /// IndexError for a row that does not exist.
     ///
     /// >>> index = image.index()
     /// >>> batch = image.read_many(index, rows=[3, 1])
@@ -332,11 +336,13 @@ impl Image {
         ReadMany { files: Files::new(slf, files, nids, rows)?, ranges, threads, on_error }.run(slf, out)
     }
 
-    /// Iterates over files in stored order, with bounded memory. Yields pairs: the position of a file in the arguments,
-    /// and its contents as a writable view. `files`, `rows`, `nids` and `threads` are as for `read_many`.
+    /// Iterates over files in stored order, with bounded memory. Yields pairs: the position of a
+    /// file in the arguments, and its contents as a writable view. `files`, `rows`, `nids` and
+    /// `threads` are as for `read_many`.
     ///
-    /// Costs the same as `read_many`, for as many files at a time as have `window_bytes` bytes together, at least one.
-    /// Views stay valid; each keeps the memory of its window. All files are looked up before the first one is yielded.
+    /// Costs the same as `read_many`, for as many files at a time as have `window_bytes` bytes
+    /// together, at least one. Views stay valid; each keeps the memory of its window. All files are
+    /// looked up before the first one is yielded.
     ///
     /// Raises OSError that names the file; the iteration can continue with the next file then.
     ///
@@ -358,8 +364,8 @@ impl Image {
         IterMany::new(slf, Files::new(slf, files, nids, rows)?, self::threads(threads)?, window_bytes)
     }
 
-    /// Returns the places at which files are stored, as `kilnfs._native.Positions`: a row for each file, in the order
-    /// of the arguments. `files`, `rows` and `nids` are as for `read_many`.
+    /// Returns the places at which files are stored, as `kilnfs._native.Positions`: a row for each
+    /// file, in the order of the arguments. `files`, `rows` and `nids` are as for `read_many`.
     ///
     /// Costs a read of the metadata of each file. Reads no contents.
     ///
@@ -378,9 +384,9 @@ impl Image {
         Positions::of(slf, &Files::new(slf, files, nids, rows)?)
     }
 
-    /// Returns the positions of files in the arguments, sorted by the order in which their contents are stored: a
-    /// read-only view of unsigned 64-bit integers ('Q'). `files`, `rows` and `nids` are as for `read_many`, costs and
-    /// errors as for `positions`.
+    /// Returns the positions of files in the arguments, sorted by the order in which their contents
+    /// are stored: a read-only view of unsigned 64-bit integers ('Q'). `files`, `rows` and `nids`
+    /// are as for `read_many`, costs and errors as for `positions`.
     ///
     /// >>> sorted(image.physical_order(image.index()))
     /// [0, 1, 2, 3]
@@ -395,11 +401,12 @@ impl Image {
         memory::column_view(slf.py(), memory::column(order), "Q")
     }
 
-    /// Announces that these files will be read soon, and returns the number of bytes that were announced to the
-    /// storage: 0 if the files are in memory. `files`, `rows` and `nids` are as for `read_many`.
+    /// Announces that these files will be read soon, and returns the number of bytes that were
+    /// announced to the storage: 0 if the files are in memory. `files`, `rows` and `nids` are as
+    /// for `read_many`.
     ///
-    /// Costs a read of the metadata of each file. Does not wait for contents: the system reads them ahead, and those
-    /// of a URL are fetched by the next call that reads.
+    /// Costs a read of the metadata of each file. Does not wait for contents: the system reads them
+    /// ahead, and those of a URL are fetched by the next call that reads.
     ///
     /// Raises OSError that names the file.
     ///
@@ -431,8 +438,8 @@ impl Image {
         Ok(Index::bound(handle.detached(slf.py(), Some(&query.root), find)?, slf))
     }
 
-    /// Writes the index that `_index` returns for these arguments behind the image, in the file at `path`. Returns its
-    /// length in bytes.
+    /// Writes the index that `_index` returns for these arguments behind the image, in the file at
+    /// `path`. Returns its length in bytes.
     #[pyo3(signature = (path, root, *, extensions=vec![], glob=None, depth=None, threads=None))]
     fn _store_index<'py>(
         slf: &Bound<'py, Self>,

@@ -23,10 +23,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 use std::sync::Mutex;
 
-/// Regular files below a directory, in path order, as a table of 16 bytes per file. Made by `Image.index`.
+/// Regular files below a directory, in path order, as a table of 16 bytes per file. Made by
+/// `Image.index`.
 ///
-/// It is a sequence of paths, which are read from the image when they are accessed; a slice is an index. It can be
-/// pickled, and used after a fork without a copy of its memory.
+/// It is a sequence of paths, which are read from the image when they are accessed; a slice is an
+/// index. It can be pickled, and used after a fork without a copy of its memory.
 ///
 /// >>> index = image.index("cat")
 /// >>> len(index), index[0], list(index[1:])
@@ -84,7 +85,8 @@ impl Index {
         let reader = image.get().get()?;
         let found = py.detach(|| self.columns.find_all(&reader, &name));
         let rows = found.map_err(|error| image.get().exception(py, &error, &Subject::Path(name.clone())))?;
-        // Other spellings of a path, with `//` or through a link, lead to the row but are not equal to it.
+        // Other spellings of a path, with `//` or through a link, lead to the row but are not equal
+        // to it.
         match rows.first() {
             Some(&row) if !self.path_of(py, row)?.eq(text)? => Ok(Vec::new()),
             _ => Ok(rows),
@@ -100,7 +102,8 @@ impl Index {
         let py = image.py();
         let reader = image.get().get()?;
         let at = self.columns.name_position(row);
-        // No lock is held while names are read: a child that is forked meanwhile would wait for it forever.
+        // No lock is held while names are read: a child that is forked meanwhile would wait for it
+        // forever.
         let known = lock(&self.names).get(at);
         let name = match known {
             Some(name) => name,
@@ -135,8 +138,8 @@ impl Index {
         }
     }
 
-    /// Returns the path of row `i` from the root of the image, without a leading slash; negative rows count from the
-    /// end. Raises IndexError if there is no such row.
+    /// Returns the path of row `i` from the root of the image, without a leading slash; negative
+    /// rows count from the end. Raises IndexError if there is no such row.
     ///
     /// Costs a read of the names of the directory, which are kept for the rows that follow; 2 µs.
     ///
@@ -146,8 +149,8 @@ impl Index {
         self.path_of(py, self.row(i)?)
     }
 
-    /// Returns the row of a path, in any spelling: with `//` or through a link. Raises FileNotFoundError if no row has
-    /// the path.
+    /// Returns the row of a path, in any spelling: with `//` or through a link. Raises
+    /// FileNotFoundError if no row has the path.
     ///
     /// Costs a lookup of the path and a binary search.
     ///
@@ -180,8 +183,8 @@ impl Index {
         Ok(!self.rows_of(py, path)?.is_empty())
     }
 
-    /// Returns the first row from `start` on, and before `stop`, with this path, spelled as `path` returns it. Raises
-    /// ValueError if there is none.
+    /// Returns the first row from `start` on, and before `stop`, with this path, spelled as `path`
+    /// returns it. Raises ValueError if there is none.
     ///
     /// >>> image.index().index("cat/1.txt")
     /// 1
@@ -196,7 +199,8 @@ impl Index {
         found.ok_or_else(|| PyValueError::new_err("no row of the index has this path"))
     }
 
-    /// Returns the number of rows with this path: more than one only if `subset` has repeated a row.
+    /// Returns the number of rows with this path: more than one only if `subset` has repeated a
+    /// row.
     ///
     /// >>> image.index().count("cat/1.txt")
     /// 1
@@ -215,8 +219,8 @@ impl Index {
         memory::column_view(py, self.columns.nids.bytes(), "Q")
     }
 
-    /// Length of each file in bytes: a read-only view of unsigned 32-bit integers ('I'), or 64-bit ('Q') if a file has
-    /// 4 GiB or more. No copy.
+    /// Length of each file in bytes: a read-only view of unsigned 32-bit integers ('I'), or 64-bit
+    /// ('Q') if a file has 4 GiB or more. No copy.
     ///
     /// >>> list(image.index().sizes)
     /// [14, 5, 5, 5]
@@ -226,8 +230,8 @@ impl Index {
         memory::column_view(py, bytes, format)
     }
 
-    /// Class of each file, as a position in `classes`: a read-only view of unsigned 32-bit integers ('I'); None if files
-    /// have no classes. No copy.
+    /// Class of each file, as a position in `classes`: a read-only view of unsigned 32-bit integers
+    /// ('I'); None if files have no classes. No copy.
     ///
     /// >>> list(image.index(group="parent").labels)
     /// [0, 1, 1, 2]
@@ -245,7 +249,8 @@ impl Index {
         self.columns.classes.iter().map(|class| errors::text(py, class)).collect()
     }
 
-    /// BLAKE3 digest of all columns, 32 bytes: equal indexes have equal digests. Costs a pass over all columns.
+    /// BLAKE3 digest of all columns, 32 bytes: equal indexes have equal digests. Costs a pass over
+    /// all columns.
     ///
     /// >>> image.index().digest == image.index().digest
     /// True
@@ -273,8 +278,8 @@ impl Index {
         self.image.as_ref().map(|image| image.clone_ref(py))
     }
 
-    /// Returns an index of these rows, in this order, with repetitions. `rows` are integers: an iterable, or a buffer.
-    /// Raises IndexError for a row that does not exist.
+    /// Returns an index of these rows, in this order, with repetitions. `rows` are integers: an
+    /// iterable, or a buffer. Raises IndexError for a row that does not exist.
     ///
     /// Costs 16 bytes per row, and 8 for its position in the directories.
     ///
@@ -290,8 +295,9 @@ impl Index {
         Ok(Index::new(py.detach(|| self.columns.subset(&rows)), image, None))
     }
 
-    /// Returns an index of the same files with other labels, one for each row, which are positions in `classes`. Raises
-    /// ValueError if the numbers of labels and rows differ, or a label has no class. Costs 4 bytes per row.
+    /// Returns an index of the same files with other labels, one for each row, which are positions
+    /// in `classes`. Raises ValueError if the numbers of labels and rows differ, or a label has no
+    /// class. Costs 4 bytes per row.
     ///
     /// >>> image.index().with_labels([0, 1, 1, 0], ["other", "cat"]).classes
     /// ['other', 'cat']
@@ -310,8 +316,8 @@ impl Index {
         Ok(Index::new(self.columns.labelled(labels, classes), image, None))
     }
 
-    /// Returns the index bound to another `Image` object of the same image. Raises OSError (ESTALE) if the UUID is that
-    /// of another image. Shares the columns: costs nothing.
+    /// Returns the index bound to another `Image` object of the same image. Raises OSError (ESTALE)
+    /// if the UUID is that of another image. Shares the columns: costs nothing.
     ///
     /// >>> index = image.index()
     /// >>> with kilnfs.open("train.erofs") as other:
@@ -321,8 +327,8 @@ impl Index {
         Index::new(self.columns.clone(), None, self.file.clone()).bound_checked(py, Some(image))
     }
 
-    /// Writes the index to a file, which appears when it is complete and replaces an existing one: 16 bytes per file,
-    /// and the paths of directories. Raises OSError.
+    /// Writes the index to a file, which appears when it is complete and replaces an existing one:
+    /// 16 bytes per file, and the paths of directories. Raises OSError.
     ///
     /// >>> image.index().save("train.idx")
     fn save(&self, py: Python<'_>, path: Name) -> PyResult<()> {
@@ -331,12 +337,12 @@ impl Index {
         saved.map_err(|error| errors::of_index_file(py, &error, &path.0))
     }
 
-    /// Loads the index from a file that `save` has written, and binds it to `image` if that is given. The file is mapped
-    /// into memory, so that processes share its pages. It must not be changed meanwhile; `save` replaces it instead. A
-    /// pickle contains its path.
+    /// Loads the index from a file that `save` has written, and binds it to `image` if that is
+    /// given. The file is mapped into memory, so that processes share its pages. It must not be
+    /// changed meanwhile; `save` replaces it instead. A pickle contains its path.
     ///
-    /// Costs a pass over the file to verify its digest. Raises OSError: EINVAL for a file that is damaged or not an
-    /// index, ESTALE for another image.
+    /// Costs a pass over the file to verify its digest. Raises OSError: EINVAL for a file that is
+    /// damaged or not an index, ESTALE for another image.
     ///
     /// >>> image.index().save("train.idx")
     /// >>> list(kilnfs.Index.load("train.idx", image))[1]

@@ -17,7 +17,8 @@ use std::sync::Mutex;
 
 /// Number of classes assumed without labels: runs of the index of equal length.
 const RUNS: u64 = 100;
-/// Number of windows that the cache assumed in a report holds: one that is read, and one that is announced.
+/// Number of windows that the cache assumed in a report holds: one that is read, and one that is
+/// announced.
 const WINDOWS_HELD: f64 = 2.0;
 
 /// Order of the rows of an index: the batches of each epoch.
@@ -187,8 +188,8 @@ impl LocalityOrder {
         memory::column_view(py, memory::column(order), "I")
     }
 
-    /// Returns the rows of the next window to announce with this batch. Those of all batches of a window are the whole next
-    /// window.
+    /// Returns the rows of the next window to announce with this batch. Those of all batches of a
+    /// window are the whole next window.
     #[pyo3(signature = (epoch, step, rank=0, world_size=1))]
     fn upcoming<'py>(
         &self,
@@ -203,7 +204,8 @@ impl LocalityOrder {
         memory::column_view(py, memory::column(rows), "I")
     }
 
-    /// Returns the rows that a rank still reads of the window of this batch, to announce when reading begins.
+    /// Returns the rows that a rank still reads of the window of this batch, to announce when
+    /// reading begins.
     #[pyo3(signature = (epoch, step, rank=0, world_size=1))]
     fn underway<'py>(
         &self,

@@ -1,7 +1,7 @@
 //! Memory that Python sees as buffers.
 //!
-//! A `memoryview` keeps an [`Exported`] alive, so the view stays valid after the image is closed, and after the cache has
-//! dropped the bytes. Elements are exported as bytes, and cast by Python.
+//! A `memoryview` keeps an [`Exported`] alive, so the view stays valid after the image is closed,
+//! and after the cache has dropped the bytes. Elements are exported as bytes, and cast by Python.
 #![allow(unsafe_code)]
 
 use crate::errors;
@@ -23,11 +23,12 @@ const SPARE_LEN_MAX: usize = 64 << 20;
 /// Alignment to cache lines, so that no two arrays share one.
 const ALIGN: usize = 64;
 
-/// Alignment up to which zeroed memory comes from `calloc`. Above it, Rust's allocator takes other memory and writes zeros
-/// to all of it.
+/// Alignment up to which zeroed memory comes from `calloc`. Above it, Rust's allocator takes other
+/// memory and writes zeros to all of it.
 const CALLOC_ALIGN: usize = 8;
 
-/// Initialised bytes, which Python may write to while no method of this crate has a reference to them.
+/// Initialised bytes, which Python may write to while no method of this crate has a reference to
+/// them.
 pub(crate) struct Block {
     /// Start of the allocation, up to a cache line before `start`.
     base: NonNull<u8>,
@@ -41,8 +42,8 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Allocates zeroed memory, which the system provides page by page for large blocks. Returns `None` if memory does not
-    /// suffice.
+    /// Allocates zeroed memory, which the system provides page by page for large blocks. Returns
+    /// `None` if memory does not suffice.
     fn zeroed(capacity: usize) -> Option<Block> {
         let layout = Self::layout(capacity)?;
         // SAFETY: the layout has a length above 0.
@@ -59,7 +60,8 @@ impl Block {
     /// Returns the first `len` bytes.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(self.capacity);
-        // SAFETY: the bytes are initialised, and `self` is borrowed mutably: nothing else refers to them.
+        // SAFETY: the bytes are initialised, and `self` is borrowed mutably: nothing else refers to
+        // them.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), len) }
     }
 }
@@ -164,8 +166,8 @@ impl Exported {
                 None => return Err(PyBufferError::new_err("the memory was returned to its pool")),
             },
         };
-        // SAFETY: `view` is valid; the memory lives as long as `slf`, to which the view takes a reference; only Python
-        // writes to it, as no method returns references to exported bytes.
+        // SAFETY: `view` is valid; the memory lives as long as `slf`, to which the view takes a
+        // reference; only Python writes to it, as no method returns references to exported bytes.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast(), len as ffi::Py_ssize_t, readonly, flags)
         };

@@ -24,8 +24,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(estimate, module)?)
 }
 
-/// Packs sources, pairs of a path and a directory of the image, into a new file. `only`: paths that are packed, with
-/// their parents, and a zero byte behind each; `None` for all.
+/// Packs sources, pairs of a path and a directory of the image, into a new file. `only`: paths that
+/// are packed, with their parents, and a zero byte behind each; `None` for all.
 #[pyfunction]
 fn pack<'py>(
     py: Python<'py>,

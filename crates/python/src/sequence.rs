@@ -1,4 +1,5 @@
-//! Methods of classes that are a `collections.abc.Sequence`, which loaders, `match` statements and `random.sample` require.
+//! Methods of classes that are a `collections.abc.Sequence`, which loaders, `match` statements and
+//! `random.sample` require.
 
 use pyo3::PyTypeInfo;
 use pyo3::prelude::*;

@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::io;
 
-/// Object with the methods of `kilnfs._native.Source`. It holds the interpreter only during its own calls.
+/// Object with the methods of `kilnfs._native.Source`. It holds the interpreter only during its own
+/// calls.
 pub(crate) struct PythonSource {
     object: Py<PyAny>,
     len: u64,

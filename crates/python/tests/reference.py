@@ -36,7 +36,7 @@ GIVEN = {
     "kilnfs._reports": ("ImageInfo", "CheckReport", "Extent", "Cost"),
     "kilnfs._entries": ("DirEntry", "Entry", "ScandirIterator"),
     "kilnfs._file": ("File", "BufferedFile"),
-    "kilnfs._pack": ("Estimate",),
+    "kilnfs._pack_result": ("Estimate",),
     "kilnfs._native": ("Positions",),
     "kilnfs.shards._sharded_index": ("ShardedSubset",),
     "kilnfs._locality": ("Locality",),

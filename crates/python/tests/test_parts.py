@@ -120,7 +120,7 @@ def test_on_shards(tmp_path: Path) -> None:
     check(samples)
     check(pickle.loads(pickle.dumps(samples)))
     assert [bytes(part) for part in samples.contents([3])[0]] == [samples[3][0]["image"]]
-    with pytest.raises(TypeError, match="lie in shards"):
+    with pytest.raises(TypeError, match="are in shards"):
         LocalityBatches(samples, 4)
     data = kilnfs.open(manifest)
     assert isinstance(data, shards.ShardedImage)
@@ -146,7 +146,7 @@ def test_parts_that_are_missing(tmp_path: Path) -> None:
     assert not {"class 1/001.jpg", "class 2/002.jpg"} & set(samples.files)
     contents = files()
     contents["class 1/001.JSON"] = b"{}"
-    with pytest.raises(FileExistsError, match="the part 'label' of 'class 1/001', which 'class 1/001.JSON' is, too"):
+    with pytest.raises(FileExistsError, match="a second part 'label' of 'class 1/001', besides 'class 1/001.JSON'"):
         Samples(packed(tmp_path / "twice.erofs", contents), parts=PARTS)
 
 

@@ -7,14 +7,14 @@
 b'meow\\n'
 ['1.txt', '2.txt']
 
-Names are `str` (UTF-8 with surrogateescape, in any locale) or `bytes`, and results are of the same type.
-Errors are `OSError` with the path in the image as `filename` and the image as `filename2`.
+Names are `str` (UTF-8 with surrogateescape, in any locale) or `bytes`, and results are of the same
+type. Errors are `OSError` with the path in the image as `filename` and the image as `filename2`.
 """
 
 from __future__ import annotations
 
-# Names are imported when they are used, so that `import kilnfs` costs nothing that is not needed. Type checkers treat
-# this name as `typing.TYPE_CHECKING`, which would have to be imported.
+# Names are imported when they are used, so that `import kilnfs` costs nothing that is not needed.
+# Type checkers treat this name as `typing.TYPE_CHECKING`, which would have to be imported.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 class Builder:
     """Tree that is built call by call, and written as an image.
 
-    Later calls override earlier ones, as members of an archive do: a directory is merged with an existing directory,
-    and anything else replaces the file with its path. Missing parent directories are made with mode 0o755. Owners
-    default to root and times to the start of 1970, so that the same calls give the same bytes.
+    Later calls override earlier ones, as members of an archive do: a directory is merged with an
+    existing directory, and anything else replaces the file with its path. Missing parent
+    directories are made with mode 0o755. Owners default to root and times to the start of 1970, so
+    that the same calls give the same bytes.
 
-    Contents in bytes are stored in an unnamed file in `spool_dir` (`$TMPDIR`, else /var/tmp) until the image is written:
-    memory grows by some 100 bytes per file of any length. Files and trees of this system are read when the image is
-    written; one that changed meanwhile is an error. No temporary files remain, even after an error.
+    Contents in bytes are stored in an unnamed file in `spool_dir` (`$TMPDIR`, else /var/tmp) until
+    the image is written: memory grows by some 100 bytes per file of any length. Files and trees of
+    this system are read when the image is written; one that changed meanwhile is an error. No
+    temporary files remain, even after an error.
 
     >>> import os, tempfile
     >>> tmp = tempfile.TemporaryDirectory()
@@ -69,7 +71,8 @@ class Builder:
         mtime: float | None = None,
         owner: tuple[int, int] = (0, 0),
     ) -> None:
-        """Adds a regular file with the contents `data`: bytes, or the memory of any object with the buffer protocol."""
+        """Adds a regular file with the contents `data`: bytes, or the memory of any object with the
+        buffer protocol."""
         self._native.add_bytes(tree_path(at), _bytes(data), _meta(mode, mtime, owner))
 
     def add_many(
@@ -80,14 +83,14 @@ class Builder:
         mtime: float | None = None,
         owner: tuple[int, int] = (0, 0),
     ) -> int:
-        """Adds files, pairs of path and contents, and returns their number. If the iterable raises, the files before
-        that stay added.
-        """
+        """Adds files, pairs of path and contents, and returns their number. If the iterable raises,
+        the files before that stay added. """
         pairs = ((tree_path(at), _bytes(data)) for at, data in files)
         return self._native.add_many(pairs, _meta(mode, mtime, owner))
 
     def add_file(self, path: HostPath, at: TreePath) -> None:
-        """Adds the file at `path` on this system with owner, mode, times and attributes. Symbolic links are followed."""
+        """Adds the file at `path` on this system with owner, mode, times and attributes. Symbolic
+        links are followed."""
         self._native.add_file(os.fsencode(path), tree_path(at))
 
     def add_tree(self, source: HostPath, at: TreePath = "/", *, concatenated: bool = False) -> None:
@@ -95,8 +98,9 @@ class Builder:
         self._native.add_tree(os.fsencode(source), tree_path(at), concatenated)
 
     def from_tar(self, fileobj: IO[bytes], at: TreePath = "/", *, concatenated: bool = False) -> None:
-        """Merges a tar archive (compressed or not, or another archive) from an object with `read(size)` over the tree at
-        `at`. With `concatenated`, concatenated archives are read as one.
+        """Merges a tar archive (compressed or not, or another archive) from an object with
+        `read(size)` over the tree at `at`. With `concatenated`, concatenated archives are read as
+        one.
 
         The archive is read to its end, and stored in an unnamed file until the image is written.
         """
@@ -123,9 +127,8 @@ class Builder:
     def setxattr(self, at: TreePath, name: str | bytes, value: Buffer) -> None:
         """Sets an extended attribute of the file at `at`, for example `"user.label"`.
 
-        Raises OSError (EOPNOTSUPP) for an attribute that EROFS cannot store. (Those of sources are left out: see
-        `PackOptions.strict_xattrs`.)
-        """
+        Raises OSError (EOPNOTSUPP) for an attribute that EROFS cannot store. (Those of sources are
+        left out: see `PackOptions.strict_xattrs`.) """
         self._native.setxattr(tree_path(at), tree_path(name), _bytes(value))
 
     def write(
@@ -138,9 +141,8 @@ class Builder:
     ) -> PackResult:
         """Writes the image, with the arguments of `pack`. The tree is dropped then.
 
-        If an error occurs before the tree is read (`image` exists, options contradict each other), the tree stays, and
-        `write` may be called again.
-        """
+        If an error occurs before the tree is read (`image` exists, options contradict each other),
+        the tree stays, and `write` may be called again. """
         options = PackOptions.of(options, keywords)
         if options.concatenated:
             raise TypeError("concatenated: an option of add_tree and from_tar, not of write")

@@ -1,4 +1,5 @@
-"""Errors of images. All other errors are built-in exceptions: FileNotFoundError, IsADirectoryError, ValueError, …"""
+"""Errors of images. All other errors are built-in exceptions: FileNotFoundError, IsADirectoryError,
+ValueError, …"""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class ImageError(OSError):
-    """The image is damaged, or uses an unsupported feature.
+    """Error of an image that is damaged, or uses an unsupported feature.
 
-    `filename` is the path in the image, and `filename2` the image; if no path is known, `filename` is the image.
-    """
+    `filename` is the path in the image, and `filename2` the image; if no path is known, `filename`
+    is the image. """
 
     nid: int | None = None
     """Inode with the error."""
@@ -31,11 +32,11 @@ class ImageError(OSError):
 
 
 class CorruptImageError(ImageError):
-    """The image is damaged or hostile (`errno.EUCLEAN`)."""
+    """Error of an image that is damaged or hostile (`errno.EUCLEAN`)."""
 
 
 class UnsupportedImageError(ImageError):
-    """The image uses a feature that kilnfs does not support (`errno.EOPNOTSUPP`)."""
+    """Error of an image that uses a feature that kilnfs does not support (`errno.EOPNOTSUPP`)."""
 
 
 _ABOUT_PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENODATA}
@@ -44,10 +45,11 @@ _ABOUT_PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EN
 def target_error(
     error: Exception, name: str, what: str, *, opening: bool = False, redaction: Redaction | None = None
 ) -> OSError:
-    """Returns an `OSError` that names the target (`name`) and the bytes or the step (`what`) of a failed read.
+    """Returns an `OSError` that names the target (`name`) and the bytes or the step (`what`) of a
+    failed read.
 
-    Except during opening, an error about a path becomes ESTALE (the target is gone) or EIO: it is not about a path in
-    the image, for which `exists()` would return False.
+    Except during opening, an error about a path becomes ESTALE (the target is gone) or EIO: it is
+    not about a path in the image, for which `exists()` would return False.
 
     >>> target_error(ConnectionError("reset"), "https://host/x.erofs", "bytes 0..512")
     OSError(5, 'bytes 0..512: ConnectionError: reset')

@@ -1,4 +1,4 @@
-"""An open image: `kilnfs.Image`."""
+"""Open image: `kilnfs.Image`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     ImageSource = str | bytes | os.PathLike[str] | os.PathLike[bytes] | BinaryIO | Buffer
 
 
-# The native class comes first: its methods implement the primitives that `ImageVerbs` declares abstract.
+# The native class comes first: its methods implement the primitives that `ImageVerbs` declares
+# abstract.
 class Image(_native.Image, ImageVerbs):
-    """An open image, made by `open`. It has the methods of `zipfile.ZipFile` and of `os`, and its paths are like those of
-    `pathlib`.
+    """Open image, made by `open`. It has the methods of `zipfile.ZipFile` and of `os`, and its
+    paths are like those of `pathlib`.
 
-    All methods may be called from any thread, and in a forked process. `with` or `close` closes the image; memory that
-    was returned stays valid. An image that was opened by path or URL can be pickled: it is opened again when the pickle
-    is loaded.
-    """
+    All methods may be called from any thread, and in a forked process. `with` or `close` closes the
+    image; memory that was returned stays valid. An image that was opened by path or URL can be
+    pickled: it is opened again when the pickle is loaded. """
 
     _options: dict[str, Any]
     _reopen_as: str | bytes | None
@@ -116,16 +116,16 @@ class Image(_native.Image, ImageVerbs):
         group: Literal["parent"] | int | Callable[[str], str] | None = None,
         threads: int | None = None,
     ) -> _native.Index:
-        """Returns the regular files below a directory as a table of 16 bytes per file, in path order, for `read_many` and
-        datasets.
+        """Returns the regular files below a directory as a table of 16 bytes per file, in path
+        order, for `read_many` and datasets.
 
-        `glob` is matched with the path from `root`, `extensions` with the end of the name. `group` defines the class of
-        a file: the name of its directory ("parent"), the directory at a depth below `root` (1 for those in it), or the
-        result of a function of its path.
+        `glob` is matched with the path from `root`, `extensions` with the end of the name. `group`
+        defines the class of a file: the name of its directory ("parent"), the directory at a depth
+        below `root` (1 for those in it), or the result of a function of its path.
 
-        Costs a read of all metadata below `root`, which are fetched if the image is remote, with the ends of files that
-        are stored among them. An index that was packed with the image (`kilnfs.pack(index=…)`) with the same arguments
-        is one request.
+        Costs a read of all metadata below `root`, which are fetched if the image is remote, with
+        the ends of files that are stored among them. An index that was packed with the image
+        (`kilnfs.pack(index=…)`) with the same arguments is one request.
 
         >>> index = image.index(extensions=".txt", group="parent")
         >>> list(index), list(index.labels), index.classes
@@ -154,7 +154,8 @@ def index_choice(glob: Any, extensions: Any, group: Any) -> dict[str, Any]:
 
 
 def version_of(source: object) -> str | None:
-    """Returns the version of a source, which changes with its contents; None if it has none, as local files."""
+    """Returns the version of a source, which changes with its contents; None if it has none, as
+    local files."""
     identity: tuple[int, str | None] | None = getattr(source, "identity", None)
     return None if identity is None else identity[1]
 
@@ -172,7 +173,8 @@ def refuse_changed(image: Image, uuid: bytes, length: int, version: str | None) 
 def _reopen(
     cls: type[Image], again: str | bytes, options: dict[str, Any], uuid: bytes, length: int, version: str | None
 ) -> Image:
-    """Opens a pickled image. It must not have changed: an index of another image would lead to other files."""
+    """Opens a pickled image. It must not have changed: an index of another image would lead to
+    other files."""
     image = cls(again, **options)
     refuse_changed(image, uuid, length, version)
     return image
@@ -181,7 +183,8 @@ def _reopen(
 def _recognise(
     image: object, retries: int, storage_options: dict[str, Any]
 ) -> tuple[Any, str, str | bytes | None]:
-    """Returns source and name for the native module, and the path or URL that opens it again in another process."""
+    """Returns source and name for the native module, and the path or URL that opens it again in
+    another process."""
     if isinstance(image, str) and "://" in image:
         from ._source import is_url, open_url
 

@@ -21,8 +21,8 @@ _Files = Index | Iterable[_Name]  # files of an index, or paths of an iterable
 _Rows = Iterable[SupportsIndex] | Buffer  # NumPy's arrays are buffers for type checkers from Python 3.12 on
 
 def main(args: Sequence[str | bytes], program: Sequence[str | bytes]) -> int:
-    """Runs the command `kiln` with these arguments, the first of which is its name, and returns its exit code. `program` is
-    the command line that starts it again in the background."""
+    """Runs the command `kiln` with these arguments, the first of which is its name, and returns its
+    exit code. `program` is the command line that starts it again in the background."""
 
 @type_check_only
 class Source(Protocol):
@@ -36,12 +36,12 @@ class Source(Protocol):
 
 @disjoint_base
 class Image:
-    """An open image. All methods may be called from any thread; each releases the interpreter while it reads or decodes.
+    """Open image. All methods may be called from any thread; each releases the interpreter while it
+    reads or decodes.
 
-    `path` is a path in the image (`str`, `bytes`, or an object with `__kilnfs_path__() -> bytes`), absolute or from the
-    root; `nid` is an inode number instead; `file` is either. Errors are `OSError` with `filename` (the path) and
-    `filename2` (the image), see `kilnfs._errors`.
-    """
+    `path` is a path in the image (`str`, `bytes`, or an object with `__kilnfs_path__() -> bytes`),
+    absolute or from the root; `nid` is an inode number instead; `file` is either. Errors are
+    `OSError` with `filename` (the path) and `filename2` (the image), see `kilnfs._errors`. """
 
     def __new__(
         cls,
@@ -60,7 +60,8 @@ class Image:
     @property
     def closed(self) -> bool: ...
     def close(self) -> None:
-        """Closes the image. Methods raise ValueError from now on. Memory that was returned stays valid."""
+        """Closes the image. Methods raise ValueError from now on. Memory that was returned stays
+        valid."""
 
     @property
     def uuid(self) -> bytes: ...  # 16 bytes
@@ -88,11 +89,11 @@ class Image:
         self, path: _Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
     ) -> memoryview: ...
     def views(
-        self, file: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None
+        self, files: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None
     ) -> list[memoryview]: ...
     def read_many(
         self,
-        file: _Files | None = None,
+        files: _Files | None = None,
         *,
         rows: _Rows | None = None,
         nids: _Rows | None = None,
@@ -103,18 +104,18 @@ class Image:
     ) -> Batch: ...
     def iter_many(
         self,
-        file: _Files | None = None,
+        files: _Files | None = None,
         *,
         rows: _Rows | None = None,
         nids: _Rows | None = None,
         threads: int | None = None,
         window_bytes: int = 67108864,
     ) -> Iterator[tuple[int, memoryview]]: ...
-    def positions(self, file: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None) -> Positions: ...
+    def positions(self, files: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None) -> Positions: ...
     def physical_order(
-        self, file: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None
+        self, files: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None
     ) -> memoryview: ...
-    def prefetch(self, file: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None) -> int: ...
+    def prefetch(self, files: _Files | None = None, *, rows: _Rows | None = None, nids: _Rows | None = None) -> int: ...
 
     def _index(
         self,
@@ -185,7 +186,8 @@ class Positions:
 
 @final
 class Index(Sequence[str]):
-    """Regular files below a directory, in path order: nid, size and label in flat columns, 16 bytes per file."""
+    """Regular files below a directory, in path order: nid, size and label in flat columns, 16 bytes
+    per file."""
 
     def __len__(self) -> int: ...
     @overload
@@ -218,7 +220,8 @@ class Index(Sequence[str]):
 
 @final
 class LocalityOrder:
-    """Block-window shuffle of an index: the rows of batch `step` of `epoch`, a pure function of the arguments."""
+    """Block-window shuffle of an index: the rows of batch `step` of `epoch`, a pure function of the
+    arguments."""
 
     def __new__(
         cls,
@@ -248,7 +251,8 @@ class LocalityOrder:
     @property
     def stored_shuffled(self) -> bool: ...  # the files are stored in random order
     def upcoming(self, epoch: int, step: int, rank: int = 0, world_size: int = 1) -> memoryview: ...
-    # 'I', rows of a rank to announce with this step, in stored order: those of all steps of a window are the next window
+    # 'I', rows of a rank to announce with this step, in stored order: those of all steps of a
+    # window are the next window
     def underway(self, epoch: int, step: int, rank: int = 0, world_size: int = 1) -> memoryview: ...
     # 'I', rows of the window of this step that a rank still reads, in stored order
     def report(self, epoch: int, labels: _Rows | None = None) -> dict[str, float]: ...
@@ -260,13 +264,15 @@ def pack(
     only: bytes | None,  # paths that are packed, with their parents, and a zero byte behind each
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]:
-    """Packs sources as one into a new file, on threads that end with the call. Signals are handled meanwhile."""
+    """Packs sources as one into a new file, on threads that end with the call. Signals are handled
+    meanwhile."""
 
 def estimate(sources: list[tuple[bytes, bytes]], presets: Sequence[str], options: PackOptions) -> list[dict[str, Any]]: ...
 
 @final
 class Builder:
-    """Tree that grows call by call. Methods may be called from any thread. `meta` is (permissions, uid, gid, mtime in ns)."""
+    """Tree that grows call by call. Methods may be called from any thread. `meta` is (permissions,
+    uid, gid, mtime in ns)."""
 
     def __new__(cls, spool_dir: bytes | None = None) -> Self: ...
     def close(self) -> None: ...

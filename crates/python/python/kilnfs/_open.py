@@ -71,29 +71,33 @@ def open(
 ) -> Image | ShardedImage:
     """Opens an image, or the manifest of a dataset that is divided into shards.
 
-    `image` is the path of a file, a URL that fsspec supports (`https://…`, `s3://…`; `storage_options` are passed to
-    it), the path or URL of a manifest of shards (`….json`), a binary file object, or the image itself in memory. `bytes`
-    that contain a NUL are an image, others a path.
+    `image` is the path of a file, a URL that fsspec supports (`https://…`, `s3://…`;
+    `storage_options` are passed to it), the path or URL of a manifest of shards (`….json`), a
+    binary file object, or the image itself in memory. `bytes` that contain a NUL are an image,
+    others a path.
 
-    `offset` is the offset of the image in a larger file; `devices` are the paths of extra devices, in the order of the
-    device table. `cache_bytes` limits the decoded data in memory, per process. `mmap=True` maps the file: faster, but if
-    the file is truncated or its disk fails, the process is killed by SIGBUS instead of getting an OSError.
+    `offset` is the offset of the image in a larger file; `devices` are the paths of extra devices,
+    in the order of the device table. `cache_bytes` limits the decoded data in memory, per process.
+    `mmap=True` maps the file: faster, but if the file is truncated or its disk fails, the process
+    is killed by SIGBUS instead of getting an OSError.
 
-    `retries` is the number of further attempts after an error of a URL that may be temporary: a lost or refused
-    connection, a timeout, or the HTTP status 408, 425, 429, 500, 502, 503 or 504. Pauses are 0.5, 1, 2, … s, or as long
-    as the server asks for, at most 30 s.
+    `retries` is the number of further attempts after an error of a URL that may be temporary: a
+    lost or refused connection, a timeout, or the HTTP status 408, 425, 429, 500, 502, 503 or 504.
+    Pauses are 0.5, 1, 2, … s, or as long as the server asks for, at most 30 s.
 
-    A remote image must not change while it is open. A replaced one raises `OSError` (ESTALE): at once if the store
-    accepts a condition with each request, or names the version in each answer (web servers with ETags or times of
-    modification, S3, Google Cloud Storage); else after 64 MiB or 60 s of reading. Data that was read in between may be
-    of either version.
+    A remote image must not change while it is open. A replaced one raises `OSError` (ESTALE): at
+    once if the store accepts a condition with each request, or names the version in each answer
+    (web servers with ETags or times of modification, S3, Google Cloud Storage); else after 64 MiB
+    or 60 s of reading. Data that was read in between may be of either version.
 
-    `verify=True` compares the contents of each file that is read whole with their digest, and raises CorruptImageError
-    if they differ. Files without a digest and parts of files are not compared. `kilnfs.pack(content_digests=True)`
-    stores digests, and `check().contents` tells how much has them. Costs a SHA-256 of the data, and no second read.
+    `verify=True` compares the contents of each file that is read whole with their digest, and
+    raises CorruptImageError if they differ. Files without a digest and parts of files are not
+    compared. `kilnfs.pack(content_digests=True)` stores digests, and `check().contents` tells how
+    much has them. Costs a SHA-256 of the data, and no second read.
 
-    For type checkers, "manifest.json" and calls with `window=` return a `kilnfs.shards.ShardedImage`; for a manifest of
-    another name, `kilnfs.shards.open` has that type.
+    For type checkers, "manifest.json" and calls with `window=` return a
+    `kilnfs.shards.ShardedImage`; for a manifest of another name, `kilnfs.shards.open` has that
+    type.
 
     >>> image = kilnfs.open("train.erofs")
     >>> image.read("dog/1.txt")

@@ -30,20 +30,21 @@ def pack(
     progress: Progress | None = None,
     **keywords: Any,
 ) -> PackResult:
-    """Packs a source into an image, by default with preset "dataset" and shuffled data (`python -m kilnfs pack`:
-    preset "balanced", data by path).
+    """Packs a source into an image, by default with preset "dataset" and shuffled data (`python -m
+    kilnfs pack`: preset "balanced", data by path).
 
-    `image` appears when it is complete, or not at all. The same input and options give the same bytes, with any number
-    of threads and on any machine.
+    `image` appears when it is complete, or not at all. The same input and options give the same
+    bytes, with any number of threads and on any machine.
 
-    * `source`: path of a directory, an archive (tar, zip, cpio; compressed or not) or an image (EROFS, SquashFS, ext4,
-      cramfs, of containers). In a list of several, later sources override earlier ones; `(path, directory)` puts a
-      source below that directory.
+    * `source`: path of a directory, an archive (tar, zip, cpio; compressed or not) or an image
+      (EROFS, SquashFS, ext4, cramfs, of containers). In a list of several, later sources override
+      earlier ones; `(path, directory)` puts a source below that directory.
     * `options`, and keywords, which override them: see `PackOptions`.
-    * `progress(done, total)`: called with numbers of bytes on this thread, about 20 times a second. An exception in it
-      ends the work, as Ctrl-C does.
+    * `progress(done, total)`: called with numbers of bytes on this thread, about 20 times a second.
+      An exception in it ends the work, as Ctrl-C does.
 
-    Raises `OSError` (`FileExistsError` if `image` exists and `overwrite` is false) and, for options, `ValueError`.
+    Raises `OSError` (`FileExistsError` if `image` exists and `overwrite` is false) and, for
+    options, `ValueError`.
 
     >>> import os, tempfile
     >>> tmp = tempfile.TemporaryDirectory()
@@ -62,10 +63,11 @@ def pack(
 def estimate(
     source: Sources, options: PackOptions | None = None, *, presets: Iterable[Preset] = PRESETS, **keywords: Any
 ) -> list[Estimate]:
-    """Estimates images of `source`, one for each preset: a sample of the data is packed, and nothing is written.
+    """Estimates images of `source`, one for each preset: a sample of the data is packed, and
+    nothing is written.
 
-    The other arguments are those of `pack`. The `preset` and the `order` of the options are ignored.
-    """
+    The other arguments are those of `pack`. The `preset` and the `order` of the options are
+    ignored. """
     names = list(presets)
     options = replace(PackOptions.of(options, keywords), order="path")
     return [Estimate(**figures) for figures in _native.estimate(_sources(source), names, options)]

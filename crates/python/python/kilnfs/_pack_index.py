@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def index_arguments(choice: bool | Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of `Image.index` for an index that is packed; True stands for those of `Samples`."""
+    """Returns the arguments of `Image.index` for an index that is packed; True stands for those of
+    `Samples`."""
     if isinstance(choice, bool):
         return {"group": 1}
     arguments = dict(choice)
@@ -26,7 +27,8 @@ def index_arguments(choice: bool | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def store_index(image: str | bytes | os.PathLike[str] | os.PathLike[bytes], choice: bool | Mapping[str, Any]) -> int:
-    """Writes an index behind an image, as `kilnfs.pack(index=…)` does. Returns its length in bytes."""
+    """Writes an index behind an image, as `kilnfs.pack(index=…)` does. Returns its length in
+    bytes."""
     arguments = index_arguments(choice)
     with Image(image) as opened:
         if choice is True and not opened.index(group=1).classes:

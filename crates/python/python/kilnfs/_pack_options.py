@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PackOptions:
-    """Options of `kilnfs.pack`, `kilnfs.estimate` and `Builder.write`, which take each of them as a keyword, too.
+    """Options of `kilnfs.pack`, `kilnfs.estimate` and `Builder.write`, which take each of them as a
+    keyword, too.
 
     Raises ValueError or TypeError that names the option.
 
@@ -28,20 +29,21 @@ class PackOptions:
     """
 
     preset: Preset = "dataset"
-    """`"dataset"` (zstd,3; each file by itself), `"plain"` (uncompressed), `"fast"`, `"balanced"`, `"archive"`, or
-    `"backup"` (as `"balanced"`, with digests of contents by which a restore verifies)."""
+    """`"dataset"` (zstd,3; each file by itself), `"plain"` (uncompressed), `"fast"`, `"balanced"`,
+    `"archive"`, or `"backup"` (as `"balanced"`, with digests of contents by which a restore
+    verifies)."""
     compress: str | None = None
-    """Compression method and level: `"none"`, `"lz4"`, `"lz4hc,12"`, `"zstd,9"`, `"deflate"`, `"lzma,6"`. None: that of
-    the preset."""
+    """Compression method and level: `"none"`, `"lz4"`, `"lz4hc,12"`, `"zstd,9"`, `"deflate"`,
+    `"lzma,6"`. None: that of the preset."""
     cluster_size: int | None = None
     """Largest length in bytes of data that is compressed as one unit. None: that of the preset."""
     kernel: str | None = None
     """Oldest Linux that must be able to mount the image, for example `"6.6"`."""
     order: Literal["path", "shuffle"] | Iterable[TreePath] | None = None
-    """Order of stored data; names are always sorted. `"path"`; `"shuffle"`, by `seed`, so that any run of stored data is a
-    random sample; or paths whose data come first. None: `"shuffle"` if the preset stores each file by itself (`dataset`,
-    `plain`, or `compress="none"`), else `"path"`, because small files that are packed together compress better beside
-    their neighbours."""
+    """Order of stored data; names are always sorted. `"path"`; `"shuffle"`, by `seed`, so that any
+    run of stored data is a random sample; or paths whose data come first. None: `"shuffle"` if the
+    preset stores each file by itself (`dataset`, `plain`, or `compress="none"`), else `"path"`,
+    because small files that are packed together compress better beside their neighbours."""
     seed: int = 0
     """Seed of the order `"shuffle"`."""
     exclude: Iterable[TreePath] = ()
@@ -51,35 +53,37 @@ class PackOptions:
     owner: tuple[int, int] | None = None
     """Owner (uid, gid) of all files. None: as in the source."""
     mtime: int | str | None = None
-    """Modification time of all files in seconds since 1970, or `"clamp:SECONDS"` for the latest one. None: as in the
-    source."""
+    """Modification time of all files in seconds since 1970, or `"clamp:SECONDS"` for the latest
+    one. None: as in the source."""
     strict_xattrs: bool = False
-    """True: an extended attribute that EROFS cannot store (`com.apple.…`), or an entry of an ACL with a name but no id, is
-    an error. False: they are left out, and the result counts them."""
+    """True to raise an error for an extended attribute that EROFS cannot store (`com.apple.…`), or
+    an entry of an ACL with a name but no id. False: they are left out, and the result counts
+    them."""
     concatenated: bool = False
-    """True: concatenated tar archives are read as one. False: an archive ends at its end mark. Not for `Builder.write`:
-    see `Builder.add_tree`."""
+    """True to read concatenated tar archives as one. False: an archive ends at its end mark. Not
+    for `Builder.write`: see `Builder.add_tree`."""
     dedupe: Literal["parts", "files", "off"] | None = None
-    """Equal data that is stored only once: whole `"files"`, `"parts"` of files, or none (`"off"`). None: that of the
-    preset."""
+    """Equal data that is stored only once: whole `"files"`, `"parts"` of files, or none (`"off"`).
+    None: that of the preset."""
     inline: bool = True
-    """False: ends of uncompressed files are stored in blocks of their own instead of beside inodes. The image grows by at
-    most half a block for each such file; `views` of a mapped image copy nothing, and a remote `index()` does not fetch
-    these ends."""
+    """False to store ends of uncompressed files in blocks of their own instead of beside inodes.
+    The image grows by at most half a block for each such file; `views` of a mapped image copy
+    nothing, and a remote `index()` does not fetch these ends."""
     content_digests: bool = False
-    """True: the SHA-256 of each file's contents is stored, so that `check()` and `open(verify=True)` find damage in
-    uncompressed files, which nothing else shows. Files are read once more."""
+    """True to store the SHA-256 of each file's contents, so that `check()` and `open(verify=True)`
+    find damage in uncompressed files, which nothing else shows. Files are read once more."""
     index: bool | Mapping[str, Any] = False
-    """Index that is written behind the complete image, in the same file: 16 bytes per file, and the paths of directories.
-    True: the index that `kilnfs.Samples` uses; or a dictionary of arguments of `Image.index` (`root`, `glob`,
-    `extensions`, `group` as a depth). The same index of a remote image then costs one request. Drivers and other programs
-    see an image with bytes behind its end."""
+    """Index that is written behind the complete image, in the same file: 16 bytes per file, and the
+    paths of directories. True: the index that `kilnfs.Samples` uses; or a dictionary of arguments
+    of `Image.index` (`root`, `glob`, `extensions`, `group` as a depth). The same index of a remote
+    image then costs one request. Drivers and other programs see an image with bytes behind its
+    end."""
     threads: int | None = None
     """Number of threads. None: the number of processors."""
     overwrite: bool = False
-    """True: an existing image is replaced."""
+    """True to replace an existing image."""
     dry_run: bool = False
-    """True: everything is done, but no image is kept."""
+    """True to do everything, but keep no image."""
 
     def __post_init__(self) -> None:
         if self.index is not False:
@@ -100,6 +104,8 @@ class PackOptions:
         hints = self.hints.items() if isinstance(self.hints, Mapping) else self.hints or ()
         for name, value in (("exclude", tuple(self.exclude)), ("hints", tuple(hints))):
             object.__setattr__(self, name, value)
+        if self.owner is not None:
+            object.__setattr__(self, "owner", (self.owner[0], self.owner[1]))
         if self.order is not None and not isinstance(self.order, str):
             object.__setattr__(self, "order", tuple(self.order))
 

@@ -32,17 +32,17 @@ class PackResult:
     order: str
     """Order of the stored data: `"path"`, `"shuffle"` or `"list"`."""
     warnings: tuple[str, ...] = ()
-    """Likely mistakes, and notes about the source: paths of the order and hints that match no file, bytes behind the end
-    mark of a tar archive, attributes that were left out."""
+    """Likely mistakes, and notes about the source: paths of the order and hints that match no file,
+    bytes behind the end mark of a tar archive, attributes that were left out."""
     left_out_xattrs: dict[str, int] = field(default_factory=dict, hash=False)
-    """Numbers, by name, of extended attributes and entries of ACLs that EROFS cannot store and that were left out."""
+    """Numbers, by name, of extended attributes and entries of ACLs that EROFS cannot store and that
+    were left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimate of an image. Each `…_error` is half the length of an interval that contains the true value in 95 of 100
-    cases.
-    """
+    """Estimate of an image. Each `…_error` is half the length of an interval that contains the true
+    value in 95 of 100 cases. """
 
     preset: str
     """Preset of the estimated image."""
@@ -65,7 +65,8 @@ class Estimate:
     min_kernel: str = ""
     """Oldest Linux that can mount the image."""
     sampled_bytes: int = 0
-    """Number of bytes that were packed for the estimate. If these are all bytes, sizes are exact."""
+    """Number of bytes that were packed for the estimate. If these are all bytes, sizes are
+    exact."""
 
 
 def finish(figures: dict[str, Any], image: HostPath, options: PackOptions) -> PackResult:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class ImagePrimitives(ABC):
-    """Primitives that `kilnfs._native.Image` and `kilnfs.shards.ShardedImage` implement. A file is a path or a nid."""
+    """Primitives that `kilnfs._native.Image` and `kilnfs.shards.ShardedImage` implement. A file is
+    a path or a nid."""
 
     __slots__ = ()
 
@@ -46,7 +47,8 @@ class ImagePrimitives(ABC):
 
     @abstractmethod
     def _listdir(self, file: FileRef) -> list[tuple[bytes, int, int]]:
-        """Returns name, nid and type (`S_IFMT`) of each entry, without "." and "..", sorted by name."""
+        """Returns name, nid and type (`S_IFMT`) of each entry, without "." and "..", sorted by
+        name."""
 
     @abstractmethod
     def _readlink(self, file: FileRef) -> bytes: ...

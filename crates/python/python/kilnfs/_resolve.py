@@ -1,4 +1,4 @@
-"""Links of an image, followed by name: where a path really is."""
+"""Resolution of the links in a path of an image."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ if TYPE_CHECKING:
     from ._primitives import ImagePrimitives
 
 _LINKS_MAX = 40
-"""As many as Linux follows."""
+"""Largest number of links that are followed in a path, as on Linux."""
 
 
 class Escape(Exception):
-    """A path leads above the root."""
+    """Error of a path that leads above the root."""
 
 
 def resolve(image: ImagePrimitives, path: str, *, strict: bool, confined: bool = False) -> str:
-    """The path without links, "." and "..", from the root.
+    """Returns the path from the root without links, "." and "..".
 
-    What does not exist is kept as it is, or with `strict` a FileNotFoundError; a loop is an OSError (ELOOP) with
-    `strict`, and else stays. With `confined`, absolute targets and ".." at the root are an `Escape`: outside of this
-    image, as a tree in some directory, they would lead elsewhere.
-    """
+    Names that do not exist and loops stay as they are, or with `strict` raise FileNotFoundError and
+    OSError (ELOOP). With `confined`, absolute targets and ".." at the root raise `Escape`: in a
+    tree that is extracted to a directory, they would lead out of it. """
     resolved: list[str] = []
     todo = path.split("/")[::-1]
     links = 0
@@ -65,6 +64,6 @@ def resolve(image: ImagePrimitives, path: str, *, strict: bool, confined: bool =
 
 
 def _target(image: ImagePrimitives, path: str) -> str | None:
-    """The target of a link, `None` of what is none."""
+    """Returns the target of a link, or `None` for other files."""
     nid = image._lookup(encode(path), False)
     return decode(image._readlink(nid)) if S_ISLNK(image._stat(nid, False)[0][0]) else None

@@ -1,4 +1,5 @@
-"""Methods that an image and a set of shards share: those of `os` and `os.path`, and of `zipfile.ZipFile`."""
+"""Methods that an image and a set of shards share: those of `os` and `os.path`, and of
+`zipfile.ZipFile`."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ else:
 
 
 class ImageVerbs(ImagePrimitives):
-    """Methods of `kilnfs.Image` and `kilnfs.shards.ShardedImage`, made of a few primitives. Links are resolved inside the
-    image only. A missing name is a FileNotFoundError, and directories have no slash at the end.
-    """
+    """Methods of `kilnfs.Image` and `kilnfs.shards.ShardedImage`, made of a few primitives. Links
+    are resolved inside the image only. A missing name is a FileNotFoundError, and directories have
+    no slash at the end. """
 
     __slots__ = ()
 
@@ -47,7 +48,7 @@ class ImageVerbs(ImagePrimitives):
         self.close()
 
     def __bool__(self) -> bool:
-        """True, also for an empty image."""
+        """Returns true, also for an empty image."""
         return True
 
     @property
@@ -74,8 +75,8 @@ class ImageVerbs(ImagePrimitives):
     def stat(
         self, path: Name | None = None, *, follow_symlinks: bool = True, nid: SupportsIndex | None = None
     ) -> os.stat_result:
-        """Returns the same as `os.stat`: `st_ino` is the nid, `st_dev` is 0. Here and elsewhere, `nid=` takes an inode
-        number instead of a path.
+        """Returns the same as `os.stat`: `st_ino` is the nid, `st_dev` is 0. Here and elsewhere,
+        `nid=` takes an inode number instead of a path.
 
         >>> image.stat("cat/1.txt").st_size
         5
@@ -168,10 +169,11 @@ class ImageVerbs(ImagePrimitives):
         onerror: Callable[[OSError], object] | None = None,
         followlinks: bool = False,
     ) -> Iterator[tuple[str, list[str], list[str]]] | Iterator[tuple[bytes, list[bytes], list[bytes]]]:
-        """Yields the same as `os.walk`. In a top-down walk, names may be removed from the list of directories.
+        """Yields the same as `os.walk`. In a top-down walk, names may be removed from the list of
+        directories.
 
-        Without `onerror`, a damaged directory raises its error, so that a walk does not silently leave out part of a
-        dataset.
+        Without `onerror`, a damaged directory raises its error, so that a walk does not silently
+        leave out part of a dataset.
 
         >>> for directory, dirs, files in image.walk("/"):
         ...     print(directory, dirs, files)
@@ -212,7 +214,8 @@ class ImageVerbs(ImagePrimitives):
     def glob(self, pattern: str | bytes, *, root: Name = "/") -> Iterator[str] | Iterator[bytes]:
         """Yields the matching paths, relative to `root`; `**` matches any number of directories.
 
-        As in `pathlib`, hidden files match like others, and `**` does not follow links. Names are in stored order.
+        As in `pathlib`, hidden files match like others, and `**` does not follow links. Names are
+        in stored order.
 
         >>> list(image.glob("*/1.*")), list(image.glob("**/*.txt", root="cat"))
         (['cat/1.txt', 'dog/1.txt'], ['1.txt', '2.txt'])
@@ -237,7 +240,8 @@ class ImageVerbs(ImagePrimitives):
         return [path for path, _, _ in members(self, "/", "")]
 
     def __contains__(self, path: object) -> bool:
-        """Returns true if there is a file of any type with this name, even a broken link. Costs one lookup.
+        """Returns true if there is a file of any type with this name, even a broken link. Costs one
+        lookup.
 
         >>> "cat/1.txt" in image, "cat/3.txt" in image
         (True, False)
@@ -351,9 +355,8 @@ class ImageVerbs(ImagePrimitives):
         filter: str = "data",
         overwrite: bool = False,
     ) -> str:
-        """Writes one file, or a directory with its whole tree, to the same path below the directory `path`. Returns the
-        path on this system. See `extractall`.
-        """
+        """Writes one file, or a directory with its whole tree, to the same path below the directory
+        `path`. Returns the path on this system. See `extractall`. """
         from ._extract import extract
 
         refuse_foreign(member, self)
@@ -371,15 +374,15 @@ class ImageVerbs(ImagePrimitives):
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Writes all files, or those of `members` and the trees below them, to the directory `path`. Never writes outside
-        of it, nor through an existing link.
+        """Writes all files, or those of `members` and the trees below them, to the directory
+        `path`. Never writes outside of it, nor through an existing link.
 
-        `filter` is that of PEP 706: "fully_trusted" restores all metadata of the image (owners if the caller is root);
-        "tar" clears set-user-ID, set-group-ID and sticky bits and write permission of group and others; "data" also
-        refuses devices, FIFOs, sockets and links that lead out of `path`, and restores no owners. An existing file
-        raises FileExistsError, or is replaced with `overwrite=True`; existing directories are used, never replaced.
-        `progress` is called with the number of bytes written and the total.
-        """
+        `filter` is that of PEP 706: "fully_trusted" restores all metadata of the image (owners if
+        the caller is root); "tar" clears set-user-ID, set-group-ID and sticky bits and write
+        permission of group and others; "data" also refuses devices, FIFOs, sockets and links that
+        lead out of `path`, and restores no owners. An existing file raises FileExistsError, or is
+        replaced with `overwrite=True`; existing directories are used, never replaced. `progress` is
+        called with the number of bytes written and the total. """
         from ._extract import extract
 
         chosen = None
@@ -391,12 +394,13 @@ class ImageVerbs(ImagePrimitives):
         extract(self, chosen, os.fsencode(path), filter, overwrite, threads, progress)
 
     def check(self, *, threads: int | None = None, progress: Callable[[int, int], None] | None = None) -> CheckReport:
-        """Reads and decodes everything, checks it against the format, and compares contents with their digests.
-        Corresponds to `testzip`. Shards are checked in order: the report is that of the first one with problems, or
-        else of the last, and `progress` starts again for each shard.
+        """Reads and decodes everything, checks it against the format, and compares contents with
+        their digests. Corresponds to `testzip`. Shards are checked in order: the report is that of
+        the first one with problems, or else of the last, and `progress` starts again for each
+        shard.
 
-        Without digests (`kilnfs.pack(content_digests=True)` stores them), damage in uncompressed files is not found:
-        `contents` is "not verifiable" then, even if no problem was found.
+        Without digests (`kilnfs.pack(content_digests=True)` stores them), damage in uncompressed
+        files is not found: `contents` is "not verifiable" then, even if no problem was found.
 
         >>> report = image.check()
         >>> report.ok, report.contents
@@ -441,7 +445,8 @@ class ImageVerbs(ImagePrimitives):
 def _in_bytes(
     found: Iterator[tuple[str, list[str], list[str]]],
 ) -> Iterator[tuple[bytes, list[bytes], list[bytes]]]:
-    """Yields a walk with names in bytes. Changes of the list of directories are applied to the walk."""
+    """Yields a walk with names in bytes. Changes of the list of directories are applied to the
+    walk."""
     for directory, dirs, files in found:
         raw = [encode(name) for name in dirs]
         yield encode(directory), raw, [encode(name) for name in files]

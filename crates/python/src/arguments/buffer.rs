@@ -35,22 +35,24 @@ impl WritableBuffer {
         self.0.len_bytes()
     }
 
-    /// Returns the bytes. A program may write to a writable buffer at any time, as with `readinto` of any file: if two
-    /// threads do so at once, the result is any mixture of the two.
+    /// Returns the bytes. A program may write to a writable buffer at any time, as with `readinto`
+    /// of any file: if two threads do so at once, the result is any mixture of the two.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let (start, len) = (self.0.buf_ptr().cast::<u8>(), self.len());
         if len == 0 {
             return &mut [];
         }
-        // SAFETY: the buffer is contiguous, writable, initialised, and held; bytes have no invalid values.
+        // SAFETY: the buffer is contiguous, writable, initialised, and held; bytes have no invalid
+        // values.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 }
 
-/// Returns integers from a buffer of 32-bit or 64-bit integers, or from an iterable. `argument` names them in errors.
+/// Returns integers from a buffer of 32-bit or 64-bit integers, or from an iterable. `argument`
+/// names them in errors.
 ///
-/// Elements whose format has a byte order (`>i`, `!i`, `<i`) are read one by one through the object: PyO3 0.30 takes
-/// `>` for the order of a little-endian machine.
+/// Elements whose format has a byte order (`>i`, `!i`, `<i`) are read one by one through the
+/// object: PyO3 0.30 takes `>` for the order of a little-endian machine.
 pub(crate) fn integers(object: &Bound<'_, PyAny>, argument: &str) -> PyResult<Vec<u64>> {
     let py = object.py();
     if let Ok(buffer) = pyo3::buffer::PyUntypedBuffer::get(object) {

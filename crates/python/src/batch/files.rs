@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Files of a call, in the order of its arguments.
 pub(crate) enum Files {
     Nids(Vec<u64>),
-    /// Rows of an index (`None`: all), and their inode numbers. `is_nameless` is true once a name could not be read.
+    /// Rows of an index (`None`: all), and their inode numbers. `is_nameless` is true once a name
+    /// could not be read.
     Rows {
         index: Py<Index>,
         rows: Option<Vec<u64>>,
@@ -26,10 +27,12 @@ pub(crate) enum Files {
 }
 
 impl Files {
-    /// Makes the files of an [`Index`] or of an iterable of paths; with `rows` only these, in this order.
+    /// Makes the files of an [`Index`] or of an iterable of paths; with `rows` only these, in this
+    /// order.
     ///
     /// # Errors
-    /// Another object, a row that does not exist, or an index or a path that belongs to another image than `image`.
+    /// Another object, a row that does not exist, or an index or a path that belongs to another
+    /// image than `image`.
     pub(crate) fn of_index_or_paths(
         image: &Bound<'_, Image>,
         files: &Bound<'_, PyAny>,
@@ -59,7 +62,8 @@ impl Files {
         Ok(Files::Paths(paths.into_iter().map(path).collect::<PyResult<_>>()?))
     }
 
-    /// Makes the files of a call: those of `files`, as [`Files::of_index_or_paths`], or of `nids`, inode numbers.
+    /// Makes the files of a call: those of `files`, as [`Files::of_index_or_paths`], or of `nids`,
+    /// inode numbers.
     ///
     /// # Errors
     /// As [`Files::of_index_or_paths`], and `TypeError` if both or neither are given.
@@ -110,7 +114,8 @@ impl Files {
         }
     }
 
-    /// Reads the inodes of all files. Symbolic links are followed. Paths are looked up by one thread.
+    /// Reads the inodes of all files. Symbolic links are followed. Paths are looked up by one
+    /// thread.
     pub(crate) fn inodes(&self, image: &ReadImage, threads: Threads) -> Vec<Result<Inode, ReadError>> {
         match self {
             Files::Nids(nids) | Files::Rows { nids, .. } => {
@@ -120,8 +125,9 @@ impl Files {
         }
     }
 
-    /// Returns the subject of an error of file `nth`. The path of a row is looked up in `image`. If that fails once, rows
-    /// are named by inode number, so that a lost source is not waited for again for each file.
+    /// Returns the subject of an error of file `nth`. The path of a row is looked up in `image`. If
+    /// that fails once, rows are named by inode number, so that a lost source is not waited for
+    /// again for each file.
     pub(crate) fn subject(&self, image: &Bound<'_, Image>, nth: usize) -> Subject {
         match self {
             Files::Nids(nids) => Subject::Nid(nids[nth]),
@@ -139,7 +145,8 @@ impl Files {
         }
     }
 
-    /// Announces the files to the source of `image`, and returns the number of bytes that were announced.
+    /// Announces the files to the source of `image`, and returns the number of bytes that were
+    /// announced.
     ///
     /// # Errors
     /// `OSError` that names the first file whose metadata cannot be read.

@@ -84,8 +84,8 @@ impl IterMany {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(u64, Bound<'py, PyAny>)>> {
-        // An iterator belongs to one thread. Another one must not wait here, because this one may wait for the
-        // interpreter.
+        // An iterator belongs to one thread. Another one must not wait here, because this one may
+        // wait for the interpreter.
         let Ok(mut state) = self.state.try_lock() else {
             return Err(PyValueError::new_err("the iterator is used by another thread"));
         };

@@ -39,7 +39,8 @@ impl Positions {
         order
     }
 
-    /// Returns for each file the number of the pcluster that it shares with others, numbered by first appearance.
+    /// Returns for each file the number of the pcluster that it shares with others, numbered by
+    /// first appearance.
     pub(crate) fn clusters(&self) -> Vec<u64> {
         let mut numbers = HashMap::new();
         let number = |place: &FilePosition| match place.shared_cluster {
@@ -89,7 +90,8 @@ impl Positions {
         self.column(py, "Q", |place| place.stored_len)
     }
 
-    /// Numbers of the pclusters that are shared with other files; 2**64 - 1 for files that share none.
+    /// Numbers of the pclusters that are shared with other files; 2**64 - 1 for files that share
+    /// none.
     #[getter]
     #[pyo3(name = "clusters")]
     fn py_clusters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

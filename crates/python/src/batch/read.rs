@@ -29,7 +29,8 @@ pub(crate) struct ReadMany {
     pub on_error: OnError,
 }
 
-/// Range of each file that is read, its place in the buffer, and the errors of files that cannot be read.
+/// Range of each file that is read, its place in the buffer, and the errors of files that cannot be
+/// read.
 pub(crate) struct ReadPlan {
     inodes: Vec<Option<Inode>>,
     starts: Vec<u64>,

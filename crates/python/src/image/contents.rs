@@ -24,7 +24,8 @@ pub(super) fn read<'py>(
     let range = range.start..range.end.min(inode.size()).max(range.start);
     let (start, len) = (range.start, range.end - range.start);
     if len > reader.at_once_max() {
-        // The length of the file is only a claim of the image so far: memory grows with what is read.
+        // The length of the file is only a claim of the image so far: memory grows with what is
+        // read.
         let read = || {
             let bytes = reader.read_bytes(&inode, range)?;
             handle.verified(&reader, &inode, start, &bytes).map(|()| bytes)

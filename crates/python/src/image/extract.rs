@@ -13,7 +13,8 @@ use pyo3::types::PyDict;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Returns the options of a filter of PEP 706, which says if owners, permission bits and attributes are restored.
+/// Returns the options of a filter of PEP 706, which says if owners, permission bits and attributes
+/// are restored.
 ///
 /// # Errors
 /// `ValueError` for a filter that does not exist.

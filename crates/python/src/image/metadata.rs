@@ -15,7 +15,8 @@ const TYPES: [FileType; 7] = [
     FileType::Socket,
 ];
 
-/// Returns the entries of a directory without "." and "..": name, inode number, and the type bits of the mode.
+/// Returns the entries of a directory without "." and "..": name, inode number, and the type bits
+/// of the mode.
 pub(crate) fn list(image: &Image, dir: &Inode) -> Result<Vec<(Vec<u8>, u64, u16)>, ReadError> {
     let entries = image.read_dir_all(dir)?.into_iter().filter(|entry| !entry.is_dot());
     let entry = |entry: kiln_read::DirEntry| {

@@ -29,8 +29,8 @@ pub(super) struct OpenOptions {
 /// Opens the image in `source`, which errors call `name`.
 pub(super) fn open(py: Python<'_>, source: &Bound<'_, PyAny>, name: Name, options: OpenOptions) -> PyResult<Image> {
     let (Name(name), OpenOptions { offset, devices, cache_bytes, verify_checksum, mmap, verify }) = (name, options);
-    // To announce what is in the page cache costs more than to read it, so files are told only while fetches are slow:
-    // see `Latency`.
+    // To announce what is in the page cache costs more than to read it, so files are told only
+    // while fetches are slow: see `Latency`.
     let is_path = source.is_instance_of::<PyBytes>();
     let policy = ReadPolicy::default();
     let policy = if is_path { policy.with_latency(Latency::new()) } else { policy };
@@ -45,7 +45,8 @@ pub(super) fn open(py: Python<'_>, source: &Bound<'_, PyAny>, name: Name, option
     Ok(Image::new(reader, Opened { name, is_path, verify, origin, offset }))
 }
 
-/// Returns the sources of an image: a path (`bytes`), a buffer, or an object with the methods of a source.
+/// Returns the sources of an image: a path (`bytes`), a buffer, or an object with the methods of a
+/// source.
 fn sources(source: &Bound<'_, PyAny>, devices: Vec<Name>, mmap: bool) -> PyResult<(ImageSources, Origin)> {
     if let Ok(name) = source.cast::<PyBytes>() {
         let devices: Vec<_> = devices.into_iter().map(Name::into_path).collect();
@@ -64,7 +65,8 @@ fn sources(source: &Bound<'_, PyAny>, devices: Vec<Name>, mmap: bool) -> PyResul
     Ok((ImageSources::new(source.clone()), Origin::Object(source)))
 }
 
-/// Maps the files of an image into memory. The caller of `kilnfs.open(mmap=True)` promises that they do not change.
+/// Maps the files of an image into memory. The caller of `kilnfs.open(mmap=True)` promises that
+/// they do not change.
 #[allow(unsafe_code)]
 fn mapped(image: &Path, devices: &[PathBuf]) -> PyResult<ImageSources> {
     let map = |path: &Path| -> PyResult<Arc<dyn ReadAt>> {

@@ -1,5 +1,5 @@
-//! Index behind its image, in the same file: it begins where the image ends, so that one request fetches it. Drivers
-//! and other programs see an image with bytes behind its end.
+//! Index behind its image, in the same file: it begins where the image ends, so that one request
+//! fetches it. Drivers and other programs see an image with bytes behind its end.
 //!
 //! ```text
 //! 0   8  "kilnbhd" and the version, 1
@@ -48,7 +48,8 @@ pub(super) fn key(root: &FileRef, filter: &IndexFilter, depth: Option<LabelDepth
     stored::strings(&[&front[..], &endings].concat()).to_vec()
 }
 
-/// Returns the index behind the image if it answers the query with this key. A damaged index is ignored.
+/// Returns the index behind the image if it answers the query with this key. A damaged index is
+/// ignored.
 pub(super) fn find(image: &Image, origin: &Origin, offset: u64, key: &[u8]) -> Option<Columns> {
     let end = image_len(image);
     let room = image.source_len().checked_sub(end).filter(|&room| room > HEAD_LEN as u64)?;
@@ -75,7 +76,8 @@ pub(super) fn find(image: &Image, origin: &Origin, offset: u64, key: &[u8]) -> O
     (columns.uuid == image.superblock().uuid).then_some(columns)
 }
 
-/// Writes an index behind its image in the file at `path`, and replaces an older one. Returns its length in bytes.
+/// Writes an index behind its image in the file at `path`, and replaces an older one. Returns its
+/// length in bytes.
 ///
 /// # Errors
 /// The file cannot be written, or has other bytes behind the image.

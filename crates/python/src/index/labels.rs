@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 pub(crate) struct LabelDepth(pub usize);
 
 impl LabelDepth {
-    /// Returns the class of the files in the directory `path` below the root: its path down to this depth, or `None` if it
-    /// is not that deep.
+    /// Returns the class of the files in the directory `path` below the root: its path down to this
+    /// depth, or `None` if it is not that deep.
     pub(super) fn class_of(self, path: &[u8]) -> Option<&[u8]> {
         let LabelDepth(depth) = self;
         if depth == 0 {

@@ -19,7 +19,8 @@ impl DirectoryNames {
         DirectoryNames { idx: Some(idx), names }
     }
 
-    /// Returns a name if these names are those of its directory; `Some(None)` if the directory has no such file.
+    /// Returns a name if these names are those of its directory; `Some(None)` if the directory has
+    /// no such file.
     pub(super) fn get(&self, at: NamePosition) -> Option<Option<Vec<u8>>> {
         (self.idx == Some(at.idx)).then(|| self.names.get(at.nth).cloned())
     }

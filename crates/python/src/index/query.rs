@@ -40,8 +40,8 @@ impl IndexQuery {
         behind::key(&self.root, &self.filter, self.depth)
     }
 
-    /// Returns the index behind the image if it answers this query, else scans the image, which begins at byte
-    /// `offset` of `origin`.
+    /// Returns the index behind the image if it answers this query, else scans the image, which
+    /// begins at byte `offset` of `origin`.
     pub(crate) fn find_or_scan(&self, image: &Image, origin: &Origin, offset: u64) -> Result<Columns, ReadError> {
         behind::find(image, origin, offset, &self.key()).map_or_else(|| self.scan(image), Ok)
     }

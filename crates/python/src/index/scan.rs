@@ -10,8 +10,8 @@ use kiln_read::{FileTable, FileType, FollowLast, Image, Inode, ReadError};
 /// Length in bytes of the shortest inode.
 const INODE_LEN_MIN: u64 = 32;
 
-/// Returns the index of the regular files below `root`, and of symbolic links to regular files. With a depth, it has
-/// classes, and leaves out files above that depth.
+/// Returns the index of the regular files below `root`, and of symbolic links to regular files.
+/// With a depth, it has classes, and leaves out files above that depth.
 pub(super) fn scan(
     image: &Image,
     file: &FileRef,
@@ -51,8 +51,8 @@ struct DirectoryRows {
 
 impl Rows {
     fn new(image: &Image) -> Self {
-        // Room for the largest possible number: memory that is not used is never touched. The count in the
-        // superblock is only a claim, which the length of the image bounds.
+        // Room for the largest possible number: memory that is not used is never touched. The count
+        // in the superblock is only a claim, which the length of the image bounds.
         let most = image.superblock().inos.min(image.source_len() / INODE_LEN_MIN);
         let most = usize::try_from(most).unwrap_or(0);
         Rows { nids: Vec::with_capacity(most), sizes: SizesBuilder::with_capacity(most), dirs: Vec::new() }

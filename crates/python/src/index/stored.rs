@@ -165,7 +165,8 @@ impl AsRef<[u8]> for Mapped {
 /// Loads the index from a file, which is mapped: processes that load it share its pages.
 #[allow(unsafe_code)]
 pub(super) fn load(path: &Path) -> io::Result<Columns> {
-    // SAFETY: `Index.load` says that the file must not change while it is loaded; `save` replaces files, and changes none.
+    // SAFETY: `Index.load` says that the file must not change while it is loaded; `save` replaces
+    // files, and changes none.
     let source = unsafe { MappedSource::open(path) };
     let source = source.map_err(|error| match &error {
         kiln_read::ReadError::Io { source, .. } => match source.raw_os_error() {

@@ -29,7 +29,8 @@ const FILES_PER_CHECK: u64 = 256;
 
 /// Tree that grows call by call.
 ///
-/// Only threads that have released the interpreter take the lock, and none takes the interpreter while it has the lock.
+/// Only threads that have released the interpreter take the lock, and none takes the interpreter
+/// while it has the lock.
 #[pyclass(frozen, module = "kilnfs._native")]
 pub(super) struct Builder {
     state: Mutex<State>,
@@ -136,7 +137,8 @@ impl Builder {
         self.with(py, |draft| draft.set_xattr(at, Xattr { name: name.into(), value: value.into() }))
     }
 
-    /// Builds the image, and drops the tree. If an error occurs before the tree is read, the tree stays.
+    /// Builds the image, and drops the tree. If an error occurs before the tree is read, the tree
+    /// stays.
     fn write<'py>(
         &self,
         py: Python<'py>,

@@ -1,8 +1,8 @@
 //! Errors of packing, as exceptions of Python.
 //!
-//! `OSError` (or its subclass by errno) if the environment is at fault, with the path in the tree, of the source or of the
-//! image as `filename`; `ValueError` if options are; `KeyboardInterrupt` if the caller stopped the work, which
-//! `interrupt::run` replaces by the exception that stopped it.
+//! `OSError` (or its subclass by errno) if the environment is at fault, with the path in the tree,
+//! of the source or of the image as `filename`; `ValueError` if options are; `KeyboardInterrupt` if
+//! the caller stopped the work, which `interrupt::run` replaces by the exception that stopped it.
 
 use kiln::Error;
 use kiln::builder::{BuildError, OptionError, OptionField};
@@ -65,7 +65,8 @@ pub(super) fn of_source(py: Python<'_>, error: SourceError) -> PyErr {
     }
 }
 
-/// Returns the exception for an error of a tree. `of` is the name of the tree, for errors without a path.
+/// Returns the exception for an error of a tree. `of` is the name of the tree, for errors without a
+/// path.
 fn of_tree(py: Python<'_>, error: TreeError, of: &[u8]) -> PyErr {
     let number = match &error.problem {
         TreeProblem::ParentNotADirectory(_) => Errno::NOTDIR,
@@ -129,7 +130,8 @@ pub(super) fn of_io(py: Python<'_>, error: &io::Error, path: &[u8]) -> PyErr {
     os_error(py, number(error), message_of(error), path)
 }
 
-/// Returns the message of the system without the number that `io::Error` appends: Python prepends one.
+/// Returns the message of the system without the number that `io::Error` appends: Python prepends
+/// one.
 fn message_of(error: &io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {

@@ -1,4 +1,5 @@
-//! Long work that Ctrl-C ends. It runs on a thread of its own, while the calling thread checks for signals.
+//! Long work that Ctrl-C ends. It runs on a thread of its own, while the calling thread checks for
+//! signals.
 
 use pyo3::prelude::*;
 use std::panic::resume_unwind;
@@ -10,9 +11,10 @@ use std::time::Duration;
 /// Interval between two checks for signals.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs `work` on a thread, without the interpreter, and waits for it. Meanwhile it handles signals and calls `tick` on this
-/// thread, about twenty times a second and once at the end (with the flag set). An error of either sets `stop`, which ends
-/// `work` early, and is returned once the work has ended. No thread outlives the call.
+/// Runs `work` on a thread, without the interpreter, and waits for it. Meanwhile it handles signals
+/// and calls `tick` on this thread, about twenty times a second and once at the end (with the flag
+/// set). An error of either sets `stop`, which ends `work` early, and is returned once the work has
+/// ended. No thread outlives the call.
 pub(crate) fn run<T: Send>(
     py: Python<'_>,
     stop: &AtomicBool,

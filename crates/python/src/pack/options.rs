@@ -69,8 +69,8 @@ pub(super) struct Plan {
 }
 
 impl Options {
-    /// Returns a packer that ends once `stop` is set, and reports its progress to `meter`. `only`: paths that are packed,
-    /// with a zero byte behind each; `None` for all.
+    /// Returns a packer that ends once `stop` is set, and reports its progress to `meter`. `only`:
+    /// paths that are packed, with a zero byte behind each; `None` for all.
     ///
     /// # Errors
     /// `ValueError` that names the option.

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 
 class ShardedBatch(Sequence[memoryview]):
-    """Contents of many files, in the order of the arguments. `batch[i]` is a writable memoryview of file i. It has the
-    attributes of `kilnfs.Batch`; `data` is assembled at the first access.
-    """
+    """Contents of many files, in the order of the arguments. `batch[i]` is a writable memoryview of
+    file i. It has the attributes of `kilnfs.Batch`; `data` is assembled at the first access. """
 
     def __init__(self, parts: list[memoryview]) -> None:
         self._parts = parts
@@ -30,8 +29,8 @@ class ShardedBatch(Sequence[memoryview]):
     def read(
         cls, image: ShardedImage, numbers: Iterable[int], threads: int | None, path_of: Callable[[int], str | None]
     ) -> ShardedBatch:
-        """Reads files by number, each shard once, in stored order. `path_of` returns the path of the file at a position,
-        for errors."""
+        """Reads files by number, each shard once, in stored order. `path_of` returns the path of
+        the file at a position, for errors."""
         chosen = list(numbers)
         parts: list[memoryview] = [memoryview(b"")] * len(chosen)
         for shard, files in by_shard(chosen):

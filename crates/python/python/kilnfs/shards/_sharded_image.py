@@ -1,4 +1,4 @@
-"""The shards of a manifest as one tree, with the methods of an image."""
+"""Shards of a manifest as one tree, with the methods of an image."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def open(
     devices: Sequence[object] = (),
     **options: Any,
 ) -> ShardedImage:
-    """Opens all shards of the manifest at a path or URL as one tree. `kilnfs.open` does the same if a path ends with
-    `.json`.
+    """Opens all shards of the manifest at a path or URL as one tree. `kilnfs.open` does the same if
+    a path ends with `.json`.
 
-    * `window`: number of shards that are open at once, with the indexes of their samples; the least recently used one
-      is dropped.
-    * `absolute`: True if shards may have absolute names. Names that lead out of the manifest's directory by `..` are
-      always refused.
+    * `window`: number of shards that are open at once, with the indexes of their samples; the least
+      recently used one is dropped.
+    * `absolute`: True if shards may have absolute names. Names that lead out of the manifest's
+      directory by `..` are always refused.
     * `options`: those of `kilnfs.open`, for each shard.
     """
     if offset or devices:
@@ -68,13 +68,13 @@ def open(
 
 
 class ShardedImage(ImageVerbs):
-    """The shards of a dataset as one tree. Made by `open`.
+    """Shards of a dataset as one tree. Made by `open`.
 
-    It has the methods of `kilnfs.Image`. A lookup of a file opens one shard; a listing of a directory opens those that
-    may have files in it, all of them with `by="hash"`. Symbolic links may lead from one shard to another. Samples have
-    numbers from 0 on: those of the first shard in path order, then those of the second. Methods may be called from any
-    thread, and in a forked process, which opens shards of its own.
-    """
+    It has the methods of `kilnfs.Image`. A lookup of a file opens one shard; a listing of a
+    directory opens those that may have files in it, all of them with `by="hash"`. Symbolic links
+    may lead from one shard to another. Samples have numbers from 0 on: those of the first shard in
+    path order, then those of the second. Methods may be called from any thread, and in a forked
+    process, which opens shards of its own. """
 
     def __init__(self, place: str, manifest: Manifest, *, window: int, absolute: bool, options: dict[str, Any]) -> None:
         self.manifest = manifest
@@ -104,7 +104,8 @@ class ShardedImage(ImageVerbs):
         return self._place, self.uuid
 
     def close(self) -> None:
-        """Closes the shards. Methods raise ValueError from now on. Memory that was returned stays valid."""
+        """Closes the shards. Methods raise ValueError from now on. Memory that was returned stays
+        valid."""
         self._window.close()
 
     def __enter__(self) -> Self:
@@ -120,7 +121,8 @@ class ShardedImage(ImageVerbs):
         return _reopen, (self._place, self._window.size, self._absolute, self._options, self.uuid)
 
     def stats(self) -> dict[str, int]:
-        """Returns the sums of the counters of all open shards, and their number as `shards_open`."""
+        """Returns the sums of the counters of all open shards, and their number as
+        `shards_open`."""
         total: dict[str, int] = {}
         for image in self._window.images():
             for name, count in image.stats().items():
@@ -138,7 +140,8 @@ class ShardedImage(ImageVerbs):
         return map(self.sample_path, range(len(self)))
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Returns the shard of a sample and its row in the index of that shard. Costs a binary search."""
+        """Returns the shard of a sample and its row in the index of that shard. Costs a binary
+        search."""
         return self._samples.locate(number)
 
     def shard(self, number: int) -> Image:
@@ -146,7 +149,8 @@ class ShardedImage(ImageVerbs):
         return self._window.get(number).image
 
     def shard_index(self, number: int) -> Index:
-        """Returns the index of a shard's samples, which is made at the first access and dropped with the shard."""
+        """Returns the index of a shard's samples, which is made at the first access and dropped
+        with the shard."""
         return self._samples.shard(number)
 
     @cached_property
@@ -169,7 +173,8 @@ class ShardedImage(ImageVerbs):
             raise
 
     def read_samples(self, numbers: Iterable[int], *, threads: int | None = None) -> ShardedBatch:
-        """Returns the contents of samples in the order of the arguments. Reads each shard once, in stored order."""
+        """Returns the contents of samples in the order of the arguments. Reads each shard once, in
+        stored order."""
         return self.read_many(self._samples, rows=numbers, threads=threads)
 
     def find(self, path: Any) -> int:
@@ -197,7 +202,8 @@ class ShardedImage(ImageVerbs):
                 if is_absence(error):
                     continue
                 raise
-            # Each shard has only the directories that lead to its own files, so links are counted in the whole tree.
+            # Each shard has only the directories that lead to its own files, so links are counted
+            # in the whole tree.
             return (mode, number, device, 2 + len(self._tree.directories.children(path)), *rest), more
         raise failure(errno.ENOENT, _shown(file), self.name)
 
@@ -242,7 +248,8 @@ class ShardedImage(ImageVerbs):
         start: int = 0,
         nid: SupportsIndex | None = None,
     ) -> int:
-        """Reads a part of a file into a buffer, and returns the number of bytes read: fewer only at the end of the file."""
+        """Reads a part of a file into a buffer, and returns the number of bytes read: fewer only at
+        the end of the file."""
         file = one_file(path, nid)
 
         def read(image: Image, nid: int) -> int:
@@ -265,10 +272,11 @@ class ShardedImage(ImageVerbs):
         nids: Iterable[SupportsIndex] | Buffer | None = None,
         threads: int | None = None,
     ) -> ShardedBatch:
-        """Returns the contents of many files in the order of the arguments. Reads each shard once, in stored order.
+        """Returns the contents of many files in the order of the arguments. Reads each shard once,
+        in stored order.
 
-        `files` are paths, or an index of these shards, of which `rows` selects some; `nids` are numbers of files.
-        """
+        `files` are paths, or an index of these shards, of which `rows` selects some; `nids` are
+        numbers of files. """
         numbers, path_of = self._files(files, rows, nids)
         return ShardedBatch.read(self, numbers, threads, path_of)
 
@@ -279,7 +287,8 @@ class ShardedImage(ImageVerbs):
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
     ) -> list[memoryview]:
-        """Returns read-only views of many files in the order of the arguments, as `Image.views` of each shard."""
+        """Returns read-only views of many files in the order of the arguments, as `Image.views` of
+        each shard."""
         numbers, _ = self._files(files, rows, nids)
         found: list[memoryview] = [memoryview(b"")] * len(numbers)
         for shard, chosen in by_shard(numbers):
@@ -296,9 +305,8 @@ class ShardedImage(ImageVerbs):
         threads: int | None = None,
         window_bytes: int = 64 << 20,
     ) -> Iterator[tuple[int, memoryview]]:
-        """Iterates over files, one shard after the other, in stored order, with `window_bytes` of memory. Yields the
-        position of each file in the arguments, and its contents.
-        """
+        """Iterates over files, one shard after the other, in stored order, with `window_bytes` of
+        memory. Yields the position of each file in the arguments, and its contents. """
         parts = by_shard(self._files(files, rows, nids)[0])
         return self._iterate(parts, threads, window_bytes)
 
@@ -317,9 +325,9 @@ class ShardedImage(ImageVerbs):
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
     ) -> int:
-        """Announces that these files will be read soon, and returns the number of bytes that were announced to the
-        storage. Opens their shards: announcements for more shards than fit into the window are lost.
-        """
+        """Announces that these files will be read soon, and returns the number of bytes that were
+        announced to the storage. Opens their shards: announcements for more shards than fit into
+        the window are lost. """
         parts = by_shard(self._files(files, rows, nids)[0])
         return sum(self.shard(shard).prefetch(nids=nids_of(chosen)) for shard, chosen in parts)
 
@@ -330,7 +338,8 @@ class ShardedImage(ImageVerbs):
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
     ) -> memoryview:
-        """Returns the positions of the files in the arguments, in stored order, shard by shard: 'Q'."""
+        """Returns the positions of the files in the arguments, in stored order, shard by shard:
+        'Q'."""
         order = array("Q")
         for shard, chosen in by_shard(self._files(files, rows, nids)[0]):
             order.extend(chosen[place][0] for place in self.shard(shard).physical_order(nids=nids_of(chosen)))
@@ -356,7 +365,8 @@ class ShardedImage(ImageVerbs):
         rows: Iterable[SupportsIndex] | Buffer | None,
         nids: Iterable[SupportsIndex] | Buffer | None,
     ) -> tuple[list[int], Callable[[int], str | None]]:
-        """Returns the numbers of the files of a call, and a function from a position to a path, for errors."""
+        """Returns the numbers of the files of a call, and a function from a position to a path, for
+        errors."""
         if files is None and nids is None:
             raise TypeError("an index or paths are missing, or nids=")
         if files is not None and nids is not None:
@@ -400,13 +410,13 @@ class ShardedImage(ImageVerbs):
         group: Literal["parent"] | int | Callable[[str], str] | None = None,
         threads: int | None = None,
     ) -> ShardedIndex:
-        """Returns the regular files below a directory, selected and grouped as by `Image.index`: those of the first
-        shard in path order, then those of the second.
+        """Returns the regular files below a directory, selected and grouped as by `Image.index`:
+        those of the first shard in path order, then those of the second.
 
-        Only the number of files of each shard and the names of the classes stay in memory. The table of a shard is made
-        when one of its rows is accessed, and dropped when the shard leaves the window. To count files and classes, each
-        shard is opened once, except for an index of all files without classes.
-        """
+        Only the number of files of each shard and the names of the classes stay in memory. The
+        table of a shard is made when one of its rows is accessed, and dropped when the shard leaves
+        the window. To count files and classes, each shard is opened once, except for an index of
+        all files without classes. """
         choice = IndexChoice(
             encode(root),
             glob,

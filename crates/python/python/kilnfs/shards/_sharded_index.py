@@ -47,7 +47,7 @@ class IndexChoice(NamedTuple):
 
 
 class _Lookup(Sequence[T]):
-    """A sequence whose items are looked up one by one."""
+    """Sequence whose items are looked up one by one."""
 
     @abstractmethod
     def _item(self, row: int) -> T:
@@ -96,19 +96,19 @@ class _Selected(_Lookup[int]):
 
 
 class ShardedIndex(_Lookup[str]):
-    """Regular files of all shards: those of the first shard in path order, then those of the second. Made by
-    `ShardedImage.index`.
+    """Regular files of all shards: those of the first shard in path order, then those of the
+    second. Made by `ShardedImage.index`.
 
-    It has the columns of `kilnfs.Index`, looked up row by row: the table of a shard is made when one of its rows is
-    accessed, and dropped when the shard leaves the window. Access shard by shard is therefore fastest; `shard(number)`
-    is a whole table, with the classes of all shards.
-    """
+    It has the columns of `kilnfs.Index`, looked up row by row: the table of a shard is made when
+    one of its rows is accessed, and dropped when the shard leaves the window. Access shard by shard
+    is therefore fastest; `shard(number)` is a whole table, with the classes of all shards. """
 
     def __init__(self, image: ShardedImage, choice: IndexChoice, counts: Sequence[int], classes: list[str]) -> None:
         self.image = image
         """Shards of the index."""
         self.classes = classes
-        """Names of the classes of all shards, sorted by their bytes; a label is a position in this list."""
+        """Names of the classes of all shards, sorted by their bytes; a label is a position in this
+        list."""
         self._choice = choice
         self._counts = array("Q", counts)
         self._ends = array("Q", accumulate(counts))
@@ -152,7 +152,8 @@ class ShardedIndex(_Lookup[str]):
             return False
 
     def locate(self, row: SupportsIndex) -> tuple[int, int]:
-        """Returns the shard of a row and the row in the index of that shard. Costs a binary search."""
+        """Returns the shard of a row and the row in the index of that shard. Costs a binary
+        search."""
         at = operator.index(row)
         if not 0 <= at < len(self):
             raise IndexError(f"sample {at} of {len(self)}")
@@ -188,7 +189,8 @@ class ShardedIndex(_Lookup[str]):
         return range(self._ends[number] - self._counts[number], self._ends[number])
 
     def number(self, row: SupportsIndex) -> int:
-        """Returns the number of the file of a row, which methods of `ShardedImage` take as `nid`."""
+        """Returns the number of the file of a row, which methods of `ShardedImage` take as
+        `nid`."""
         return self.nids[operator.index(row)]
 
     @property
@@ -226,7 +228,8 @@ class ShardedIndex(_Lookup[str]):
         return self.shard(shard).find(raw) + self.rows(shard).start
 
     def bind(self, image: ShardedImage) -> ShardedIndex:
-        """Returns the index bound to another `ShardedImage` of these shards. Raises OSError (ESTALE) for other shards."""
+        """Returns the index bound to another `ShardedImage` of these shards. Raises OSError
+        (ESTALE) for other shards."""
         refuse_foreign(self, image)
         return ShardedIndex(image, self._choice, self._counts, self.classes)
 
@@ -265,7 +268,8 @@ class ShardedSubset(_Lookup[str]):
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes of all shards, sorted by their bytes; a label is a position in this list."""
+        """Names of the classes of all shards, sorted by their bytes; a label is a position in this
+        list."""
         return self._index.classes
 
     @property
