@@ -152,7 +152,7 @@ def test_parts_that_are_missing(tmp_path: Path) -> None:
 
 def test_what_does_not_fit(image: Path) -> None:
     for arguments, reason in [
-        ({"parts": {}}, "name one at least"),
+        ({"parts": {}}, "use at least one"),
         ({"parts": PARTS, "missing": "none"}, "missing is 'none'"),
         ({"parts": PARTS, "decode": {"text": "bytes"}}, r"decode\['text'\]: parts has no such part"),
         ({"parts": PARTS, "decode": {"mask": "tensors"}}, r"decode\['mask'\] is 'tensors'"),
