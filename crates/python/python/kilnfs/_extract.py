@@ -56,7 +56,8 @@ def _inside(image: ImagePrimitives, member: bytes) -> bytes:
         raise failure(errno.EINVAL, decode(member), image.name, 'the path of a member to extract must not contain ".."')
     directory = "/" + decode(b"/".join(names[:-1]))
     if resolve(image, directory, strict=True) != directory:
-        raise failure(errno.ENOTDIR, decode(member), image.name, "the path of a member to extract must not contain a link")
+        reason = "the path of a member to extract must not contain a link"
+        raise failure(errno.ENOTDIR, decode(member), image.name, reason)
     path = b"/".join(names)
     image._lookup(path or b"/", False)
     return path

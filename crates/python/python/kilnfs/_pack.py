@@ -76,10 +76,8 @@ def estimate(
 def _sources(source: Sources) -> list[tuple[bytes, bytes]]:
     if isinstance(source, (str, bytes, os.PathLike)):
         return [(local_path(source, "source"), b"")]
-    parts = [
-        (local_path(one[0], "source"), tree_path(one[1])) if isinstance(one, tuple) else (local_path(one, "source"), b"")
-        for one in source
-    ]
+    pairs = (one if isinstance(one, tuple) else (one, b"") for one in source)
+    parts = [(local_path(path, "source"), tree_path(directory)) for path, directory in pairs]
     if not parts:
         raise ValueError("source: use at least one")
     return parts

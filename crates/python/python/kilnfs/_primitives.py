@@ -62,7 +62,12 @@ class ImagePrimitives(ABC):
     ) -> bytes: ...
     @abstractmethod
     def read_into(
-        self, path: Name | None = None, buffer: Buffer | None = None, *, start: int = 0, nid: SupportsIndex | None = None
+        self,
+        path: Name | None = None,
+        buffer: Buffer | None = None,
+        *,
+        start: int = 0,
+        nid: SupportsIndex | None = None,
     ) -> int: ...
     @abstractmethod
     def view(

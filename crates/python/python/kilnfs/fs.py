@@ -102,7 +102,8 @@ class ErofsFileSystem(AbstractFileSystem):
         super().__init__(**kwargs)
         if isinstance(fo, str) and not fo:
             raise ValueError(
-                "the image is missing: use ErofsFileSystem(fo=PATH or URL), or a chained URL, erofs://path::file:///image.erofs"
+                "the image is missing: use ErofsFileSystem(fo=PATH or URL), or a chained URL, "
+                "erofs://path::file:///image.erofs"
             )
         options = {
             "offset": offset,

@@ -451,7 +451,9 @@ class ShardedImage(ImageVerbs):
             chosen = [member for member in members if _has(image, member)]
             if members and not chosen:
                 continue
-            report = image._extract(chosen, target, policy=policy, overwrite=overwrite, threads=threads, progress=progress)
+            report = image._extract(
+                chosen, target, policy=policy, overwrite=overwrite, threads=threads, progress=progress
+            )
         return report
 
     def _with_attributes(self, file: FileRef, follow: bool, call: Callable[[Image, Any], T]) -> T:
