@@ -60,6 +60,28 @@ def test_the_bytes_are_those_of_the_command(source: Path, tmp_path: Path, thread
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_options_are_an_object_or_keywords_or_both(source: Path, tmp_path: Path) -> None:
+    options = kilnfs.PackOptions(preset="balanced", exclude=iter(["class-1/"]), hints={"*.txt": None}, owner=[5, 6])
+    assert options.exclude == ("class-1/",) and options.hints == (("*.txt", None),) and options.owner == (5, 6)
+    assert pickle.loads(pickle.dumps(options)) == options and hash(options) == hash(options)
+    pack(source, tmp_path / "object", options)
+    keywords = {"exclude": ["class-1/"], "hints": {"*.txt": None}, "owner": (5, 6)}
+    pack(source, tmp_path / "keywords", preset="balanced", **keywords)
+    pack(source, tmp_path / "both", kilnfs.PackOptions(preset="fast", **keywords), preset="balanced")
+    images = [(tmp_path / name).read_bytes() for name in ("object", "keywords", "both")]
+    assert images[0] == images[1] == images[2]
+    with pytest.raises(TypeError, match="unit"):
+        pack(source, tmp_path / "image", unit=4096)
+    with pytest.raises(TypeError, match="unit"):
+        pack(source, tmp_path / "image", options, unit=4096)
+    assert [each.preset for each in estimate(source, options, presets=["fast"])] == ["fast"]
+
+
+def test_a_builder_takes_no_option_of_sources(tmp_path: Path) -> None:
+    with Builder() as tree, pytest.raises(TypeError, match="concatenated: an option of add_tree"):
+        tree.write(tmp_path / "image", concatenated=True)
+
+
 def test_every_option_shows(source: Path, tmp_path: Path) -> None:
     def made(**options: object) -> bytes:
         pack(source, tmp_path / "image", overwrite=True, **options)  # type: ignore[arg-type]
