@@ -394,7 +394,7 @@ def test_arguments_are_checked_by_name(samples: Samples) -> None:
         ({"block_bytes": 0}, "block_bytes is 0"),
         ({"window_blocks": 0}, "window_blocks is 0"),
         ({"window_bytes": 0}, "window_bytes is 0"),
-        ({"batch_size": 100_000}, "drop_last=False takes them"),
+        ({"batch_size": 100_000}, "use drop_last=False"),
     ]:
         with pytest.raises(ValueError, match=message):
             batches(samples, **{"batch_size": 10, **wrong})

@@ -154,9 +154,9 @@ def test_what_does_not_fit(image: Path) -> None:
     for arguments, reason in [
         ({"parts": {}}, "use at least one"),
         ({"parts": PARTS, "missing": "none"}, "missing is 'none'"),
-        ({"parts": PARTS, "decode": {"text": "bytes"}}, r"decode\['text'\]: parts has no such part"),
+        ({"parts": PARTS, "decode": {"text": "bytes"}}, r"decode\['text'\]: not a name in parts"),
         ({"parts": PARTS, "decode": {"mask": "tensors"}}, r"decode\['mask'\] is 'tensors'"),
-        ({"decode": {"mask": "bytes"}}, "no such part"),
+        ({"decode": {"mask": "bytes"}}, "not a name in parts"),
     ]:
         with pytest.raises(ValueError, match=reason):
             Samples(image, **arguments)  # type: ignore[arg-type]

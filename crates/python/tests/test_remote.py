@@ -295,9 +295,9 @@ def test_a_small_image_needs_no_ranges(server: RangeServer, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cachebytes": 1}, r"'cachebytes' is no option of .* fsspec's 'http': did you mean 'cache_bytes'\?"),
+        ({"cachebytes": 1}, r"'cachebytes' is not an option of .* fsspec's 'http': did you mean 'cache_bytes'\?"),
         ({"header": {}}, r"'header' .* did you mean 'headers'\?"),
-        ({"quux": 1}, r"'quux' is no option"),
+        ({"quux": 1}, r"'quux' is not an option"),
     ],
 )
 def test_a_misspelt_option_is_named(server: RangeServer, images: tuple[Path, Path], options: Any, message: str) -> None:
