@@ -1,4 +1,4 @@
-//! What Python hands over: paths, numbers, buffers.
+//! Arguments from Python: paths, numbers, buffers.
 
 pub(crate) mod buffer;
 
@@ -8,60 +8,63 @@ use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PySlice, PyString};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
-/// Reading a batch seldom gains from more.
+/// Largest default number of threads: reading a batch seldom gains from more.
 const DEFAULT_THREADS_MAX: usize = 4;
 
-/// A file of an image: its path, or the number of its inode.
+/// Reference to a file of an image: its path or its inode number.
 #[derive(Clone)]
-pub(crate) enum What {
+pub(crate) enum FileRef {
     Path(Vec<u8>),
-    /// A path of the image with this UUID, and of no other.
+    /// Path of the image with this UUID, and of no other.
     PathOf(Vec<u8>, [u8; 16]),
     Nid(u64),
 }
 
-impl What {
-    /// The path, where that is what was given.
+impl FileRef {
+    /// Returns the path, or `None` for an inode number.
     pub(crate) fn path(&self) -> Option<&[u8]> {
         match self {
-            What::Path(path) | What::PathOf(path, _) => Some(path),
-            What::Nid(_) => None,
+            FileRef::Path(path) | FileRef::PathOf(path, _) => Some(path),
+            FileRef::Nid(_) => None,
         }
     }
 
-    /// Returns the subject that an error about it names: its path or its inode number.
+    /// Returns the subject of errors about the file.
     pub(crate) fn subject(&self) -> Subject {
         match self {
-            What::Path(path) | What::PathOf(path, _) => Subject::Path(path.clone()),
-            What::Nid(nid) => Subject::Nid(*nid),
+            FileRef::Path(path) | FileRef::PathOf(path, _) => Subject::Path(path.clone()),
+            FileRef::Nid(nid) => Subject::Nid(*nid),
         }
     }
 
-    /// The inode; of a path that ends in a symbolic link, as `last` says.
+    /// Reads the inode. `last` says if a symbolic link at the end of the path is followed.
     pub(crate) fn inode(&self, image: &Image, last: FollowLast) -> Result<Inode, ReadError> {
         match self {
-            What::Path(path) | What::PathOf(path, _) => image.resolve(path, last),
-            What::Nid(nid) => image.inode(Nid(*nid)),
+            FileRef::Path(path) | FileRef::PathOf(path, _) => image.resolve(path, last),
+            FileRef::Nid(nid) => image.inode(Nid(*nid)),
         }
     }
 }
 
-impl<'py> FromPyObject<'_, 'py> for What {
+impl<'py> FromPyObject<'_, 'py> for FileRef {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if object.is_instance_of::<PyInt>() {
             return match object.extract::<u64>() {
-                Ok(nid) => Ok(What::Nid(nid)),
-                Err(_) => Err(PyValueError::new_err(format!("nid {}: below 0, or over 64 bits", object.to_owned()))),
+                Ok(nid) => Ok(FileRef::Nid(nid)),
+                Err(_) => Err(PyValueError::new_err(format!("nid {}: use 0 to 2**64 - 1", object.to_owned()))),
             };
         }
         match name(&object)? {
             Some(path) if path.contains(&0) => Err(PyValueError::new_err("a path with a null byte")),
             Some(path) => match image_uuid(&object)? {
-                Some(uuid) => Ok(What::PathOf(path, uuid)),
-                None => Ok(What::Path(path)),
+                Some(uuid) => Ok(FileRef::PathOf(path, uuid)),
+                None => Ok(FileRef::Path(path)),
             },
             None => {
                 let class = object.get_type().name()?;
@@ -71,42 +74,46 @@ impl<'py> FromPyObject<'_, 'py> for What {
     }
 }
 
-/// A file as a caller names it: by its path. Whole numbers are no paths, and say nothing of themselves: `nid=` takes them.
+/// Reference to a file by its path. Integers are refused: `nid=` takes them.
 #[derive(Clone)]
-pub(crate) struct Named(pub(crate) What);
+pub(crate) struct PathRef(pub(crate) FileRef);
 
-impl<'py> FromPyObject<'_, 'py> for Named {
+impl<'py> FromPyObject<'_, 'py> for PathRef {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if object.hasattr("__index__")? {
             let class = object.get_type().name()?;
             return Err(PyTypeError::new_err(format!(
-                "a path (str, bytes, kilnfs.Path), not {class}: nid= takes the number of an inode"
+                "a path (str, bytes, kilnfs.Path), not {class}: nid= takes an inode number"
             )));
         }
-        object.extract().map(Named)
+        object.extract().map(PathRef)
     }
 }
 
-/// The file of a call that takes a path or `nid=`.
-pub(crate) fn one_file(what: Option<Named>, nid: Option<Number>) -> PyResult<What> {
-    match (what, nid) {
-        (Some(Named(what)), None) => Ok(what),
-        (None, Some(nid)) => Ok(What::Nid(nid.named("nid")?)),
+/// Returns the file of a call that takes a path or `nid=`.
+///
+/// # Errors
+/// `TypeError` if both or neither are given.
+pub(crate) fn one_file(path: Option<PathRef>, nid: Option<Number>) -> PyResult<FileRef> {
+    match (path, nid) {
+        (Some(PathRef(file)), None) => Ok(file),
+        (None, Some(nid)) => Ok(FileRef::Nid(nid.named("nid")?)),
         (Some(_), Some(_)) => Err(PyTypeError::new_err("a path or nid=, not both")),
         (None, None) => Err(PyTypeError::new_err("a path is missing, or nid=")),
     }
 }
 
-/// A whole number from Python. One that does not fit is told of by the name of its argument, which only the call knows.
+/// Integer from Python. The error for one out of range needs the name of the argument, which only
+/// the call knows.
 pub(crate) struct Number(Result<u64, String>);
 
 impl Number {
-    /// The number.
+    /// Returns the number.
     ///
     /// # Errors
-    /// ValueError: it is below 0 or over 64 bits.
+    /// `ValueError` that names the argument: the number is negative, or has more than 64 bits.
     pub(crate) fn named(self, argument: &str) -> PyResult<u64> {
         self.0.map_err(|shown| PyValueError::new_err(format!("{argument}={shown}: use 0 to 2**64 - 1")))
     }
@@ -127,12 +134,13 @@ impl<'py> FromPyObject<'_, 'py> for Number {
     }
 }
 
-/// The number that was given, or what stands for none.
+/// Returns the number, or `default` if none was given.
 pub(crate) fn number_or(given: Option<Number>, argument: &str, default: u64) -> PyResult<u64> {
     given.map_or(Ok(default), |number| number.named(argument))
 }
 
-/// A name in bytes: text is UTF-8, with lone surrogates for other bytes.
+/// Returns a name as bytes (text as UTF-8 with `surrogateescape`), or `None` if the object is not a
+/// name.
 pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Some(bytes.as_bytes().to_vec()));
@@ -150,7 +158,8 @@ pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     }
 }
 
-/// The UUID of the image that `object` belongs to, if it says so: a path, or rows of several images.
+/// Returns the UUID of the image that `object` belongs to, if it has one: a path, or rows of
+/// several images.
 pub(crate) fn image_uuid(object: &Bound<'_, PyAny>) -> PyResult<Option<[u8; 16]>> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
         return Ok(None);
@@ -158,8 +167,25 @@ pub(crate) fn image_uuid(object: &Bound<'_, PyAny>) -> PyResult<Option<[u8; 16]>
     object.getattr_opt("__kilnfs_uuid__")?.map(|uuid| uuid.extract()).transpose()
 }
 
-/// Names in bytes, of which none may be something else.
+/// Name as bytes. Objects that are not names are refused.
 pub(crate) struct Name(pub(crate) Vec<u8>);
+
+impl Name {
+    /// Returns the name as a path of this system.
+    pub(crate) fn into_path(self) -> PathBuf {
+        path(self.0)
+    }
+
+    /// Returns a copy of the name as a path of this system.
+    pub(crate) fn to_path(&self) -> PathBuf {
+        path(self.0.clone())
+    }
+}
+
+/// Returns bytes as a path of this system.
+pub(crate) fn path(bytes: Vec<u8>) -> PathBuf {
+    OsString::from_vec(bytes).into()
+}
 
 impl<'py> FromPyObject<'_, 'py> for Name {
     type Error = PyErr;
@@ -173,20 +199,27 @@ impl<'py> FromPyObject<'_, 'py> for Name {
     }
 }
 
-/// What stands between the brackets of a sequence.
+/// Index of a sequence: an integer or a slice.
 #[derive(FromPyObject)]
 pub(crate) enum RowOrSlice<'py> {
     Row(isize),
     Slice(Bound<'py, PySlice>),
 }
 
-/// The places of a sequence of `len` that a slice picks.
-pub(crate) fn places(slice: &Bound<'_, PySlice>, len: usize) -> PyResult<Vec<u64>> {
-    let picked = slice.indices(isize::try_from(len)?)?;
-    Ok((0..picked.slicelength as isize).map(|nth| (picked.start + nth * picked.step) as u64).collect())
+/// Returns the positions in a sequence of `len` items that a slice selects.
+pub(crate) fn positions(slice: &Bound<'_, PySlice>, len: usize) -> PyResult<Vec<u64>> {
+    let range = slice.indices(isize::try_from(len)?)?;
+    Ok((0..range.slicelength as isize).map(|nth| (range.start + nth * range.step) as u64).collect())
 }
 
-/// Pairs of the first byte and of the one behind the last, which may be `None`.
+/// Returns the position of item `nth` of a sequence of `count`; negative numbers count from its
+/// end.
+pub(crate) fn position(nth: isize, count: usize) -> Option<usize> {
+    let position = if nth < 0 { nth.checked_add_unsigned(count) } else { Some(nth) };
+    position.and_then(|position| usize::try_from(position).ok()).filter(|&position| position < count)
+}
+
+/// Returns pairs of first byte and end, which may be `None`.
 pub(crate) fn ranges(object: &Bound<'_, PyAny>) -> PyResult<Vec<(u64, u64)>> {
     let pair = |item: Bound<'_, PyAny>| {
         let ends = item.try_iter()?.collect::<PyResult<Vec<_>>>()?;
@@ -199,10 +232,11 @@ pub(crate) fn ranges(object: &Bound<'_, PyAny>) -> PyResult<Vec<(u64, u64)>> {
     object.try_iter()?.map(|item| pair(item?)).collect()
 }
 
-/// How many threads: as many as asked for, and else as the process may use processors, at most four.
-pub(crate) fn threads(asked: Option<Number>) -> PyResult<Threads> {
-    match asked.map(|count| count.named("threads")).transpose()? {
-        Some(0) => Err(PyValueError::new_err("threads=0: at least 1")),
+/// Returns the number of threads: as given, or that of the processors that the process may use, at
+/// most four.
+pub(crate) fn threads(count: Option<Number>) -> PyResult<Threads> {
+    match count.map(|count| count.named("threads")).transpose()? {
+        Some(0) => Err(PyValueError::new_err("threads=0: use 1 or more")),
         Some(count) => Ok(Threads::at_least_one(usize::try_from(count).unwrap_or(usize::MAX))),
         None => Ok(Threads::at_least_one(Threads::PROCESSORS.count().min(DEFAULT_THREADS_MAX))),
     }

@@ -1,32 +1,40 @@
-//! Errors of reading as Python's exceptions.
+//! Errors of reading, as exceptions of Python.
 
 use kiln_read::{Defect, ReadError};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-/// What an error is about.
+/// Image, and file in it, that an error names.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
-    /// The image.
+    /// Name of the image.
     pub image: &'a [u8],
-    /// The path in the image, where it is known.
+    /// Path in the image, if it is known.
     pub path: Option<&'a [u8]>,
-    /// The inode, where no path is known.
+    /// Inode number, if no path is known.
     pub nid: Option<u64>,
 }
 
-/// The file that an error is about.
+impl<'a> About<'a> {
+    /// Makes the description of an error about the image itself.
+    pub(crate) fn image(image: &'a [u8]) -> Self {
+        About { image, path: None, nid: None }
+    }
+}
+
+/// File that an error is about.
 pub(crate) enum Subject {
-    /// None: the image itself.
+    /// The image itself.
     Image,
-    /// The path in the image.
+    /// Path in the image.
     Path(Vec<u8>),
-    /// The number of its inode, where no path is known.
+    /// Inode number, if no path is known.
     Nid(u64),
 }
 
-/// The exception for an error of reading: `OSError` by its number, [`ImageError`](../python/kilnfs/_errors.py) for what the image is to blame for.
+/// Returns the exception for an error of reading: `OSError` by its number, or
+/// [`ImageError`](../python/kilnfs/_errors.py) if the image is at fault.
 pub(crate) fn exception(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyErr {
     build(py, error, about).unwrap_or_else(|failure| failure)
 }
@@ -45,7 +53,7 @@ fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr>
         ReadError::Unsupported { defect, nid, .. } => ("UnsupportedImageError", Some((defect, nid))),
         _ => ("", None),
     };
-    // The system's number, where the system has failed.
+    // The number from the system, if the system has failed.
     let errno = match error {
         ReadError::Io { source, .. } => source.raw_os_error().unwrap_or_else(|| error.errno()),
         _ => error.errno(),
@@ -53,7 +61,7 @@ fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr>
     let path =
         about.path.or_else(|| error.path().filter(|path| !path.is_empty())).map(|path| text(py, path)).transpose()?;
     let message = match error {
-        // Python's message has the path, too.
+        // Python adds the path to the message.
         ReadError::NotFound { .. } => "No such file or directory in the image".to_owned(),
         ReadError::NotADirectory { .. } => "Not a directory".to_owned(),
         ReadError::IsADirectory { .. } => "Is a directory".to_owned(),
@@ -78,8 +86,8 @@ fn build(py: Python<'_>, error: &ReadError, about: About<'_>) -> PyResult<PyErr>
     Ok(PyErr::from_value(raised))
 }
 
-/// Arguments of `OSError`. Where no path is known, the image is the file that the error is about: of two names Python drops
-/// the second if there is no first.
+/// Returns the arguments of `OSError`. If no path is known, the image is the first file name:
+/// Python drops the second name if there is no first.
 fn arguments<'py>(
     py: Python<'py>,
     errno: i32,
@@ -97,7 +105,8 @@ fn arguments<'py>(
     }
 }
 
-/// The exception for what a source in Python has raised: an error of the system names the file, too.
+/// Returns the exception for an exception of a source in Python. An error of the system gets the
+/// name of the file.
 fn of_source(py: Python<'_>, raised: &PyErr, about: About<'_>) -> PyResult<PyErr> {
     let value = raised.value(py);
     let is_builtin = value.get_type().module()? == "builtins";
@@ -107,7 +116,7 @@ fn of_source(py: Python<'_>, raised: &PyErr, about: About<'_>) -> PyResult<PyErr
     if !is_builtin || errno.is_none() || message.is_none() {
         return Ok(raised.clone_ref(py));
     }
-    // Another object: files that were fetched together share the one that was raised.
+    // A new object, because files that were fetched together share the raised one.
     let path = about.path.map(|path| text(py, path)).transpose()?;
     let arguments = arguments(py, errno.extract()?, message.extract()?, path, about)?;
     let named = PyErr::from_value(py.get_type::<PyOSError>().call1(arguments)?);
@@ -116,16 +125,17 @@ fn of_source(py: Python<'_>, raised: &PyErr, about: About<'_>) -> PyResult<PyErr
     Ok(named)
 }
 
-/// The exception for `what` of the image with the UUID `expected`, which was given to `image`, whose UUID is `found`.
+/// Returns the exception for `what`, which belongs to the image with the UUID `expected` and was
+/// used with `image`, whose UUID is `found`.
 pub(crate) fn of_another(py: Python<'_>, what: &str, expected: [u8; 16], found: [u8; 16], image: &[u8]) -> PyErr {
     let [expected, found] = [expected, found].map(|uuid| uuid.map(|byte| format!("{byte:02x}")).concat());
-    let message = format!("{what} is of an image with UUID {expected}, and this one has {found}");
+    let message = format!("{what} belongs to an image with UUID {expected}, and this one has {found}");
     let errno = rustix::io::Errno::STALE.raw_os_error();
     let raised = text(py, image).and_then(|image| py.get_type::<PyOSError>().call1((errno, message, image)));
     raised.map_or_else(|failure| failure, PyErr::from_value)
 }
 
-/// A name of the image as text: UTF-8, and other bytes as lone surrogates (`surrogateescape`), whatever the locale.
+/// Returns a name of the image as text: UTF-8 with `surrogateescape`, in any locale.
 pub(crate) fn text<'py>(py: Python<'py>, name: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     match std::str::from_utf8(name) {
         Ok(name) => Ok(PyString::new(py, name).into_any()),
@@ -133,12 +143,23 @@ pub(crate) fn text<'py>(py: Python<'py>, name: &[u8]) -> PyResult<Bound<'py, PyA
     }
 }
 
-/// The exception for what is done with an image that is closed.
+/// Returns the exception for a call on a closed image.
 pub(crate) fn closed() -> PyErr {
     PyValueError::new_err("the image is closed")
 }
 
-/// The exception for more bytes than this machine has memory.
+/// Returns the exception for `what`, which has more bytes than this machine has memory.
 pub(crate) fn memory(what: &str, len: u64) -> PyErr {
-    PyMemoryError::new_err(format!("{what}: {len} bytes are more than this machine can hold"))
+    PyMemoryError::new_err(format!("{what}: {len} bytes are more than the memory of this machine"))
+}
+
+/// Returns the exception for an error of a file with an index: EINVAL if the system gave no number.
+pub(crate) fn of_index_file(py: Python<'_>, error: &std::io::Error, path: &[u8]) -> PyErr {
+    let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
+    let message = match error.raw_os_error() {
+        Some(_) => std::io::Error::from_raw_os_error(errno).to_string(),
+        None => error.to_string(),
+    };
+    let raised = text(py, path).and_then(|path| py.get_type::<PyOSError>().call1((errno, message, path)));
+    raised.map_or_else(|failure| failure, PyErr::from_value)
 }

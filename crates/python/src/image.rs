@@ -1,155 +1,32 @@
-//! An open image.
+//! Methods of an open image, as Python calls them.
+
+mod check;
+mod contents;
+mod explain;
+mod extract;
+mod metadata;
+mod open;
 
 use crate::arguments::buffer::WritableBuffer;
-use crate::arguments::{Name, Named, Number, What, number_or, one_file, ranges, threads};
-use crate::errors::{self, About, Subject};
-use crate::explain;
-use crate::index::behind::{self, Origin};
-use crate::index::labels::LabelDepth;
-use crate::index::scan::{IndexFilter, scan};
-use crate::index::{Index, io_error};
-use crate::many::batch::Batch;
-use crate::many::files::Files;
-use crate::many::iterate::IterMany;
-use crate::many::positions::Positions;
-use crate::many::read::{OnError, ReadMany};
-use crate::memory::{self, Pool};
-use crate::names;
-use crate::source::PythonSource;
-use crate::whole;
-use bytes::Bytes;
+use crate::arguments::{FileRef, Name, Number, PathRef, number_or, one_file, ranges, threads};
+use crate::batch::Batch;
+use crate::batch::files::Files;
+use crate::batch::iterate::IterMany;
+use crate::batch::positions::Positions;
+use crate::batch::read::{OnError, ReadMany};
+use crate::errors;
+use crate::handle::Image;
+use crate::index::query::IndexQuery;
+use crate::index::{Index, behind};
+use crate::memory;
 use kiln::sink::dir::Existing;
-use kiln_read::{
-    FollowLast, Image as ReadImage, ImageOptions, ImageSources, Inode, Latency, MemorySource, ReadAt, ReadError,
-    ReadPolicy,
-};
-use pyo3::buffer::PyBuffer;
+use kiln_read::FollowLast;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
-
-/// An open image, the base of `kilnfs.Image`, which `kilnfs.open` makes.
-#[pyclass(frozen, subclass, weakref, module = "kilnfs._native")]
-pub(crate) struct Image {
-    /// What the image is called in errors.
-    name: Vec<u8>,
-    /// None once it is closed.
-    open: RwLock<Option<ReadImage>>,
-    pub(crate) pool: Arc<Pool>,
-    /// Whether it is in a file of this system, which has a page cache.
-    is_path: bool,
-    /// True if contents that are read whole are compared with their digests.
-    pub(crate) verify: bool,
-    /// Place where an index behind the image is looked for, and the first byte of the image there.
-    origin: Origin,
-    offset: u64,
-}
-
-impl Image {
-    /// The image, if it is not closed. A clone, so that no lock is held while it is read.
-    pub(crate) fn get(&self) -> PyResult<ReadImage> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(errors::closed)
-    }
-
-    /// The exception for an error of this image.
-    pub(crate) fn exception(&self, py: Python<'_>, error: &ReadError, subject: &Subject) -> PyErr {
-        let (path, nid) = match subject {
-            Subject::Image => (None, None),
-            Subject::Path(path) => (Some(path.as_slice()), None),
-            Subject::Nid(nid) => (None, Some(*nid)),
-        };
-        errors::exception(py, error, About { image: &self.name, path, nid })
-    }
-
-    /// Refuses `what`, which belongs to the image with this UUID, if this is another one.
-    pub(crate) fn refuse_another(&self, py: Python<'_>, what: &str, uuid: [u8; 16]) -> PyResult<()> {
-        let found = self.get()?.superblock().uuid;
-        if uuid == found { Ok(()) } else { Err(errors::of_another(py, what, uuid, found, &self.name)) }
-    }
-
-    /// Refuses a path of another image.
-    pub(crate) fn refuse_foreign(&self, py: Python<'_>, what: &What) -> PyResult<()> {
-        match what {
-            What::PathOf(path, uuid) => {
-                self.refuse_another(py, &format!("the path {:?}", String::from_utf8_lossy(path)), *uuid)
-            }
-            What::Path(_) | What::Nid(_) => Ok(()),
-        }
-    }
-
-    /// What `work` on the image gives, while other threads of Python run. Errors are about `what`.
-    fn work<T: Send>(
-        &self,
-        py: Python<'_>,
-        what: Option<&What>,
-        work: impl FnOnce(&ReadImage) -> Result<T, ReadError> + Send,
-    ) -> PyResult<T> {
-        what.map_or(Ok(()), |what| self.refuse_foreign(py, what))?;
-        let image = self.get()?;
-        let subject = || what.map_or(Subject::Image, What::subject);
-        py.detach(|| work(&image)).map_err(|error| self.exception(py, &error, &subject()))
-    }
-
-    /// The inode of `what`.
-    fn inode(&self, py: Python<'_>, what: &What, last: FollowLast) -> PyResult<Inode> {
-        self.work(py, Some(what), |image| what.inode(image, last))
-    }
-
-    /// Compare `bytes`, which were read from the start of a file on, with its digest, if they are all of it and that
-    /// was asked for.
-    pub(crate) fn verified(&self, image: &ReadImage, inode: &Inode, start: u64, bytes: &[u8]) -> Result<(), ReadError> {
-        match self.verify && start == 0 && bytes.len() as u64 == inode.size() {
-            true => image.digest_verifier(inode)?.map_or(Ok(()), |mut verifier| {
-                verifier.update(bytes);
-                verifier.finish()
-            }),
-            false => Ok(()),
-        }
-    }
-}
 
 fn follow_last(follow: bool) -> FollowLast {
     if follow { FollowLast::Follow } else { FollowLast::Keep }
-}
-
-/// How to open a file, or what else an image is in.
-fn sources(source: &Bound<'_, PyAny>, devices: Vec<Name>, mmap: bool) -> PyResult<(ImageSources, Origin)> {
-    let path = |name: Vec<u8>| PathBuf::from(OsString::from_vec(name));
-    if let Ok(name) = source.cast::<PyBytes>() {
-        let devices: Vec<_> = devices.into_iter().map(|Name(name)| path(name)).collect();
-        let image = path(name.as_bytes().to_vec());
-        let sources = if mmap { mapped(&image, &devices)? } else { ImageSources::from_paths(&image, &devices) };
-        return Ok((sources, Origin::File(image)));
-    }
-    if !devices.is_empty() || mmap {
-        return Err(PyValueError::new_err("devices and mmap are for images in files"));
-    }
-    if let Ok(buffer) = PyBuffer::<u8>::get(source) {
-        let memory = MemorySource::new(buffer.to_vec(source.py())?);
-        return Ok((ImageSources::new(Arc::new(memory)), Origin::Memory));
-    }
-    let source: Arc<dyn ReadAt> = Arc::new(PythonSource::new(source)?);
-    Ok((ImageSources::new(source.clone()), Origin::Object(source)))
-}
-
-/// Files mapped into memory, as the caller asked for who promises that nobody changes them.
-#[allow(unsafe_code)]
-fn mapped(image: &std::path::Path, devices: &[PathBuf]) -> PyResult<ImageSources> {
-    let map = |path: &std::path::Path| -> PyResult<Arc<dyn ReadAt>> {
-        // SAFETY: `kilnfs.open(mmap=True)` says that the file must not change while it is open.
-        match unsafe { kiln_read::MappedSource::open(path) } {
-            Ok(source) => Ok(Arc::new(source)),
-            Err(error) => Python::attach(|py| {
-                Err(errors::exception(py, &error, About { image: path.as_os_str().as_bytes(), path: None, nid: None }))
-            }),
-        }
-    };
-    let devices = devices.iter().map(|device| map(device)).collect::<PyResult<Vec<_>>>()?;
-    Ok(ImageSources::new(map(image)?).with_devices(devices))
 }
 
 #[pymethods]
@@ -159,7 +36,7 @@ impl Image {
         source, name, *, offset=None, devices=vec![], cache_bytes=None, verify_checksum=true, mmap=false, verify=false
     ), text_signature = "(source, name, *, offset=0, devices=..., cache_bytes=6291456, verify_checksum=True, \
         mmap=False, verify=False)")]
-    fn new(
+    fn py_new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         name: Name,
@@ -170,18 +47,9 @@ impl Image {
         mmap: bool,
         verify: bool,
     ) -> PyResult<Self> {
-        let Name(name) = name;
         let (offset, cache_bytes) = (number_or(offset, "offset", 0)?, number_or(cache_bytes, "cache_bytes", 6 << 20)?);
-        // What is in the page cache costs more to announce than to read, so files are told only while fetches are slow: see `Latency`.
-        let is_path = source.is_instance_of::<PyBytes>();
-        let policy = ReadPolicy::default();
-        let policy = if is_path { policy.with_latency(Latency::new()) } else { policy };
-        let options = ImageOptions::default().with_cache_bytes(cache_bytes).with_policy(policy);
-        let options = if verify_checksum { options } else { options.with_any_checksum() };
-        let (sources, origin) = sources(source, devices, mmap)?;
-        let sources = sources.with_offset(offset);
-        let opened = py.detach(|| sources.open(&options)).map_err(|error| open_error(py, &error, &name))?;
-        Ok(Image { name, open: RwLock::new(Some(opened)), pool: Arc::default(), is_path, verify, origin, offset })
+        let options = open::OpenOptions { offset, devices, cache_bytes, verify_checksum, mmap, verify };
+        open::open(py, source, name, options)
     }
 
     /// Path or URL of the image, without a password; "<memory>" for one in memory.
@@ -193,7 +61,7 @@ impl Image {
         errors::text(py, &self.name)
     }
 
-    /// Tells if the image was closed.
+    /// True if the image was closed.
     ///
     /// >>> image.closed
     /// False
@@ -202,8 +70,8 @@ impl Image {
         self.get().is_err()
     }
 
-    /// Closes the image: methods raise ValueError from now on. Memory that was given out stays valid, and calls of
-    /// other threads that are under way end as usual.
+    /// Closes the image. Its methods raise ValueError from now on. Memory that was returned stays
+    /// valid, and calls in other threads finish as usual.
     ///
     /// >>> other = kilnfs.open("train.erofs")
     /// >>> other.close()
@@ -211,12 +79,13 @@ impl Image {
     /// Traceback (most recent call last):
     ///     ...
     /// ValueError: the image is closed
-    fn close(&self) {
-        let image = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        drop(image);
+    #[pyo3(name = "close")]
+    fn py_close(&self) {
+        self.close();
     }
 
-    /// UUID in the superblock, 16 bytes. kiln makes it of all that is in the image: equal images have equal ones.
+    /// UUID in the superblock, 16 bytes. kiln derives it from the contents of the image, so equal
+    /// images have equal UUIDs.
     ///
     /// >>> len(image.uuid)
     /// 16
@@ -225,7 +94,8 @@ impl Image {
         Ok(PyBytes::new(py, &self.get()?.superblock().uuid))
     }
 
-    /// Length in bytes of the image, without extra devices; of what it was opened from, which may be longer.
+    /// Length in bytes of the file, object or memory that holds the image, without extra devices.
+    /// It may be longer than the image itself.
     ///
     /// >>> image.source_length % image.info.block_size
     /// 0
@@ -235,12 +105,13 @@ impl Image {
     }
 
     fn _superblock<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        names::superblock(py, &self.get()?)
+        metadata::superblock(py, &self.get()?)
     }
 
-    /// Counters since the image was opened in this process: `reads` and `served_bytes` (what was asked for), `fetches`
-    /// and `fetched_bytes` (what was read from the file, requests for a URL), `decodes` and `decoded_bytes` (pclusters
-    /// that were decompressed, and what they gave), `cache_hits`. Costs nothing.
+    /// Returns counters since the image was opened in this process: `reads` and `served_bytes`
+    /// (reads by the caller), `fetches` and `fetched_bytes` (reads from the file, or requests to
+    /// the URL), `decodes` and `decoded_bytes` (decompressed pclusters, and the bytes that they
+    /// gave), and `cache_hits`. Costs nothing.
     ///
     /// >>> before = image.stats()["served_bytes"]
     /// >>> image.read("cat/1.txt")
@@ -248,239 +119,195 @@ impl Image {
     /// >>> image.stats()["served_bytes"] - before
     /// 5
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        names::stats(py, &self.get()?)
+        metadata::stats(py, &self.get()?)
     }
 
-    fn _lookup(&self, py: Python<'_>, what: What, follow: bool) -> PyResult<u64> {
-        Ok(self.inode(py, &what, follow_last(follow))?.nid.0)
+    fn _lookup(&self, py: Python<'_>, file: FileRef, follow: bool) -> PyResult<u64> {
+        Ok(self.inode(py, &file, follow_last(follow))?.nid.0)
     }
 
     fn _stat<'py>(
         &self,
         py: Python<'py>,
-        what: What,
+        file: FileRef,
         follow: bool,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyDict>)> {
-        let inode = self.inode(py, &what, follow_last(follow))?;
-        names::stat(py, &self.get()?, &inode)
+        let inode = self.inode(py, &file, follow_last(follow))?;
+        metadata::stat(py, &self.get()?, &inode)
     }
 
-    fn _listdir<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyList>> {
-        let entries = self.work(py, Some(&what), |image| {
-            let dir = what.inode(image, FollowLast::Follow)?;
-            names::list(image, &dir)
+    fn _listdir<'py>(&self, py: Python<'py>, file: FileRef) -> PyResult<Bound<'py, PyList>> {
+        let entries = self.detached(py, Some(&file), |reader| {
+            let dir = file.inode(reader, FollowLast::Follow)?;
+            metadata::list(reader, &dir)
         })?;
         PyList::new(py, entries.iter().map(|(name, nid, kind)| (PyBytes::new(py, name), nid, kind)))
     }
 
-    fn _readlink<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyBytes>> {
-        let target = self.work(py, Some(&what), |image| image.read_link(&what.inode(image, FollowLast::Keep)?))?;
+    fn _readlink<'py>(&self, py: Python<'py>, file: FileRef) -> PyResult<Bound<'py, PyBytes>> {
+        let target =
+            self.detached(py, Some(&file), |reader| reader.read_link(&file.inode(reader, FollowLast::Keep)?))?;
         Ok(PyBytes::new(py, &target))
     }
 
-    fn _listxattr<'py>(&self, py: Python<'py>, what: What, follow: bool) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let xattrs = self.work(py, Some(&what), |image| image.list_xattrs(&what.inode(image, follow_last(follow))?))?;
+    fn _listxattr<'py>(&self, py: Python<'py>, file: FileRef, follow: bool) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let last = follow_last(follow);
+        let xattrs = self.detached(py, Some(&file), |reader| reader.list_xattrs(&file.inode(reader, last)?))?;
         Ok(xattrs.iter().map(|xattr| PyBytes::new(py, &xattr.name)).collect())
     }
 
-    fn _getxattr<'py>(&self, py: Python<'py>, what: What, name: Name, follow: bool) -> PyResult<Bound<'py, PyBytes>> {
-        let value =
-            self.work(py, Some(&what), |image| image.get_xattr(&what.inode(image, follow_last(follow))?, &name.0))?;
-        match value {
-            Some(value) => Ok(PyBytes::new(py, &value)),
-            None => {
-                let errno = rustix::io::Errno::NODATA.raw_os_error();
-                let path = errors::text(py, what.path().unwrap_or(&self.name))?.unbind();
-                Err(PyOSError::new_err((
-                    errno,
-                    "No such extended attribute",
-                    path,
-                    py.None(),
-                    self.py_name(py)?.unbind(),
-                )))
-            }
+    fn _getxattr<'py>(
+        &self,
+        py: Python<'py>,
+        file: FileRef,
+        name: Name,
+        follow: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let last = follow_last(follow);
+        let value = self.detached(py, Some(&file), |reader| reader.get_xattr(&file.inode(reader, last)?, &name.0))?;
+        if let Some(value) = value {
+            return Ok(PyBytes::new(py, &value));
         }
+        let errno = rustix::io::Errno::NODATA.raw_os_error();
+        let path = errors::text(py, file.path().unwrap_or(&self.name))?.unbind();
+        let image = self.py_name(py)?.unbind();
+        Err(PyOSError::new_err((errno, "No such extended attribute", path, py.None(), image)))
     }
 
-    /// The contents of a file from byte `start` to byte `stop`, by default all of it, as `bytes`: fewer where the file
-    /// ends before.
+    /// Returns the contents of a file from byte `start` to byte `stop` as `bytes`, by default all
+    /// of it. The result is shorter if the file ends before `stop`.
     ///
-    /// `what` is a path (`str`, `bytes`, `kilnfs.Path`), absolute or from the root, or `nid=` the number of an inode.
-    /// Symbolic links are followed.
+    /// `path` is a path (`str`, `bytes`, `kilnfs.Path`), absolute or from the root. `nid=` takes an
+    /// inode number instead. Symbolic links are followed.
     ///
-    /// Costs a lookup of each name of the path, none with `nid=`; one read of the image, or none where pclusters are in
-    /// the cache; one copy. Compressed files are decompressed by whole pclusters. Many files are cheaper by
-    /// `read_many`.
+    /// Costs a lookup of each name of the path, none with `nid=`; one read of the image, or none if
+    /// the pclusters are in the cache; one copy. Compressed files are decompressed by whole
+    /// pclusters. For many files, `read_many` is cheaper.
     ///
-    /// Raises OSError: FileNotFoundError, NotADirectoryError, IsADirectoryError, `kilnfs.CorruptImageError`; ValueError
-    /// where the image is closed or a number does not fit.
+    /// Raises OSError: FileNotFoundError, NotADirectoryError, IsADirectoryError,
+    /// `kilnfs.CorruptImageError`; ValueError if the image is closed or a number is out of range.
     ///
     /// >>> image.read("cat/1.txt"), image.read("cat/1.txt", 1, 3)
     /// (b'meow\n', b'eo')
     /// >>> image.read(nid=image.stat("cat/1.txt").st_ino)
     /// b'meow\n'
     #[pyo3(
-        signature = (what=None, start=None, stop=None, *, nid=None),
-        text_signature = "($self, what=None, start=0, stop=None, *, nid=None)"
+        signature = (path=None, start=None, stop=None, *, nid=None),
+        text_signature = "($self, path=None, start=0, stop=None, *, nid=None)"
     )]
     fn read<'py>(
         &self,
         py: Python<'py>,
-        what: Option<Named>,
+        path: Option<PathRef>,
         start: Option<Number>,
         stop: Option<Number>,
         nid: Option<Number>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (what, start, stop) =
-            (one_file(what, nid)?, number_or(start, "start", 0)?, number_or(stop, "stop", u64::MAX)?);
-        self.refuse_foreign(py, &what)?;
-        let image = self.get()?;
-        let fail = |error: ReadError| self.exception(py, &error, &what.subject());
-        let inode = py.detach(|| what.inode(&image, FollowLast::Follow)).map_err(fail)?;
-        let range = start..stop.min(inode.size()).max(start);
-        let len = range.end - range.start;
-        if len > image.at_once_max() {
-            // How long the file is, is a claim as yet: memory grows with what is read.
-            let read = || {
-                let bytes = image.read_bytes(&inode, range)?;
-                self.verified(&image, &inode, start, &bytes).map(|()| bytes)
-            };
-            return Ok(PyBytes::new(py, &py.detach(read).map_err(fail)?));
-        }
-        let mut read = Ok(());
-        let bytes = PyBytes::new_with(py, len as usize, |buf| {
-            read = py.detach(|| {
-                image.read_at(&inode, buf, start)?;
-                self.verified(&image, &inode, start, buf)
-            });
-            Ok(())
-        })?;
-        match read {
-            Ok(()) => Ok(bytes),
-            Err(error) => Err(fail(error)),
-        }
+        let file = one_file(path, nid)?;
+        contents::read(py, self, &file, number_or(start, "start", 0)?..number_or(stop, "stop", u64::MAX)?)
     }
 
-    /// Reads a file from byte `start` on into `buffer`, and returns how many bytes there were: fewer than its length
-    /// only at the end of the file. `buffer` is writable and contiguous, of any element: a `bytearray`, an array, a
-    /// NumPy array or a tensor's.
+    /// Reads a file from byte `start` on into `buffer`, and returns the number of bytes read, which
+    /// is less than the length of the buffer only at the end of the file. `buffer` is writable and
+    /// contiguous, with elements of any type: a `bytearray`, an array, a NumPy array or the memory
+    /// of a tensor.
     ///
-    /// Costs as `read`, without memory of its own: what is stored as it is and what is decompressed goes straight into
-    /// the buffer.
+    /// Costs the same as `read`, without memory of its own: uncompressed data is read, and
+    /// compressed data is decompressed, straight into the buffer.
     ///
-    /// Raises OSError as `read`; TypeError for a buffer that is read-only.
+    /// Raises OSError as `read`; TypeError for a read-only buffer.
     ///
     /// >>> buffer = bytearray(3)
     /// >>> image.read_into("cat/1.txt", buffer), buffer
     /// (3, bytearray(b'meo'))
     #[pyo3(
-        signature = (what=None, buffer=None, *, start=None, nid=None),
-        text_signature = "($self, what=None, buffer=None, *, start=0, nid=None)"
+        signature = (path=None, buffer=None, *, start=None, nid=None),
+        text_signature = "($self, path=None, buffer=None, *, start=0, nid=None)"
     )]
     fn read_into(
         &self,
         py: Python<'_>,
-        what: Option<Named>,
+        path: Option<PathRef>,
         buffer: Option<&Bound<'_, PyAny>>,
         start: Option<Number>,
         nid: Option<Number>,
     ) -> PyResult<usize> {
-        let (what, start) = (one_file(what, nid)?, number_or(start, "start", 0)?);
+        let (file, start) = (one_file(path, nid)?, number_or(start, "start", 0)?);
         let buffer = buffer.ok_or_else(|| PyTypeError::new_err("read_into: a buffer is missing"))?;
-        let mut buffer = WritableBuffer::of(buffer)?;
-        let buf = buffer.bytes_mut();
-        self.work(py, Some(&what), |image| {
-            let inode = what.inode(image, FollowLast::Follow)?;
-            let len = image.read_at(&inode, buf, start)?;
-            self.verified(image, &inode, start, &buf[..len]).map(|()| len)
-        })
+        contents::read_into(py, self, &file, start, WritableBuffer::of(buffer)?.bytes_mut())
     }
 
-    /// The contents of a file from byte `start` to byte `stop` as a read-only `memoryview` of bytes, which stays valid
-    /// when the image is closed.
+    /// Returns the contents of a file from byte `start` to byte `stop` as a read-only `memoryview`
+    /// of bytes, which stays valid when the image is closed.
     ///
-    /// Zero-copy where the range is one run that is stored as it is, and the image is mapped (`mmap=True`) or in
-    /// memory. Otherwise it copies: compressed files, files with holes, several extents, or an end that lies beside the
-    /// inode (`kilnfs.pack(inline=False)` makes no such ends), and all files of an image that is not mapped.
+    /// Zero-copy if the range is one uncompressed run and the image is mapped (`mmap=True`) or in
+    /// memory. Otherwise it copies: compressed files, files with holes or several extents, files
+    /// whose end is stored beside the inode (`kilnfs.pack(inline=False)` makes no such ends), and
+    /// all files of an image that is not mapped.
     ///
     /// Raises OSError as `read`.
     ///
     /// >>> bytes(image.view("cat/1.txt", 1))
     /// b'eow\n'
     #[pyo3(
-        signature = (what=None, start=None, stop=None, *, nid=None),
-        text_signature = "($self, what=None, start=0, stop=None, *, nid=None)"
+        signature = (path=None, start=None, stop=None, *, nid=None),
+        text_signature = "($self, path=None, start=0, stop=None, *, nid=None)"
     )]
     fn view<'py>(
         &self,
         py: Python<'py>,
-        what: Option<Named>,
+        path: Option<PathRef>,
         start: Option<Number>,
         stop: Option<Number>,
         nid: Option<Number>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (what, start, stop) =
-            (one_file(what, nid)?, number_or(start, "start", 0)?, number_or(stop, "stop", u64::MAX)?);
-        let bytes: Bytes = self.work(py, Some(&what), |image| {
-            let inode = what.inode(image, FollowLast::Follow)?;
-            let bytes = image.read_bytes(&inode, start..stop.min(inode.size()).max(start))?;
-            self.verified(image, &inode, start, &bytes).map(|()| bytes)
-        })?;
-        memory::fixed_view(py, bytes)
+        let file = one_file(path, nid)?;
+        contents::view(py, self, &file, number_or(start, "start", 0)?..number_or(stop, "stop", u64::MAX)?)
     }
 
-    /// The contents of many files as a list of read-only views, in the order of the question; see `read_many` for
-    /// `what`, `rows` and `nids`.
+    /// Returns the contents of many files as a list of read-only views, in the order of the
+    /// arguments. `files`, `rows` and `nids` are as for `read_many`.
     ///
-    /// Zero-copy as `view` is: for mapped images whose files are one run each. A file of 16 KiB then costs 0.4 µs; one
-    /// that copies, as its end lies beside its inode, 3 µs. Reads one file after the other on the calling thread: of
-    /// compressed images, and of images that are not mapped, `read_many` is faster.
+    /// Zero-copy under the conditions of `view`: mapped images whose files are one uncompressed run
+    /// each. A file of 16 KiB then costs 0.4 µs; a copied one, whose end is stored beside its
+    /// inode, 3 µs. Reads one file after the other on the calling thread: for compressed images,
+    /// and images that are not mapped, `read_many` is faster.
     ///
     /// Raises OSError that names the file.
     ///
     /// >>> with kilnfs.open("train.erofs", mmap=True) as mapped:
     /// ...     [bytes(view) for view in mapped.views(["cat/1.txt", "dog/1.txt"])]
     /// [b'meow\n', b'woof\n']
-    #[pyo3(signature = (what=None, *, rows=None, nids=None))]
+    #[pyo3(signature = (files=None, *, rows=None, nids=None))]
     fn views<'py>(
         slf: &Bound<'py, Self>,
-        what: Option<&Bound<'py, PyAny>>,
+        files: Option<&Bound<'py, PyAny>>,
         rows: Option<&Bound<'py, PyAny>>,
         nids: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let (py, image) = (slf.py(), slf.get());
-        let opened = image.get()?;
-        let files = Files::asked(slf, what, nids, rows)?;
-        let read = || -> Result<Vec<Bytes>, (usize, ReadError)> {
-            let each = |nth| {
-                let inode = files.inode(&opened, nth)?;
-                let bytes = opened.read_bytes(&inode, 0..inode.size())?;
-                image.verified(&opened, &inode, 0, &bytes).map(|()| bytes)
-            };
-            (0..files.len()).map(|nth| each(nth).map_err(|error| (nth, error))).collect()
-        };
-        let parts = py.detach(read).map_err(|(nth, error)| image.exception(py, &error, &files.subject(slf, nth)))?;
-        parts.into_iter().map(|bytes| memory::fixed_view(py, bytes)).collect()
+        contents::views(slf, &Files::new(slf, files, nids, rows)?)
     }
 
-    /// The contents of many files in one buffer, as a `kilnfs.Batch` in the order of the question.
+    /// Reads the contents of many files into one buffer, and returns them as a `kilnfs.Batch` in
+    /// the order of the arguments.
     ///
-    /// * `what`: a `kilnfs.Index`, or paths from whatever can be iterated over: a list, a generator, a column of a
-    ///   table. `nids` are numbers of inodes instead. `rows`: only these, in this order, which may repeat: whole
-    ///   numbers in a list or a buffer of 32 or 64 bits.
-    /// * `ranges`: a pair (first byte, the one behind the last or None) for each file.
-    /// * `out`: a writable buffer that gets the contents, at least as long as they are; by default one of the image's
-    ///   pool.
-    /// * `threads`: at most so many read and decompress, by default as many as there are processors, up to 4.
-    /// * `on_error="return"`: errors of single files are in `Batch.errors`, and raised where such a file is asked for;
-    ///   "raise" raises the first.
+    /// * `files`: a `kilnfs.Index`, or an iterable of paths: a list, a generator, a column of a
+    ///   table. `nids` takes inode numbers instead. `rows`: only these files, in this order, with
+    ///   repetitions; integers in a list or in a buffer of 32 or 64 bits.
+    /// * `ranges`: a pair (first byte, end or None) for each file.
+    /// * `out`: a writable buffer for the contents, at least as long as they are; by default a
+    ///   buffer of the image's pool.
+    /// * `threads`: the largest number of threads that read and decompress; by default the number
+    ///   of processors, up to 4.
+    /// * `on_error="return"`: errors of single files are stored in `Batch.errors`, and raised when
+    ///   such a file is accessed; "raise" raises the first one.
     ///
-    /// Costs a lookup of each path, none with an index; the files are read in stored order, neighbours by one request;
-    /// what is stored as it is and what is decompressed goes straight into the buffer: no copy. Memory is the sum of
-    /// the lengths.
+    /// Costs a lookup of each path, none with an index. Files are read in stored order, neighbours
+    /// by one request. Uncompressed data is read, and compressed data is decompressed, straight
+    /// into the buffer, without a copy. Memory is the sum of the lengths.
     ///
-    /// Raises OSError that names the file; MemoryError where contents are longer than memory; IndexError for a row that
-    /// there is not.
+    /// Raises OSError that names the file; MemoryError if the contents are longer than memory;
+    /// IndexError for a row that does not exist.
     ///
     /// >>> index = image.index()
     /// >>> batch = image.read_many(index, rows=[3, 1])
@@ -488,10 +315,10 @@ impl Image {
     /// ([b'woof\n', b'meow\n'], [0, 5, 10])
     /// >>> image.read_many(["cat/1.txt"], ranges=[(1, None)]).tobytes(0)
     /// b'eow\n'
-    #[pyo3(signature = (what=None, *, rows=None, nids=None, ranges=None, out=None, threads=None, on_error="raise"))]
+    #[pyo3(signature = (files=None, *, rows=None, nids=None, ranges=None, out=None, threads=None, on_error="raise"))]
     fn read_many<'py>(
         slf: &Bound<'py, Self>,
-        what: Option<&Bound<'py, PyAny>>,
+        files: Option<&Bound<'py, PyAny>>,
         rows: Option<&Bound<'py, PyAny>>,
         nids: Option<&Bound<'py, PyAny>>,
         ranges: Option<&Bound<'py, PyAny>>,
@@ -502,155 +329,134 @@ impl Image {
         let on_error = match on_error {
             "raise" => OnError::Raise,
             "return" => OnError::Return,
-            other => return Err(PyValueError::new_err(format!("on_error={other:?}: 'raise' or 'return'"))),
+            other => return Err(PyValueError::new_err(format!("on_error={other:?}: use 'raise' or 'return'"))),
         };
         let threads = self::threads(threads)?;
         let ranges = ranges.map(self::ranges).transpose()?;
-        ReadMany { files: Files::asked(slf, what, nids, rows)?, ranges, threads, on_error }.run(slf, out)
+        ReadMany { files: Files::new(slf, files, nids, rows)?, ranges, threads, on_error }.run(slf, out)
     }
 
-    /// Iterates over files in stored order, with bounded memory: pairs of the place of a file among those asked for and
-    /// its contents, a writable view. `what`, `rows`, `nids` and `threads` are as for `read_many`.
+    /// Iterates over files in stored order, with bounded memory. Yields pairs: the position of a
+    /// file in the arguments, and its contents as a writable view. `files`, `rows`, `nids` and
+    /// `threads` are as for `read_many`.
     ///
-    /// Costs as `read_many`, for so many files at a time as have `window_bytes` bytes together, at least one. Views
-    /// stay valid; their memory is that of their window. All places are looked up before the first file comes.
+    /// Costs the same as `read_many`, for as many files at a time as have `window_bytes` bytes
+    /// together, at least one. Views stay valid; each keeps the memory of its window. All files are
+    /// looked up before the first one is yielded.
     ///
-    /// Raises OSError that names the file, and may be asked for the next one then.
+    /// Raises OSError that names the file; the iteration can continue with the next file then.
     ///
     /// >>> {place: bytes(contents) for place, contents in image.iter_many(["dog/1.txt", "cat/1.txt"])}[1]
     /// b'meow\n'
     #[pyo3(
-        signature = (what=None, *, rows=None, nids=None, threads=None, window_bytes=None),
-        text_signature = "($self, what=None, *, rows=None, nids=None, threads=None, window_bytes=67108864)"
+        signature = (files=None, *, rows=None, nids=None, threads=None, window_bytes=None),
+        text_signature = "($self, files=None, *, rows=None, nids=None, threads=None, window_bytes=67108864)"
     )]
     fn iter_many<'py>(
         slf: &Bound<'py, Self>,
-        what: Option<&Bound<'py, PyAny>>,
+        files: Option<&Bound<'py, PyAny>>,
         rows: Option<&Bound<'py, PyAny>>,
         nids: Option<&Bound<'py, PyAny>>,
         threads: Option<Number>,
         window_bytes: Option<Number>,
     ) -> PyResult<IterMany> {
         let window_bytes = number_or(window_bytes, "window_bytes", 64 << 20)?;
-        IterMany::new(slf, Files::asked(slf, what, nids, rows)?, self::threads(threads)?, window_bytes)
+        IterMany::new(slf, Files::new(slf, files, nids, rows)?, self::threads(threads)?, window_bytes)
     }
 
-    /// Returns where files are stored, as `kilnfs._native.Positions`: a row for each file, in the order of the
-    /// question. `what`, `rows` and `nids` are as for `read_many`.
+    /// Returns the places at which files are stored, as `kilnfs._native.Positions`: a row for each
+    /// file, in the order of the arguments. `files`, `rows` and `nids` are as for `read_many`.
     ///
-    /// Costs a look at the metadata of each file, and reads no contents.
+    /// Costs a read of the metadata of each file. Reads no contents.
     ///
     /// Raises OSError that names the file.
     ///
     /// >>> places = image.positions(image.index())
     /// >>> len(places), list(places.devices)
     /// (4, [0, 0, 0, 0])
-    #[pyo3(signature = (what=None, *, rows=None, nids=None))]
+    #[pyo3(signature = (files=None, *, rows=None, nids=None))]
     fn positions<'py>(
         slf: &Bound<'py, Self>,
-        what: Option<&Bound<'py, PyAny>>,
+        files: Option<&Bound<'py, PyAny>>,
         rows: Option<&Bound<'py, PyAny>>,
         nids: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Positions> {
-        Positions::of(slf, &Files::asked(slf, what, nids, rows)?)
+        Positions::of(slf, &Files::new(slf, files, nids, rows)?)
     }
 
-    /// The places of files among those asked for, in the order in which their contents are stored: a read-only view of
-    /// unsigned numbers of 64 bits ('Q'). `what`, `rows` and `nids` are as for `read_many`, and costs and errors as for
-    /// `positions`.
+    /// Returns the positions of files in the arguments, sorted by the order in which their contents
+    /// are stored: a read-only view of unsigned 64-bit integers ('Q'). `files`, `rows` and `nids`
+    /// are as for `read_many`, costs and errors as for `positions`.
     ///
     /// >>> sorted(image.physical_order(image.index()))
     /// [0, 1, 2, 3]
-    #[pyo3(signature = (what=None, *, rows=None, nids=None))]
+    #[pyo3(signature = (files=None, *, rows=None, nids=None))]
     fn physical_order<'py>(
         slf: &Bound<'py, Self>,
-        what: Option<&Bound<'py, PyAny>>,
+        files: Option<&Bound<'py, PyAny>>,
         rows: Option<&Bound<'py, PyAny>>,
         nids: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let order = Positions::of(slf, &Files::asked(slf, what, nids, rows)?)?.order();
+        let order = Positions::of(slf, &Files::new(slf, files, nids, rows)?)?.order();
         memory::column_view(slf.py(), memory::column(order), "Q")
     }
 
-    /// Says that these files will be read soon, and returns how many bytes the storage was told of: 0 where they are in
-    /// memory. `what`, `rows` and `nids` are as for `read_many`.
+    /// Announces that these files will be read soon, and returns the number of bytes that were
+    /// announced to the storage: 0 if the files are in memory. `files`, `rows` and `nids` are as
+    /// for `read_many`.
     ///
-    /// Costs a look at the metadata of each file. Does not wait for contents: the system reads them ahead, and of a URL
-    /// they are fetched by the next call that reads.
+    /// Costs a read of the metadata of each file. Does not wait for contents: the system reads them
+    /// ahead, and those of a URL are fetched by the next call that reads.
     ///
     /// Raises OSError that names the file.
     ///
     /// >>> image.prefetch(["cat/1.txt"]) >= 0
     /// True
-    #[pyo3(signature = (what=None, *, rows=None, nids=None))]
+    #[pyo3(signature = (files=None, *, rows=None, nids=None))]
     fn prefetch<'py>(
         slf: &Bound<'py, Self>,
-        what: Option<&Bound<'py, PyAny>>,
+        files: Option<&Bound<'py, PyAny>>,
         rows: Option<&Bound<'py, PyAny>>,
         nids: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<u64> {
-        let (py, image) = (slf.py(), slf.get());
-        let opened = image.get()?;
-        let files = Files::asked(slf, what, nids, rows)?;
-        if image.is_path && !opened.is_cold() && py.detach(|| files.are_resident(&opened)) {
-            return Ok(0);
-        }
-        py.detach(|| files.prefetch(&opened))
-            .map_err(|(nth, error)| image.exception(py, &error, &files.subject(slf, nth)))
+        Files::new(slf, files, nids, rows)?.prefetch(slf)
     }
 
     #[pyo3(signature = (root, *, extensions=vec![], glob=None, depth=None, threads=None))]
     fn _index<'py>(
         slf: &Bound<'py, Self>,
-        root: What,
+        root: FileRef,
         extensions: Vec<Name>,
         glob: Option<Name>,
         depth: Option<Number>,
         threads: Option<Number>,
     ) -> PyResult<Index> {
-        let threads = self::threads(threads)?;
         let depth = depth.map(|depth| depth.named("group")).transpose()?;
-        let depth = depth.map(|depth| usize::try_from(depth).unwrap_or(usize::MAX));
-        let filter =
-            IndexFilter::new(extensions.into_iter().map(|Name(ending)| ending).collect(), glob.map(|Name(glob)| glob))?;
-        let depth = depth.map(LabelDepth);
-        let asked = behind::question(&root, &filter, depth);
-        let Image { origin, offset, .. } = slf.get();
-        let columns = slf.get().work(slf.py(), Some(&root), |image| {
-            if let Some(columns) = behind::find(image, origin, *offset, &asked) {
-                return Ok(columns);
-            }
-            let dir = root.inode(image, FollowLast::Follow)?;
-            scan(image, &root, &dir, &filter, depth, threads)
-        })?;
-        Ok(Index::bound(columns, slf))
+        let query = IndexQuery::new(root, extensions, glob, depth, self::threads(threads)?)?;
+        let handle = slf.get();
+        let find = |reader: &_| query.find_or_scan(reader, &handle.origin, handle.offset);
+        Ok(Index::bound(handle.detached(slf.py(), Some(&query.root), find)?, slf))
     }
 
-    /// Write the index that `_index` gives for these arguments behind the image, in the file at `path`; its length in
-    /// bytes.
+    /// Writes the index that `_index` returns for these arguments behind the image, in the file at
+    /// `path`. Returns its length in bytes.
     #[pyo3(signature = (path, root, *, extensions=vec![], glob=None, depth=None, threads=None))]
     fn _store_index<'py>(
         slf: &Bound<'py, Self>,
         path: Name,
-        root: What,
+        root: FileRef,
         extensions: Vec<Name>,
         glob: Option<Name>,
-        depth: Option<usize>,
+        depth: Option<Number>,
         threads: Option<Number>,
     ) -> PyResult<u64> {
-        let threads = self::threads(threads)?;
-        let filter =
-            IndexFilter::new(extensions.into_iter().map(|Name(ending)| ending).collect(), glob.map(|Name(glob)| glob))?;
-        let depth = depth.map(LabelDepth);
-        let asked = behind::question(&root, &filter, depth);
-        let columns = slf.get().work(slf.py(), Some(&root), |image| {
-            let dir = root.inode(image, FollowLast::Follow)?;
-            scan(image, &root, &dir, &filter, depth, threads)
-        })?;
-        let (image, Name(path)) = (slf.get().get()?, path);
-        let file = PathBuf::from(OsString::from_vec(path.clone()));
-        let stored = slf.py().detach(|| behind::store(&image, &file, &asked, &columns));
-        stored.map_err(|error| io_error(slf.py(), &error, &path))
+        let depth = depth.map(|depth| depth.named("group")).transpose()?;
+        let query = IndexQuery::new(root, extensions, glob, depth, self::threads(threads)?)?;
+        let (py, handle) = (slf.py(), slf.get());
+        let columns = handle.detached(py, Some(&query.root), |reader| query.scan(reader))?;
+        let (reader, file) = (handle.get()?, path.to_path());
+        let stored = py.detach(|| behind::store(&reader, &file, &query.key(), &columns));
+        stored.map_err(|error| errors::of_index_file(py, &error, &path.0))
     }
 
     #[pyo3(signature = (members, target, *, policy, overwrite=false, threads=None, progress=None))]
@@ -664,9 +470,9 @@ impl Image {
         threads: Option<Number>,
         progress: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let members = members.into_iter().map(|Name(member)| member).collect();
         let existing = if overwrite { Existing::Replace } else { Existing::Keep };
-        whole::extract_members(py, self, members, target.0, policy, existing, self::threads(threads)?, progress)
+        let options = extract::options(policy, existing, self::threads(threads)?)?;
+        extract::extract_members(py, self, members, target, options, progress)
     }
 
     #[pyo3(signature = (*, threads=None, progress=None))]
@@ -676,28 +482,28 @@ impl Image {
         threads: Option<Number>,
         progress: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        whole::check(py, self, self::threads(threads)?, progress)
+        check::check(py, self, self::threads(threads)?, progress)
     }
 
-    fn _extents<'py>(&self, py: Python<'py>, what: What) -> PyResult<Bound<'py, PyList>> {
-        let extents = self.work(py, Some(&what), |image| {
-            image.extents(&what.inode(image, FollowLast::Follow)?).collect::<Result<Vec<_>, _>>()
+    fn _extents<'py>(&self, py: Python<'py>, file: FileRef) -> PyResult<Bound<'py, PyList>> {
+        let extents = self.detached(py, Some(&file), |reader| {
+            reader.extents(&file.inode(reader, FollowLast::Follow)?).collect::<Result<Vec<_>, _>>()
         })?;
         explain::extents(py, &extents)
     }
 
-    #[pyo3(signature = (what, start=None, stop=None))]
+    #[pyo3(signature = (file, start=None, stop=None))]
     fn _explain<'py>(
         &self,
         py: Python<'py>,
-        what: What,
+        file: FileRef,
         start: Option<Number>,
         stop: Option<Number>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (start, stop) = (number_or(start, "start", 0)?, stop.map(|stop| stop.named("stop")).transpose()?);
-        let cost = self.work(py, Some(&what), |image| {
-            let inode = what.inode(image, FollowLast::Follow)?;
-            image.explain(&inode, start..stop.unwrap_or(inode.size()))?.total()
+        let cost = self.detached(py, Some(&file), |reader| {
+            let inode = file.inode(reader, FollowLast::Follow)?;
+            reader.explain(&inode, start..stop.unwrap_or(inode.size()))?.total()
         })?;
         explain::cost(py, &cost)
     }
@@ -707,9 +513,4 @@ impl Image {
         let class = slf.get_type().name()?;
         Ok(format!("<{class} {name}{}>", if slf.get().closed() { ", closed" } else { "" }))
     }
-}
-
-/// The exception for an image that cannot be opened: it is about the image itself.
-fn open_error(py: Python<'_>, error: &ReadError, name: &[u8]) -> PyErr {
-    errors::exception(py, &error.clone().without_path(), About { image: name, path: Some(name), nid: None })
 }

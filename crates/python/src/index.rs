@@ -1,33 +1,33 @@
-//! The files of a dataset in flat columns.
+//! Index: the files of a dataset in flat columns.
 
 pub(crate) mod behind;
-pub(crate) mod columns;
-pub(crate) mod labels;
+mod columns;
+mod filter;
+mod labels;
 mod paths;
-pub(crate) mod scan;
+pub(crate) mod query;
+mod scan;
 mod stored;
 
 use crate::arguments::buffer::integers;
-use crate::arguments::{Name, RowOrSlice, What, name, places};
+use crate::arguments::{FileRef, Name, RowOrSlice, name, position, positions};
 use crate::errors::{self, Subject};
-use crate::image::Image;
+use crate::handle::Image;
 use crate::memory;
 use crate::sequence;
 use columns::{Columns, Numbers};
 use kiln_parallel::locks::lock;
 use paths::DirectoryNames;
-use pyo3::exceptions::{PyFileNotFoundError, PyIndexError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyFileNotFoundError, PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// Regular files below a directory, in path order, as a table of 16 bytes a file: made by `Image.index`.
+/// Regular files below a directory, in path order, as a table of 16 bytes per file. Made by
+/// `Image.index`.
 ///
-/// It is a sequence of paths, which are read from the image as they are asked for; a slice is an index. It can be
-/// pickled, and used after a fork without its memory being copied.
+/// It is a sequence of paths, which are read from the image when they are accessed; a slice is an
+/// index. It can be pickled, and used after a fork without a copy of its memory.
 ///
 /// >>> index = image.index("cat")
 /// >>> len(index), index[0], list(index[1:])
@@ -36,9 +36,9 @@ use std::sync::Mutex;
 pub(crate) struct Index {
     pub(crate) columns: Columns,
     pub(crate) image: Option<Py<Image>>,
-    /// The file that it was loaded from: what a pickle carries.
+    /// Path of the file that the index was loaded from, which a pickle contains.
     file: Option<Vec<u8>>,
-    /// Names of the directory that was asked for last.
+    /// Names of the directory that was read last.
     names: Mutex<DirectoryNames>,
 }
 
@@ -47,12 +47,12 @@ impl Index {
         Index { columns, image, file, names: Mutex::default() }
     }
 
-    /// An index of `image`.
+    /// Makes an index of `image`.
     pub(crate) fn bound(columns: Columns, image: &Bound<'_, Image>) -> Self {
         Index::new(columns, Some(image.clone().unbind()), None)
     }
 
-    /// The same files in another image that has the same UUID.
+    /// Binds the index to another image with the same UUID.
     fn bound_checked(mut self, py: Python<'_>, image: Option<Py<Image>>) -> PyResult<Self> {
         if let Some(image) = &image {
             image.get().refuse_another(py, "the index", self.columns.uuid)?;
@@ -61,29 +61,32 @@ impl Index {
         Ok(self)
     }
 
-    /// The image that it is bound to.
+    /// Returns the image that the index is bound to.
+    ///
+    /// # Errors
+    /// `ValueError` if there is none.
     pub(crate) fn image(&self, py: Python<'_>) -> PyResult<Py<Image>> {
-        let unbound = || PyValueError::new_err("the index is bound to no image: names are there, see Index.bind");
+        let unbound =
+            || PyValueError::new_err("the index is not bound to an image, which has the names: use Index.bind");
         self.image.as_ref().map(|image| image.clone_ref(py)).ok_or_else(unbound)
     }
 
     fn row(&self, row: isize) -> PyResult<usize> {
         let count = self.columns.len();
-        let place = if row < 0 { row.checked_add_unsigned(count) } else { Some(row) };
-        let place = place.and_then(|place| usize::try_from(place).ok()).filter(|&place| place < count);
-        place.ok_or_else(|| PyIndexError::new_err(format!("row {row} of {count}")))
+        position(row, count).ok_or_else(|| PyIndexError::new_err(format!("row {row} of {count}")))
     }
 
-    /// All rows whose path this text is, in their order.
+    /// Returns all rows with this path, in their order.
     fn rows_of(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-        // A path is text, and nothing else is equal to it.
+        // Paths of rows are text: other objects are never equal to them.
         let Ok(text) = path.cast::<PyString>() else { return Ok(Vec::new()) };
         let Some(name) = name(text.as_any())? else { return Ok(Vec::new()) };
         let image = self.image(py)?;
-        let opened = image.get().get()?;
-        let found = py.detach(|| self.columns.find_all(&opened, &name));
+        let reader = image.get().get()?;
+        let found = py.detach(|| self.columns.find_all(&reader, &name));
         let rows = found.map_err(|error| image.get().exception(py, &error, &Subject::Path(name.clone())))?;
-        // Another way to write a path, with `//` or through a link, leads to the row as well.
+        // Other spellings of a path, with `//` or through a link, lead to the row but are not equal
+        // to it.
         match rows.first() {
             Some(&row) if !self.path_of(py, row)?.eq(text)? => Ok(Vec::new()),
             _ => Ok(rows),
@@ -94,24 +97,25 @@ impl Index {
         errors::text(py, &self.path_in(self.image(py)?.bind(py), row)?)
     }
 
-    /// The path of a row, which `image` has: the index need not be bound to it.
+    /// Returns the path of a row, read from `image`, to which the index need not be bound.
     pub(crate) fn path_in(&self, image: &Bound<'_, Image>, row: usize) -> PyResult<Vec<u8>> {
         let py = image.py();
-        let opened = image.get().get()?;
-        let place = self.columns.place(row);
-        // No lock is held while names are read: a child that is forked off meanwhile would wait for it for ever.
-        let known = lock(&self.names).get(place);
+        let reader = image.get().get()?;
+        let at = self.columns.name_position(row);
+        // No lock is held while names are read: a child that is forked meanwhile would wait for it
+        // forever.
+        let known = lock(&self.names).get(at);
         let name = match known {
             Some(name) => name,
             None => {
-                let read = py.detach(|| self.columns.names(&opened, place.idx));
+                let read = py.detach(|| self.columns.names(&reader, at.idx));
                 let names = read.map_err(|error| image.get().exception(py, &error, &Subject::Image))?;
                 let mut cache = lock(&self.names);
-                *cache = DirectoryNames::new(place.idx, names);
-                cache.get(place).flatten()
+                *cache = DirectoryNames::new(at.idx, names);
+                cache.get(at).flatten()
             }
         };
-        self.columns.path(place, name).map_err(|error| image.get().exception(py, &error, &Subject::Image))
+        self.columns.path(at, name).map_err(|error| image.get().exception(py, &error, &Subject::Image))
     }
 }
 
@@ -121,12 +125,12 @@ impl Index {
         self.columns.len()
     }
 
-    /// The path of a row; an index of the rows of a slice.
+    /// Returns the path of a row; an index of the rows of a slice.
     fn __getitem__<'py>(&self, py: Python<'py>, i: RowOrSlice<'py>) -> PyResult<Bound<'py, PyAny>> {
         match i {
             RowOrSlice::Row(row) => self.path_of(py, self.row(row)?),
             RowOrSlice::Slice(slice) => {
-                let rows = places(&slice, self.columns.len())?;
+                let rows = positions(&slice, self.columns.len())?;
                 let image = self.image.as_ref().map(|image| image.clone_ref(py));
                 let index = Index::new(py.detach(|| self.columns.subset(&rows)), image, None);
                 Ok(Bound::new(py, index)?.into_any())
@@ -134,10 +138,10 @@ impl Index {
         }
     }
 
-    /// The path of row `i` from the root of the image, without a slash in front; negative rows are counted from the
-    /// end. IndexError where there is no such row.
+    /// Returns the path of row `i` from the root of the image, without a leading slash; negative
+    /// rows count from the end. Raises IndexError if there is no such row.
     ///
-    /// Costs a look at the names of the directory, which are kept for the rows that follow; 2 µs.
+    /// Costs a read of the names of the directory, which are kept for the rows that follow; 2 µs.
     ///
     /// >>> image.index().path(-1)
     /// 'dog/1.txt'
@@ -145,23 +149,23 @@ impl Index {
         self.path_of(py, self.row(i)?)
     }
 
-    /// The row of a path, which may be written in any way: with `//` or through a link. FileNotFoundError where no row
-    /// has it.
+    /// Returns the row of a path, in any spelling: with `//` or through a link. Raises
+    /// FileNotFoundError if no row has the path.
     ///
     /// Costs a lookup of the path and a binary search.
     ///
     /// >>> image.index().find("/cat/1.txt")
     /// 1
     fn find(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let what: What = path.extract()?;
+        let file: FileRef = path.extract()?;
         let image = self.image(py)?;
-        image.get().refuse_foreign(py, &what)?;
-        let opened = image.get().get()?;
-        let found = py.detach(|| match &what {
-            What::Path(path) | What::PathOf(path, _) => self.columns.find(&opened, path),
-            What::Nid(nid) => Ok(self.columns.nids.get().iter().position(|row| row == nid)),
+        image.get().refuse_foreign(py, &file)?;
+        let reader = image.get().get()?;
+        let found = py.detach(|| match &file {
+            FileRef::Path(path) | FileRef::PathOf(path, _) => self.columns.find(&reader, path),
+            FileRef::Nid(nid) => Ok(self.columns.nids.get().iter().position(|row| row == nid)),
         });
-        let fail = |error| image.get().exception(py, &error, &what.subject());
+        let fail = |error| image.get().exception(py, &error, &file.subject());
         let absent = || PyFileNotFoundError::new_err((2, "Not in the index", path.clone().unbind()));
         found.map_err(fail)?.ok_or_else(absent)
     }
@@ -174,20 +178,20 @@ impl Index {
         sequence::reverse(slf.as_any())
     }
 
-    /// Whether a row has this path, as `path` gives it.
+    /// Returns true if a row has this path, spelled as `path` returns it.
     fn __contains__(&self, py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<bool> {
         Ok(!self.rows_of(py, path)?.is_empty())
     }
 
-    /// The first row from `start` on, and before `stop`, that has this path, as `path` gives it. ValueError where none
-    /// has.
+    /// Returns the first row from `start` on, and before `stop`, with this path, spelled as `path`
+    /// returns it. Raises ValueError if there is none.
     ///
     /// >>> image.index().index("cat/1.txt")
     /// 1
     #[pyo3(signature = (value, start=0, stop=None, /))]
     fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: isize, stop: Option<isize>) -> PyResult<usize> {
         let count = self.columns.len();
-        // As a slice counts them: negative ones from the end.
+        // Negative limits count from the end, as in a slice.
         let limit =
             |at: isize| if at < 0 { count.saturating_sub(at.unsigned_abs()) } else { at.unsigned_abs().min(count) };
         let within = limit(start)..stop.map_or(count, limit);
@@ -195,7 +199,8 @@ impl Index {
         found.ok_or_else(|| PyValueError::new_err("no row of the index has this path"))
     }
 
-    /// How many rows have this path: more than one only where `subset` was asked for a row more than once.
+    /// Returns the number of rows with this path: more than one only if `subset` has repeated a
+    /// row.
     ///
     /// >>> image.index().count("cat/1.txt")
     /// 1
@@ -204,7 +209,7 @@ impl Index {
         Ok(self.rows_of(py, value)?.len())
     }
 
-    /// The number of each file's inode: a read-only view of unsigned numbers of 64 bits ('Q'). No copy.
+    /// Inode number of each file: a read-only view of unsigned 64-bit integers ('Q'). No copy.
     ///
     /// >>> index = image.index()
     /// >>> image.read(nid=index.nids[1])
@@ -214,8 +219,8 @@ impl Index {
         memory::column_view(py, self.columns.nids.bytes(), "Q")
     }
 
-    /// The length of each file in bytes: a read-only view of unsigned numbers of 32 bits ('I'), or 64 ('Q') where a
-    /// file has 4 GiB. No copy.
+    /// Length of each file in bytes: a read-only view of unsigned 32-bit integers ('I'), or 64-bit
+    /// ('Q') if a file has 4 GiB or more. No copy.
     ///
     /// >>> list(image.index().sizes)
     /// [14, 5, 5, 5]
@@ -225,8 +230,8 @@ impl Index {
         memory::column_view(py, bytes, format)
     }
 
-    /// The class of each file, as a place in `classes`: a read-only view of unsigned numbers of 32 bits ('I'); None
-    /// where files have no classes. No copy.
+    /// Class of each file, as a position in `classes`: a read-only view of unsigned 32-bit integers
+    /// ('I'); None if files have no classes. No copy.
     ///
     /// >>> list(image.index(group="parent").labels)
     /// [0, 1, 1, 2]
@@ -235,7 +240,7 @@ impl Index {
         self.columns.labels.as_ref().map(|labels| memory::column_view(py, labels.bytes(), "I")).transpose()
     }
 
-    /// Names of the classes, sorted by their bytes: a list, made anew each time.
+    /// Names of the classes, sorted by their bytes: a new list for each access.
     ///
     /// >>> image.index(group="parent").classes
     /// ['', 'cat', 'dog']
@@ -244,7 +249,8 @@ impl Index {
         self.columns.classes.iter().map(|class| errors::text(py, class)).collect()
     }
 
-    /// BLAKE3 of all columns, 32 bytes: equal indexes have equal ones. Costs a pass over all columns.
+    /// BLAKE3 digest of all columns, 32 bytes: equal indexes have equal digests. Costs a pass over
+    /// all columns.
     ///
     /// >>> image.index().digest == image.index().digest
     /// True
@@ -254,7 +260,7 @@ impl Index {
         PyBytes::new(py, &digest)
     }
 
-    /// The UUID of the image that the index is of, 16 bytes.
+    /// UUID of the indexed image, 16 bytes.
     ///
     /// >>> image.index().uuid == image.uuid
     /// True
@@ -263,7 +269,7 @@ impl Index {
         PyBytes::new(py, &self.columns.uuid)
     }
 
-    /// The image that names are read from; None where the index was loaded without one, see `bind`.
+    /// Image that names are read from; None if the index was loaded without one, see `bind`.
     ///
     /// >>> image.index().image is image
     /// True
@@ -272,10 +278,10 @@ impl Index {
         self.image.as_ref().map(|image| image.clone_ref(py))
     }
 
-    /// An index of these rows, in this order, which may repeat. `rows` are whole numbers: any iterable, or a buffer.
-    /// IndexError for a row that there is not.
+    /// Returns an index of these rows, in this order, with repetitions. `rows` are integers: an
+    /// iterable, or a buffer. Raises IndexError for a row that does not exist.
     ///
-    /// Costs 16 bytes a row, and 8 for its place in the directories.
+    /// Costs 16 bytes per row, and 8 for its position in the directories.
     ///
     /// >>> list(image.index().subset([3, 1]))
     /// ['dog/1.txt', 'cat/1.txt']
@@ -289,8 +295,9 @@ impl Index {
         Ok(Index::new(py.detach(|| self.columns.subset(&rows)), image, None))
     }
 
-    /// The same files with other labels, one for each row, which are places in `classes`. ValueError where there are
-    /// not as many labels as rows, or a label has no class. Costs 4 bytes a row.
+    /// Returns an index of the same files with other labels, one for each row, which are positions
+    /// in `classes`. Raises ValueError if the numbers of labels and rows differ, or a label has no
+    /// class. Costs 4 bytes per row.
     ///
     /// >>> image.index().with_labels([0, 1, 1, 0], ["other", "cat"]).classes
     /// ['other', 'cat']
@@ -309,8 +316,8 @@ impl Index {
         Ok(Index::new(self.columns.labelled(labels, classes), image, None))
     }
 
-    /// The same index for another object that has the image open. OSError (ESTALE) where it is another image, by its
-    /// UUID. Shares the columns: costs nothing.
+    /// Returns the index bound to another `Image` object of the same image. Raises OSError (ESTALE)
+    /// if the UUID is that of another image. Shares the columns: costs nothing.
     ///
     /// >>> index = image.index()
     /// >>> with kilnfs.open("train.erofs") as other:
@@ -320,21 +327,22 @@ impl Index {
         Index::new(self.columns.clone(), None, self.file.clone()).bound_checked(py, Some(image))
     }
 
-    /// Writes the index to a file, which appears when it is complete, and replaces one that is there. 16 bytes a file,
-    /// and the paths of directories. Raises OSError.
+    /// Writes the index to a file, which appears when it is complete and replaces an existing one:
+    /// 16 bytes per file, and the paths of directories. Raises OSError.
     ///
     /// >>> image.index().save("train.idx")
     fn save(&self, py: Python<'_>, path: Name) -> PyResult<()> {
-        let Name(path) = path;
-        let file = PathBuf::from(OsString::from_vec(path.clone()));
-        py.detach(|| stored::save(&self.columns, &file)).map_err(|error| io_error(py, &error, &path))
+        let file = path.to_path();
+        let saved = py.detach(|| stored::save(&self.columns, &file));
+        saved.map_err(|error| errors::of_index_file(py, &error, &path.0))
     }
 
-    /// The index in a file that `save` has written, for `image` if it is given. The file is mapped into memory, so that
-    /// processes share its pages: it must not be changed meanwhile, which `save` never does. A pickle has its path.
+    /// Loads the index from a file that `save` has written, and binds it to `image` if that is
+    /// given. The file is mapped into memory, so that processes share its pages. It must not be
+    /// changed meanwhile; `save` replaces it instead. A pickle contains its path.
     ///
-    /// Costs a pass over the file to compare its digest. Raises OSError: EINVAL for what is no index or is damaged,
-    /// ESTALE where the image is another.
+    /// Costs a pass over the file to verify its digest. Raises OSError: EINVAL for a file that is
+    /// damaged or not an index, ESTALE for another image.
     ///
     /// >>> image.index().save("train.idx")
     /// >>> list(kilnfs.Index.load("train.idx", image))[1]
@@ -342,10 +350,10 @@ impl Index {
     #[staticmethod]
     #[pyo3(signature = (path, image=None))]
     fn load(py: Python<'_>, path: Name, image: Option<Py<Image>>) -> PyResult<Index> {
-        let Name(path) = path;
-        let file = PathBuf::from(OsString::from_vec(path.clone()));
-        let columns = py.detach(|| stored::load(&file)).map_err(|error| io_error(py, &error, &path))?;
-        Index::new(columns, None, Some(path)).bound_checked(py, image)
+        let file = path.to_path();
+        let loaded = py.detach(|| stored::load(&file));
+        let columns = loaded.map_err(|error| errors::of_index_file(py, &error, &path.0))?;
+        Index::new(columns, None, Some(path.0)).bound_checked(py, image)
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
@@ -359,7 +367,7 @@ impl Index {
         Ok((class.getattr("_restore")?, (PyBytes::new(py, &state), image).into_pyobject(py)?))
     }
 
-    /// The index that `pickle` has kept.
+    /// Makes an index from its pickle.
     #[staticmethod]
     fn _restore(py: Python<'_>, state: &Bound<'_, PyBytes>, image: Option<Py<Image>>) -> PyResult<Index> {
         let columns = stored::from_bytes(stored::aligned(state.as_bytes()));
@@ -374,14 +382,4 @@ impl Index {
         };
         format!("<kilnfs.Index of {} files{classes}>", self.columns.len())
     }
-}
-
-pub(crate) fn io_error(py: Python<'_>, error: &std::io::Error, path: &[u8]) -> PyErr {
-    let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
-    let text = match error.raw_os_error() {
-        Some(_) => std::io::Error::from_raw_os_error(errno).to_string(),
-        None => error.to_string(),
-    };
-    let raised = errors::text(py, path).and_then(|path| py.get_type::<PyOSError>().call1((errno, text, path)));
-    raised.map_or_else(|failure| failure, PyErr::from_value)
 }

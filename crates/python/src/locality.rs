@@ -1,9 +1,9 @@
-//! The block-window shuffle of an index, see `kiln_shuffle`.
+//! Block-window shuffle of the files of an index, see `kiln_shuffle`.
 
 use crate::arguments::buffer::integers;
+use crate::batch::files::Files;
+use crate::batch::positions::Positions;
 use crate::index::Index;
-use crate::many::files::Files;
-use crate::many::positions::Positions;
 use crate::memory;
 use kiln_parallel::locks::lock;
 use kiln_read::FilePosition;
@@ -15,25 +15,26 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Mutex;
 
-/// Without labels, files are taken to be of so many classes: runs of the index that are equally long.
+/// Number of classes assumed without labels: runs of the index of equal length.
 const RUNS: u64 = 100;
-/// Caches of readers that are asked for in a report hold so many windows: one that is read, and one that is announced.
+/// Number of windows that the cache assumed in a report holds: one that is read, and one that is
+/// announced.
 const WINDOWS_HELD: f64 = 2.0;
 
-/// Which rows of an index make up each batch of each epoch.
+/// Order of the rows of an index: the batches of each epoch.
 #[pyclass(frozen, module = "kilnfs._native")]
 pub(crate) struct LocalityOrder {
     order: Order,
     window: WindowChoice,
-    /// Whether neighbours in stored order are as different as any two files.
+    /// True if neighbours in stored order are as different as any two files.
     is_stored_shuffled: bool,
     /// Labels of the index, or of its runs.
     labels: Vec<u32>,
-    /// The epoch that was asked for last.
+    /// Epoch that was used last.
     cursor: Mutex<Option<Epoch>>,
 }
 
-/// The exception for a choice that cannot be followed, by its name in Python.
+/// Returns the exception for an invalid option, with its name in Python.
 fn invalid(error: Invalid) -> PyErr {
     match error.field {
         "batch_global" => {
@@ -43,7 +44,7 @@ fn invalid(error: Invalid) -> PyErr {
     }
 }
 
-/// Rows in stored order, for [`Blocks::cut`].
+/// Returns the rows in stored order, for [`Blocks::cut`].
 fn stored(places: &[FilePosition], order: &[u64]) -> Vec<StoredSample> {
     let place = |&row: &u64| {
         let FilePosition { device, address, stored_len, .. } = places[row as usize];
@@ -53,7 +54,7 @@ fn stored(places: &[FilePosition], order: &[u64]) -> Vec<StoredSample> {
 }
 
 impl LocalityOrder {
-    /// What `work` makes of the epoch at `step`; the window that was read last is kept.
+    /// Runs `work` on the epoch at `step`. The window that was read last is kept.
     fn at<T>(&self, epoch: u64, step: u64, work: impl FnOnce(&mut Epoch) -> T) -> T {
         let mut cursor = lock(&self.cursor);
         if cursor.as_ref().is_none_or(|cursor| cursor.epoch() != epoch) {
@@ -91,10 +92,11 @@ impl LocalityOrder {
             "drop" => LastBatch::Drop,
             "short" => LastBatch::Short,
             "fill" => LastBatch::Fill,
-            other => return Err(PyValueError::new_err(format!("last_batch={other:?}: 'drop', 'short' or 'fill'"))),
+            other => return Err(PyValueError::new_err(format!("last_batch={other:?}: use 'drop', 'short' or 'fill'"))),
         };
         let image = index.get().image(py)?;
-        let positions = Positions::of(image.bind(py), &Files::of(image.bind(py), index.as_any(), None)?)?;
+        let positions =
+            Positions::of(image.bind(py), &Files::of_index_or_paths(image.bind(py), index.as_any(), None)?)?;
         let columns = &index.get().columns;
         py.detach(|| {
             let count = columns.len() as u64;
@@ -123,43 +125,43 @@ impl LocalityOrder {
         })
     }
 
-    /// Batches of an epoch.
+    /// Number of batches of an epoch.
     #[getter]
     fn steps(&self) -> u64 {
         self.order.steps()
     }
 
-    /// Rows of the index.
+    /// Number of rows of the index.
     #[getter]
     fn samples(&self) -> u32 {
         self.order.blocks().sample_count()
     }
 
-    /// Blocks of stored data.
+    /// Number of blocks of stored data.
     #[getter]
     fn blocks(&self) -> usize {
         self.order.blocks().block_count()
     }
 
-    /// Blocks whose samples are mixed.
+    /// Number of blocks whose samples are mixed.
     #[getter(window_blocks)]
     fn py_window_blocks(&self) -> u32 {
         self.window.blocks
     }
 
-    /// Whether `window_bytes` has made windows smaller than they should be.
+    /// True if `window_bytes` has made windows smaller than they should be.
     #[getter]
     fn window_capped(&self) -> bool {
         self.window.blocks < self.window.wanted
     }
 
-    /// Whether the files lie in random order.
+    /// True if the files are stored in random order.
     #[getter]
     fn stored_shuffled(&self) -> bool {
         self.is_stored_shuffled
     }
 
-    /// Rows of the index that a rank has in a batch.
+    /// Returns the rows of the index that a rank has in a batch.
     #[pyo3(signature = (epoch, step, rank=0, world_size=1))]
     fn batch<'py>(
         &self,
@@ -173,18 +175,21 @@ impl LocalityOrder {
         let batch = self.at(epoch, step, |cursor| cursor.batch(&share));
         let steps = self.order.steps();
         let batch = batch.filter(|_| step < steps).ok_or_else(|| {
-            PyValueError::new_err(format!("step is {step}, but must be below {steps}, the batches of an epoch"))
+            PyValueError::new_err(format!(
+                "step is {step}, but must be below {steps}, the number of batches of an epoch"
+            ))
         })?;
         memory::column_view(py, memory::column(batch), "I")
     }
 
-    /// All batches of an epoch, of all ranks.
+    /// Returns all batches of an epoch, of all ranks.
     fn order<'py>(&self, py: Python<'py>, epoch: u64) -> PyResult<Bound<'py, PyAny>> {
         let order = py.detach(|| self.order.order(epoch));
         memory::column_view(py, memory::column(order), "I")
     }
 
-    /// Rows of the window that follows, to be announced with this batch: announced with each batch, they are the whole window.
+    /// Returns the rows of the next window to announce with this batch. Those of all batches of a
+    /// window are the whole next window.
     #[pyo3(signature = (epoch, step, rank=0, world_size=1))]
     fn upcoming<'py>(
         &self,
@@ -199,7 +204,8 @@ impl LocalityOrder {
         memory::column_view(py, memory::column(rows), "I")
     }
 
-    /// Rows that a rank still reads of the window that this batch is in: to be announced where reading begins.
+    /// Returns the rows that a rank still reads of the window of this batch, to announce when
+    /// reading begins.
     #[pyo3(signature = (epoch, step, rank=0, world_size=1))]
     fn underway<'py>(
         &self,
@@ -214,7 +220,7 @@ impl LocalityOrder {
         memory::column_view(py, memory::column(rows), "I")
     }
 
-    /// How well an epoch is mixed, and what it reads.
+    /// Returns figures about the mixing of an epoch and its reads.
     #[pyo3(signature = (epoch, labels=None))]
     fn report<'py>(
         &self,

@@ -1,7 +1,7 @@
 //! Memory that Python sees as buffers.
 //!
-//! An [`Exported`] is what a `memoryview` keeps alive: the view stays valid after the image is closed, and after the cache has dropped
-//! the bytes. Elements are exported as bytes, and cast by Python.
+//! A `memoryview` keeps an [`Exported`] alive, so the view stays valid after the image is closed,
+//! and after the cache has dropped the bytes. Elements are exported as bytes, and cast by Python.
 #![allow(unsafe_code)]
 
 use crate::errors;
@@ -16,18 +16,21 @@ use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-/// Buffers that wait to be used again, and their bytes in all, at most.
+/// Largest number of buffers that wait to be used again.
 const SPARE_MAX: usize = 4;
+/// Largest total length in bytes of these buffers.
 const SPARE_LEN_MAX: usize = 64 << 20;
-/// A cache line: no two arrays share one.
+/// Alignment to cache lines, so that no two arrays share one.
 const ALIGN: usize = 64;
 
-/// An alignment for which zeros come from `calloc`; above it Rust's allocator takes other memory and writes zeros to all of it.
+/// Alignment up to which zeroed memory comes from `calloc`. Above it, Rust's allocator takes other
+/// memory and writes zeros to all of it.
 const CALLOC_ALIGN: usize = 8;
 
-/// Bytes that have been initialised once, and that Python may write to while no method of this crate has a reference to them.
+/// Initialised bytes, which Python may write to while no method of this crate has a reference to
+/// them.
 pub(crate) struct Block {
-    /// Start of the allocation: `start` lies up to a cache line behind it.
+    /// Start of the allocation, up to a cache line before `start`.
     base: NonNull<u8>,
     start: NonNull<u8>,
     capacity: usize,
@@ -39,7 +42,8 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Zeros, which of large blocks the system gives page by page as they are written; nothing where memory does not suffice.
+    /// Allocates zeroed memory, which the system provides page by page for large blocks. Returns
+    /// `None` if memory does not suffice.
     fn zeroed(capacity: usize) -> Option<Block> {
         let layout = Self::layout(capacity)?;
         // SAFETY: the layout has a length above 0.
@@ -53,10 +57,11 @@ impl Block {
         Layout::from_size_align(capacity.checked_add(ALIGN)?, CALLOC_ALIGN).ok()
     }
 
-    /// The first `len` bytes, for as long as the block is not shared.
+    /// Returns the first `len` bytes.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(self.capacity);
-        // SAFETY: the bytes are initialised, and `self` is borrowed mutably: nothing else refers to them.
+        // SAFETY: the bytes are initialised, and `self` is borrowed mutably: nothing else refers to
+        // them.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), len) }
     }
 }
@@ -70,14 +75,17 @@ impl Drop for Block {
     }
 }
 
-/// Blocks that are used again: pages that the system has given once need not be zeroed and mapped again for each batch.
+/// Pool of blocks for reuse, so that pages are not mapped and zeroed again for each batch.
 #[derive(Default)]
 pub(crate) struct Pool {
     spare: Mutex<Vec<Block>>,
 }
 
 impl Pool {
-    /// A block of at least `len` bytes, whose contents are unspecified.
+    /// Takes a block of at least `len` bytes, whose contents are unspecified.
+    ///
+    /// # Errors
+    /// `MemoryError` if the machine has less memory.
     pub(crate) fn take(self: &Arc<Pool>, len: usize) -> PyResult<PooledBlock> {
         let block = {
             let mut spare = lock(&self.spare);
@@ -102,20 +110,20 @@ impl Pool {
     }
 }
 
-/// Bytes of memory that this machine has.
+/// Returns the length in bytes of this machine's memory.
 pub(crate) fn physical_memory() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
 }
 
-/// A block that goes back to its pool.
+/// Block that returns to its pool when it is dropped.
 pub(crate) struct PooledBlock {
     block: Option<Block>,
     pool: Arc<Pool>,
 }
 
 impl PooledBlock {
-    /// The first `len` bytes.
+    /// Returns the first `len` bytes.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         self.block.as_mut().map_or(Default::default(), |block| block.bytes_mut(len))
     }
@@ -129,21 +137,21 @@ impl Drop for PooledBlock {
     }
 }
 
-/// What a view refers to.
+/// Memory of a view.
 enum Owner {
-    /// Bytes that nobody changes.
+    /// Bytes that do not change.
     Fixed(Bytes),
-    /// Bytes that Python may write: the first ones of a block, so many.
+    /// The first bytes of a block, and their number: Python may write to them.
     Writable(PooledBlock, usize),
 }
 
-/// The owner of a buffer.
+/// Owner of the memory of a buffer.
 #[pyclass(frozen, module = "kilnfs._native")]
 pub(crate) struct Exported(Owner);
 
 #[pymethods]
 impl Exported {
-    /// Fill in a view of all bytes.
+    /// Fills in a view of all bytes.
     ///
     /// # Safety
     /// Python gives a valid `view`.
@@ -155,11 +163,11 @@ impl Exported {
             Owner::Fixed(bytes) => (bytes.as_ptr().cast_mut(), bytes.len(), 1),
             Owner::Writable(block, len) => match &block.block {
                 Some(block) => (block.start.as_ptr(), *len, 0),
-                None => return Err(PyBufferError::new_err("the memory was given back")),
+                None => return Err(PyBufferError::new_err("the memory was returned to its pool")),
             },
         };
-        // SAFETY: `view` is valid; the memory lives for as long as `slf`, of which the view takes a reference; who writes to it is
-        // Python alone, as no method hands out references to exported bytes.
+        // SAFETY: `view` is valid; the memory lives as long as `slf`, to which the view takes a
+        // reference; only Python writes to it, as no method returns references to exported bytes.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast(), len as ffi::Py_ssize_t, readonly, flags)
         };
@@ -172,22 +180,22 @@ fn view<'py>(py: Python<'py>, owner: Owner) -> PyResult<Bound<'py, PyAny>> {
     Ok(PyMemoryView::from(&exported.into_any())?.into_any())
 }
 
-/// A read-only view of bytes, which stay for as long as the view.
+/// Returns a read-only view of bytes.
 pub(crate) fn fixed_view<'py>(py: Python<'py>, bytes: Bytes) -> PyResult<Bound<'py, PyAny>> {
     view(py, Owner::Fixed(bytes))
 }
 
-/// A read-only view of elements of the `struct` module's `format`.
+/// Returns a read-only view of elements in a format of the `struct` module.
 pub(crate) fn column_view<'py>(py: Python<'py>, bytes: Bytes, format: &str) -> PyResult<Bound<'py, PyAny>> {
     fixed_view(py, bytes)?.call_method1("cast", (format,))
 }
 
-/// A view of the first `len` bytes of a block that Python may write to.
+/// Returns a writable view of the first `len` bytes of a block.
 pub(crate) fn writable_view<'py>(py: Python<'py>, block: PooledBlock, len: usize) -> PyResult<Bound<'py, PyAny>> {
     view(py, Owner::Writable(block, len))
 }
 
-/// Numbers as bytes that own them.
+/// Returns integers as bytes that own them.
 pub(crate) fn column<T: zerocopy::IntoBytes + zerocopy::Immutable + Send + 'static>(numbers: Vec<T>) -> Bytes {
     struct Numbers<T>(Vec<T>);
     impl<T: zerocopy::IntoBytes + zerocopy::Immutable> AsRef<[u8]> for Numbers<T> {

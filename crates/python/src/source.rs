@@ -1,4 +1,4 @@
-//! Images behind an object of Python: a file object, a file of fsspec.
+//! Images read through an object of Python: a file object, a file of fsspec.
 
 use kiln_read::{RangeMut, ReadAt};
 use pyo3::buffer::PyBuffer;
@@ -7,17 +7,18 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::io;
 
-/// An object with the methods of `kilnfs._native.Source`. It holds the interpreter within its own calls only.
+/// Object with the methods of `kilnfs._native.Source`. It holds the interpreter only during its own
+/// calls.
 pub(crate) struct PythonSource {
     object: Py<PyAny>,
     len: u64,
 }
 
 impl PythonSource {
-    /// The source `object`, whose length is asked for once.
+    /// Makes a source of `object`, and reads its length once.
     ///
     /// # Errors
-    /// An object without these methods; what `length` raises.
+    /// `TypeError` for an object without these methods; exceptions of `length`.
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if !object.hasattr("read_ranges")? || !object.hasattr("length")? {
             let class = object.get_type().name()?;
@@ -28,21 +29,21 @@ impl PythonSource {
     }
 
     fn fetch(&self, py: Python<'_>, ranges: &mut [RangeMut<'_>]) -> PyResult<()> {
-        let asked = PyList::new(py, ranges.iter().map(|range| (range.off, range.buf.len())))?;
-        let parts = self.object.bind(py).call_method1("read_ranges", (asked,))?;
+        let wanted = PyList::new(py, ranges.iter().map(|range| (range.off, range.buf.len())))?;
+        let parts = self.object.bind(py).call_method1("read_ranges", (wanted,))?;
         let mut parts = parts.try_iter()?;
         for range in ranges {
-            let (off, wanted) = (range.off, range.buf.len());
+            let (off, len) = (range.off, range.buf.len());
             let Some(part) = parts.next().transpose()? else {
-                return Err(short(off, wanted, 0));
+                return Err(short(off, len, 0));
             };
-            copy(py, &part, range.buf).map_err(|len| short(off, wanted, len))?;
+            copy(py, &part, range.buf).map_err(|found| short(off, len, found))?;
         }
         Ok(())
     }
 }
 
-/// Copy a part into its place; its length, if that is another.
+/// Copies a part into its place. The error is its length, if that is wrong.
 fn copy(py: Python<'_>, part: &Bound<'_, PyAny>, buf: &mut [u8]) -> Result<(), usize> {
     if let Ok(bytes) = part.cast::<PyBytes>() {
         let bytes = bytes.as_bytes();
@@ -60,8 +61,8 @@ fn copy(py: Python<'_>, part: &Bound<'_, PyAny>, buf: &mut [u8]) -> Result<(), u
     }
 }
 
-fn short(off: u64, wanted: usize, len: usize) -> PyErr {
-    let error = format!("the source gave {len} of {wanted} bytes at byte {off}");
+fn short(off: u64, len: usize, found: usize) -> PyErr {
+    let error = format!("the source returned {found} of {len} bytes at byte {off}");
     PyOSError::new_err((rustix::io::Errno::IO.raw_os_error(), error))
 }
 
@@ -79,7 +80,7 @@ impl ReadAt for PythonSource {
         if ranges.iter().any(|range| end(range).is_none_or(|end| end > self.len)) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // The exception itself travels to the caller.
+        // The exception itself is passed to the caller.
         Python::attach(|py| self.fetch(py, ranges)).map_err(io::Error::other)
     }
 
@@ -88,7 +89,7 @@ impl ReadAt for PythonSource {
     }
 
     fn will_need(&self, off: u64, len: u64) {
-        // A hint that fails is no error: the read that follows says what is wrong.
+        // A failed hint is not an error: the read that follows reports the problem.
         Python::attach(|py| {
             let _ = self.object.bind(py).call_method1("will_need", (off, len));
         });

@@ -19,7 +19,7 @@ import kilnfs  # noqa: E402
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]  # noqa: E402
 
 if TYPE_CHECKING:
-    from kilnfs._pack import Preset
+    from kilnfs._pack_options import Preset
 
 # As the entry point does where the package is installed.
 fsspec.register_implementation("erofs", "kilnfs.fs.ErofsFileSystem", clobber=True)

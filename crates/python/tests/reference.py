@@ -1,4 +1,4 @@
-"""docs/python-reference.md, made of the docstrings: `python tests/reference.py` writes it anew, and test_reference.py
+"""The page docs/python-reference.md, made from the docstrings: `python tests/reference.py` writes it again, and test_reference.py
 compares it with what is there.
 
 What needs PyTorch is read from its source, as it cannot be imported everywhere.
@@ -36,7 +36,7 @@ GIVEN = {
     "kilnfs._reports": ("ImageInfo", "CheckReport", "Extent", "Cost"),
     "kilnfs._entries": ("DirEntry", "Entry", "ScandirIterator"),
     "kilnfs._file": ("File", "BufferedFile"),
-    "kilnfs._pack": ("Estimate",),
+    "kilnfs._pack_result": ("Estimate",),
     "kilnfs._native": ("Positions",),
     "kilnfs.shards._sharded_index": ("ShardedSubset",),
     "kilnfs._locality": ("Locality",),
@@ -246,7 +246,7 @@ def page() -> str:
         _filled(
             "All public names, from their docstrings: `help(kilnfs.Image.read_many)` shows the same. Made by "
             "`crates/python/tests/reference.py`; do not edit. [Packing](python-packing.md), "
-            "[training](python-training.md) and [fsspec](python-fsspec.md) are told in pages of their own."
+            "[training](python-training.md) and [fsspec](python-fsspec.md) have pages of their own."
         ),
         "In the examples `image` is `kilnfs.open(\"train.erofs\")`.\n",
     ]

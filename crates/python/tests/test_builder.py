@@ -13,7 +13,8 @@ from pathlib import Path
 
 import packing
 import pytest
-from kilnfs._pack import Builder, pack
+from kilnfs._builder import Builder
+from kilnfs._pack import pack
 
 
 def test_the_image_is_that_of_the_same_tree_as_a_directory(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_damaged_archives_are_errors_with_their_name(tmp_path: Path) -> None:
         assert error.value.filename == str(path) and error.value.errno == 117
         with pytest.raises(OSError, match="not a directory, archive or image"):
             tree.from_tar(io.BytesIO(b"no archive"))
-        with pytest.raises(TypeError, match="binary mode"):
+        with pytest.raises(TypeError, match="binary and blocking mode"):
             tree.from_tar(io.StringIO("text"))  # type: ignore[arg-type]
         # The builder goes on.
         tree.add_bytes(b"1", "a")
@@ -297,7 +298,7 @@ def test_threads_share_a_builder(tmp_path: Path) -> None:
 def test_a_signal_ends_an_endless_iterable(tmp_path: Path) -> None:
     code = """
 import itertools, os, signal, sys
-from kilnfs._pack import Builder
+from kilnfs._builder import Builder
 print("working", flush=True)
 signal.setitimer(signal.ITIMER_REAL, 0.2)
 signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -314,7 +315,7 @@ def test_memory_does_not_grow_with_the_bytes(tmp_path: Path) -> None:
     # 200,000 files of 4 KiB are 800 MB: the address space has room for a fraction of them.
     code = """
 import resource, sys
-from kilnfs._pack import Builder
+from kilnfs._builder import Builder
 def rss():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 with Builder(spool_dir=sys.argv[1]) as tree:

@@ -87,7 +87,7 @@ def test_the_image_is_one_of_kilnfs(fs_image: str) -> None:
 
 
 def test_which_image() -> None:
-    with pytest.raises(ValueError, match="which image"):
+    with pytest.raises(ValueError, match="the image is missing"):
         ErofsFileSystem()
     with pytest.raises(FileNotFoundError):
         ErofsFileSystem("/nonexistent.erofs")

@@ -57,7 +57,7 @@ def test_names() -> None:
 
 
 def test_star_import() -> None:
-    assert run_python("from kilnfs import *; print(open.__module__)") == "kilnfs._image\n"
+    assert run_python("from kilnfs import *; print(open.__module__)") == "kilnfs._open\n"
 
 
 def test_errors_are_os_errors() -> None:

@@ -310,12 +310,12 @@ def test_veomni_the_restored_place_is_used_once(samples: Samples) -> None:
 def test_batches_that_were_used_cannot_be_more_than_were_handed_out(samples: Samples) -> None:
     sampler = batches(samples)
     assert sampler.state_dict(batches=0)["position"] == 0
-    with pytest.raises(ValueError, match="batches is 1, but this iteration has handed out 0"):
+    with pytest.raises(ValueError, match="batches is 1, but this iteration has returned 0"):
         sampler.state_dict(batches=1)
     list(islice(sampler, 6))
     assert sampler.state_dict(batches=6)["position"] == 60
     assert sampler.state_dict(batches=2)["position"] == 20
-    with pytest.raises(ValueError, match="batches is 7, but this iteration has handed out 6"):
+    with pytest.raises(ValueError, match="batches is 7, but this iteration has returned 6"):
         sampler.state_dict(batches=7)
 
 
@@ -394,7 +394,7 @@ def test_arguments_are_checked_by_name(samples: Samples) -> None:
         ({"block_bytes": 0}, "block_bytes is 0"),
         ({"window_blocks": 0}, "window_blocks is 0"),
         ({"window_bytes": 0}, "window_bytes is 0"),
-        ({"batch_size": 100_000}, "drop_last=False takes them"),
+        ({"batch_size": 100_000}, "use drop_last=False"),
     ]:
         with pytest.raises(ValueError, match=message):
             batches(samples, **{"batch_size": 10, **wrong})
@@ -530,7 +530,7 @@ def test_a_state_that_workers_have_drawn_ahead_of_is_refused(samples: Samples) -
     for number, _ in enumerate(loader):
         if number == 4:
             break
-    with pytest.raises(ValueError, match=r"asked for batches up to 9 of epoch 0.*state_dict\(batches=\.\.\.\)"):
+    with pytest.raises(ValueError, match=r"requested batches up to 9 of epoch 0.*state_dict\(batches=\.\.\.\)"):
         sampler.state_dict()
     assert sampler.state_dict(batches=number + 1)["position"] == 50
     del loader

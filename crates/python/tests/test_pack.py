@@ -19,7 +19,9 @@ from pathlib import Path
 import kilnfs
 import packing
 import pytest
-from kilnfs._pack import Builder, Estimate, estimate, pack
+from kilnfs._builder import Builder
+from kilnfs._pack import estimate, pack
+from kilnfs._pack_result import Estimate
 
 
 @pytest.fixture
@@ -58,6 +60,28 @@ def test_the_bytes_are_those_of_the_command(source: Path, tmp_path: Path, thread
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_options_are_an_object_or_keywords_or_both(source: Path, tmp_path: Path) -> None:
+    options = kilnfs.PackOptions(preset="balanced", exclude=iter(["class-1/"]), hints={"*.txt": None}, owner=[5, 6])
+    assert options.exclude == ("class-1/",) and options.hints == (("*.txt", None),) and options.owner == (5, 6)
+    assert pickle.loads(pickle.dumps(options)) == options and hash(options) == hash(options)
+    pack(source, tmp_path / "object", options)
+    keywords = {"exclude": ["class-1/"], "hints": {"*.txt": None}, "owner": (5, 6)}
+    pack(source, tmp_path / "keywords", preset="balanced", **keywords)
+    pack(source, tmp_path / "both", kilnfs.PackOptions(preset="fast", **keywords), preset="balanced")
+    images = [(tmp_path / name).read_bytes() for name in ("object", "keywords", "both")]
+    assert images[0] == images[1] == images[2]
+    with pytest.raises(TypeError, match="unit"):
+        pack(source, tmp_path / "image", unit=4096)
+    with pytest.raises(TypeError, match="unit"):
+        pack(source, tmp_path / "image", options, unit=4096)
+    assert [each.preset for each in estimate(source, options, presets=["fast"])] == ["fast"]
+
+
+def test_a_builder_takes_no_option_of_sources(tmp_path: Path) -> None:
+    with Builder() as tree, pytest.raises(TypeError, match="concatenated: an option of add_tree"):
+        tree.write(tmp_path / "image", concatenated=True)
+
+
 def test_every_option_shows(source: Path, tmp_path: Path) -> None:
     def made(**options: object) -> bytes:
         pack(source, tmp_path / "image", overwrite=True, **options)  # type: ignore[arg-type]
@@ -66,7 +90,7 @@ def test_every_option_shows(source: Path, tmp_path: Path) -> None:
     plain = made(order="path")
     assert made(order="path") == plain
     changes: list[dict[str, object]] = [
-        {"compress": "none"}, {"compress": "lzma,6"}, {"unit": 4096}, {"exclude": ["*0.txt"]},
+        {"compress": "none"}, {"compress": "lzma,6"}, {"cluster_size": 4096}, {"exclude": ["*0.txt"]},
         {"hints": {"*.txt": "lz4"}},
         {"owner": (5, 6)}, {"mtime": 5}, {"preset": "fast"}, {"order": ["class-4/0059.txt", "class-3"]},
     ]  # fmt: skip
@@ -74,7 +98,7 @@ def test_every_option_shows(source: Path, tmp_path: Path) -> None:
         assert made(**{"order": "path", **options}) != plain, options
     assert made(order=["class-4/0059.txt", b"nothing", "nor/this"])
     result = pack(source, tmp_path / "image", order=["nothing", "nor/this"], hints={"*.nothing": "lz4"}, overwrite=True)
-    assert result.warnings == ("order: nothing is at 'nothing', nor 1 more", "hints: nothing matches '*.nothing'")
+    assert result.warnings == ("order: no file at 'nothing', and 1 more", "hints: no file matches '*.nothing'")
 
 
 def tar_of(*members: tuple[str, bytes, dict[str, str]]) -> bytes:
@@ -220,7 +244,7 @@ def test_several_sources_lie_over_each_other(source: Path, tmp_path: Path) -> No
     assert packing.contents(tmp_path / "image", tmp_path) == expected
     pack([(over, "below")], tmp_path / "at")
     assert packing.contents(tmp_path / "at", tmp_path) == {"below/class-0/0000.txt": b"over"}
-    with pytest.raises(ValueError, match="name one at least"):
+    with pytest.raises(ValueError, match="use at least one"):
         pack([], tmp_path / "none")
 
 
@@ -237,14 +261,14 @@ def test_a_dry_run_leaves_nothing(source: Path, tmp_path: Path) -> None:
         ({"preset": "small"}, "preset=small: use plain, fast"),
         ({"compress": "gzip"}, "compress=gzip"),
         ({"compress": "zstd,99"}, "compress=zstd,99"),
-        ({"preset": "plain", "unit": 4096}, "unit: nothing is compressed"),
-        ({"unit": 5000}, "unit 5000: use a multiple"),
+        ({"preset": "plain", "cluster_size": 4096}, "cluster_size: nothing is compressed"),
+        ({"cluster_size": 5000}, "cluster_size 5000: use a multiple"),
         ({"kernel": "six"}, "kernel=six"),
         ({"kernel": "5.15", "compress": "zstd"}, "zstd came with Linux 6.10"),
         ({"dedupe": "all"}, "dedupe=all: use parts, files or off"),
         ({"dedupe": "parts", "compress": "none"}, "dedupe: nothing is compressed"),
         ({"order": "size"}, "order=size"),
-        ({"order": "list"}, "give the list of paths itself"),
+        ({"order": "list"}, "use path, shuffle or a list of paths"),
         ({"order": ["a/../b"]}, "`..` has no meaning"),
         ({"hints": {"*.x": "rar"}}, "hints: rar"),
         ({"hints": {"[": "lz4"}}, "unclosed"),
@@ -412,8 +436,8 @@ def test_estimates_of_small_trees_are_exact(source: Path, tmp_path: Path) -> Non
         assert isinstance(one, Estimate) and one.refused is None
         assert (one.bytes, one.image_bytes, one.image_bytes_error) == (result.bytes, result.image_bytes, 0)
         assert one.min_kernel == result.min_kernel
-    refused = estimate(source, presets=["plain", "dataset"], unit=65536)
-    assert refused[0].refused == "unit: nothing is compressed" and refused[1].refused is None
+    refused = estimate(source, presets=["plain", "dataset"], cluster_size=65536)
+    assert refused[0].refused == "cluster_size: nothing is compressed" and refused[1].refused is None
 
 
 def test_names_of_any_bytes_are_packed(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_on_shards(tmp_path: Path) -> None:
     check(samples)
     check(pickle.loads(pickle.dumps(samples)))
     assert [bytes(part) for part in samples.contents([3])[0]] == [samples[3][0]["image"]]
-    with pytest.raises(TypeError, match="lie in shards"):
+    with pytest.raises(TypeError, match="are in shards"):
         LocalityBatches(samples, 4)
     data = kilnfs.open(manifest)
     assert isinstance(data, shards.ShardedImage)
@@ -146,17 +146,17 @@ def test_parts_that_are_missing(tmp_path: Path) -> None:
     assert not {"class 1/001.jpg", "class 2/002.jpg"} & set(samples.files)
     contents = files()
     contents["class 1/001.JSON"] = b"{}"
-    with pytest.raises(FileExistsError, match="the part 'label' of 'class 1/001', which 'class 1/001.JSON' is, too"):
+    with pytest.raises(FileExistsError, match="a second part 'label' of 'class 1/001', besides 'class 1/001.JSON'"):
         Samples(packed(tmp_path / "twice.erofs", contents), parts=PARTS)
 
 
 def test_what_does_not_fit(image: Path) -> None:
     for arguments, reason in [
-        ({"parts": {}}, "name one at least"),
+        ({"parts": {}}, "use at least one"),
         ({"parts": PARTS, "missing": "none"}, "missing is 'none'"),
-        ({"parts": PARTS, "decode": {"text": "bytes"}}, r"decode\['text'\]: parts has no such part"),
+        ({"parts": PARTS, "decode": {"text": "bytes"}}, r"decode\['text'\]: not a name in parts"),
         ({"parts": PARTS, "decode": {"mask": "tensors"}}, r"decode\['mask'\] is 'tensors'"),
-        ({"decode": {"mask": "bytes"}}, "no such part"),
+        ({"decode": {"mask": "bytes"}}, "not a name in parts"),
     ]:
         with pytest.raises(ValueError, match=reason):
             Samples(image, **arguments)  # type: ignore[arg-type]

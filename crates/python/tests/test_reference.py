@@ -56,4 +56,4 @@ def test_examples(example_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_page_is_that_of_the_docstrings() -> None:
     if not reference.PAGE.parent.is_dir():
         pytest.skip("the documents are not there")
-    assert reference.PAGE.read_text() == reference.page(), "python crates/python/tests/reference.py writes it anew"
+    assert reference.PAGE.read_text() == reference.page(), "python crates/python/tests/reference.py writes it again"

@@ -126,7 +126,7 @@ def test_an_image_that_is_open_already(image: Path) -> None:
         assert samples.image is opened
         copy = pickle.loads(pickle.dumps(samples))
         assert copy[9] == samples[9] and copy.image is not opened
-        with pytest.raises(TypeError, match="image is open already: cache_bytes cannot be given"):
+        with pytest.raises(TypeError, match="image is already open: cache_bytes cannot be given"):
             Samples(opened, cache_bytes=1 << 20)
     in_memory = Samples(kilnfs.open(image.read_bytes()))
     assert in_memory[9] == Samples(image, cache_bytes=0)[9]
@@ -183,7 +183,7 @@ def test_a_saved_index_is_shared_by_its_path(source: Path, image: Path, tmp_path
     assert len(pickled) < 1500
     assert pickle.loads(pickled)[5] == samples[5]
     assert list(Samples(image, index=samples.files)) == list(samples)
-    with pytest.raises(TypeError, match="index chooses the files"):
+    with pytest.raises(TypeError, match="index selects the files"):
         Samples(image, "/class 1", index=saved)
     # Another index at the same path.
     samples.files.subset([1, 2, 3]).save(str(saved))

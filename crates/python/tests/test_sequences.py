@@ -75,7 +75,7 @@ def test_an_index_without_an_image_says_so(image: kilnfs.Image, tmp_path: Path) 
     image.index().save(str(tmp_path / "index"))
     index = kilnfs.Index.load(str(tmp_path / "index"))
     for call in (lambda: "top" in index, lambda: index.index("top"), lambda: list(reversed(index))):
-        with pytest.raises(ValueError, match="bound to no image"):
+        with pytest.raises(ValueError, match="not bound to an image"):
             call()
 
 

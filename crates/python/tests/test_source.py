@@ -272,9 +272,9 @@ def gone(start: int, end: int, data: Any) -> Any:
     ("tamper", "number", "message"),
     [
         (lost, errno.EIO, "ConnectionResetError: lost"),
-        (short, errno.EIO, "gave 131069 bytes, not 131072; it is shorter than when it was opened"),
+        (short, errno.EIO, "returned 131069 bytes, not 131072; it is shorter than when it was opened"),
         (whole, errno.EIO, "a server that ignores ranges can be read through simplecache::"),
-        (text, errno.EIO, "gave str, not bytes"),
+        (text, errno.EIO, "returned str, not bytes"),
         (gone, errno.ESTALE, "FileNotFoundError: x"),
     ],
 )

@@ -83,7 +83,7 @@ const UNSAFE: &[&str] = &[
     "mount/src/kernel/loop_device.rs",
     "mount/src/program.rs",
     "python/src/arguments/buffer.rs",
-    "python/src/image.rs",
+    "python/src/image/open.rs",
     "python/src/index/stored.rs",
     "python/src/memory.rs",
     "read/src/cache/fork_local.rs",
@@ -210,7 +210,7 @@ fn circle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
 
 #[test]
 fn files_import_each_other_in_one_direction() {
-    for (name, _) in FORBIDDEN.iter().chain(&[("kiln", &[] as &[&str]), ("cli", &[])]) {
+    for (name, _) in FORBIDDEN.iter().chain(&[("kiln", &[] as &[&str]), ("cli", &[]), ("python", &[])]) {
         let src = project().join("crates").join(name).join("src");
         let modules: BTreeMap<String, String> = files(&src, ".rs")
             .into_iter()

@@ -7,43 +7,48 @@
 b'meow\\n'
 ['1.txt', '2.txt']
 
-Names are `str` (UTF-8 with surrogateescape, whatever the locale) or `bytes`, and what comes back is of the same type.
-Errors are `OSError` with the path in the image as `filename` and the image as `filename2`.
+Names are `str` (UTF-8 with surrogateescape, in any locale) or `bytes`, and results are of the same
+type. Errors are `OSError` with the path in the image as `filename` and the image as `filename2`.
 """
 
 from __future__ import annotations
 
-# What the names are made of is imported when they are used: `import kilnfs` costs nothing that is not needed. Type
-# checkers take this name for `typing.TYPE_CHECKING`, which would have to be imported.
+# Names are imported when they are used, so that `import kilnfs` costs nothing that is not needed.
+# Type checkers treat this name as `typing.TYPE_CHECKING`, which would have to be imported.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from ._errors import CorruptImageError, ImageError, UnsupportedImageError
-    from ._image import Image, open
+    from ._image import Image
+    from ._builder import Builder
     from ._native import Batch, Index, __version__
-    from ._pack import Builder, PackResult, estimate, pack
+    from ._open import open
+    from ._pack import estimate, pack
+    from ._pack_options import PackOptions
+    from ._pack_result import PackResult
     from ._path import Path
     from ._samples import Samples
 
 _MODULES = {
     "Batch": "_native",
-    "Builder": "_pack",
+    "Builder": "_builder",
     "CorruptImageError": "_errors",
     "Image": "_image",
     "ImageError": "_errors",
     "Index": "_native",
-    "PackResult": "_pack",
+    "PackOptions": "_pack_options",
+    "PackResult": "_pack_result",
     "Path": "_path",
     "Samples": "_samples",
     "UnsupportedImageError": "_errors",
     "__version__": "_native",
     "estimate": "_pack",
-    "open": "_image",
+    "open": "_open",
     "pack": "_pack",
 }
 
 _SUBMODULES = ("fs", "shards", "torch", "torchvision")
-"""Modules that users import, or name: `kilnfs.shards.open`."""
+"""Submodules that are also imported by access, as in `kilnfs.shards.open`."""
 
 __all__ = [
     "Batch",
@@ -52,6 +57,7 @@ __all__ = [
     "Image",
     "ImageError",
     "Index",
+    "PackOptions",
     "PackResult",
     "Path",
     "Samples",

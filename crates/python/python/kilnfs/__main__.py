@@ -1,4 +1,8 @@
-"""The command kiln: `python -m kilnfs`, and the script `kiln` that pip installs."""
+"""The command kiln, as `python -m kilnfs`. Its `pack` defaults to preset "balanced" and order by
+path, unlike `kilnfs.pack`.
+
+pip installs it as the script `kiln`, too.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,14 @@ from . import _native
 
 
 def main() -> int:
-    """Run the command with this process's arguments. Its exit code.
+    """Runs the command with the arguments of this process, and returns its exit code.
 
-    A mount in the background is a process of its own, which this interpreter is started for once more.
+    For a mount in the background, the command starts this interpreter again.
     """
-    # The command catches signals that ask it to end, and Python's `signal` does not know.
+    # The command sets handlers for signals that end it, which Python's `signal` does not notice.
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    # Python's own handler would only take note, and be asked when the command has ended. Who has the signal ignored, as
-    # nohup does, keeps that.
+    # Python's own handler would only run after the command has ended. A signal that is ignored, as
+    # by nohup, stays ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = [os.fsencode(argument) for argument in sys.argv[1:]]
@@ -25,7 +29,7 @@ def main() -> int:
         return _native.main([b"kiln", *arguments], [os.fsencode(sys.executable), b"-m", b"kilnfs"])
     finally:
         for number, handler in before.items():
-            # None: a handler that is not Python's.
+            # None stands for a handler that was not set by Python.
             if handler is not None:
                 signal.signal(number, handler)
 

@@ -1,9 +1,8 @@
-"""A cache of blocks in front of a slow source: what `FsspecSource` reads through.
+"""Cache of blocks in front of a slow source, for `FsspecSource` and file objects.
 
-Each read makes at most one call to the source, for all blocks that it misses. A block that another thread is fetching
-is waited for, not fetched again. A thread fetches what it has claimed before it waits for others, so no circle of
-waiting can occur.
-"""
+Each read makes at most one call to the source, for all missing blocks. A read waits for a block
+that another thread is fetching instead of fetching it again. A thread fetches the blocks that it
+has claimed before it waits for others, so threads never wait for each other in a circle. """
 
 from __future__ import annotations
 
@@ -19,20 +18,20 @@ if TYPE_CHECKING:
     Fetch = Callable[[list[tuple[int, int]]], Sequence[bytes]]
 
 BLOCK_LEN: Final = 128 << 10
-"""Bytes of a block: what is fetched beyond the ends of a range, and what one file of a dataset costs at random, is half of
-one on each side."""
+"""Length of a block in bytes. A range is rounded up by half a block on average at each end."""
 BLOCKS: Final = 512
-"""Blocks that are kept."""
+"""Number of blocks in the cache."""
 SEQUENTIAL_BLOCKS: Final = 8
-"""A fetch that goes on where the read before ended has at least so many blocks."""
+"""Smallest number of blocks of a fetch that continues the previous read."""
 DIRECT_GAP: Final = 64 << 10
-"""Ranges that are fetched without the cache become one where fewer bytes than these lie between them."""
+"""Gap in bytes below which ranges that are fetched without the cache are merged."""
 DIRECT_LEN: Final = 16 << 20
-"""Most bytes of such a merged range, unless one range alone is longer."""
+"""Largest length in bytes of such a merged range, unless one range alone is longer."""
 
 
 class _Run:
-    """Blocks that were fetched as one range: kept and forgotten together, so that none is copied."""
+    """Blocks that were fetched as one range. They are cached and dropped together, so that none is
+    copied."""
 
     def __init__(self, first: int, blocks: range, data: bytes) -> None:
         self.first = first
@@ -41,7 +40,7 @@ class _Run:
 
 
 class _Flight:
-    """One call to the source that is under way."""
+    """Call to the source that is under way."""
 
     def __init__(self) -> None:
         self.done = Event()
@@ -50,11 +49,12 @@ class _Flight:
 
 
 class BlockCache:
-    """The `block_count` blocks of `block_len` bytes that were used last, of a source of `length` bytes. Adjacent blocks
-    that are missing are fetched as one range, at most an eighth of the cache, and used and forgotten together.
+    """Cache of the `block_count` most recently used blocks of `block_len` bytes, of a source of
+    `length` bytes. Adjacent missing blocks are fetched as one range, at most an eighth of the
+    cache, and used and dropped together.
 
-    `fetch` gets ranges (first byte, length), which do not overlap, and gives the bytes of each. It raises `OSError`.
-    """
+    `fetch` takes ranges (first byte, length) without overlaps, and returns the bytes of each. It
+    raises `OSError`. """
 
     def __init__(self, fetch: Fetch, length: int, *, block_len: int = BLOCK_LEN, block_count: int = BLOCKS) -> None:
         self._fetch = fetch
@@ -63,24 +63,25 @@ class BlockCache:
         self._block_count = block_count
         self._lock = Lock()
         self._blocks: dict[int, _Run] = {}
-        # Runs by their last use; those of announced blocks that were not used yet, by their fetch: whatever was used before
-        # them makes room first.
+        # Runs by last use; and runs of announced blocks without a use yet, by fetch: used runs are
+        # dropped before them.
         self._runs: OrderedDict[_Run, None] = OrderedDict()
         self._waiting: OrderedDict[_Run, None] = OrderedDict()
         self._flights: dict[int, _Flight] = {}
         self._announced: OrderedDict[int, None] = OrderedDict()
-        # The block behind the last one of the read before; none before the first.
+        # The block behind the end of the previous read; -1 before the first read.
         self._next = -1
 
     @property
     def capacity(self) -> int:
-        """Bytes that are kept."""
+        """Capacity in bytes."""
         return self._block_len * self._block_count
 
     def announce(self, start: int, length: int) -> None:
-        """Blocks that shall ride along with the next fetch, so that they cost no request of their own.
+        """Announces blocks, which are added to the next fetch so that they cost no separate
+        request.
 
-        An announcement longer than an eighth of the cache is ignored: it would drive out what is in use.
+        An announcement longer than an eighth of the cache is ignored: it would evict blocks in use.
         """
         most = max(1, self._block_count // 8)
         blocks = self._blocks_of(start, min(length, self._length - start))
@@ -94,14 +95,14 @@ class BlockCache:
                 self._announced.popitem(last=False)
 
     def forget(self) -> None:
-        """Free the blocks, in a process that will not use this cache: another thread may have held the lock when it was
-        forked."""
+        """Drops all blocks in a process that will not use this cache. Takes no lock, which another
+        thread may have held at the fork."""
         self._blocks = {}
         self._runs = OrderedDict()
         self._waiting = OrderedDict()
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
-        """The bytes of each range (first byte, length), all of which lie within the source."""
+        """Returns the bytes of each range (first byte, length), which must be within the source."""
         for start, length in ranges:
             if start < 0 or length < 0 or start + length > self._length:
                 raise OSError(errno.EINVAL, f"bytes {start}..{start + length} of a source of {self._length}")
@@ -116,8 +117,8 @@ class BlockCache:
         return range(start // self._block_len, -(-(start + length) // self._block_len)) if length > 0 else range(0)
 
     def _take(self, wanted: list[int], held: dict[int, _Run]) -> bool:
-        """Add to `held` what of `wanted` is cached, is being fetched, or can be fetched. False if that were more than
-        half of the cache."""
+        """Adds to `held` the blocks of `wanted` that are cached, are being fetched, or can be
+        fetched. Returns false if that would be more than half of the cache."""
         mine: list[int] = []
         others: set[_Flight] = set()
         flight = _Flight()
@@ -138,7 +139,7 @@ class BlockCache:
                 sequential, self._next = self._next, wanted[-1] + 1
             asked = set(mine)
             if mine:
-                mine += self._riders(asked)
+                mine += self._announced_missing(asked)
                 if mine[0] == sequential:
                     mine += self._followers(set(mine), mine[0])
                 self._flights.update((block, flight) for block in mine)
@@ -149,28 +150,29 @@ class BlockCache:
             other.done.wait()
             if other.error is not None:
                 raise OSError(other.error.errno, other.error.strerror, other.error.filename) from other.error
-            # Empty if that thread was interrupted: `read` comes again for what is missing.
+            # Empty if that thread was interrupted: `read` tries again for missing blocks.
             held.update(other.blocks)
         return True
 
-    def _riders(self, claimed: set[int]) -> list[int]:
-        """Announced blocks that are still missing, as many as fit beside what is in use. The lock is held."""
-        riders: list[int] = []
-        while self._announced and len(riders) < max(1, 3 * self._block_count // 8):
+    def _announced_missing(self, claimed: set[int]) -> list[int]:
+        """Returns announced blocks that are still missing, as many as fit beside the blocks in use.
+        The lock is held."""
+        blocks: list[int] = []
+        while self._announced and len(blocks) < max(1, 3 * self._block_count // 8):
             block, _ = self._announced.popitem(last=False)
             if block not in claimed and block not in self._blocks and block not in self._flights:
-                riders.append(block)
-        return riders
+                blocks.append(block)
+        return blocks
 
     def _followers(self, claimed: set[int], first: int) -> list[int]:
-        """Missing blocks behind `first`, for a reader that goes on where it was. The lock is held."""
+        """Returns missing blocks behind `first`, for a sequential reader. The lock is held."""
         end = min(first + min(SEQUENTIAL_BLOCKS, max(1, self._block_count // 8)), -(-self._length // self._block_len))
         known = (claimed, self._blocks, self._flights)
         return [block for block in range(first, end) if not any(block in blocks for blocks in known)]
 
     def _fly(self, flight: _Flight, blocks: list[int], asked: set[int]) -> None:
-        """Fetch the blocks, runs of adjacent ones as one range, and let those that wait have them. Only those that are
-        asked for are used at once."""
+        """Fetches the blocks, runs of adjacent ones as one range, and wakes the threads that wait
+        for them. Only the blocks in `asked` count as used."""
         runs: list[range] = []
         longest = max(1, self._block_count // 8)
         for block in blocks:
@@ -196,12 +198,12 @@ class BlockCache:
                 for run in fetched:
                     (self._waiting if asked.isdisjoint(run.blocks) else self._runs)[run] = None
                 while len(self._blocks) > self._block_count:
-                    self._forget_oldest()
+                    self._drop_oldest()
             flight.done.set()
 
-    def _forget_oldest(self) -> None:
-        """Forget the run that was used longest ago; one that waits for its use if they take more than half. The lock is
-        held."""
+    def _drop_oldest(self) -> None:
+        """Drops the least recently used run, or an announced one if these take more than half of
+        the cache. The lock is held."""
         waiting = sum(len(run.blocks) for run in self._waiting)
         runs = self._waiting if 2 * waiting > self._block_count or not self._runs else self._runs
         oldest, _ = runs.popitem(last=False)
@@ -222,7 +224,8 @@ class BlockCache:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _read_direct(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
-        """The ranges as they are, past the cache: whole blocks around so many would be too much memory."""
+        """Fetches the exact ranges without the cache, as whole blocks around them would take too
+        much memory."""
         merged = list(merge((start, length) for start, length in ranges if length > 0))
         fetched = self._fetch(merged)
         places = dict(zip((first for first, _ in merged), fetched, strict=True))
@@ -238,7 +241,7 @@ class BlockCache:
 
 
 def merge(ranges: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """Ranges (first byte, length) without overlaps that cover these, in order.
+    """Yields ranges (first byte, length) without overlaps that cover the given ones, in order.
 
     >>> list(merge([(100, 10), (0, 50), (105, 20), (1 << 20, 5)]))
     [(0, 125), (1048576, 5)]

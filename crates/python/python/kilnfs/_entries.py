@@ -1,4 +1,4 @@
-"""Entries of directories, as `os.scandir` and as `zipfile` show them."""
+"""Entries of directories, in the forms of `os.scandir` and of `zipfile`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from . import _native
-    from ._names import What
+    from ._primitives import ImagePrimitives
+    from ._names import FileRef
 
 
 class DirEntry(Generic[AnyStr]):
-    """A name in a directory, as `os.DirEntry`. `is_dir`, `is_file` and `is_symlink` read no inode, but to follow a
-    link.
-    """
+    """Entry of a directory, as `os.DirEntry`. `is_dir`, `is_file` and `is_symlink` read no inode,
+    except to follow a link. """
 
     __slots__ = ("_image", "_kind", "_nid", "_stats", "name", "path")
 
     name: AnyStr
-    """The name in the directory."""
+    """Name in the directory."""
     path: AnyStr
-    """The path: that of the directory as it was asked for, and the name."""
+    """Path: the path of the directory as it was given, and the name."""
 
-    def __init__(self, image: _native.Image, name: AnyStr, path: AnyStr, nid: int, kind: int) -> None:
+    def __init__(self, image: ImagePrimitives, name: AnyStr, path: AnyStr, nid: int, kind: int) -> None:
         self.name = name
         self.path = path
         self._image = image
@@ -40,31 +39,31 @@ class DirEntry(Generic[AnyStr]):
         self._stats: dict[bool, os.stat_result] = {}
 
     def inode(self) -> int:
-        """The nid."""
+        """Returns the nid."""
         return self._nid
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a directory, or leads to one."""
+        """Returns true for a directory, or a link to one."""
         return self._type(follow_symlinks) == S_IFDIR
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a regular file, or leads to one."""
+        """Returns true for a regular file, or a link to one."""
         return self._type(follow_symlinks) == S_IFREG
 
     def is_symlink(self) -> bool:
-        """Whether it is a symbolic link."""
+        """Returns true for a symbolic link."""
         return self._kind == S_IFLNK
 
     def is_junction(self) -> bool:
-        """False: only Windows has junctions."""
+        """Returns false: only Windows has junctions."""
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """What `os.stat` gives; read once and kept."""
+        """Returns the same as `os.stat`. Read once and kept."""
         follow = follow_symlinks and self._kind == S_IFLNK
         found = self._stats.get(follow)
         if found is None:
-            # Only a link has to be found by its path.
+            # Only a link must be followed by its path.
             found = os.stat_result(
                 *(self._image._stat(self.path, True) if follow else self._image._stat(self._nid, False))
             )
@@ -94,12 +93,13 @@ class DirEntry(Generic[AnyStr]):
 
 
 class ScandirIterator(Generic[AnyStr]):
-    """The entries of a directory, in stored order; a context manager, as `os.scandir` gives it."""
+    """Iterator over the entries of a directory, in stored order; a context manager, as that of
+    `os.scandir`."""
 
     __slots__ = ("_rest",)
 
-    def __init__(self, image: _native.Image, what: What, prefix: AnyStr) -> None:
-        self._rest: Iterator[DirEntry[AnyStr]] = iter(_entries(image, what, prefix))
+    def __init__(self, image: ImagePrimitives, file: FileRef, prefix: AnyStr) -> None:
+        self._rest: Iterator[DirEntry[AnyStr]] = iter(_entries(image, file, prefix))
 
     def __iter__(self) -> Self:
         return self
@@ -108,7 +108,7 @@ class ScandirIterator(Generic[AnyStr]):
         return next(self._rest)
 
     def close(self) -> None:
-        """The iteration ends here."""
+        """Ends the iteration."""
         self._rest = iter(())
 
     def __enter__(self) -> Self:
@@ -120,9 +120,9 @@ class ScandirIterator(Generic[AnyStr]):
         self.close()
 
 
-def _entries(image: _native.Image, what: What, prefix: AnyStr) -> Iterator[DirEntry[AnyStr]]:
-    # The directory is read here, so that an error is raised by the call of scandir and not by the first step.
-    listed = image._listdir(what)
+def _entries(image: ImagePrimitives, file: FileRef, prefix: AnyStr) -> Iterator[DirEntry[AnyStr]]:
+    # The directory is read here, so that the call of scandir raises errors, and not the first step.
+    listed = image._listdir(file)
     if isinstance(prefix, bytes):
         start = prefix if not prefix or prefix.endswith(b"/") else prefix + b"/"
         return (DirEntry(image, raw, start + raw, nid, kind) for raw, nid, kind in listed)
@@ -133,49 +133,50 @@ def _entries(image: _native.Image, what: What, prefix: AnyStr) -> Iterator[DirEn
 
 
 class Entry(NamedTuple):
-    """A file of an image, as `Image.infolist` gives it; has the names of `zipfile.ZipInfo`, too."""
+    """File of an image, returned by `Image.infolist`; also has the attributes of
+    `zipfile.ZipInfo`."""
 
     path: str
-    """From the root of the image, without a slash in front or at the end."""
+    """Path from the root of the image, without leading and trailing slash."""
     size: int
-    """Bytes; of a directory those of its names."""
+    """Length in bytes; for a directory, that of its names."""
     mode: int
     """Type and permissions, as `st_mode`."""
     mtime_ns: int
     """Nanoseconds since 1970."""
     uid: int
-    """The owner."""
+    """User id of the owner."""
     gid: int
-    """The group."""
+    """Group id."""
     nid: int
-    """The inode; names of one file have the same."""
+    """Inode number, the same for all names of a file."""
 
     @property
     def filename(self) -> str:
-        """The path."""
+        """Path, as in `path`."""
         return self.path
 
     @property
     def file_size(self) -> int:
-        """The size."""
+        """Length in bytes, as in `size`."""
         return self.size
 
     @property
     def date_time(self) -> tuple[int, int, int, int, int, int]:
-        """Year, month, day, hour, minute, second of the modification, UTC."""
+        """Time of modification: year, month, day, hour, minute, second, UTC."""
         import time
 
         return time.gmtime(self.mtime_ns // 1_000_000_000)[:6]
 
     def is_dir(self) -> bool:
-        """Whether it is a directory."""
+        """Returns true for a directory."""
         return S_ISDIR(self.mode)
 
     def __kilnfs_path__(self) -> bytes:
         return encode(self.path)
 
 
-def entry(image: _native.Image, path: str, nid: int) -> Entry:
-    """The entry of an inode."""
+def entry(image: ImagePrimitives, path: str, nid: int) -> Entry:
+    """Returns the entry of an inode."""
     numbers, named = image._stat(nid, False)
     return Entry(path, numbers[6], numbers[0], named["st_mtime_ns"], numbers[4], numbers[5], nid)

@@ -1,8 +1,7 @@
 """Extraction, with the filters of PEP 706.
 
-The native side writes: never outside of the target, and never through a link that stands there. What an image may not
-contain under a filter is found here, before anything is written.
-"""
+The native module writes: never outside of the target, and never through an existing link. Files
+that a filter refuses are found here, before anything is written. """
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from . import _native
+    from ._primitives import ImagePrimitives
 
 _FILTERS = ("fully_trusted", "tar", "data")
 
 
 def extract(
-    image: _native.Image,
+    image: ImagePrimitives,
     members: Sequence[bytes] | None,
     target: bytes,
     filter: str,
@@ -32,12 +31,12 @@ def extract(
     threads: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Write these files, and what is below them, to the directory `target`; `None` for all."""
+    """Writes these files and the trees below them to the directory `target`; `None` for all."""
     if filter not in _FILTERS:
-        raise ValueError(f"filter is one of {', '.join(map(repr, _FILTERS))}, not {filter!r}")
+        raise ValueError(f"filter={filter!r}: use {', '.join(map(repr, _FILTERS))}")
     chosen: list[bytes] = []
     if members is not None:
-        # A member has to be there under its own name: not behind a link, which is a file of its own.
+        # A member must exist under its own name, not behind a link, which is a file of its own.
         chosen = [_inside(image, member) for member in members]
         if not chosen:
             return
@@ -49,23 +48,23 @@ def extract(
     image._extract(chosen, target, policy=filter, overwrite=overwrite, threads=threads, progress=progress)
 
 
-def _inside(image: _native.Image, member: bytes) -> bytes:
-    """A member's path from the root. One with ".." in it is refused, and one that passes a link, which is a file of its
-    own.
-    """
+def _inside(image: ImagePrimitives, member: bytes) -> bytes:
+    """Returns a member's path from the root. Refuses a path with "..", and one through a link,
+    which is a file of its own."""
     names = [name for name in member.split(b"/") if name not in (b"", b".")]
     if b".." in names:
-        raise failure(errno.EINVAL, decode(member), image.name, 'a member to extract has no ".." in its path')
+        raise failure(errno.EINVAL, decode(member), image.name, 'the path of a member to extract must not contain ".."')
     directory = "/" + decode(b"/".join(names[:-1]))
     if resolve(image, directory, strict=True) != directory:
-        raise failure(errno.ENOTDIR, decode(member), image.name, "a link is in the path of this member to extract")
+        reason = "the path of a member to extract must not contain a link"
+        raise failure(errno.ENOTDIR, decode(member), image.name, reason)
     path = b"/".join(names)
     image._lookup(path or b"/", False)
     return path
 
 
-def _all(image: _native.Image, chosen: Sequence[bytes]) -> Iterator[tuple[str, int, int]]:
-    """Path, nid and type of all that will be written."""
+def _all(image: ImagePrimitives, chosen: Sequence[bytes]) -> Iterator[tuple[str, int, int]]:
+    """Yields path, nid and type of all files that will be written."""
     for member in chosen or [b""]:
         nid = image._lookup(member or b"/", False)
         kind = S_IFMT(image._stat(nid, False)[0][0])
@@ -74,8 +73,8 @@ def _all(image: _native.Image, chosen: Sequence[bytes]) -> Iterator[tuple[str, i
             yield from members_below(image, nid, decode(member))
 
 
-def _refuse(image: _native.Image, path: str, nid: int, kind: int) -> None:
-    """Raise PermissionError for what the filter "data" does not allow."""
+def _refuse(image: ImagePrimitives, path: str, nid: int, kind: int) -> None:
+    """Raises PermissionError for a file that the filter "data" refuses."""
     if kind == S_IFLNK:
         directory = path.rpartition("/")[0]
         link = decode(image._readlink(nid))
@@ -87,7 +86,7 @@ def _refuse(image: _native.Image, path: str, nid: int, kind: int) -> None:
             reason = f"the link leads out of the image, to {link!r}"
             raise failure(errno.EPERM, path, image.name, f'{reason}: filter="data" refuses it') from None
         except OSError as error:
-            # A loop leads nowhere, and so not out.
+            # A loop leads nowhere, so it does not lead out.
             if not is_absence(error):
                 raise
     elif kind not in (S_IFDIR, S_IFREG):

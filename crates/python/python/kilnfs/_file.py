@@ -1,4 +1,4 @@
-"""Files of an image as Python's own file objects."""
+"""Files of an image as file objects of Python."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from . import _native
-    from ._names import What
+    from ._primitives import ImagePrimitives
+    from ._names import FileRef
 
     class _RawIO(io.RawIOBase, BinaryIO):  # as io.FileIO is for type checkers
         pass
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 else:
     _RawIO = io.RawIOBase
 
-# The process. A child has another one: its locks are new, as the thread that held one when the process forked is not
-# there.
+# Identity of the process. A forked child gets a new one and new locks, because the thread that held
+# a lock at the fork does not exist there.
 _process = object()
 
 
@@ -40,25 +40,24 @@ os.register_at_fork(after_in_child=_enter_child)
 
 
 class File(_RawIO):
-    """A regular file of an image, without a buffer, as `open(…, "rb", buffering=0)` gives it. Any number of threads may
-    use it.
-    """
+    """Regular file of an image without a buffer, as from `open(…, "rb", buffering=0)`. Several
+    threads may use it at once. """
 
     mode = "rb"
 
-    def __init__(self, image: _native.Image, what: What) -> None:
+    def __init__(self, image: ImagePrimitives, ref: FileRef) -> None:
         super().__init__()
-        path = _shown(what)
-        nid = image._lookup(what, True)
+        path = _shown(ref)
+        nid = image._lookup(ref, True)
         numbers = image._stat(nid, True)[0]
         if S_ISDIR(numbers[0]):
             raise failure(errno.EISDIR, path, image.name)
         if not S_ISREG(numbers[0]):
             raise failure(errno.EINVAL, path, image.name, "devices, FIFOs and sockets have no contents")
         self.image = image
-        """The image that the file is in."""
+        """Image with the file."""
         self.nid = nid
-        """The number of its inode."""
+        """Inode number."""
         self._path = path
         self._size = numbers[6]
         self._position = 0
@@ -66,33 +65,33 @@ class File(_RawIO):
 
     @property
     def name(self) -> str | bytes | int:
-        """The path, as it was given; of a file that was opened by its nid, the nid."""
+        """Path as it was given, or the nid of a file that was opened by nid."""
         return self.nid if self._path is None else self._path
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Length in bytes."""
         return self._size
 
     def readable(self) -> bool:
-        """True. ValueError where the file is closed."""
+        """Returns true. Raises ValueError if the file is closed."""
         self._check()
         return True
 
     def seekable(self) -> bool:
-        """True. ValueError where the file is closed."""
+        """Returns true. Raises ValueError if the file is closed."""
         self._check()
         return True
 
     def tell(self) -> int:
-        """The position in bytes: where the next read begins."""
+        """Returns the position in bytes, where the next read begins."""
         self._check()
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Move to a position in bytes, from the start, from here (1) or from the end (2), and return it. It may lie behind
-        the end, and not before the start (OSError, EINVAL).
-        """
+        """Moves to a position in bytes from the start, from the current position (1) or from the
+        end (2), and returns it. It may be behind the end, but not before the start (OSError,
+        EINVAL). """
         self._check()
         with self._moving():
             if whence == os.SEEK_CUR:
@@ -100,36 +99,37 @@ class File(_RawIO):
             elif whence == os.SEEK_END:
                 offset += self._size
             elif whence != os.SEEK_SET:
-                raise ValueError(f"whence is 0, 1 or 2, not {whence!r}")
+                raise ValueError(f"whence={whence!r}: use 0, 1 or 2")
             if offset < 0:
                 raise failure(errno.EINVAL, self._path, self.image.name)
             self._position = offset
         return offset
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """Read into a writable buffer, without a copy in between; returns how many bytes there were, 0 at the end."""
+        """Reads into a writable buffer without a copy, and returns the number of bytes read: 0 at
+        the end."""
         with memoryview(buffer) as view, view.cast("B") as into:
             start, stop = self._claim(len(into))
             if start < stop:
-                with into[: stop - start] as part, self._given_back(start, stop):
+                with into[: stop - start] as part, self._restoring(start, stop):
                     self.image.read_into(buffer=part, nid=self.nid, start=start)
         return stop - start
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """So many bytes from the position on, all by default; fewer only at the end."""
+        """Returns `size` bytes from the position on, all by default; fewer only at the end."""
         start, stop = self._claim(self._size if size is None or size < 0 else size)
         if start >= stop:
             return b""
-        with self._given_back(start, stop):
+        with self._restoring(start, stop):
             return self.image.read(None, start, stop, nid=self.nid)
 
     def readall(self) -> bytes:
-        """All bytes from the position on."""
+        """Returns all bytes from the position on."""
         return self.read()
 
     def _moving(self) -> RLock:
-        """The lock under which the position changes. It is held for a few instructions and never while bytes are read,
-        and its thread may take it again: a handler of a signal may read any file, this one, too."""
+        """Returns the lock of the position. It is held for a few instructions, never during a read,
+        and is reentrant, because a signal handler may read the same file."""
         return self._locks.get(_process) or self._locks.setdefault(_process, RLock())
 
     def _check(self) -> None:
@@ -137,7 +137,8 @@ class File(_RawIO):
             raise ValueError("I/O operation on closed file")
 
     def _claim(self, size: int) -> tuple[int, int]:
-        """First byte and the one behind the last of what this thread reads now. The position is behind it already."""
+        """Returns first byte and end of the range that this thread reads, and moves the position
+        behind it."""
         self._check()
         with self._moving():
             start = self._position
@@ -145,12 +146,12 @@ class File(_RawIO):
             self._position = stop
         return start, stop
 
-    def _given_back(self, start: int, stop: int) -> _GivenBack:
-        return _GivenBack(self, start, stop)
+    def _restoring(self, start: int, stop: int) -> _Restoring:
+        return _Restoring(self, start, stop)
 
     def __kilnfs_path__(self) -> bytes:
         if self._path is None:
-            raise TypeError("this file was opened by its nid: it has no path")
+            raise TypeError("this file was opened by nid and has no path")
         return encode(self._path)
 
     @property
@@ -167,8 +168,8 @@ class File(_RawIO):
         return self.__reduce__()
 
 
-class _GivenBack:
-    """Puts a position back if the bytes that it was moved over could not be read."""
+class _Restoring:
+    """Restores a position if the bytes before it could not be read."""
 
     __slots__ = ("_file", "_start", "_stop")
 
@@ -188,10 +189,11 @@ class _GivenBack:
 
 
 class BufferedFile(io.BufferedReader):
-    """What `open(…, "rb")` gives: `io.BufferedReader`, which can be pickled."""
+    """Regular file of an image, as from `open(…, "rb")`: an `io.BufferedReader` that can be
+    pickled."""
 
     raw: File
-    """The file below the buffer."""
+    """File without the buffer."""
 
     def __init__(self, raw: File, buffer_size: int) -> None:
         super().__init__(raw, buffer_size)
@@ -199,7 +201,7 @@ class BufferedFile(io.BufferedReader):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Length in bytes."""
         return self.raw.size
 
     def __kilnfs_path__(self) -> bytes:
@@ -216,8 +218,8 @@ class BufferedFile(io.BufferedReader):
         return self.__reduce__()
 
 
-def _reopened(cls: type[File], image: _native.Image, what: What, position: int) -> File:
-    file = cls(image, what)
+def _reopened(cls: type[File], image: ImagePrimitives, ref: FileRef, position: int) -> File:
+    file = cls(image, ref)
     file.seek(position)
     return file
 
@@ -229,15 +231,15 @@ def _rebuffered(cls: type[BufferedFile], raw: File, buffer_size: int, position: 
 
 
 def open_file(
-    image: _native.Image,
-    what: What,
+    image: ImagePrimitives,
+    ref: FileRef,
     mode: str,
     buffering: int,
     encoding: str | None,
     errors: str | None,
     newline: str | None,
 ) -> File | BufferedFile | io.TextIOWrapper:
-    """`builtins.open` for a file of an image."""
+    """Opens a file of an image, as `builtins.open` does."""
     if not isinstance(mode, str):
         raise TypeError(f"open() argument 'mode' must be str, not {type(mode).__name__}")
     letters = set(mode)
@@ -248,7 +250,7 @@ def open_file(
     if len(letters & set("axrw")) > 1:
         raise ValueError("must have exactly one of create/read/write/append mode")
     if letters & set("axw"):
-        raise read_only(what if isinstance(what, (str, bytes)) else str(what), image.name)
+        raise read_only(ref if isinstance(ref, (str, bytes)) else str(ref), image.name)
     if "b" in letters:
         for name, value in (("an encoding", encoding), ("an errors", errors), ("a newline", newline)):
             if value is not None:
@@ -261,10 +263,10 @@ def open_file(
     if "r" not in letters:
         raise ValueError("must have exactly one of create/read/write/append mode")
     if "+" in letters:
-        raise read_only(what if isinstance(what, (str, bytes)) else str(what), image.name)
+        raise read_only(ref if isinstance(ref, (str, bytes)) else str(ref), image.name)
     if buffering == 0 and "b" not in letters:
         raise ValueError("can't have unbuffered text I/O")
-    raw = File(image, what)
+    raw = File(image, ref)
     if buffering == 0:
         return raw
     # A file that fits is read by one call.
@@ -277,8 +279,8 @@ def open_file(
     return text
 
 
-def _shown(what: What) -> str | bytes | None:
-    """What errors and `name` say; `None` for a nid."""
-    if isinstance(what, (str, bytes)):
-        return what
-    return None if isinstance(what, int) else as_text(what)
+def _shown(ref: FileRef) -> str | bytes | None:
+    """Returns the path for errors and `name`; `None` for a nid."""
+    if isinstance(ref, (str, bytes)):
+        return ref
+    return None if isinstance(ref, int) else as_text(ref)

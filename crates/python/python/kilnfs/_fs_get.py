@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def appearing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write to, which has its name when the block has ended well. Its directories are made.
+    """Opens a file for writing that appears under its name when the block ends without an error.
+    Makes missing directories.
 
-    What is no regular file, a device or a FIFO, is written to, not replaced.
+    A device or a FIFO is written to, not replaced.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "wb") as device:
             yield device
         return
-    # Through symbolic links, as `open` would.
+    # Symbolic links are followed, as by `open`.
     target = os.path.realpath(path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     half = f"{target}.{os.getpid()}-{os.urandom(4).hex()}.part"

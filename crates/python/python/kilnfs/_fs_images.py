@@ -1,8 +1,8 @@
-"""Which images `kilnfs.fs` has open in this process: one for each file, however many filesystem objects refer to it.
+"""Open images of `kilnfs.fs` in this process: one for each file, shared by all filesystem objects
+that refer to it.
 
-fsspec makes a filesystem object for each thread. They share an image, and with it its caches, through a weak table
-here: an image is closed when the last object that uses it is gone.
-"""
+fsspec makes a filesystem object for each thread. They share an image and its caches through a weak
+table: an image is closed when the last object that uses it is gone. """
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class FsImage(Image):
-    """A `kilnfs.Image` that is reached as fsspec says: by protocol, path and options, which not every URL can
-    express."""
+    """Subclass of `kilnfs.Image` that is opened by protocol, path and options of fsspec, which a
+    URL cannot always express."""
 
     _target: Target | None
 
@@ -35,7 +35,7 @@ class FsImage(Image):
         self._options = options
         self._version = version_of(source)
         # Two URLs may be shown by one name.
-        self._identity = (id(self) if target is None else tokenize(target.protocol, target.path), self.uuid)
+        self._location_and_uuid = (id(self) if target is None else tokenize(target.protocol, target.path), self.uuid)
         self._target = target
         return self
 
@@ -54,15 +54,15 @@ def _reopened(
 
 
 class Opened:
-    """An open image, and which version of which file it is."""
+    """Open image, with its file and version."""
 
     def __init__(self, image: FsImage, identity: tuple[Hashable, ...], target: Target | None) -> None:
         self.image = image
         self.identity = identity
-        """Length, version (ETag or time of modification; `None` for local files) and UUID: the same in all
-        processes."""
+        """Length, version (ETag or time of modification; `None` for local files) and UUID: the same
+        in all processes."""
         self.target = target
-        """How another process opens it; `None` for a file object."""
+        """Target by which another process opens the image; `None` for a file object."""
 
 
 class _Table:
@@ -73,7 +73,8 @@ class _Table:
 
 
 _tables: dict[int, _Table] = {}
-"""By process id: a forked child may not wait for a lock that a thread of its parent held."""
+"""Tables by process id: a forked child must not wait for a lock that a thread of its parent
+held."""
 
 
 def opened(
@@ -83,11 +84,11 @@ def opened(
     image_options: dict[str, Any],
     retries: int = RETRIES,
 ) -> Opened:
-    """The image in the file `fo` (path, URL or file object), shared with all others in this process that named the same
-    file.
+    """Returns the image in the file `fo` (path, URL or file object), shared with all other users of
+    the same file in this process.
 
-    The same file has the same URL and options, and length and ETag (or time of modification) as they are now.
-    """
+    Files are the same if URL, options, and current length and ETag (or time of modification) are
+    equal. """
     if not isinstance(fo, (str, os.PathLike)):
         source = FileObjectSource(fo)
         image = FsImage(source, source.name, None, image_options)
@@ -110,7 +111,7 @@ def opened(
         table = _tables.setdefault(os.getpid(), _Table())
     with table.lock:
         opening = table.opening.setdefault(key, Lock())
-    # Others that want this image wait here; others that want another do not.
+    # Only threads that open the same image wait here.
     with opening:
         with table.lock:
             entry = table.images.get(key)

@@ -1,4 +1,4 @@
-"""What `kilnfs.fs` tells about a file: the dictionaries of `info`, `ls` and `find`."""
+"""Metadata of files for `kilnfs.fs`: the dictionaries of `info`, `ls` and `find`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ._names import decode, is_absence
 if TYPE_CHECKING:
     from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 
-    from . import _native
+    from ._image import Image
 
 _TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
 def type_name(mode: int) -> str:
-    """fsspec's word for the type of an inode."""
+    """Returns the name of an inode's type in fsspec."""
     return _TYPES.get(stat.S_IFMT(mode), "other")
 
 
-def info_of(image: _native.Image, name: str, nid: int) -> dict[str, Any]:
-    """What a directory entry is. A symbolic link has type "link", and the size of the file that it leads to (0 where
-    there is none)."""
+def info_of(image: Image, name: str, nid: int) -> dict[str, Any]:
+    """Returns the metadata of a directory entry. A symbolic link has type "link", and the size of
+    the file that it leads to (0 if there is none)."""
     numbers, more = image._stat(nid, False)
     info = _info(name, numbers, more)
     if stat.S_ISLNK(numbers[0]):
@@ -32,8 +32,9 @@ def info_of(image: _native.Image, name: str, nid: int) -> dict[str, Any]:
     return info
 
 
-def followed_info_of(image: _native.Image, name: str) -> dict[str, Any]:
-    """What a path leads to. `islink` and `destination` are those of the path itself."""
+def followed_info_of(image: Image, name: str) -> dict[str, Any]:
+    """Returns the metadata of the file that a path leads to. `islink` and `destination` are those
+    of the path itself."""
     nid = image._lookup(name, False)
     numbers, more = image._stat(nid, False)
     if not stat.S_ISLNK(numbers[0]):
@@ -48,7 +49,7 @@ def _info(name: str, numbers: tuple[int, ...], more: dict[str, int]) -> dict[str
     mode, ino, _, nlink, uid, gid, size = numbers[:7]
     return {
         "name": name,
-        # As in archives: what a directory takes in the image says nothing about its files.
+        # As in archives: the stored length of a directory says nothing about its files.
         "size": 0 if stat.S_ISDIR(mode) else size,
         "type": type_name(mode),
         "mode": mode,
@@ -61,7 +62,7 @@ def _info(name: str, numbers: tuple[int, ...], more: dict[str, int]) -> dict[str
     }
 
 
-def _size_behind(image: _native.Image, link: str) -> int:
+def _size_behind(image: Image, link: str) -> int:
     try:
         numbers = image._stat(link, True)[0]
     except OSError as error:
@@ -72,13 +73,13 @@ def _size_behind(image: _native.Image, link: str) -> int:
 
 
 class Sizes:
-    """Lengths in bytes of all regular files below a directory, found by one pass over the metadata when the first is
-    asked for.
+    """Lengths in bytes of all regular files below a directory, read by one pass over the metadata
+    at the first access.
 
-    `of` gives `None` for files of which the pass told nothing.
+    `of` returns `None` for files that the pass did not find.
     """
 
-    def __init__(self, image: _native.Image, root: str) -> None:
+    def __init__(self, image: Image, root: str) -> None:
         self._image = image
         self._root = root
         self._sizes: dict[int, int] | None = None
@@ -88,7 +89,7 @@ class Sizes:
             try:
                 index = self._image._index(self._root)
             except OSError:
-                # One inode is damaged: whoever asks for that one shall know, not who asks for another.
+                # One inode is damaged: only access to that one should fail.
                 self._sizes = {}
             else:
                 self._sizes = dict(zip(index.nids, index.sizes, strict=True))
@@ -96,17 +97,16 @@ class Sizes:
 
 
 class FoundInfo(dict[str, Any]):
-    """What `find` tells about a file: name, type and ino at once, and the rest when it is asked for.
+    """Metadata of a file from `find`: name, type and ino at once, the rest at the first access.
 
-    So a search through a million names reads the directories only. Everything that looks at more than one key sees all
-    of them.
-    """
+    A search through a million names therefore reads only the directories. Methods that see more
+    than one key see all. """
 
     __slots__ = ("_image", "_nid", "_sizes")
 
-    def __init__(self, image: _native.Image, name: str, nid: int, mode: int, sizes: Sizes | None) -> None:
+    def __init__(self, image: Image, name: str, nid: int, mode: int, sizes: Sizes | None) -> None:
         super().__init__(name=name, type=type_name(mode), ino=nid, islink=stat.S_ISLNK(mode))
-        self._image: _native.Image | None = image
+        self._image: Image | None = image
         self._nid = nid
         self._sizes = sizes
         if stat.S_ISDIR(mode):

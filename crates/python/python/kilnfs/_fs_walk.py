@@ -1,4 +1,5 @@
-"""Walks over the directories of an image, for `kilnfs.fs`: one call of the image for each directory, none for files."""
+"""Walks over the directories of an image, for `kilnfs.fs`: one call of the image for each
+directory, none for files."""
 
 from __future__ import annotations
 
@@ -14,20 +15,21 @@ from ._names import decode, is_absence, joined
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from . import _native
+    from ._image import Image
 
     Level = tuple[str, list[tuple[str, int]], list[tuple[str, int, int]]]
 
 
 _ROOM = (64 << 20, 64)
-"""Bytes of directories: so many that any image may have them, and so many more for each byte of the image. (Directories
-may be compressed.) What claims more is hostile: directories that share their blocks, and would fill all memory with
-names."""
+"""Largest length in bytes of all directories: a constant, and a factor for each byte of the image,
+as directories may be compressed. An image with more is hostile: its directories share blocks, and
+would fill all memory with names."""
 
 
-def levels(image: _native.Image, top: str, maxdepth: int | None) -> Iterator[Level]:
-    """Directories from `top` downwards: path; those in it (path, nid), which come next, and which the caller may
-    change; and all entries (path, nid, type as in `st_mode`), by name."""
+def levels(image: Image, top: str, maxdepth: int | None) -> Iterator[Level]:
+    """Yields the directories from `top` down: path; directories in it (path, nid), which come next
+    and which the caller may change; and all entries (path, nid, type as in `st_mode`), sorted by
+    name."""
     nid = image._lookup(top, True)
     seen = {nid}
     room = _ROOM[0] + _ROOM[1] * image.source_length
@@ -43,7 +45,7 @@ def levels(image: _native.Image, top: str, maxdepth: int | None) -> Iterator[Lev
         if maxdepth is not None and depth >= maxdepth:
             continue
         for name, nid in reversed(dirs):
-            # A hostile image may have a directory in itself: the walk would not end.
+            # In a hostile image a directory may contain itself, and the walk would not end.
             if nid in seen:
                 raise CorruptImageError(errno.EUCLEAN, f"directory {nid} is in two places", name, None, image.name)
             seen.add(nid)
@@ -51,14 +53,15 @@ def levels(image: _native.Image, top: str, maxdepth: int | None) -> Iterator[Lev
 
 
 def walk(
-    image: _native.Image,
+    image: Image,
     top: str,
     maxdepth: int | None,
     topdown: bool,
     on_error: Literal["omit", "raise"] | Callable[[OSError], object],
     detail: bool,
 ) -> Iterator[tuple[str, Any, Any]]:
-    """fsspec's `walk`. `on_error` decides about what is not there; an image that cannot be read is always an error."""
+    """Implements `walk` of fsspec. `on_error` applies to missing directories; a damaged image
+    always raises its error."""
     below = levels(image, top, maxdepth)
     try:
         first = next(below)
@@ -69,7 +72,7 @@ def walk(
             on_error(error)
         return
     if not topdown:
-        # What is above comes after what is below: the whole tree in reverse, and its directories, too.
+        # Parents come after their children: the whole tree in reverse, and its directories, too.
         order = []
         for level in chain([first], below):
             level[1].reverse()
@@ -80,12 +83,12 @@ def walk(
     for level in chain([first], below):
         path, dirs, files = _shown(image, level, detail)
         yield path, dirs, files
-        # The caller may have taken directories out, or put them into another order.
+        # The caller may have removed or reordered directories.
         places = {_last(name): (name, nid) for name, nid in level[1]}
         level[1][:] = [places[name] for name in dirs if name in places]
 
 
-def _shown(image: _native.Image, level: Level, detail: bool) -> tuple[str, Any, Any]:
+def _shown(image: Image, level: Level, detail: bool) -> tuple[str, Any, Any]:
     path, _, entries = level
     if not detail:
         dirs = [_last(name) for name, _, kind in entries if stat.S_ISDIR(kind)]

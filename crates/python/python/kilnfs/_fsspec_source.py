@@ -1,4 +1,5 @@
-"""An image that is read through fsspec: from object stores, web servers, other archives, memory."""
+"""Source that reads an image through fsspec: from object stores, web servers, other archives,
+memory."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ._block_cache import BLOCK_LEN, BLOCKS, BlockCache
+from ._errors import target_error
 from ._pinned import ConditionRefused, OtherVersion, ranges_of
 from ._retry import RETRIES, may_pass, pauses, retried, status_of, wait
-from ._source import target_error
 from ._store_options import refuse_unknown
 from ._urls import Redaction, redact
 
@@ -25,18 +26,19 @@ _VERSION_KEYS: Final = (
     *("ETag", "etag", "e_tag", "Content-MD5", "content_md5", "md5Hash", "generation"),
     *("mtime", "LastModified", "last_modified", "Last-Modified", "updated", "modified"),
 )
-"""What filesystems of fsspec call that which changes with the contents of a file, the surest first."""
+"""Keys of a file's version in `info` of fsspec's filesystems, the most reliable first."""
 CHECK_LEN: Final = 64 << 20
-"""Bytes that are read at most before the target is looked at again, where the store does not say with each answer which
-version it is of."""
+"""Number of bytes after which the version is checked again, if the store does not name it in each
+answer."""
 CHECK_SECONDS: Final = 60.0
-"""And seconds of reading, if those pass first."""
+"""Number of seconds after which the version is checked again."""
 _PROBE_LEN: Final = 4096
-"""Bytes that are compared where a store knows no versions."""
+"""Number of bytes that are compared if a store has no versions."""
 
 
 class Target:
-    """How a file is reached: URL (or protocol and path) and options. This is all that pickles carry."""
+    """Location of a file: URL (or protocol and path) and options. A pickle contains nothing
+    else."""
 
     def __init__(
         self, protocol: str | None, path: str, options: Mapping[str, Any] | None, retries: int = RETRIES
@@ -50,12 +52,12 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The URL as errors show it, without passwords and signatures: two URLs may have one name."""
+        """URL for errors, without passwords and signatures: two URLs may have one name."""
         return redact(self._url)
 
     @property
     def redaction(self) -> Redaction:
-        """Redaction that takes this URL's secrets out of texts."""
+        """Redaction of this URL's secrets in texts."""
         return Redaction(self._url)
 
     @property
@@ -63,11 +65,11 @@ class Target:
         return self.path if self.protocol is None or "://" in self.path else f"{self.protocol}://{self.path}"
 
     def connect(self) -> tuple[Any, str]:
-        """The filesystem, as fsspec makes it in this process, and the path in it."""
+        """Returns the filesystem of fsspec in this process, and the path in it."""
         try:
             fsspec: Any = import_module("fsspec")
         except ImportError as error:
-            raise ImportError(f"{self.name}: fsspec reads URLs; install it (pip install fsspec)") from error
+            raise ImportError(f"{self.name}: URLs need fsspec (pip install fsspec)") from error
         if self.protocol is None:
             fs, path = fsspec.core.url_to_fs(self.path, **self.options)
         else:
@@ -77,7 +79,8 @@ class Target:
         return fs, path
 
     def open(self) -> bytes | FsspecSource:
-        """The path, if it is a local file: nothing reads that better than the native module. Else a source."""
+        """Returns the path of a local file, which the native module reads best, or else a
+        source."""
         fs, path = self.connect()
         local: Any = import_module("fsspec.implementations.local")
         return os.fsencode(path) if type(fs) is local.LocalFileSystem else FsspecSource(self)
@@ -87,31 +90,32 @@ class Target:
 
 
 class _Connection:
-    """The filesystem and the cache of one process."""
+    """Filesystem and cache of one process."""
 
     def __init__(self, target: Target, block_len: int, block_count: int) -> None:
         self.name = target.name
         self._redaction = target.redaction
         self._retries = target.retries
         self.fs, self.path = target.connect()
-        # Synchronous filesystems need not be safe for threads (FTP is not), so they are called by one at a time.
+        # Synchronous filesystems may not be thread-safe (FTP is not), so only one thread at a time
+        # calls them.
         self._serial: AbstractContextManager[Any] = nullcontext() if getattr(self.fs, "async_impl", False) else Lock()
         info = self._info(opening=True)
         if info.get("type") == "directory":
             raise OSError(errno.EISDIR, "a directory, not an image", self.name)
         size = info.get("size")
         if not isinstance(size, int) or size < 0:
-            raise OSError(errno.EOPNOTSUPP, f"the target does not tell its length (size is {size!r})", self.name)
+            raise OSError(errno.EOPNOTSUPP, f"the target has no length (size is {size!r})", self.name)
         self.identity = (size, self._version(info))
         self._ranges = ranges_of(self.fs, self.path, info)
         self._stale: str | None = None
         self._unchecked, self._checked_at = 0, time.monotonic()
-        # The first bytes that were asked for: the superblock.
+        # The first bytes that were read: the superblock.
         self._probe: tuple[int, bytes] | None = None
         self.cache = BlockCache(self._fetch, size, block_len=block_len, block_count=block_count)
 
     def _info(self, *, opening: bool = False) -> Mapping[str, Any]:
-        """Returns what the store says of the file now."""
+        """Reads the current metadata of the file from the store."""
         try:
             return retried(self._info_now, self._retries)
         except Exception as error:
@@ -121,7 +125,7 @@ class _Connection:
 
     def _info_now(self) -> Mapping[str, Any]:
         with self._serial:
-            # Earlier listings may be old.
+            # Cached listings may be outdated.
             below: Any = getattr(self.fs, "fs", None)
             if not type(self.fs).__module__.endswith(".cached"):
                 self.fs.invalidate_cache(self.path)
@@ -130,7 +134,7 @@ class _Connection:
             try:
                 info: Mapping[str, Any] = self.fs.info(self.path)
             except FileNotFoundError as error:
-                # The web server's own answer, which fsspec has replaced by "not found", whatever it was.
+                # fsspec replaces any answer of a web server by "not found".
                 cause = error.__cause__
                 is_of_http = type(cause).__module__.startswith("aiohttp")
                 is_of_http = is_of_http or isinstance(cause, (ConnectionError, TimeoutError))
@@ -146,18 +150,18 @@ class _Connection:
         try:
             with self._serial:
                 return f"modified {self.fs.modified(self.path)}"
-        except Exception:  # whatever it is: this filesystem does not know
+        except Exception:  # of any type: this filesystem does not support it
             return None
 
     def _error(self, error: Exception, what: str, *, opening: bool = False) -> OSError:
-        """The error of the store as one of reading."""
+        """Returns an error of the store as an error of reading."""
         return target_error(error, self.name, what, opening=opening, redaction=self._redaction)
 
     def _cause(self, error: Exception) -> BaseException | None:
         return self._redaction.cause(error)
 
     def _fetch(self, ranges: list[tuple[int, int]]) -> list[bytes]:
-        """The bytes of all ranges, which are asked for at once. An error names URL and range."""
+        """Reads all ranges by one call. Errors name URL and range."""
         self.refuse_stale()
         answers, are_sure = self._ask(ranges)
         data = [self._checked(answer, *place) for answer, place in zip(answers, ranges, strict=True)]
@@ -170,8 +174,8 @@ class _Connection:
         return data
 
     def _ask(self, ranges: list[tuple[int, int]]) -> tuple[list[Any], bool]:
-        """Bytes or an exception for each range, after more attempts where errors may pass; and whether all are of this
-        version for sure."""
+        """Returns bytes or an exception for each range, after further attempts for temporary
+        errors; and true if all bytes are certain to be of this version."""
         answers: list[Any] = [None] * len(ranges)
         todo, are_sure = list(range(len(ranges))), True
         for pause in (*pauses(self._retries), None):
@@ -195,18 +199,19 @@ class _Connection:
             return [error] * len(ranges), True
         if len(answers) != len(ranges):
             end = ranges[-1][0] + ranges[-1][1]
-            self._refuse(f"the target gave {len(answers)} answers to {len(ranges)} ranges", ranges[0][0], end)
+            self._refuse(f"the target returned {len(answers)} answers to {len(ranges)} ranges", ranges[0][0], end)
         others = [answer for answer in answers if isinstance(answer, OtherVersion)]
         if not others:
             return answers, are_sure
         self.check()
         if not all(isinstance(other, ConditionRefused) for other in others) or not self._ranges.unconditional():
-            raise self._become_stale(f"a read says {self._redaction.text(str(others[0]))}")
-        # The store refuses a condition that is met.
+            raise self._become_stale(f"the store says {self._redaction.text(str(others[0]))}")
+        # The store has refused a condition that holds.
         return self._ask_once(ranges)
 
     def check(self) -> None:
-        """Look at the target again. `OSError` (ESTALE), from now on, if it is another one."""
+        """Checks the version of the target again. If it has changed, this and all later calls raise
+        `OSError` (ESTALE)."""
         self.refuse_stale()
         info = self._info()
         found = (info.get("size"), self._version(info))
@@ -216,7 +221,7 @@ class _Connection:
             start, known = self._probe
             answers, _ = self._ask([(start, len(known))])
             if bytes(self._checked(answers[0], start, len(known))) != known:
-                raise self._become_stale("as many bytes now, and other ones")
+                raise self._become_stale("other bytes of the same length now")
         self._unchecked, self._checked_at = 0, time.monotonic()
 
     def _become_stale(self, now: str) -> OSError:
@@ -225,13 +230,13 @@ class _Connection:
         if self._unchecked:
             unsure = (
                 f"; of the {self._unchecked} bytes read in the last {time.monotonic() - self._checked_at:.0f} s, "
-                "some may be of the other one"
+                "some may be of the new version"
             )
         self._stale = f"the target has changed since it was opened: {length} bytes ({version}) then, {now}{unsure}"
         return OSError(errno.ESTALE, self._stale, self.name)
 
     def refuse_stale(self) -> None:
-        """`OSError` (ESTALE) once the target was found to be another one."""
+        """Raises `OSError` (ESTALE) if the target was found to have changed."""
         if self._stale is not None:
             raise OSError(errno.ESTALE, self._stale, self.name)
 
@@ -244,7 +249,7 @@ class _Connection:
             try:
                 answer = bytes(memoryview(answer))
             except TypeError:
-                self._refuse(f"the target gave {type(answer).__name__}, not bytes", start, start + length)
+                self._refuse(f"the target returned {type(answer).__name__}, not bytes", start, start + length)
         if len(answer) != length:
             hint = ""
             if len(answer) > length:
@@ -252,7 +257,7 @@ class _Connection:
             elif start + length <= self.identity[0]:
                 self.check()
                 hint = "; it is shorter than when it was opened"
-            self._refuse(f"the target gave {len(answer)} bytes, not {length}{hint}", start, start + length)
+            self._refuse(f"the target returned {len(answer)} bytes, not {length}{hint}", start, start + length)
         data: bytes = answer
         return data
 
@@ -261,19 +266,19 @@ class _Connection:
 
 
 class FsspecSource:
-    """An image that fsspec reads, cached in memory by blocks of 128 KiB, 64 MiB in all.
+    """Source that reads an image through fsspec, cached in memory by blocks of 128 KiB, 64 MiB in
+    total.
 
-    * A call of `read_ranges` makes at most one call of `cat_ranges`; blocks that another thread is fetching are waited
-      for.
-    * After a fork the child makes a filesystem of its own from URL and options, as does the process that unpickles a
-      source, and compares length and ETag (or time of modification) with those at the first opening: `OSError` (ESTALE)
-      if the target is another file now.
-    * While it is read, the target has to stay the same file: see `_pinned`. Where the store does not vouch for that,
-      the source looks after 64 MiB or 60 s.
-    * Errors that may pass are waited for: `retries` more attempts.
-    * `will_need` sends nothing: announced blocks, at most 24 MiB, ride along with the next fetch. So no thread outlives
-      a call.
-    """
+    * A call of `read_ranges` makes at most one call of `cat_ranges`, and waits for blocks that
+      another thread is fetching.
+    * A forked child, and a process that unpickles a source, make their own filesystem from URL and
+      options, and compare length and ETag (or time of modification) with those at the first
+      opening: `OSError` (ESTALE) if the target has changed.
+    * The target must not change while it is read: see `_pinned`. If the store does not guarantee
+      that, the source checks after 64 MiB or 60 s.
+    * Temporary errors lead to `retries` further attempts.
+    * `will_need` sends nothing: announced blocks, at most 24 MiB, are added to the next fetch, so
+      that no thread outlives a call. """
 
     def __init__(
         self,
@@ -285,54 +290,55 @@ class FsspecSource:
         self._target = target
         self._identity = identity
         self._sizes = (block_len, block_count)
-        # By process id. What a parent made is kept, but not used: the end of its sessions would need the parent's
-        # threads.
+        # By process id. Connections of a parent are kept but not used: to close their sessions
+        # would need the parent's threads.
         self._connections: dict[int, _Connection] = {}
         if identity is None:
             self._identity = self._here().identity
 
     @property
     def name(self) -> str:
-        """The URL, without a password."""
+        """URL, without a password."""
         return self._target.name
 
     @property
     def target(self) -> Target:
-        """URL and options."""
+        """Location of the image: URL and options."""
         return self._target
 
     @property
     def identity(self) -> tuple[int, str | None]:
-        """Length in bytes, and what changes with the contents (ETag, time of modification), where the filesystem
-        tells."""
+        """Length in bytes, and the version (ETag, time of modification) if the filesystem has
+        one."""
         assert self._identity is not None
         return self._identity
 
     @property
     def cache_length(self) -> int:
-        """Bytes that are kept of what was fetched."""
+        """Capacity of the cache in bytes."""
         block_len, block_count = self._sizes
         return block_len * block_count
 
     def length(self) -> int:
-        """Bytes of the image."""
+        """Returns the length of the source in bytes."""
         return self._here().identity[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | memoryview]:
-        """The bytes of each range (first byte, length). Errors are `OSError` and name URL and range."""
+        """Returns the bytes of each range (first byte, length). Errors are `OSError` and name URL
+        and range."""
         here = self._here()
         here.refuse_stale()
         return here.cache.read(ranges)
 
     def will_need(self, start: int, length: int) -> None:
-        """These bytes will be read soon: they ride along with the next fetch, if they are few."""
+        """Announces a read: the bytes are added to the next fetch if they are few."""
         connection = self._connections.get(os.getpid())
-        # To connect would take time, and may fail: that is for a read.
+        # A connection takes time and may fail, so only a read makes one.
         if connection is not None:
             connection.cache.announce(start, length)
 
     def _here(self) -> _Connection:
-        """The connection of this process."""
+        """Returns the connection of this process, and makes it if there is none."""
         pid = os.getpid()
         connection = self._connections.get(pid)
         if connection is not None:
@@ -349,7 +355,7 @@ class FsspecSource:
             )
         for other in list(self._connections.values()):
             other.cache.forget()
-        # Another thread may have been faster; all use the same.
+        # All threads use the connection that was stored first.
         return self._connections.setdefault(pid, connection)
 
     def __reduce__(self) -> tuple[Any, ...]:

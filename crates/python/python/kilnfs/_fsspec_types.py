@@ -1,4 +1,5 @@
-"""The parts of fsspec that `kilnfs.fs` builds on, with annotations for type checkers: fsspec has none."""
+"""Parts of fsspec that `kilnfs.fs` builds on, with annotations for type checkers, which fsspec
+lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Literal, Self, overload
 
     class AbstractFileSystem:
-        """What `ErofsFileSystem` has from fsspec's class."""
+        """Methods that `ErofsFileSystem` inherits from fsspec."""
 
         blocksize: int
         storage_args: tuple[Any, ...]

@@ -1,9 +1,8 @@
-"""Patterns of the shell over an image, as `pathlib` reads them.
+"""Glob patterns over an image, with the rules of `pathlib`.
 
-`*`, `?` and `[…]` match within a name, hidden names included; `**` alone between slashes stands for any number of
-directories, and at the end for all that is below. `**` does not follow links; a name in the pattern does. Only
-directories are read, never the inodes of files.
-"""
+`*`, `?` and `[…]` match within a name, hidden names included; `**` alone between slashes matches
+any number of directories, and at the end the whole tree below. `**` does not follow links; a name
+in the pattern does. Only directories are read, never inodes of files. """
 
 from __future__ import annotations
 
@@ -18,13 +17,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from . import _native
+    from ._primitives import ImagePrimitives
 
 _MAGIC = frozenset("*?[")
 
 
-def select(image: _native.Image, root: str, pattern: str) -> Iterator[str]:
-    """Paths below `root` that match, relative to it; of an absolute pattern, absolute ones. "" is the root itself.
+def select(image: ImagePrimitives, root: str, pattern: str) -> Iterator[str]:
+    """Yields the matching paths below `root`, relative to it; for an absolute pattern, absolute
+    paths. "" is the root itself.
 
     A pattern that ends with a slash matches directories only; their paths have no slash at the end.
     """
@@ -39,16 +39,15 @@ def select(image: _native.Image, root: str, pattern: str) -> Iterator[str]:
     if not leads_to_directory(image, root):
         return iter(())
     found = _below(image, root, start, parts, 0, directories_only=pattern.endswith("/"))
-    # With two "**", there may be several ways to one path.
+    # Two "**" may match one path in several ways.
     return _distinct(found) if parts.count("**") > 1 else found
 
 
 def _below(
-    image: _native.Image, root: str, path: str, parts: Sequence[str], i: int, *, directories_only: bool
+    image: ImagePrimitives, root: str, path: str, parts: Sequence[str], i: int, *, directories_only: bool
 ) -> Iterator[str]:
-    """What matches the parts from `i` on in the directory `path`, which exists. Recursion is as deep as the pattern is
-    long.
-    """
+    """Yields the paths that match the parts from `i` on, in the directory `path`, which exists. The
+    depth of recursion is at most the number of parts. """
     if i == len(parts):
         yield path
         return
@@ -69,10 +68,11 @@ def _below(
             yield from _below(image, root, child, parts, i + 1, directories_only=directories_only)
 
 
-def _matching(image: _native.Image, directory: str, part: str) -> Iterator[tuple[str, int]]:
-    """Names in a directory that match one part of a pattern, and their types; 0 for a type that is not known."""
+def _matching(image: ImagePrimitives, directory: str, part: str) -> Iterator[tuple[str, int]]:
+    """Yields the names in a directory that match one part of a pattern, and their types; 0 for an
+    unknown type."""
     if _MAGIC.isdisjoint(part):
-        # A plain name is looked up, as the directory may be large.
+        # A name without wildcards is looked up, as the directory may be large.
         try:
             image._lookup(joined(directory, part), False)
         except OSError as error:
@@ -90,7 +90,7 @@ def _matching(image: _native.Image, directory: str, part: str) -> Iterator[tuple
 
 @lru_cache(256)
 def matcher(part: str) -> Callable[[str], object]:
-    """Whether a name matches one part of a pattern."""
+    """Returns a function that matches a name with one part of a pattern."""
     import re
     from fnmatch import translate
 
@@ -98,17 +98,17 @@ def matcher(part: str) -> Callable[[str], object]:
 
 
 def matches(names: Sequence[str], parts: Sequence[str]) -> bool:
-    """Whether the names of a path match the parts of a pattern, all of them.
+    """Returns true if the names of a path match all parts of a pattern.
 
-    As in `pathlib`, `**` behind other parts stands for one name at least: "a/**" does not match "a".
+    As in `pathlib`, `**` after other parts matches at least one name: "a/**" does not match "a".
     """
     if len(parts) > 1 and parts[-1] == "**":
         parts = (*parts, "*")
-    # Which prefixes of the pattern match the names so far.
+    # Lengths of the prefixes of the pattern that match the names so far.
     states = {0}
     for name in (*names, None):
         todo = list(states)
-        while todo:  # "**" may stand for nothing
+        while todo:  # "**" also matches no name
             state = todo.pop()
             if state < len(parts) and parts[state] == "**" and state + 1 not in states:
                 states.add(state + 1)

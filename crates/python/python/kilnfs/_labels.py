@@ -1,4 +1,4 @@
-"""Classes of the files of an index, by their paths."""
+"""Classes of the files of an index, derived from their paths."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 
 
 def labelled(index: _native.Index, group: Literal["parent"] | Callable[[str], str]) -> _native.Index:
-    """The index with labels: places in the sorted list of the classes that `group` gives.
+    """Returns the index with labels: positions in the sorted list of the classes that `group`
+    returns.
 
-    Raises ValueError for a `group` that is none.
+    Raises ValueError for an invalid `group`.
     """
     if group == "parent":
         name: Callable[[str], str] = _parent
     elif callable(group):
         name = group
     else:
-        raise ValueError(f'group is "parent", a depth or a function from a path to a class, not {group!r}')
+        raise ValueError(f'group={group!r}: use "parent", a depth or a function from a path to a class')
     numbers: dict[str, int] = {}
     found = array("I")
     for row in range(len(index)):
         found.append(numbers.setdefault(name(index.path(row)), len(numbers)))
-    # Sorted by their bytes, as those that the native side finds.
+    # Sorted by their bytes, as in the native module.
     classes = sorted(numbers, key=encode)
     place = array("I", bytes(4 * len(classes)))
     for label, one in enumerate(classes):
@@ -39,5 +40,5 @@ def labelled(index: _native.Index, group: Literal["parent"] | Callable[[str], st
 
 
 def _parent(path: str) -> str:
-    """The name of the directory that a file is in; "" at the root."""
+    """Returns the name of the directory of a file; "" at the root."""
     return path.rpartition("/")[0].rpartition("/")[2]

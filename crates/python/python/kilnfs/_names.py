@@ -1,4 +1,4 @@
-"""Paths in an image as Python sees them: `str` is UTF-8 with surrogateescape, `bytes` is what the image holds."""
+"""Paths in an image: `str` is UTF-8 with surrogateescape, `bytes` are the bytes in the image."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from typing import Any, Protocol, SupportsIndex, TypeGuard
 
     class HasPath(Protocol):
-        """An object that stands for a path in an image: `kilnfs.Path`, `DirEntry`, `Entry`, `File`."""
+        """Object that represents a path in an image: `kilnfs.Path`, `DirEntry`, `Entry`, `File`."""
 
-        # It may have `__kilnfs_uuid__`, the UUID of its image: others refuse it.
+        # It may have `__kilnfs_uuid__`, the UUID of its image: other images refuse it.
         def __kilnfs_path__(self) -> bytes: ...
 
     Name = str | bytes | HasPath
-    """A path in an image, absolute or from its root."""
-    What = str | bytes | int | HasPath
-    """A file: a path, or the nid of an inode."""
+    """Path in an image, absolute or from its root."""
+    FileRef = str | bytes | int | HasPath
+    """Reference to a file: its path or its nid."""
 
 
 def decode(raw: bytes) -> str:
-    """A name of the image as `str`."""
+    """Returns a name of the image as `str`."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def encode(name: Name) -> bytes:
-    """A path as the image holds it.
+    """Returns a path as bytes.
 
-    Raises TypeError for what is no path.
+    Raises TypeError for other objects.
     """
     if isinstance(name, str):
         return name.encode("utf-8", "surrogateescape")
@@ -44,33 +44,33 @@ def encode(name: Name) -> bytes:
 
 
 def name_file(error: OSError, path: str | bytes | None, image: Any) -> None:
-    """Say which file of which image an error is about, where it names the image only."""
+    """Adds the file to an error that names only the image."""
     if path is not None and error.filename2 is None:
         error.filename, error.filename2 = path, image.name if error.filename is None else error.filename
 
 
 def note_sample(error: BaseException, row: int, path: str | None, image: Any) -> None:
-    """Add to an error which sample it is about."""
+    """Adds a note with the sample to an error."""
     where = "" if path is None else f", {path!r}"
     error.add_note(f"sample {row}{where} of {image.name!r}")
 
 
 def uuid_of(image: Any) -> bytes:
-    """The UUID of an image, which may be closed."""
+    """Returns the UUID of an image, which may be closed."""
     uuid: bytes = image._identity[1]
     return uuid
 
 
-def refuse_foreign(what: object, image: Any) -> None:
-    """Raise OSError (ESTALE) for a path or an index of another image."""
-    uuid = getattr(what, "__kilnfs_uuid__", None)
+def refuse_foreign(file: object, image: Any) -> None:
+    """Raises OSError (ESTALE) for a path or an index of another image."""
+    uuid = getattr(file, "__kilnfs_uuid__", None)
     if uuid is not None and uuid != uuid_of(image):
-        text = f"{what!r} is of an image with UUID {uuid.hex()}, and this one has {uuid_of(image).hex()}"
+        text = f"{file!r} belongs to an image with UUID {uuid.hex()}, and this one has {uuid_of(image).hex()}"
         raise failure(errno.ESTALE, None, image.name, text)
 
 
-def one_file(path: Name | None, nid: SupportsIndex | None = None) -> What:
-    """The file of a call that takes a path, or the number of an inode as `nid=`."""
+def one_file(path: Name | None, nid: SupportsIndex | None = None) -> FileRef:
+    """Returns the file of a call that takes a path or `nid=`."""
     if nid is not None:
         if path is not None:
             raise TypeError("a path or nid=, not both")
@@ -82,38 +82,39 @@ def one_file(path: Name | None, nid: SupportsIndex | None = None) -> What:
         raise TypeError("a path is missing, or nid=")
     if hasattr(type(path), "__index__"):
         raise TypeError(
-            f"a path (str, bytes, kilnfs.Path), not {type(path).__name__}: nid= takes the number of an inode"
+            f"a path (str, bytes, kilnfs.Path), not {type(path).__name__}: nid= takes an inode number"
         )
     return path
 
 
 def is_name(value: object) -> TypeGuard[Name]:
-    """Tells if a value may be a path in an image."""
+    """Returns true for an object that may be a path in an image."""
     return isinstance(value, (str, bytes)) or hasattr(type(value), "__kilnfs_path__")
 
 
 def as_text(name: Name) -> str:
-    """A path as `str`."""
+    """Returns a path as `str`."""
     return name if isinstance(name, str) else decode(encode(name))
 
 
 def joined(directory: str, name: str) -> str:
-    """The path of a name in a directory; `directory` may be empty."""
+    """Returns the path of a name in a directory, which may be empty text."""
     return directory + name if not directory or directory.endswith("/") else f"{directory}/{name}"
 
 
 def is_absence(error: OSError) -> bool:
-    """Whether an error says that there is nothing of this name, rather than that the image cannot be read."""
+    """Returns true for an error that means that there is no file with this name."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def failure(number: int, path: str | bytes | None, image: str, text: str | None = None) -> OSError:
-    """The OSError of a number, about a path in an image; of the subclass that Python has for the number."""
+    """Returns the OSError for an errno and a path in an image, of the subclass that Python has for
+    the errno."""
     message = text or os.strerror(number)
-    # Python drops the second name where there is no first.
+    # Python drops the second name if there is no first.
     return OSError(number, message, image) if path is None else OSError(number, message, path, None, image)
 
 
 def read_only(path: str | bytes, image: str) -> OSError:
-    """What every attempt to write gets."""
+    """Returns the error for an attempt to write."""
     return failure(errno.EROFS, path, image)

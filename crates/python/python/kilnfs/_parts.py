@@ -1,4 +1,4 @@
-"""Samples of several files: which files of an index belong together."""
+"""Samples that consist of several files of an index."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The rows that each sample has in an index: 8 bytes for each part of each sample.
+    """Rows of the parts of each sample in an index: 8 bytes for each part of each sample.
 
-    Files of one stem are a sample. The stem is the path without the end that says which part a file is; of several
-    ends the longest counts, and upper and lower case of ASCII letters are the same, as in `Image.index`.
-    """
+    Files with the same stem are a sample. The stem is the path without the ending that identifies
+    the part; of several matching endings the longest counts, and upper and lower case of ASCII
+    letters are the same, as in `Image.index`. """
 
     __slots__ = ("names", "rows")
 
     def __init__(self, names: tuple[str, ...], rows: array[int]) -> None:
         self.names = names
         self.rows = rows
-        """'Q': part by part of the first sample, then of the second."""
+        """Rows, 'Q': all parts of the first sample, then of the second."""
 
     @classmethod
     def of(
         cls, index: Index | ShardedIndex, endings: Mapping[str, str], missing: Literal["raise", "skip"], image: str
     ) -> Parts:
-        """The samples of an index, in the order in which a file of each comes first in it.
+        """Finds the samples of an index, in the order of their first files.
 
-        Raises FileNotFoundError that names the stem of a sample without one of its parts, unless `missing` is "skip",
-        and FileExistsError where two files are the same part.
-        """
+        Raises FileNotFoundError that names the stem of a sample with a missing part, unless
+        `missing` is "skip", and FileExistsError if two files are the same part. """
         ways = sorted(
             ((ending.lower(), nth) for nth, ending in enumerate(endings.values())),
             key=lambda way: len(way[0]),
@@ -60,7 +59,7 @@ class Parts:
                 rows.extend([-1] * width)
             if rows[at + nth] >= 0:
                 other = index[rows[at + nth]]
-                text = f"the part {names[nth]!r} of {stem!r}, which {other!r} is, too"
+                text = f"a second part {names[nth]!r} of {stem!r}, besides {other!r}"
                 raise failure(errno.EEXIST, path, image, text)
             rows[at + nth] = row
         lacking = [(stem, at * width) for stem, at in samples.items() if -1 in rows[at * width : (at + 1) * width]]
@@ -79,10 +78,10 @@ class Parts:
         return len(self.rows) // len(self.names)
 
     def first(self) -> array[int]:
-        """The row of the first part of each sample."""
+        """Returns the row of the first part of each sample."""
         return self.rows[:: len(self.names)]
 
     def of_samples(self, samples: Iterable[int]) -> array[int]:
-        """The rows of all parts of these samples, sample by sample."""
+        """Returns the rows of all parts of these samples, sample by sample."""
         width = len(self.names)
         return array("Q", [row for at in samples for row in self.rows[at * width : (at + 1) * width]])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import IO, Any, BinaryIO, Literal, Self, overload
 
     from ._file import BufferedFile, File
-    from ._image import Image
+    from ._verbs import ImageVerbs
 else:
 
     def overload(function):
@@ -27,10 +27,12 @@ else:
 
 
 class Path(PurePath):
-    """A file of an image, as `pathlib.Path`. Made by `image / "name"`, `image.root` and `image.path("name")`.
+    """Path in an image, as `pathlib.Path`. Made by `image / "name"`, `image.root` and
+    `image.path("name")`.
 
-    It has no path on the host and no `__fspath__`; `importlib.resources.as_file(path)` makes one for as long as it is
-    needed. It is a `Traversable`, and a readable path of `pathlib.types` (Python 3.14) and `pathlib_abc`.
+    It is not a path on the host and has no `__fspath__`; `importlib.resources.as_file(path)` makes
+    a temporary file on the host. It is a `Traversable`, and a readable path of `pathlib.types`
+    (Python 3.14) and `pathlib_abc`.
 
     >>> [path.name for path in (image / "cat").iterdir()]
     ['1.txt', '2.txt']
@@ -40,13 +42,13 @@ class Path(PurePath):
 
     __slots__ = ("_info",)
 
-    def __init__(self, image: Image, *segments: str | PurePath | os.PathLike[str]) -> None:
+    def __init__(self, image: ImageVerbs, *segments: str | PurePath | os.PathLike[str]) -> None:
         super().__init__(image, *segments)
         self._info: PathInfo | None = None
 
     @property
     def info(self) -> PathInfo:
-        """What is at the path; what it has said once, it says again."""
+        """Type of the file at the path, read once and kept."""
         if self._info is None:
             self._info = PathInfo(self._image, self._path)
         return self._info
@@ -54,8 +56,8 @@ class Path(PurePath):
     # names
 
     def iterdir(self) -> Iterator[Self]:
-        """The files of a directory, in stored order."""
-        # The directory is read now, so that an error is not raised by the first step only.
+        """Yields the files of a directory, in stored order."""
+        # The directory is read here, so that the call raises errors, and not the first step.
         listed = self._image._listdir(self)
         return (
             self._child(joined("" if self._path == "." else self._path, decode(raw)), kind) for raw, _, kind in listed
@@ -67,7 +69,7 @@ class Path(PurePath):
         return child
 
     def glob(self, pattern: str | PurePath, *, recurse_symlinks: bool = False) -> Iterator[Self]:
-        """Paths below this one that match; see `Image.glob`.
+        """Yields the matching paths below this one; see `Image.glob`.
 
         >>> [str(path) for path in image.root.glob("**/1.txt")]
         ['/cat/1.txt', '/dog/1.txt']
@@ -84,7 +86,7 @@ class Path(PurePath):
         return (self.joinpath(found) for found in select(self._image, self._path, text))
 
     def rglob(self, pattern: str | PurePath, *, recurse_symlinks: bool = False) -> Iterator[Self]:
-        """`glob` with "**/" in front of the pattern."""
+        """Yields the same as `glob` with "**/" before the pattern."""
         return self.glob(f"**/{pattern}", recurse_symlinks=recurse_symlinks)
 
     def walk(
@@ -93,7 +95,8 @@ class Path(PurePath):
         on_error: Callable[[OSError], object] | None = None,
         follow_symlinks: bool = False,
     ) -> Iterator[tuple[Self, list[str], list[str]]]:
-        """What `pathlib.Path.walk` yields: links to directories are among the files, unless they are followed."""
+        """Yields the same as `pathlib.Path.walk`: links to directories are among the files, unless
+        they are followed."""
         from ._walk import walk
 
         found = walk(
@@ -107,68 +110,69 @@ class Path(PurePath):
         )
         return ((self.with_segments(path), dirs, files) for path, dirs, files in found)
 
-    # what is at the path
+    # metadata
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """What `os.stat` gives."""
+        """Returns the same as `os.stat`."""
         return self._image.stat(self, follow_symlinks=follow_symlinks)
 
     def lstat(self) -> os.stat_result:
-        """`stat` of a symbolic link itself."""
+        """Returns the `stat` of a symbolic link itself."""
         return self._image.lstat(self)
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether the path leads to something."""
+        """Returns true if the path leads to a file of any type."""
         return self._image._type(self, follow_symlinks) != 0
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a directory."""
+        """Returns true for a directory."""
         return self._image._type(self, follow_symlinks) == S_IFDIR
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a regular file."""
+        """Returns true for a regular file."""
         return self._image._type(self, follow_symlinks) == S_IFREG
 
     def is_symlink(self) -> bool:
-        """Whether it is a symbolic link."""
+        """Returns true for a symbolic link."""
         return self._image._type(self, False) == S_IFLNK
 
     def is_fifo(self) -> bool:
-        """Whether it is a FIFO."""
+        """Returns true for a FIFO."""
         return self._image._type(self, True) == stat.S_IFIFO
 
     def is_socket(self) -> bool:
-        """Whether it is a socket."""
+        """Returns true for a socket."""
         return self._image._type(self, True) == stat.S_IFSOCK
 
     def is_block_device(self) -> bool:
-        """Whether it is a block device."""
+        """Returns true for a block device."""
         return self._image._type(self, True) == stat.S_IFBLK
 
     def is_char_device(self) -> bool:
-        """Whether it is a character device."""
+        """Returns true for a character device."""
         return self._image._type(self, True) == stat.S_IFCHR
 
     def is_mount(self) -> bool:
-        """False: nothing is mounted in an image."""
+        """Returns false: nothing is mounted in an image."""
         return False
 
     def is_junction(self) -> bool:
-        """False: only Windows has junctions."""
+        """Returns false: only Windows has junctions."""
         return False
 
     def readlink(self) -> Self:
-        """The target of a symbolic link."""
+        """Returns the target of a symbolic link."""
         return self.with_segments(decode(self._image._readlink(self)))
 
     def resolve(self, strict: bool = False) -> Self:
-        """The path from the root without links and ".."; with `strict`, all of it must exist."""
+        """Returns the path from the root without links and ".."; with `strict`, all of it must
+        exist."""
         from ._resolve import resolve
 
         return self.with_segments(resolve(self._image, self._path, strict=strict))
 
     def samefile(self, other: str | Path) -> bool:
-        """Whether both lead to one inode of one image."""
+        """Returns true if both paths lead to the same inode of the same image."""
         path = self.with_segments(other) if isinstance(other, str) else other
         if self._image._identity != path._image._identity:
             return False
@@ -201,7 +205,7 @@ class Path(PurePath):
         errors: str | None = None,
         newline: str | None = None,
     ) -> object:
-        """A file object, as `builtins.open` gives it; text, unless the mode says otherwise."""
+        """Opens the file, as `builtins.open` does, by default as text."""
         from ._file import open_file
 
         return open_file(self._image, self, mode, buffering, encoding, errors, newline)
@@ -213,11 +217,11 @@ class Path(PurePath):
         return self.open("rb", 0)
 
     def read_bytes(self) -> bytes:
-        """The contents."""
+        """Returns the contents."""
         return self._image.read(self)
 
     def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
-        """The contents as text."""
+        """Returns the contents as text."""
         import io
 
         with self.open("r", -1, io.text_encoding(encoding), errors, newline) as file:
@@ -228,12 +232,12 @@ class Path(PurePath):
     def copy(
         self, target: str | os.PathLike[str], *, follow_symlinks: bool = True, preserve_metadata: bool = False
     ) -> pathlib.Path:
-        """Copy the file, or the directory with all that is below it, to a path of the host. A file there is replaced
-        once the copy is complete; a directory there is a FileExistsError.
+        """Copies the file, or the directory with its whole tree, to a path on the host, and returns
+        that path. An existing file is replaced once the copy is complete; an existing directory
+        raises FileExistsError.
 
-        `preserve_metadata` copies permissions (without set-user-ID, set-group-ID and sticky bits) and times. Returns
-        the new path.
-        """
+        `preserve_metadata` also copies permissions (without set-user-ID, set-group-ID and sticky
+        bits) and times. """
         from ._path_copy import copy
 
         return copy(self, target, follow_symlinks=follow_symlinks, preserve_metadata=preserve_metadata)
@@ -241,7 +245,7 @@ class Path(PurePath):
     def copy_into(
         self, target_dir: str | os.PathLike[str], *, follow_symlinks: bool = True, preserve_metadata: bool = False
     ) -> pathlib.Path:
-        """`copy` to the same name in a directory of the host."""
+        """Copies to the same name in a directory on the host; see `copy`."""
         from ._path_copy import copy
 
         if not self.name:
@@ -255,9 +259,8 @@ class Path(PurePath):
 
 
 def _register() -> None:
-    """Let `isinstance` know, where there are abstract classes for readable paths: in Python 3.14, and in the package
-    `pathlib_abc`.
-    """
+    """Registers `Path` with the abstract classes of readable paths, in Python 3.14 and in the
+    package `pathlib_abc`."""
     from importlib import import_module
 
     for module, name in (("pathlib.types", "_ReadablePath"), ("pathlib_abc", "ReadablePath")):

@@ -1,4 +1,4 @@
-"""Files and trees of an image, copied to paths of the host by `Path.copy`."""
+"""Copies of files and trees of an image to the host, by `Path.copy`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from ._names import decode, encode, failure
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from . import _native
+    from ._primitives import ImagePrimitives
     from ._path import Path
 
 _CHUNK_LEN = 1 << 20
-"""Bytes of a file in memory at once."""
+"""Length in bytes of the buffer of a copy."""
 
 
 def copy(
     source: Path, target: str | os.PathLike[str], *, follow_symlinks: bool, preserve_metadata: bool
 ) -> pathlib.Path:
-    """`Path.copy`. A target that is no path of the host, but a writable path of `pathlib.types`, copies for itself."""
+    """Implements `Path.copy`. A target that is a writable path of `pathlib.types` copies by its own
+    method."""
     if not isinstance(target, (str, os.PathLike)):
         take = getattr(target, "_copy_from", None)
         if take is None:
-            raise TypeError(f"the target is a path of the host, not {type(target).__name__}")
+            raise TypeError(f"the target must be a path on the host, not {type(target).__name__}")
         take(source, follow_symlinks=follow_symlinks)
         return target.joinpath()
     Copy(source.image, follow_symlinks, preserve_metadata).copy(encode(source), os.fsencode(target))
@@ -36,18 +37,18 @@ def copy(
 
 
 class Copy:
-    """How one copy is made."""
+    """Options of one copy."""
 
-    def __init__(self, image: _native.Image, follow: bool, metadata: bool) -> None:
+    def __init__(self, image: ImagePrimitives, follow: bool, metadata: bool) -> None:
         self._image = image
         self._follow = follow
         self._metadata = metadata
 
     def copy(self, path: bytes, target: bytes) -> None:
-        """Copy a file or a tree."""
-        # With each file, the nids of the directories above it, as a link may lead to one of these; and those that were
-        # seen since the last link, as no directory has two names in a sound image. A directory's time is set when
-        # everything is in it.
+        """Copies a file or a tree."""
+        # Each file comes with the nids of the directories above it, because a link may lead to one
+        # of these, and with those that were seen since the last link, because each directory has
+        # one name in a sound image. The time of a directory is set after its entries are written.
         todo = [(path, target, frozenset[int](), set[int]())]
         made: list[tuple[int, bytes]] = []
         while todo:
@@ -59,7 +60,7 @@ class Copy:
                 kind = S_IFMT(self._image._stat(nid, False)[0][0])
             if kind == S_IFDIR:
                 if nid in above:
-                    raise failure(errno.ELOOP, decode(path), self._image.name, "the directory is in itself")
+                    raise failure(errno.ELOOP, decode(path), self._image.name, "the directory contains itself")
                 if nid in seen:
                     text = f"the directory of nid {nid} has two names"
                     raise CorruptImageError(errno.EUCLEAN, text, decode(path), None, self._image.name)
@@ -82,7 +83,7 @@ class Copy:
                 self._set_metadata(nid, target)
 
     def _copy_file(self, nid: int, target: bytes) -> None:
-        """Write a file beside its final name, which it gets when it is complete."""
+        """Writes a file under a temporary name, and renames it when it is complete."""
         directory, name = os.path.split(target)
         if os.path.isdir(target):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fsdecode(target))
@@ -97,10 +98,10 @@ class Copy:
                     if not count:
                         raise failure(errno.EIO, None, self._image.name, f"nid {nid} ends at byte {start} of {size}")
                     written = 0
-                    while written < count:  # as a write to the host may be short
+                    while written < count:  # a write may be short
                         written += file.write(buffer[written:count])
                     start += count
-                # As for any new file, the umask decides; mkstemp gives the owner alone the right to read.
+                # The umask applies, as for any new file; mkstemp permits only the owner to read.
                 os.fchmod(fd, 0o666 & ~_umask())
             if self._metadata:
                 self._set_metadata(nid, temporary)
@@ -116,7 +117,7 @@ class Copy:
 
 
 def _umask() -> int:
-    """The umask, without a moment in which it is another one for other threads."""
+    """Returns the umask, without changing it for other threads meanwhile."""
     with open("/proc/self/status", "rb") as status:
         for line in status:
             if line.startswith(b"Umask:"):

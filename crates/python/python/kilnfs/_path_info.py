@@ -1,4 +1,4 @@
-"""What is at a path, as `pathlib.types.PathInfo` has it."""
+"""Type of the file at a path, as in `pathlib.types.PathInfo`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from stat import S_IFDIR, S_IFLNK, S_IFREG
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from ._image import Image
+    from ._verbs import ImageVerbs
 
 
 class PathInfo:
-    """What is at a path, as `pathlib.types.PathInfo`; from a directory's entry, if the path comes from one. Asked once,
-    and kept.
-    """
+    """Type of the file at a path, as `pathlib.types.PathInfo`; taken from the entry of a directory
+    if the path comes from one. Read once and kept. """
 
     __slots__ = ("_image", "_kinds", "_path")
 
-    def __init__(self, image: Image, path: str, kind: int | None = None) -> None:
+    def __init__(self, image: ImageVerbs, path: str, kind: int | None = None) -> None:
         self._image = image
         self._path = path
-        # Type of the file itself (False) and of what it leads to (True).
+        # Type of the file itself (False), and of the file that it leads to (True).
         self._kinds: dict[bool, int] = {}
         if kind is not None:
             self._kinds[False] = kind
@@ -28,19 +27,19 @@ class PathInfo:
                 self._kinds[True] = kind
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is something."""
+        """Returns true if there is a file of any type."""
         return self._kind(follow_symlinks) != 0
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a directory."""
+        """Returns true for a directory."""
         return self._kind(follow_symlinks) == S_IFDIR
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a regular file."""
+        """Returns true for a regular file."""
         return self._kind(follow_symlinks) == S_IFREG
 
     def is_symlink(self) -> bool:
-        """Whether it is a symbolic link."""
+        """Returns true for a symbolic link."""
         return self._kind(False) == S_IFLNK
 
     def _kind(self, follow: bool) -> int:

@@ -1,9 +1,9 @@
 """Ranges of one version of a remote file.
 
-Where a store can be asked for a version, each request says which one: with `If-Match` (HTTP), `IfMatch` (S3), the
-generation (Google Cloud Storage), the version (Azure, if it keeps versions). `Ranges.read` tells of its answers whether
-they are of that version for sure; if not, the caller has to look from time to time.
-"""
+If a store supports it, each request names the version: by `If-Match` (HTTP), `IfMatch` (S3), the
+generation (Google Cloud Storage), the version (Azure, if it keeps versions). `Ranges.read` returns
+true with its answers if they are certain to be of that version; if not, the caller must check from
+time to time. """
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _AT_ONCE: Final = 64
-"""Requests that are under way at the same time, at most."""
+"""Largest number of concurrent requests."""
 
 
 class OtherVersion(Exception):
-    """The store says that the file is another one now."""
+    """Error of a file that has changed in the store."""
 
 
 class ConditionRefused(OtherVersion):
-    """The store says that the condition of a request is not met, and no more."""
+    """Error of a request whose condition the store has refused, without further information."""
 
 
 class Ranges:
-    """Ranges of a file by `cat_ranges`, which all filesystems of fsspec have."""
+    """Reader of ranges by `cat_ranges`, which all filesystems of fsspec have."""
 
     def __init__(self, fs: Any, path: str, info: Mapping[str, Any]) -> None:
         self.fs, self.path = fs, path
@@ -38,29 +38,30 @@ class Ranges:
         self._is_pinned = False
         protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
         if protocols & {"gs", "gcs"} and info.get("generation") is not None:
-            # Buckets of one zone are read in a way that does not take it; only the older class has none of these.
+            # Zonal buckets are read without a generation; only the older class never has any.
             self._more = {"generation": info["generation"]}
             self._is_pinned = type(fs).__module__ == "gcsfs.core"
         elif protocols & {"abfs", "az", "abfss"} and fs.version_aware and info.get("version_id") is not None:
             self.path, self._is_pinned = f"{path.partition('?')[0]}?versionid={info['version_id']}", True
         elif type(fs).__name__ == "SimpleCacheFileSystem":
-            # A copy of the whole file, which nobody replaces.
+            # A local copy of the whole file, which is not replaced.
             self._is_pinned = True
 
     def read(self, ranges: Sequence[tuple[int, int]]) -> tuple[list[Any], bool]:
-        """For each range (first byte, length) its bytes, or the exception; and whether they are of this version for
-        sure."""
+        """Returns the bytes of each range (first byte, length), or an exception; and true if they
+        are certain to be of this version."""
         starts, ends = [start for start, _ in ranges], [start + length for start, length in ranges]
         answers = self.fs.cat_ranges([self.path] * len(ranges), starts, ends, on_error="return", **self._more)
         return list(answers), self._is_pinned
 
     def unconditional(self) -> bool:
-        """Ask without a condition from now on: the store has refused one that is met. False if there is none."""
+        """Drops the condition of later requests, after the store has refused one that holds.
+        Returns false if there was none."""
         return False
 
 
 class _Requests(Ranges):
-    """Ranges by requests of its own, on the connections of the filesystem."""
+    """Reader of ranges by own requests, over the connections of the filesystem."""
 
     def __init__(self, fs: Any, path: str, info: Mapping[str, Any]) -> None:
         super().__init__(fs, path, info)
@@ -93,12 +94,11 @@ class _Requests(Ranges):
 
 
 class HttpRanges(_Requests):
-    """Ranges from a web server.
+    """Reader of ranges from a web server.
 
-    `If-Match` goes with each request where the ETag is a strong one, else `If-Unmodified-Since` where there is a time.
-    Servers that look at neither say in the head of each answer which version it is of. A body that is not the range is
-    not fetched.
-    """
+    Each request has `If-Match` if the ETag is a strong one, else `If-Unmodified-Since` if there is
+    a time. Servers that ignore both name the version in the headers of each answer. A body that is
+    not the range is not fetched. """
 
     def __init__(self, fs: Any, path: str, info: Mapping[str, Any]) -> None:
         super().__init__(fs, path, info)
@@ -113,7 +113,7 @@ class HttpRanges(_Requests):
     async def _request(self, start: int, length: int) -> tuple[bytes, bool]:
         options = dict(self.fs.kwargs)
         headers = {
-            # Of a compressed answer the ETag is another one, and a range of it is of no use.
+            # A compressed answer has another ETag, and a range of it is useless.
             "Accept-Encoding": "identity",
             **(options.pop("headers", None) or {}),
             "Range": f"bytes={start}-{start + length - 1}",
@@ -131,7 +131,8 @@ class HttpRanges(_Requests):
             return await self._body(response, length), is_sure
 
     def _is_sure(self, headers: Mapping[str, str]) -> bool:
-        """Tells if the answer names the version. Raises `OtherVersion` if it is another one."""
+        """Returns true if the answer names the version. Raises `OtherVersion` if it is another
+        one."""
         is_sure = False
         for name, expected in self._version.items():
             found = headers.get(name)
@@ -144,7 +145,7 @@ class HttpRanges(_Requests):
         return is_sure
 
     async def _body(self, response: Any, length: int) -> bytes:
-        """The body, which is no longer than what was asked for: not all servers say how long it is."""
+        """Reads the body, up to the requested length, as not all servers announce its length."""
         if "Content-Length" in response.headers:
             data: bytes = await response.read()
             return data
@@ -154,36 +155,37 @@ class HttpRanges(_Requests):
             found += len(part)
             if found > length:
                 response.close()
-                raise OSError(errno.EIO, f"the server gives more than {length} bytes")
+                raise OSError(errno.EIO, f"the server returned more than {length} bytes")
         return b"".join(parts)
 
     def _check_length(self, response: Any, start: int, length: int) -> None:
         if response.headers.get("Content-Encoding", "identity") not in ("", "identity"):
             response.close()
             raise OSError(errno.EIO, f"the server compresses ranges ({response.headers['Content-Encoding']})")
-        told = response.headers.get("Content-Length", "")
-        found = int(told) if told.isdecimal() else None
+        stated = response.headers.get("Content-Length", "")
+        found = int(stated) if stated.isdecimal() else None
         place = response.headers.get("Content-Range", f"bytes {start}-")
         if response.status == 206:
             if not place.startswith(f"bytes {start}-"):
                 response.close()
-                raise OSError(errno.EIO, f"the server gave another range: {place}")
+                raise OSError(errno.EIO, f"the server returned another range: {place}")
             if found is None or found <= length:
                 return
         elif found == length and start == 0:
-            # The whole file, and that was asked for.
+            # The whole file, as requested.
             return
         response.close()
         size = "an unknown number of" if found is None else found
         raise OSError(
             errno.EIO,
-            f"the server gives {size} bytes, not {length}; "
+            f"the server returned {size} bytes, not {length}; "
             "a server that ignores ranges can be read through simplecache::",
         )
 
 
 class S3Ranges(_Requests):
-    """Ranges of an object of S3, by s3fs: with `IfMatch`, and with the version where the URL or s3fs has one."""
+    """Reader of ranges of an object in S3, by s3fs: with `IfMatch`, and with the version if the URL
+    or s3fs has one."""
 
     def __init__(self, fs: Any, path: str, info: Mapping[str, Any]) -> None:
         super().__init__(fs, path, info)
@@ -209,20 +211,20 @@ class S3Ranges(_Requests):
             if self._etag is not None and etag not in (None, self._etag):
                 raise OtherVersion(f"ETag {etag}, not {self._etag}")
             if answer.get("ContentLength", 0) > length:
-                raise OSError(errno.EIO, f"the server gives {answer['ContentLength']} bytes, not {length}")
+                raise OSError(errno.EIO, f"the server returned {answer['ContentLength']} bytes, not {length}")
             return await body.read(), etag is not None and self._etag is not None
         finally:
             body.close()
 
 
 def ranges_of(fs: Any, path: str, info: Mapping[str, Any]) -> Ranges:
-    """Returns the `Ranges` that read the version of a file that `info` tells."""
+    """Returns a reader of the version of a file that `info` describes."""
     kinds = {"fsspec.implementations.http.HTTPFileSystem": HttpRanges, "s3fs.core.S3FileSystem": S3Ranges}
     own: Any = type(fs)
     base: Any
     for base in own.__mro__:
         kind = kinds.get(f"{base.__module__}.{base.__name__}")
-        # A class that reads in a way of its own goes on doing so.
+        # A subclass with its own way of reading keeps it.
         if kind is not None and own._cat_file is base._cat_file and own._cat_ranges is base._cat_ranges:
             return kind(fs, path, info)
     return Ranges(fs, path, info)

@@ -1,4 +1,4 @@
-"""Paths of an image as text: the part of `pathlib` that reads nothing."""
+"""Pure paths of an image: the part of `pathlib` that reads nothing."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Self
 
-    from ._image import Image
+    from ._verbs import ImageVerbs
 
 
 class PurePath:
-    """An image and a path in it, absolute or relative; immutable. `kilnfs.Path` adds what reads the image.
+    """Immutable path in an image, absolute or relative. `kilnfs.Path` adds the methods that read
+    the image.
 
-    "//" and "." are left out of a path, ".." is kept, as it may follow a link. Only paths of one image are ordered.
-    """
+    "//" and "." are removed from a path, ".." stays, as it may follow a link. Only paths of one
+    image are ordered. """
 
     __slots__ = ("_image", "_path")
 
     parser: ModuleType = posixpath
-    """How paths are taken apart."""
+    """Module that parses paths."""
 
-    def __init__(self, image: Image, *segments: str | PurePath | os.PathLike[str]) -> None:
+    def __init__(self, image: ImageVerbs, *segments: str | PurePath | os.PathLike[str]) -> None:
         self._image = image
         self._path = normal(posixpath.join("", *map(_segment, segments)))
 
     @property
-    def image(self) -> Image:
-        """The image that the path is in."""
+    def image(self) -> ImageVerbs:
+        """Image of the path."""
         return self._image
 
     def with_segments(self, *segments: str | PurePath | os.PathLike[str]) -> Self:
-        """A path of the same image and class."""
+        """Makes a path of the same image and class."""
         return type(self)(self._image, *segments)
 
     def __str__(self) -> str:
@@ -57,7 +58,7 @@ class PurePath:
         return encode(self._path)
 
     def as_posix(self) -> str:
-        """The path as text."""
+        """Returns the path as text."""
         return self._path
 
     def __repr__(self) -> str:
@@ -75,7 +76,7 @@ class PurePath:
         return self._path == other._path and self._image._identity == other._image._identity
 
     def _order(self, other: object) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """What to compare, or `None` if there is no order."""
+        """Returns the parts to compare, or `None` if there is no order."""
         if not isinstance(other, PurePath) or self._image._identity != other._image._identity:
             return None
         return self.parts, other.parts
@@ -98,28 +99,28 @@ class PurePath:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names, with "/" in front of those of an absolute path."""
+        """Names of the path, after "/" for an absolute path."""
         names = tuple(name for name in self._path.split("/") if name and name != ".")
         return ("/", *names) if self._path.startswith("/") else names
 
     @property
     def drive(self) -> str:
-        """ "": only Windows has drives."""
+        """Empty text: only Windows has drives."""
         return ""
 
     @property
     def root(self) -> str:
-        """ "/" of an absolute path, else ""."""
+        """Text "/" for an absolute path, else ""."""
         return "/" if self._path.startswith("/") else ""
 
     @property
     def anchor(self) -> str:
-        """ "/" of an absolute path, else ""."""
+        """Text "/" for an absolute path, else ""."""
         return self.root
 
     @property
     def name(self) -> str:
-        """The last name; "" of the root.
+        """Last name; "" for the root.
 
         >>> (image / "cat/1.txt").name
         '1.txt'
@@ -128,12 +129,12 @@ class PurePath:
 
     @property
     def suffix(self) -> str:
-        """What follows the last dot of the name, with the dot."""
+        """End of the name from the last dot on."""
         return posixpath.splitext(self.name)[1]
 
     @property
     def suffixes(self) -> list[str]:
-        """All suffixes of the name."""
+        """List of all suffixes of the name."""
         found: list[str] = []
         stem, suffix = posixpath.splitext(self.name)
         while suffix:
@@ -143,17 +144,17 @@ class PurePath:
 
     @property
     def stem(self) -> str:
-        """The name without its last suffix."""
+        """Name without its last suffix."""
         return posixpath.splitext(self.name)[0]
 
     @property
     def parent(self) -> Self:
-        """The directory, by the text alone."""
+        """Directory of the path, derived from the text alone."""
         return self if self._path == "/" else self.with_segments(posixpath.dirname(self._path))
 
     @property
     def parents(self) -> tuple[Self, ...]:
-        """The directories, from the nearest up."""
+        """Directories above the path, from the nearest up."""
         found: list[Self] = []
         path = self._path
         while path not in ("/", "."):
@@ -162,15 +163,16 @@ class PurePath:
         return tuple(found)
 
     def is_absolute(self) -> bool:
-        """Whether the path begins at the root. The files of an image are found either way."""
+        """Returns true if the path begins at the root. Relative paths are resolved from the root,
+        too."""
         return self._path.startswith("/")
 
     def absolute(self) -> Self:
-        """The path from the root."""
+        """Returns the path from the root."""
         return self if self.is_absolute() else self.with_segments("/", self._path)
 
     def joinpath(self, *segments: str | PurePath | os.PathLike[str]) -> Self:
-        """The path of names below this one."""
+        """Returns the path with more segments."""
         return self.with_segments(self._path, *segments)
 
     def __truediv__(self, name: str | PurePath | os.PathLike[str]) -> Self:
@@ -186,7 +188,7 @@ class PurePath:
             return NotImplemented
 
     def with_name(self, name: str) -> Self:
-        """The same directory, another name."""
+        """Returns the path with another name."""
         if not self.name:
             raise ValueError(f"{self!r} has an empty name")
         if not name or "/" in name or name == ".":
@@ -194,13 +196,13 @@ class PurePath:
         return self.with_segments(posixpath.dirname(self._path), name)
 
     def with_stem(self, stem: str) -> Self:
-        """The same suffix, another stem."""
+        """Returns the path with another stem and the same suffix."""
         if not stem and self.suffix:
             raise ValueError(f"{self!r} has a non-empty suffix")
         return self.with_name(stem + self.suffix)
 
     def with_suffix(self, suffix: str) -> Self:
-        """The same stem, another suffix; "" for none."""
+        """Returns the path with another suffix, or without one for ""."""
         if not self.stem:
             raise ValueError(f"{self!r} has an empty name")
         if suffix and (not suffix.startswith(".") or suffix == "." or "/" in suffix):
@@ -208,7 +210,7 @@ class PurePath:
         return self.with_name(self.stem + suffix)
 
     def relative_to(self, other: str | PurePath | os.PathLike[str], *, walk_up: bool = False) -> Self:
-        """The path from a directory; with `walk_up` also by "..".
+        """Returns the path relative to a directory; with `walk_up` also by "..".
 
         >>> str((image / "cat/1.txt").relative_to("/cat"))
         '1.txt'
@@ -226,14 +228,13 @@ class PurePath:
         raise ValueError(f"{self._path!r} and {base._path!r} have different anchors")
 
     def is_relative_to(self, other: str | PurePath | os.PathLike[str]) -> bool:
-        """Whether the path begins with another."""
+        """Returns true if the path begins with another path."""
         above = self.with_segments(other)
         return self.root == above.root and self.parts[: len(above.parts)] == above.parts
 
     def match(self, pattern: str | PurePath) -> bool:
-        """Whether the path ends with what the pattern says; an absolute pattern is for the whole path. `**` is `*`
-        here.
-        """
+        """Returns true if the end of the path matches a pattern; an absolute pattern must match the
+        whole path. `**` is the same as `*` here. """
         from ._glob import matcher
 
         wanted = self.with_segments(pattern).parts
@@ -245,7 +246,7 @@ class PurePath:
         return all(matcher(part)(name) for part, name in zip(wanted, parts[-len(wanted) :], strict=True))
 
     def full_match(self, pattern: str | PurePath) -> bool:
-        """Whether the whole path is what the pattern says; `**` stands for any number of names.
+        """Returns true if the whole path matches a pattern; `**` matches any number of names.
 
         >>> (image / "cat/1.txt").full_match("/**/*.txt")
         True
@@ -253,14 +254,14 @@ class PurePath:
         from ._glob import matches
 
         wanted = self.with_segments(pattern)
-        # "**" in front stands for the root, too.
+        # A leading "**" also matches the root.
         if self.root != wanted.root and (wanted.root or wanted.parts[:1] != ("**",)):
             return False
         return matches(self.parts[len(self.root) :], wanted.parts[len(wanted.root) :])
 
 
 def normal(path: str) -> str:
-    """A path without "//" and "."; "." for a relative path of no names."""
+    """Returns a path without "//" and "."; "." for an empty relative path."""
     names = "/".join(name for name in path.split("/") if name and name != ".")
     return "/" + names if path.startswith("/") else names or "."
 
@@ -277,4 +278,4 @@ def _segment(segment: object) -> str:
         text = os.fspath(segment)
         if isinstance(text, str):
             return text
-    raise TypeError(f"a segment of a path is str or a path, not {type(segment).__name__}")
+    raise TypeError(f"a segment of a path must be str or a path, not {type(segment).__name__}")

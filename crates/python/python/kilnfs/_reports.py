@@ -1,4 +1,4 @@
-"""What an image says of itself: its superblock, its check, where files are stored and what reading them costs."""
+"""Reports about an image: superblock, check, extents of files and cost of reading."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """Values by their names; `vars(report)` has all of them."""
+    """Report with values as attributes; `vars(report)` has all of them."""
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Self:
-        """The report of what the native side has found."""
+        """Makes a report from the dictionary of the native module."""
         report = cls()
         vars(report).update(found)
         return report
@@ -21,71 +21,72 @@ class Report:
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # it has lists in it
+    __hash__ = None  # type: ignore[assignment]  # it contains lists
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 class ImageInfo(Report):
-    """What the superblock says."""
+    """Fields of the superblock."""
 
     block_size: int
-    """Bytes."""
+    """Length of a block in bytes."""
     blocks: int
-    """Of the image itself, without extra devices."""
+    """Number of blocks of the image itself, without extra devices."""
     inodes: int
-    """Files and directories, each once, whatever its names."""
+    """Number of inodes: files and directories, hard links counted once."""
     build_time: int
-    """Seconds since 1970."""
+    """Build time in seconds since 1970."""
     label: str
-    """The volume name, text of 16 bytes at most; empty where it has none."""
+    """Volume name, at most 16 bytes; empty if there is none."""
     root_nid: int
-    """The inode of the root directory."""
+    """Inode number of the root directory."""
     packed_nid: int | None
-    """The inode that holds small files and ends of files, packed together."""
+    """Number of the packed inode, which contains small files and ends of files; None if there is
+    none."""
     devices: int
-    """Extra devices."""
+    """Number of extra devices."""
     compat: int
-    """Bits of features that a reader may ignore."""
+    """Feature bits that a reader may ignore."""
     incompat: int
-    """Bits of features that a reader must know."""
+    """Feature bits that a reader must support."""
     algorithms: tuple[str, ...]
-    """Compressors that are used."""
+    """Names of the compression algorithms in use."""
 
 
 class CheckReport(Report):
-    """Result of a check. As text it says whether the image is whole, and whether contents could be verified."""
+    """Result of a check. Its text summarises problems, and how much of the contents was
+    verified."""
 
     inodes: int
-    """Inodes that were checked."""
+    """Number of checked inodes."""
     directories: int
-    """Directories among them."""
+    """Number of directories among them."""
     extents: int
-    """Extents of their contents."""
+    """Number of extents of their contents."""
     bytes: int
-    """Contents that were read and decoded."""
+    """Number of bytes of contents that were read and decoded."""
     file_bytes: int
-    """Contents of regular files."""
+    """Number of bytes of contents of regular files."""
     digested_bytes: int
-    """Contents of regular files that were compared with a digest in the image, and are right."""
+    """Number of bytes of regular files whose contents match a digest in the image."""
     problem_count: int
-    """Number of things that are wrong."""
+    """Number of problems."""
     problems: list[str]
-    """What is wrong, and where; the first ones of very many."""
+    """Descriptions of the problems; only the first ones if there are very many."""
     notes: list[str]
-    """What is unusual, but allowed."""
+    """Descriptions of unusual but valid properties."""
 
     @property
     def ok(self) -> bool:
-        """Tells if nothing is wrong, as far as it can be told: see `contents`."""
+        """True if no problem was found; see `contents` for how much was verified."""
         return self.problem_count == 0
 
     @property
     def contents(self) -> Literal["verified", "verified in part", "not verifiable", "none"]:
-        """Tells how much of the files' contents has been compared with digests. Where there are none, damage in files
-        that are stored as they are goes unseen. "none": no file has contents.
-        """
+        """Amount of the files' contents that was compared with digests. Without digests, damage in
+        uncompressed files is not found. "none": no file has contents. """
         if not self.file_bytes:
             return "none"
         if not self.digested_bytes:
@@ -93,46 +94,45 @@ class CheckReport(Report):
         return "verified" if self.digested_bytes == self.file_bytes else "verified in part"
 
     def __str__(self) -> str:
-        found = "ok" if self.ok else f"{self.problem_count} found to be wrong, first: {self.problems[0]}"
+        found = "ok" if self.ok else f"{self.problem_count} problems, first: {self.problems[0]}"
         how = f", {self.digested_bytes} of {self.file_bytes} bytes" if self.contents == "verified in part" else ""
         return f"{found}; contents: {self.contents}{how}"
 
 
 class Extent(Report):
-    """A piece of a file, and where it is stored."""
+    """Extent of a file, and the place where it is stored."""
 
     start: int
-    """First byte in the file."""
+    """Offset in the file in bytes."""
     length: int
-    """Bytes in the file."""
+    """Length in the file in bytes."""
     kind: str
-    """`"hole"`, `"plain"`, `"inline"` (beside the inode), `"compressed"`, `"uncompressed"` (in a file that is
-    compressed elsewhere), or `"fragment"` (in the packed inode).
-    """
+    """Kind: `"hole"`, `"plain"`, `"inline"` (beside the inode), `"compressed"`, `"uncompressed"`
+    (in a file that is compressed elsewhere), or `"fragment"` (in the packed inode). """
     device: int | None
-    """0 is the image itself; `None` for what is on no device by itself."""
+    """Device number, 0 for the image itself; `None` for holes and fragments."""
     address: int | None
-    """First byte on the device; of a fragment, in the packed inode."""
+    """Offset on the device in bytes, or of a fragment in the packed inode."""
     stored: int
-    """Bytes on the device."""
+    """Length on the device in bytes."""
     algorithm: str | None
-    """The compressor, "zstd" for example; None for what is stored as it is."""
+    """Compression algorithm, for example "zstd"; None for uncompressed data."""
 
 
 class Cost(Report):
-    """What reading a range of a file costs, if nothing of it is in memory."""
+    """Cost of reading a range of a file if none of it is in memory."""
 
     extents: int
-    """Pieces that the range touches."""
+    """Number of extents in the range."""
     wanted: int
-    """Bytes of the range."""
+    """Length of the range in bytes."""
     fetched: int
-    """Bytes of contents read from the image."""
+    """Number of bytes of contents read from the image."""
     decoded: int
-    """Bytes decompressed."""
+    """Number of bytes decompressed."""
     metadata: int
-    """Bytes of metadata that are looked at."""
+    """Number of bytes of metadata read."""
     fetch_amplification: float
-    """`fetched` for each byte wanted."""
+    """Ratio of `fetched` to `wanted`."""
     decode_amplification: float
-    """`decoded` for each byte wanted."""
+    """Ratio of `decoded` to `wanted`."""

@@ -1,4 +1,4 @@
-"""Links of an image, followed by name: where a path really is."""
+"""Resolution of the links in a path of an image."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from ._names import decode, encode, failure, is_absence
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from . import _native
+    from ._primitives import ImagePrimitives
 
 _LINKS_MAX = 40
-"""As many as Linux follows."""
+"""Largest number of links that are followed in a path, as on Linux."""
 
 
 class Escape(Exception):
-    """A path leads above the root."""
+    """Error of a path that leads above the root."""
 
 
-def resolve(image: _native.Image, path: str, *, strict: bool, confined: bool = False) -> str:
-    """The path without links, "." and "..", from the root.
+def resolve(image: ImagePrimitives, path: str, *, strict: bool, confined: bool = False) -> str:
+    """Returns the path from the root without links, "." and "..".
 
-    What does not exist is kept as it is, or with `strict` a FileNotFoundError; a loop is an OSError (ELOOP) with
-    `strict`, and else stays. With `confined`, absolute targets and ".." at the root are an `Escape`: outside of this
-    image, as a tree in some directory, they would lead elsewhere.
-    """
+    Names that do not exist and loops stay as they are, or with `strict` raise FileNotFoundError and
+    OSError (ELOOP). With `confined`, absolute targets and ".." at the root raise `Escape`: in a
+    tree that is extracted to a directory, they would lead out of it. """
     resolved: list[str] = []
     todo = path.split("/")[::-1]
     links = 0
@@ -64,7 +63,7 @@ def resolve(image: _native.Image, path: str, *, strict: bool, confined: bool = F
     return "/" + "/".join(resolved)
 
 
-def _target(image: _native.Image, path: str) -> str | None:
-    """The target of a link, `None` of what is none."""
+def _target(image: ImagePrimitives, path: str) -> str | None:
+    """Returns the target of a link, or `None` for other files."""
     nid = image._lookup(encode(path), False)
     return decode(image._readlink(nid)) if S_ISLNK(image._stat(nid, False)[0][0]) else None

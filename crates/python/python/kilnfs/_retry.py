@@ -1,4 +1,4 @@
-"""Which errors of a store may pass, and how long to wait for that."""
+"""Retries after temporary errors of a store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 RETRIES = 3
-"""Attempts after the first one, unless something else is asked for."""
+"""Default number of attempts after the first one."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
-"""Answers of HTTP that say: later."""
+"""HTTP statuses of temporary errors."""
 _ERRNOS = frozenset(
     (
         *(errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE),
@@ -33,11 +33,11 @@ _CLASSES = frozenset(
         *("ServiceRequestError", "ServiceResponseError"),  # Azure
     )
 )
-"""Names of classes: the modules that they are in need not be installed."""
+"""Names of classes of temporary errors, whose modules may not be installed."""
 
 
 def status_of(error: BaseException) -> int | None:
-    """The status of HTTP that an error is about, as aiohttp, requests, botocore, gcsfs and Azure tell it.
+    """Returns the HTTP status of an error of aiohttp, requests, botocore, gcsfs or Azure.
 
     >>> from urllib.error import HTTPError
     >>> status_of(HTTPError("http://host", 503, "later", None, None)), status_of(OSError(5, "x"))
@@ -47,19 +47,19 @@ def status_of(error: BaseException) -> int | None:
     while each is not None:
         response: Any = getattr(each, "response", None)
         if isinstance(response, dict):
-            told = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         else:
-            told = getattr(response, "status_code", None)
+            found = getattr(response, "status_code", None)
         for name in ("status", "status_code", "code"):
-            told = getattr(each, name, None) if told is None else told
-        if isinstance(told, int) and 100 <= told < 600:
-            return told
+            found = getattr(each, name, None) if found is None else found
+        if isinstance(found, int) and 100 <= found < 600:
+            return found
         each = each.__cause__
     return None
 
 
 def may_pass(error: BaseException) -> bool:
-    """Tells if the same request may succeed a little later: the server is busy, or the connection was lost.
+    """Returns true for a temporary error: the server is busy, or the connection was lost.
 
     >>> [may_pass(error) for error in (ConnectionResetError("lost"), FileNotFoundError("x"), OSError(5, "x"))]
     [True, False, False]
@@ -76,8 +76,8 @@ def may_pass(error: BaseException) -> bool:
 
 
 def pauses(retries: int) -> Iterator[float]:
-    """Seconds to wait before each attempt after the first: 0.5, 1, 2, … up to 30, each a quarter longer or shorter, so
-    that clients that failed together do not come again together."""
+    """Yields the pauses in seconds before each further attempt: 0.5, 1, 2, … up to 30, each up to a
+    quarter longer or shorter, so that clients that failed together do not retry together."""
     import random
 
     for attempt in range(retries):
@@ -85,7 +85,7 @@ def pauses(retries: int) -> Iterator[float]:
 
 
 def wait(pause: float, error: BaseException) -> None:
-    """Wait so long, or as the server has asked for: 30 s at most."""
+    """Waits for the pause, or as long as the server has asked for, at most 30 s."""
     headers: Any = getattr(error, "headers", None)
     try:
         asked = float(headers["Retry-After"])
@@ -95,7 +95,8 @@ def wait(pause: float, error: BaseException) -> None:
 
 
 def retried(work: Callable[[], T], retries: int) -> T:
-    """Returns the result of `work`, after at most `retries` more attempts where its error may pass."""
+    """Returns the result of `work`, after at most `retries` further attempts for temporary
+    errors."""
     for pause in pauses(retries):
         try:
             return work()

@@ -1,4 +1,5 @@
-"""Datasets of samples, for any framework: an image, an index of its files, and how a file becomes a sample."""
+"""Datasets of samples for any framework: an image, an index of its files, and the decoding of files
+into samples."""
 
 from __future__ import annotations
 
@@ -34,32 +35,36 @@ else:
 
 
 class Samples(Sequence[Sample]):
-    """The files below a directory of an image as samples, in path order: `samples[i]` is (data, label), or data where
-    there are no classes. For type checkers `kilnfs.Samples[tuple[bytes, int]]` says what a sample is.
+    """Files below a directory of an image as samples, in path order: `samples[i]` is (data, label),
+    or only data if there are no classes. `kilnfs.Samples[tuple[bytes, int]]` gives type checkers
+    the type of a sample.
 
-    A class is a directory in `root`, and a label the class's place in `classes`. `image` is the path or URL of an
-    image, or an open one.
+    A class is a directory in `root`, and a label is the position of the class in `classes`. `image`
+    is the path or URL of an image, or an open one.
 
-    * `extensions` (such as `".jpg"`) and `glob` choose files. `group` says what a file's class is, as for
-      `Image.index`: by default the directory in `root` that it is in (files beside these directories are left out),
-      None for no classes. `index` replaces all of these and `root`: a `kilnfs.Index`, or the path of a saved one, which
-      all processes then share.
-    * `parts` makes a sample of several files: `{"image": ".jpg", "label": ".json"}` of `a/1.jpg` and `a/1.json`, whose
-      stem is `a/1`. Data is a dictionary of these names then, read by one call for all parts of all samples that are
-      asked for. `decode` may be a dictionary by part ("bytes" for those that it does not name). A sample without one of
-      its parts is a FileNotFoundError that names the stem, or left out with `missing="skip"`. `files` are those of the
-      first part. Finding the samples reads all names, some 2 µs a file.
-    * `decode` makes data of a file's contents: "bytes", "buffer" (a writable memoryview), or a function of such a
-      memoryview. `transform` and `target_transform` are applied to data and label.
-    * `threads` that read a batch: by default 1 in a child process, such as a worker of a loader, and elsewhere up to 4.
+    * `extensions` (such as `".jpg"`) and `glob` select files. `group` defines the class of a file,
+      as for `Image.index`: by default its directory in `root` (files beside these directories are
+      left out), None for no classes. `index` replaces all of these and `root`: a `kilnfs.Index`, or
+      the path of a saved one, which all processes then share.
+    * `parts` makes a sample of several files: `{"image": ".jpg", "label": ".json"}` of `a/1.jpg`
+      and `a/1.json`, whose stem is `a/1`. Data is a dictionary with these names then, and one call
+      reads all parts of all samples of a batch. `decode` may be a dictionary by part ("bytes" for
+      other parts). A sample with a missing part raises FileNotFoundError that names the stem, or is
+      left out with `missing="skip"`. `files` are those of the first part. To find the samples, all
+      names are read, some 2 µs per file.
+    * `decode` makes data from the contents of a file: "bytes", "buffer" (a writable memoryview), or
+      a function of such a memoryview. `transform` and `target_transform` are applied to data and
+      label.
+    * `threads`: number of threads that read a batch, by default 1 in a child process, such as a
+      worker of a loader, and elsewhere up to 4.
     * Other arguments are those of `kilnfs.open`.
 
-    Slices and `samples.__getitems__(indices)` are lists, read at once: in stored order by one call, answered in the
-    order of the question. Objects can be pickled, and used after a fork: each process opens the image for itself when
-    it reads for the first time.
+    Slices and `samples.__getitems__(indices)` return lists, which one call reads in stored order.
+    Objects can be pickled, and used after a fork: each process opens the image when it reads for
+    the first time.
 
-    JAX's grain takes it as a data source, Keras's PyDataset by its methods; `kilnfs.torch.Dataset` is the same for
-    PyTorch.
+    JAX's grain accepts it as a data source, Keras's PyDataset uses its methods;
+    `kilnfs.torch.Dataset` is the same for PyTorch.
 
     >>> samples = kilnfs.Samples("train.erofs")
     >>> len(samples), samples.classes, samples[0]
@@ -103,16 +108,17 @@ class Samples(Sequence[Sample]):
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}, but must be 1 or more")
         self.decode = decode
-        """Way in which contents become data, as it was given."""
+        """Decoding of contents into data, as given."""
         self.transform = transform
-        """Function that is applied to data; None for nothing."""
+        """Function that is applied to data, or None."""
         self.target_transform = target_transform
-        """Function that is applied to labels; None for nothing."""
+        """Function that is applied to labels, or None."""
         self.threads = threads
-        """Threads that read a batch; None: 1 in a child process, elsewhere up to 4."""
+        """Number of threads that read a batch; None: 1 in a child process, elsewhere up to 4."""
         self._options = options
         self._image: Image | None = None
-        # UUID and version (ETag, …) of the image that was opened first: other processes have to find the same.
+        # UUID and version (ETag, …) of the image that was opened first: other processes must find
+        # the same.
         self._opened: tuple[bytes, str | None] | None = None
         self._index: Index | None = None
         self._first: Index | None = None
@@ -124,10 +130,10 @@ class Samples(Sequence[Sample]):
             self._source = _absolute(image)
         else:
             if options:
-                raise TypeError(f"image is open already: {', '.join(options)} cannot be given")
+                raise TypeError(f"image is already open: {', '.join(options)} cannot be given")
             self._source = self._image = image
         if parts is not None and extensions is not None:
-            raise TypeError("parts chooses the files: extensions cannot be given")
+            raise TypeError("parts selects the files: extensions cannot be given")
         if index is None:
             ends = _listed(extensions) if parts is None else list(parts.values())
             chosen: dict[str, Any] = {"extensions": ends, "glob": glob, "threads": threads}
@@ -137,7 +143,7 @@ class Samples(Sequence[Sample]):
             self._find_parts(parts, missing)
             return
         if extensions is not None or glob is not None or root not in ("/", b"/", "", b"") or group != 1:
-            raise TypeError("index chooses the files: root, extensions, glob and group cannot be given")
+            raise TypeError("index selects the files: root, extensions, glob and group cannot be given")
         if isinstance(index, (str, os.PathLike)):
             self._index_path = os.path.abspath(index)
             self._expected_digest = self._members.digest
@@ -147,12 +153,12 @@ class Samples(Sequence[Sample]):
 
     def _check_decode(self, decode: Decode | Mapping[str, Decode], parts: Mapping[str, str] | None) -> None:
         if parts is not None and not parts:
-            raise ValueError("parts: name one at least")
+            raise ValueError("parts: use at least one")
         by_part = decode.items() if isinstance(decode, Mapping) else [("", decode)]
         for part, way in by_part:
             of = f"decode[{part!r}]" if isinstance(decode, Mapping) else "decode"
             if isinstance(decode, Mapping) and (parts is None or part not in parts):
-                raise ValueError(f"{of}: parts has no such part")
+                raise ValueError(f"{of}: not a name in parts")
             if not callable(way) and way not in self._decoders:
                 names = ", ".join(repr(name) for name in self._decoders)
                 raise ValueError(f"{of} is {way!r}, but must be {names} or a function")
@@ -167,24 +173,25 @@ class Samples(Sequence[Sample]):
 
     @property
     def image(self) -> Image:
-        """The open image, of this process."""
+        """Open image of this process."""
         if self._image is None:
             source = self._source
             if not isinstance(source, (str, bytes)):
-                raise TypeError(f"{source!r} is no path")
-            import kilnfs
+                raise TypeError(f"{source!r} is not a path")
+            from ._open import open
 
-            image = kilnfs.open(source, **self._options)
+            image = open(source, **self._options)
             opened = (image.uuid, getattr(image, "_version", None))
             if self._opened not in (None, opened):
                 then, now = self._opened, opened
-                raise failure(errno.ESTALE, None, image.name, f"the image is another one now: {now}; it was {then}")
+                raise failure(errno.ESTALE, None, image.name, f"the image has changed: {then} then, {now} now")
             self._image, self._opened = image, opened
         return self._image
 
     @property
     def files(self) -> Index:
-        """The index: paths, nids, sizes and labels of the files, one for each sample: of several parts the first."""
+        """Index: paths, nids, sizes and labels of the files, one for each sample (the first of
+        several parts)."""
         if self._parts is None:
             return self._members
         if self._first is None:
@@ -193,15 +200,15 @@ class Samples(Sequence[Sample]):
 
     @property
     def _members(self) -> Index:
-        """The index of all files that samples are made of."""
+        """Index of all files of all samples."""
         if self._index is None:
             if self._index_path is None:
-                raise TypeError("neither an index nor the path of one")
+                raise TypeError("neither an index nor its path")
             from ._native import Index
 
             index = Index.load(self._index_path, self.image)
             if self._expected_digest not in (None, index.digest):
-                raise OSError(errno.ESTALE, "the index is no longer the one of this dataset", self._index_path)
+                raise OSError(errno.ESTALE, "the index has changed since the dataset was made", self._index_path)
             self._index = index
         elif self._index.image is None:
             self._index = self._index.bind(self.image)
@@ -209,23 +216,24 @@ class Samples(Sequence[Sample]):
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes, sorted by their bytes; a label is a place in this list."""
+        """Names of the classes, sorted by their bytes; a label is a position in this list."""
         return self.files.classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """The label of each class."""
+        """Label of each class."""
         return {name: label for label, name in enumerate(self.classes)}
 
     @property
     def targets(self) -> memoryview | None:
-        """The label of each sample, as a buffer of unsigned integers of 32 bits; None where there are no classes."""
+        """Label of each sample, as a buffer of unsigned 32-bit integers; None if there are no
+        classes."""
         return self.files.labels if self.files.classes else None
 
     @property
     def samples(self) -> PathLabels:
-        """(path in the image, label) of each sample, made as they are asked for. The label is -1 where there are no
-        classes."""
+        """Pairs (path in the image, label) of all samples, made at access. The label is -1 if there
+        are no classes."""
         return PathLabels(self.files, self.targets)
 
     def __len__(self) -> int:
@@ -252,9 +260,9 @@ class Samples(Sequence[Sample]):
         return self._made(data, row, label)
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Sample]:
-        """These samples, read at once."""
+        """Returns these samples, read by one call."""
         if type(self).__getitem__ is not type(self)._own_getitem:
-            # A subclass has another notion of a sample.
+            # A subclass has overridden the access to a sample.
             return [self[index] for index in indices]
         if self._parts is not None:
             rows = self._rows(indices)
@@ -273,14 +281,15 @@ class Samples(Sequence[Sample]):
         return samples
 
     def __iter__(self) -> Iterator[Sample]:
-        # By batches, and with each sample's memory freed when its batch is done.
+        # By batches, so that the memory of a batch is freed after it.
         for start in range(0, len(self), 64):
             yield from self.__getitems__(range(start, min(start + 64, len(self))))
 
     _own_getitem = __getitem__
 
     def contents(self, indices: Iterable[SupportsIndex]) -> tuple[Batch, array[int]]:
-        """The contents of these samples' files, as they are, and their rows in the index. Of several parts the first."""
+        """Returns the contents of the files of these samples (the first of several parts), and
+        their rows in the index."""
         rows = self._rows(indices)
         if self._parts is None:
             return self._read(self.files, rows), rows
@@ -296,17 +305,18 @@ class Samples(Sequence[Sample]):
         return self.image.read_many(index, rows=rows or (), threads=threads)
 
     def _of_parts(self, parts: Parts, samples: Sequence[int]) -> Iterator[list[memoryview]]:
-        """The contents of all parts of each of these samples, read by one call."""
+        """Yields the contents of all parts of each of these samples, read by one call."""
         batch, width = self._read(self._members, parts.of_samples(samples)), len(parts.names)
         return (batch[at : at + width] for at in range(0, len(samples) * width, width))
 
     def replace_index(self, index: Index) -> None:
-        """Other samples of the same image."""
+        """Replaces the samples by others of the same image."""
         self._index, self._index_path, self._expected_digest = index.bind(self.image), None, None
         self._parts = self._first = None
 
     def _made(self, contents: Any, row: int, label: int | None = None) -> Any:
-        """The sample of a row. What `decode` and the transforms raise says which one it is about."""
+        """Returns the sample of a row. Exceptions of `decode` and the transforms get a note with
+        the sample."""
         try:
             return self._finished(self._data(contents), label)
         except Exception as error:
@@ -314,14 +324,14 @@ class Samples(Sequence[Sample]):
             raise
 
     def _path_of(self, row: int) -> str | None:
-        """The path of a row, for an error; None where the image does not tell it any more."""
+        """Returns the path of a row, for an error; None if it cannot be read."""
         try:
             return self.files.path(row)
         except (OSError, ValueError):
             return None
 
     def _data(self, contents: Any) -> Any:
-        """The data of a sample: of the contents of its file, or of those of all its parts."""
+        """Decodes the contents of a sample's file, or of all its parts."""
         if self._parts is None:
             return contents if self.decode == "bytes" else self._decoded(contents, self.decode)
         names, decode = self._parts.names, self.decode
@@ -348,7 +358,7 @@ class Samples(Sequence[Sample]):
             state["_image"] = None
         if self._index_path is not None:
             state["_index"] = None
-        # Made of the others where it is wanted.
+        # Derived from the others at access.
         state["_first"] = None
         return state
 
@@ -360,16 +370,18 @@ class Samples(Sequence[Sample]):
 
 
 class SampleList(list[Sample]):
-    """Samples as they were stored, and the one buffer that holds them: collate functions need no copy of each."""
+    """Samples, with the buffer that contains them all, so that collate functions need not copy
+    each."""
 
     batch: Batch | None = None
-    """The contents of all samples, in their order."""
+    """Contents of all samples, in their order."""
     labels: array[int] | None = None
-    """Their labels, 'q'; None where there are no classes."""
+    """Labels of all samples, 'q'; None if there are no classes."""
 
 
 class PathLabels(Sequence[tuple[str, int]]):
-    """(path, label) of each file of an index, made as they are asked for: no memory for each file."""
+    """Pairs (path, label) of the files of an index, made at access, without memory for each
+    file."""
 
     def __init__(self, files: Index, labels: Sequence[int] | memoryview | None) -> None:
         self.files = files
@@ -398,8 +410,8 @@ class PathLabels(Sequence[tuple[str, int]]):
 
 
 def chosen(dataset: Any, subset: Sequence[int] | None) -> tuple[Index, Sequence[int] | None, Sequence[int] | None]:
-    """The index of the samples to visit, their rows in the dataset's index, and the numbers by which they are asked for
-    (None: their rows in the index that is returned)."""
+    """Returns the index of the samples to visit, their rows in the index of the dataset, and their
+    numbers in the dataset (None: their rows in the returned index)."""
     chain = []
     while not hasattr(dataset, "files") and hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
         chain.append(dataset.indices)
@@ -409,7 +421,7 @@ def chosen(dataset: Any, subset: Sequence[int] | None) -> tuple[Index, Sequence[
         raise TypeError(f"{dataset!r} is neither a dataset of kilnfs nor an index")
     if hasattr(index, "shard"):
         way = "visit one after the other, each as a dataset with index=index.shard(number)"
-        raise TypeError(f"{dataset!r}: its samples lie in shards: {way}")
+        raise TypeError(f"{dataset!r}: its samples are in shards: {way}")
     rows: Sequence[int] | None = None
     for indices in reversed(chain):
         rows = [int(row) for row in indices] if rows is None else [rows[row] for row in indices]
@@ -446,6 +458,6 @@ def _listed(extensions: str | Iterable[str] | None) -> list[str] | None:
 
 
 def _in_child() -> bool:
-    """Whether this process was started by multiprocessing, as workers of loaders are."""
+    """Returns true if this process was started by multiprocessing, as workers of loaders are."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None

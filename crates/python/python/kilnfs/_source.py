@@ -1,4 +1,5 @@
-"""Where the bytes of an image come from, if not from a local path: file objects, and all that fsspec reads.
+"""Sources of the bytes of an image other than local paths: file objects, and URLs that fsspec
+reads.
 
 A source has the methods of `_native.Source`. No source starts a thread.
 """
@@ -13,25 +14,27 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ._block_cache import BlockCache
+from ._errors import target_error
 from ._retry import RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ._fsspec_source import FsspecSource
-    from ._urls import Redaction
 
 _PREAD_MAX = 1 << 30
-"""Most bytes of one `os.pread`; the system reads at most 2 GiB at once."""
+"""Largest length in bytes of one `os.pread`; the system reads at most 2 GiB at once."""
 
 
 class FileObjectSource:
-    """An image in a file object: one from `open`, an `io.BytesIO`, or any object with `seek` and `read`.
+    """Source that reads a file object: one from `open`, an `io.BytesIO`, or any object with `seek`
+    and `read`.
 
-    Plain files from `open` (also within `tempfile.NamedTemporaryFile`) are read with `os.pread` of a descriptor of
-    their own, in parallel: their position does not move, and they may be closed. Other objects are read with `seek` and
-    `read` under a lock, by blocks of 128 KiB of which 64 MiB are kept, so their position moves, and in the process that made the source only: a forked child may share
-    the position of a descriptor below with its parent.
+    Plain files from `open` (also within `tempfile.NamedTemporaryFile`) are read with `os.pread` of
+    a duplicated descriptor, in parallel: their position does not move, and they may be closed.
+    Other objects are read with `seek` and `read` under a lock, by blocks of 128 KiB, of which 64
+    MiB are cached. Their position moves, and only the process that made the source may read: a
+    forked child may share the position of the underlying descriptor with its parent.
 
     >>> FileObjectSource(io.BytesIO(b"0123456789")).read_ranges([(2, 3), (8, 2)])
     [b'234', b'89']
@@ -39,7 +42,7 @@ class FileObjectSource:
 
     def __init__(self, fileobj: Any) -> None:
         if isinstance(fileobj, io.TextIOBase):
-            raise TypeError(f"a file object opened in binary mode is needed, not {fileobj!r}")
+            raise TypeError(f"{fileobj!r} must be opened in binary mode")
         readable = getattr(fileobj, "readable", None)
         if callable(readable) and not readable():
             raise io.UnsupportedOperation(f"{fileobj!r} is not open for reading")
@@ -52,33 +55,36 @@ class FileObjectSource:
             self._length = self._reader.length()
         except Exception as error:
             raise target_error(error, self.name, "its length", opening=True) from error
-        # The system caches what descriptors give, and memory needs no cache; how slow another object is, is not known.
+        # The system caches data of descriptors, and memory needs no cache; other objects may be
+        # slow.
         self._cache: BlockCache | None = None
         self._pid = os.getpid()
         if self._fd is None and type(fileobj) is not io.BytesIO:
             self._cache = BlockCache(self._read_each, self._length)
 
     def __del__(self) -> None:
-        # The constructor may have failed before there was a descriptor.
+        # The constructor may have failed before the descriptor was made.
         fd = getattr(self, "_fd", None)
         if fd is not None:
             self._fd = None
             os.close(fd)
 
     def length(self) -> int:
-        """Bytes of the image."""
+        """Returns the length of the source in bytes."""
         return self._length
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        """The bytes of each range (first byte, length). Errors name the range and the file."""
+        """Returns the bytes of each range (first byte, length). Errors name the range and the
+        file."""
         if self._cache is None or os.getpid() != self._pid:
-            # A forked child does not touch the cache, whose lock a thread of the parent may have held; the reader refuses.
+            # A forked child must not use the cache, whose lock a thread of the parent may have
+            # held. The reader raises.
             return self._read_each(ranges)
         return self._cache.read(ranges)
 
     @property
     def cache_length(self) -> int | None:
-        """Bytes that are kept of what was read; None where the system does that."""
+        """Capacity of the cache in bytes; None if the system caches."""
         return None if self._cache is None else self._cache.capacity
 
     def _read_each(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -93,7 +99,8 @@ class FileObjectSource:
         return out
 
     def will_need(self, start: int, length: int) -> None:
-        """Ask the system to read these bytes of a plain file ahead; of other objects they come with the next read."""
+        """Announces a read: the system reads ahead in plain files, and of other objects the bytes
+        come with the next read."""
         if self._cache is not None:
             if os.getpid() == self._pid:
                 self._cache.announce(start, length)
@@ -105,7 +112,7 @@ class FileObjectSource:
 
 
 class _PreadReader:
-    """Reads a descriptor without moving its position."""
+    """Reader of a descriptor, which does not move its position."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -114,7 +121,7 @@ class _PreadReader:
         found = os.fstat(self._fd)
         if stat.S_ISREG(found.st_mode):
             return found.st_size
-        # A description of its own: the end of a block device is found by seeking.
+        # A separate file description, as the end of a block device is found by seeking.
         own = os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             return os.lseek(own, 0, os.SEEK_END)
@@ -136,13 +143,13 @@ class _PreadReader:
 
 
 class _SeekReader:
-    """Reads an object by `seek` and `read`, one thread at a time."""
+    """Reader of an object by `seek` and `read`, for one thread at a time."""
 
     def __init__(self, fileobj: Any) -> None:
         self._file = fileobj
-        # Memory is nobody else's after a fork; what lies below another object is not known.
+        # Memory is private after a fork; other objects may share a descriptor.
         self._pid = None if type(fileobj) is io.BytesIO else os.getpid()
-        # Not held by a thread of the parent when a child is forked, as BytesIO is read without it.
+        # BytesIO is read without the lock, so a forked child never waits for it.
         self._lock = Lock()
 
     def length(self) -> int:
@@ -152,7 +159,7 @@ class _SeekReader:
             self._file.seek(0, os.SEEK_END)
             end = self._file.tell()
         if not isinstance(end, int):
-            raise TypeError(f"tell() of {self._file!r} gave {type(end).__name__}, not int")
+            raise TypeError(f"tell() of {self._file!r} returned {type(end).__name__}, not int")
         return end
 
     def _memory(self) -> memoryview:
@@ -176,21 +183,22 @@ class _SeekReader:
             while read < length:
                 data = self._file.read(length - read)
                 if not isinstance(data, (bytes, bytearray, memoryview)):
-                    raise TypeError(f"read() of {self._file!r} gave {type(data).__name__}, not bytes")
+                    raise TypeError(f"read() of {self._file!r} returned {type(data).__name__}, not bytes")
                 if not data:
                     raise OSError(errno.EIO, f"the file ends after {read} of {length} bytes")
                 if len(data) > length - read:
-                    raise OSError(errno.EIO, f"read({length - read}) gave {len(data)} bytes")
+                    raise OSError(errno.EIO, f"read({length - read}) returned {len(data)} bytes")
                 parts.append(data)
                 read += len(data)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
 
 def _plain_descriptor(fileobj: Any) -> int | None:
-    """A duplicate of the descriptor of a file that `open` gave, if its bytes are those of the descriptor.
+    """Duplicates the descriptor of a file from `open`; None if the bytes of the object may be
+    others.
 
-    Only these types are sure: `fileno()` of a `gzip.GzipFile`, for one, is that of the compressed file.
-    """
+    Only a few types are certain: `fileno()` of a `gzip.GzipFile`, for example, is that of the
+    compressed file. """
     if type(fileobj).__name__ == "_TemporaryFileWrapper":
         fileobj = getattr(fileobj, "file", fileobj)
     raw = fileobj.raw if type(fileobj) in (io.BufferedReader, io.BufferedRandom) else fileobj
@@ -203,36 +211,8 @@ def _plain_descriptor(fileobj: Any) -> int | None:
     return os.dup(raw.fileno())
 
 
-_ABOUT_PATHS = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENODATA}
-
-
-def target_error(
-    error: Exception, name: str, what: str, *, opening: bool = False, redaction: Redaction | None = None
-) -> OSError:
-    """The `OSError` that says for which bytes (`what`) of which target (`name`) a read failed.
-
-    Unless the image is just being opened, an error about a path becomes ESTALE (the target is gone) or EIO: it is not
-    about a path in the image, for which `exists()` would have to say no.
-
-    >>> target_error(ConnectionError("reset"), "https://host/x.erofs", "bytes 0..512")
-    OSError(5, 'bytes 0..512: ConnectionError: reset')
-    """
-    number = (error.errno if isinstance(error, OSError) else None) or errno.EIO
-    if isinstance(error, FileNotFoundError):
-        number = errno.ENOENT
-    if not opening and number in _ABOUT_PATHS:
-        number = errno.ESTALE if number == errno.ENOENT else errno.EIO
-    if type(error) is OSError and error.strerror:
-        reason = error.strerror
-    else:
-        reason = f"{type(error).__name__}: {error}"
-    if redaction is not None:
-        reason = redaction.text(reason)
-    return OSError(number, f"{what}: {reason}", name)
-
-
 def is_url(path: str) -> bool:
-    """Whether `kilnfs.open` takes this for a URL, and not for a local path.
+    """Returns true for a URL, false for a local path.
 
     >>> [is_url(path) for path in ("s3://bucket/x.erofs", "simplecache::https://host/x.erofs", "a/b.erofs", "/a::b")]
     [True, True, False, False]
@@ -242,12 +222,12 @@ def is_url(path: str) -> bool:
 
 
 def open_url(url: str, *, retries: int = RETRIES, **storage_options: Any) -> bytes | FsspecSource:
-    """What a URL names, as the first argument of `_native.Image`: the path of a local file, or a source that reads by
-    fsspec.
+    """Returns the first argument of `_native.Image` for a URL: the path of a local file, or a
+    source that reads by fsspec.
 
-    All protocols of fsspec are known (`https`, `s3`, `gs`, `memory`, `file`, …), and chains of them
-    (`simplecache::https://host/x.erofs`). `storage_options` go to fsspec's filesystem; for a chain those of each
-    protocol stand below its name (`s3={"anon": True}`).
+    All protocols of fsspec are supported (`https`, `s3`, `gs`, `memory`, `file`, …), and chains of
+    them (`simplecache::https://host/x.erofs`). `storage_options` are passed to the filesystem of
+    fsspec; in a chain, those of each protocol are below its name (`s3={"anon": True}`).
 
     >>> open_url("file:///data/x.erofs")
     b'/data/x.erofs'

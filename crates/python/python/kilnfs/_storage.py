@@ -1,26 +1,28 @@
-"""What an image is read from, and how much memory there is: choices for those who make none."""
+"""Defaults of the shuffle, derived from the storage of an image and the memory of the machine."""
 
 from __future__ import annotations
 
 import os
 
 FLASH, DISK = 256 << 10, 4 << 20
-"""Stored bytes of a block on a local SSD or in memory, and on anything else that is local: a block costs one seek or
-request, whose time its transfer must outweigh."""
+"""Stored bytes of a block on a local SSD or in memory, and on other local storage: a block costs
+one seek or request, and its transfer should take longer than that."""
 WINDOW_OF_CACHE, BLOCKS_OF_WINDOW = 5 / 16, 6
-"""Where kilnfs itself keeps what it has fetched (URLs, file objects), a window has this part of the cache, and so many
-blocks: the window that follows is kept, too, and both reach beyond their ends to whole blocks of the cache."""
+"""Share of the cache of a window, and its number of blocks, for sources with a cache of kilnfs
+(URLs, file objects). The next window is also in the cache, and both are rounded up to whole blocks
+of the cache."""
 
 _LARGEST_WINDOW = 1 << 30
 
 
 def is_remote(name: str) -> bool:
-    """Whether the image of this name is fetched by URL."""
+    """Returns true for the name of an image that is read by URL."""
     return "://" in name
 
 
 def block_bytes(name: str, cache: int | None) -> int:
-    """Stored bytes of a block, by where the image of this name is stored. `cache` is that of its source, if it has one."""
+    """Returns the stored bytes of a block for the storage of an image. `cache` is the capacity of
+    its source's cache, if any."""
     if cache is not None:
         return max(1, int(cache * WINDOW_OF_CACHE) // BLOCKS_OF_WINDOW)
     try:
@@ -31,8 +33,9 @@ def block_bytes(name: str, cache: int | None) -> int:
 
 
 def window_bytes(cache: int | None) -> int:
-    """Stored bytes of a window at most: 1 GiB, or a quarter of the memory of this machine or container if that is
-    less; five sixteenths of the cache of the source, if it has one."""
+    """Returns the largest number of stored bytes of a window: 1 GiB, or a quarter of the memory of
+    this machine or container if that is less; five sixteenths of the source's cache, if it has
+    one."""
     if cache is not None:
         return max(1, int(cache * WINDOW_OF_CACHE))
     memory = _LARGEST_WINDOW * 4
@@ -50,7 +53,7 @@ def window_bytes(cache: int | None) -> int:
 
 
 def _mount(device: int) -> tuple[str, str]:
-    """Type and source of the filesystem with this number."""
+    """Returns type and source of the filesystem with this device number."""
     number = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo", errors="surrogateescape") as mounts:
         for line in mounts:
@@ -66,8 +69,8 @@ def _in_memory(device: int) -> bool:
 
 
 def _block_device(device: int) -> int:
-    """The disk below a filesystem: itself, or for filesystems that number themselves (btrfs, zfs) what they were
-    mounted from."""
+    """Returns the disk below a filesystem: its own device, or for filesystems with virtual devices
+    (btrfs, zfs) the one that they were mounted from."""
     return device if os.major(device) else os.stat(_mount(device)[1]).st_rdev
 
 

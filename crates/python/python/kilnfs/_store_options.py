@@ -1,4 +1,4 @@
-"""Options of a store that its filesystem in fsspec does not have: found before they are ignored, or fail far away."""
+"""Check of the options of a filesystem of fsspec, which would ignore unknown ones or fail late."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _OF_FSSPEC: Final = frozenset(
         *("max_paths", "use_instance_cache", "target_protocol", "target_options", "fo", "fs", "protocol"),
     )
 )
-"""Options that fsspec itself takes from those of every filesystem."""
+"""Options of fsspec itself, which every filesystem accepts."""
 
 _NO_OPTIONS: Final = frozenset(("self", "args", "kwargs", "storage_options", "method", "str_or_url"))
 
 
 def refuse_unknown(fs: Any, name: str) -> None:
-    """TypeError that names the first option of this filesystem, or of one below it, that is misspelt.
+    """Raises TypeError that names the first misspelt option of this filesystem, or of one below it.
 
-    A filesystem whose constructor takes any option says no more than that: there, what is nearly an option that it has
-    is misspelt. A web server's options become arguments of aiohttp's requests, so all of them are known.
-    """
+    The constructor of most filesystems accepts any option: only an option that is similar to a
+    known one counts as misspelt. Options of a web server become arguments of aiohttp's requests, so
+    all of them are known. """
     while hasattr(fs, "storage_options"):
         known, are_all = _known(fs)
         for option in fs.storage_options:
@@ -34,13 +34,13 @@ def refuse_unknown(fs: Any, name: str) -> None:
             if are_all or near:
                 hint = f": did you mean {near[0]!r}?" if near else ""
                 protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
-                raise TypeError(f"{name}: {option!r} is no option of kilnfs.open, nor of fsspec's {protocol!r}{hint}")
-        # A filesystem that another one reads from has options, too.
+                raise TypeError(f"{name}: {option!r} is not an option of kilnfs.open or of fsspec's {protocol!r}{hint}")
+        # The filesystem that this one reads from has options, too.
         fs = getattr(fs, "fs", None)
 
 
 def _known(fs: Any) -> tuple[set[str], bool]:
-    """Options of a filesystem, and whether there are no others."""
+    """Returns the known options of a filesystem, and true if there are no others."""
     known: set[str] = set()
     for base in type(fs).__mro__:
         made_by = vars(base).get("__init__")

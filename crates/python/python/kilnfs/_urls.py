@@ -1,4 +1,4 @@
-"""URLs as names and errors show them: without passwords, tokens and signatures."""
+"""URLs in names and errors, without passwords, tokens and signatures."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import re
 from typing import Final
 
 _SHOWN: Final = frozenset(("generation", "versionid"))
-"""Parameters of a query that only say which version of an object is meant."""
+"""Parameters of a query that only select a version of an object."""
 _USER: Final = re.compile(r"(?<=://)[^/?#\s'\"]*@")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _SECRET_LEN: Final = 6
-"""Length in characters of the shortest secret that can be found again in a text."""
+"""Length in characters of the shortest secret that is removed from texts."""
 
 
 def redact(url: str) -> str:
-    """A URL, or a chain of them, with `***` for user and password, and for the values in its query.
+    """Returns a URL, or a chain of them, with `***` for user, password, and the values in its
+    query.
 
     >>> redact("simplecache::https://user:secret@host/x.erofs?X-Amz-Signature=ab12&versionId=7")
     'simplecache::https://***@host/x.erofs?X-Amz-Signature=***&versionId=7'
@@ -35,7 +36,7 @@ def _parameter(parameter: str) -> str:
 
 
 class Redaction:
-    """Removal of the secrets of one URL, and of all other URLs, from texts."""
+    """Removal of the secrets of one URL, and of those in all other URLs, from texts."""
 
     def __init__(self, url: str) -> None:
         user = [part.rstrip("@") for part in _USER.findall(url)]
@@ -45,7 +46,7 @@ class Redaction:
         self._secrets = sorted((word for word in words if len(word) >= _SECRET_LEN), key=len, reverse=True)
 
     def text(self, text: str) -> str:
-        """The text without secrets.
+        """Returns the text without secrets.
 
         >>> Redaction("https://host/x?sig=0123456789").text("refused: 'https://a:b@host/y?t=1', 0123456789")
         "refused: 'https://***@host/y?t=***', ***"
@@ -56,15 +57,16 @@ class Redaction:
         return text
 
     def cause(self, error: BaseException) -> BaseException | None:
-        """The error, to be shown as the cause of another one; None if it, or what it came from, tells a secret."""
+        """Returns the error, to be shown as the cause of another one; None if it, or its own cause,
+        contains a secret."""
         seen: list[BaseException] = []
         todo: list[BaseException | None] = [error]
         while todo:
             each = todo.pop()
             if each is None or each in seen:
                 continue
-            told = f"{each} {each!r}"
-            if self.text(told) != told:
+            text = f"{each} {each!r}"
+            if self.text(text) != text:
                 return None
             seen.append(each)
             todo += [each.__cause__, each.__context__]

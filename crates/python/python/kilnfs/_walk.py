@@ -1,8 +1,7 @@
-"""Trees of an image, by their directories alone: no inode of a file is read.
+"""Walks over the trees of an image, which read directories only, never inodes of files.
 
-No directory has two names in a sound image. In one that is hostile it may, its own ancestors included; a walk that
-follows them would not end, so it stops with an error.
-"""
+In a sound image each directory has one name. In a hostile one a directory may have several, even
+below itself: a walk stops with an error then, because it would not end. """
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from . import _native
-    from ._names import What
+    from ._primitives import ImagePrimitives
+    from ._names import FileRef
 
 _PATH_MAX = 1 << 16
-"""Longest path of a walk that follows links, in characters: links may lead in circles."""
+"""Length in characters of the longest path of a walk that follows links, which may form circles."""
 
 
-def members(image: _native.Image, top: What, prefix: str) -> Iterator[tuple[str, int, int]]:
-    """Path (with `prefix` in front), nid and type (`S_IFMT`) of all that is below a directory, each directory before
-    what is in it.
+def members(image: ImagePrimitives, top: FileRef, prefix: str) -> Iterator[tuple[str, int, int]]:
+    """Yields path (after `prefix`), nid and type (`S_IFMT`) of all files below a directory, each
+    directory before its entries.
 
     Names are in stored order. Links are not followed.
     """
@@ -47,8 +46,8 @@ def members(image: _native.Image, top: What, prefix: str) -> Iterator[tuple[str,
 
 
 def walk(
-    image: _native.Image,
-    top: What,
+    image: ImagePrimitives,
+    top: FileRef,
     prefix: str,
     *,
     top_down: bool,
@@ -56,33 +55,33 @@ def walk(
     follow: bool,
     links_are_files: bool,
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """What `os.walk` yields: path of a directory, names of its directories, names of all else.
+    """Yields the same as `os.walk`: path of a directory, names of its directories, names of its
+    other files.
 
-    Names of links to directories stand among those of directories, or with `links_are_files` of files, unless they are
-    followed.
-    """
+    Links to directories are among the directories, or with `links_are_files` among the files,
+    unless they are followed. """
     seen: set[int] = set()
-    stack: list[tuple[str, What] | tuple[str, list[str], list[str]]] = [(prefix, top)]
+    stack: list[tuple[str, FileRef] | tuple[str, list[str], list[str]]] = [(prefix, top)]
     while stack:
         item = stack.pop()
         if len(item) == 3:
             yield item
             continue
-        path, what = item
+        path, file = item
         try:
             if not follow:
-                what = what if isinstance(what, int) else image._lookup(what, True)
-                _visit(image, seen, what, path)
+                file = file if isinstance(file, int) else image._lookup(file, True)
+                _visit(image, seen, file, path)
             elif len(path) > _PATH_MAX:
-                raise OSError(errno.ELOOP, "directories lead in a circle", path, None, image.name)
-            listed = _listed(image, what, path)
+                raise OSError(errno.ELOOP, "directories form a circle", path, None, image.name)
+            listed = _listed(image, file, path)
         except OSError as error:
             if on_error is not None:
                 on_error(error)
             elif not is_absence(error):
                 raise
             continue
-        found: dict[str, What] = {}
+        found: dict[str, FileRef] = {}
         dirs: list[str] = []
         others: list[str] = []
         for raw, nid, kind in listed:
@@ -102,7 +101,7 @@ def walk(
                 others.append(name)
         if top_down:
             yield path, dirs, others
-            # The caller may have removed names, changed their order, and added some.
+            # The caller may have removed, reordered and added names.
             known = {decode(raw) for raw, _, _ in listed}
             stack += [
                 (joined(path, name), found.get(name, joined(path, name)))
@@ -114,8 +113,8 @@ def walk(
             stack += [(joined(path, name), found[name]) for name in reversed(dirs) if name in found]
 
 
-def leads_to_directory(image: _native.Image, path: What) -> bool:
-    """Whether there is a directory behind a link."""
+def leads_to_directory(image: ImagePrimitives, path: FileRef) -> bool:
+    """Returns true if a path leads to a directory."""
     try:
         return S_IFMT(image._stat(path, True)[0][0]) == S_IFDIR
     except OSError as error:
@@ -124,16 +123,16 @@ def leads_to_directory(image: _native.Image, path: What) -> bool:
         raise
 
 
-def _listed(image: _native.Image, what: What, path: str) -> list[tuple[bytes, int, int]]:
-    """The entries of a directory; errors name `path`."""
+def _listed(image: ImagePrimitives, file: FileRef, path: str) -> list[tuple[bytes, int, int]]:
+    """Returns the entries of a directory. Errors name `path`."""
     try:
-        return image._listdir(what)
+        return image._listdir(file)
     except OSError as error:
         error.filename = path
         raise
 
 
-def _visit(image: _native.Image, seen: set[int], nid: int, path: str) -> None:
+def _visit(image: ImagePrimitives, seen: set[int], nid: int, path: str) -> None:
     if nid in seen:
         raise CorruptImageError(errno.EUCLEAN, f"the directory of nid {nid} has two names", path, None, image.name)
     seen.add(nid)

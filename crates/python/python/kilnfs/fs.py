@@ -1,13 +1,12 @@
-"""EROFS images as a filesystem of fsspec, with the protocol `erofs`: for pandas, pyarrow, datasets, zarr and everything
-else that takes fsspec URLs.
+"""EROFS images as a filesystem of fsspec, with the protocol `erofs`: for pandas, pyarrow, datasets,
+zarr and other packages that accept fsspec URLs.
 
     pandas.read_csv("erofs://tables/a.csv::file:///data/set.erofs")
     fsspec.open("erofs://a/b.txt::s3://bucket/set.erofs", s3={"anon": True})
     fsspec.filesystem("erofs", fo="https://host/set.erofs").find("train")
 
-Images are read, never written: methods that write raise `OSError` (EROFS). Symbolic links are followed by `open` and
-`info`, and are of type "link" in `ls`, `find` and `walk`.
-"""
+Images are read, never written: methods that write raise `OSError` (EROFS). Symbolic links are
+followed by `open` and `info`, and have type "link" in `ls`, `find` and `walk`. """
 
 from __future__ import annotations
 
@@ -31,31 +30,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _FAR = (1 << 63) - 1
-"""The end of a range that ends where the file ends."""
+"""End of a range up to the end of the file."""
 
 
 class ErofsFile(BufferedFile):
-    """A file that `ErofsFileSystem.open` gave: an `io.BufferedReader` with the attributes of fsspec's files."""
+    """File from `ErofsFileSystem.open`: an `io.BufferedReader` with the attributes of fsspec's
+    files."""
 
     def __init__(self, fs: ErofsFileSystem, path: str, buffer_size: int | None = None) -> None:
         raw = File(fs.image, path)
         # A file that fits is read by one call.
         super().__init__(raw, buffer_size or min(max(raw.size, 4 << 10), 128 << 10))
         self.fs = fs
-        """The filesystem."""
+        """Filesystem of the file."""
         self.path = path
-        """The path, without the protocol."""
+        """Path, without the protocol."""
         self.blocksize = buffer_size
-        """Bytes of the buffer that were asked for; None for the default."""
+        """Length of the buffer in bytes, as given; None for the default."""
 
     @property
     def details(self) -> dict[str, Any]:
-        """What `info` tells."""
+        """Metadata, as from `info`."""
         return self.fs.info(self.path)
 
     @property
     def full_name(self) -> str:
-        """The path with its protocol."""
+        """Path with the protocol."""
         return f"erofs://{self.path}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -69,16 +69,16 @@ def _file_at(fs: ErofsFileSystem, path: str, buffer_size: int | None, position: 
 
 
 class ErofsFileSystem(AbstractFileSystem):
-    """The files of an image.
+    """Filesystem of the files of an image.
 
-    `fo` is the image: a path, a URL, or a binary file object. `target_protocol` and `target_options` are those of the
-    filesystem on which it is; in chained URLs (`erofs://a/b::s3://bucket/x.erofs`) fsspec fills all three. Other
-    arguments are those of `kilnfs.open`.
+    `fo` is the image: a path, a URL, or a binary file object. `target_protocol` and
+    `target_options` are those of the filesystem with the image; in chained URLs
+    (`erofs://a/b::s3://bucket/x.erofs`) fsspec fills all three. Other arguments are those of
+    `kilnfs.open`.
 
-    Objects are cheap: all that refer to the same file share one open image in a process. They can be pickled (not with
-    a file object), and used in forked children. A pickle that is loaded when the file is another one raises `OSError`
-    (ESTALE).
-    """
+    Objects are cheap: all objects for the same file share one open image in a process. They can be
+    pickled (unless made from a file object), and used in forked children. A pickle raises `OSError`
+    (ESTALE) when it is loaded if the file has changed. """
 
     protocol = "erofs"
     root_marker = ""
@@ -102,7 +102,8 @@ class ErofsFileSystem(AbstractFileSystem):
         super().__init__(**kwargs)
         if isinstance(fo, str) and not fo:
             raise ValueError(
-                "which image? ErofsFileSystem(fo=PATH or URL), or a chained URL: erofs://path::file:///image.erofs"
+                "the image is missing: use ErofsFileSystem(fo=PATH or URL), or a chained URL, "
+                "erofs://path::file:///image.erofs"
             )
         options = {
             "offset": offset,
@@ -114,7 +115,7 @@ class ErofsFileSystem(AbstractFileSystem):
         }
         self._opened = opened(fo, target_protocol, target_options, options, retries)
         self.image = self._opened.image
-        """The open image, which all objects that refer to the same file share."""
+        """Open image, shared by all objects for the same file."""
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -123,7 +124,7 @@ class ErofsFileSystem(AbstractFileSystem):
 
     @property
     def fsid(self) -> str:
-        """The same for equal images."""
+        """Identifier of the filesystem, the same for equal images."""
         return f"erofs-{self.image.uuid.hex()}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -144,8 +145,8 @@ class ErofsFileSystem(AbstractFileSystem):
     # names
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """Names, or dictionaries as of `info`, of the files in a directory, by name. Symbolic links have type
-        "link"."""
+        """Returns names, or dictionaries as from `info`, of the files in a directory, sorted by
+        name. Symbolic links have type "link"."""
         path = self._strip_protocol(path)
         nid = self.image._lookup(path, True)
         if not stat.S_ISDIR(self.image._stat(nid, True)[0][0]):
@@ -154,16 +155,17 @@ class ErofsFileSystem(AbstractFileSystem):
         return [info_of(self.image, name, nid) if detail else name for name, nid in entries]
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """name, size (bytes), type ("file", "directory" or "other"), mode, uid, gid, mtime (seconds), nlink, ino,
-        islink, and of a symbolic link its destination. Links are followed."""
+        """Returns name, size (bytes), type ("file", "directory" or "other"), mode, uid, gid, mtime
+        (seconds), nlink, ino, islink, and the destination of a symbolic link. Links are
+        followed."""
         return followed_info_of(self.image, self._strip_protocol(path))
 
     def exists(self, path: str, **kwargs: Any) -> bool:
-        """Whether a path leads to a file. An image that cannot be read is an error, not an absence."""
+        """Returns true if a path leads to a file of any type. A damaged image raises its error."""
         return self._mode(path) is not None
 
     def lexists(self, path: str, **kwargs: Any) -> bool:
-        """As `exists`, and true for symbolic links that lead nowhere."""
+        """Returns the same as `exists`, but true for broken symbolic links."""
         try:
             self.image._lookup(self._strip_protocol(path), False)
         except OSError as error:
@@ -173,12 +175,12 @@ class ErofsFileSystem(AbstractFileSystem):
         return True
 
     def isfile(self, path: str) -> bool:
-        """Whether a path leads to a regular file."""
+        """Returns true if a path leads to a regular file."""
         mode = self._mode(path)
         return mode is not None and stat.S_ISREG(mode)
 
     def isdir(self, path: str) -> bool:
-        """Whether a path leads to a directory."""
+        """Returns true if a path leads to a directory."""
         mode = self._mode(path)
         return mode is not None and stat.S_ISDIR(mode)
 
@@ -206,8 +208,8 @@ class ErofsFileSystem(AbstractFileSystem):
     def find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
     ) -> list[str] | dict[str, Any]:
-        """All files below a directory, sorted by path. One call for each directory, and one for all sizes when the
-        first is asked for."""
+        """Returns all files below a directory, sorted by path. Costs one call for each directory,
+        and one for all sizes at the first access."""
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
         path = self._strip_protocol(path)
@@ -233,8 +235,8 @@ class ErofsFileSystem(AbstractFileSystem):
         on_error: Literal["omit", "raise"] | Callable[[OSError], object] = "omit",
         **kwargs: Any,
     ) -> Iterator[tuple[str, Any, Any]]:
-        """As `os.walk`: path, directories, files; with `detail=True` dictionaries of `info` by name. Links are among
-        the files."""
+        """Yields path, directories and files, as `os.walk`; with `detail=True` dictionaries of
+        `info` by name. Links are among the files."""
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
         return walk(self.image, self._strip_protocol(path), maxdepth, topdown, on_error, bool(kwargs.get("detail")))
@@ -247,7 +249,7 @@ class ErofsFileSystem(AbstractFileSystem):
         return ErofsFile(self, self._strip_protocol(path), block_size)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """The bytes of a file from `start` to `end`, which count from its end where they are negative."""
+        """Returns the bytes of a file from `start` to `end`; negative limits count from its end."""
         path = self._strip_protocol(path)
         start, end = self._range(path, start, end)
         return self.image.read(path, start, end)
@@ -261,10 +263,10 @@ class ErofsFileSystem(AbstractFileSystem):
         on_error: Literal["return", "raise"] = "return",
         **kwargs: Any,
     ) -> list[Any]:
-        """A range of each file, read by one call in stored order. `max_gap` is ignored: which bytes of the image are
-        fetched together depends on where they are stored."""
+        """Returns a range of each file, read by one call in stored order. `max_gap` is ignored:
+        neighbours in the image are fetched together."""
         if not isinstance(paths, list):
-            raise TypeError(f"paths is a list, not {type(paths).__name__}")
+            raise TypeError(f"paths must be a list, not {type(paths).__name__}")
         first = starts if isinstance(starts, list) else [starts] * len(paths)
         last = ends if isinstance(ends, list) else [ends] * len(paths)
         if not len(first) == len(last) == len(paths):
@@ -296,8 +298,8 @@ class ErofsFileSystem(AbstractFileSystem):
         on_error: Literal["raise", "omit", "return"] = "raise",
         **kwargs: Any,
     ) -> bytes | dict[str, Any]:
-        """The bytes of a file; of several, or of all below directories (`recursive`), a dictionary by path, read by one
-        call."""
+        """Returns the bytes of a file; for several files, or all below directories (`recursive`), a
+        dictionary by path, read by one call."""
         paths = self.expand_path(path)
         if isinstance(path, str) and paths == [self._strip_protocol(path)] and not (recursive and self.isdir(path)):
             return self.cat_file(paths[0], **kwargs)
@@ -313,7 +315,7 @@ class ErofsFileSystem(AbstractFileSystem):
         return {name: answer for name, answer in both if on_error == "return" or not isinstance(answer, OSError)}
 
     def _range(self, path: str, start: int | None, end: int | None) -> tuple[int, int]:
-        """First byte and the one behind the last, as for slices."""
+        """Returns first byte and end, as for slices."""
         start, end = start or 0, _FAR if end is None else end
         if start < 0 or end < 0:
             size = self.size(path)
@@ -330,16 +332,17 @@ class ErofsFileSystem(AbstractFileSystem):
         maxdepth: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Copy files, or with `recursive` directories, to local paths, as fsspec describes it."""
+        """Copies files, or with `recursive` directories, to local paths, by the rules of fsspec."""
         rpath, lpath = self._beside_root(rpath, lpath, recursive, maxdepth)
         options = kwargs if callback is None else {**kwargs, "callback": callback}
         super().get(rpath, lpath, recursive=recursive, maxdepth=maxdepth, **options)
 
     def _beside_root(self, rpath: Any, lpath: Any, recursive: bool, maxdepth: int | None) -> tuple[Any, Any]:
-        """Arguments by which fsspec copies names of the root directory as it copies those of others.
+        """Returns arguments with which fsspec copies names of the root directory like those of
+        other directories.
 
-        It finds no parent in such a name: to a directory `lpath` it would copy "a" as `lpath`, but "b/a" as `lpath`/a.
-        """
+        fsspec finds no parent in such a name: to a directory `lpath`, it would copy "a" as `lpath`,
+        but "b/a" as `lpath`/a. """
         name = self._strip_protocol(rpath) if isinstance(rpath, str) and isinstance(lpath, str) else ""
         if not name or "/" in name:
             return rpath, lpath
@@ -353,7 +356,8 @@ class ErofsFileSystem(AbstractFileSystem):
         return rpath, lpath
 
     def get_file(self, rpath: str, lpath: Any, callback: Any = None, outfile: Any = None, **kwargs: Any) -> None:
-        """Copy a file to a local path, where it appears when it is complete, or to an open file."""
+        """Copies a file to a local path, where it appears when it is complete, or to an open
+        file."""
         if outfile is None and isfilelike(lpath):
             outfile = lpath
         if outfile is None and self.isdir(rpath):
@@ -377,47 +381,49 @@ class ErofsFileSystem(AbstractFileSystem):
     # about files
 
     def size(self, path: str) -> int:
-        """Bytes of a file; 0 of a directory."""
+        """Returns the length of a file in bytes; 0 for a directory."""
         size: int = self.info(path)["size"]
         return size
 
     def sizes(self, paths: Sequence[str]) -> list[int]:
-        """Bytes of each file."""
+        """Returns the length of each file in bytes."""
         return [self.size(path) for path in paths]
 
     def du(
         self, path: str, total: bool = True, maxdepth: int | None = None, withdirs: bool = False, **kwargs: Any
     ) -> int | dict[str, int]:
-        """Bytes of all files below a directory, or, without `total`, of each."""
+        """Returns the total length in bytes of all files below a directory, or without `total` that
+        of each."""
         found = self.find(path, maxdepth=maxdepth, withdirs=withdirs, detail=True)
         sizes = {name: info["size"] for name, info in found.items()}
         return sum(sizes.values()) if total else sizes
 
     def modified(self, path: str) -> datetime:
-        """The time of modification."""
+        """Returns the time of modification."""
         nanoseconds = self.image._stat(self._strip_protocol(path), True)[1]["st_mtime_ns"]
         return datetime.fromtimestamp(nanoseconds / 1e9, UTC)
 
     def created(self, path: str) -> datetime:
-        """The time of modification: EROFS keeps no other."""
+        """Returns the time of modification: EROFS has no other."""
         return self.modified(path)
 
     def checksum(self, path: str) -> int:
-        """Differs where the contents may differ: of an image of another build, or at another time of modification."""
+        """Returns a number that differs if the contents may differ: in another build of the image,
+        or at another time of modification."""
         return int(self.ukey(path), 16)
 
     def ukey(self, path: str) -> str:
-        """As `checksum`, as text; the same in all processes."""
+        """Returns the same as `checksum` as text; equal in all processes."""
         path = self._strip_protocol(path)
         numbers, more = self.image._stat(path, True)
         target = self._opened.target
         where = self.image.name if target is None else (target.protocol, target.path)
         return tokenize(where, self._opened.identity, path, numbers[1], numbers[6], more["st_mtime_ns"])
 
-    # what would write
+    # methods that write
 
     def _read_only(self, path: Any = "", *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises `OSError` (EROFS), as everything does that would write: images do not change."""
+        """Raises `OSError` (EROFS), as images are read-only."""
         raise read_only(path if isinstance(path, (str, bytes)) else str(path), self.image.name)
 
     mkdir = makedirs = mkdirs = makedir = rmdir = rm = rm_file = _rm = delete = touch = _read_only

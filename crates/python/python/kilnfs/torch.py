@@ -1,11 +1,10 @@
-"""Images as datasets of PyTorch, and samplers that shuffle them without making storage random.
+"""Images as datasets of PyTorch, and samplers that shuffle them with mostly sequential reads.
 
 A training loop begins with ::
 
-    dataset = kilnfs.torch.Dataset("train.erofs", extensions=".jpg", decode=decode_picture, transform=augment)
-    sampler = kilnfs.torch.LocalityBatchSampler(dataset, 256)
-    loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, num_workers=8)
-"""
+    dataset = kilnfs.torch.Dataset("train.erofs", extensions=".jpg", decode=decode_picture,
+    transform=augment) sampler = kilnfs.torch.LocalityBatchSampler(dataset, 256) loader =
+    torch.utils.data.DataLoader(dataset, batch_sampler=sampler, num_workers=8) """
 
 from __future__ import annotations
 
@@ -28,11 +27,12 @@ __all__ = ["Collated", "Dataset", "LocalityBatchSampler", "LocalitySampler", "Pa
 
 
 class Dataset(Samples[Sample], torch.utils.data.Dataset[Sample]):
-    """`kilnfs.Samples` for `torch.utils.data.DataLoader`, which reads a batch by one call of `__getitems__`.
+    """Dataset for `torch.utils.data.DataLoader`: a `kilnfs.Samples` that reads a batch by one call
+    of `__getitems__`.
 
-    `decode` is "buffer" (a writable memoryview), "bytes", "tensor" (one-dimensional, uint8), or a function of a
-    memoryview. Without it and without transforms, `collate_fn=kilnfs.torch.collate` makes batches.
-    """
+    `decode` is "buffer" (a writable memoryview), "bytes", "tensor" (one-dimensional, uint8), or a
+    function of a memoryview. Without it and without transforms, `collate_fn=kilnfs.torch.collate`
+    makes batches. """
 
     _decoders = ("bytes", "buffer", "tensor")
 
@@ -74,22 +74,24 @@ class Dataset(Samples[Sample], torch.utils.data.Dataset[Sample]):
 
 
 def as_tensor(contents: Any) -> torch.Tensor:
-    """A writable buffer as a tensor, uint8, without a copy."""
+    """Returns a writable buffer as a uint8 tensor, without a copy."""
     return torch.frombuffer(contents, dtype=torch.uint8) if len(contents) else torch.empty(0, dtype=torch.uint8)
 
 
 class Collated(NamedTuple):
-    """The contents of a batch's samples in one tensor. Sample i is `data[offsets[i]:offsets[i + 1]]`."""
+    """Contents of the samples of a batch in one tensor. Sample i is `data[offsets[i]:offsets[i +
+    1]]`."""
 
     data: torch.Tensor
-    """uint8, all samples one behind the other."""
+    """Concatenated samples, uint8."""
     offsets: torch.Tensor
-    """int64, one more than there are samples."""
+    """Start of each sample, and the end of the last one, int64."""
     labels: torch.Tensor | None
-    """int64; None where there are no classes."""
+    """Labels, int64; None if there are no classes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # All of it lies in one tensor, so that a worker sends one descriptor of shared memory for a batch.
+        # One tensor contains everything, so that a worker sends one descriptor of shared memory for
+        # a batch.
         whole = _whole_of(self)
         if whole is None:
             return Collated, tuple(self)
@@ -97,12 +99,12 @@ class Collated(NamedTuple):
 
 
 def collate(samples: Sequence[Any]) -> Collated:
-    """Batches of files' contents as they are: for `DataLoader(collate_fn=kilnfs.torch.collate)` of a dataset with
-    decode "buffer", "bytes" or "tensor". Samples are contents, or (contents, label).
+    """Makes batches of the unchanged contents of files: for
+    `DataLoader(collate_fn=kilnfs.torch.collate)` of a dataset with decode "buffer", "bytes" or
+    "tensor". Samples are contents, or (contents, label).
 
-    What a `Dataset` has read at once is not copied in the process of the loader, and copied once, to shared memory, in
-    a worker.
-    """
+    A batch that a `Dataset` has read by one call is not copied in the process of the loader, and
+    copied once, to shared memory, in a worker. """
     batch: Batch | None = getattr(samples, "batch", None)
     if batch is not None and isinstance(samples, SampleList):
         data, offsets = as_tensor(batch.data), torch.tensor(batch.offsets.tolist())
@@ -124,7 +126,8 @@ def collate(samples: Sequence[Any]) -> Collated:
 
 
 def _in_one(collated: Collated) -> Collated:
-    """The same in one tensor in shared memory: numbers first, as they must be aligned, then the data."""
+    """Copies a batch to one tensor in shared memory: numbers first, as they must be aligned, then
+    the data."""
     data, offsets, labels = collated
     count = len(offsets) - 1
     length = 8 * (count + 1) + (0 if labels is None else 8 * count) + len(data)
@@ -159,7 +162,7 @@ def _whole_of(collated: Collated) -> torch.Tensor | None:
 
 
 def _distributed() -> tuple[int, int]:
-    """Rank and world size of `torch.distributed`, if it is initialised."""
+    """Returns rank and world size of `torch.distributed`, or (0, 1) if it is not initialised."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
@@ -174,7 +177,8 @@ class LocalityBatchSampler(LocalityBatches, torch.utils.data.Sampler[list[int]])
 
 
 class LocalitySampler(LocalityItems, torch.utils.data.Sampler[int]):
-    """`LocalityBatchSampler` sample by sample: for `DataLoader(sampler=…, batch_size=…)`; both with one batch size."""
+    """Sampler of single samples in the order of `LocalityBatchSampler`: for `DataLoader(sampler=…,
+    batch_size=…)`, with the same batch size for both."""
 
     def _world(self) -> tuple[int, int]:
         return _distributed()

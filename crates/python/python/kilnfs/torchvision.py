@@ -1,6 +1,7 @@
-"""`torchvision.datasets.ImageFolder` from an image instead of a directory, and JPEG decoding of whole batches.
+"""Replacement for `torchvision.datasets.ImageFolder` that reads an image, and JPEG decoding of
+whole batches.
 
-Instead of `torchvision.datasets.ImageFolder("/data/train", transform)` a script has ::
+Instead of `torchvision.datasets.ImageFolder("/data/train", transform)` use ::
 
     dataset = kilnfs.torchvision.ImageFolder("train.erofs", transform)
 """
@@ -32,7 +33,7 @@ __all__ = ["ImageFolder", "decode_jpeg", "pil_loader"]
 
 
 def pil_loader(file: io.BytesIO) -> Any:
-    """A picture as RGB, by Pillow: as torchvision's loader."""
+    """Decodes a picture as RGB by Pillow, as torchvision's loader does."""
     import PIL.Image
 
     with PIL.Image.open(file) as picture:
@@ -40,8 +41,8 @@ def pil_loader(file: io.BytesIO) -> Any:
 
 
 class _Contents(io.BytesIO):
-    """The contents of a sample, with the path in the image as the name, which loaders put into their errors. It is
-    looked up when it is asked for."""
+    """Contents of a sample as a file object, whose name is the path in the image, as loaders use it
+    in errors. The path is looked up at access."""
 
     def __init__(self, contents: memoryview, samples: Samples, row: int) -> None:
         super().__init__(contents)
@@ -49,7 +50,7 @@ class _Contents(io.BytesIO):
 
     @property
     def name(self) -> str:
-        """The path in the image."""
+        """Path in the image."""
         return self._samples._path_of(self._row) or f"sample {self._row}"
 
     def __repr__(self) -> str:
@@ -57,14 +58,14 @@ class _Contents(io.BytesIO):
 
 
 class ImageFolder(torchvision.datasets.ImageFolder):
-    """Pictures below `directory` of an image, whose directories are classes: the samples that torchvision's
-    `ImageFolder` finds in the directory that the image was made from, in the same order.
+    """Pictures below `directory` of an image, whose directories are classes: the same samples in
+    the same order as torchvision's `ImageFolder` finds in the source directory of the image.
 
-    Differences: `root` is the image, a path or URL; paths in `samples` are those in the image; `loader` is given the
-    contents as a file object (`io.BytesIO`) whose `name` is the path in the image, not a path; `samples`, `imgs` and
-    `targets` take 16 bytes a sample, and make tuples as they are asked for. `index` is a `kilnfs.Index` or the path of a
-    saved one, of files of `directory` with labels. A loader reads each batch by one call, in stored order.
-    """
+    Differences: `root` is the path or URL of the image; paths in `samples` are those in the image;
+    `loader` receives a file object with the contents (`io.BytesIO`), whose `name` is the path in
+    the image, instead of a path; `samples`, `imgs` and `targets` take 16 bytes per sample, and make
+    tuples at access. `index` is a `kilnfs.Index`, or the path of a saved one, of files of
+    `directory` with labels. A loader reads each batch by one call, in stored order. """
 
     loader: Callable[[Any], Any]
 
@@ -88,7 +89,7 @@ class ImageFolder(torchvision.datasets.ImageFolder):
         else:
             self._samples = Samples(root, index=index, decode="buffer", threads=threads, **options)
         self._targets: array[int] | None = None
-        # What DatasetFolder's constructor does, without a list of all targets.
+        # As DatasetFolder's constructor, but without a list of all targets.
         name = root if isinstance(root, (str, os.PathLike)) else self._samples.image.name
         name = redact(name) if isinstance(name, str) else name
         torchvision.datasets.VisionDataset.__init__(self, name, transform=transform, target_transform=target_transform)
@@ -99,24 +100,24 @@ class ImageFolder(torchvision.datasets.ImageFolder):
 
     @property
     def image(self) -> Image:
-        """The open image, of this process."""
+        """Open image of this process."""
         return self._samples.image
 
     @property
     def files(self) -> Index:
-        """The index of the samples' files. Its labels are places in its own `classes`."""
+        """Index of the files of the samples. Its labels are positions in its own `classes`."""
         return self._samples.files
 
     @property
     def targets(self) -> Sequence[int]:  # type: ignore[override]
-        """The label of each sample: a buffer of unsigned integers of 32 bits."""
+        """Label of each sample: a buffer of unsigned 32-bit integers."""
         labels = self._samples.targets if self._targets is None else self._targets
         return array("I") if labels is None else labels  # type: ignore[return-value]
 
     @property
     def samples(self) -> Sequence[tuple[str, int]]:  # type: ignore[override]
-        """(path in the image, label) of each sample, made as they are asked for. Samples may be replaced by others of
-        the index."""
+        """Pairs (path in the image, label) of all samples, made at access. They may be replaced by
+        others of the index."""
         return PathLabels(self._samples.files, self.targets)
 
     @samples.setter
@@ -133,11 +134,11 @@ class ImageFolder(torchvision.datasets.ImageFolder):
 
     @property
     def imgs(self) -> Sequence[tuple[str, int]]:  # type: ignore[override]
-        """`samples`, by torchvision's other name."""
+        """Pairs (path in the image, label), the same as `samples`."""
         return self.samples
 
     def find_classes(self, directory: str | os.PathLike[str]) -> tuple[list[str], dict[str, int]]:
-        """The directories in `directory` of the image, sorted."""
+        """Returns the directories in `directory` of the image, sorted."""
         entries = self.image._listdir(os.fspath(directory) or "/")
         names = sorted(os.fsdecode(name) for name, _, kind in entries if stat.S_ISDIR(kind))
         if not names:
@@ -152,8 +153,8 @@ class ImageFolder(torchvision.datasets.ImageFolder):
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
     ) -> Any:
-        """(path, label) of the files in the index that belong to a class of `class_to_idx` and are valid, in
-        torchvision's order."""
+        """Returns pairs (path, label) of the valid files in the index that belong to a class of
+        `class_to_idx`, in torchvision's order."""
         if not class_to_idx:
             raise ValueError("'class_to_idx' must have at least one entry to collect any samples.")
         files = self._samples.files
@@ -172,7 +173,7 @@ class ImageFolder(torchvision.datasets.ImageFolder):
             rows.append(row)
             labels.append(class_to_idx[names[depth]])
         if nested:
-            # A directory's own files come before those of its directories.
+            # The files of a directory come before those of its subdirectories.
             def key(place: int) -> tuple[str, ...]:
                 names = files.path(rows[place]).split("/")
                 return names[depth], "/".join(names[:-1]), names[-1]
@@ -203,9 +204,9 @@ class ImageFolder(torchvision.datasets.ImageFolder):
     _own_getitem = __getitem__
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[tuple[Any, Any]]:
-        """These samples, read at once."""
+        """Returns these samples, read by one call."""
         if type(self).__getitem__ is not type(self)._own_getitem:
-            # A subclass has another notion of a sample.
+            # A subclass has overridden the access to a sample.
             return [self[index] for index in indices]
         batch, rows = self._samples.contents(indices)
         return [self._named(batch[place], row) for place, row in enumerate(rows)]
@@ -231,12 +232,11 @@ class ImageFolder(torchvision.datasets.ImageFolder):
 def decode_jpeg(
     batch: Batch | Collated | Sequence[Any], device: str | torch.device = "cpu", mode: Any = None
 ) -> list[torch.Tensor]:
-    """The pictures of a batch as tensors (channels, height, width), uint8: `torchvision.io.decode_jpeg` of all of them,
-    without Pillow, and on a GPU if `device` is one.
+    """Decodes the pictures of a batch as uint8 tensors (channels, height, width), by one call of
+    `torchvision.io.decode_jpeg`, without Pillow, and on a GPU if `device` is one.
 
-    `batch` is what `Image.read_many`, `Dataset.__getitems__` or `collate` give, or a sequence of buffers. `mode` is
-    torchvision's `ImageReadMode`.
-    """
+    `batch` is a result of `Image.read_many`, `Dataset.__getitems__` or `collate`, or a sequence of
+    buffers. `mode` is torchvision's `ImageReadMode`. """
     from torchvision.io import ImageReadMode
     from torchvision.io import decode_jpeg as decode
 

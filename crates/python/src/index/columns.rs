@@ -1,18 +1,18 @@
-//! Columns of an index: whole numbers in memory, or in a mapped file.
+//! Columns of an index: integers in memory, or in a mapped file.
 
-use super::scan::IndexFilter;
+use super::filter::IndexFilter;
 use crate::memory::column;
 use bytes::Bytes;
 use std::marker::PhantomData;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What a column is made of.
+/// Element of a column.
 pub(crate) trait Number: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + Send + 'static {}
 
 impl Number for u32 {}
 impl Number for u64 {}
 
-/// Numbers one behind the other; clones share them.
+/// Array of integers; clones share its memory.
 #[derive(Clone)]
 pub(crate) struct Numbers<T> {
     bytes: Bytes,
@@ -24,14 +24,14 @@ impl<T: Number> Numbers<T> {
         Numbers { bytes: column(numbers), of: PhantomData }
     }
 
-    /// Bytes as numbers, if they are aligned as such and whole.
+    /// Returns an array over `bytes`, or `None` if they are misaligned or end within a number.
     pub(super) fn of_bytes(bytes: Bytes) -> Option<Self> {
         <[T]>::ref_from_bytes(&bytes).ok()?;
         Some(Numbers { bytes, of: PhantomData })
     }
 
     pub(crate) fn get(&self) -> &[T] {
-        // Alignment and length were looked at when it was made.
+        // Alignment and length were checked when the array was made.
         <[T]>::ref_from_bytes(&self.bytes).unwrap_or_default()
     }
 
@@ -40,7 +40,7 @@ impl<T: Number> Numbers<T> {
     }
 }
 
-/// Lengths of files: in 32 bits, if all of them fit.
+/// Lengths of files, in 32 bits if all of them fit.
 #[derive(Clone)]
 pub(crate) enum Sizes {
     Short(Numbers<u32>),
@@ -49,9 +49,9 @@ pub(crate) enum Sizes {
 
 impl Sizes {
     pub(super) fn of(sizes: impl ExactSizeIterator<Item = u64>) -> Sizes {
-        let mut made = SizesInMaking::with_capacity(sizes.len());
-        sizes.for_each(|size| made.push(size));
-        made.finish()
+        let mut builder = SizesBuilder::with_capacity(sizes.len());
+        sizes.for_each(|size| builder.push(size));
+        builder.finish()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -68,7 +68,7 @@ impl Sizes {
         }
     }
 
-    /// The bytes, and what the `struct` module calls the numbers.
+    /// Returns the bytes, and the format of the elements in the `struct` module.
     pub(super) fn bytes(&self) -> (Bytes, &'static str) {
         match self {
             Sizes::Short(sizes) => (sizes.bytes(), "I"),
@@ -77,25 +77,25 @@ impl Sizes {
     }
 }
 
-/// Lengths in the making, in as few bits as those so far need.
-pub(super) enum SizesInMaking {
+/// Builder of [`Sizes`], which changes to 64 bits with the first length that needs them.
+pub(super) enum SizesBuilder {
     Short(Vec<u32>),
     Long(Vec<u64>),
 }
 
-impl SizesInMaking {
+impl SizesBuilder {
     pub(super) fn with_capacity(count: usize) -> Self {
-        SizesInMaking::Short(Vec::with_capacity(count))
+        SizesBuilder::Short(Vec::with_capacity(count))
     }
 
     pub(super) fn push(&mut self, size: u64) {
         match self {
-            SizesInMaking::Long(sizes) => sizes.push(size),
-            SizesInMaking::Short(sizes) => match u32::try_from(size) {
+            SizesBuilder::Long(sizes) => sizes.push(size),
+            SizesBuilder::Short(sizes) => match u32::try_from(size) {
                 Ok(size) => sizes.push(size),
                 Err(_) => {
                     let long = sizes.iter().map(|&size| size.into()).chain([size]).collect();
-                    *self = SizesInMaking::Long(long);
+                    *self = SizesBuilder::Long(long);
                 }
             },
         }
@@ -103,25 +103,25 @@ impl SizesInMaking {
 
     pub(super) fn finish(self) -> Sizes {
         match self {
-            SizesInMaking::Short(mut sizes) => {
+            SizesBuilder::Short(mut sizes) => {
                 sizes.shrink_to_fit();
                 Sizes::Short(Numbers::new(sizes))
             }
-            SizesInMaking::Long(sizes) => Sizes::Long(Numbers::new(sizes)),
+            SizesBuilder::Long(sizes) => Sizes::Long(Numbers::new(sizes)),
         }
     }
 }
 
-/// The directories that files are in, in the order of the scan.
+/// Directories of the files, in the order of the scan.
 #[derive(Clone)]
 pub(super) struct Directories {
-    /// Numbers of their inodes.
+    /// Inode numbers.
     pub nids: Numbers<u64>,
-    /// The first row of each: rows of a directory follow each other.
+    /// First row of each directory: rows of one directory are adjacent.
     pub firsts: Numbers<u64>,
-    /// Where the path of each ends in `paths`.
+    /// End of the path of each directory in `paths`.
     pub path_ends: Numbers<u64>,
-    /// Their paths from the root of the image, without a slash in front.
+    /// Paths from the root of the image, without a leading slash.
     pub paths: Bytes,
 }
 
@@ -133,20 +133,20 @@ impl Directories {
     }
 }
 
-/// An index.
+/// Index of files: one row for each file.
 #[derive(Clone)]
 pub(crate) struct Columns {
-    /// The image's.
+    /// UUID of the image.
     pub uuid: [u8; 16],
-    /// Which names have rows.
+    /// Filter of the names that have rows.
     pub(super) filter: IndexFilter,
     pub nids: Numbers<u64>,
     pub sizes: Sizes,
     pub labels: Option<Numbers<u32>>,
-    /// Names of the labels.
+    /// Names of the classes; a label is a position in this list.
     pub classes: Vec<Vec<u8>>,
     pub(super) directories: Directories,
-    /// For each row the row of the scan that it was, where rows were picked.
+    /// Row of the scan for each row, if rows were selected by `subset`.
     pub(super) scan_rows: Option<Numbers<u64>>,
 }
 
@@ -155,7 +155,7 @@ impl Columns {
         self.nids.get().len()
     }
 
-    /// These rows, which there are, in this order.
+    /// Returns the index of `rows`, in this order. All of them exist.
     pub(super) fn subset(&self, rows: &[u64]) -> Columns {
         let nids = self.nids.get();
         let of_scan = |row: u64| self.scan_rows.as_ref().map_or(row, |scan_rows| scan_rows.get()[row as usize]);
@@ -172,7 +172,7 @@ impl Columns {
         }
     }
 
-    /// The same rows with other labels.
+    /// Returns the index with other labels.
     pub(super) fn labelled(&self, labels: Numbers<u32>, classes: Vec<Vec<u8>>) -> Columns {
         Columns { labels: Some(labels), classes, ..self.clone() }
     }

@@ -1,14 +1,15 @@
-//! Classes of files: the directories that they are in.
+//! Classes of files, named after the directories that they are in.
 
 use super::columns::Numbers;
 use std::collections::BTreeMap;
 
-/// How many directories below the root of an index its classes are: 1 for `class/file` and `class/more/file`.
+/// Depth of the classes below the root of an index: 1 for `class/file` and `class/more/file`.
 #[derive(Clone, Copy)]
 pub(crate) struct LabelDepth(pub usize);
 
 impl LabelDepth {
-    /// The class of files in the directory `path` below the root, if it is so deep: its path down to this depth.
+    /// Returns the class of the files in the directory `path` below the root: its path down to this
+    /// depth, or `None` if it is not that deep.
     pub(super) fn class_of(self, path: &[u8]) -> Option<&[u8]> {
         let LabelDepth(depth) = self;
         if depth == 0 {
@@ -23,14 +24,14 @@ impl LabelDepth {
     }
 }
 
-/// Classes of directories, in the order of their names.
+/// Classes of directories, sorted by name.
 pub(super) struct Classes {
     pub names: Vec<Vec<u8>>,
     numbers: BTreeMap<Vec<u8>, u32>,
 }
 
 impl Classes {
-    /// The classes that have files.
+    /// Makes the sorted list of `classes`.
     pub(super) fn of<'p>(classes: impl Iterator<Item = &'p [u8]>) -> Self {
         let mut numbers: BTreeMap<Vec<u8>, u32> = classes.map(|class| (class.to_vec(), 0)).collect();
         numbers.values_mut().zip(0..).for_each(|(number, nth)| *number = nth);
@@ -42,7 +43,7 @@ impl Classes {
     }
 }
 
-/// Labels of rows, of which each directory has so many.
+/// Returns the labels of all rows, from the class and the number of rows of each directory.
 pub(super) fn labels(classes: &Classes, of_directories: impl Iterator<Item = (Vec<u8>, usize)>) -> Numbers<u32> {
     let mut labels = Vec::new();
     for (class, count) in of_directories {

@@ -1,58 +1,63 @@
-//! Names of rows, which an index does not hold: they are read again from the directory that a row is in.
+//! Names of files, which an index does not store: they are read from the directories of the image.
 
 use super::columns::Columns;
-use super::scan::{join, target};
+use super::filter::join;
+use super::scan::target;
 use kiln_read::{FileType, FollowLast, Image, Nid, ReadError};
 
-/// The names of one directory that have rows.
+/// Names of the files of one directory that have rows.
 #[derive(Default)]
 pub(super) struct DirectoryNames {
-    /// Which directory of the index, if any.
+    /// Position of the directory in the index; `None` before the first is read.
     idx: Option<usize>,
     names: Vec<Vec<u8>>,
 }
 
 impl DirectoryNames {
-    /// The names of directory `idx` of an index.
+    /// Makes the names of directory `idx` of an index.
     pub(super) fn new(idx: usize, names: Vec<Vec<u8>>) -> Self {
         DirectoryNames { idx: Some(idx), names }
     }
 
-    /// A name, if they are those of directory `idx`: `None` inside where it has no such file.
-    pub(super) fn get(&self, place: Place) -> Option<Option<Vec<u8>>> {
-        (self.idx == Some(place.idx)).then(|| self.names.get(place.nth).cloned())
+    /// Returns a name if these names are those of its directory; `Some(None)` if the directory has
+    /// no such file.
+    pub(super) fn get(&self, at: NamePosition) -> Option<Option<Vec<u8>>> {
+        (self.idx == Some(at.idx)).then(|| self.names.get(at.nth).cloned())
     }
 }
 
-/// Where a row's name is: which directory of the index, and which of its files.
+/// Position of a row's name: the directory in the index, and the file in the directory.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct NamePosition {
     pub idx: usize,
     pub nth: usize,
 }
 
 impl Columns {
-    /// The row of the scan that a row was.
+    /// Returns the row of the scan of a row.
     fn scan_row(&self, row: usize) -> u64 {
         self.scan_rows.as_ref().map_or(row as u64, |scan_rows| scan_rows.get()[row])
     }
 
-    /// Where the name of a row is.
-    pub(super) fn place(&self, row: usize) -> Place {
+    /// Returns the position of a row's name.
+    pub(super) fn name_position(&self, row: usize) -> NamePosition {
         let row = self.scan_row(row);
         let firsts = self.directories.firsts.get();
         let idx = firsts.partition_point(|&first| first <= row).saturating_sub(1);
         let nth = firsts.get(idx).and_then(|&first| usize::try_from(row - first).ok());
-        Place { idx, nth: nth.unwrap_or(usize::MAX) }
+        NamePosition { idx, nth: nth.unwrap_or(usize::MAX) }
     }
 
-    /// The path from the root of the image of the file with this name.
-    pub(super) fn path(&self, place: Place, name: Option<Vec<u8>>) -> Result<Vec<u8>, ReadError> {
-        let no_file = || ReadError::Internal { what: "a row of the index is no file of the image".into() };
-        Ok(join(self.directories.path(place.idx), &name.ok_or_else(no_file)?))
+    /// Returns the path from the root of the image of the file with this name.
+    ///
+    /// # Errors
+    /// `Internal` if there is no name.
+    pub(super) fn path(&self, at: NamePosition, name: Option<Vec<u8>>) -> Result<Vec<u8>, ReadError> {
+        let no_file = || ReadError::Internal { what: "a row of the index is not a file of the image".into() };
+        Ok(join(self.directories.path(at.idx), &name.ok_or_else(no_file)?))
     }
 
-    /// The names of directory `idx` that have rows, in the order of their rows.
+    /// Reads the names of directory `idx` that have rows, in the order of their rows.
     pub(super) fn names(&self, image: &Image, idx: usize) -> Result<Vec<Vec<u8>>, ReadError> {
         let Some(&nid) = self.directories.nids.get().get(idx) else { return Ok(Vec::new()) };
         let path = self.directories.path(idx);
@@ -73,7 +78,7 @@ impl Columns {
         Ok(names)
     }
 
-    /// The first row of a path, if it has one.
+    /// Returns the first row of a path, if it has one.
     pub(super) fn find(&self, image: &Image, path: &[u8]) -> Result<Option<usize>, ReadError> {
         let Some(row) = self.find_scan_row(image, path)? else { return Ok(None) };
         match &self.scan_rows {
@@ -82,7 +87,7 @@ impl Columns {
         }
     }
 
-    /// All rows of a path, in their order.
+    /// Returns all rows of a path, in their order.
     pub(super) fn find_all(&self, image: &Image, path: &[u8]) -> Result<Vec<usize>, ReadError> {
         let Some(row) = self.find(image, path)? else { return Ok(Vec::new()) };
         let Some(scan_rows) = &self.scan_rows else { return Ok(vec![row]) };
@@ -90,7 +95,7 @@ impl Columns {
         Ok((row..self.len()).filter(|&row| scan_rows.get()[row] == of_scan).collect())
     }
 
-    /// The row of the scan that a path was, if it was one.
+    /// Returns the row of the scan of a path, if it has one.
     fn find_scan_row(&self, image: &Image, path: &[u8]) -> Result<Option<u64>, ReadError> {
         let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),

@@ -1,89 +1,29 @@
-//! From a tree to an index.
+//! Scan of the files below a directory, which makes an index.
 
-use super::columns::{Columns, Directories, Numbers, SizesInMaking};
+use super::columns::{Columns, Directories, Numbers, SizesBuilder};
+use super::filter::{IndexFilter, join, normal};
 use super::labels::{Classes, LabelDepth, labels};
-use crate::arguments::What;
-use globset::{GlobBuilder, GlobMatcher};
+use crate::arguments::FileRef;
 use kiln_parallel::Threads;
-use kiln_read::{FileTable, FileType, FollowLast, Image, Inode, ReadError, ScanFilter};
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use kiln_read::{FileTable, FileType, FollowLast, Image, Inode, ReadError};
 
-/// No inode is shorter, in bytes.
+/// Length in bytes of the shortest inode.
 const INODE_LEN_MIN: u64 = 32;
 
-/// Which files an index has.
-#[derive(Clone, Default)]
-pub(crate) struct IndexFilter {
-    /// Ends of names, such as `.jpg`; upper and lower case of ASCII letters are the same.
-    pub(super) endings: Vec<Vec<u8>>,
-    /// A glob for paths below the root.
-    pub(super) glob: Option<Vec<u8>>,
-    pub(super) matcher: Option<GlobMatcher>,
-    /// The root's path from the root of the image, without slashes around it.
-    pub(super) root: Vec<u8>,
-}
-
-impl IndexFilter {
-    pub(crate) fn new(endings: Vec<Vec<u8>>, glob: Option<Vec<u8>>) -> PyResult<Self> {
-        let filter = IndexFilter { endings, ..IndexFilter::default() };
-        filter.with_glob(glob).map_err(PyValueError::new_err)
-    }
-
-    /// The filter with a glob; what is wrong with it.
-    pub(super) fn with_glob(mut self, glob: Option<Vec<u8>>) -> Result<Self, String> {
-        if let Some(glob) = &glob {
-            let text = std::str::from_utf8(glob).map_err(|_| format!("glob '{}': not UTF-8", glob.escape_ascii()))?;
-            let built = GlobBuilder::new(text).literal_separator(true).build();
-            self.matcher = Some(built.map_err(|error| format!("glob {text:?}: {}", error.kind()))?.compile_matcher());
-        }
-        self.glob = glob;
-        Ok(self)
-    }
-
-    /// The part of the filter that a scan applies itself: the ends of names.
-    pub(super) fn endings(&self) -> ScanFilter {
-        ScanFilter::all().ending_in(&self.endings)
-    }
-
-    /// Whether the glob, if there is one, matches a name of the directory `below` the root.
-    pub(super) fn takes_path(&self, below: &[u8], name: &[u8]) -> bool {
-        let Some(matcher) = &self.matcher else { return true };
-        matcher.is_match(Path::new(OsStr::from_bytes(&join(below, name))))
-    }
-
-    /// The part of a path below the root.
-    pub(super) fn below<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        let below = path.strip_prefix(self.root.as_slice()).unwrap_or(path);
-        below.strip_prefix(b"/").unwrap_or(below)
-    }
-}
-
-/// A path of two parts, of which the first one may be empty.
-pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    match (dir, name) {
-        ([], name) => name.to_vec(),
-        (dir, []) => dir.to_vec(),
-        (dir, name) => [dir, b"/", name].concat(),
-    }
-}
-
-/// The regular files below `root`, and symbolic links to such; with classes, if they have a depth, and then without files above them.
-pub(crate) fn scan(
+/// Returns the index of the regular files below `root`, and of symbolic links to regular files.
+/// With a depth, it has classes, and leaves out files above that depth.
+pub(super) fn scan(
     image: &Image,
-    what: &What,
+    file: &FileRef,
     root: &Inode,
     filter: &IndexFilter,
     depth: Option<LabelDepth>,
     threads: Threads,
 ) -> Result<Columns, ReadError> {
     if !root.is_dir() {
-        return Err(ReadError::NotADirectory { path: what.path().unwrap_or_default().to_vec() });
+        return Err(ReadError::NotADirectory { path: file.path().unwrap_or_default().to_vec() });
     }
-    let filter = IndexFilter { root: what.path().map(normal).unwrap_or_default(), ..filter.clone() };
+    let filter = IndexFilter { root: file.path().map(normal).unwrap_or_default(), ..filter.clone() };
     let mut rows = Rows::new(image);
     image.scan_parts(root, &filter.endings(), threads, &mut |table| {
         (0..table.len()).try_for_each(|row| rows.add(image, table, row, &filter, depth))
@@ -91,37 +31,31 @@ pub(crate) fn scan(
     Ok(rows.finish(image, filter, depth))
 }
 
-/// A path without slashes in front, behind, and twice.
-pub(super) fn normal(path: &[u8]) -> Vec<u8> {
-    let parts: Vec<_> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
-    parts.join(&b'/')
-}
-
-/// Rows in the making.
+/// Rows found so far.
 struct Rows {
     nids: Vec<u64>,
-    sizes: SizesInMaking,
+    sizes: SizesBuilder,
     dirs: Vec<DirectoryRows>,
 }
 
-/// A directory with files.
+/// Rows of one directory.
 struct DirectoryRows {
-    /// Its row in the table of the scan.
+    /// Row of the directory in the table of the scan.
     scan_row: u32,
     nid: u64,
-    /// Its path below the root of the index.
+    /// Path of the directory below the root of the index.
     below: Vec<u8>,
-    /// The first of its files.
+    /// First row of its files.
     first: u64,
 }
 
 impl Rows {
     fn new(image: &Image) -> Self {
-        // As many as there can be at most: what is not used of this memory is never touched. The count is a claim, which the image's
-        // length bounds.
+        // Room for the largest possible number: memory that is not used is never touched. The count
+        // in the superblock is only a claim, which the length of the image bounds.
         let most = image.superblock().inos.min(image.source_len() / INODE_LEN_MIN);
         let most = usize::try_from(most).unwrap_or(0);
-        Rows { nids: Vec::with_capacity(most), sizes: SizesInMaking::with_capacity(most), dirs: Vec::new() }
+        Rows { nids: Vec::with_capacity(most), sizes: SizesBuilder::with_capacity(most), dirs: Vec::new() }
     }
 
     fn add(
@@ -133,7 +67,7 @@ impl Rows {
         depth: Option<LabelDepth>,
     ) -> Result<(), ReadError> {
         let dir = table.parents[row];
-        // Rows of a directory follow each other.
+        // Rows of one directory are adjacent.
         let known = self.dirs.last().filter(|last| last.scan_row == dir);
         let path = known.map_or_else(|| table.directories.path(dir as usize), |_| Vec::new());
         let below = known.map_or(&path, |known| &known.below);
@@ -187,13 +121,13 @@ impl Rows {
     }
 }
 
-/// The same numbers without room for more.
+/// Returns the numbers without spare capacity.
 fn shrunk(mut numbers: Vec<u64>) -> Vec<u64> {
     numbers.shrink_to_fit();
     numbers
 }
 
-/// The regular file that a symbolic link leads to, if it leads to one.
+/// Returns nid and size of the regular file that a symbolic link leads to, if it leads to one.
 pub(super) fn target(image: &Image, path: &[u8]) -> Result<Option<(u64, u64)>, ReadError> {
     match image.resolve(path, FollowLast::Follow) {
         Ok(inode) => Ok(inode.is_file().then(|| (inode.nid.0, inode.size()))),

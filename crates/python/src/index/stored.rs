@@ -1,17 +1,17 @@
-//! An index as bytes: in a file, and in a pickle.
+//! Serialised form of an index, in a file and in a pickle.
 //!
 //! ```text
 //! 0   8  "kilnidx" and the version, 1
-//! 8   8  bytes in all
+//! 8   8  length in bytes
 //! 16  16 UUID of the image
-//! 32  32 BLAKE3 of everything behind byte 64
-//! 64  .. 11 sections, as pairs of first byte and length, 8 bytes each
+//! 32  32 BLAKE3 digest of everything from byte 64 on
+//! 64  .. table of 11 sections: offset and length in bytes, 8 bytes each
 //! ```
 //!
 //! Sections begin at multiples of 64 bytes. All numbers are little-endian.
 
 use super::columns::{Columns, Directories, Number, Numbers, Sizes};
-use super::scan::IndexFilter;
+use super::filter::IndexFilter;
 use bytes::Bytes;
 use kiln::output::{AtomicFile, Existing};
 use kiln_read::{MappedSource, ReadAt};
@@ -24,7 +24,7 @@ const TABLE_AT: usize = 64;
 const ALIGN: usize = 64;
 const SECTIONS: usize = 11;
 
-/// Strings one behind the other, each with its length in front.
+/// Returns strings as bytes, each after its length.
 pub(super) fn strings(strings: &[Vec<u8>]) -> Bytes {
     let mut bytes = Vec::new();
     for string in strings {
@@ -46,23 +46,23 @@ fn parse_strings(mut bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
 }
 
 fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("no index of kilnfs, or a damaged one: {what}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("not an index of kilnfs, or a damaged one: {what}"))
 }
 
-/// The sections of an index, in their order.
+/// Returns the sections of an index, in their order.
 fn sections(columns: &Columns) -> [Bytes; SECTIONS] {
     let Directories { nids, firsts, path_ends, paths } = &columns.directories;
-    // Absent columns and empty ones are told apart by a byte.
+    // A byte distinguishes absent columns from empty ones.
     let has = [columns.labels.is_some(), columns.scan_rows.is_some(), columns.filter.glob.is_some()];
     let long = matches!(columns.sizes, Sizes::Long(_));
-    let facts: Vec<u8> = has.into_iter().chain([long]).map(u8::from).collect();
+    let flags: Vec<u8> = has.into_iter().chain([long]).map(u8::from).collect();
     let filter = &columns.filter;
     let filter_strings: Vec<Vec<u8>> = [filter.root.clone(), filter.glob.clone().unwrap_or_default()]
         .into_iter()
         .chain(filter.endings.iter().cloned())
         .collect();
     [
-        facts.into(),
+        flags.into(),
         columns.nids.bytes(),
         columns.sizes.bytes().0,
         columns.labels.as_ref().map(Numbers::bytes).unwrap_or_default(),
@@ -76,7 +76,7 @@ fn sections(columns: &Columns) -> [Bytes; SECTIONS] {
     ]
 }
 
-/// Head, table and places of the sections.
+/// Returns head and table of the sections.
 fn head(columns: &Columns, sections: &[Bytes]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut at = (TABLE_AT + SECTIONS * 16).next_multiple_of(ALIGN);
@@ -93,7 +93,7 @@ fn head(columns: &Columns, sections: &[Bytes]) -> Vec<u8> {
     head
 }
 
-/// Give head and sections to `each`, padding included.
+/// Calls `each` with head and sections, padding included.
 fn each_part(columns: &Columns, each: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let sections = sections(columns);
     let mut head = head(columns, &sections);
@@ -116,17 +116,17 @@ fn digest_of(table: &[u8], sections: &[Bytes]) -> [u8; 32] {
 }
 
 impl Columns {
-    /// BLAKE3 of all columns.
+    /// Returns the BLAKE3 digest of all columns.
     pub(super) fn digest(&self) -> [u8; 32] {
         let sections = sections(self);
         digest_of(&head(self, &sections)[TABLE_AT..], &sections)
     }
 }
 
-/// The index as bytes.
+/// Returns the index as bytes.
 pub(super) fn to_bytes(columns: &Columns) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // Memory takes all bytes.
+    // Appending to memory does not fail.
     let _ = each_part(columns, &mut |part| {
         bytes.extend_from_slice(part);
         Ok(())
@@ -134,7 +134,7 @@ pub(super) fn to_bytes(columns: &Columns) -> Vec<u8> {
     bytes
 }
 
-/// Write the index to a file, which appears when it is complete.
+/// Writes the index to a file, which appears when it is complete.
 pub(super) fn save(columns: &Columns, path: &Path) -> io::Result<()> {
     let file = AtomicFile::create(path, Existing::Replace).map_err(io::Error::other)?;
     let mut writer = io::BufWriter::new(file.file());
@@ -145,14 +145,14 @@ pub(super) fn save(columns: &Columns, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes at an address where numbers may lie.
+/// Returns a copy of the bytes that is aligned for 64-bit integers.
 pub(super) fn aligned(bytes: &[u8]) -> Bytes {
     let mut words = vec![0_u64; bytes.len().div_ceil(8)];
     zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice())[..bytes.len()].copy_from_slice(bytes);
     crate::memory::column(words).slice(..bytes.len())
 }
 
-/// A mapped file as bytes.
+/// Mapped file, as the owner of its bytes.
 struct Mapped(MappedSource);
 
 impl AsRef<[u8]> for Mapped {
@@ -162,10 +162,11 @@ impl AsRef<[u8]> for Mapped {
     }
 }
 
-/// The index in a file, which is mapped: processes that load it share its pages.
+/// Loads the index from a file, which is mapped: processes that load it share its pages.
 #[allow(unsafe_code)]
 pub(super) fn load(path: &Path) -> io::Result<Columns> {
-    // SAFETY: `Index.load` says that the file must not change while it is loaded; `save` replaces files, and changes none.
+    // SAFETY: `Index.load` says that the file must not change while it is loaded; `save` replaces
+    // files, and changes none.
     let source = unsafe { MappedSource::open(path) };
     let source = source.map_err(|error| match &error {
         kiln_read::ReadError::Io { source, .. } => match source.raw_os_error() {
@@ -177,30 +178,33 @@ pub(super) fn load(path: &Path) -> io::Result<Columns> {
     from_bytes(Bytes::from_owner(Mapped(source)))
 }
 
-/// The index in these bytes, which is compared with its digest.
+/// Decodes an index, and verifies its digest.
+///
+/// # Errors
+/// `InvalidData` if the bytes are damaged or not an index.
 pub(super) fn from_bytes(bytes: Bytes) -> io::Result<Columns> {
-    let head = bytes.get(..TABLE_AT + SECTIONS * 16).ok_or_else(|| invalid("it is shorter than its head"))?;
+    let head = bytes.get(..TABLE_AT + SECTIONS * 16).ok_or_else(|| invalid("shorter than its head"))?;
     if !head.starts_with(&MAGIC[..7]) {
-        return Err(invalid("it does not begin with \"kilnidx\""));
+        return Err(invalid("does not begin with \"kilnidx\""));
     }
     if head[7] != MAGIC[7] {
         return Err(invalid(&format!("version {}, and this program reads version {}", head[7], MAGIC[7])));
     }
     let number = |at: usize| head[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     if number(8) != bytes.len() as u64 {
-        return Err(invalid(&format!("length {}, and it says {}", bytes.len(), number(8))));
+        return Err(invalid(&format!("length {}, but the head says {}", bytes.len(), number(8))));
     }
     if blake3::hash(&bytes[TABLE_AT..]).as_bytes() != &head[DIGEST_AT..TABLE_AT] {
-        return Err(invalid("its digest is another"));
+        return Err(invalid("its digest does not match"));
     }
     let section = |nth: usize| -> io::Result<Bytes> {
         let (start, len) = (number(TABLE_AT + nth * 16), number(TABLE_AT + nth * 16 + 8));
         let end = start.checked_add(len).filter(|&end| end <= bytes.len() as u64);
-        let end = end.ok_or_else(|| invalid(&format!("section {nth} ends behind it")))?;
+        let end = end.ok_or_else(|| invalid(&format!("section {nth} ends behind its end")))?;
         Ok(bytes.slice(start as usize..end as usize))
     };
-    let facts = section(0)?;
-    let &[has_labels, has_scan_rows, has_glob, long] = &facts[..] else { return Err(invalid("its facts")) };
+    let flags = section(0)?;
+    let &[has_labels, has_scan_rows, has_glob, long] = &flags[..] else { return Err(invalid("its flags")) };
     let sizes = if long == 1 { Sizes::Long(numbers(section(2)?)?) } else { Sizes::Short(numbers(section(2)?)?) };
     let mut filter_strings = parse_strings(&section(10)?)?.into_iter();
     let (Some(root), Some(glob)) = (filter_strings.next(), filter_strings.next()) else {
@@ -230,7 +234,7 @@ fn numbers<T: Number>(bytes: Bytes) -> io::Result<Numbers<T>> {
     Numbers::of_bytes(bytes).ok_or_else(|| invalid("a column of numbers is cut"))
 }
 
-/// Columns that a digest holds together may still be hostile: lookups must stay within them.
+/// Checks that lookups stay within the columns, which may be hostile even if the digest matches.
 fn consistent(columns: &Columns) -> io::Result<()> {
     let count = columns.len();
     let Directories { nids, firsts, path_ends, paths } = &columns.directories;

@@ -1,4 +1,4 @@
-//! The native side of `Builder`.
+//! Native part of `Builder`.
 
 use kiln::output::Spool;
 use kiln::read::{FileSource, ReadAt};
@@ -17,18 +17,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::errors::{of_io, of_source, to_py};
 use super::interrupt::{self, Meter};
 use super::options::Options;
-use super::{path, result};
+use super::result;
+use crate::arguments::path;
 
-/// What errors call a tree that Python makes, where they have no path.
+/// Name of the tree in errors without a path.
 const NAME: &str = "Builder";
-/// Bytes of an archive that are read at once.
+/// Length in bytes of one read of an archive.
 const PIECE_LEN: usize = 1 << 20;
-/// Files of an iterable between two looks for signals.
-const FILES_PER_LOOK: u64 = 256;
+/// Number of files of an iterable between two checks for signals.
+const FILES_PER_CHECK: u64 = 256;
 
-/// A tree in the making.
+/// Tree that grows call by call.
 ///
-/// The lock is only taken by threads that have let go of the interpreter, and none takes the interpreter while it has the lock.
+/// Only threads that have released the interpreter take the lock, and none takes the interpreter
+/// while it has the lock.
 #[pyclass(frozen, module = "kilnfs._native")]
 pub(super) struct Builder {
     state: Mutex<State>,
@@ -37,7 +39,7 @@ pub(super) struct Builder {
 
 enum State {
     Open(Box<Draft>),
-    /// A thread has the draft.
+    /// A thread works on the draft.
     Busy,
     Written,
     Closed,
@@ -52,7 +54,7 @@ impl Builder {
         Self { state: Mutex::new(State::Open(Box::new(Draft::new(NAME, &options)))), options }
     }
 
-    /// Forget everything.
+    /// Drops the tree.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
             let mut state = self.lock();
@@ -66,7 +68,7 @@ impl Builder {
         self.with(py, |draft| draft.add_bytes(at, meta.into(), data))
     }
 
-    /// Add (path, contents) of an iterator: `str` or `bytes`, and bytes. Returns how many there were.
+    /// Adds files, pairs of path and contents, and returns their number.
     fn add_many(&self, py: Python<'_>, files: &Bound<'_, PyAny>, meta: Meta) -> PyResult<u64> {
         let meta = Metadata::from(meta);
         let mut count = 0;
@@ -76,7 +78,7 @@ impl Builder {
             let (at, data) = (at.as_bytes(), data.as_bytes());
             self.with(py, |draft| draft.add_bytes(at, meta, data))?;
             count += 1;
-            if count % FILES_PER_LOOK == 0 {
+            if count % FILES_PER_CHECK == 0 {
                 py.check_signals()?;
             }
         }
@@ -88,7 +90,7 @@ impl Builder {
         self.with(py, |draft| draft.add_file(at, &host))
     }
 
-    /// Lay a source over what lies at `at`.
+    /// Merges a source over the tree at `at`.
     fn add_tree(&self, py: Python<'_>, source: Vec<u8>, at: &[u8], concatenated: bool) -> PyResult<()> {
         let (source, options) = (path(source), &self.options);
         let open = |stop: &Arc<AtomicBool>| {
@@ -98,7 +100,7 @@ impl Builder {
         self.scan(py, at, open)
     }
 
-    /// Lay an archive, which `read(size)` of a file object gives, over what lies at `at`.
+    /// Merges an archive, read by `read(size)` of a file object, over the tree at `at`.
     fn add_archive(
         &self,
         py: Python<'_>,
@@ -111,7 +113,7 @@ impl Builder {
         let (name, options) = (path(name), SourceOptions { concatenated, ..self.options.clone() });
         let dir = options.spool_dir.clone().unwrap_or_else(Spool::default_dir);
         let spool = Spool::create(&dir).map_err(|error| to_py(py, error.into(), None))?.into_file();
-        self.keep(py, file, &spool, &dir)?;
+        self.spool(py, file, &spool, &dir)?;
         self.scan(py, at, |_| {
             let unreadable = |source| kiln::source::Unreadable { path: name.clone(), source };
             let bytes: Arc<dyn ReadAt> = Arc::new(FileSource::from_file(spool).map_err(unreadable)?);
@@ -135,7 +137,8 @@ impl Builder {
         self.with(py, |draft| draft.set_xattr(at, Xattr { name: name.into(), value: value.into() }))
     }
 
-    /// Build the image. The tree is gone then; where it was not looked at before an error, it stays.
+    /// Builds the image, and drops the tree. If an error occurs before the tree is read, the tree
+    /// stays.
     fn write<'py>(
         &self,
         py: Python<'py>,
@@ -145,7 +148,7 @@ impl Builder {
     ) -> PyResult<Bound<'py, PyAny>> {
         let image = path(image);
         let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
-        let plan = options.plan(Arc::clone(&stop), &meter)?;
+        let plan = options.plan(None, Arc::clone(&stop), &meter)?;
         let source = DraftSource::from(*self.take(py)?);
         let packed =
             interrupt::run(py, &stop, &mut meter.reporter(progress), || plan.packer.pack_source(&source, &image));
@@ -164,7 +167,7 @@ impl Builder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Change the draft, without the interpreter.
+    /// Changes the draft, with the interpreter released.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -177,7 +180,7 @@ impl Builder {
         changed.map_err(PyValueError::new_err)?.map_err(|error| of_source(py, error))
     }
 
-    /// Take the draft for longer work.
+    /// Takes the draft for longer work.
     fn take(&self, py: Python<'_>) -> PyResult<Box<Draft>> {
         let taken = py.detach(|| {
             let mut state = self.lock();
@@ -193,7 +196,7 @@ impl Builder {
         taken.map_err(PyValueError::new_err)
     }
 
-    /// Lay a source, which `open` opens, over what lies at `at`. Ctrl-C ends it.
+    /// Merges a source, which `open` opens, over the tree at `at`. Ctrl-C ends it.
     fn scan(
         &self,
         py: Python<'_>,
@@ -209,13 +212,13 @@ impl Builder {
         scanned?.map(drop).map_err(|error| of_source(py, error))
     }
 
-    /// Keep all that `file.read(size)` gives in `spool`, which lies in `dir`.
-    fn keep(&self, py: Python<'_>, file: &Bound<'_, PyAny>, mut spool: &File, dir: &Path) -> PyResult<()> {
+    /// Copies `file`, read by `file.read(size)`, into `spool`, which is in `dir`.
+    fn spool(&self, py: Python<'_>, file: &Bound<'_, PyAny>, mut spool: &File, dir: &Path) -> PyResult<()> {
         let read = file.getattr("read")?;
         loop {
             let piece = read.call1((PIECE_LEN,))?;
             let piece = piece.cast_into::<PyBytes>().map_err(|_| {
-                PyTypeError::new_err("read() of the archive gives no bytes: open it in binary mode, and blocking")
+                PyTypeError::new_err("read() of the archive did not return bytes: open it in binary and blocking mode")
             })?;
             let bytes = piece.as_bytes();
             if bytes.is_empty() {
@@ -228,17 +231,17 @@ impl Builder {
     }
 }
 
-/// Why the draft cannot be had.
+/// Returns the reason why the draft is not available.
 fn refusal(state: &State) -> &'static str {
     match state {
         State::Open(_) => "the builder is open",
-        State::Busy => "another thread works with the builder",
-        State::Written => "the builder has written its image: use a new one",
+        State::Busy => "another thread is using the builder",
+        State::Written => "the builder has written its image: use a new builder",
         State::Closed => "the builder is closed",
     }
 }
 
-/// Metadata: (permissions, uid, gid, mtime in ns).
+/// Metadata: permissions, uid, gid, mtime in nanoseconds.
 #[derive(Clone, Copy, FromPyObject)]
 struct Meta(u16, u32, u32, i128);
 

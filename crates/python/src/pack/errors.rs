@@ -1,8 +1,8 @@
-//! What went wrong with packing, as Python's exceptions.
+//! Errors of packing, as exceptions of Python.
 //!
-//! `OSError` (or its subclass by errno) where the world is to blame, with the path in the tree, of the source or of the image as
-//! `filename`; `ValueError` where options are; `KeyboardInterrupt` where the caller asked to stop, which `interrupt::run` replaces by what
-//! made it ask.
+//! `OSError` (or its subclass by errno) if the environment is at fault, with the path in the tree,
+//! of the source or of the image as `filename`; `ValueError` if options are; `KeyboardInterrupt` if
+//! the caller stopped the work, which `interrupt::run` replaces by the exception that stopped it.
 
 use kiln::Error;
 use kiln::builder::{BuildError, OptionError, OptionField};
@@ -19,7 +19,7 @@ use std::path::Path;
 
 use crate::errors::{About, exception, text};
 
-/// The exception of an error of packing into `image`.
+/// Returns the exception for an error of packing into `image`.
 pub(super) fn to_py(py: Python<'_>, error: Error, image: Option<&Path>) -> PyErr {
     match error {
         Error::Options(error) => of_options(&error),
@@ -27,29 +27,27 @@ pub(super) fn to_py(py: Python<'_>, error: Error, image: Option<&Path>) -> PyErr
         Error::Policy(error) => of_policy(py, error),
         Error::Build(error) => of_build(py, error, image),
         Error::Output(error) => of_output(py, error),
-        Error::Read { image, source } => exception(py, &source, About { image: &bytes(&image), path: None, nid: None }),
+        Error::Read { image, source } => exception(py, &source, About::image(&bytes(&image))),
         other => PyRuntimeError::new_err(other.to_string()),
     }
 }
 
-/// Options that cannot be had together, by the names that they have here.
+/// Returns the exception for options that contradict each other, by their names in Python.
 pub(super) fn of_options(error: &OptionError) -> PyErr {
     let name = match error.field {
         OptionField::Compression => "compress",
-        OptionField::PclusterLen => "unit",
+        OptionField::PclusterLen => "cluster_size",
         other => other.name(),
     };
     PyValueError::new_err(error.problem.message(name))
 }
 
-/// A source that cannot be read.
+/// Returns the exception for a source that cannot be read.
 pub(super) fn of_source(py: Python<'_>, error: SourceError) -> PyErr {
     let message = |error: &SourceError| error.to_string();
     match error {
         SourceError::Unreadable(Unreadable { path, source }) => of_io(py, &source, &bytes(&path)),
-        SourceError::Image { path, source, .. } => {
-            exception(py, &source, About { image: &bytes(&path), path: None, nid: None })
-        }
+        SourceError::Image { path, source, .. } => exception(py, &source, About::image(&bytes(&path))),
         SourceError::Malformed { path, offset, reason } => {
             os_error(py, Errno::UCLEAN, format!("at byte {offset}: {reason}"), &bytes(&path))
         }
@@ -67,7 +65,8 @@ pub(super) fn of_source(py: Python<'_>, error: SourceError) -> PyErr {
     }
 }
 
-/// What no tree can hold. `of` is the tree's name, for errors without a path.
+/// Returns the exception for an error of a tree. `of` is the name of the tree, for errors without a
+/// path.
 fn of_tree(py: Python<'_>, error: TreeError, of: &[u8]) -> PyErr {
     let number = match &error.problem {
         TreeProblem::ParentNotADirectory(_) => Errno::NOTDIR,
@@ -80,7 +79,7 @@ fn of_tree(py: Python<'_>, error: TreeError, of: &[u8]) -> PyErr {
         _ => Errno::INVAL,
     };
     let message = match error.problem {
-        TreeProblem::NoSuchNode => "nothing has this path".into(),
+        TreeProblem::NoSuchNode => "no file has this path".into(),
         problem => problem.to_string(),
     };
     os_error(py, number, message, if error.path.is_empty() { of } else { &error.path })
@@ -113,7 +112,7 @@ fn of_build(py: Python<'_>, error: BuildError, image: Option<&Path>) -> PyErr {
 fn of_output(py: Python<'_>, error: OutputError) -> PyErr {
     match error {
         OutputError::File { path, action, source } => {
-            os_error(py, number(&source), format!("cannot {action}: {}", said(&source)), &bytes(&path))
+            os_error(py, number(&source), format!("cannot {action}: {}", message_of(&source)), &bytes(&path))
         }
         OutputError::Exists { path } => {
             os_error(py, Errno::EXIST, "exists already: overwrite=True replaces it".into(), &bytes(&path))
@@ -126,13 +125,14 @@ fn of_output(py: Python<'_>, error: OutputError) -> PyErr {
     }
 }
 
-/// An error of the system about the file at `path`.
+/// Returns the exception for an error of the system about the file at `path`.
 pub(super) fn of_io(py: Python<'_>, error: &io::Error, path: &[u8]) -> PyErr {
-    os_error(py, number(error), said(error), path)
+    os_error(py, number(error), message_of(error), path)
 }
 
-/// What the system said, without the number that `io::Error` writes behind it: Python writes one in front.
-fn said(error: &io::Error) -> String {
+/// Returns the message of the system without the number that `io::Error` appends: Python prepends
+/// one.
+fn message_of(error: &io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {
         Some(number) => text.strip_suffix(&format!(" (os error {number})")).map_or(text.clone(), str::to_owned),
@@ -140,7 +140,7 @@ fn said(error: &io::Error) -> String {
     }
 }
 
-/// The errno of an error, which those that were passed on have no more.
+/// Returns the errno of an error, derived from its kind if the error has lost its number.
 fn number(error: &io::Error) -> Errno {
     let of_kind = || match error.kind() {
         io::ErrorKind::NotFound => Errno::NOENT,
@@ -157,7 +157,7 @@ fn number(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or_else(of_kind)
 }
 
-/// `OSError(errno, message, filename)`, which Python makes the subclass of the number.
+/// Returns `OSError(errno, message, filename)`, of the subclass that Python has for the number.
 fn os_error(py: Python<'_>, number: Errno, message: String, path: &[u8]) -> PyErr {
     match text(py, path) {
         Ok(path) => PyOSError::new_err((number.raw_os_error(), message, path.unbind())),

@@ -1,4 +1,5 @@
-//! Long work that Ctrl-C ends: on a thread of its own, while the thread that called looks for signals.
+//! Long work that Ctrl-C ends. It runs on a thread of its own, while the calling thread checks for
+//! signals.
 
 use pyo3::prelude::*;
 use std::panic::resume_unwind;
@@ -7,12 +8,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long the calling thread waits before it looks for signals again.
+/// Interval between two checks for signals.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Do `work` on a thread, without the interpreter, and wait for it. Signals are handled meanwhile, and `tick` is called on this thread,
-/// about twenty times a second and once at the end (the flag tells which). An error of either sets `stop`, which `work` heeds, and is
-/// what is returned once the work has ended. No thread outlives the call.
+/// Runs `work` on a thread, without the interpreter, and waits for it. Meanwhile it handles signals
+/// and calls `tick` on this thread, about twenty times a second and once at the end (with the flag
+/// set). An error of either sets `stop`, which ends `work` early, and is returned once the work has
+/// ended. No thread outlives the call.
 pub(crate) fn run<T: Send>(
     py: Python<'_>,
     stop: &AtomicBool,
@@ -46,11 +48,11 @@ pub(crate) fn run<T: Send>(
     })
 }
 
-/// Whether the work has ended.
+/// True if the work has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct IsLast(pub(crate) bool);
 
-/// The end of the work, which can be waited for.
+/// Signal for the end of the work.
 #[derive(Default)]
 struct End {
     has_come: Mutex<bool>,
@@ -58,7 +60,7 @@ struct End {
 }
 
 impl End {
-    /// Wait for it, but not longer than a tick.
+    /// Waits for the end, at most one tick.
     fn wait(&self) -> IsLast {
         let guard = self.lock();
         let (guard, _) =
@@ -71,7 +73,7 @@ impl End {
     }
 }
 
-/// Tells of the end, whether the work returned or panicked.
+/// Guard that signals the end when it is dropped, also after a panic.
 struct EndGuard<'e>(&'e End);
 
 impl Drop for EndGuard<'_> {
@@ -81,7 +83,7 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-/// How far the work is: set by its threads, read by the calling one.
+/// Progress of the work, set by its threads and read by the calling one.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     done: AtomicU64,
@@ -89,23 +91,23 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Called by the work.
+    /// Sets the progress in bytes.
     pub(crate) fn set(&self, done: u64, total: u64) {
         self.total.store(total, Ordering::Relaxed);
         self.done.store(done, Ordering::Relaxed);
     }
 
-    /// A tick that calls `callback(done, total)` where something has changed.
+    /// Returns a tick that calls `callback(done, total)` if the progress has changed.
     pub(crate) fn reporter<'py>(
         &self,
         callback: Option<Bound<'py, PyAny>>,
     ) -> impl FnMut(Python<'_>, IsLast) -> PyResult<()> {
-        let mut told = (0, 0);
+        let mut reported = (0, 0);
         move |_, _| {
             let Some(callback) = &callback else { return Ok(()) };
             let now = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-            if now != told {
-                told = now;
+            if now != reported {
+                reported = now;
                 callback.call1(now)?;
             }
             Ok(())

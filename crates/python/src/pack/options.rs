@@ -1,4 +1,4 @@
-//! Options of packing as Python gives them: a dictionary that has them all, see `_native.pyi`.
+//! Options of packing, read from the attributes of `kilnfs.PackOptions`.
 
 use kiln::builder::{Choices, Compression, Dedupe, Fragments, MethodChoice, Progress, Spec};
 use kiln::format::KernelVersion;
@@ -15,30 +15,27 @@ use std::sync::atomic::AtomicBool;
 
 use super::errors::of_options;
 use super::interrupt::Meter;
+use crate::arguments::Name;
 
-/// The options of an image.
+/// Attributes of `kilnfs.PackOptions`, which documents and checks them.
 #[derive(FromPyObject)]
-#[pyo3(from_item_all)]
 pub(super) struct Options {
     preset: String,
     compress: Option<String>,
-    unit: Option<u64>,
+    cluster_size: Option<u64>,
     kernel: Option<String>,
-    /// `None`: `shuffle` where files are stored by themselves, else `path`.
-    order: Option<String>,
-    /// Paths for the order `list`, with a zero byte behind each.
-    order_list: Vec<u8>,
+    /// `None`: `shuffle` if the preset stores each file by itself, else `path`.
+    order: Option<Order>,
     seed: u64,
-    exclude: Vec<Vec<u8>>,
-    /// Only these paths and their parents, with a zero byte behind each.
-    only: Option<Vec<u8>>,
-    hints: Vec<(Vec<u8>, String)>,
+    exclude: Vec<Name>,
+    /// Pairs of a glob and a method; `None` stands for `none`.
+    hints: Vec<(Name, Option<String>)>,
     owner: Option<(u32, u32)>,
-    mtime: Option<String>,
+    mtime: Option<Mtime>,
     strict_xattrs: bool,
     pub(super) concatenated: bool,
     dedupe: Option<String>,
-    /// True if ends of uncompressed files lie beside their inodes.
+    /// True if ends of uncompressed files are stored beside their inodes.
     inline: bool,
     content_digests: bool,
     threads: Option<usize>,
@@ -46,23 +43,42 @@ pub(super) struct Options {
     dry_run: bool,
 }
 
-/// What the options make together.
+/// Order of data: its name, or paths whose data come first.
+#[derive(FromPyObject)]
+enum Order {
+    Name(String),
+    Paths(Vec<Name>),
+}
+
+/// Rule of modification times, as text.
+struct Mtime(String);
+
+impl<'py> FromPyObject<'_, 'py> for Mtime {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Mtime(object.str()?.to_string()))
+    }
+}
+
+/// Packer with all options applied.
 pub(super) struct Plan {
     pub(super) packer: Packer,
-    /// The order that was chosen: `path`, `shuffle` or `list`.
+    /// Order of the data: `path`, `shuffle` or `list`.
     pub(super) order: &'static str,
 }
 
 impl Options {
-    /// A packer that ends once `stop` is set, and tells `meter` how far it is.
+    /// Returns a packer that ends once `stop` is set, and reports its progress to `meter`. `only`:
+    /// paths that are packed, with a zero byte behind each; `None` for all.
     ///
     /// # Errors
     /// `ValueError` that names the option.
-    pub(super) fn plan(&self, stop: Arc<AtomicBool>, meter: &Arc<Meter>) -> PyResult<Plan> {
+    pub(super) fn plan(&self, only: Option<&[u8]>, stop: Arc<AtomicBool>, meter: &Arc<Meter>) -> PyResult<Plan> {
         let meter = Arc::clone(meter);
         let mut packer = Packer::new()
             .choices(self.choices()?)
-            .filter(self.filter()?)
+            .filter(self.filter(only)?)
             .policy(self.policy()?)
             .stop(stop)
             .progress(move |Progress { done_bytes, total_bytes }| meter.set(done_bytes, total_bytes));
@@ -83,31 +99,28 @@ impl Options {
             packer = packer.dry_run();
         }
         let options = packer.build_options().map_err(|error| of_options(&error))?;
-        let hint = |(glob, way): &(Vec<u8>, String)| {
-            let way = kiln::hint_way(way, &options).map_err(|error| refusal_of("hints", error))?;
+        let hint = |(Name(glob), way): &(Name, Option<String>)| {
+            let way = kiln::hint_way(way.as_deref().unwrap_or("none"), &options)
+                .map_err(|error| refusal_of("hints", error))?;
             Hint::glob(glob, way).map_err(|error| refusal_of("hints", error))
         };
         let hints = self.hints.iter().map(hint).collect::<PyResult<Vec<_>>>()?;
         packer = packer.hints(HintRules::new(hints).map_err(|error| refusal_of("hints", error))?);
-        let order = match self.order.as_deref() {
-            None if options.fragments == Fragments::Off => "shuffle",
-            None | Some("path") => "path",
-            Some("shuffle") => "shuffle",
-            Some("list") => "list",
-            Some(other) => return Err(refusal("order", other, "use path, shuffle or a list of paths")),
-        };
-        Ok(Plan { packer: self.with_order(packer, order)?, order })
-    }
-
-    fn with_order(&self, packer: Packer, order: &str) -> PyResult<Packer> {
-        match order {
-            "shuffle" => Ok(packer.order(DataOrder::Shuffled { seed: self.seed })),
-            "list" => {
-                let order = PathOrder::parse(&self.order_list, "order");
-                Ok(packer.order(order.map_err(|error| PyValueError::new_err(error.to_string()))?))
+        let shuffled = DataOrder::Shuffled { seed: self.seed };
+        Ok(match &self.order {
+            None if options.fragments == Fragments::Off => Plan { packer: packer.order(shuffled), order: "shuffle" },
+            None => Plan { packer, order: "path" },
+            Some(Order::Name(name)) if name == "path" => Plan { packer, order: "path" },
+            Some(Order::Name(name)) if name == "shuffle" => Plan { packer: packer.order(shuffled), order: "shuffle" },
+            Some(Order::Name(other)) => return Err(refusal("order", other, "use path, shuffle or a list of paths")),
+            Some(Order::Paths(paths)) => {
+                // A zero byte behind each path, because a path may contain any other byte.
+                let list: Vec<u8> = paths.iter().flat_map(|Name(path)| [path, &b"\0"[..]].concat()).collect();
+                let list =
+                    PathOrder::parse(&list, "order").map_err(|error| PyValueError::new_err(error.to_string()))?;
+                Plan { packer: packer.order(list), order: "list" }
             }
-            _ => Ok(packer),
-        }
+        })
     }
 
     fn choices(&self) -> PyResult<Choices> {
@@ -131,27 +144,27 @@ impl Options {
             preset: preset(&self.preset)?,
             kernel: kernel.transpose()?,
             compression,
-            pcluster_len: self.unit,
+            pcluster_len: self.cluster_size,
             dedupe,
             ..Choices::default()
         })
     }
 
-    fn filter(&self) -> PyResult<Filter> {
+    fn filter(&self, only: Option<&[u8]>) -> PyResult<Filter> {
         let refuse = |error| refusal_of("exclude", error);
-        let rules = self.exclude.iter().map(|glob| Rule::new(glob)).collect::<Result<_, _>>().map_err(refuse)?;
-        let only = self.only.as_deref().map(|paths| PathList::parse(paths, "only"));
+        let rules = self.exclude.iter().map(|Name(glob)| Rule::new(glob)).collect::<Result<_, _>>().map_err(refuse)?;
+        let only = only.map(|paths| PathList::parse(paths, "only"));
         let only = only.transpose().map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Filter { rules: vec![Rules::new(rules).map_err(refuse)?], only, ..Filter::default() })
     }
 
     fn policy(&self) -> PyResult<Policy> {
-        let times = self.mtime.as_deref().map(|text| text.parse().map_err(|error| refusal_of("mtime", error)));
+        let times = self.mtime.as_ref().map(|Mtime(text)| text.parse().map_err(|error| refusal_of("mtime", error)));
         let all = |id| IdPolicy { base: IdBase::All(id), ..IdPolicy::default() };
         let (uid, gid) = match self.owner {
-            // The highest number stands for no id in system calls.
+            // The largest number means "no id" in system calls.
             Some((uid, gid)) if uid == u32::MAX || gid == u32::MAX => {
-                return Err(refusal("owner", format_args!("({uid}, {gid})"), "ids end at 4294967294"));
+                return Err(refusal("owner", format_args!("({uid}, {gid})"), "the largest id is 4294967294"));
             }
             owner => owner.map(|(uid, gid)| (all(uid), all(gid))).unwrap_or_default(),
         };
@@ -160,10 +173,10 @@ impl Options {
     }
 }
 
-/// The preset of a name.
+/// Returns the preset with this name.
 ///
 /// # Errors
-/// `ValueError`.
+/// `ValueError` for a preset that does not exist.
 pub(super) fn preset(name: &str) -> PyResult<Preset> {
     Ok(match name {
         "plain" => Preset::Plain,
@@ -176,9 +189,9 @@ pub(super) fn preset(name: &str) -> PyResult<Preset> {
     })
 }
 
-/// `METHOD[,LEVEL][,dictsize=SIZE]`.
+/// Parses `METHOD[,LEVEL][,dictsize=SIZE]`.
 fn method(text: &str) -> PyResult<MethodChoice> {
-    // Every method has pclusters of this length.
+    // Every method supports pclusters of this length.
     let spec = Spec::parse(text, 4096).map_err(|error| refusal("compress", text, error))?;
     Ok(MethodChoice { method: spec.method, level: Some(spec.level), window_len: spec.window_len })
 }

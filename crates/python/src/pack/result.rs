@@ -1,4 +1,4 @@
-//! What was packed, as dictionaries.
+//! Results of packing, as dictionaries.
 
 use kiln::builder::{Estimate, Interval, Phase, Summary};
 use kiln::source::LeftOutXattr;
@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict};
 use super::errors::of_options;
 use crate::errors::text;
 
-/// What `PackResult` shows.
+/// Returns the fields of `PackResult`.
 pub(super) fn packed<'py>(py: Python<'py>, packed: &Packed, order: &str) -> PyResult<Bound<'py, PyAny>> {
     let Packed { summary, unmatched, notes, left_out_xattrs, .. } = packed;
     let secs = |of: fn(&Phase) -> f64| summary.phases.iter().map(of).sum::<f64>();
@@ -36,10 +36,10 @@ pub(super) fn packed<'py>(py: Python<'py>, packed: &Packed, order: &str) -> PyRe
     dict.set_item("min_kernel_because", summary.oldest_kernel_because.map(|feature| feature.name()))?;
     dict.set_item("order", order)?;
     let mut warnings = Vec::new();
-    for (what, list) in [("order: nothing is at", &unmatched.paths), ("hints: nothing matches", &unmatched.hints)] {
+    for (what, list) in [("order: no file at", &unmatched.paths), ("hints: no file matches", &unmatched.hints)] {
         if let Some(first) = list.first() {
             let first = text(py, first)?;
-            let more = if list.len() > 1 { format!(", nor {} more", list.len() - 1) } else { String::new() };
+            let more = if list.len() > 1 { format!(", and {} more", list.len() - 1) } else { String::new() };
             warnings.push(format!("{what} {}{more}", first.repr()?));
         }
     }
@@ -57,7 +57,7 @@ pub(super) fn packed<'py>(py: Python<'py>, packed: &Packed, order: &str) -> PyRe
     Ok(dict.into_any())
 }
 
-/// What `Estimate` shows: values, and how far they may be off, in the same unit.
+/// Returns the fields of `Estimate`: values and their errors, in the same unit.
 pub(super) fn estimated<'py>(py: Python<'py>, preset: &str, estimate: &Estimated) -> PyResult<Bound<'py, PyAny>> {
     let dict = PyDict::new(py);
     dict.set_item("preset", preset)?;

@@ -1,10 +1,11 @@
-"""Data sets that are too large for one image: divided into shards, packed by many machines, read as one tree.
+"""Datasets that are too large for one image: divided into shards, packed by many machines, read as
+one tree.
 
 ```python
 from kilnfs import shards
 
 plan = shards.plan("raw/imagenet", into="shards/imagenet", shard_bytes=4 << 30, seed=7)
-done = [shards.pack(entry) for entry in plan]  # or by Ray, Dask, Spark: each entry is a task of its own
+done = [shards.pack(entry) for entry in plan]  # or by Ray, Dask, Spark: each entry is a separate task
 shards.finish(plan, done)  # writes shards/imagenet/manifest.json
 image = shards.open("shards/imagenet/manifest.json")
 ```
@@ -50,7 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # So that a worker that only packs imports nothing that reads.
+    # Imported at access, so that a worker that only packs imports no reader.
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

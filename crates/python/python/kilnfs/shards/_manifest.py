@@ -1,4 +1,4 @@
-"""What a set of shards consists of: `manifest.json`, read with suspicion."""
+"""Manifest of a set of shards: `manifest.json`, whose contents are not trusted."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ _COUNT_MAX = (1 << 63) - 1
 
 
 class ManifestError(ValueError):
-    """A manifest is not what it should be. The message names the file, the record, the field and the value."""
+    """Error of an invalid manifest. The message names the file, the record, the field and the
+    value."""
 
 
 class Manifest:
-    """Names and counts of all shards, in columns: some 200 bytes a shard."""
+    """Names and counts of all shards, in columns: some 200 bytes per shard."""
 
     __slots__ = (
         "by",
@@ -50,7 +51,7 @@ class Manifest:
 
     def __init__(self, url: str, fields: dict[str, Any], *, absolute: bool = False) -> None:
         self.url = url
-        """The directory of the manifest."""
+        """Path or URL of the manifest's directory."""
         check = _Checker(redact(f"{url}/{NAME}"))
         if check.text(fields, "", "format") != FORMAT:
             raise check.error("", "format", fields["format"], f"not {FORMAT!r}")
@@ -59,16 +60,16 @@ class Manifest:
         self.by = check.text(fields, "", "by")
         """Rule by which files are divided: "hash" or "path"."""
         if self.by not in ("hash", "path"):
-            raise check.error("", "by", self.by, "neither 'hash' nor 'path'")
+            raise check.error("", "by", self.by, "not 'hash' or 'path'")
         self.seed = check.count(fields, "", "seed", maximum=(1 << 64) - 1)
-        """The seed of the plan."""
+        """Seed of the plan."""
         self.directories = _place(check.text(fields, "", "directories"), url, absolute, check, "", "directories")
         """Path or URL of the list of directories."""
         self.directories_digest = check.text(fields, "", "directories_digest")
-        """BLAKE2b of that list, 32 bytes in hexadecimal."""
+        """BLAKE2b digest of that list, 32 bytes in hexadecimal."""
         shards = fields.get("shards")
         if not isinstance(shards, list):
-            raise check.error("", "shards", shards, "no list")
+            raise check.error("", "shards", shards, "not a list")
         if not 0 < len(shards) <= SHARDS_MAX:
             raise check.error("shards", "length", len(shards), f"not 1 to {SHARDS_MAX} records")
         self.names: list[str] = []
@@ -76,14 +77,14 @@ class Manifest:
         self.uuids: list[str] = []
         """UUID of each shard, in hexadecimal groups."""
         self.first: list[bytes] = []
-        """The first path of each shard, where `by` is "path"."""
+        """First path of each shard if `by` is "path"."""
         self.sizes = array("Q")
         """Length of each shard in bytes."""
         samples = array("Q")
         for number, shard in enumerate(shards):
             record = f"shards[{number}]"
             if not isinstance(shard, dict):
-                raise check.error(record, "", shard, "no object")
+                raise check.error(record, "", shard, "not an object")
             self.names.append(_place(check.text(shard, record, "name"), url, absolute, check, record, "name"))
             self.uuids.append(check.uuid(shard, record, "uuid"))
             self.sizes.append(check.count(shard, record, "image_bytes"))
@@ -96,11 +97,11 @@ class Manifest:
         if total > _COUNT_MAX:
             raise check.error("", "samples", total, f"more than {_COUNT_MAX}")
         self.sample_ends = array("Q", accumulate(samples))
-        """Samples of each shard and of those before it."""
+        """Number of samples of each shard and all shards before it."""
 
     @property
     def samples(self) -> int:
-        """Regular files of all shards."""
+        """Number of regular files of all shards."""
         return self.sample_ends[-1]
 
     def __len__(self) -> int:
@@ -108,14 +109,13 @@ class Manifest:
 
 
 def finish(plan: Sequence[PlanEntry], done: Iterable[dict[str, Any]]) -> str:
-    """Write `manifest.json` beside the shards, from the plan and what `pack` has returned for each entry. Returns its
-    path or URL.
+    """Writes `manifest.json` beside the shards, from the plan and the results of `pack` for all
+    entries. Returns its path or URL.
 
-    Raises ValueError that names the shard where one is missing, was packed by another plan, or is not what its record
-    says.
-    """
+    Raises ValueError that names the shard if one is missing, was packed by another plan, or does
+    not match its record. """
     if not plan:
-        raise ValueError("plan: it has no shards")
+        raise ValueError("plan: no shards")
     first = plan[0]
     store = store_of(first.into)
     numbers = [entry.number for entry in plan]
@@ -126,7 +126,7 @@ def finish(plan: Sequence[PlanEntry], done: Iterable[dict[str, Any]]) -> str:
     for entry in plan:
         record = records.pop(entry.name, None)
         if record is None:
-            raise ValueError(f"{entry.into}/{entry.name}: missing: no record of it was given")
+            raise ValueError(f"{entry.into}/{entry.name}: its record is missing")
         _check_shard(store, entry, record)
         shard = {key: record[key] for key in ("name", "uuid", "files", "samples", "bytes", "image_bytes")}
         shards.append({**shard, "first": entry.first} if entry.by == "path" else shard)
@@ -148,24 +148,23 @@ def finish(plan: Sequence[PlanEntry], done: Iterable[dict[str, Any]]) -> str:
         "directories_digest": first.directories_digest,
         "shards": shards,
     }
-    # What a reader would refuse is not written.
+    # Raises the error of a reader before an invalid manifest is written.
     Manifest(store.url, fields)
     store.write(NAME, json.dumps(fields, indent=1).encode())
     return f"{store.url}/{NAME}"
 
 
 def read_manifest(place: str, *, absolute: bool = False, storage_options: dict[str, Any] | None = None) -> Manifest:
-    """The manifest at a path or URL. Names that lead out of its directory are refused; absolute ones are, too,
-    unless asked for.
-    """
+    """Reads the manifest at a path or URL. Refuses names that lead out of its directory, and
+    absolute ones unless `absolute` is true. """
     url, _, name = place.rpartition("/")
     store = store_of(url if url else ("/" if place.startswith("/") else "."), storage_options)
     try:
         fields = json.loads(store.read(name, MANIFEST_MAX_LEN))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ManifestError(f"{redact(place)}: no JSON: {error}") from None
+        raise ManifestError(f"{redact(place)}: not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise ManifestError(f"{redact(place)}: no JSON object")
+        raise ManifestError(f"{redact(place)}: not a JSON object")
     return Manifest(store.url, fields, absolute=absolute)
 
 
@@ -198,14 +197,14 @@ def _check_shard(store: Store, entry: PlanEntry, record: dict[str, Any]) -> None
 
 
 def _place(name: str, url: str, absolute: bool, check: _Checker, record: str, field: str) -> str:
-    """A name in a manifest as a path or URL."""
+    """Returns a name in a manifest as a path or URL."""
     if "\0" in name or not name:
         raise check.error(record, field, name, "not a name")
     if name.startswith("/") or "://" in name:
         if absolute:
             return name
         raise check.error(
-            record, field, name, "an absolute name: open the manifest with absolute=True if it is to be trusted"
+            record, field, name, "an absolute name: open a trusted manifest with absolute=True"
         )
     if ".." in name.split("/"):
         raise check.error(record, field, name, "leads out of the manifest's directory")
@@ -213,7 +212,7 @@ def _place(name: str, url: str, absolute: bool, check: _Checker, record: str, fi
 
 
 class _Checker:
-    """Fields of JSON objects that have the right types."""
+    """Check of the types of fields of JSON objects."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -226,18 +225,18 @@ class _Checker:
     def text(self, fields: dict[str, Any], record: str, field: str) -> str:
         value = fields.get(field)
         if not isinstance(value, str):
-            raise self.error(record, field, value, "no text")
+            raise self.error(record, field, value, "not text")
         return value
 
     def uuid(self, fields: dict[str, Any], record: str, field: str) -> str:
         value = self.text(fields, record, field)
         parts = value.split("-")
         if [len(part) for part in parts] != [8, 4, 4, 4, 12] or not set("".join(parts)) <= set("0123456789abcdef"):
-            raise self.error(record, field, value, "no UUID")
+            raise self.error(record, field, value, "not a UUID")
         return value
 
     def count(self, fields: dict[str, Any], record: str, field: str, maximum: int = _COUNT_MAX) -> int:
         value = fields.get(field)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
-            raise self.error(record, field, value, f"not a whole number from 0 to {maximum}")
+            raise self.error(record, field, value, f"not an integer from 0 to {maximum}")
         return value

@@ -1,4 +1,4 @@
-"""Which files go into which shard."""
+"""Plan of the shards: the files of each."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ if TYPE_CHECKING:
     from typing import IO, Literal
 
 VERSION = 1
-"""Of plans and records. Entries of another version are refused."""
+"""Version of plans and records. Entries of another version are refused."""
 PLAN_DIR = "plan"
-"""Where the lists lie, below the directory of the shards."""
+"""Directory of the lists, below the directory of the shards."""
 DIRECTORIES = "directories.list"
 OPTIONS = frozenset(
     (
-        *("preset", "compress", "unit", "kernel", "order", "hints", "owner", "mtime", "dedupe"),
+        *("preset", "compress", "cluster_size", "kernel", "order", "hints", "owner", "mtime", "dedupe"),
         *("inline", "content_digests", "index"),
     )
 )
-"""Arguments of `kilnfs.pack` that a plan takes: the image depends on them."""
+"""Options of `kilnfs.PackOptions` that a plan takes: those that the image depends on."""
 BUFFER_BYTES = 64 << 20
-"""Lists that wait in memory until they are written."""
+"""Largest length in bytes of lists in memory before they are written."""
 _RECORD = struct.Struct("<QI")
 
 
 @dataclass(frozen=True, slots=True)
 class PlanEntry:
-    """One shard to pack. It is small whatever the shard holds: the list of its files lies beside the shards."""
+    """Shard to pack. Its size does not depend on the shard: the list of files is stored beside the
+    shards."""
 
     version: int
-    """Of plans: entries of another one are refused."""
+    """Version of the plan: entries of another one are refused."""
     number: int
-    """Which shard of the plan it is, from 0 on."""
+    """Number of the shard in the plan, from 0 on."""
     count: int
-    """Shards of the plan."""
+    """Number of shards of the plan."""
     source: str
     """Directory or URL of the files."""
     into: str
@@ -51,29 +52,30 @@ class PlanEntry:
     by: str
     """Rule by which files are divided: "hash" or "path"."""
     seed: int
-    """The seed of the plan."""
+    """Seed of the plan."""
     name: str
-    """Of the shard's file."""
+    """Name of the shard's file."""
     list_name: str
-    """Path of the list of its files, from `into` on."""
+    """Path of the list of files, relative to `into`."""
     list_digest: str
-    """BLAKE2b of that list, 32 bytes in hexadecimal."""
+    """BLAKE2b digest of that list, 32 bytes in hexadecimal."""
     files: int
-    """Paths in that list: files, links and empty directories."""
+    """Number of paths in that list: files, links and empty directories."""
     bytes: int
-    """Bytes of the files."""
+    """Total length of the files in bytes."""
     first: str
-    """The first path, where `by` is `"path"`."""
+    """First path if `by` is `"path"`, else empty."""
     directories_digest: str
-    """BLAKE2b of the list of all directories, 32 bytes in hexadecimal."""
+    """BLAKE2b digest of the list of all directories, 32 bytes in hexadecimal."""
     options: str
-    """Arguments of `pack`, as JSON."""
+    """Options of packing, as JSON."""
     kilnfs: str
-    """The version that planned: another one may make other bytes."""
+    """Version of kilnfs that planned: another one may make other bytes."""
 
     @property
     def digest(self) -> str:
-        """What the shard's bytes depend on, but for the contents of its files."""
+        """Digest of everything that the shard's bytes depend on, except the contents of its
+        files."""
         parts = [
             self.version,
             self.number,
@@ -98,23 +100,25 @@ def plan(
     seed: int = 0,
     **options: Any,
 ) -> list[PlanEntry]:
-    """Divide the files below `source` among shards in `into` of about `shard_bytes` of contents each.
+    """Divides the files below `source` among shards in `into` of about `shard_bytes` of contents
+    each.
 
-    Both are directories, or URLs that fsspec knows. Files whose paths differ only in extensions stay together. The
-    plan is the same for the same names, lengths and arguments, and planning again after some shards are packed
-    changes nothing about them.
+    Both are directories, or URLs that fsspec supports. Files whose paths differ only in extensions
+    stay together. The plan is the same for the same names, lengths and arguments, and planning
+    again keeps shards that are already packed.
 
-    * `by="hash"`: the shard of a file is a hash of its path: samples mix among shards, a path is looked up without an
-      index, and a file more changes one shard (as long as their number stays).
-    * `by="path"`: each shard has a range of the sorted paths: a directory lies in few shards.
-    * Other arguments are those of `kilnfs.pack`: `preset`, `compress`, `unit`, `kernel`, `order`, `hints`, `owner`,
-      `mtime`, `dedupe`, `inline`, `content_digests`, `index`.
+    * `by="hash"`: the shard of a file is a hash of its path: shards are mixed samples, a path is
+      looked up without an index, and another file changes one shard (while the number of shards
+      stays the same).
+    * `by="path"`: each shard has a range of the sorted paths, so a directory is in few shards.
+    * Other arguments are those of `kilnfs.PackOptions`: `preset`, `compress`, `cluster_size`,
+      `kernel`, `order`, `hints`, `owner`, `mtime`, `dedupe`, `inline`, `content_digests`, `index`.
 
-    Lists of files are written to `into`/plan; the directory may be removed after `finish`.
+    The lists of files are written to `into`/plan, which may be removed after `finish`.
     """
     unknown = options.keys() - OPTIONS
     if unknown:
-        raise TypeError(f"{sorted(unknown)[0]}: not an option of shards: use {', '.join(sorted(OPTIONS))}")
+        raise TypeError(f"{sorted(unknown)[0]}: not an option of a plan: use {', '.join(sorted(OPTIONS))}")
     if shard_bytes < 1:
         raise ValueError(f"shard_bytes={shard_bytes}: use 1 or more")
     if by not in ("hash", "path"):
@@ -130,9 +134,8 @@ def plan(
 
 
 def source_files(source: str) -> Iterator[tuple[bytes, int]]:
-    """What is below a directory or URL, in the order of `path_key`: paths and lengths. Paths of directories end
-    with a slash.
-    """
+    """Yields paths and lengths of the files below a directory or URL, in the order of `path_key`.
+    Paths of directories end with a slash. """
     if is_remote(source):
         yield from _remote(source)
     else:
@@ -169,7 +172,7 @@ class _Planner:
         return entries
 
     def _find(self, found: IO[bytes]) -> int:
-        """Write what is in the source to `found`, and return how many bytes it has."""
+        """Writes the files of the source to `found`, and returns their total length in bytes."""
         total = 0
         for path, size in source_files(self.source):
             if path.endswith(b"/"):
@@ -177,7 +180,7 @@ class _Planner:
                 continue
             found.write(_RECORD.pack(size, len(path)) + path)
             total += size
-        # A directory without anything in it would be in no shard.
+        # An empty directory would be in no shard, so it is a file of its own.
         parents = set(self.directories)
         filled = {path.rpartition(b"/")[0] for path in self.directories}
         filled |= {path.rpartition(b"/")[0] for path, _ in _records(found)}
@@ -236,7 +239,7 @@ class _Planner:
 
 
 class _Shard:
-    """The list of a shard in the making."""
+    """List of files of a shard while it is planned."""
 
     __slots__ = ("bytes", "files", "first", "hash", "number", "path", "waiting")
 
@@ -297,11 +300,11 @@ def _remote(url: str) -> Iterator[tuple[bytes, int]]:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    from .._pack import pack_options
+    from .._pack_options import PackOptions
 
     if not isinstance(options.get("order"), (str, type(None))):
-        raise TypeError("order: a plan takes 'path' or 'shuffle', no list")
-    pack_options(**options)
+        raise TypeError("order: a plan takes 'path' or 'shuffle', not a list")
+    PackOptions(**options)
 
 
 def _absolute(place: str | os.PathLike[str]) -> str:

@@ -1,4 +1,5 @@
-"""The tree of directories over all shards: where a path leads, and which shards may have files of a directory."""
+"""Tree of directories over all shards: lookup of paths, and the shards that may have files of a
+directory."""
 
 from __future__ import annotations
 
@@ -20,16 +21,15 @@ if TYPE_CHECKING:
     from ._window import ShardWindow
 
 _LINKS_MAX = 40
-"""As many symbolic links in a path as Linux follows."""
+"""Largest number of symbolic links that are followed in a path, as on Linux."""
 NID_BITS = 64
 DIRECTORY = 1 << 96
-"""Number of a file: that of its shard above the nid there. Number of a directory: its place in the list above
-this.
-"""
+"""Bit in the number of a directory, whose other bits are its position in the list of directories.
+The number of a file is the number of its shard above `NID_BITS` bits of the nid there."""
 
 
 class ShardTree:
-    """Paths of all shards. The list of directories is read when it is first asked for."""
+    """Paths of all shards. The list of directories is read at the first access."""
 
     def __init__(self, place: str, manifest: Manifest, window: ShardWindow, storage_options: dict[str, Any]) -> None:
         self._place, self._manifest, self._window, self._storage_options = place, manifest, window, storage_options
@@ -38,7 +38,7 @@ class ShardTree:
 
     @property
     def directories(self) -> Directories:
-        """All of them."""
+        """All directories."""
         if self._listed is None:
             manifest = self._manifest
             url, _, name = manifest.directories.rpartition("/")
@@ -50,7 +50,7 @@ class ShardTree:
         return self._listed
 
     def resolve(self, path: bytes, follow: bool) -> int:
-        """The number of what is at a path."""
+        """Returns the number of the file at a path."""
         self._window.check_open()
         todo = path.split(b"/")[::-1]
         resolved: list[bytes] = []
@@ -68,7 +68,7 @@ class ShardTree:
                 resolved.append(name)
                 continue
             number, target = self._file_at(here, path)
-            # What is behind a slash has to be a directory.
+            # A name before a slash must be a directory.
             is_last = not todo
             if target is None or (is_last and not follow):
                 if is_last:
@@ -85,7 +85,7 @@ class ShardTree:
         return DIRECTORY | place
 
     def _file_at(self, here: bytes, path: bytes) -> tuple[int, bytes | None]:
-        """The number of a file that is no directory, and its target if it is a link."""
+        """Returns the number of a file other than a directory, and its target if it is a link."""
         shard = self.shard_of(here)
         image = self._window.get(shard).image
         try:
@@ -96,21 +96,21 @@ class ShardTree:
                 raise failure(error.errno or errno.ENOENT, decode(path), self._place) from None
             raise
         if S_IFMT(mode) == S_IFDIR:
-            # A shard has a directory that the list does not have: they do not belong together.
+            # The directory is missing in the list, so shard and list do not belong together.
             raise failure(
                 errno.EUCLEAN, decode(here), self._place, "a directory that is not in the list of directories"
             )
         return shard << NID_BITS | nid, image._readlink(nid) if S_ISLNK(mode) else None
 
     def shard_of(self, path: bytes) -> int:
-        """The shard that has the file at a path, if any has."""
+        """Returns the only shard that may have the file at a path."""
         manifest = self._manifest
         if manifest.by == "hash":
             return hash_shard(group_key(path), manifest.seed, len(manifest))
         return max(0, bisect_right(self._first_keys, path_key(path)) - 1)
 
     def candidates(self, directory: bytes) -> Iterator[int]:
-        """Shards that may have files of a directory."""
+        """Yields the shards that may have files of a directory."""
         count = len(self._manifest)
         if self._manifest.by == "hash":
             yield from range(count)
@@ -123,19 +123,19 @@ class ShardTree:
             yield number
 
     def images_with(self, directory: bytes) -> Iterator[Image]:
-        """Images that may have a directory: those that are open come first."""
+        """Yields the images that may have a directory, open ones first."""
         candidates = list(self.candidates(directory))
-        # An empty directory is a member itself.
+        # An empty directory is a file of its own.
         candidates.append(self.shard_of(directory))
         for number in sorted(candidates, key=lambda number: number not in self._window):
             yield self._window.get(number).image
 
 
 class Directories:
-    """All directories of a tree, by path and by number."""
+    """Directories of a tree, by path and by number."""
 
     def __init__(self, listed: bytes) -> None:
-        # The root is the first.
+        # The root comes first.
         self._paths = [b"", *listed.split(b"\0")[:-1]]
         self._places = {path: place for place, path in enumerate(self._paths)}
         self._children: dict[bytes, list[tuple[bytes, int]]] | None = None
@@ -147,7 +147,7 @@ class Directories:
         return self._paths[place]
 
     def children(self, path: bytes) -> list[tuple[bytes, int]]:
-        """Names and numbers of the directories in one."""
+        """Returns names and numbers of the directories in a directory."""
         if self._children is None:
             children: dict[bytes, list[tuple[bytes, int]]] = {}
             for place, one in enumerate(self._paths):

@@ -1,4 +1,4 @@
-"""The contents of many files of several shards."""
+"""Contents of many files of several shards."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 
 class ShardedBatch(Sequence[memoryview]):
-    """Contents of many files, in the order in which they were asked for. `batch[i]` is a writable memoryview of file
-    i. It has what `kilnfs.Batch` has; `data` is put together when it is first asked for.
-    """
+    """Contents of many files, in the order of the arguments. `batch[i]` is a writable memoryview of
+    file i. It has the attributes of `kilnfs.Batch`; `data` is assembled at the first access. """
 
     def __init__(self, parts: list[memoryview]) -> None:
         self._parts = parts
@@ -30,8 +29,8 @@ class ShardedBatch(Sequence[memoryview]):
     def read(
         cls, image: ShardedImage, numbers: Iterable[int], threads: int | None, path_of: Callable[[int], str | None]
     ) -> ShardedBatch:
-        """Files by their numbers: each shard is read once, in stored order. `path_of` is the path of the file at a
-        place among them, for an error."""
+        """Reads files by number, each shard once, in stored order. `path_of` returns the path of
+        the file at a position, for errors."""
         chosen = list(numbers)
         parts: list[memoryview] = [memoryview(b"")] * len(chosen)
         for shard, files in by_shard(chosen):
@@ -56,17 +55,17 @@ class ShardedBatch(Sequence[memoryview]):
 
     @property
     def sizes(self) -> memoryview:
-        """Bytes of each file, 'q'."""
+        """Length of each file in bytes, 'q'."""
         return memoryview(array("q", map(len, self._parts)))
 
     @property
     def offsets(self) -> memoryview:
-        """Where each file begins in `data`, 'q', and last where the last one ends."""
+        """Start of each file in `data`, and the end of the last one, 'q'."""
         return memoryview(array("q", accumulate(map(len, self._parts), initial=0)))
 
     @property
     def data(self) -> memoryview:
-        """All bytes, which may be written to. The files that `batch[i]` gives are then parts of it."""
+        """All bytes, writable. After the first access, `batch[i]` is a part of it."""
         if self._data is None:
             data = memoryview(bytearray().join(self._parts))
             ends = list(accumulate(map(len, self._parts), initial=0))
@@ -76,11 +75,11 @@ class ShardedBatch(Sequence[memoryview]):
 
     @property
     def errors(self) -> dict[int, OSError]:
-        """None: an error ends the call that reads."""
+        """Errors of single files: always empty, as an error ends the call that reads."""
         return {}
 
     def tobytes(self, i: int) -> bytes:
-        """The bytes of one file, copied."""
+        """Returns a copy of the bytes of one file."""
         return self._parts[i].tobytes()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -91,7 +90,7 @@ class ShardedBatch(Sequence[memoryview]):
 
 
 def by_shard(numbers: Iterable[int]) -> list[tuple[int, list[tuple[int, int]]]]:
-    """Files by their numbers, shard by shard: for each of its files the place among those asked for, and the nid."""
+    """Groups files by shard: for each file its position in the arguments, and its nid."""
     found: dict[int, list[tuple[int, int]]] = {}
     for place, number in enumerate(numbers):
         found.setdefault(number >> NID_BITS, []).append((place, number & (1 << NID_BITS) - 1))
@@ -99,7 +98,7 @@ def by_shard(numbers: Iterable[int]) -> list[tuple[int, list[tuple[int, int]]]]:
 
 
 def nids_of(files: list[tuple[int, int]]) -> array[int]:
-    """The nids of a shard's files."""
+    """Returns the nids of a shard's files."""
     return array("Q", (nid for _, nid in files))
 
 

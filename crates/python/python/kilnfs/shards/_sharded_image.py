@@ -1,4 +1,4 @@
-"""All shards of a manifest as one tree, with the methods of an image."""
+"""Shards of a manifest as one tree, with the methods of an image."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from hashlib import blake2b
 from stat import S_IFDIR
 from typing import TYPE_CHECKING, Any
 
-from .._names import decode, encode, failure, is_absence, is_name, name_file, one_file, refuse_foreign
+from .._names import decode, encode, failure, is_absence, name_file, one_file, refuse_foreign
 from .._native import Index
-from .._verbs_os import OsVerbs
 from .._urls import redact
-from .._verbs_zip import ZipVerbs
+from .._verbs import ImageVerbs
 from ._manifest import read_manifest
 from ._shard_tree import DIRECTORY, NID_BITS, ShardTree
 from ._sharded_batch import ShardedBatch, by_shard, nids_of
@@ -23,31 +22,18 @@ from ._window import ShardWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import Literal, NoReturn, Self, SupportsIndex, TypeVar
 
     from typing_extensions import Buffer
 
     from .._image import Image
-    from .._names import Name, What
-    from .._path import Path
-    from .._reports import CheckReport, Cost, Extent
+    from .._names import FileRef, Name
     from ._manifest import Manifest
 
     T = TypeVar("T")
-    _Verbs = Image
-else:
-
-    class _Verbs:
-        """The methods of an image that are made of others: the functions themselves, over the primitives below."""
-
-    for _verbs in (OsVerbs, ZipVerbs):
-        for _name, _value in vars(_verbs).items():
-            if not _name.startswith("__"):
-                setattr(_Verbs, _name, _value)
 
 WINDOW = 8
-"""Shards that are open at once unless something else is asked for."""
+"""Default number of shards that are open at once."""
 _IMAGE_OPTIONS = frozenset(("cache_bytes", "verify_checksum", "mmap", "retries", "verify"))
 
 
@@ -60,13 +46,13 @@ def open(
     devices: Sequence[object] = (),
     **options: Any,
 ) -> ShardedImage:
-    """Open all shards of the manifest at a path or URL as one tree. `kilnfs.open` does, too, where a path ends with
-    `.json`.
+    """Opens all shards of the manifest at a path or URL as one tree. `kilnfs.open` does the same if
+    a path ends with `.json`.
 
-    * `window`: how many shards are open at once, with the indexes of their samples; the one that was used least
-      recently is dropped.
-    * `absolute`: shards may have absolute names, which are refused otherwise. Names that lead out of the manifest's
-      directory by `..` are refused always.
+    * `window`: number of shards that are open at once, with the indexes of their samples; the least
+      recently used one is dropped.
+    * `absolute`: True if shards may have absolute names. Names that lead out of the manifest's
+      directory by `..` are always refused.
     * `options`: those of `kilnfs.open`, for each shard.
     """
     if offset or devices:
@@ -75,62 +61,56 @@ def open(
         raise ValueError(f"window={window}: use 1 or more")
     place = os.fsdecode(manifest)
     if "://" not in place:
-        # A worker with another working directory finds it.
+        # Absolute, so that a worker with another working directory finds it.
         place = os.path.abspath(place)
     read = read_manifest(place, absolute=absolute, storage_options=_storage_options(options))
     return ShardedImage(place, read, window=window, absolute=absolute, options=options)
 
 
-class ShardedImage(_Verbs):
-    """The shards of a data set as one tree. Made by `open`.
+class ShardedImage(ImageVerbs):
+    """Shards of a dataset as one tree. Made by `open`.
 
-    It has the methods of `kilnfs.Image`. Looking up a file opens one shard; listing a directory opens those that may
-    have files of it, with `by="hash"` all. Symbolic links may lead from one shard to another. Samples have numbers
-    from 0 on: those of the first shard in path order, then those of the second. Any thread may call, and so may a
-    process that was forked, which opens shards of its own.
-    """
+    It has the methods of `kilnfs.Image`. A lookup of a file opens one shard; a listing of a
+    directory opens those that may have files in it, all of them with `by="hash"`. Symbolic links
+    may lead from one shard to another. Samples have numbers from 0 on: those of the first shard in
+    path order, then those of the second. Methods may be called from any thread, and in a forked
+    process, which opens shards of its own. """
 
     def __init__(self, place: str, manifest: Manifest, *, window: int, absolute: bool, options: dict[str, Any]) -> None:
         self.manifest = manifest
-        """Names, UUIDs and counts of all shards."""
+        """Manifest: names, UUIDs and counts of all shards."""
         self._place, self._absolute, self._options = place, absolute, options
         # Names in errors, without passwords.
         self._window = ShardWindow(redact(place), manifest, window, options)
         self._tree = ShardTree(redact(place), manifest, self._window, _storage_options(options))
 
-    # what it is
-
     @property
     def name(self) -> str:
-        """The path or URL of the manifest, without a password."""
+        """Path or URL of the manifest, without a password."""
         return redact(self._place)
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if the shards were closed."""
         return self._window.closed
 
     @cached_property
     def uuid(self) -> bytes:
-        """16 bytes that depend on the UUIDs of all shards."""
+        """UUID of the set, 16 bytes, derived from the UUIDs of all shards."""
         return blake2b("".join(self.manifest.uuids).encode(), digest_size=16).digest()
 
     @property
-    def _identity(self) -> tuple[int | str | bytes, bytes]:  # type: ignore[override]  # never assigned here
+    def _identity(self) -> tuple[int | str | bytes, bytes]:
         return self._place, self.uuid
 
     def close(self) -> None:
-        """Methods raise ValueError from now on. Memory that was given out stays valid."""
+        """Closes the shards. Methods raise ValueError from now on. Memory that was returned stays
+        valid."""
         self._window.close()
 
     def __enter__(self) -> Self:
         self._window.check_open()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
@@ -141,58 +121,36 @@ class ShardedImage(_Verbs):
         return _reopen, (self._place, self._window.size, self._absolute, self._options, self.uuid)
 
     def stats(self) -> dict[str, int]:
-        """The counters of the shards that are open, added up, and how many are."""
+        """Returns the sums of the counters of all open shards, and their number as
+        `shards_open`."""
         total: dict[str, int] = {}
         for image in self._window.images():
             for name, count in image.stats().items():
                 total[name] = total.get(name, 0) + count
         return {**total, "shards_open": len(self._window)}
 
-    @property
-    def root(self) -> Path:
-        """The root directory."""
-        return self.path("/")
-
-    def path(self, path: Any = "/") -> Path:
-        """A path of the tree, from its root."""
-        from .._path import Path
-
-        refuse_foreign(path, self)
-        return Path(self, "/", decode(encode(path)))
-
-    def __truediv__(self, name: Any) -> Path:
-        if not (isinstance(name, (str, bytes)) or hasattr(type(name), "__kilnfs_path__")):
-            return NotImplemented
-        return self.path(name)
-
     # samples by number
 
     def __len__(self) -> int:
-        """Samples: regular files of all shards."""
+        """Returns the number of samples: regular files of all shards."""
         return self.manifest.samples
 
-    def __bool__(self) -> bool:
-        """Not whether it has samples, as `len` would make it."""
-        return True
-
     def __iter__(self) -> Iterator[str]:
-        """The paths of the samples, by their numbers. Opens one shard after the other."""
+        """Yields the paths of the samples, by number. Opens one shard after the other."""
         return map(self.sample_path, range(len(self)))
 
-    def __contains__(self, path: object) -> bool:
-        """Tells if there is something of this name, be it a directory or a broken link."""
-        return is_name(path) and self.lexists(path)
-
     def locate(self, number: int) -> tuple[int, int]:
-        """Shard of a sample, and its row in the index of that shard: a binary search."""
+        """Returns the shard of a sample and its row in the index of that shard. Costs a binary
+        search."""
         return self._samples.locate(number)
 
     def shard(self, number: int) -> Image:
-        """The image of a shard, opened if it is not in the window."""
+        """Returns the image of a shard, and opens it if it is not in the window."""
         return self._window.get(number).image
 
     def shard_index(self, number: int) -> Index:
-        """The index of a shard's samples, made when it is first asked for and dropped with the shard."""
+        """Returns the index of a shard's samples, which is made at the first access and dropped
+        with the shard."""
         return self._samples.shard(number)
 
     @cached_property
@@ -200,12 +158,12 @@ class ShardedImage(_Verbs):
         return ShardedIndex.of_all(self)
 
     def sample_path(self, number: int) -> str:
-        """The path of a sample."""
+        """Returns the path of a sample."""
         shard, row = self.locate(number)
         return self.shard_index(shard).path(row)
 
     def read_sample(self, number: int) -> bytes:
-        """The contents of a sample."""
+        """Returns the contents of a sample."""
         shard, row = self.locate(number)
         index = self.shard_index(shard)
         try:
@@ -215,25 +173,26 @@ class ShardedImage(_Verbs):
             raise
 
     def read_samples(self, numbers: Iterable[int], *, threads: int | None = None) -> ShardedBatch:
-        """Contents of samples in the order in which they were asked for; each shard is read once, in stored order."""
+        """Returns the contents of samples in the order of the arguments. Reads each shard once, in
+        stored order."""
         return self.read_many(self._samples, rows=numbers, threads=threads)
 
     def find(self, path: Any) -> int:
-        """The number of the sample at a path. FileNotFoundError where none has it."""
+        """Returns the number of the sample at a path. Raises FileNotFoundError if there is none."""
         return self._samples.find(path)
 
-    # primitives of the methods of an image
+    # primitives of ImageVerbs
 
-    def _lookup(self, what: What, follow: bool) -> int:
-        if isinstance(what, int):
-            return what
-        refuse_foreign(what, self)
-        return self._tree.resolve(encode(what), follow)
+    def _lookup(self, file: FileRef, follow: bool) -> int:
+        if isinstance(file, int):
+            return file
+        refuse_foreign(file, self)
+        return self._tree.resolve(encode(file), follow)
 
-    def _stat(self, what: What, follow: bool) -> tuple[tuple[int, ...], dict[str, int]]:
-        number = self._lookup(what, follow)
+    def _stat(self, file: FileRef, follow: bool) -> tuple[tuple[int, ...], dict[str, int]]:
+        number = self._lookup(file, follow)
         if number < DIRECTORY:
-            (mode, _, *rest), more = self._shard_file(number, what, lambda image, nid: image._stat(nid, False))
+            (mode, _, *rest), more = self._shard_file(number, file, lambda image, nid: image._stat(nid, False))
             return (mode, number, *rest), more
         path = self._directory(number)
         for image in self._tree.images_with(path):
@@ -243,14 +202,15 @@ class ShardedImage(_Verbs):
                 if is_absence(error):
                     continue
                 raise
-            # Each shard knows the directories that lead to its own files.
+            # Each shard has only the directories that lead to its own files, so links are counted
+            # in the whole tree.
             return (mode, number, device, 2 + len(self._tree.directories.children(path)), *rest), more
-        raise failure(errno.ENOENT, _shown(what), self.name)
+        raise failure(errno.ENOENT, _shown(file), self.name)
 
-    def _listdir(self, what: What) -> list[tuple[bytes, int, int]]:
-        number = self._lookup(what, True)
+    def _listdir(self, file: FileRef) -> list[tuple[bytes, int, int]]:
+        number = self._lookup(file, True)
         if number < DIRECTORY:
-            raise failure(errno.ENOTDIR, _shown(what), self.name)
+            raise failure(errno.ENOTDIR, _shown(file), self.name)
         path = self._directory(number)
         tree = self._tree.directories
         listed = [(name, DIRECTORY | place, S_IFDIR) for name, place in tree.children(path)]
@@ -264,32 +224,33 @@ class ShardedImage(_Verbs):
             listed += [(name, shard << NID_BITS | nid, kind) for name, nid, kind in entries if kind != S_IFDIR]
         return sorted(listed)
 
-    def _readlink(self, what: What) -> bytes:
-        return self._of_file(what, False, errno.EINVAL, lambda image, nid: image._readlink(nid))
+    def _readlink(self, file: FileRef) -> bytes:
+        return self._of_file(file, False, errno.EINVAL, lambda image, nid: image._readlink(nid))
 
-    def _listxattr(self, what: What, follow: bool) -> list[bytes]:
-        return self._with_attributes(what, follow, lambda image, path: image._listxattr(path, False))
+    def _listxattr(self, file: FileRef, follow: bool) -> list[bytes]:
+        return self._with_attributes(file, follow, lambda image, path: image._listxattr(path, False))
 
-    def _getxattr(self, what: What, name: bytes, follow: bool) -> bytes:
-        return self._with_attributes(what, follow, lambda image, path: image._getxattr(path, name, False))
+    def _getxattr(self, file: FileRef, name: bytes, follow: bool) -> bytes:
+        return self._with_attributes(file, follow, lambda image, path: image._getxattr(path, name, False))
 
     def read(
-        self, what: Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
+        self, path: Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
     ) -> bytes:
-        """The contents of a file, or a part of it."""
-        file = one_file(what, nid)
+        """Returns the contents of a file, or a part of them."""
+        file = one_file(path, nid)
         return self._of_file(file, True, errno.EISDIR, lambda image, nid: image.read(None, start, stop, nid=nid))
 
     def read_into(
         self,
-        what: Name | None = None,
+        path: Name | None = None,
         buffer: Buffer | None = None,
         *,
         start: int = 0,
         nid: SupportsIndex | None = None,
     ) -> int:
-        """Read a part of a file into a buffer. Returns how many bytes there were: fewer only at the end."""
-        file = one_file(what, nid)
+        """Reads a part of a file into a buffer, and returns the number of bytes read: fewer only at
+        the end of the file."""
+        file = one_file(path, nid)
 
         def read(image: Image, nid: int) -> int:
             return image.read_into(None, buffer, start=start, nid=nid)
@@ -297,134 +258,135 @@ class ShardedImage(_Verbs):
         return self._of_file(file, True, errno.EISDIR, read)
 
     def view(
-        self, what: Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
+        self, path: Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
     ) -> memoryview:
-        """The contents of a file, read-only, without a copy where possible."""
-        file = one_file(what, nid)
+        """Returns a read-only view of a file, without a copy if possible."""
+        file = one_file(path, nid)
         return self._of_file(file, True, errno.EISDIR, lambda image, nid: image.view(None, start, stop, nid=nid))
 
-    def read_many(  # type: ignore[override]
+    def read_many(
         self,
-        what: Iterable[Name] | ShardedIndex | None = None,
+        files: Iterable[Name] | ShardedIndex | None = None,
         *,
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
         threads: int | None = None,
     ) -> ShardedBatch:
-        """Contents of many files in the order in which they were asked for; each shard is read once, in stored order.
+        """Returns the contents of many files in the order of the arguments. Reads each shard once,
+        in stored order.
 
-        `what` is paths, or an index of these shards, of which `rows` chooses some; `nids` are numbers of files.
-        """
-        numbers, path_of = self._files(what, rows, nids)
+        `files` are paths, or an index of these shards, of which `rows` selects some; `nids` are
+        numbers of files. """
+        numbers, path_of = self._files(files, rows, nids)
         return ShardedBatch.read(self, numbers, threads, path_of)
 
     def views(
         self,
-        what: Iterable[Name] | ShardedIndex | None = None,
+        files: Iterable[Name] | ShardedIndex | None = None,
         *,
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
     ) -> list[memoryview]:
-        """Contents of many files, read-only, in the order in which they were asked for; as `Image.views` gives those of
-        each shard.
-        """
-        numbers, _ = self._files(what, rows, nids)
+        """Returns read-only views of many files in the order of the arguments, as `Image.views` of
+        each shard."""
+        numbers, _ = self._files(files, rows, nids)
         found: list[memoryview] = [memoryview(b"")] * len(numbers)
-        for shard, files in by_shard(numbers):
-            for (place, _), view in zip(files, self.shard(shard).views(nids=nids_of(files)), strict=True):
+        for shard, chosen in by_shard(numbers):
+            for (place, _), view in zip(chosen, self.shard(shard).views(nids=nids_of(chosen)), strict=True):
                 found[place] = view
         return found
 
     def iter_many(
         self,
-        what: Iterable[Name] | ShardedIndex | None = None,
+        files: Iterable[Name] | ShardedIndex | None = None,
         *,
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
         threads: int | None = None,
         window_bytes: int = 64 << 20,
     ) -> Iterator[tuple[int, memoryview]]:
-        """Place among those asked for, and contents, of each file: one shard after the other, in stored order, with
-        `window_bytes` of memory.
-        """
-        parts = by_shard(self._files(what, rows, nids)[0])
+        """Iterates over files, one shard after the other, in stored order, with `window_bytes` of
+        memory. Yields the position of each file in the arguments, and its contents. """
+        parts = by_shard(self._files(files, rows, nids)[0])
         return self._iterate(parts, threads, window_bytes)
 
     def _iterate(
         self, parts: list[tuple[int, list[tuple[int, int]]]], threads: int | None, window_bytes: int
     ) -> Iterator[tuple[int, memoryview]]:
-        for shard, files in parts:
+        for shard, chosen in parts:
             image = self.shard(shard)
-            for place, contents in image.iter_many(nids=nids_of(files), threads=threads, window_bytes=window_bytes):
-                yield files[place][0], contents
+            for place, contents in image.iter_many(nids=nids_of(chosen), threads=threads, window_bytes=window_bytes):
+                yield chosen[place][0], contents
 
     def prefetch(
         self,
-        what: Iterable[Name] | ShardedIndex | None = None,
+        files: Iterable[Name] | ShardedIndex | None = None,
         *,
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
     ) -> int:
-        """Say that these files will be read soon. Returns how many bytes the storage was told of. Opens their shards:
-        more than the window has room for are told of in vain.
-        """
-        parts = by_shard(self._files(what, rows, nids)[0])
-        return sum(self.shard(shard).prefetch(nids=nids_of(files)) for shard, files in parts)
+        """Announces that these files will be read soon, and returns the number of bytes that were
+        announced to the storage. Opens their shards: announcements for more shards than fit into
+        the window are lost. """
+        parts = by_shard(self._files(files, rows, nids)[0])
+        return sum(self.shard(shard).prefetch(nids=nids_of(chosen)) for shard, chosen in parts)
 
     def physical_order(
         self,
-        what: Iterable[Name] | ShardedIndex | None = None,
+        files: Iterable[Name] | ShardedIndex | None = None,
         *,
         rows: Iterable[SupportsIndex] | Buffer | None = None,
         nids: Iterable[SupportsIndex] | Buffer | None = None,
     ) -> memoryview:
-        """The places of these files among those asked for, in the order in which they are stored, shard by shard: 'Q'."""
+        """Returns the positions of the files in the arguments, in stored order, shard by shard:
+        'Q'."""
         order = array("Q")
-        for shard, files in by_shard(self._files(what, rows, nids)[0]):
-            order.extend(files[place][0] for place in self.shard(shard).physical_order(nids=nids_of(files)))
+        for shard, chosen in by_shard(self._files(files, rows, nids)[0]):
+            order.extend(chosen[place][0] for place in self.shard(shard).physical_order(nids=nids_of(chosen)))
         return memoryview(order)
 
     @property
     def source_length(self) -> int:
-        """Bytes of all shards."""
+        """Total length of all shards in bytes."""
         return sum(self.manifest.sizes)
 
     @property
     def info(self) -> NoReturn:
-        """Shards have a superblock each: `image.shard(number).info`."""
-        raise AttributeError("shards have a superblock each: use image.shard(number).info")
+        """Not available, as each shard has its own superblock: use `image.shard(number).info`."""
+        raise AttributeError("each shard has its own superblock: use image.shard(number).info")
 
     def positions(self, *arguments: object, **more: object) -> NoReturn:
-        """Addresses are those of one image: `image.shard(number).positions`."""
-        raise TypeError("addresses are those of one image: use image.shard(number).positions")
+        """Not available, as addresses belong to one image: use `image.shard(number).positions`."""
+        raise TypeError("addresses belong to one image: use image.shard(number).positions")
 
     def _files(
         self,
-        what: Iterable[Name] | ShardedIndex | None,
+        files: Iterable[Name] | ShardedIndex | None,
         rows: Iterable[SupportsIndex] | Buffer | None,
         nids: Iterable[SupportsIndex] | Buffer | None,
     ) -> tuple[list[int], Callable[[int], str | None]]:
-        """The numbers of the files of a call, and the path of the one at a place among them, for errors."""
-        if what is None and nids is None:
+        """Returns the numbers of the files of a call, and a function from a position to a path, for
+        errors."""
+        if files is None and nids is None:
             raise TypeError("an index or paths are missing, or nids=")
-        if what is not None and nids is not None:
+        if files is not None and nids is not None:
             raise TypeError("an index or paths, or nids=, not both")
-        chosen: Any = rows
-        if isinstance(what, ShardedIndex):
-            index = what if what.image is self else what.bind(self)
-            found = range(len(index)) if rows is None else list(chosen)
+        wanted: Any = rows
+        if isinstance(files, ShardedIndex):
+            index = files if files.image is self else files.bind(self)
+            found = range(len(index)) if rows is None else list(wanted)
             return [index.number(row) for row in found], lambda place: index.path(found[place])
-        if isinstance(what, Index) and what.uuid.hex() not in (uuid.replace("-", "") for uuid in self.manifest.uuids):
-            text = f"the index is of an image with UUID {what.uuid.hex()}, and no shard has that"
+        if isinstance(files, Index) and files.uuid.hex() not in (uuid.replace("-", "") for uuid in self.manifest.uuids):
+            text = f"the index belongs to an image with UUID {files.uuid.hex()}, and no shard has it"
             raise failure(errno.ESTALE, None, self.name, text)
         if rows is not None:
-            raise TypeError("rows: of an index, and none was given")
-        if what is None:
+            raise TypeError("rows select from an index, which is missing")
+        if files is None:
             given: Any = nids
             return [number.__index__() for number in given], lambda place: None
-        if isinstance(what, (str, bytes)):
+        if isinstance(files, (str, bytes)):
             raise TypeError("a list of paths, not one path")
-        paths = list(what.to_pylist() if hasattr(what, "to_pylist") else what)
+        paths = list(files.to_pylist() if hasattr(files, "to_pylist") else files)
         return [self._file_number(path) for path in paths], lambda place: _shown(paths[place])
 
     def _file_number(self, path: Name) -> int:
@@ -433,19 +395,13 @@ class ShardedImage(_Verbs):
             raise failure(errno.EISDIR, _shown(path), self.name)
         return number
 
-    def extents(self, path: Name | None = None, *, nid: SupportsIndex | None = None) -> list[Extent]:
-        """Where the contents of a file are stored in its shard, piece by piece."""
-        file = one_file(path, nid)
-        return self._of_file(file, True, errno.EISDIR, lambda image, nid: image.extents(nid=nid))
+    def _extents(self, file: FileRef) -> list[dict[str, Any]]:
+        return self._of_file(file, True, errno.EISDIR, lambda image, nid: image._extents(nid))
 
-    def explain(
-        self, path: Name | None = None, start: int = 0, stop: int | None = None, *, nid: SupportsIndex | None = None
-    ) -> Cost:
-        """What reading a range of a file costs."""
-        file = one_file(path, nid)
-        return self._of_file(file, True, errno.EISDIR, lambda image, nid: image.explain(None, start, stop, nid=nid))
+    def _explain(self, file: FileRef, start: int | None = None, stop: int | None = None) -> dict[str, Any]:
+        return self._of_file(file, True, errno.EISDIR, lambda image, nid: image._explain(nid, start, stop))
 
-    def index(  # type: ignore[override]
+    def index(
         self,
         root: Name = "/",
         *,
@@ -454,13 +410,13 @@ class ShardedImage(_Verbs):
         group: Literal["parent"] | int | Callable[[str], str] | None = None,
         threads: int | None = None,
     ) -> ShardedIndex:
-        """The regular files below a directory, as `Image.index` chooses and groups them: those of the first shard in
-        path order, then those of the second.
+        """Returns the regular files below a directory, selected and grouped as by `Image.index`:
+        those of the first shard in path order, then those of the second.
 
-        What all have in common stays in memory: how many files each shard has, and the names of the classes. The table
-        of a shard is made when one of its rows is asked for, and dropped when the shard leaves the window. To count
-        files and classes, this opens each shard once, unless it is asked for all files without classes.
-        """
+        Only the number of files of each shard and the names of the classes stay in memory. The
+        table of a shard is made when one of its rows is accessed, and dropped when the shard leaves
+        the window. To count files and classes, each shard is opened once, except for an index of
+        all files without classes. """
         choice = IndexChoice(
             encode(root),
             glob,
@@ -469,17 +425,14 @@ class ShardedImage(_Verbs):
         )
         return ShardedIndex.chosen(self, choice, threads)
 
-    def check(self, *, threads: int | None = None, progress: Callable[[int, int], None] | None = None) -> CheckReport:
-        """Check one shard after the other. The report of the first that has problems, else that of the last.
-
-        `progress` is called for each shard anew.
-        """
-        report = None
+    def _check(
+        self, *, threads: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, Any]:
+        report: dict[str, Any] = {}
         for number in range(len(self.manifest)):
-            report = self.shard(number).check(threads=threads, progress=progress)
-            if not report.ok:
+            report = self.shard(number)._check(threads=threads, progress=progress)
+            if report["problem_count"]:
                 break
-        assert report is not None, "a manifest has one shard at least"
         return report
 
     def _extract(
@@ -498,32 +451,34 @@ class ShardedImage(_Verbs):
             chosen = [member for member in members if _has(image, member)]
             if members and not chosen:
                 continue
-            report = image._extract(chosen, target, policy=policy, overwrite=overwrite, threads=threads, progress=progress)
+            report = image._extract(
+                chosen, target, policy=policy, overwrite=overwrite, threads=threads, progress=progress
+            )
         return report
 
-    def _with_attributes(self, what: What, follow: bool, call: Callable[[Image, Any], T]) -> T:
-        number = self._lookup(what, follow)
+    def _with_attributes(self, file: FileRef, follow: bool, call: Callable[[Image, Any], T]) -> T:
+        number = self._lookup(file, follow)
         if number < DIRECTORY:
-            return self._shard_file(number, what, call)
+            return self._shard_file(number, file, call)
         path = self._directory(number)
         for image in self._tree.images_with(path):
             if _has(image, path):
                 return call(image, b"/" + path)
-        raise failure(errno.ENOENT, _shown(what), self.name)
+        raise failure(errno.ENOENT, _shown(file), self.name)
 
-    def _of_file(self, what: What, follow: bool, directory_error: int, call: Callable[[Image, int], T]) -> T:
-        number = self._lookup(what, follow)
+    def _of_file(self, file: FileRef, follow: bool, directory_error: int, call: Callable[[Image, int], T]) -> T:
+        number = self._lookup(file, follow)
         if number >= DIRECTORY:
-            raise failure(directory_error, _shown(what), self.name)
-        return self._shard_file(number, what, call)
+            raise failure(directory_error, _shown(file), self.name)
+        return self._shard_file(number, file, call)
 
-    def _shard_file(self, number: int, what: What, call: Callable[[Image, int], T]) -> T:
+    def _shard_file(self, number: int, file: FileRef, call: Callable[[Image, int], T]) -> T:
         image = self._window.get(number >> NID_BITS).image
         try:
             return call(image, number & (1 << NID_BITS) - 1)
         except OSError as error:
-            # The shard knows a nid.
-            name_file(error, _shown(what), image)
+            # The error of the shard names only the nid.
+            name_file(error, _shown(file), image)
             raise
 
     def _directory(self, number: int) -> bytes:
@@ -531,15 +486,15 @@ class ShardedImage(_Verbs):
 
 
 def _reopen(place: str, window: int, absolute: bool, options: dict[str, Any], uuid: bytes) -> ShardedImage:
-    """A set of shards that was pickled: it has to be the one that it was."""
+    """Opens a pickled set of shards, which must not have changed."""
     image = open(place, window=window, absolute=absolute, **options)
     if image.uuid != uuid:
-        raise failure(errno.ESTALE, None, image.name, "other shards than when it was pickled")
+        raise failure(errno.ESTALE, None, image.name, "the shards have changed since the image was pickled")
     return image
 
 
 def _storage_options(options: dict[str, Any]) -> dict[str, Any]:
-    """What is for fsspec, of the options of `kilnfs.open`."""
+    """Returns the options of `kilnfs.open` that are for fsspec."""
     return {name: value for name, value in options.items() if name not in _IMAGE_OPTIONS}
 
 
@@ -553,5 +508,5 @@ def _has(image: Image, path: bytes) -> bool:
     return True
 
 
-def _shown(what: What) -> str | None:
-    return None if isinstance(what, int) else decode(encode(what))
+def _shown(file: FileRef) -> str | None:
+    return None if isinstance(file, int) else decode(encode(file))

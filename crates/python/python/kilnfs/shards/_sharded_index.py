@@ -1,14 +1,15 @@
-"""The files of all shards in rows, without a table of all rows."""
+"""Index of the files of all shards, without a table of all rows."""
 
 from __future__ import annotations
 
 import errno
 import operator
+from abc import abstractmethod
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from .._names import decode, encode, failure, is_absence, refuse_foreign
 from ._manifest import ManifestError
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from .._native import Index
     from ._sharded_image import ShardedImage
 
+T = TypeVar("T")
+
 
 class IndexChoice(NamedTuple):
-    """Which files have rows, and what their classes are: arguments of `Image.index`."""
+    """Arguments of `Image.index`: the files that have rows, and their classes."""
 
     root: bytes = b"/"
     glob: str | bytes | None = None
@@ -32,70 +35,97 @@ class IndexChoice(NamedTuple):
     group: Literal["parent"] | int | Callable[[str], str] | None = None
 
     def of(self, image: Image, threads: int | None = None) -> Index:
-        """The index of one shard, with its own classes."""
+        """Returns the index of one shard, with its own classes."""
         root, glob, extensions, group = self
         try:
             return image.index(root, glob=glob, extensions=extensions, group=group, threads=threads)
         except OSError as error:
             if not is_absence(error):
                 raise
-        # A shard knows the directories that lead to its own files.
+        # A shard has only the directories that lead to its own files.
         return image.index().subset(())
 
 
-class _Column(Sequence[int]):
-    """A number for each row, looked up when it is asked for."""
+class _Lookup(Sequence[T]):
+    """Sequence whose items are looked up one by one."""
 
-    def __init__(self, files: ShardedIndex, name: str) -> None:
-        self._files, self._name = files, name
+    @abstractmethod
+    def _item(self, row: int) -> T:
+        """Returns the item of a row that exists."""
+
+    @overload
+    def __getitem__(self, i: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[T]: ...
+    def __getitem__(self, i: SupportsIndex | slice) -> T | list[T]:
+        count = len(self)
+        if isinstance(i, slice):
+            return [self._item(row) for row in range(count)[i]]
+        row = operator.index(i)
+        if not -count <= row < count:
+            raise IndexError(f"row {row} of {count}")
+        return self._item(row % count)
+
+
+class _Column(_Lookup[int]):
+    """Column of an index: a number for each row."""
+
+    def __init__(self, index: ShardedIndex, name: str) -> None:
+        self._index, self._name = index, name
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._index)
 
-    @overload
-    def __getitem__(self, row: SupportsIndex) -> int: ...
-    @overload
-    def __getitem__(self, row: slice) -> array[int]: ...
-    def __getitem__(self, row: SupportsIndex | slice) -> int | array[int]:
-        if isinstance(row, slice):
-            return array("Q", [self[one] for one in range(len(self))[row]])
-        at = operator.index(row)
-        shard, at = self._files.locate(at + len(self) if at < 0 else at)
-        value: int = getattr(self._files.shard(shard), self._name)[at]
+    def _item(self, row: int) -> int:
+        shard, row = self._index.locate(row)
+        value: int = getattr(self._index.shard(shard), self._name)[row]
         return shard << NID_BITS | value if self._name == "nids" else value
 
 
-class ShardedIndex(Sequence[str]):
-    """Regular files of all shards: those of the first shard in path order, then those of the second. Made by
-    `ShardedImage.index`.
+class _Selected(_Lookup[int]):
+    """Some rows of a column."""
 
-    It has the columns of `kilnfs.Index`, looked up row by row: the table of a shard is made when one of its rows is
-    asked for, and dropped when the shard leaves the window. So rows are best asked for shard by shard; `shard(number)`
-    is a whole table, with the classes of all.
-    """
+    def __init__(self, column: Sequence[int], rows: array[int]) -> None:
+        self._column, self._rows = column, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _item(self, row: int) -> int:
+        return self._column[self._rows[row]]
+
+
+class ShardedIndex(_Lookup[str]):
+    """Regular files of all shards: those of the first shard in path order, then those of the
+    second. Made by `ShardedImage.index`.
+
+    It has the columns of `kilnfs.Index`, looked up row by row: the table of a shard is made when
+    one of its rows is accessed, and dropped when the shard leaves the window. Access shard by shard
+    is therefore fastest; `shard(number)` is a whole table, with the classes of all shards. """
 
     def __init__(self, image: ShardedImage, choice: IndexChoice, counts: Sequence[int], classes: list[str]) -> None:
         self.image = image
-        """The shards."""
+        """Shards of the index."""
         self.classes = classes
-        """Names of the classes of all shards, sorted by their bytes; a label is a place in this list."""
+        """Names of the classes of all shards, sorted by their bytes; a label is a position in this
+        list."""
         self._choice = choice
         self._counts = array("Q", counts)
         self._ends = array("Q", accumulate(counts))
 
     @classmethod
     def of_all(cls, image: ShardedImage) -> ShardedIndex:
-        """Of all regular files: the manifest knows how many there are."""
+        """Makes the index of all regular files, whose numbers are in the manifest."""
         ends = image.manifest.sample_ends
         return cls(image, IndexChoice(), [end - start for start, end in zip((0, *ends), ends, strict=False)], [])
 
     @classmethod
     def chosen(cls, image: ShardedImage, choice: IndexChoice, threads: int | None) -> ShardedIndex:
-        """Of files that are chosen or have classes: each shard is opened once."""
+        """Makes the index of selected files, or of files with classes. Opens each shard once."""
         number = image._lookup(choice.root, True)
         if number < DIRECTORY:
             raise failure(errno.ENOTDIR, decode(choice.root), image.name)
-        # Links lead to it, perhaps by other shards.
+        # The path without links, which may lead through other shards.
         choice = choice._replace(root=b"/" + image._directory(number))
         if choice == IndexChoice():
             return cls.of_all(image)
@@ -109,14 +139,9 @@ class ShardedIndex(Sequence[str]):
     def __len__(self) -> int:
         return self._ends[-1]
 
-    @overload
-    def __getitem__(self, i: SupportsIndex) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: SupportsIndex | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self.path(row) for row in range(len(self))[i]]
-        return self.path(i)
+    def _item(self, row: int) -> str:
+        shard, row = self.locate(row)
+        return self.shard(shard).path(row)
 
     def __contains__(self, path: object) -> bool:
         if not isinstance(path, str):
@@ -127,7 +152,8 @@ class ShardedIndex(Sequence[str]):
             return False
 
     def locate(self, row: SupportsIndex) -> tuple[int, int]:
-        """Shard of a row, and its row in the index of that shard: a binary search."""
+        """Returns the shard of a row and the row in the index of that shard. Costs a binary
+        search."""
         at = operator.index(row)
         if not 0 <= at < len(self):
             raise IndexError(f"sample {at} of {len(self)}")
@@ -135,7 +161,7 @@ class ShardedIndex(Sequence[str]):
         return shard, at - self._ends[shard] + self._counts[shard]
 
     def shard(self, number: int) -> Index:
-        """The index of one shard, with the classes of all."""
+        """Returns the index of one shard, with the classes of all shards."""
         return self.image._window.get(number).index(
             (self._choice, *self.classes), lambda image: self._made(number, image)
         )
@@ -155,35 +181,36 @@ class ShardedIndex(Sequence[str]):
         )
 
     def subset(self, rows: Iterable[SupportsIndex]) -> ShardedSubset:
-        """These rows, in this order: 8 bytes each."""
+        """Returns these rows, in this order. Costs 8 bytes for each."""
         return ShardedSubset(self, array("Q", [operator.index(row) for row in rows]))
 
     def rows(self, number: int) -> range:
-        """The rows of one shard."""
+        """Returns the rows of one shard."""
         return range(self._ends[number] - self._counts[number], self._ends[number])
 
     def number(self, row: SupportsIndex) -> int:
-        """What the methods of a `ShardedImage` take for the file of a row."""
+        """Returns the number of the file of a row, which methods of `ShardedImage` take as
+        `nid`."""
         return self.nids[operator.index(row)]
 
     @property
     def nids(self) -> Sequence[int]:
-        """Numbers of the files: that of the shard, and below it, in 64 bits, the nid there."""
+        """Numbers of the files: the number of the shard above 64 bits of the nid there."""
         return _Column(self, "nids")
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Lengths in bytes."""
+        """Lengths of the files in bytes."""
         return _Column(self, "sizes")
 
     @property
     def labels(self) -> Sequence[int] | None:
-        """The class of each file, as a place in `classes`; None where there are no classes."""
+        """Class of each file, as a position in `classes`; None if there are no classes."""
         return _Column(self, "labels") if self._choice.group is not None else None
 
     @property
     def uuid(self) -> bytes:
-        """That of the set of shards."""
+        """UUID of the set of shards, 16 bytes."""
         return self.image.uuid
 
     @property
@@ -191,19 +218,18 @@ class ShardedIndex(Sequence[str]):
         return self.uuid
 
     def path(self, i: SupportsIndex) -> str:
-        """The path of a row, without a slash in front. Negative rows are counted from the end."""
-        row = operator.index(i)
-        shard, at = self.locate(row + len(self) if row < 0 else row)
-        return self.shard(shard).path(at)
+        """Returns the path of a row, without a leading slash. Negative rows count from the end."""
+        return self[i]
 
     def find(self, path: Any) -> int:
-        """The row of a path. FileNotFoundError where none has it."""
+        """Returns the row of a path. Raises FileNotFoundError if no row has it."""
         raw = b"/".join(name for name in encode(path).split(b"/") if name not in (b"", b"."))
         shard = self.image._tree.shard_of(raw)
         return self.shard(shard).find(raw) + self.rows(shard).start
 
     def bind(self, image: ShardedImage) -> ShardedIndex:
-        """The same index for another object that has these shards open. ESTALE where they are others."""
+        """Returns the index bound to another `ShardedImage` of these shards. Raises OSError
+        (ESTALE) for other shards."""
         refuse_foreign(self, image)
         return ShardedIndex(image, self._choice, self._counts, self.classes)
 
@@ -215,81 +241,57 @@ class ShardedIndex(Sequence[str]):
         return f"<kilnfs.shards.ShardedIndex of {len(self)} files in {len(self._counts)} shards{classes}>"
 
 
-class ShardedSubset(Sequence[str]):
+class ShardedSubset(_Lookup[str]):
     """Some rows of a `ShardedIndex`, in another order. Made by its `subset`."""
 
-    def __init__(self, files: ShardedIndex, rows: array[int]) -> None:
-        self._files, self._rows = files, rows
+    def __init__(self, index: ShardedIndex, rows: array[int]) -> None:
+        self._index, self._rows = index, rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, i: SupportsIndex) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: SupportsIndex | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self._files.path(row) for row in self._rows[i]]
-        return self.path(i)
+    def _item(self, row: int) -> str:
+        return self._index.path(self._rows[row])
 
     def path(self, i: SupportsIndex) -> str:
-        """The path of a row, without a slash in front. Negative rows are counted from the end."""
-        return self._files.path(self._rows[i])
+        """Returns the path of a row, without a leading slash. Negative rows count from the end."""
+        return self[i]
 
     def shard(self, number: int) -> Index:
-        """The index of one shard, of all rows that the whole index has there."""
-        return self._files.shard(number)
+        """Returns the index of one shard, with all rows of the whole index there."""
+        return self._index.shard(number)
 
     @property
     def image(self) -> ShardedImage:
-        """The shards."""
-        return self._files.image
+        """Shards of the index."""
+        return self._index.image
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes of all shards, sorted by their bytes; a label is a place in this list."""
-        return self._files.classes
+        """Names of the classes of all shards, sorted by their bytes; a label is a position in this
+        list."""
+        return self._index.classes
 
     @property
     def nids(self) -> Sequence[int]:
-        """Numbers of the files, as those of the whole index."""
-        return _Picked(self._files.nids, self._rows)
+        """Numbers of the files, as in the whole index."""
+        return _Selected(self._index.nids, self._rows)
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Lengths in bytes."""
-        return _Picked(self._files.sizes, self._rows)
+        """Lengths of the files in bytes."""
+        return _Selected(self._index.sizes, self._rows)
 
     @property
     def labels(self) -> Sequence[int] | None:
-        """The class of each file, as a place in `classes`; None where there are no classes."""
-        labels = self._files.labels
-        return None if labels is None else _Picked(labels, self._rows)
+        """Class of each file, as a position in `classes`; None if there are no classes."""
+        labels = self._index.labels
+        return None if labels is None else _Selected(labels, self._rows)
 
     @property
     def uuid(self) -> bytes:
-        """That of the set of shards."""
-        return self._files.uuid
+        """UUID of the set of shards, 16 bytes."""
+        return self._index.uuid
 
     def __repr__(self) -> str:
         return f"<kilnfs.shards.ShardedSubset of {len(self)} files>"
-
-
-class _Picked(Sequence[int]):
-    """Some rows of a column."""
-
-    def __init__(self, column: Sequence[int], rows: array[int]) -> None:
-        self._column, self._rows = column, rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, row: SupportsIndex) -> int: ...
-    @overload
-    def __getitem__(self, row: slice) -> array[int]: ...
-    def __getitem__(self, row: SupportsIndex | slice) -> int | array[int]:
-        if isinstance(row, slice):
-            return array("Q", [self._column[one] for one in self._rows[row]])
-        return self._column[self._rows[row]]

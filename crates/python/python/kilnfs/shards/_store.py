@@ -1,12 +1,13 @@
-"""Where shards lie: a directory, or a place that fsspec knows, as `s3://bucket/prefix`."""
+"""Storage of shards: a directory, or a location that fsspec supports, such as
+`s3://bucket/prefix`."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .._errors import target_error
 from .._retry import RETRIES, retried
-from .._source import target_error
 from .._urls import Redaction, redact
 
 if TYPE_CHECKING:
@@ -14,46 +15,47 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """Objects below a directory. Names are relative, with slashes."""
+    """Storage of objects below a directory. Names are relative, with slashes."""
 
     url: str
 
     def read(self, name: str, limit: int) -> bytes:
-        """An object. FileNotFoundError where there is none, ValueError where it has more than `limit` bytes."""
+        """Reads an object. Raises FileNotFoundError if there is none, ValueError if it has more
+        than `limit` bytes."""
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        """At most `length` bytes of an object."""
+        """Reads at most `length` bytes of an object."""
 
     def size(self, name: str) -> int | None:
-        """The length of an object; None: there is none."""
+        """Returns the length of an object; None if there is none."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Make or replace an object in one step."""
+        """Makes or replaces an object atomically."""
 
     def put(self, path: str, name: str) -> None:
-        """Move a file of this system there: the object appears in one step."""
+        """Moves a file of this system to the store. The object appears atomically."""
 
     def path(self, name: str) -> str | None:
-        """The object's path on this system, if it has one."""
+        """Returns the path of an object on this system, if it has one."""
 
     def prepare(self) -> None:
-        """Make the directory."""
+        """Makes the directory."""
 
 
 def is_remote(url: str) -> bool:
-    """Whether fsspec is needed."""
+    """Returns true for a URL that needs fsspec."""
     return "://" in url and not url.startswith("file://")
 
 
 def store_of(url: str, storage_options: dict[str, Any] | None = None) -> Store:
-    """The store at a path or URL. The options are for fsspec."""
+    """Returns the store at a path or URL. The options are for fsspec."""
     if is_remote(url):
         return RemoteStore(url, storage_options or {})
     return LocalStore(url.removeprefix("file://"))
 
 
 class LocalStore:
-    """A directory."""
+    """Storage in a directory."""
 
     def __init__(self, directory: str) -> None:
         self.url = os.path.abspath(directory)
@@ -102,9 +104,8 @@ class LocalStore:
 
 
 class RemoteStore:
-    """A place that fsspec knows. An object appears under its name by one upload, or by moving one that is
-    complete.
-    """
+    """Storage through fsspec. An object appears under its name by one upload, or by moving a
+    complete one."""
 
     def __init__(self, url: str, storage_options: dict[str, Any]) -> None:
         self.url = url.rstrip("/")
@@ -124,7 +125,7 @@ class RemoteStore:
         return data
 
     def size(self, name: str) -> int | None:
-        # What others have put there since this process listed it.
+        # Other processes may have written since the listing was cached.
         self._fs.invalidate_cache()
         try:
             return int(self._fs.info(self._key(name))["size"])
@@ -137,7 +138,7 @@ class RemoteStore:
     def put(self, path: str, name: str) -> None:
         from uuid import uuid4
 
-        # Another attempt at the same object has a name of its own.
+        # Concurrent attempts at the same object have different names.
         temporary = f"{self._key(name)}.{uuid4().hex}.part"
         try:
             self._fs.put_file(path, temporary)
@@ -159,23 +160,22 @@ class RemoteStore:
 
 
 def filesystem(url: str, **storage_options: Any) -> tuple[Any, str]:
-    """The fsspec filesystem of a URL, and the path there. What the options do not say comes from fsspec's own
-    configuration.
-    """
+    """Returns the fsspec filesystem of a URL, and the path there. Other options come from fsspec's
+    configuration."""
     try:
         import fsspec  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
-        raise ImportError(f"{redact(url)}: places other than directories need fsspec: pip install fsspec") from None
+        raise ImportError(f"{redact(url)}: URLs need fsspec (pip install fsspec)") from None
     fs, root = fsspec.core.url_to_fs(url, **storage_options)
     return fs, str(root).rstrip("/")
 
 
 def remote_files(url: str) -> Iterator[tuple[bytes, int]]:
-    """All objects below a URL: path from there, and length. In no order."""
+    """Yields relative path and length of all objects below a URL, in no order."""
     fs, root = filesystem(url)
     for key, info in fs.find(root, detail=True).items():
         name = str(key)[len(root) :].lstrip("/")
-        # An object called as the prefix itself, or a mark of a directory.
+        # Skips an object with the name of the prefix itself, and markers of directories.
         if name and not name.endswith("/"):
             yield name.encode("utf-8", "surrogateescape"), int(info.get("size") or 0)
 

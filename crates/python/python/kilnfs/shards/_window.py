@@ -1,4 +1,4 @@
-"""The shards that a process has open: as many as its window has room for."""
+"""Window of the open shards of a process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OpenShard:
-    """The image of a shard, and the indexes that were made of it, by what was asked for. They are dropped with it."""
+    """Image of an open shard, and its indexes by their arguments, which are dropped with it."""
 
     __slots__ = ("image", "indexes")
 
@@ -29,7 +29,7 @@ class OpenShard:
         self.indexes: dict[Hashable, Index] = {}
 
     def index(self, choice: Hashable, make: Callable[[Image], Index]) -> Index:
-        """The index that is asked for by `choice`, made when it is first."""
+        """Returns the index for `choice`, and makes it at the first call."""
         index = self.indexes.get(choice)
         if index is None:
             index = self.indexes.setdefault(choice, make(self.image))
@@ -37,7 +37,7 @@ class OpenShard:
 
 
 class _Opened:
-    """What one process has open."""
+    """Open shards of one process."""
 
     __slots__ = ("lock", "pid", "shards")
 
@@ -48,16 +48,15 @@ class _Opened:
 
 
 class ShardWindow:
-    """The shards of a manifest that are open, by number. The one that was used least recently is dropped for another.
+    """Open shards of a manifest, by number. The least recently used one is dropped for another.
 
-    Any thread may call. A process that was forked shares no lock, and no cache, with the one it comes from: it opens
-    shards of its own.
-    """
+    Methods may be called from any thread. A forked process shares no lock and no cache with its
+    parent: it opens its own shards. """
 
     def __init__(self, place: str, manifest: Manifest, size: int, options: dict[str, Any]) -> None:
         self._place, self._manifest, self._options = place, manifest, options
         self.size = size
-        """Shards that may be open."""
+        """Largest number of open shards."""
         self._is_closed = False
         self._opened = _Opened()
 
@@ -74,27 +73,27 @@ class ShardWindow:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if the window was closed."""
         return self._is_closed
 
     def close(self) -> None:
-        """Open no more, and drop all."""
+        """Drops all shards. No more are opened."""
         self._is_closed = True
         self._opened = _Opened()
 
     def check_open(self) -> None:
-        """ValueError where it was closed."""
+        """Raises ValueError if the window was closed."""
         if self._is_closed:
             raise ValueError(f"the shards of {self._place!r} are closed")
 
     def images(self) -> list[Image]:
-        """Those that are open."""
+        """Returns the images of the open shards."""
         opened = self._own()
         with opened.lock:
             return [shard.image for shard in opened.shards.values()]
 
     def get(self, number: int) -> OpenShard:
-        """A shard, opened if it is not."""
+        """Returns a shard, and opens it if necessary."""
         self.check_open()
         opened = self._own()
         with opened.lock:
@@ -102,21 +101,21 @@ class ShardWindow:
             if shard is not None:
                 opened.shards.move_to_end(number)
                 return shard
-        # Other threads go on meanwhile. Two that want the same shard open it twice, and one of them is kept.
+        # The lock is not held: two threads may open the same shard, and one of the two is kept.
         made = self._open(number)
         with opened.lock:
             shard = opened.shards.setdefault(number, made)
             opened.shards.move_to_end(number)
             while len(opened.shards) > self.size:
-                # Not closed: another thread may read from it, and has it then.
+                # Not closed, because another thread may be reading from it.
                 opened.shards.popitem(last=False)
             return shard
 
     def _open(self, number: int) -> OpenShard:
-        import kilnfs
+        from .._image import Image
 
         name, uuid = self._manifest.names[number], self._manifest.uuids[number]
-        image = kilnfs.open(name, **self._options)
+        image = Image(name, **self._options)
         if image.uuid.hex() != uuid.replace("-", ""):
             found = image.uuid.hex()
             image.close()

@@ -1,32 +1,39 @@
-//! The contents of many files, one behind the other.
+//! Contents of many files in one buffer, which `Image.read_many` returns.
 
-use crate::arguments::{RowOrSlice, places};
+pub(crate) mod files;
+pub(crate) mod iterate;
+pub(crate) mod positions;
+pub(crate) mod read;
+
+use crate::arguments::{RowOrSlice, position, positions as positions_of};
 use crate::memory::{self, PooledBlock};
 use crate::sequence;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyTuple};
 
-/// Where a batch has its bytes.
+/// Memory with the bytes of a batch.
 pub(crate) enum BatchData {
-    /// In memory of the image's pool.
+    /// Memory of the image's pool.
     Pooled(PooledBlock),
-    /// In a buffer of the caller.
+    /// A buffer of the caller.
     Callers(Py<PyAny>),
 }
 
-/// Contents of many files in one buffer, in the order in which they were asked for: made by `Image.read_many`.
+/// Contents of many files in one buffer, in the order of the arguments of `Image.read_many`, which
+/// makes it.
 ///
-/// `batch[i]` is a writable `memoryview` of file i, without a copy; a slice is a list of these. A pickle has all bytes.
+/// `batch[i]` is a writable `memoryview` of file i, without a copy; a slice is a list of such
+/// views. A pickle contains all bytes.
 ///
 /// >>> batch = image.read_many(["cat/1.txt", "dog/1.txt"])
 /// >>> len(batch), bytes(batch[1])
 /// (2, b'woof\n')
 #[pyclass(frozen, sequence, module = "kilnfs._native")]
 pub(crate) struct Batch {
-    /// A view of all bytes, which Python may write to.
+    /// View of all bytes, which Python may write to.
     data: Py<PyAny>,
-    /// Where each file begins in it, and last where the last one ends.
+    /// Start of each file in `data`, and the end of the last one.
     offsets: Vec<i64>,
     errors: Py<PyDict>,
 }
@@ -49,10 +56,11 @@ impl Batch {
         Ok(Batch { data: data.unbind(), offsets, errors: errors.unbind() })
     }
 
-    fn files(&self) -> usize {
+    fn file_count(&self) -> usize {
         self.offsets.len() - 1
     }
 
+    /// Returns a view of file `nth`, or raises its error.
     pub(crate) fn part<'py>(&self, py: Python<'py>, nth: usize) -> PyResult<Bound<'py, PyAny>> {
         if let Some(error) = self.errors.bind(py).get_item(nth)? {
             return Err(PyErr::from_value(error));
@@ -61,34 +69,32 @@ impl Batch {
         self.data.bind(py).get_item(PySlice::new(py, start, end, 1))
     }
 
-    fn place(&self, nth: isize) -> PyResult<usize> {
-        let count = self.files();
-        let place = if nth < 0 { nth.checked_add_unsigned(count) } else { Some(nth) };
-        let place = place.and_then(|place| usize::try_from(place).ok()).filter(|&place| place < count);
-        place.ok_or_else(|| PyIndexError::new_err(format!("file {nth} of {count}")))
+    fn position(&self, nth: isize) -> PyResult<usize> {
+        let count = self.file_count();
+        position(nth, count).ok_or_else(|| PyIndexError::new_err(format!("file {nth} of {count}")))
     }
 }
 
 #[pymethods]
 impl Batch {
     fn __len__(&self) -> usize {
-        self.files()
+        self.file_count()
     }
 
-    /// The bytes of one file, or the error that reading it has given, if there is one; a list of the files of a slice.
+    /// Returns a view of one file, or raises its error; a list of views for a slice.
     fn __getitem__<'py>(&self, py: Python<'py>, nth: RowOrSlice<'py>) -> PyResult<Bound<'py, PyAny>> {
         match nth {
-            RowOrSlice::Row(nth) => self.part(py, self.place(nth)?),
+            RowOrSlice::Row(nth) => self.part(py, self.position(nth)?),
             RowOrSlice::Slice(slice) => {
-                let places = places(&slice, self.files())?;
-                let parts: PyResult<Vec<_>> = places.into_iter().map(|place| self.part(py, place as usize)).collect();
+                let files = positions_of(&slice, self.file_count())?;
+                let parts: PyResult<Vec<_>> = files.into_iter().map(|nth| self.part(py, nth as usize)).collect();
                 Ok(PyList::new(py, parts?)?.into_any())
             }
         }
     }
 
-    /// The contents of all files one behind the other: a writable view of bytes ('B'), which stays valid when the batch
-    /// goes. No copy.
+    /// Contents of all files, concatenated: a writable view of bytes ('B'), which outlives the
+    /// batch. No copy.
     ///
     /// >>> bytes(image.read_many(["cat/1.txt", "dog/1.txt"]).data)
     /// b'meow\nwoof\n'
@@ -97,8 +103,8 @@ impl Batch {
         self.data.bind(py).clone()
     }
 
-    /// Byte of `data` at which each file begins, and last the one at which the last file ends: signed numbers of 64
-    /// bits ('q'), one more than there are files.
+    /// Start of each file in `data`, and the end of the last one: signed 64-bit integers ('q'), one
+    /// more than there are files.
     ///
     /// >>> list(image.read_many(["cat/1.txt", "dog/1.txt"]).offsets)
     /// [0, 5, 10]
@@ -107,7 +113,7 @@ impl Batch {
         memory::column_view(py, memory::column(self.offsets.clone()), "q")
     }
 
-    /// Length of each file in bytes: signed numbers of 64 bits ('q').
+    /// Length of each file in bytes: signed 64-bit integers ('q').
     ///
     /// >>> list(image.read_many(["cat/1.txt", "dog/1.txt"]).sizes)
     /// [5, 5]
@@ -117,8 +123,8 @@ impl Batch {
         memory::column_view(py, memory::column(sizes), "q")
     }
 
-    /// The errors of files that could not be read, by their places, of `read_many(on_error="return")`. Asking for such
-    /// a file raises its error.
+    /// Errors of the files that could not be read, by position, from
+    /// `read_many(on_error="return")`. Access to such a file raises its error.
     ///
     /// >>> list(image.read_many(["cat/1.txt", "nothing"], on_error="return").errors)
     /// [1]
@@ -127,13 +133,13 @@ impl Batch {
         self.errors.bind(py).clone()
     }
 
-    /// The contents of one file as `bytes`: a copy, where `batch[i]` is a view. IndexError where there is no such file,
-    /// OSError where it could not be read.
+    /// Returns the contents of one file as `bytes`: a copy, unlike `batch[i]`. Raises IndexError if
+    /// there is no such file, OSError if it could not be read.
     ///
     /// >>> image.read_many(["cat/1.txt"]).tobytes(0)
     /// b'meow\n'
     fn tobytes<'py>(&self, py: Python<'py>, i: isize) -> PyResult<Bound<'py, PyAny>> {
-        self.part(py, self.place(i)?)?.call_method0("tobytes")
+        self.part(py, self.position(i)?)?.call_method0("tobytes")
     }
 
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -144,13 +150,14 @@ impl Batch {
         sequence::reverse(slf.as_any())
     }
 
-    /// Whether a file has these bytes.
+    /// Returns true if a file has these bytes.
     fn __contains__(slf: &Bound<'_, Self>, value: Bound<'_, PyAny>) -> PyResult<bool> {
         sequence::by_comparison(slf.as_any(), "__contains__", &PyTuple::new(slf.py(), [value])?)?.extract()
     }
 
-    /// The place of the first file that has these bytes, between the limits `start` and `stop` if they are given.
-    /// ValueError where none has. Compares one file after the other.
+    /// Returns the position of the first file that has these bytes, from `start` on and before
+    /// `stop` if they are given. Raises ValueError if there is none. Compares one file after the
+    /// other.
     ///
     /// >>> image.read_many(["cat/1.txt", "dog/1.txt"]).index(b"woof\n")
     /// 1
@@ -180,7 +187,7 @@ impl Batch {
         Ok((slf.get_type().getattr("_restore")?, arguments.into_any()))
     }
 
-    /// A batch from what `pickle` has kept.
+    /// Makes a batch from its pickle.
     #[staticmethod]
     fn _restore(
         py: Python<'_>,
@@ -191,7 +198,7 @@ impl Batch {
         let bytes = data.cast::<PyBytes>()?.as_bytes();
         let rises = offsets.windows(2).all(|pair| pair[0] <= pair[1]) && offsets.first() == Some(&0);
         if !rises || offsets.last() != i64::try_from(bytes.len()).ok().as_ref() {
-            return Err(PyTypeError::new_err("no pickled batch"));
+            return Err(PyTypeError::new_err("not a pickled batch"));
         }
         let mut block = std::sync::Arc::<memory::Pool>::default().take(bytes.len())?;
         block.bytes_mut(bytes.len()).copy_from_slice(bytes);
@@ -200,6 +207,6 @@ impl Batch {
 
     fn __repr__(&self) -> String {
         let len = self.offsets.last().copied().unwrap_or_default();
-        format!("<kilnfs.Batch of {} files, {len} bytes>", self.files())
+        format!("<kilnfs.Batch of {} files, {len} bytes>", self.file_count())
     }
 }

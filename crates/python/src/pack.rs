@@ -1,4 +1,4 @@
-//! Packing: `pack`, `estimate`, and the native side of `Builder`.
+//! Packing: `pack`, `estimate`, and the native part of `Builder`.
 
 mod builder;
 mod errors;
@@ -9,35 +9,35 @@ mod result;
 use kiln::source::SourceOptions;
 use kiln::{Preset, SourceAt};
 use pyo3::prelude::*;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::arguments::path;
 use errors::to_py;
 use interrupt::Meter;
 use options::Options;
 
-/// Put all of it into the module.
+/// Adds the functions and classes to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<builder::Builder>()?;
     module.add_function(wrap_pyfunction!(pack, module)?)?;
     module.add_function(wrap_pyfunction!(estimate, module)?)
 }
 
-/// Pack sources, (path, directory of the image), into a new file.
+/// Packs sources, pairs of a path and a directory of the image, into a new file. `only`: paths that
+/// are packed, with their parents, and a zero byte behind each; `None` for all.
 #[pyfunction]
 fn pack<'py>(
     py: Python<'py>,
     sources: Vec<(Vec<u8>, Vec<u8>)>,
     image: Vec<u8>,
     options: Options,
+    only: Option<Vec<u8>>,
     progress: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (sources, image) = (parts(sources), path(image));
     let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
-    let plan = options.plan(Arc::clone(&stop), &meter)?;
+    let plan = options.plan(only.as_deref(), Arc::clone(&stop), &meter)?;
     let packed = interrupt::run(py, &stop, &mut meter.reporter(progress), || {
         let source = kiln::open_sources(&sources, &source_options(&options, &stop))?;
         plan.packer.pack_source(&*source, &image)
@@ -46,7 +46,7 @@ fn pack<'py>(
     result::packed(py, &packed, plan.order)
 }
 
-/// What images of the sources will be, one for each preset.
+/// Estimates images of the sources, one for each preset.
 #[pyfunction]
 fn estimate<'py>(
     py: Python<'py>,
@@ -56,7 +56,7 @@ fn estimate<'py>(
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let sources = parts(sources);
     let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
-    let packer = options.plan(Arc::clone(&stop), &meter)?.packer;
+    let packer = options.plan(None, Arc::clone(&stop), &meter)?.packer;
     let kinds = presets.iter().map(|name| options::preset(name)).collect::<PyResult<Vec<Preset>>>()?;
     let estimates = interrupt::run(py, &stop, &mut |_, _| Ok(()), || {
         let source = kiln::open_sources(&sources, &source_options(&options, &stop))?;
@@ -66,7 +66,7 @@ fn estimate<'py>(
     presets.iter().zip(&estimates).map(|(preset, estimate)| result::estimated(py, preset, estimate)).collect()
 }
 
-/// Options of sources whose streams are waited for until `stop` is set.
+/// Returns options of sources whose streams are waited for until `stop` is set.
 fn source_options(options: &Options, stop: &Arc<AtomicBool>) -> SourceOptions {
     let concatenated = options.concatenated;
     SourceOptions { concatenated, stop: Some(Arc::clone(stop)), ..SourceOptions::default() }
@@ -74,8 +74,4 @@ fn source_options(options: &Options, stop: &Arc<AtomicBool>) -> SourceOptions {
 
 fn parts(sources: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<SourceAt> {
     sources.into_iter().map(|(source, at)| SourceAt { path: path(source), at }).collect()
-}
-
-fn path(bytes: Vec<u8>) -> PathBuf {
-    OsString::from_vec(bytes).into()
 }

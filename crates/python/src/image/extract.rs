@@ -1,7 +1,8 @@
-//! Work on the whole image: checking and extracting. It ends early where the caller's thread gets a signal.
+//! Extraction into a directory. It ends early if the calling thread gets a signal.
 
+use crate::arguments::Name;
 use crate::errors::{self, Subject};
-use crate::image::Image;
+use crate::handle::Image;
 use crate::pack::interrupt::{self, Meter};
 use kiln::Threads;
 use kiln::sink::dir::{Control, Existing, ExtractOptions, Owners, extract};
@@ -9,96 +10,67 @@ use kiln::sink::{Selection, SinkError};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What a policy of PEP 706 keeps of the image: owners, permission bits, attributes.
-fn options(policy: &str, existing: Existing, threads: Threads) -> PyResult<ExtractOptions> {
+/// Returns the options of a filter of PEP 706, which says if owners, permission bits and attributes
+/// are restored.
+///
+/// # Errors
+/// `ValueError` for a filter that does not exist.
+pub(super) fn options(policy: &str, existing: Existing, threads: Threads) -> PyResult<ExtractOptions> {
     let base = ExtractOptions { threads: threads.count(), existing, ..ExtractOptions::default() };
     match policy {
         "fully_trusted" => Ok(base),
         "tar" => Ok(ExtractOptions { umask: 0o7022, ..base }),
         "data" => Ok(ExtractOptions { umask: 0o7022, owners: Owners::Skip, xattrs: false, ..base }),
-        other => Err(PyValueError::new_err(format!("filter={other:?}: 'fully_trusted', 'tar' or 'data'"))),
+        other => Err(PyValueError::new_err(format!("filter={other:?}: use 'fully_trusted', 'tar' or 'data'"))),
     }
 }
 
-/// Extract `members`, or everything if there are none.
-pub(crate) fn extract_members<'py>(
+/// Extracts `members`, or everything if there are none, and returns counts as a dictionary.
+pub(super) fn extract_members<'py>(
     py: Python<'py>,
     image: &Image,
-    members: Vec<Vec<u8>>,
-    target: Vec<u8>,
-    policy: &str,
-    existing: Existing,
-    threads: Threads,
+    members: Vec<Name>,
+    target: Name,
+    options: ExtractOptions,
     progress: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let opened = image.get()?;
-    let options = options(policy, existing, threads)?;
+    let reader = image.get()?;
+    let members: Vec<_> = members.into_iter().map(|Name(member)| member).collect();
     let selection = if members.is_empty() { Ok(Selection::everything()) } else { Selection::of(members) };
     let selection = selection.map_err(|error| sink_error(py, image, error))?;
-    let target = PathBuf::from(OsString::from_vec(target));
+    let target = target.into_path();
     let (stop, meter, done) = (AtomicBool::new(false), Meter::default(), AtomicU64::new(0));
     let total = match &progress {
-        Some(_) => py.detach(|| selection.contents_len(&opened)).map_err(|error| sink_error(py, image, error))?,
+        Some(_) => py.detach(|| selection.contents_len(&reader)).map_err(|error| sink_error(py, image, error))?,
         None => 0,
     };
     let count = |bytes| meter.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
     let mut tick = meter.reporter(progress);
     let control = Control { stop: &stop, progress: &count };
-    let extracted = interrupt::run(py, &stop, &mut tick, || extract(&opened, &target, &selection, &options, &control))?;
+    let extracted = interrupt::run(py, &stop, &mut tick, || extract(&reader, &target, &selection, &options, &control))?;
     let report = extracted.map_err(|error| sink_error(py, image, error))?;
-    let facts = PyDict::new(py);
-    facts.set_item("files", report.files)?;
-    facts.set_item("directories", report.dirs)?;
-    facts.set_item("others", report.others)?;
-    facts.set_item("hard_links", report.hard_links)?;
-    facts.set_item("bytes", report.bytes)?;
-    Ok(facts)
+    let counts = PyDict::new(py);
+    counts.set_item("files", report.files)?;
+    counts.set_item("directories", report.dirs)?;
+    counts.set_item("others", report.others)?;
+    counts.set_item("hard_links", report.hard_links)?;
+    counts.set_item("bytes", report.bytes)?;
+    Ok(counts)
 }
 
-/// Check everything in the image.
-pub(crate) fn check<'py>(
-    py: Python<'py>,
-    image: &Image,
-    threads: Threads,
-    progress: Option<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let opened = image.get()?;
-    let (stop, meter, done) = (AtomicBool::new(false), Meter::default(), AtomicU64::new(0));
-    // How many bytes contents have in all is what the check finds out.
-    let count = |bytes| meter.set(done.fetch_add(bytes, Ordering::Relaxed) + bytes, 0);
-    let mut tick = meter.reporter(progress);
-    let checked = interrupt::run(py, &stop, &mut tick, || opened.check_with(threads, &count))?;
-    let report = checked.map_err(|error| image.exception(py, &error, &Subject::Image))?;
-    let facts = PyDict::new(py);
-    facts.set_item("inodes", report.inodes)?;
-    facts.set_item("directories", report.directories)?;
-    facts.set_item("extents", report.extents)?;
-    facts.set_item("bytes", report.bytes)?;
-    facts.set_item("file_bytes", report.file_bytes)?;
-    facts.set_item("digested_bytes", report.digested_bytes)?;
-    facts.set_item("problem_count", report.problem_count)?;
-    let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-    facts.set_item("problems", problems)?;
-    let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
-    facts.set_item("notes", notes)?;
-    Ok(facts)
-}
-
-/// The exception for an error of extracting.
+/// Returns the exception for an error of extraction.
 fn sink_error(py: Python<'_>, image: &Image, error: SinkError) -> PyErr {
     let message = error.to_string();
     match error {
         SinkError::Read(error) => image.exception(py, &error, &Subject::Image),
         SinkError::Io { path, action, source } => {
             let errno = source.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-            // Python's message has the path, too.
+            // Python adds the path to the message.
             let message = match source.kind() {
-                std::io::ErrorKind::AlreadyExists => "is there already: overwrite=True replaces files".to_owned(),
+                std::io::ErrorKind::AlreadyExists => "exists already: overwrite=True replaces files".to_owned(),
                 _ => format!("cannot {action}: {source}"),
             };
             let path = errors::text(py, path.as_os_str().as_bytes()).map(Bound::unbind).ok();

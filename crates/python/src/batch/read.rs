@@ -1,10 +1,10 @@
-//! Contents of many files in one buffer.
+//! Reading of many files into one buffer.
 
+use super::files::Files;
+use super::{Batch, BatchData};
 use crate::arguments::buffer::WritableBuffer;
 use crate::errors;
-use crate::image::Image;
-use crate::many::batch::{Batch, BatchData};
-use crate::many::files::Files;
+use crate::handle::Image;
 use crate::memory::{Pool, PooledBlock, physical_memory};
 use kiln_parallel::Threads;
 use kiln_read::{FileRangeMut, Image as ReadImage, Inode, ReadError};
@@ -14,14 +14,14 @@ use pyo3::types::PyDict;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What becomes of errors of single files.
+/// Treatment of errors of single files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnError {
     Raise,
     Return,
 }
 
-/// A call of `read_many`.
+/// Arguments of a call of `read_many`.
 pub(crate) struct ReadMany {
     pub files: Files,
     pub ranges: Option<Vec<(u64, u64)>>,
@@ -29,7 +29,8 @@ pub(crate) struct ReadMany {
     pub on_error: OnError,
 }
 
-/// The part of each file that is read, its place in the buffer, and what is wrong with files that cannot be read.
+/// Range of each file that is read, its place in the buffer, and the errors of files that cannot be
+/// read.
 pub(crate) struct ReadPlan {
     inodes: Vec<Option<Inode>>,
     starts: Vec<u64>,
@@ -38,7 +39,7 @@ pub(crate) struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// Look all files up, on `threads`. An error of one file takes no room.
+    /// Looks up all files, on `threads`. A file with an error takes no room in the buffer.
     pub(crate) fn of(image: &ReadImage, files: &Files, ranges: Option<&[(u64, u64)]>, threads: Threads) -> Self {
         let count = files.len();
         let mut plan = ReadPlan {
@@ -66,35 +67,38 @@ impl ReadPlan {
         plan
     }
 
-    /// Bytes of all files.
+    /// Returns the total length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.offsets.last().map_or(0, |end| end.unsigned_abs())
     }
 
-    /// Read all files into `data`, which is as long as they are together.
-    pub(crate) fn read(&mut self, of: &Image, image: &ReadImage, data: &mut [u8], threads: Threads) {
-        let (mut rest, mut reads, mut places) = (data, Vec::with_capacity(self.inodes.len()), Vec::new());
+    /// Reads all files into `data`, whose length is the total.
+    pub(crate) fn read(&mut self, handle: &Image, image: &ReadImage, data: &mut [u8], threads: Threads) {
+        let (mut rest, mut reads, mut positions) = (data, Vec::with_capacity(self.inodes.len()), Vec::new());
         for (nth, inode) in self.inodes.iter().enumerate() {
             let len = (self.offsets[nth + 1] - self.offsets[nth]) as usize;
             let (buf, behind) = rest.split_at_mut(len);
             rest = behind;
             if let (Some(inode), 1..) = (inode, len) {
                 reads.push(FileRangeMut { inode: *inode, off: self.starts[nth], buf });
-                places.push(nth);
+                positions.push(nth);
             }
         }
         let mut results = image.read_many_into(&mut reads, threads);
         for (result, read) in results.iter_mut().zip(&reads) {
             if result.is_ok() {
-                *result = of.verified(image, &read.inode, read.off, &*read.buf).map(|()| read.buf.len());
+                *result = handle.verified(image, &read.inode, read.off, &*read.buf).map(|()| read.buf.len());
             }
         }
-        self.errors.extend(results.into_iter().zip(places).filter_map(|(result, nth)| Some((nth, result.err()?))));
+        self.errors.extend(results.into_iter().zip(positions).filter_map(|(result, nth)| Some((nth, result.err()?))));
         self.errors.sort_by_key(|&(nth, _)| nth);
     }
 }
 
-/// The file if it is a regular one, and the part of `range` that it has.
+/// Returns the file and the part of `range` that it has.
+///
+/// # Errors
+/// The file is not a regular one, or the range is longer than the image allows.
 fn readable(image: &ReadImage, inode: Inode, range: Range<u64>) -> Result<(Inode, Range<u64>), ReadError> {
     if inode.is_dir() {
         return Err(ReadError::IsADirectory { path: Vec::new() });
@@ -105,17 +109,17 @@ fn readable(image: &ReadImage, inode: Inode, range: Range<u64>) -> Result<(Inode
     let end = range.end.min(inode.size());
     let start = range.start.min(end);
     if end - start > image.range_len_max() {
-        // The same refusal as that of a file which is read alone, before memory is taken.
+        // Fails as the read of a single file does, before memory is taken.
         image.read_bytes(&inode, start..end)?;
     }
     Ok((inode, start..end))
 }
 
 impl ReadMany {
-    /// Read, and give the batch.
-    pub(crate) fn run<'py>(self, slf: &Bound<'py, Image>, out: Option<&Bound<'py, PyAny>>) -> PyResult<Batch> {
-        let (py, image) = (slf.py(), slf.get());
-        let opened = image.get()?;
+    /// Reads the files into `out`, or into memory of the pool, and returns the batch.
+    pub(crate) fn run<'py>(self, image: &Bound<'py, Image>, out: Option<&Bound<'py, PyAny>>) -> PyResult<Batch> {
+        let (py, handle) = (image.py(), image.get());
+        let reader = handle.get()?;
         let count = self.files.len();
         if let Some(ranges) = &self.ranges {
             if ranges.len() != count {
@@ -123,33 +127,33 @@ impl ReadMany {
                 return Err(PyValueError::new_err(message));
             }
             if let Some((start, stop)) = ranges.iter().find(|(start, stop)| start > stop) {
-                return Err(PyValueError::new_err(format!("range {start}..{stop}: it ends before it begins")));
+                return Err(PyValueError::new_err(format!("range {start}..{stop}: the end is before the start")));
             }
         }
-        let mut plan = py.detach(|| ReadPlan::of(&opened, &self.files, self.ranges.as_deref(), self.threads));
-        self.raise_first(slf, &plan)?;
+        let mut plan = py.detach(|| ReadPlan::of(&reader, &self.files, self.ranges.as_deref(), self.threads));
+        self.raise_first(image, &plan)?;
         let data = match out {
             Some(out) => {
                 let mut buffer = WritableBuffer::of(out)?;
                 if (buffer.len() as u64) < plan.len() {
-                    let message = format!("out: {} bytes, and the files have {}", buffer.len(), plan.len());
+                    let message = format!("out: {} bytes, but the files have {}", buffer.len(), plan.len());
                     return Err(PyValueError::new_err(message));
                 }
                 let data = &mut buffer.bytes_mut()[..plan.len() as usize];
-                py.detach(|| plan.read(image, &opened, data, self.threads));
+                py.detach(|| plan.read(handle, &reader, data, self.threads));
                 BatchData::Callers(out.clone().unbind())
             }
             None => {
-                let mut block = block_for(&image.pool, plan.len())?;
+                let mut block = block_for(&handle.pool, plan.len())?;
                 let data = block.bytes_mut(plan.len() as usize);
-                py.detach(|| plan.read(image, &opened, data, self.threads));
+                py.detach(|| plan.read(handle, &reader, data, self.threads));
                 BatchData::Pooled(block)
             }
         };
-        self.raise_first(slf, &plan)?;
+        self.raise_first(image, &plan)?;
         let errors = PyDict::new(py);
         for (nth, error) in &plan.errors {
-            errors.set_item(nth, image.exception(py, error, &self.files.subject(slf, *nth)))?;
+            errors.set_item(nth, handle.exception(py, error, &self.files.subject(image, *nth)))?;
         }
         Batch::new(py, data, plan.offsets, errors)
     }
@@ -164,7 +168,10 @@ impl ReadMany {
     }
 }
 
-/// Memory for so many bytes, unless the machine has less.
+/// Takes memory for `len` bytes from the pool.
+///
+/// # Errors
+/// `MemoryError` if the machine has less.
 pub(crate) fn block_for(pool: &Arc<Pool>, len: u64) -> PyResult<PooledBlock> {
     match usize::try_from(len) {
         Ok(bytes) if len <= physical_memory() => pool.take(bytes),
