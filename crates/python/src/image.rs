@@ -40,8 +40,6 @@ pub(crate) struct Image {
     /// None once it is closed.
     open: RwLock<Option<ReadImage>>,
     pub(crate) pool: Arc<Pool>,
-    /// Whether it is in a file of this system, which has a page cache.
-    is_path: bool,
     /// True if contents that are read whole are compared with their digests.
     pub(crate) verify: bool,
     /// Place where an index behind the image is looked for, and the first byte of the image there.
@@ -181,7 +179,7 @@ impl Image {
         let (sources, origin) = sources(source, devices, mmap)?;
         let sources = sources.with_offset(offset);
         let opened = py.detach(|| sources.open(&options)).map_err(|error| open_error(py, &error, &name))?;
-        Ok(Image { name, open: RwLock::new(Some(opened)), pool: Arc::default(), is_path, verify, origin, offset })
+        Ok(Image { name, open: RwLock::new(Some(opened)), pool: Arc::default(), verify, origin, offset })
     }
 
     /// Path or URL of the image, without a password; "<memory>" for one in memory.
@@ -592,9 +590,6 @@ impl Image {
         let (py, image) = (slf.py(), slf.get());
         let opened = image.get()?;
         let files = Files::asked(slf, what, nids, rows)?;
-        if image.is_path && !opened.is_cold() && py.detach(|| files.are_resident(&opened)) {
-            return Ok(0);
-        }
         py.detach(|| files.prefetch(&opened))
             .map_err(|(nth, error)| image.exception(py, &error, &files.subject(slf, nth)))
     }

@@ -1,6 +1,6 @@
 //! Metadata as Python has it: `os.stat_result`, directory entries, counters.
 
-use kiln_read::{FileType, Image, Inode, Nid, ReadError};
+use kiln_read::{DirEntries, DirEntry, FileType, Image, Inode, Nid, ReadError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -17,8 +17,8 @@ const TYPES: [FileType; 7] = [
 
 /// Names of a directory, "." and ".." left out, with the numbers of their inodes and the type bits of their modes.
 pub(crate) fn list(image: &Image, dir: &Inode) -> Result<Vec<(Vec<u8>, u64, u16)>, ReadError> {
-    let entries = image.read_dir_all(dir)?.into_iter().filter(|entry| !entry.is_dot());
-    let entry = |entry: kiln_read::DirEntry| {
+    let entry = |entry: Result<DirEntry, ReadError>| {
+        let entry = entry?;
         let file_type = match TYPES.into_iter().find(|file_type| file_type.dirent_number() == entry.file_type) {
             Some(file_type) => file_type,
             // The entry's type is a hint that this image does not give.
@@ -26,7 +26,7 @@ pub(crate) fn list(image: &Image, dir: &Inode) -> Result<Vec<(Vec<u8>, u64, u16)
         };
         Ok((entry.name, entry.nid.0, file_type.mode_bits()))
     };
-    entries.map(entry).collect()
+    DirEntries::new(image, dir).map(entry).collect()
 }
 
 /// The arguments of `os.stat_result`.

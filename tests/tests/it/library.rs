@@ -33,7 +33,7 @@ fn packed() -> BuildOptions {
 }
 
 fn scan(image: &Image, filter: &ScanFilter) -> FileTable {
-    image.scan(&image.inode(image.root_nid()).unwrap(), filter, Threads::at_least_one(2)).unwrap()
+    image.scan(&image.inode(image.root_nid()).unwrap(), filter, Threads::at_least_one(2)).table().unwrap()
 }
 
 #[test]

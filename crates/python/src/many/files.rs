@@ -6,7 +6,7 @@ use crate::errors::Subject;
 use crate::image::Image;
 use crate::index::Index;
 use kiln_parallel::Threads;
-use kiln_read::{FollowLast, Image as ReadImage, Inode, Nid, ReadError};
+use kiln_read::{FileRange, FollowLast, Image as ReadImage, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -136,21 +136,14 @@ impl Files {
         }
     }
 
-    /// Tell the image's source that these will be read soon. The bytes that it was told of, or the first error and whose it is.
+    /// Announces these files to the image's source. Returns the number of bytes that were announced, or the first error and
+    /// the number of its file.
     pub(crate) fn prefetch(&self, image: &ReadImage) -> Result<u64, (usize, ReadError)> {
-        let inodes = self.inodes(image, Threads::at_least_one(1)).into_iter().enumerate();
-        let inodes: Vec<Inode> =
-            inodes.map(|(nth, inode)| inode.map_err(|error| (nth, error))).collect::<Result<_, _>>()?;
-        image.prefetch_many(inodes)
-    }
-
-    /// Whether the contents of these are in memory in all likelihood, as far as the one in the middle tells.
-    pub(crate) fn are_resident(&self, image: &ReadImage) -> bool {
-        if self.len() == 0 {
-            return true;
-        }
-        let resident = self.inode(image, self.len() / 2).and_then(|inode| image.is_resident(&inode));
-        !matches!(resident, Ok(Some(false)))
+        let inodes = self.inodes(image, Threads::ONE).into_iter().enumerate();
+        let range = |(nth, inode): (usize, Result<Inode, ReadError>)| {
+            inode.map(|inode| FileRange { inode, range: 0..inode.size() }).map_err(|error| (nth, error))
+        };
+        image.prefetch(&inodes.map(range).collect::<Result<Vec<_>, _>>()?)
     }
 }
 

@@ -101,17 +101,8 @@ impl ImageState {
 
     /// Have metadata fetched in long runs until the guard is dropped, as a list is looked up whose files lie in a few places.
     pub(crate) fn warm(&self) -> Warming<'_> {
-        self.begin_warming();
-        Warming(self)
-    }
-
-    /// [`ImageState::warm`] until [`ImageState::end_warming`].
-    pub(crate) fn begin_warming(&self) {
         self.warming.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn end_warming(&self) {
-        self.warming.fetch_sub(1, Ordering::Relaxed);
+        Warming(self)
     }
 
     /// Whether metadata is to be fetched in long runs.
@@ -171,6 +162,6 @@ pub(crate) struct Warming<'a>(&'a ImageState);
 
 impl Drop for Warming<'_> {
     fn drop(&mut self) {
-        self.0.end_warming();
+        self.0.warming.fetch_sub(1, Ordering::Relaxed);
     }
 }

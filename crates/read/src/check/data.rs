@@ -2,7 +2,7 @@
 
 use super::problems::Problems;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::extent::Extent;
 use kiln_format::Nid;
 use kiln_parallel::locks::lock;
@@ -71,7 +71,7 @@ impl Drop for FileQueue<'_> {
 
 /// Run `produce` while `threads` threads decode what it queues, and wait for them.
 pub(super) fn with_decoders<T>(
-    image: &Image,
+    reader: Reader<'_>,
     problems: &Problems,
     threads: usize,
     produce: impl FnOnce(&DecodeQueue) -> Result<T, ReadError>,
@@ -82,7 +82,7 @@ pub(super) fn with_decoders<T>(
     std::thread::scope(|scope| {
         let decode = || {
             let (receiver, stop) = (receiver.clone(), &stop);
-            let decode = move || decode_all(image, problems, &receiver, stop);
+            let decode = move || decode_all(reader, problems, &receiver, stop);
             std::thread::Builder::new().spawn_scoped(scope, decode)
         };
         // If the system refuses a thread, those that run do the work.
@@ -103,14 +103,14 @@ pub(super) fn with_decoders<T>(
 }
 
 fn decode_all(
-    image: &Image,
+    reader: Reader<'_>,
     problems: &Problems,
     receiver: &Mutex<Receiver<Batch>>,
     stop: &AtomicBool,
 ) -> Result<(), ReadError> {
     while let Ok(batch) = next(receiver, stop) {
         for extent in &batch.extents {
-            let result = image.verify_encoded(extent).map_err(|error| error.at_nid(batch.nid));
+            let result = reader.verify_encoded(extent).map_err(|error| error.at_nid(batch.nid));
             problems.take(&batch.path, result).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         }
     }

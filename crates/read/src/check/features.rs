@@ -6,7 +6,7 @@
 
 use super::report::Note;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
@@ -20,10 +20,10 @@ pub(super) struct Features {
 }
 
 impl Features {
-    pub(super) fn new(image: &Image) -> Self {
+    pub(super) fn new(reader: Reader<'_>) -> Self {
         // composefs never sets this bit: its images are reproducible, so their bytes are fixed.
-        let unset = if image.is_composefs() { Incompat::CHUNKED_FILE } else { Incompat::empty() };
-        Self { known: image.superblock().incompat | unset, notes: Vec::new() }
+        let unset = if reader.volume.is_composefs { Incompat::CHUNKED_FILE } else { Incompat::empty() };
+        Self { known: reader.superblock().incompat | unset, notes: Vec::new() }
     }
 
     pub(super) fn into_notes(self) -> Vec<Note> {

@@ -5,7 +5,7 @@ use super::plan::DecodeTarget;
 use crate::cache::byte_cache::SharedBytes;
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::pcluster::EncodedExtent;
 
 /// Which other units want parts of an extent.
@@ -19,7 +19,7 @@ pub(super) enum Reuse {
 
 /// The two extents decoded last by one thread: a unit across the border of two extents is followed by units of the second one.
 pub(super) struct Fronts<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     shared: &'a SharedExtents,
     last_decoded: [LastDecoded; 2],
     /// Which of the two is older.
@@ -44,8 +44,8 @@ impl LastDecoded {
 }
 
 impl<'a> Fronts<'a> {
-    pub(super) fn new(image: &'a Image, shared: &'a SharedExtents) -> Self {
-        Self { image, shared, last_decoded: Default::default(), older: 0 }
+    pub(super) fn new(reader: Reader<'a>, shared: &'a SharedExtents) -> Self {
+        Self { reader, shared, last_decoded: Default::default(), older: 0 }
     }
 
     /// Which of the two is this extent, up to byte `end` at least.
@@ -61,7 +61,7 @@ impl<'a> Fronts<'a> {
 
     /// Whether the extent is decoded into the cache, as other threads may want it.
     fn is_for_cache(&self, encoded: &EncodedExtent, users: usize, reuse: Reuse) -> bool {
-        reuse == Reuse::Anywhere && users > 1 && self.image.core.state().fits_cache(encoded)
+        reuse == Reuse::Anywhere && users > 1 && self.reader.volume.state().fits_cache(encoded)
     }
 
     /// Decode an extent up to byte `end` at least, unless it is one of the two. Returns which it is then. `at_hand`: the first bytes of
@@ -102,13 +102,13 @@ impl<'a> Fronts<'a> {
         let last_decoded = &mut self.last_decoded[self.older];
         last_decoded.encoded = None;
         last_decoded.shared = match is_for_cache {
-            true => Some(self.image.decode_into_cache(encoded, 0, at_hand)?),
-            false => self.image.core.state().decoded(encoded),
+            true => Some(self.reader.decode_into_cache(encoded, 0, at_hand)?),
+            false => self.reader.volume.state().decoded(encoded),
         };
         if last_decoded.shared.is_none() {
             last_decoded.len = len;
             let front = grow_to(&mut last_decoded.own, len);
-            self.image.decode_front(encoded, front, DecodeTarget::Scratch, at_hand)?;
+            self.reader.decode_front(encoded, front, DecodeTarget::Scratch, at_hand)?;
         }
         last_decoded.encoded = Some(*encoded);
         Ok(())

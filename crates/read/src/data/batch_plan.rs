@@ -1,11 +1,12 @@
 //! The plan of a batch read: its units in stored order, and the extents that they share.
 
-use super::pieces::PackedMap;
 use super::position::{DiskPosition, disk_position};
 use super::read::readable;
 use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::extent::{Extent, ExtentKind};
+use crate::image::reader::Reader;
+use crate::map::data_part::DataPart;
+use crate::map::extent::ExtentKind;
+use crate::map::file_map::FileMap;
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
@@ -20,7 +21,7 @@ pub(super) const ITEM_LEN: u64 = 4 << 20;
 const UNITS_MAX: u64 = 1024;
 /// A unit of at most so many pieces keeps them, so that they are looked up once. What a unit of more is read from takes longer than
 /// looking them up.
-const KEPT_PIECES_MAX: usize = 4;
+const KEPT_PARTS_MAX: usize = 4;
 /// Bytes of a batch that a thread takes at once, if it can end where a pcluster ends, and bytes after which it ends anywhere.
 const BATCH_LEN: u64 = 1 << 20;
 const BATCH_MAX_LEN: u64 = 4 << 20;
@@ -56,8 +57,8 @@ pub(super) struct ReadUnit {
     pub(super) position: DiskPosition,
     /// The encoded extents that hold its first and last bytes.
     pub(super) ends: [Option<EncodedExtent>; 2],
-    /// Which of the plan's pieces it has; none if they are too many to be kept.
-    pieces: Range<usize>,
+    /// Parts of the plan that it has; none if there are too many to keep them.
+    parts: Range<usize>,
 }
 
 impl ReadUnit {
@@ -87,20 +88,17 @@ pub(super) struct SharedExtent {
     pub(super) users: usize,
 }
 
-/// An extent and the part of it that is wanted, in bytes of the extent's file.
-pub(super) type PlannedPiece = (Extent, Range<u64>);
-
 /// What a batch reads: units in stored order, their pieces, and the extents that they share.
 pub(super) struct BatchPlan {
     pub(super) units: Vec<ReadUnit>,
-    pieces: Vec<PlannedPiece>,
+    parts: Vec<DataPart>,
     pub(super) shared: SharedExtents,
 }
 
 impl BatchPlan {
-    /// The pieces of a unit, if they are kept.
-    pub(super) fn pieces(&self, unit: &ReadUnit) -> &[PlannedPiece] {
-        &self.pieces[unit.pieces.clone()]
+    /// Returns the parts of a unit, or none if they are not kept.
+    pub(super) fn parts(&self, unit: &ReadUnit) -> &[DataPart] {
+        &self.parts[unit.parts.clone()]
     }
 }
 
@@ -108,17 +106,18 @@ pub(super) type SharedExtents = HashMap<EncodedExtent, SharedExtent>;
 
 /// A plan in the making.
 struct Planner<'a> {
-    image: &'a Image,
-    packed: PackedMap<'a>,
+    reader: Reader<'a>,
+    /// Map of the file that was looked up last, with that of the packed inode.
+    map: Option<FileMap<'a>>,
     plan: BatchPlan,
 }
 
-impl Image {
+impl<'a> Reader<'a> {
     /// The units of all ranges, sorted by position. Ranges that cannot be looked up are given as errors at once.
-    pub(super) fn plan_batch(&self, ranges: &[FileRange], each: &dyn Fn(BatchItem<'_>)) -> BatchPlan {
+    pub(super) fn plan_batch(self, ranges: &[FileRange], each: &dyn Fn(BatchItem<'_>)) -> BatchPlan {
         let units = Vec::with_capacity(ranges.len());
-        let plan = BatchPlan { units, pieces: Vec::new(), shared: SharedExtents::new() };
-        let mut planner = Planner { image: self, packed: PackedMap::new(self), plan };
+        let plan = BatchPlan { units, parts: Vec::new(), shared: SharedExtents::new() };
+        let mut planner = Planner { reader: self, map: None, plan };
         for (idx, FileRange { inode, range }) in ranges.iter().enumerate() {
             if let Err(error) = planner.add_range(idx, inode, range) {
                 let off =
@@ -139,47 +138,45 @@ impl Planner<'_> {
         let mut start = range.start;
         if start >= end {
             let (position, ends) = ((0, 0, 0), [None, None]);
-            self.plan.units.push(ReadUnit { idx, range: start..start, position, ends, pieces: 0..0 });
+            self.plan.units.push(ReadUnit { idx, range: start..start, position, ends, parts: 0..0 });
         }
-        let mut map = Map::open(self.image, inode)?;
+        let Self { reader, map, plan } = self;
+        let map = FileMap::open_in(map, *reader, inode)?;
         let len = ITEM_LEN.max((end - start) / UNITS_MAX);
         while start < end {
-            let stop = cut(&mut map, start, end, len)?;
-            self.add_unit(idx, &mut map, start..stop)?;
+            let stop = cut(map.file(), start, end, len)?;
+            plan.add_unit(idx, map, start..stop)?;
             start = stop;
         }
         Ok(())
     }
+}
 
-    fn add_unit(&mut self, idx: usize, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
+impl BatchPlan {
+    fn add_unit(&mut self, idx: usize, map: &mut FileMap<'_>, range: Range<u64>) -> Result<(), ReadError> {
         let (mut position, mut first, mut last) = (None, None, None);
-        let BatchPlan { units, pieces, shared } = &mut self.plan;
-        let start = pieces.len();
-        let mut count = 0;
-        self.image.each_piece(map, &mut self.packed, range.clone(), &mut |extent, part| {
-            let encoded = match extent.kind {
-                ExtentKind::Encoded { .. } => Some(EncodedExtent::of(extent)?),
-                _ => None,
-            };
+        let (start, mut count) = (self.parts.len(), 0);
+        for part in map.parts(range.clone()) {
+            let part = part?;
+            let encoded = part.encoded()?;
             if position.is_none() {
-                (position, first) = (Some(disk_position(extent, part.start)), encoded);
+                (position, first) = (Some(disk_position(&part)), encoded);
             }
             last = encoded;
-            if let Some(encoded) = encoded.filter(|_| part.end - part.start < extent.llen) {
-                let need = shared.entry(encoded).or_default();
-                *need = SharedExtent { end: need.end.max(part.end - extent.la), users: need.users + 1 };
+            if let Some(encoded) = encoded.filter(|_| part.len() < part.extent.llen) {
+                let need = self.shared.entry(encoded).or_default();
+                *need = SharedExtent { end: need.end.max(part.skip() + part.len()), users: need.users + 1 };
             }
             count += 1;
-            if count <= KEPT_PIECES_MAX {
-                pieces.push((*extent, part));
+            if count <= KEPT_PARTS_MAX {
+                self.parts.push(part);
             }
-            Ok(())
-        })?;
-        if count > KEPT_PIECES_MAX {
-            pieces.truncate(start);
+        }
+        if count > KEPT_PARTS_MAX {
+            self.parts.truncate(start);
         }
         let position = position.unwrap_or_default();
-        units.push(ReadUnit { idx, range, position, ends: [first, last], pieces: start..pieces.len() });
+        self.units.push(ReadUnit { idx, range, position, ends: [first, last], parts: start..self.parts.len() });
         Ok(())
     }
 }
@@ -194,10 +191,10 @@ pub(super) fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u
     Ok(if matches!(extent.kind, ExtentKind::Encoded { .. }) { extent.end().min(end) } else { stop })
 }
 
-impl Image {
+impl<'a> Reader<'a> {
     /// Ranges of units that one of `threads` takes at once, cut where possible so that two batches share no pcluster.
-    pub(super) fn batches(&self, units: &[ReadUnit], threads: Threads) -> Vec<Range<usize>> {
-        let batch_len = match self.core.devices.fetch_max_len() < FETCH_MAX_LEN {
+    pub(super) fn batches(self, units: &[ReadUnit], threads: Threads) -> Vec<Range<usize>> {
+        let batch_len = match self.volume.devices.fetch_max_len() < FETCH_MAX_LEN {
             true => decoded_batch_len(units, threads),
             // Each batch is a call to a source that is far away.
             false => BATCH_LEN,
@@ -247,7 +244,7 @@ mod tests {
             let pcluster = Pcluster { device: 0, inline: None, pa: idx as u64 * 4096, plen: 4096 };
             let encoded = EncodedExtent { pcluster, algorithm: Algorithm::Zstd, partial: false, llen: len as u32 };
             let ends = [is_encoded.then_some(encoded); 2];
-            ReadUnit { idx, range: 0..len, position: (0, pcluster.pa, 0), ends, pieces: 0..0 }
+            ReadUnit { idx, range: 0..len, position: (0, pcluster.pa, 0), ends, parts: 0..0 }
         };
         (0..count).map(unit).collect()
     }

@@ -5,16 +5,14 @@
 //! more is read in several steps.
 
 use super::batch_front::{Fronts, Reuse};
-use super::batch_plan::{BatchPlan, PlannedPiece, ReadUnit, cut};
+use super::batch_plan::{BatchPlan, ReadUnit, cut};
 use super::batch_stage::{Need, Stage, Stored};
-use super::pieces::{FileAccess, FragmentPolicy, PackedMap};
 use super::plan::DecodeTarget;
 use crate::cache::access_pattern::AccessPattern;
 use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::extent::{Extent, ExtentKind};
-use crate::map::inode_map::Map;
-use crate::map::pcluster::EncodedExtent;
+use crate::image::reader::Reader;
+use crate::map::data_part::DataPart;
+use crate::map::file_map::FileMap;
 use crate::metadata::inode::Inode;
 use crate::source::devices::DeviceRange;
 use kiln_format::Nid;
@@ -55,7 +53,7 @@ pub(super) struct Item {
 
 /// The state of one thread.
 pub(super) struct Worker<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     plan: &'a BatchPlan,
     /// What was looked up and is to be read, in the order of the items.
     tasks: Vec<Task>,
@@ -81,9 +79,7 @@ enum Task {
 struct Piece {
     /// Which unit of the batch it is of.
     nth: usize,
-    extent: Extent,
-    /// First byte of the extent that is wanted.
-    skip: u64,
+    part: DataPart,
     /// Where the bytes go in the item, and the item's length.
     dst: Range<usize>,
     item_len: usize,
@@ -101,12 +97,9 @@ enum ItemBytes {
 }
 
 impl Piece {
+    /// Returns the byte of the extent behind the piece.
     fn end(&self) -> u64 {
-        self.skip + self.dst.len() as u64
-    }
-
-    fn encoded(&self) -> Result<Option<EncodedExtent>, ReadError> {
-        matches!(self.extent.kind, ExtentKind::Encoded { .. }).then(|| EncodedExtent::of(&self.extent)).transpose()
+        self.part.wanted.end - self.part.extent.la
     }
 
     /// Whether it is all of its item.
@@ -120,7 +113,7 @@ impl Piece {
 
     /// Whether only a part of an encoded extent is wanted.
     fn is_part(&self) -> bool {
-        matches!(self.extent.kind, ExtentKind::Encoded { .. }) && (self.dst.len() as u64) < self.extent.llen
+        self.part.is_encoded() && self.part.len() < self.part.extent.llen
     }
 
     /// The piece's part of its item's memory.
@@ -130,13 +123,13 @@ impl Piece {
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(image: &'a Image, plan: &'a BatchPlan) -> Self {
+    pub(super) fn new(reader: Reader<'a>, plan: &'a BatchPlan) -> Self {
         Self {
-            image,
+            reader,
             plan,
             tasks: Vec::new(),
             stage: Stage::default(),
-            fronts: Fronts::new(image, &plan.shared),
+            fronts: Fronts::new(reader, &plan.shared),
             front_tasks: 0,
             failure: None,
             failed: None,
@@ -154,8 +147,8 @@ impl<'a> Worker<'a> {
             let inode = inode_of(unit);
             let mut item = Item { nth, idx: unit.idx, nid: inode.nid, off: unit.range.start, len: 0 };
             let end = unit.range.end;
-            let added = match self.plan.pieces(unit) {
-                pieces @ [_, ..] if end - item.off <= O::ITEM_LEN => self.add_planned(pieces, &mut item, end, output),
+            let added = match self.plan.parts(unit) {
+                parts @ [_, ..] if end - item.off <= O::ITEM_LEN => self.add_planned(parts, &mut item, end, output),
                 _ => self.add_items(inode, &mut item, end, output),
             };
             if let Err(error) = added {
@@ -169,18 +162,14 @@ impl<'a> Worker<'a> {
     /// Add the pieces of a unit, which the plan has looked up, as one item.
     fn add_planned<O: BatchOutput>(
         &mut self,
-        pieces: &[PlannedPiece],
+        parts: &[DataPart],
         item: &mut Item,
         end: u64,
         output: &mut O,
     ) -> Result<(), ReadError> {
         let item_len = (end - item.off) as usize;
-        for (extent, part) in pieces {
-            let start = item.len;
-            item.len += (part.end - part.start) as usize;
-            let (skip, dst) = (part.start - extent.la, start..item.len);
-            let piece = Piece { nth: item.nth, extent: *extent, skip, dst, item_len, stored: Stored::NotFetched };
-            self.add_piece(piece, output)?;
+        for part in parts {
+            self.add_part(part.clone(), item, item_len, output)?;
         }
         self.tasks.push(Task::End(*item, Ok(())));
         Ok(())
@@ -195,19 +184,13 @@ impl<'a> Worker<'a> {
         end: u64,
         output: &mut O,
     ) -> Result<(), ReadError> {
-        let image = self.image;
-        let mut map = Map::open(image, inode)?;
-        let mut packed = PackedMap::new(image);
+        let mut map = FileMap::open(self.reader, inode)?;
         while self.failed != Some(item.nth) {
-            let stop = cut(&mut map, item.off, end, O::ITEM_LEN)?;
+            let stop = cut(map.file(), item.off, end, O::ITEM_LEN)?;
             let item_len = (stop - item.off) as usize;
-            image.each_piece(&mut map, &mut packed, item.off..stop, &mut |extent, part| {
-                let start = item.len;
-                item.len += (part.end - part.start) as usize;
-                let (skip, dst) = (part.start - extent.la, start..item.len);
-                let piece = Piece { nth: item.nth, extent: *extent, skip, dst, item_len, stored: Stored::NotFetched };
-                self.add_piece(piece, output)
-            })?;
+            for part in map.parts(item.off..stop) {
+                self.add_part(part?, item, item_len, output)?;
+            }
             self.tasks.push(Task::End(*item, Ok(())));
             (item.off, item.len) = (stop, 0);
             if stop >= end {
@@ -217,11 +200,21 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn add_piece<O: BatchOutput>(&mut self, mut piece: Piece, output: &mut O) -> Result<(), ReadError> {
+    /// Adds a part of a file to an item of `item_len` bytes.
+    fn add_part<O: BatchOutput>(
+        &mut self,
+        part: DataPart,
+        item: &mut Item,
+        item_len: usize,
+        output: &mut O,
+    ) -> Result<(), ReadError> {
+        let dst = item.len..item.len + part.len() as usize;
+        item.len = dst.end;
+        let mut piece = Piece { nth: item.nth, part, dst, item_len, stored: Stored::NotFetched };
         if self.tasks.len() >= TASKS_MAX {
             self.finish(output);
         }
-        let is_encoded = matches!(piece.extent.kind, ExtentKind::Encoded { .. });
+        let is_encoded = piece.part.is_encoded();
         let mut need = self.need(&piece)?;
         if O::HAS_MEMORY_OF_UNITS && !is_encoded {
             piece.stored = Stored::InPlace(need);
@@ -240,17 +233,17 @@ impl<'a> Worker<'a> {
 
     /// What a piece takes from devices.
     fn need(&self, piece: &Piece) -> Result<Need, ReadError> {
-        let (image, len) = (self.image, piece.dst.len());
-        let Some(encoded) = piece.encoded()? else { return image.stored_need(&piece.extent, piece.skip, len) };
-        let state = image.core.state();
+        let (reader, len) = (self.reader, piece.dst.len());
+        let Some(encoded) = piece.part.encoded()? else { return reader.stored_need(&piece.part) };
+        let state = reader.volume.state();
         if state.pinned.get(&encoded).is_some() {
             return Ok(Need::default());
         }
         if len == encoded.len() {
-            return image.encoded_need(&encoded, len);
+            return reader.encoded_need(&encoded, len);
         }
         let (users, decoded_len) = self.fronts.need(&encoded, piece.end(), piece.reuse());
-        let mut need = image.encoded_need(&encoded, decoded_len)?;
+        let mut need = reader.encoded_need(&encoded, decoded_len)?;
         // Which fronts are there after other tasks is not known.
         let is_held = || self.front_tasks == 0 && self.fronts.position(&encoded, piece.end()).is_some();
         if need.len() > 0 && (is_held() || state.decoded.has(&encoded)) {
@@ -263,7 +256,7 @@ impl<'a> Worker<'a> {
     /// Fetch for all tasks, and do them.
     fn finish(&mut self, output: &mut impl BatchOutput) {
         let (mut tasks, mut stage) = (mem::take(&mut self.tasks), mem::take(&mut self.stage));
-        let stored = stage.fetch(self.image, in_place(&tasks, output));
+        let stored = stage.fetch(self.reader, in_place(&tasks, output));
         let (mut bytes, mut failure) = (ItemBytes::Memory, self.failure.take());
         for task in tasks.drain(..) {
             match task {
@@ -281,7 +274,7 @@ impl<'a> Worker<'a> {
                         if result.is_err() {
                             self.failed = Some(item.nth);
                         } else {
-                            self.image.core.counters.read(item.len);
+                            self.reader.volume.counters.read(item.len);
                         }
                         output.give(&item, result.map(|()| self.bytes(&bytes, stored)));
                     }
@@ -315,29 +308,28 @@ impl<'a> Worker<'a> {
             (Stored::Staged(range), Some(stored)) => &stored[range.clone()],
             _ => &[],
         };
-        let Some(encoded) = piece.encoded()? else {
+        let Some(encoded) = piece.part.encoded()? else {
             match (&piece.stored, stored) {
                 (Stored::InPlace(need), Some(_)) if need.len() > 0 => {}
                 (Stored::Staged(range), Some(_)) if piece.is_alone() => return Ok(ItemBytes::Stage(range.clone())),
                 (Stored::Staged(_), Some(_)) => piece.memory(output).copy_from_slice(at_hand),
                 _ => {
-                    let access = FileAccess { fragments: FragmentPolicy::Refused, pattern: AccessPattern::default() };
-                    self.image.read_extent(&piece.extent, piece.memory(output), piece.skip, access)?;
+                    self.reader.read_part(&piece.part, piece.memory(output), AccessPattern::default())?;
                 }
             }
             return Ok(ItemBytes::Memory);
         };
         if piece.dst.len() == encoded.len() {
-            if let Some(bytes) = self.image.core.state().pinned.get(&encoded) {
-                self.image.core.counters.hit();
+            if let Some(bytes) = self.reader.volume.state().pinned.get(&encoded) {
+                self.reader.volume.counters.hit();
                 piece.memory(output).copy_from_slice(&bytes);
                 return Ok(ItemBytes::Memory);
             }
-            self.image.decode_front(&encoded, piece.memory(output), DecodeTarget::Destination, at_hand)?;
+            self.reader.decode_front(&encoded, piece.memory(output), DecodeTarget::Destination, at_hand)?;
             return Ok(ItemBytes::Memory);
         }
         let which = self.fronts.decode(&encoded, piece.end(), piece.reuse(), at_hand)?;
-        let range = piece.skip as usize..piece.end() as usize;
+        let range = piece.part.skip() as usize..piece.end() as usize;
         if piece.is_alone() {
             return Ok(ItemBytes::Front(which, range));
         }

@@ -2,7 +2,7 @@
 //! that is far away takes a round trip.
 
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::options::read_policy::Readahead;
 use crate::source::devices::DeviceRange;
 use crate::source::read_at::FETCH_MAX_LEN;
@@ -44,10 +44,10 @@ impl FetchPlan {
     }
 }
 
-impl Image {
+impl<'a> Reader<'a> {
     /// Fetch what is planned into `buf`, which has its length, and the ranges `direct`, in one call for each device.
     pub(super) fn fetch<'b>(
-        &self,
+        self,
         plan: &FetchPlan,
         buf: &'b mut [u8],
         direct: Vec<DeviceRange<'b>>,
@@ -66,38 +66,38 @@ impl Image {
         for range in &ranges {
             self.step_readahead(range.device, range.off, range.buf.len() as u64);
         }
-        self.core.devices.fetch(ranges)
+        self.volume.devices.fetch(ranges)
     }
 
     /// Fill `buf` from byte `pa` of a device on, which must have been checked, if these bytes belong to a list that is
     /// [loaded](Image::load_ahead) at the moment.
-    pub(crate) fn read_staged(&self, device: u16, buf: &mut [u8], pa: u64) -> bool {
-        let staged = self.core.state().staged();
-        !staged.is_empty() && staged.read(device, buf, pa, &|device, buf, pa| self.core.devices.read(device, buf, pa))
+    pub(crate) fn read_staged(self, device: u16, buf: &mut [u8], pa: u64) -> bool {
+        let staged = self.volume.state().staged();
+        !staged.is_empty() && staged.read(device, buf, pa, &|device, buf, pa| self.volume.devices.read(device, buf, pa))
     }
 
     /// Tell a device that these bytes will be read soon, unless they are those of a list that is [loaded](Image::load_ahead) at the moment: the
     /// device would fetch them once more.
-    pub(super) fn will_need(&self, device: u16, pa: u64, len: u64) {
-        if !self.core.state().staged().has(device, pa) {
-            self.core.devices.will_need(device, pa, len);
+    pub(super) fn will_need(self, device: u16, pa: u64, len: u64) {
+        if !self.volume.state().staged().has(device, pa) {
+            self.volume.devices.will_need(device, pa, len);
         }
     }
 
     /// Most bytes of pclusters that one read fetches at once, unless one pcluster alone is longer.
-    pub(super) fn fetch_max_len(&self) -> usize {
-        match self.core.policy.readahead {
-            Readahead::System => self.core.devices.fetch_max_len(),
+    pub(super) fn fetch_max_len(self) -> usize {
+        match self.volume.policy.readahead {
+            Readahead::System => self.volume.devices.fetch_max_len(),
             Readahead::Image => FETCH_MAX_LEN,
         }
     }
 
     /// Tell the readahead, if it is the image's, that `len` bytes from byte `pa` of a device on are about to be fetched.
-    pub(super) fn step_readahead(&self, device: u16, pa: u64, len: u64) {
-        if self.core.policy.readahead == Readahead::System {
+    pub(super) fn step_readahead(self, device: u16, pa: u64, len: u64) {
+        if self.volume.policy.readahead == Readahead::System {
             return;
         }
-        if let Some(soon) = self.core.state().readahead.step(device, pa, len) {
+        if let Some(soon) = self.volume.state().readahead.step(device, pa, len) {
             self.will_need(device, soon.start, soon.end - soon.start);
         }
     }

@@ -4,18 +4,10 @@ use crate::data::batch_into::FileRangeMut;
 use crate::data::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::map::extent::ExtentKind;
-use crate::map::extents::extent_over;
-use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 use crate::source::read_at::{RangeMut, ReadAt};
-use crate::tree::resolve::FollowLast;
 use kiln_parallel::Threads;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
-use std::ops::Range;
-
-/// The longest range that is announced to devices at once.
-pub(super) const HINT_MAX_LEN: u64 = 16 << 20;
 
 /// An open file of an image: [`Read`], [`Seek`], and [`ReadAt`] for positional reads by any number of threads.
 ///
@@ -58,66 +50,12 @@ pub struct File {
     pos: u64,
 }
 
-impl Image {
-    /// Open the file at `path`, with or without a leading slash. Symbolic links are followed within the image.
-    ///
-    /// # Errors
-    /// As [`Image::resolve`]; [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a device, a FIFO or a socket.
-    pub fn open_file(&self, path: impl AsRef<[u8]>) -> Result<File, ReadError> {
-        let path = path.as_ref();
-        self.file(&self.resolve(path, FollowLast::Follow)?).map_err(|error| error.at_path(path))
-    }
-
-    /// The contents of an inode, a regular file or the target of a symbolic link, as a file. Reads nothing.
-    ///
-    /// # Errors
-    /// [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a device, a FIFO or a socket.
-    pub fn file(&self, inode: &Inode) -> Result<File, ReadError> {
-        readable(inode, 0, 0)?;
-        Ok(File { image: self.clone(), inode: *inode, pos: 0 })
-    }
-
-    /// Tell the sources that bytes `range` of a file will be read soon, at most 16 MiB of them. Returns how many stored bytes were
-    /// announced. Reads metadata only.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let next = image.open_file("/big/text")?;
-    /// let announced = image.prefetch(next.inode(), 0..next.size())?;
-    /// # assert!(announced > 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Something without contents, a damaged map, a failing source.
-    pub fn prefetch(&self, inode: &Inode, range: Range<u64>) -> Result<u64, ReadError> {
-        let len = range.end.saturating_sub(range.start).min(HINT_MAX_LEN) as usize;
-        let mut off = range.start;
-        let end = off + readable(inode, len, off)? as u64;
-        let mut map = Map::open(self, inode)?;
-        let mut announced = 0;
-        while off < end {
-            let extent = extent_over(&mut map, inode, off)?;
-            let stop = extent.end().min(end);
-            let stored = match extent.kind {
-                ExtentKind::Raw { device, pa } => Some((device, pa.saturating_add(off - extent.la), stop - off)),
-                ExtentKind::Plain { device, pa, plen, inline: None, .. }
-                | ExtentKind::Encoded { device, pa, plen, inline: None, .. } => Some((device, pa, plen.into())),
-                _ => None,
-            };
-            if let Some((device, pa, len)) = stored {
-                self.will_need(device, pa, len);
-                announced += len;
-            }
-            off = stop;
-        }
-        Ok(announced)
-    }
-}
-
 impl File {
+    pub(crate) fn new(image: Image, inode: &Inode) -> Result<Self, ReadError> {
+        readable(inode, 0, 0)?;
+        Ok(Self { image, inode: *inode, pos: 0 })
+    }
+
     /// Length in bytes: a claim of the image, until the bytes are read.
     pub fn size(&self) -> u64 {
         self.inode.size()
@@ -164,7 +102,7 @@ impl Read for File {
     fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
         let len = usize::try_from(self.left()).unwrap_or(usize::MAX);
         if len > 0 {
-            self.image.append(&self.inode, self.pos, len, buf)?;
+            self.image.reader().append(&self.inode, self.pos, len, buf)?;
             self.pos += len as u64;
         }
         Ok(len)
@@ -228,11 +166,11 @@ impl ReadAt for File {
         if self.ends_before(off, len) {
             return None;
         }
-        self.image.borrow_contents(&self.inode, off, len).ok().flatten()
+        self.image.reader().borrow_contents(&self.inode, off, len).ok().flatten()
     }
 
     fn will_need(&self, off: u64, len: u64) {
         // A hint that cannot be followed is no error.
-        let _ = self.image.prefetch(&self.inode, off..off.saturating_add(len));
+        let _ = self.image.reader().announce_range(&self.inode, &(off..off.saturating_add(len)));
     }
 }

@@ -8,7 +8,7 @@ use super::encoded_extents::ExtentRecords;
 use super::extent::{Extent, ExtentKind};
 use super::lcluster_index::LclusterIndex;
 use crate::error::{ReadError, aligned, too_far};
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use kiln_format::Incompat;
@@ -31,13 +31,13 @@ enum CompressedIndex {
 
 impl<'a> CompressedMap<'a> {
     /// The map of `inode`, which is compressed and not empty.
-    pub(super) fn open(image: &'a Image, inode: &Inode, index: IndexKind) -> Result<Self, ReadError> {
-        let mut meta = MetadataReader::new(image, inode.space());
-        let header_off = aligned(image.body_pos(inode)?, MAP_HEADER_LEN)?;
+    pub(super) fn open(reader: Reader<'a>, inode: &Inode, index: IndexKind) -> Result<Self, ReadError> {
+        let mut meta = MetadataReader::new(reader, inode.space());
+        let header_off = aligned(reader.body_pos(inode)?, MAP_HEADER_LEN)?;
         let bytes = meta.array(HEADER, header_off)?;
-        let block_bits = image.superblock().block_bits;
+        let block_bits = reader.superblock().block_bits;
         let header = ZmapHeader::decode(&bytes, header_off, block_bits, index)?;
-        let file = CompressedFile { image, inode: *inode, header_off, meta };
+        let file = CompressedFile { reader, inode: *inode, header_off, meta };
         let is_full = index == IndexKind::Full;
         let index = match header {
             ZmapHeader::Fragment(off) => CompressedIndex::Fragment(off),
@@ -45,7 +45,7 @@ impl<'a> CompressedMap<'a> {
                 CompressedIndex::Records(header, ExtentRecords::new(&file, &header)?)
             }
             ZmapHeader::Map(header) => {
-                check_big_pclusters(image, &header, header_off, is_full)?;
+                check_big_pclusters(reader, &header, header_off, is_full)?;
                 CompressedIndex::Lclusters(header, LclusterIndex::new(&file, &header)?)
             }
         };
@@ -105,10 +105,10 @@ impl<'a> CompressedMap<'a> {
     }
 }
 
-fn check_big_pclusters(image: &Image, header: &MapHeader, at: u64, full: bool) -> Result<(), ReadError> {
+fn check_big_pclusters(reader: Reader<'_>, header: &MapHeader, at: u64, full: bool) -> Result<(), ReadError> {
     let (one, two) = (header.advise.contains(Advise::BIG_PCLUSTER_1), header.advise.contains(Advise::BIG_PCLUSTER_2));
     let corrupt = |reason| Err(ReadError::corrupt(HEADER, at, "h_advise", header.advise.bits().into(), reason));
-    if (one || two) && !image.superblock().incompat.contains(Incompat::COMPR_CFGS) {
+    if (one || two) && !reader.superblock().incompat.contains(Incompat::COMPR_CFGS) {
         return corrupt("big pclusters that the superblock does not announce");
     }
     if !full && one != two {

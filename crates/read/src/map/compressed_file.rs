@@ -3,7 +3,7 @@
 use super::extent::ExtentKind;
 use super::pcluster::Pcluster;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use crate::source::devices::PhysicalRange;
@@ -17,7 +17,7 @@ pub(super) const INDEX: &str = "z_erofs_lcluster_index";
 
 /// What all kinds of maps of compressed files read their index with.
 pub(super) struct CompressedFile<'a> {
-    pub image: &'a Image,
+    pub reader: Reader<'a>,
     pub inode: Inode,
     /// Byte offset of the map header in the metadata space.
     pub header_off: u64,
@@ -39,7 +39,7 @@ pub(super) struct IndexEntry {
 
 impl CompressedFile<'_> {
     pub(super) fn block_bits(&self) -> BlockBits {
-        self.image.superblock().block_bits
+        self.reader.superblock().block_bits
     }
 
     /// Where an extent of an lcluster index is stored. The index ends at byte `index_end` of the metadata space.
@@ -84,7 +84,7 @@ impl CompressedFile<'_> {
 
     /// The device and address of `plen` bytes at `addr` of the flat space.
     pub(super) fn stored_at(&self, addr: u64, plen: u64) -> Result<(u16, u64), ReadError> {
-        let PhysicalRange { device, pa, run } = self.image.core.devices.in_flat_space(addr);
+        let PhysicalRange { device, pa, run } = self.reader.volume.devices.in_flat_space(addr);
         match run >= plen {
             true => Ok((device, pa)),
             false => Err(self.corrupt("blkaddr", addr, "pcluster crosses a border of devices")),
@@ -117,7 +117,7 @@ impl CompressedFile<'_> {
 
     /// The algorithm, if the superblock allows it.
     pub(super) fn announced(&self, algorithm: Algorithm) -> Result<Algorithm, ReadError> {
-        match self.image.compr_cfgs().has(algorithm) {
+        match self.reader.volume.cfgs.has(algorithm) {
             true => Ok(algorithm),
             false => {
                 let reason = "algorithm that the superblock does not announce";

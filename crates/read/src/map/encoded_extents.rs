@@ -160,7 +160,7 @@ impl ExtentRecords {
         if idx >= SUMMED_MAX {
             return Err(ReadError::unsupported(RECORD, self.table, "count", idx, "too many records of 4 bytes"));
         }
-        let (nid, sums) = (file.inode.nid, &file.image.core.state().start_sums.sums);
+        let (nid, sums) = (file.inode.nid, &file.reader.volume.state().start_sums.sums);
         let wanted = idx / STRIDE;
         let known = (1..=wanted).rev().find_map(|stride| Some((stride, sums.get(&(nid, stride))?)));
         let (mut stride, mut sum) = match known {

@@ -1,5 +1,6 @@
 //! Extents: ranges of files, and where their bytes come from.
 
+use super::pcluster::Pcluster;
 use crate::metadata::space::MetadataSpace;
 use kiln_format::Algorithm;
 
@@ -68,6 +69,17 @@ pub enum ExtentKind {
         /// First byte in the packed inode's contents.
         off: u64,
     },
+}
+
+impl ExtentKind {
+    /// Returns the pcluster that holds the extent, if it is in one.
+    pub(crate) fn pcluster(&self) -> Option<Pcluster> {
+        match *self {
+            ExtentKind::Plain { device, pa, plen, inline, .. }
+            | ExtentKind::Encoded { device, pa, plen, inline, .. } => Some(Pcluster { device, inline, pa, plen }),
+            ExtentKind::Hole | ExtentKind::Raw { .. } | ExtentKind::Meta { .. } | ExtentKind::Fragment { .. } => None,
+        }
+    }
 }
 
 impl Extent {

@@ -7,7 +7,7 @@
 use super::inode::Inode;
 use crate::error::ReadError;
 use crate::escape::Escaped;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use kiln_format::inode::FileType;
 use std::fmt;
 
@@ -32,19 +32,10 @@ impl fmt::Display for ComposefsObject {
     }
 }
 
-impl Image {
-    /// Whether composefs has made the image, by the header in front of it.
-    pub fn is_composefs(&self) -> bool {
-        self.core.is_composefs
-    }
-
-    /// The object that is the contents of a file; `None` for what has its contents here, and in all images that composefs has
-    /// not made.
-    ///
-    /// # Errors
-    /// As [`Image::list_xattrs`].
-    pub fn composefs_object(&self, inode: &Inode) -> Result<Option<ComposefsObject>, ReadError> {
-        if !self.is_composefs() || inode.meta.file_type != FileType::Regular || inode.meta.size == 0 {
+impl<'a> Reader<'a> {
+    /// Implements `Image::composefs_object`.
+    pub(crate) fn composefs_object(self, inode: &Inode) -> Result<Option<ComposefsObject>, ReadError> {
+        if !self.volume.is_composefs || inode.meta.file_type != FileType::Regular || inode.meta.size == 0 {
             return Ok(None);
         }
         match self.get_xattr(inode, METACOPY)? {

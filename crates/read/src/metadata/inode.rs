@@ -78,7 +78,7 @@ impl Inode {
 
     /// Where the inode's metadata lies.
     pub fn space(&self) -> MetadataSpace {
-        if self.nid.in_metabox() { MetadataSpace::Metabox } else { MetadataSpace::Primary }
+        MetadataSpace::of(self.nid.in_metabox())
     }
 
     /// Whether the inode is a directory.

@@ -4,15 +4,15 @@
 use super::space::{MetadataSpace, WindowKey};
 use crate::cache::byte_cache::SharedBytes;
 use crate::error::ReadError;
-use crate::image::{Fetch, Image};
+use crate::image::reader::{Fetch, Reader};
 use crate::options::read_policy::Retention;
 
-impl Image {
+impl<'a> Reader<'a> {
     /// Length of a metadata space in bytes.
-    pub(crate) fn space_len(&self, space: MetadataSpace) -> u64 {
+    pub(crate) fn space_len(self, space: MetadataSpace) -> u64 {
         match space {
-            MetadataSpace::Primary => self.core.devices.primary_len(),
-            MetadataSpace::Metabox => self.core.metabox.map_or(0, |inode| inode.meta.size),
+            MetadataSpace::Primary => self.volume.devices.primary_len(),
+            MetadataSpace::Metabox => self.special.metabox.map_or(0, |inode| inode.meta.size),
         }
     }
 }
@@ -29,14 +29,14 @@ pub(crate) enum ContentsPlace {
 
 /// Reads one metadata space. It holds the window that it read last.
 pub(crate) struct MetadataReader<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     space: MetadataSpace,
     held: Option<(u64, SharedBytes)>,
 }
 
 impl<'a> MetadataReader<'a> {
-    pub(crate) fn new(image: &'a Image, space: MetadataSpace) -> Self {
-        Self { image, space, held: None }
+    pub(crate) fn new(reader: Reader<'a>, space: MetadataSpace) -> Self {
+        Self { reader, space, held: None }
     }
 
     pub(crate) fn space(&self) -> MetadataSpace {
@@ -65,9 +65,9 @@ impl<'a> MetadataReader<'a> {
     /// The bytes where the source has them in memory: a window would be a second copy of them. Servers keep windows all the same, as they ask what
     /// can be had without waiting, and mapped memory may wait for its file.
     fn lent(&self, off: u64, len: usize) -> Option<&'a [u8]> {
-        let is_server = self.image.core.policy.retention == Retention::UntilConsumed;
-        let is_allowed = self.space == MetadataSpace::Primary && self.image.fetch == Fetch::Allowed;
-        (is_allowed && !is_server).then(|| self.image.core.devices.borrow(0, off, len)).flatten()
+        let is_server = self.reader.volume.policy.retention == Retention::UntilConsumed;
+        let is_allowed = self.space == MetadataSpace::Primary && self.reader.fetch == Fetch::Allowed;
+        (is_allowed && !is_server).then(|| self.reader.volume.devices.borrow(0, off, len)).flatten()
     }
 
     /// The next `N` bytes from `off` on.
@@ -82,7 +82,7 @@ impl<'a> MetadataReader<'a> {
         match self.find_contents(record, off, buf.len() as u64)? {
             ContentsPlace::Window(window, start) => buf.copy_from_slice(&window[start..start + buf.len()]),
             ContentsPlace::Windows => self.fill(record, buf, off)?,
-            ContentsPlace::Primary => self.image.fetch_past_windows(buf, off)?,
+            ContentsPlace::Primary => self.reader.fetch_past_windows(buf, off)?,
         }
         Ok(())
     }
@@ -120,19 +120,19 @@ impl<'a> MetadataReader<'a> {
             return Ok(None);
         }
         let (idx, start) = self.place(off);
-        Ok(self.image.likely_window(WindowKey { space: self.space, idx })?.map(|window| (window, start)))
+        Ok(self.reader.likely_window(WindowKey { space: self.space, idx })?.map(|window| (window, start)))
     }
 
     /// Whether a range is in the space, not empty, and in one window.
     fn is_in_one_window(&self, off: u64, len: u64) -> bool {
-        let end = off.checked_add(len).filter(|&end| end <= self.image.space_len(self.space));
+        let end = off.checked_add(len).filter(|&end| end <= self.reader.space_len(self.space));
         end.is_some_and(|end| len > 0 && self.place(off).0 == self.place(end - 1).0)
     }
 
     /// Refuse a range that is not wholly in the space.
     pub(crate) fn check_range(&self, record: &'static str, off: u64, len: u64) -> Result<(), ReadError> {
         match off.checked_add(len) {
-            Some(end) if end <= self.image.space_len(self.space) => Ok(()),
+            Some(end) if end <= self.reader.space_len(self.space) => Ok(()),
             _ => {
                 Err(ReadError::corrupt(record, off, "length", len, "not wholly in the metadata: is the image cut off?"))
             }
@@ -144,14 +144,14 @@ impl<'a> MetadataReader<'a> {
         let (idx, start) = self.place(off);
         let held = match self.held.take() {
             Some(held) if held.0 == idx => held,
-            _ => (idx, self.image.window(WindowKey { space: self.space, idx })?),
+            _ => (idx, self.reader.window(WindowKey { space: self.space, idx })?),
         };
         Ok((&self.held.insert(held).1, start))
     }
 
     /// The window of byte `off`, and the byte's place in it.
     fn place(&self, off: u64) -> (u64, usize) {
-        let bits = self.image.window_bits(self.space);
+        let bits = self.reader.window_bits(self.space);
         (off >> bits, (off & ((1 << bits) - 1)) as usize)
     }
 }

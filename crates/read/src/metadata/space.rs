@@ -9,6 +9,12 @@ pub enum MetadataSpace {
     Metabox,
 }
 
+impl MetadataSpace {
+    pub(crate) fn of(in_metabox: bool) -> Self {
+        if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary }
+    }
+}
+
 /// A window of a metadata space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WindowKey {

@@ -17,7 +17,7 @@ use super::space::{MetadataSpace, WindowKey};
 use crate::cache::byte_cache::{CachedBytes, SharedBytes};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
-use crate::image::{Fetch, Image};
+use crate::image::reader::{Fetch, Reader};
 use kiln_parallel::locks::lock;
 use std::io;
 use std::ops::Range;
@@ -44,29 +44,29 @@ const CACHE_SHARE: u64 = 8;
 const WARM_LEN: u64 = 1 << 20;
 const WARM_BEFORE: u64 = 512 << 10;
 
-impl Image {
+impl<'a> Reader<'a> {
     /// log2 of the length of a space's windows in bytes; the last window may be shorter.
-    pub(super) fn window_bits(&self, space: MetadataSpace) -> u32 {
+    pub(super) fn window_bits(self, space: MetadataSpace) -> u32 {
         match space {
-            MetadataSpace::Primary => u32::from(self.core.sb.block_bits.bits()).max(PAGE_BITS),
+            MetadataSpace::Primary => u32::from(self.volume.sb.block_bits.bits()).max(PAGE_BITS),
             MetadataSpace::Metabox => METABOX_BITS,
         }
     }
 
-    pub(super) fn window(&self, key: WindowKey) -> Result<SharedBytes, ReadError> {
-        let windows = &self.core.state().windows;
+    pub(super) fn window(self, key: WindowKey) -> Result<SharedBytes, ReadError> {
+        let windows = &self.volume.state().windows;
         if self.fetch == Fetch::Refused {
             let len = 1 << self.window_bits(key.space);
             let missing = || ReadError::io(key.idx * len, len, io::ErrorKind::WouldBlock.into());
             return windows.get(&key).ok_or_else(missing);
         }
-        windows.get_or_load(&key, || match (key.space, &self.core.metabox) {
+        windows.get_or_load(&key, || match (key.space, &self.special.metabox) {
             (MetadataSpace::Primary, _) => self.fetch_windows(key.idx),
             (MetadataSpace::Metabox, Some(metabox)) => {
                 let start = key.idx << METABOX_BITS;
                 let mut bytes = vec![0; (self.space_len(key.space) - start).min(1 << METABOX_BITS) as usize];
                 self.fill(metabox, &mut bytes, start)?;
-                self.core.state().metadata_loaded(bytes.len());
+                self.volume.state().metadata_loaded(bytes.len());
                 Ok(CachedBytes::new(bytes.into_boxed_slice()))
             }
             (MetadataSpace::Metabox, None) => Err(ReadError::Internal { what: "no metabox".into() }),
@@ -74,8 +74,8 @@ impl Image {
     }
 
     /// The window, if it is cached or would be fetched together with many others.
-    pub(super) fn likely_window(&self, key: WindowKey) -> Result<Option<SharedBytes>, ReadError> {
-        if let Some(bytes) = self.core.state().windows.get(&key) {
+    pub(super) fn likely_window(self, key: WindowKey) -> Result<Option<SharedBytes>, ReadError> {
+        if let Some(bytes) = self.volume.state().windows.get(&key) {
             return Ok(Some(bytes));
         }
         let is_likely = || self.span(key.idx).count() as u64 >= CLOSE;
@@ -83,13 +83,13 @@ impl Image {
     }
 
     /// Fill `buf` with contents that lie in one window of the primary space that is not cached, past the cache.
-    pub(super) fn fetch_past_windows(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+    pub(super) fn fetch_past_windows(self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         self.fetch_metadata(buf, off)
     }
 
     /// Fetch window `idx` of the primary space, and those around it that are likely to be wanted.
-    fn fetch_windows(&self, idx: u64) -> Result<SharedBytes, ReadError> {
-        let memory = self.core.state();
+    fn fetch_windows(self, idx: u64) -> Result<SharedBytes, ReadError> {
+        let memory = self.volume.state();
         // Threads that want windows of one long run would each fetch it. Who holds this lock waits for the source alone.
         let long_run = memory.is_warming().then(|| lock(&memory.long_run));
         let key = WindowKey { space: MetadataSpace::Primary, idx };
@@ -125,16 +125,16 @@ impl Image {
     }
 
     /// The windows of the primary space that are fetched if window `idx` is missing, which is one of them.
-    fn span(&self, idx: u64) -> Range<u64> {
-        let windows = &self.core.state().windows;
+    fn span(self, idx: u64) -> Range<u64> {
+        let windows = &self.volume.state().windows;
         let bits = self.window_bits(MetadataSpace::Primary);
         let count = self.space_len(MetadataSpace::Primary).div_ceil(1 << bits);
         let is_kept = |&idx: &u64| windows.has(&WindowKey { space: MetadataSpace::Primary, idx });
         let most = |len: u64| len.min(windows.capacity() / CACHE_SHARE) >> bits;
-        if self.core.state().is_warming() {
+        if self.volume.state().is_warming() {
             let len = most(WARM_LEN).max(1);
             // The metadata zone begins there in all images that have their data in front of it.
-            let zone = ((self.core.sb.meta_blkaddr.0 << self.core.sb.block_bits.bits()) >> bits).min(idx);
+            let zone = ((self.volume.sb.meta_blkaddr.0 << self.volume.sb.block_bits.bits()) >> bits).min(idx);
             let start = idx.saturating_sub(len.min(WARM_BEFORE >> bits)).max(zone);
             let start = (start..idx).rev().take_while(|idx| !is_kept(idx)).last().unwrap_or(idx);
             let end = (idx + 1..count.min(start + len)).take_while(|idx| !is_kept(idx)).last().unwrap_or(idx) + 1;
@@ -159,10 +159,10 @@ impl Image {
         start..end
     }
 
-    fn fetch_metadata(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+    fn fetch_metadata(self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         if self.read_staged(0, buf, off) {
             return Ok(());
         }
-        self.core.devices.read(0, buf, off)
+        self.volume.devices.read(0, buf, off)
     }
 }

@@ -2,7 +2,7 @@
 //! announces, or is stored in full, for kernels that do not have these.
 
 use crate::error::{Defect, ReadError};
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use kiln_format::inode::FileType;
 use kiln_format::xattr::{FINGERPRINT_NAME, HIDDEN, LONG_PREFIX, RawXattrEntry};
@@ -32,17 +32,14 @@ pub enum DigestCheck {
     TooLong,
 }
 
-impl Image {
-    /// Whether the superblock announces digests of contents. Those with their full name it does not.
-    pub fn has_content_digests(&self) -> bool {
+impl<'a> Reader<'a> {
+    /// Implements `Image::has_content_digests`.
+    pub(crate) fn has_content_digests(self) -> bool {
         self.superblock().compat.contains(Compat::ISHARE_XATTRS)
     }
 
-    /// The SHA-256 that is stored for the contents of an inode.
-    ///
-    /// # Errors
-    /// As [`Image::list_xattrs`]. A value of another algorithm is no error, and no digest.
-    pub fn content_digest(&self, inode: &Inode) -> Result<Option<[u8; 32]>, ReadError> {
+    /// Implements `Image::content_digest`.
+    pub(crate) fn content_digest(self, inode: &Inode) -> Result<Option<[u8; 32]>, ReadError> {
         if inode.meta.xattr_icount == 0 {
             return Ok(None);
         }
@@ -62,32 +59,13 @@ impl Image {
         visited.map_err(|error| error.at_nid(inode.nid)).map(|()| digest)
     }
 
-    /// Returns a verifier that compares the contents of an inode with their stored digest while a caller reads them.
-    /// `None`: there is no digest, or the contents are too long for so small an image.
-    ///
-    /// # Errors
-    /// As [`Image::content_digest`].
-    pub fn digest_verifier(&self, inode: &Inode) -> Result<Option<DigestVerifier>, ReadError> {
+    /// Implements `Image::digest_verifier`.
+    pub(crate) fn digest_verifier(self, inode: &Inode) -> Result<Option<DigestVerifier>, ReadError> {
         self.verifier(inode).map(Result::ok)
     }
 
-    fn verifier(&self, inode: &Inode) -> Result<Result<DigestVerifier, DigestCheck>, ReadError> {
-        if inode.meta.file_type != FileType::Regular {
-            return Ok(Err(DigestCheck::Absent));
-        }
-        let Some(stored) = self.content_digest(inode)? else { return Ok(Err(DigestCheck::Absent)) };
-        let size = inode.meta.size;
-        if size > 1 << 30 && size / RATIO_MAX > self.source_len() {
-            return Ok(Err(DigestCheck::TooLong));
-        }
-        Ok(Ok(DigestVerifier { hash: Sha256::new(), stored, nid: inode.nid }))
-    }
-
-    /// Read the contents of an inode and compare them with their stored digest.
-    ///
-    /// # Errors
-    /// Contents or attributes that cannot be read.
-    pub fn check_digest(&self, inode: &Inode) -> Result<DigestCheck, ReadError> {
+    /// Implements `Image::check_digest`.
+    pub(crate) fn check_digest(self, inode: &Inode) -> Result<DigestCheck, ReadError> {
         let mut verifier = match self.verifier(inode)? {
             Ok(verifier) => verifier,
             Err(unverified) => return Ok(unverified),
@@ -101,6 +79,20 @@ impl Image {
             off += len as u64;
         }
         Ok(if verifier.finish().is_ok() { DigestCheck::Equal } else { DigestCheck::Different })
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn verifier(self, inode: &Inode) -> Result<Result<DigestVerifier, DigestCheck>, ReadError> {
+        if inode.meta.file_type != FileType::Regular {
+            return Ok(Err(DigestCheck::Absent));
+        }
+        let Some(stored) = self.content_digest(inode)? else { return Ok(Err(DigestCheck::Absent)) };
+        let size = inode.meta.size;
+        if size > 1 << 30 && size / RATIO_MAX > self.volume.devices.primary_len() {
+            return Ok(Err(DigestCheck::TooLong));
+        }
+        Ok(Ok(DigestVerifier { hash: Sha256::new(), stored, nid: inode.nid }))
     }
 }
 

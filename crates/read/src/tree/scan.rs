@@ -7,7 +7,7 @@
 use super::dir::{DirReader, is_dot};
 use super::file_table::FileTable;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use crate::metadata::inode_table::InodeReader;
 use crate::metadata::space::MetadataSpace;
@@ -63,75 +63,61 @@ impl ScanFilter {
     }
 }
 
-impl Image {
-    /// All files below the directory `root` that `filter` takes, as one table of flat columns: for a million files one call, and no
-    /// allocation for each of them. The result does not depend on the number of threads. Symbolic links are not followed.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// use kiln_read::{ScanFilter, Threads};
-    ///
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let root = image.inode(image.root_nid())?;
-    /// let files = image.scan(&root, &ScanFilter::regular_files(), Threads::PROCESSORS)?;
-    /// let bytes: u64 = files.sizes.iter().sum();
-    /// println!("{} files of {bytes} bytes, the first is {}", files.len(), files.path(0).escape_ascii());
-    ///
-    /// // The order to read them in.
-    /// let positions = files.positions(&image, Threads::PROCESSORS)?;
-    /// let mut order: Vec<usize> = (0..files.len()).collect();
-    /// order.sort_by_key(|&idx| positions[idx]);
-    /// # Ok(())
-    /// # }
-    /// ```
+/// Scan of a tree that has not started, see [`Image::scan`](crate::Image::scan).
+pub struct TreeScan<'a> {
+    reader: Reader<'a>,
+    root: Inode,
+    filter: &'a ScanFilter,
+    threads: Threads,
+}
+
+impl<'a> TreeScan<'a> {
+    pub(crate) fn new(reader: Reader<'a>, root: &Inode, filter: &'a ScanFilter, threads: Threads) -> Self {
+        Self { reader, root: *root, filter, threads }
+    }
+
+    /// Returns all files as one table.
     ///
     /// # Errors
-    /// The first thing found that is damaged; a failing source. A directory that is met twice, so that cycles end, paths of more than 64
+    /// The first damage found; a failing source. A directory that is met twice, so that cycles end, paths of more than 64
     /// KiB, and directories that together claim more bytes than the image can hold, so that memory is bounded by the image.
-    pub fn scan(&self, root: &Inode, filter: &ScanFilter, threads: Threads) -> Result<FileTable, ReadError> {
+    pub fn table(self) -> Result<FileTable, ReadError> {
         let mut table = FileTable::default();
-        let mut lister = TreeLister::new(self, filter, &mut table);
-        lister.list_all(root, &mut |_| Ok(()))?;
-        fill_rows(self, &mut table, threads)?;
+        TreeLister::new(self.reader, self.filter, &mut table).list_all(&self.root, &mut |_| Ok(()))?;
+        fill_rows(self.reader, &mut table, self.threads)?;
         Ok(table)
     }
 
-    /// The same table in parts of at least 65,536 rows but for the last one, each of which `each` gets once, in their order: for programs that keep
-    /// less of each file than the table has. Parts have all directories that were met so far.
+    /// Passes the same table to `each` in parts of at least 65,536 rows, but for the last one, in their order: for programs
+    /// that keep less of each file than the table has. Parts have all directories that were met so far.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
     /// use kiln_read::{ScanFilter, Threads};
     ///
     /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let root = image.inode(image.root_nid())?;
+    /// let (root, filter) = (image.inode(image.root_nid())?, ScanFilter::regular_files());
     /// let mut bytes = 0;
-    /// image.scan_parts(&root, &ScanFilter::regular_files(), Threads::PROCESSORS, &mut |part| {
+    /// image.scan(&root, &filter, Threads::PROCESSORS).each_part(&mut |part| {
     ///     bytes += part.sizes.iter().sum::<u64>();
     ///     Ok(())
     /// })?;
-    /// # assert_eq!(bytes, image.scan(&root, &ScanFilter::regular_files(), Threads::ONE)?.sizes.iter().sum::<u64>());
+    /// # assert_eq!(bytes, image.scan(&root, &filter, Threads::ONE).table()?.sizes.iter().sum::<u64>());
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// Those of [`Image::scan`], and of `each`.
-    pub fn scan_parts(
-        &self,
-        root: &Inode,
-        filter: &ScanFilter,
-        threads: Threads,
-        each: &mut dyn FnMut(&FileTable) -> Result<(), ReadError>,
-    ) -> Result<(), ReadError> {
+    /// As [`TreeScan::table`], and the errors of `each`.
+    pub fn each_part(self, each: &mut dyn FnMut(&FileTable) -> Result<(), ReadError>) -> Result<(), ReadError> {
         let mut table = FileTable::default();
         let mut give = |table: &mut FileTable| {
-            fill_rows(self, table, threads)?;
+            fill_rows(self.reader, table, self.threads)?;
             each(table)?;
             table.clear_rows();
             Ok(())
         };
-        TreeLister::new(self, filter, &mut table).list_all(root, &mut |table| {
+        TreeLister::new(self.reader, self.filter, &mut table).list_all(&self.root, &mut |table| {
             if table.len() < PART_LEN { Ok(()) } else { give(table) }
         })?;
         give(&mut table)
@@ -143,7 +129,7 @@ type AfterBlock<'a> = dyn FnMut(&mut FileTable) -> Result<(), ReadError> + 'a;
 
 /// The first pass.
 struct TreeLister<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     filter: &'a ScanFilter,
     table: &'a mut FileTable,
     inodes: InodeReader<'a>,
@@ -158,10 +144,10 @@ struct TreeLister<'a> {
 }
 
 impl<'a> TreeLister<'a> {
-    fn new(image: &'a Image, filter: &'a ScanFilter, table: &'a mut FileTable) -> Self {
-        let room = image.core.devices.total_len().saturating_add(image.space_len(MetadataSpace::Metabox));
+    fn new(reader: Reader<'a>, filter: &'a ScanFilter, table: &'a mut FileTable) -> Self {
+        let room = reader.volume.devices.total_len().saturating_add(reader.space_len(MetadataSpace::Metabox));
         let (pending, seen, path_lens) = (Vec::new(), HashSet::new(), Vec::new());
-        Self { image, filter, table, inodes: InodeReader::new(image), pending, seen, path_lens, room }
+        Self { reader, filter, table, inodes: InodeReader::new(reader), pending, seen, path_lens, room }
     }
 
     fn list_all(&mut self, root: &Inode, after: &mut AfterBlock<'_>) -> Result<(), ReadError> {
@@ -210,7 +196,7 @@ impl<'a> TreeLister<'a> {
     }
 
     fn list(&mut self, dir: &Inode, row: u32, after: &mut AfterBlock<'_>) -> Result<(), ReadError> {
-        let mut reader = DirReader::open(self.image, dir)?;
+        let mut reader = DirReader::open(self.reader, dir)?;
         for idx in 0..reader.blocks() {
             let bytes = reader.block(idx)?;
             let block = bytes.parse(idx * reader.block_len())?;
@@ -253,7 +239,7 @@ struct RowBatch<'t> {
 }
 
 /// The second pass.
-fn fill_rows(image: &Image, table: &mut FileTable, threads: Threads) -> Result<(), ReadError> {
+fn fill_rows(reader: Reader<'_>, table: &mut FileTable, threads: Threads) -> Result<(), ReadError> {
     let owners = table.uids.chunks_mut(BATCH).zip(table.gids.chunks_mut(BATCH));
     let mtimes = table.mtimes.chunks_mut(BATCH).zip(table.mtime_nsecs.chunks_mut(BATCH));
     let facts = table.sizes.chunks_mut(BATCH).zip(table.modes.chunks_mut(BATCH)).zip(owners.zip(mtimes));
@@ -263,7 +249,7 @@ fn fill_rows(image: &Image, table: &mut FileTable, threads: Threads) -> Result<(
     });
     let errors = Mutex::new(Vec::new());
     unordered::run(threads, batches.collect(), || {
-        let (mut inodes, errors) = (InodeReader::new(image), &errors);
+        let (mut inodes, errors) = (InodeReader::new(reader), &errors);
         move |(nth, batch): (usize, RowBatch<'_>)| {
             if let Err((row, error)) = batch.fill(&mut inodes) {
                 lock(errors).push((nth * BATCH + row, error));

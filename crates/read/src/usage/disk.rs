@@ -1,11 +1,9 @@
 //! What directories take, as du(1) tells it.
 
-use crate::data::pieces::FragmentPolicy;
 use crate::error::ReadError;
 use crate::explain::meter::CostMeter;
 use crate::image::Image;
-use crate::map::extents::extent_over;
-use crate::map::inode_map::Map;
+use crate::map::file_map::FileMap;
 use crate::metadata::inode::Inode;
 use kiln_format::Nid;
 use std::collections::HashSet;
@@ -70,7 +68,7 @@ struct DirSums {
 impl<'a> DiskUsage<'a> {
     /// Nothing is measured yet.
     pub fn new(image: &'a Image) -> Self {
-        Self { image, meter: CostMeter::new(image, 1), seen: HashSet::new() }
+        Self { image, meter: CostMeter::new(image.reader(), 1), seen: HashSet::new() }
     }
 
     /// Measure the tree from `start` on, which has the path `path`. `each` gets the directories in it, after all that is
@@ -114,19 +112,16 @@ impl<'a> DiskUsage<'a> {
         if !self.seen.insert(inode.nid) {
             return Ok(TreeUsage::default());
         }
-        let start = self.image.inode_pos(inode.nid)?;
+        let start = self.image.reader().inode_pos(inode.nid)?;
         if !inode.has_contents() {
-            let on_disk = self.metadata(inode, start, self.image.body_pos(inode)?)?;
+            let on_disk = self.metadata(inode, start, self.image.reader().body_pos(inode)?)?;
             return Ok(TreeUsage { files: 1, apparent: inode.meta.size, on_disk });
         }
-        let mut map = Map::open(self.image, inode)?;
-        let mut on_disk = self.metadata(inode, start, map.metadata_end()?)?;
-        let mut off = 0;
-        while off < inode.meta.size {
-            let extent = extent_over(&mut map, inode, off)?;
+        let mut map = FileMap::open(self.image.reader(), inode)?;
+        let mut on_disk = self.metadata(inode, start, map.file().metadata_end()?)?;
+        for part in map.parts(0..inode.meta.size) {
             // Inline data adds nothing: it is part of the metadata.
-            on_disk += self.meter.charge(&extent, off..extent.end(), FragmentPolicy::Allowed)?.fetched;
-            off = extent.end();
+            on_disk += self.meter.charge(&part?)?.fetched;
         }
         Ok(TreeUsage { files: 1, apparent: inode.meta.size, on_disk })
     }

@@ -3,7 +3,7 @@
 use super::report::{Sharing, Usage};
 use crate::error::ReadError;
 use crate::explain::range_set::RangeSet;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use kiln_format::BlockBits;
 use kiln_format::addr::align_up;
 use kiln_parallel::locks::lock;
@@ -47,9 +47,9 @@ struct Sets {
 impl StoredRanges {
     /// For one image. A run for each 32 bytes is more than blocks and inodes can need; a hostile index that names more
     /// must not cost more memory.
-    pub(super) fn new(image: &Image) -> Self {
-        let runs_max = usize::try_from(image.core.devices.total_len() / 32).unwrap_or(usize::MAX).max(RUNS_MIN);
-        Self { sets: Mutex::default(), block_bits: image.superblock().block_bits, runs_max }
+    pub(super) fn new(reader: Reader<'_>) -> Self {
+        let runs_max = usize::try_from(reader.volume.devices.total_len() / 32).unwrap_or(usize::MAX).max(RUNS_MIN);
+        Self { sets: Mutex::default(), block_bits: reader.superblock().block_bits, runs_max }
     }
 
     pub(super) fn add(&self, named: &mut Vec<NamedRange>) -> Result<(), ReadError> {

@@ -1,8 +1,8 @@
 //! What users of this crate see, by its own paths alone: `kiln-format` is not named here.
 
 use kiln_read::{
-    Bytes, File, FilePosition, FileRange, FileRangeMut, FileTable, FileType, FollowLast, Image, ImageOptions, Inode,
-    MappedSource, Nid, ReadAt, ReadError, ScanFilter, SeekWhat, Threads, WalkEntry, conformance,
+    Bytes, DirEntries, File, FilePosition, FileRange, FileRangeMut, FileTable, FileType, FollowLast, Image,
+    ImageOptions, Inode, MappedSource, Nid, ReadAt, ReadError, ScanFilter, SeekWhat, Threads, WalkEntry, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -158,15 +158,15 @@ fn entries_are_those_of_listings() {
     for name in NAMES {
         let image = open(name);
         for WalkEntry { path, inode } in walked(&image).into_iter().filter(|entry| entry.inode.is_dir()) {
-            let entries: Vec<_> = image.entries(&inode).map(Result::unwrap).collect();
-            assert_eq!(entries, image.read_dir_all(&inode).unwrap());
+            let entries: Vec<_> = DirEntries::new(&image, &inode).map(Result::unwrap).collect();
+            assert_eq!(entries, DirEntries::new(&image, &inode).collect::<Result<Vec<_>, _>>().unwrap());
             let by_path: Vec<_> = image.open_dir(&path).unwrap().map(Result::unwrap).collect();
             assert_eq!(entries, by_path);
         }
     }
     let image = open("zstd");
     let text = image.resolve(b"/big/text", FollowLast::Keep).unwrap();
-    let items: Vec<_> = image.entries(&text).collect();
+    let items: Vec<_> = DirEntries::new(&image, &text).collect();
     assert!(matches!(items[..], [Err(ReadError::NotADirectory { .. })]));
 }
 
@@ -310,8 +310,8 @@ fn scans_find_what_walks_find() {
     for name in NAMES {
         let image = open(name);
         let table = |filter: &ScanFilter| {
-            let one = image.scan(&root(&image), filter, Threads::ONE).unwrap();
-            assert_eq!(one, image.scan(&root(&image), filter, Threads::at_least_one(3)).unwrap());
+            let one = image.scan(&root(&image), filter, Threads::ONE).table().unwrap();
+            assert_eq!(one, image.scan(&root(&image), filter, Threads::at_least_one(3)).table().unwrap());
             one
         };
         let check = |table: &FileTable, expected: BTreeMap<Vec<u8>, Inode>| {

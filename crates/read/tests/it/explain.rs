@@ -8,7 +8,9 @@ use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, IndexKind, InodeData};
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, Incompat};
-use kiln_read::{Cost, Decoding, Extent, ExtentKind, FileRange, Image, ImageOptions, Inode, Piece, ReadAt, Threads};
+use kiln_read::{
+    Cost, Decoding, Extent, ExtentKind, FileRange, Image, ImageOptions, Inode, ReadAt, ReadPiece, Threads,
+};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,7 +51,7 @@ impl Noted {
         self.image.read_at(inode, &mut buf, range.start).unwrap();
     }
 
-    fn explain(&self, inode: &Inode, range: &Range<u64>) -> (Vec<Piece>, Cost) {
+    fn explain(&self, inode: &Inode, range: &Range<u64>) -> (Vec<ReadPiece>, Cost) {
         let mut explanation = self.image.explain(inode, range.clone()).unwrap();
         let pieces: Vec<_> = explanation.by_ref().map(Result::unwrap).collect();
         assert!(explanation.next().is_none());
@@ -70,7 +72,7 @@ fn some_range(rng: &mut Rng, size: u64) -> Range<u64> {
     }
 }
 
-fn is_inline(piece: &Piece) -> bool {
+fn is_inline(piece: &ReadPiece) -> bool {
     match piece.extent.kind {
         ExtentKind::Meta { .. } => true,
         ExtentKind::Plain { inline, .. } | ExtentKind::Encoded { inline, .. } => inline.is_some(),
@@ -79,7 +81,7 @@ fn is_inline(piece: &Piece) -> bool {
 }
 
 /// The inline blocks of pieces in the image itself.
-fn inline_blocks(noted: &Noted, pieces: &[Piece]) -> Option<Blocks> {
+fn inline_blocks(noted: &Noted, pieces: &[ReadPiece]) -> Option<Blocks> {
     let mut found = Blocks::new();
     for piece in pieces.iter().filter(|piece| is_inline(piece)) {
         let (pa, len) = match piece.extent.kind {
@@ -98,7 +100,7 @@ fn inline_blocks(noted: &Noted, pieces: &[Piece]) -> Option<Blocks> {
 }
 
 /// Whether a front of the pcluster may be enough.
-fn is_lz4_front(piece: &Piece) -> bool {
+fn is_lz4_front(piece: &ReadPiece) -> bool {
     matches!(piece.extent.kind, ExtentKind::Encoded { algorithm: Algorithm::Lz4, .. })
         && matches!(piece.decoding, Decoding::Prefix { .. })
 }
@@ -155,7 +157,7 @@ fn the_decoder_chooses_as_explained() {
                 let noted = Noted::open(&golden, cache_bytes);
                 let range = some_range(&mut rng, inode.meta.size);
                 let (pieces, _) = noted.explain(&inode, &range);
-                let is_data = |piece: &&Piece| !is_inline(piece) && piece.decoded > 0;
+                let is_data = |piece: &&ReadPiece| !is_inline(piece) && piece.decoded > 0;
                 let Some(piece) = pieces.iter().rfind(is_data) else { continue };
                 noted.read(&inode, &range);
                 noted.fetched();
@@ -218,7 +220,7 @@ fn pieces_cover_the_range_and_add_up() {
     }
 }
 
-fn check_piece(image: &Image, inode: &Inode, piece: &Piece) {
+fn check_piece(image: &Image, inode: &Inode, piece: &ReadPiece) {
     let len = piece.wanted.end - piece.wanted.start;
     match piece.fragment {
         None => assert_eq!(image.extent_at(inode, piece.wanted.start).unwrap(), piece.extent),
@@ -385,7 +387,7 @@ fn a_shared_pcluster_is_fetched_and_kept_once() {
     let noted = one_pcluster(&entries, |image| stream_block(image, &[b'x'; 20_000]));
     let inode = noted.image.inode(FILE_NID).unwrap();
     let (pieces, cost) = noted.explain(&inode, &(100..16_000));
-    let decodings = |pieces: Vec<Piece>| pieces.into_iter().map(|p| p.decoding).collect::<Vec<_>>();
+    let decodings = |pieces: Vec<ReadPiece>| pieces.into_iter().map(|p| p.decoding).collect::<Vec<_>>();
     // The first touch keeps nothing, the second does.
     assert_eq!(decodings(pieces), [Decoding::Whole, Decoding::Whole]);
     assert_eq!((cost.fetched, cost.decoded, cost.wasted()), (4096, 16_384, 484));

@@ -26,7 +26,8 @@ use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, BlockBits, Nid};
 use kiln_read::{
-    FilePosition, FollowLast, Image, ImageOptions, Inode, MemorySource, ReadError, ScanFilter, SeekWhat, Threads,
+    DirEntries, FilePosition, FollowLast, Image, ImageOptions, Inode, MemorySource, ReadError, ScanFilter, SeekWhat,
+    Threads,
 };
 use std::io::Read;
 use std::sync::Arc;
@@ -82,7 +83,7 @@ fn a_directory_with_two_names_is_visited_once() {
     assert!(entries[2].as_ref().unwrap_err().to_string().contains("a directory with several names"));
     let report = image.check(Threads::ONE).unwrap();
     assert!(report.problems.iter().any(|problem| problem.to_string().contains("a directory with another name")));
-    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).unwrap_err().to_string();
+    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).table().unwrap_err().to_string();
     assert!(error.contains("a directory with several names"), "{error}");
 }
 
@@ -104,10 +105,10 @@ fn scans_are_bounded_by_the_image() {
     let image = with_root(image, &[("sub", Nid(64), dir)]);
     let root = image.inode(Nid(0)).unwrap();
     assert_eq!(image.read_dir_all(&image.inode(Nid(64)).unwrap()).unwrap().len(), 120 * count as usize);
-    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).unwrap_err();
+    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).table().unwrap_err();
     assert!(error.is_corrupt() && error.to_string().contains("directories are longer than the image"), "{error}");
     let image = with_root(Handmade::new(12), &[("again", Nid(0), dir)]);
-    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap_err();
+    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).table().unwrap_err();
     assert!(error.to_string().contains("a directory with several names"), "{error}");
 }
 
@@ -116,12 +117,12 @@ fn scans_are_bounded_by_the_image() {
 fn scans_do_not_trust_the_types_of_entries() {
     let image = with_root(Handmade::new(12), &[("a", FILE_NID, FileType::Fifo), ("b", FILE_NID, FileType::Regular)]);
     let root = image.inode(Nid(0)).unwrap();
-    let table = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap();
+    let table = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).table().unwrap();
     assert_eq!((table.name(0), table.name(1), &table.sizes[..]), (&b"a"[..], &b"b"[..], &[4, 4][..]));
     let mut image = Handmade::new(12);
     symlink(&mut image, 40, "target");
     let image = with_root(image, &[("link", Nid(40), FileType::Regular)]);
-    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap_err().to_string();
+    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).table().unwrap_err().to_string();
     assert!(error.contains("link (nid 40)") && error.contains("the inode is no regular file"), "{error}");
 }
 
@@ -318,7 +319,7 @@ fn names_outside_their_block_are_corrupt() {
         bytes[record + 8..record + 10].copy_from_slice(&nameoff.to_le_bytes());
         let image = open(bytes);
         let root = image.inode(Nid(0)).unwrap();
-        assert!(image.read_dir_all(&root).unwrap_err().is_corrupt(), "{nameoff}");
+        assert!(DirEntries::new(&image, &root).collect::<Result<Vec<_>, _>>().unwrap_err().is_corrupt(), "{nameoff}");
         assert!(image.lookup(&root, b"..").is_err() || nameoff == 36, "{nameoff}");
         assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
     }

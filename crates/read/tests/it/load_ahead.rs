@@ -93,7 +93,7 @@ fn readers_wait_for_what_is_in_flight_and_nothing_is_fetched_twice() {
             }
             loading.join().unwrap()
         });
-        assert!(ahead.loaded.failed.is_empty(), "{name}: {:?}", ahead.loaded);
+        assert!(ahead.report.failed.is_empty(), "{name}: {:?}", ahead.report);
         // Now that all is there, reads of whatever size cost no fetch.
         source.take();
         for (path, inode) in &files {
@@ -132,7 +132,7 @@ fn errors_are_those_of_their_readers_and_nobody_waits_for_ever() {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| match seed % 3 {
-                0 => drop(image.pin_ahead(&list, 32 << 20, Threads::at_least_one(3), &stop)),
+                0 => drop(image.pin(&list, 32 << 20, Threads::at_least_one(3), &stop)),
                 _ => drop(image.load_ahead(&list, Threads::at_least_one(3), &stop)),
             });
             for _ in 0..2 {

@@ -297,7 +297,7 @@ fn metadata_is_kept_within_the_budget() {
         source.take();
         // What is at hand costs no read, and nothing else is.
         let kept = (0..INODES).filter(|&idx| {
-            let view = image.get_if_cached(inode_nid(idx), u64::MAX).unwrap();
+            let view = image.server().get_if_cached(inode_nid(idx), u64::MAX).unwrap();
             view.is_some_and(|view| *view == *tail(idx))
         });
         let kept = kept.count() as u64;

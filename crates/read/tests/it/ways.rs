@@ -82,7 +82,7 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
         let mut buf = Vec::new();
         let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), golden.devices(), &options).unwrap();
         let at_hand = || -> Vec<Option<View<'_>>> {
-            expected.iter().map(|(inode, _)| image.get_if_cached(inode.nid, u64::MAX).unwrap()).collect()
+            expected.iter().map(|(inode, _)| image.server().get_if_cached(inode.nid, u64::MAX).unwrap()).collect()
         };
         let is_encoded = |inode: &Inode| !matches!(image.extent_at(inode, 0).unwrap().kind, ExtentKind::Meta { .. });
         let encoded_at_hand = || {
@@ -99,10 +99,10 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
             assert!(view.as_ref().is_none_or(|view| **view == **bytes), "{name}: nid {}", inode.nid);
         }
         assert!(encoded_at_hand() > 3 || !name.ends_with("frag"), "{name}");
-        taken.into_iter().flatten().for_each(|view| image.mark_consumed(view));
+        taken.into_iter().flatten().for_each(|view| image.server().mark_consumed(view));
         // An extent goes when as much as it holds was taken, by whomever.
         for _ in 0..1000 {
-            at_hand().into_iter().flatten().for_each(|view| image.mark_consumed(view));
+            at_hand().into_iter().flatten().for_each(|view| image.server().mark_consumed(view));
         }
         assert_eq!(encoded_at_hand(), 0, "{name}");
     }

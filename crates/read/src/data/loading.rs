@@ -4,12 +4,12 @@
 
 use super::fetch::FetchPlan;
 use super::hot_extents::{Chooser, Chosen, GAP_MAX_LEN, Keep, Task, chunks, tasks};
-use super::pieces::PackedMap;
 use crate::cache::staged::StagedChunks;
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::hotlist::{HotEntry, HotList};
 use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::metadata::inode::Inode;
 use crate::tree::resolve::FollowLast;
@@ -19,98 +19,72 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What was pinned, or loaded.
+/// Report of what was decoded for a hot list.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct Pinned {
-    /// Extents that were decoded.
+pub struct LoadReport {
+    /// Number of extents that were decoded.
     pub extents: u64,
-    /// Their bytes, decoded.
+    /// Bytes of these extents, decoded.
     pub bytes: u64,
-    /// Bytes of extents that were left out, as they would have been more than wanted.
+    /// Bytes of extents that were left out, as they would have exceeded the limit.
     pub left_out: u64,
-    /// Paths, as the list has them, of what could not be decoded, each once in a row, and why.
+    /// Paths that could not be decoded, as the list has them, each once in a row, with their errors.
     pub failed: Vec<(Vec<u8>, ReadError)>,
 }
 
-/// What was pinned or loaded for a list, and the stored bytes of that list: until this is dropped, they are in memory, and whoever reads them
-/// waits for a fetch under way instead of fetching again.
-pub struct Ahead {
-    /// What was decoded.
-    pub loaded: Pinned,
+/// A hot list that was loaded, see [`Image::pin`] and [`Image::load_ahead`].
+///
+/// Until it is dropped, the stored bytes of the list stay in memory, and a read of them waits for a fetch that is under way
+/// instead of fetching again.
+pub struct LoadedHotList {
+    /// Report of what was decoded.
+    pub report: LoadReport,
     image: Image,
     chunks: Arc<StagedChunks>,
 }
 
-impl fmt::Debug for Ahead {
+impl fmt::Debug for LoadedHotList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ahead").field("loaded", &self.loaded).finish_non_exhaustive()
+        f.debug_struct("LoadedHotList").field("report", &self.report).finish_non_exhaustive()
     }
 }
 
-impl Drop for Ahead {
+impl Drop for LoadedHotList {
     fn drop(&mut self) {
-        self.image.core.state().remove_staged(&self.chunks);
+        self.image.core.volume.state().remove_staged(&self.chunks);
     }
 }
 
-impl Image {
-    /// Decode the extents that hold the ranges of `list`, and keep them for as long as the image is open: later reads of them, of any of
-    /// their bytes, copy. Extents are pinned as a whole, in the order of the list, until all that is pinned takes `bytes_max` bytes of
-    /// memory; they are no part of the cache. What is stored as it is needs no decoding, and is left to the source. Symbolic links are
-    /// followed within the image; `stop` ends the work early.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use kiln_read::Threads;
-    /// use kiln_read::hotlist::HotList;
-    /// use std::sync::atomic::AtomicBool;
-    ///
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let list = HotList::parse(b"#kiln-hotlist 1\n0+4096\t80\tbig/text\n", "boot.list")?;
-    /// let pinned = image.pin(&list, 64 << 20, Threads::PROCESSORS, &AtomicBool::new(false));
-    /// println!("{} bytes are decoded", pinned.bytes);
-    /// # assert!(pinned.bytes >= 4096 && pinned.failed.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn pin(&self, list: &HotList, bytes_max: u64, threads: Threads, stop: &AtomicBool) -> Pinned {
-        std::mem::take(&mut self.pin_ahead(list, bytes_max, threads, stop).loaded)
+impl LoadedHotList {
+    /// Implements `Image::pin`.
+    pub(crate) fn pinned(image: &Image, list: &HotList, bytes_max: u64, threads: Threads, stop: &AtomicBool) -> Self {
+        let left = bytes_max.saturating_sub(image.core.volume.state().pinned.cost());
+        Self::load(image, list, Chooser::new(image.reader(), Keep::Pinned, left, stop), threads)
     }
 
-    /// [`Image::pin`] for readers that come soon, or have come already: see [`Image::load_ahead`].
-    pub fn pin_ahead(&self, list: &HotList, bytes_max: u64, threads: Threads, stop: &AtomicBool) -> Ahead {
-        let left = bytes_max.saturating_sub(self.core.state().pinned.cost());
-        self.decode_listed(list, Chooser::new(self, Keep::Pinned, left, stop), threads)
-    }
-
-    /// Decode the extents that hold the ranges of `list` into the cache, in its order, until three eighths of the cache are taken: for readers
-    /// that come soon. What lies together is fetched together, in requests of up to 1 MiB, metadata and what is stored plain too, so on a slow
-    /// source this takes a fraction of the requests that reads one after the other take. Who reads a part of it meanwhile waits for the
-    /// request that is under way. Stored bytes stay until the result is dropped, and take up to a quarter of the cache until then. `stop`
-    /// ends the work early.
-    pub fn load_ahead(&self, list: &HotList, threads: Threads, stop: &AtomicBool) -> Ahead {
-        let state = self.core.state();
+    /// Implements `Image::load_ahead`.
+    pub(crate) fn cached(image: &Image, list: &HotList, threads: Threads, stop: &AtomicBool) -> Self {
+        let state = image.core.volume.state();
         let left = (state.decoded.capacity().saturating_sub(state.staged_max())) / 2;
-        self.decode_listed(list, Chooser::new(self, Keep::Cached, left, stop), threads)
+        Self::load(image, list, Chooser::new(image.reader(), Keep::Cached, left, stop), threads)
     }
-}
 
-impl Image {
-    fn decode_listed<'a>(&'a self, list: &HotList, chooser: Chooser<'a>, threads: Threads) -> Ahead {
+    fn load(image: &Image, list: &HotList, chooser: Chooser<'_>, threads: Threads) -> Self {
+        let reader = image.reader();
         let (keep, stop) = (chooser.keep, chooser.stop);
+        let state = reader.volume.state();
         // Programs that read meanwhile want the same metadata.
-        let warming = self.core.state().warm();
-        let mut pinned = Pinned::default();
-        let chooser = self.look_up_listed(list, chooser, &mut pinned);
-        let state = self.core.state();
-        let (chunks, order) = chunks(self, &chooser.stored, state.staged_max().saturating_sub(state.staged().len()));
+        let warming = state.warm();
+        let mut report = LoadReport::default();
+        let chooser = reader.look_up_listed(list, chooser, &mut report);
+        let (chunks, order) = chunks(reader, &chooser.stored, state.staged_max().saturating_sub(state.staged().len()));
         let chunks = Arc::new(chunks);
         state.add_staged(Arc::clone(&chunks));
-        let mut ahead = Ahead { loaded: pinned, image: self.clone(), chunks };
+        let mut loaded = Self { report, image: image.clone(), chunks };
         drop(warming);
         let (done, failed) = (Mutex::new((0, 0)), Mutex::new(Vec::new()));
-        let chunks = &ahead.chunks;
+        let chunks = &loaded.chunks;
         unordered::run(threads, tasks(order, chooser.chosen), || {
             let (done, failed) = (&done, &failed);
             move |task: Task| {
@@ -119,11 +93,11 @@ impl Image {
                 }
                 let batch = match task {
                     Task::Fetch(key) => {
-                        return chunks.fetch(key, &|device, buf, pa| self.core.devices.read(device, buf, pa));
+                        return chunks.fetch(key, &|device, buf, pa| reader.volume.devices.read(device, buf, pa));
                     }
                     Task::Decode(batch) => batch,
                 };
-                for ((encoded, idx), result) in self.decode_batch(&batch, keep) {
+                for ((encoded, idx), result) in reader.decode_batch(&batch, keep) {
                     match result {
                         Ok(()) => {
                             let (extents, bytes) = &mut *lock(done);
@@ -134,17 +108,19 @@ impl Image {
                 }
             }
         });
-        let pinned = &mut ahead.loaded;
-        (pinned.extents, pinned.bytes) = into_inner(done);
+        let report = &mut loaded.report;
+        (report.extents, report.bytes) = into_inner(done);
         let mut failed = into_inner(failed);
         failed.sort_by_key(|(idx, _)| *idx);
-        failed.into_iter().for_each(|(idx, error)| pinned.fail(&list.entries()[idx], error));
-        ahead
+        failed.into_iter().for_each(|(idx, error)| report.fail(&list.entries()[idx], error));
+        loaded
     }
+}
 
+impl<'a> Reader<'a> {
     /// Look up the metadata of a list, and which extents hold its ranges.
-    fn look_up_listed<'a>(&'a self, list: &HotList, chooser: Chooser<'a>, pinned: &mut Pinned) -> Chooser<'a> {
-        let (mut chooser, mut packed) = (chooser, PackedMap::new(self));
+    fn look_up_listed<'c>(self, list: &HotList, chooser: Chooser<'c>, report: &mut LoadReport) -> Chooser<'c> {
+        let mut chooser = chooser;
         let mut last: Option<(&[u8], Option<Inode>)> = None;
         for (idx, entry) in list.entries().iter().enumerate() {
             if chooser.is_over() {
@@ -153,26 +129,26 @@ impl Image {
             if entry.is_metadata() {
                 let found = self.resolve(&entry.path, FollowLast::Keep);
                 let listed = found.and_then(|inode| if inode.is_dir() { chooser.list(&inode) } else { Ok(()) });
-                listed.unwrap_or_else(|error| pinned.fail(entry, error));
+                listed.unwrap_or_else(|error| report.fail(entry, error));
                 continue;
             }
             // Ranges of one file often follow each other.
             if last.as_ref().is_none_or(|(path, _)| *path != entry.path) {
-                let inode = self.resolve(&entry.path, FollowLast::Follow).map_err(|error| pinned.fail(entry, error));
+                let inode = self.resolve(&entry.path, FollowLast::Follow).map_err(|error| report.fail(entry, error));
                 last = Some((&entry.path[..], inode.ok()));
             }
             let Some((_, Some(inode))) = &last else { continue };
-            match chooser.add(idx, inode, entry.range(), &mut packed) {
-                Ok(left_out) => pinned.left_out = pinned.left_out.saturating_add(left_out),
-                Err(error) => pinned.fail(entry, error),
+            match chooser.add(idx, inode, entry.range()) {
+                Ok(left_out) => report.left_out = report.left_out.saturating_add(left_out),
+                Err(error) => report.fail(entry, error),
             }
         }
         chooser
     }
 
     /// Fetch and decode extents, and keep them.
-    fn decode_batch(&self, batch: &[Chosen], keep: Keep) -> Vec<(Chosen, Result<(), ReadError>)> {
-        let state = self.core.state();
+    fn decode_batch(self, batch: &[Chosen], keep: Keep) -> Vec<(Chosen, Result<(), ReadError>)> {
+        let state = self.volume.state();
         state.sources.with(|buf| {
             let (mut fetch, mut last) = (FetchPlan::default(), None);
             let places: Vec<_> = batch.iter().map(|(encoded, _)| self.place(encoded, &mut fetch, &mut last)).collect();
@@ -201,7 +177,7 @@ impl Image {
     /// Plan to fetch a pcluster, unless it is in memory or beside an inode, and what lies between it and the end of the `last` one, if that
     /// is little. Where it will be.
     fn place(
-        &self,
+        self,
         encoded: &EncodedExtent,
         fetch: &mut FetchPlan,
         last: &mut Option<(u16, u64)>,
@@ -222,7 +198,7 @@ impl Image {
     }
 }
 
-impl Pinned {
+impl LoadReport {
     fn fail(&mut self, entry: &HotEntry, error: ReadError) {
         if self.failed.last().is_none_or(|(path, _)| *path != entry.path) {
             self.failed.push((entry.path.clone(), error));
