@@ -164,6 +164,7 @@ fn special_directories_list_their_dots() {
 fn dots(image: &Image, dir: &Inode) {
     let mut whole = Vec::new();
     image
+        .server()
         .read_dir(dir, 0, &mut |entry, behind| {
             whole.push((entry, behind));
             std::ops::ControlFlow::Continue(())
@@ -177,6 +178,7 @@ fn dots(image: &Image, dir: &Inode) {
     for (idx, (_, behind)) in whole.iter().enumerate() {
         let mut rest = Vec::new();
         image
+            .server()
             .read_dir(dir, *behind, &mut |entry, behind| {
                 rest.push((entry, behind));
                 std::ops::ControlFlow::Continue(())
