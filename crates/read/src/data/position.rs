@@ -23,7 +23,7 @@ pub(super) fn disk_position(part: &DataPart) -> DiskPosition {
 /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
 /// let mut files = Vec::new();
 /// for entry in image.open_dir("/big")? {
-///     let inode = reader.inode(entry?.nid)?;
+///     let inode = image.inode(entry?.nid)?;
 ///     files.push((image.position(&inode)?, inode));
 /// }
 /// files.sort_by_key(|(position, _)| *position);
