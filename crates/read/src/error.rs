@@ -3,7 +3,7 @@
 use crate::escape::Escaped;
 use kiln_codec::CodecError;
 use kiln_format::addr::align_up;
-use kiln_format::{FormatError, Nid, Problem};
+use kiln_format::{FormatError, Hex, Nid, Problem};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -135,17 +135,13 @@ pub enum Defect {
         source: CodecError,
     },
     /// The contents of a file.
-    #[error("stored digest: the SHA-256 of the contents is {}, but {} is stored", hex(computed), hex(stored))]
+    #[error("stored digest: the SHA-256 of the contents is {}, but {} is stored", Hex(computed), Hex(stored))]
     Digest {
         /// The digest that is stored.
         stored: [u8; 32],
         /// That of the contents as they were read.
         computed: [u8; 32],
     },
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl ReadError {

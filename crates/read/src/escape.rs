@@ -1,4 +1,5 @@
-//! Names for a terminal.
+//! Names for a terminal. They are read by people only, so nothing reads these escapes back. Hot lists have octal escapes instead,
+//! see `hotlist::path`.
 
 use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;

@@ -120,7 +120,7 @@ pub use kiln_format::compr_cfg::ComprCfgs;
 pub use kiln_format::device::DeviceSlot;
 pub use kiln_format::inode::{DataLayout, FileType, Rdev};
 pub use kiln_format::superblock::Superblock;
-pub use kiln_format::{Algorithm, Blkaddr, BlockBits, Compat, FormatError, Incompat, KernelVersion, Nid, Problem};
+pub use kiln_format::{Algorithm, Blkaddr, BlockBits, Compat, FormatError, Hex, Incompat, KernelVersion, Nid, Problem};
 pub use kiln_parallel::Threads;
 pub use map::extent::{Extent, ExtentKind};
 pub use map::extents::Extents;

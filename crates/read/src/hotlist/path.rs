@@ -1,4 +1,8 @@
-//! Paths as a hot list has them: bytes that could be taken for its syntax are octal escapes, as in `/proc/mounts`.
+//! Paths in hot lists: bytes that could be taken for syntax are octal escapes of three digits.
+//!
+//! This is a grammar of its own. Names for a terminal (`escape`) are not read back; mtree manifests escape as vis(3) does, which
+//! also escapes glob characters and `=`, and whose readers know many more escapes; the kernel's mount table leaves bytes alone
+//! that are not UTF-8.
 
 use std::fmt::{self, Write};
 

@@ -104,7 +104,10 @@ fn scans_are_bounded_by_the_image() {
     image.inode(Nid(64), &sub, &start.to_le_bytes().repeat(count as usize));
     let image = with_root(image, &[("sub", Nid(64), dir)]);
     let root = image.inode(Nid(0)).unwrap();
-    assert_eq!(DirEntries::new(&image, &image.inode(Nid(64)).unwrap()).filter_map(Result::ok).count(), 120 * count as usize);
+    assert_eq!(
+        DirEntries::new(&image, &image.inode(Nid(64)).unwrap()).filter_map(Result::ok).count(),
+        120 * count as usize
+    );
     let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).table().unwrap_err();
     assert!(error.is_corrupt() && error.to_string().contains("directories are longer than the image"), "{error}");
     let image = with_root(Handmade::new(12), &[("again", Nid(0), dir)]);

@@ -4,6 +4,7 @@
 //! STAMP, 32 hexadecimal digits, depends on inode number, size, and the times of the last change of the contents and of the inode. Paths are
 //! written as in [hot lists](kiln_read::hotlist::path).
 
+use kiln_format::Hex;
 use kiln_read::hotlist::path::{self, Octal};
 use kiln_tree::{Kind, Tree};
 use std::collections::HashMap;
@@ -65,7 +66,7 @@ impl Stamps {
             let reason = "the first line of stamps is `#kiln-stamp 1 IMAGE`: these are none, or of a later version";
             return Err(SyntaxError::new("first line", first, reason).at(name, 0));
         };
-        if image != hex(identity).as_bytes() {
+        if image != Hex(identity).to_string().as_bytes() {
             return Ok(None);
         }
         let mut by_path = HashMap::new();
@@ -90,7 +91,7 @@ impl Stamps {
     /// Those of `out`.
     pub fn write(out: &mut impl Write, identity: &[u8], tree: &Tree, stamps: &FileStamps) -> io::Result<()> {
         out.write_all(MAGIC)?;
-        writeln!(out, "{}", hex(identity))?;
+        writeln!(out, "{}", Hex(identity))?;
         for (id, node) in tree.nodes() {
             if let Kind::File { content, .. } = node.kind
                 && let Some(stamp) = stamps.of(content)
@@ -115,10 +116,6 @@ impl Stamps {
 /// The part of a stamp that depends on the inode number alone.
 pub(super) fn inode_of(stamp: u128) -> u32 {
     (stamp >> 96) as u32
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
