@@ -1,4 +1,5 @@
-//! Is an image whole? Everything reachable is read, decoded and compared with what the rest of the image says.
+//! Check of an image: everything reachable is read, decoded and compared with the rest of the
+//! image.
 
 mod data;
 mod features;
@@ -41,7 +42,7 @@ pub(crate) fn check(reader: Reader<'_>, threads: Threads, progress: &dyn Fn(u64)
     Ok(report)
 }
 
-/// Read data that is stored as it is. Nothing in it can be wrong, but its source may fail.
+/// Reads plain data. Nothing in it can be wrong, but its source may fail.
 fn read_plain(reader: Reader<'_>, device: u16, bytes: Range<u64>) -> Result<(), ReadError> {
     let mut buf = vec![0; PLAIN_STEP.min(bytes.end - bytes.start) as usize];
     let mut at = bytes.start;
@@ -53,7 +54,7 @@ fn read_plain(reader: Reader<'_>, device: u16, bytes: Range<u64>) -> Result<(), 
     Ok(())
 }
 
-/// Check the superblock's own fields, and note where the records lie that it points to.
+/// Checks the superblock's own fields, and note where the records lie that it points to.
 fn check_superblock(reader: Reader<'_>, problems: &Problems, spans: &mut Spans) -> Result<(), ReadError> {
     let sb = reader.superblock();
     problems.take(b"", reader.volume.verify_checksum())?;

@@ -1,7 +1,7 @@
-//! What a read costs: the extents it touches, the blocks it fetches, the bytes it decodes.
+//! The cost of a read: the extents it touches, the blocks it fetches, the bytes it decodes.
 //!
-//! The read is a cold one: a single call of [`Image::read_at`] with nothing in memory but metadata. Explaining it reads
-//! metadata only.
+//! The read is a cold one: a single call of [`Image::read_at`] with nothing in memory but metadata.
+//! Explaining it reads metadata only.
 
 mod cold_history;
 mod index;
@@ -27,23 +27,25 @@ use std::ops::Range;
 pub struct ReadPiece {
     /// Bytes of the file.
     pub wanted: Range<u64>,
-    /// Where they come from: an extent of the file, or of the packed inode for a fragment.
+    /// Extent that holds them: one of the file, or of the packed inode for a fragment.
     pub extent: Extent,
     /// For a fragment: the offset of the wanted bytes in the packed inode's contents.
     pub fragment: Option<u64>,
-    /// How stored bytes become the wanted ones.
+    /// Way from stored bytes to the wanted ones.
     pub decoding: Decoding,
-    /// Bytes in whole blocks that are fetched for this piece and were not for an earlier one: whole pclusters. Of an LZ4 pcluster
-    /// whose front is decoded, [`Image`] fetches less, if less is enough.
+    /// Bytes in whole blocks that are fetched for this piece and were not for an earlier one: whole
+    /// pclusters. Of an LZ4 pcluster whose front is decoded, [`Image`] fetches less, if less is
+    /// enough.
     pub fetched: u64,
     /// Bytes that are decoded for this piece.
     pub decoded: u64,
 }
 
-/// Iterator over the pieces of a read in the order of the file, see [`Image::explain`](crate::Image::explain).
+/// Iterator over the pieces of a read in the order of the file, see
+/// [`Image::explain`](crate::Image::explain).
 ///
-/// Memory is bounded by the number of runs of adjacent blocks that were fetched so far: about 40 bytes each, at most one
-/// for every two blocks of the image.
+/// Memory is bounded by the number of runs of adjacent blocks that were fetched so far: about 40
+/// bytes each, at most one for every two blocks of the image.
 pub struct Explanation<'a> {
     reader: Reader<'a>,
     map: FileMap<'a>,
@@ -52,7 +54,8 @@ pub struct Explanation<'a> {
     history: ColdHistory<'a>,
     /// Extents of the file so far.
     file: DescribedExtents,
-    /// First byte of the fragment that is being explained, and the extents of the packed inode that hold it.
+    /// First byte of the fragment that is being explained, and the extents of the packed inode that
+    /// hold it.
     fragment: Option<(u64, DescribedExtents)>,
     cost: Cost,
     is_done: bool,
@@ -99,8 +102,8 @@ impl Explanation<'_> {
         self.piece(part, la).map(Some)
     }
 
-    /// Notes the extents of the next part, or that there are no more parts. The cost of the metadata that describes extents
-    /// is that of all extents of one inode together.
+    /// Notes the extents of the next part, or that there are no more parts. The cost of the
+    /// metadata that describes extents is that of all extents of one inode together.
     fn describe(&mut self, part: Option<&DataPart>) -> Result<(), ReadError> {
         let listed = part.and_then(|_| self.map.listed());
         if let Some(listed) = listed {

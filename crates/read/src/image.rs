@@ -26,8 +26,8 @@ use volume::Volume;
 
 /// An open image.
 ///
-/// Clones share devices and caches. Any number of threads may use one image, and so may processes that are forked off: each
-/// process has caches of its own.
+/// Clones share devices and caches. Any number of threads may use one image, and so may processes
+/// that are forked off: each process has caches of its own.
 #[derive(Clone)]
 pub struct Image {
     pub(crate) core: Arc<Core>,
@@ -47,8 +47,8 @@ impl fmt::Debug for Image {
 }
 
 impl Image {
-    /// Open the image on `primary`, from byte `options.offset` on. `devices` are its extra devices: all of them in the order of its table, or none if
-    /// they are part of `primary`.
+    /// Opens the image on `primary`, from byte `options.offset` on. `devices` are its extra
+    /// devices: all of them in the order of its table, or none if they are part of `primary`.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -64,7 +64,8 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// Not an EROFS image, a damaged or unsupported one, the wrong number of devices, a failing source.
+    /// Not an EROFS image, a damaged or unsupported one, the wrong number of devices, a failing
+    /// source.
     pub fn open(
         primary: Arc<dyn ReadAt>,
         devices: Vec<Arc<dyn ReadAt>>,
@@ -91,12 +92,12 @@ impl Image {
         Reader::new(&self.core.volume, &self.core.special, &self.core.prefixes)
     }
 
-    /// The superblock.
+    /// Returns the superblock.
     pub fn superblock(&self) -> &Superblock {
         &self.core.volume.sb
     }
 
-    /// What reading has cost so far, this image and all its clones together.
+    /// Returns the costs of reading so far, of this image and all its clones together.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -113,18 +114,18 @@ impl Image {
         self.core.volume.stats()
     }
 
-    /// Configuration of the compression algorithms.
+    /// Returns the configuration of the compression algorithms.
     pub fn compr_cfgs(&self) -> &ComprCfgs {
         &self.core.volume.cfgs
     }
 
-    /// The device table.
+    /// Returns the device table.
     pub fn device_slots(&self) -> &[DeviceSlot] {
         self.core.volume.devices.slots()
     }
 
-    /// An error where extra devices were not given that do not follow in the primary source either. Metadata can be read without
-    /// them, and contents that lie elsewhere.
+    /// Returns an error where extra devices were not given that do not follow in the primary source
+    /// either. Metadata can be read without them, and contents that lie elsewhere.
     ///
     /// # Errors
     /// [`ReadError::MissingDevices`].
@@ -132,12 +133,12 @@ impl Image {
         self.core.volume.devices.missing().map_or(Ok(()), Err)
     }
 
-    /// Length of the primary device in bytes, from the start of the image on.
+    /// Returns the length of the primary device in bytes, from the start of the image on.
     pub fn source_len(&self) -> u64 {
         self.core.volume.devices.primary_len()
     }
 
-    /// The root directory.
+    /// Returns the root directory.
     pub fn root_nid(&self) -> Nid {
         self.core.volume.sb.root_nid
     }

@@ -1,4 +1,5 @@
-//! From offsets in a file to where the bytes are stored. Lookups read metadata only, and change nothing.
+//! From offsets in a file to where the bytes are stored. Lookups read metadata only, and change
+//! nothing.
 
 mod compressed;
 mod compressed_file;

@@ -1,4 +1,5 @@
-//! What an image contains and what it takes: files, extents, sharing, padding, metadata.
+//! Counts of an image's contents and of the space that they take: files, extents, sharing, padding,
+//! metadata.
 
 pub(crate) mod counts;
 pub(crate) mod disk;
@@ -64,7 +65,7 @@ struct InodeQueue {
 }
 
 impl InodeQueue {
-    /// Inodes that were not met before, with paths; none at the end.
+    /// Returns inodes that were not met before, with paths; none at the end.
     fn next_batch(&mut self) -> Result<Vec<(Vec<u8>, Inode)>, ReadError> {
         let mut batch = Vec::new();
         while batch.len() < BATCH && !self.failed {
@@ -79,7 +80,7 @@ impl InodeQueue {
     }
 }
 
-/// Count inodes until there are none, or another thread has failed.
+/// Counts inodes until there are none, or another thread has failed.
 fn tally_batches<'i>(mut tally: Tally<'i>, queue: &Mutex<InodeQueue>) -> Result<Tally<'i>, ReadError> {
     let counted = tally_all(&mut tally, queue);
     if counted.is_err() {

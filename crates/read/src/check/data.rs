@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-/// Decoded bytes of a batch, about: enough to hide the cost of the queue, few enough to spread large files over threads.
+/// Decoded bytes of a batch, about: enough to hide the cost of the queue, few enough to spread
+/// large files over threads.
 const BATCH_LEN: u64 = 4 << 20;
 /// Batches waiting for each thread.
 const QUEUED: usize = 4;
@@ -22,7 +23,7 @@ struct Batch {
     extents: Vec<Extent>,
 }
 
-/// Where encoded extents go to be decoded.
+/// Queue of encoded extents that are to be decoded.
 pub(super) struct DecodeQueue {
     sender: SyncSender<Batch>,
 }
@@ -69,7 +70,7 @@ impl Drop for FileQueue<'_> {
     }
 }
 
-/// Run `produce` while `threads` threads decode what it queues, and wait for them.
+/// Runs `produce` while `threads` threads decode what it queues, and wait for them.
 pub(super) fn with_decoders<T>(
     reader: Reader<'_>,
     problems: &Problems,
@@ -88,7 +89,8 @@ pub(super) fn with_decoders<T>(
         // If the system refuses a thread, those that run do the work.
         let mut decoders = vec![decode().map_err(ReadError::thread)?];
         decoders.extend((1..threads).map_while(|_| decode().ok()));
-        // Only the decoders hold the receiver: once all of them have stopped, `send` fails instead of waiting.
+        // Only the decoders hold the receiver: once all of them have stopped, `send` fails instead
+        // of waiting.
         drop(receiver);
         let queue = DecodeQueue { sender };
         let produced = produce(&queue);

@@ -59,7 +59,7 @@ struct NameCount {
     path: Option<Box<[u8]>>,
 }
 
-/// What a directory's entries say together.
+/// Summary of a directory's entries.
 #[derive(Default)]
 struct Listing {
     previous: Vec<u8>,
@@ -95,7 +95,7 @@ impl<'c> TreeCheck<'c> {
         CheckReport { notes: self.features.into_notes(), ..self.report }
     }
 
-    /// Everything that can be reached from the superblock.
+    /// Returns everything that can be reached from the superblock.
     pub(super) fn check_all(&mut self) -> Result<(), ReadError> {
         for (inode, path) in [(self.reader.special.packed, PACKED), (self.reader.special.metabox, METABOX)] {
             if let Some(inode) = inode {
@@ -166,7 +166,7 @@ impl<'c> TreeCheck<'c> {
         true
     }
 
-    /// Check an entry and, the first time, what it names. Returns whether that is a directory.
+    /// Checks an entry and, the first time, what it names. Returns whether that is a directory.
     fn check_entry(&mut self, dir_path: &[u8], dir: &Inode, entry: &Dirent<'_>) -> Result<bool, ReadError> {
         let path = joined(dir_path, entry.name);
         if path.len() > PATH_MAX_LEN {
@@ -209,7 +209,8 @@ impl<'c> TreeCheck<'c> {
         }
     }
 
-    /// The superblock's count is for statfs only; one that is too small shows that inodes were added without it.
+    /// Returns the superblock's count is for statfs only; one that is too small shows that inodes
+    /// were added without it.
     fn check_inos(&self) {
         let (stored, expected) = (self.reader.superblock().inos, (self.directories.len() + self.others.len()) as u64);
         if stored < expected {
@@ -217,7 +218,7 @@ impl<'c> TreeCheck<'c> {
         }
     }
 
-    /// Check an inode that was not met before: fields, attributes, contents.
+    /// Checks an inode that was not met before: fields, attributes, contents.
     fn check_inode(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
         self.report.inodes += 1;
         self.report.directories += u64::from(inode.is_dir());
@@ -239,7 +240,7 @@ impl<'c> TreeCheck<'c> {
         Ok(())
     }
 
-    /// Whether the contents have their stored digest; `None` where they cannot be read.
+    /// Compares the contents with their stored digest. Returns `None` if they cannot be read.
     fn check_digest(&mut self, path: &[u8], inode: &Inode) -> Result<Option<DigestCheck>, ReadError> {
         let digest = match self.reader.check_digest(inode) {
             // The decoding threads report what cannot be read.
@@ -348,7 +349,8 @@ impl<'c> TreeCheck<'c> {
     }
 
     /// # Errors
-    /// A range that is not wholly in the inode's space: a table may be as long as a hostile size makes it.
+    /// A range that is not wholly in the inode's space: a table may be as long as a hostile size
+    /// makes it.
     fn add_metadata(&mut self, inode: &Inode, start: u64, end: u64) -> Result<(), ReadError> {
         let len = end.saturating_sub(start);
         MetadataReader::new(self.reader, inode.space()).check_range("erofs_inode", start, len)?;
@@ -359,7 +361,7 @@ impl<'c> TreeCheck<'c> {
         Ok(())
     }
 
-    /// Whether an extent lies where data may lie.
+    /// Checks that an extent lies where data may lie. Returns the need to decode it.
     fn check_extent(&mut self, inode: &Inode, extent: &Extent) -> Result<Decode, ReadError> {
         let devices = &self.reader.volume.devices;
         match extent.kind {
@@ -390,7 +392,7 @@ impl<'c> TreeCheck<'c> {
     }
 }
 
-/// Whether only decoding an extent shows that it is sound.
+/// Need to decode an extent to find out if it is sound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decode {
     Wanted,

@@ -15,12 +15,13 @@ use std::ops::Range;
 /// Longest range of a file that is announced, in bytes.
 pub(super) const HINT_MAX_LEN: u64 = 16 << 20;
 
-/// Longest gap between files that are announced as one range, and longest such range, in bytes: more would not fit into the
-/// caches of slow sources.
+/// Longest gap between files that are announced as one range, and longest such range, in bytes:
+/// more would not fit into the caches of slow sources.
 const GAP_MAX_LEN: u64 = 64 << 10;
 const RUN_MAX_LEN: u64 = 4 << 20;
 
-/// Bytes of pclusters that are announced when a fetch for a part of a read begins: those of the next fetches.
+/// Bytes of pclusters that are announced when a fetch for a part of a read begins: those of the
+/// next fetches.
 const REST_LEN: u64 = 2 * FETCH_MAX_LEN as u64;
 
 impl<'a> Reader<'a> {
@@ -87,7 +88,8 @@ impl<'a> Reader<'a> {
         looked_up.is_ok() && stored.first().is_some_and(is_resident)
     }
 
-    /// Adds the stored bytes of a range of a file, cut at the end of the file and at [`HINT_MAX_LEN`].
+    /// Adds the stored bytes of a range of a file, cut at the end of the file and at
+    /// [`HINT_MAX_LEN`].
     fn look_up_stored(
         self,
         map: &mut Option<FileMap<'a>>,
@@ -103,8 +105,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Announces the next steps of the stride that a read of bytes `wanted` is part of, if it is part of one and fetches are
-    /// slow.
+    /// Announces the next steps of the stride that a read of bytes `wanted` is part of, if it is
+    /// part of one and fetches are slow.
     pub(super) fn announce_stride(
         self,
         inode: &Inode,
@@ -132,8 +134,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Announces the pclusters that hold a range of a file that is read in several fetches, as far as the next fetches go, so
-    /// that these bytes arrive while the first ones are decoded. If the system reads ahead, nothing is announced.
+    /// Announces the pclusters that hold a range of a file that is read in several fetches, as far
+    /// as the next fetches go, so that these bytes arrive while the first ones are decoded. If the
+    /// system reads ahead, nothing is announced.
     pub(super) fn announce_rest(self, map: &mut FileMap<'a>, range: Range<u64>) -> Result<(), ReadError> {
         let policy = &self.volume.policy;
         if policy.prefetch == SourcePrefetch::Off || policy.readahead == Readahead::System {

@@ -1,8 +1,9 @@
 //! Batch reads: many files, or ranges of them, in one call.
 //!
-//! Plain algorithm: look up where each range is stored, sort the ranges by that, and let threads take batches of them from front
-//! to back. So sources are read forwards, and ranges that share a pcluster are neighbours: the pcluster is decoded once, as far as the
-//! last of them needs it, and each range gets its part without a copy. How a thread reads a batch is in
+//! Plain algorithm: look up where each range is stored, sort the ranges by that, and let threads
+//! take batches of them from front to back. So sources are read forwards, and ranges that share a
+//! pcluster are neighbours: the pcluster is decoded once, as far as the last of them needs it, and
+//! each range gets its part without a copy. How a thread reads a batch is in
 //! [`batch_worker`](super::batch_worker).
 
 use super::batch_plan::{BatchItem, FileRange, ITEM_LEN, ReadUnit};
@@ -40,8 +41,9 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Tell the device which bytes a batch will read: those of each unit, and what lies between units that are near each other. If it is
-    /// known that fetches are not slow, their bytes are in memory, and telling so costs as much as reading them.
+    /// Tells the device which bytes a batch will read: those of each unit, and what lies between
+    /// units that are near each other. If it is known that fetches are not slow, their bytes are in
+    /// memory, and telling so costs as much as reading them.
     pub(super) fn announce(self, units: &[ReadUnit]) {
         let policy = &self.volume.policy;
         if policy.prefetch == SourcePrefetch::Off || policy.latency.is_some() && !self.is_cold() {
@@ -60,7 +62,7 @@ impl<'a> Reader<'a> {
         self.announce_run(run, left);
     }
 
-    /// Announce the first `left` bytes of a run. How many are left then.
+    /// Announces the first `left` bytes of a run. How many are left then.
     fn announce_run(self, run: Option<(u16, Range<u64>)>, left: u64) -> u64 {
         let Some((device, bytes)) = run.filter(|_| left > 0) else { return left };
         let len = (bytes.end - bytes.start).min(left);

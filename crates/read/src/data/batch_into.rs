@@ -1,7 +1,8 @@
 //! Batch reads into the caller's memory.
 //!
-//! Units and batches are those of [`read_many`](crate::Image::read_many); what differs is where bytes go. An extent that is wanted whole is decoded
-//! where the caller wants it, and plain data is read there: nothing is copied.
+//! Units and batches are those of [`read_many`](crate::Image::read_many); what differs is where
+//! bytes go. An extent that is wanted whole is decoded where the caller wants it, and plain data is
+//! read there: nothing is copied.
 
 use super::batch_plan::{BatchItem, FileRange, ReadUnit};
 use super::batch_worker::{BatchOutput, Item, Worker};
@@ -63,7 +64,8 @@ impl<'a> Reader<'a> {
         let mut results: Vec<_> =
             ranges.iter().zip(reads).map(|(range, read)| readable(&range.inode, read.buf.len(), read.off)).collect();
         let mut errors = into_inner(errors);
-        // Of several errors of a range, the first one in the file: whichever thread met its own first.
+        // Of several errors of a range, the first one in the file: whichever thread met its own
+        // first.
         errors.sort_by_key(|&(idx, off, _)| (idx, std::cmp::Reverse(off)));
         errors.into_iter().for_each(|(idx, _, error)| results[idx] = Err(error));
         results
@@ -99,7 +101,7 @@ impl BatchOutput for CallerMemory<'_, '_> {
     }
 }
 
-/// The part of its range's buffer that each unit fills.
+/// Returns the part of its range's buffer that each unit fills.
 fn unit_buffers<'b>(units: &[ReadUnit], reads: &'b mut [FileRangeMut<'_>]) -> Vec<&'b mut [u8]> {
     let mut in_files: Vec<usize> = (0..units.len()).collect();
     in_files.sort_unstable_by_key(|&nth| (units[nth].idx, units[nth].range.start));
@@ -115,7 +117,7 @@ fn unit_buffers<'b>(units: &[ReadUnit], reads: &'b mut [FileRangeMut<'_>]) -> Ve
     buffers
 }
 
-/// Units and their buffers by batches.
+/// Returns units and their buffers by batches.
 fn batched<'u, 'b>(
     batches: Vec<Range<usize>>,
     units: &'u [ReadUnit],

@@ -19,14 +19,15 @@ use std::ops::Range;
 pub(super) const ITEM_LEN: u64 = 4 << 20;
 /// Most units of one range: a hostile file of an exabyte needs no more memory than that.
 const UNITS_MAX: u64 = 1024;
-/// A unit of at most so many pieces keeps them, so that they are looked up once. What a unit of more is read from takes longer than
-/// looking them up.
+/// A unit of at most so many pieces keeps them, so that they are looked up once. What a unit of
+/// more is read from takes longer than looking them up.
 const KEPT_PARTS_MAX: usize = 4;
-/// Bytes of a batch that a thread takes at once, if it can end where a pcluster ends, and bytes after which it ends anywhere.
+/// Bytes of a batch that a thread takes at once, if it can end where a pcluster ends, and bytes
+/// after which it ends anywhere.
 const BATCH_LEN: u64 = 1 << 20;
 const BATCH_MAX_LEN: u64 = 4 << 20;
-/// What is encoded is cut into as many batches for each thread, but not into shorter ones: a batch of 64 KiB takes 200 microseconds or
-/// more to decode, a thread 20 to start.
+/// Encoded data is cut into this many batches per thread, but not into shorter ones: a batch of 64
+/// KiB takes 200 microseconds or more to decode, a thread 20 to start.
 const BATCHES_OF_THREAD: u64 = 4;
 const ENCODED_BATCH_MIN_LEN: u64 = 64 << 10;
 
@@ -42,7 +43,7 @@ pub struct FileRange {
 /// Contents of one range of a batch: all of them, or a part of a long range.
 #[derive(Debug)]
 pub struct BatchItem<'a> {
-    /// Which range: its index in the list.
+    /// Index of the range in the list.
     pub idx: usize,
     /// Byte offset in the file.
     pub off: u64,
@@ -50,7 +51,7 @@ pub struct BatchItem<'a> {
     pub bytes: Result<&'a [u8], ReadError>,
 }
 
-/// What one thread reads in one go: a range, or a part of a long one.
+/// Unit of reading of one thread: a range, or a part of a long one.
 pub(super) struct ReadUnit {
     pub(super) idx: usize,
     pub(super) range: Range<u64>,
@@ -62,8 +63,8 @@ pub(super) struct ReadUnit {
 }
 
 impl ReadUnit {
-    /// The device and the stored bytes that hold the unit, as far as its ends tell: what lies between them is theirs in most files. `None`
-    /// where nothing is stored.
+    /// Returns the device and the stored bytes that hold the unit, as far as its ends tell: what
+    /// lies between them is theirs in most files. `None` where nothing is stored.
     pub(super) fn stored(&self) -> Option<(u16, Range<u64>)> {
         let (device, start, _) = self.position;
         let len = self.range.end - self.range.start;
@@ -84,11 +85,11 @@ impl ReadUnit {
 pub(super) struct SharedExtent {
     /// The byte behind the last one that a unit wants.
     pub(super) end: u64,
-    /// How many units want a part.
+    /// Number of units that want a part.
     pub(super) users: usize,
 }
 
-/// What a batch reads: units in stored order, their pieces, and the extents that they share.
+/// Plan of a batch: units in stored order, their parts, and the extents that they share.
 pub(super) struct BatchPlan {
     pub(super) units: Vec<ReadUnit>,
     parts: Vec<DataPart>,
@@ -113,7 +114,8 @@ struct Planner<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The units of all ranges, sorted by position. Ranges that cannot be looked up are given as errors at once.
+    /// Returns the units of all ranges, sorted by position. Ranges that cannot be looked up are
+    /// given as errors at once.
     pub(super) fn plan_batch(self, ranges: &[FileRange], each: &dyn Fn(BatchItem<'_>)) -> BatchPlan {
         let units = Vec::with_capacity(ranges.len());
         let plan = BatchPlan { units, parts: Vec::new(), shared: SharedExtents::new() };
@@ -181,7 +183,8 @@ impl BatchPlan {
     }
 }
 
-/// The end of an item of about `len` bytes of `start..end`, which does not split an encoded extent.
+/// Returns the end of an item of about `len` bytes of `start..end`, which does not split an encoded
+/// extent.
 pub(super) fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u64, ReadError> {
     let stop = start.saturating_add(len);
     if stop >= end {
@@ -192,7 +195,8 @@ pub(super) fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u
 }
 
 impl<'a> Reader<'a> {
-    /// Ranges of units that one of `threads` takes at once, cut where possible so that two batches share no pcluster.
+    /// Returns ranges of units that one of `threads` takes at once, cut where possible so that two
+    /// batches share no pcluster.
     pub(super) fn batches(self, units: &[ReadUnit], threads: Threads) -> Vec<Range<usize>> {
         let batch_len = match self.volume.devices.fetch_max_len() < FETCH_MAX_LEN {
             true => decoded_batch_len(units, threads),
@@ -203,8 +207,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Bytes that a thread takes at once where fetching costs little: [`BATCH_LEN`], unless decoding is so much of the work that all threads
-/// should have a share of it, and the last one to finish a small one.
+/// Returns the bytes that a thread takes at once where fetching costs little: [`BATCH_LEN`], unless
+/// decoding is so much of the work that all threads should have a share of it, and the last one to
+/// finish a small one.
 fn decoded_batch_len(units: &[ReadUnit], threads: Threads) -> u64 {
     let len = |unit: &ReadUnit| unit.range.end - unit.range.start;
     let encoded: u64 = units.iter().filter(|unit| unit.ends[0].is_some()).map(len).sum();
@@ -215,7 +220,8 @@ fn decoded_batch_len(units: &[ReadUnit], threads: Threads) -> u64 {
     }
 }
 
-/// Ranges of units of about `batch_len` bytes, cut where possible so that two share no pcluster.
+/// Returns ranges of units of about `batch_len` bytes, cut where possible so that two share no
+/// pcluster.
 fn batches(units: &[ReadUnit], batch_len: u64) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (idx, unit) in units.iter().enumerate() {
@@ -238,7 +244,7 @@ mod tests {
     use crate::map::pcluster::Pcluster;
     use kiln_format::Algorithm;
 
-    /// Units of `len` bytes, each in a pcluster of its own, or stored as they are.
+    /// Returns units of `len` bytes, each in a pcluster of its own, or stored plain.
     fn units(count: usize, len: u64, is_encoded: bool) -> Vec<ReadUnit> {
         let unit = |idx: usize| {
             let pcluster = Pcluster { device: 0, inline: None, pa: idx as u64 * 4096, plen: 4096 };

@@ -13,7 +13,8 @@ use crate::source::read_at::FETCH_MAX_LEN;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What a piece takes from devices: two ranges if its extent is interlaced, nothing if its bytes are in memory.
+/// Bytes that a piece takes from devices: two ranges if its extent is interlaced, none if its bytes
+/// are in memory.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Need {
     ranges: [DeviceBytes; 2],
@@ -34,7 +35,8 @@ impl Need {
         Self { ranges: [DeviceBytes { device, pa, len }, DeviceBytes::default()], shared: None }
     }
 
-    /// Add the ranges, with the parts of `buf` that they fill one after the other; `buf` is as long as all of them, or nothing is needed.
+    /// Adds the ranges, with the parts of `buf` that they fill one after the other; `buf` is as
+    /// long as all of them, or nothing is needed.
     pub(super) fn split<'b>(&self, buf: &'b mut [u8], ranges: &mut Vec<DeviceRange<'b>>) {
         let mut buf = buf;
         for &DeviceBytes { device, pa: off, len } in self.ranges.iter().filter(|range| range.len > 0) {
@@ -44,19 +46,19 @@ impl Need {
         }
     }
 
-    /// Bytes of all ranges.
+    /// Returns the bytes of all ranges.
     pub(super) fn len(&self) -> usize {
         self.ranges.iter().map(|range| range.len).sum()
     }
 }
 
-/// Where the stored bytes of a piece are after the fetch.
+/// Place of the stored bytes of a piece after the fetch.
 pub(super) enum Stored {
     /// They are not fetched together with others.
     NotFetched,
     /// In the stage.
     Staged(Range<usize>),
-    /// Where they are wanted, if they are needed at all.
+    /// They are fetched to their destination, if they are needed at all.
     InPlace(Need),
 }
 
@@ -70,12 +72,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Whether these bytes can be fetched together with those that are planned.
+    /// Returns true if these bytes can be fetched together with those that are planned.
     pub(super) fn has_room_for(&self, need: &Need) -> bool {
         self.plan.len() == 0 || self.plan.len() + need.len() <= FETCH_MAX_LEN
     }
 
-    /// Plan to fetch these bytes. Returns where they will be.
+    /// Plans to fetch these bytes. Returns where they will be.
     pub(super) fn add(&mut self, need: &Need) -> Stored {
         let len = need.len();
         if len == 0 {
@@ -96,14 +98,15 @@ impl Stage {
         Stored::Staged(start..start + len)
     }
 
-    /// Fetch what is planned, and the ranges `in_place`. `None` if that fails: each piece then fetches for itself, so that only those fail that must.
+    /// Fetches the planned bytes, and the ranges `in_place`. `None` if that fails: each piece then
+    /// fetches for itself, so that only those fail that must.
     pub(super) fn fetch(&mut self, reader: Reader<'_>, in_place: Vec<DeviceRange<'_>>) -> Option<&[u8]> {
         let buf = grow_to(&mut self.buf, self.plan.len());
         reader.fetch(&self.plan, buf, in_place).ok()?;
         Some(buf)
     }
 
-    /// Forget what is planned, and keep the memory.
+    /// Forgets the plan, and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.plan.clear();
         self.shared.clear();
@@ -111,7 +114,8 @@ impl Stage {
 }
 
 impl<'a> Reader<'a> {
-    /// Returns the ranges that reading a part takes, which is not encoded: all of them, or none if only some must be fetched.
+    /// Returns the ranges that reading a part takes, which is not encoded: all of them, or none if
+    /// only some must be fetched.
     pub(super) fn stored_need(self, part: &DataPart) -> Result<Need, ReadError> {
         let (mut need, mut found) = (Need::default(), 0);
         for piece in part.pieces(self.volume.sb.block_bits)? {
@@ -128,7 +132,7 @@ impl<'a> Reader<'a> {
         Ok(if need.len() as u64 == part.len() { need } else { Need::default() })
     }
 
-    /// What decoding the first `len` bytes of an extent takes.
+    /// Returns the bytes that decoding the first `len` bytes of an extent takes.
     pub(super) fn encoded_need(self, encoded: &EncodedExtent, len: usize) -> Result<Need, ReadError> {
         let Pcluster { device, inline, pa, plen } = encoded.pcluster;
         match inline {

@@ -1,8 +1,8 @@
-//! How one thread reads a batch: it looks up the pieces of all units first, unless the plan has them; then one call fetches the stored bytes for all of them;
-//! then it decodes.
+//! Reads of a batch on one thread. It looks up the pieces of all units first, unless the plan has
+//! them; then one call fetches their stored bytes; then it decodes.
 //!
-//! What fits into a batch is bounded by the stored bytes that are fetched at once, and by the count of the pieces: a batch that needs
-//! more is read in several steps.
+//! A batch is bounded by the stored bytes that are fetched at once, and by the number of pieces: a
+//! batch that needs more is read in several steps.
 
 use super::batch_front::{Fronts, Reuse};
 use super::batch_plan::{BatchPlan, ReadUnit, cut};
@@ -22,29 +22,30 @@ use std::ops::Range;
 /// Most pieces that are looked up before they are read.
 const TASKS_MAX: usize = 1024;
 
-/// Where the items of a batch go.
+/// Destination of the items of a batch.
 pub(super) trait BatchOutput {
     /// Longer units are given in items of about this many bytes.
     const ITEM_LEN: u64;
-    /// Whether each unit has memory of its own. Each is then given as one item.
+    /// True if each unit has memory of its own. Each is then given as one item.
     const HAS_MEMORY_OF_UNITS: bool;
 
-    /// Memory for an item of `len` bytes of unit `nth` of the batch.
+    /// Returns memory for an item of `len` bytes of unit `nth` of the batch.
     fn memory(&mut self, nth: usize, len: usize) -> &mut [u8];
 
-    /// Memory of all units of the batch, in their order, if each has its own; else none.
+    /// Returns the memory of all units of the batch, in their order, if each has its own; else
+    /// none.
     fn memories(&mut self) -> Vec<&mut [u8]>;
 
-    /// Take an item: its bytes, or `None` if its memory has them.
+    /// Takes an item: its bytes, or `None` if its memory has them.
     fn give(&mut self, item: &Item, bytes: Result<Option<&[u8]>, ReadError>);
 }
 
-/// What an output gets at once.
+/// Bytes that an output gets at once.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
-    /// Which unit of the batch it is of.
+    /// Number of its unit in the batch.
     pub(super) nth: usize,
-    /// Which range the unit is of.
+    /// Number of the range that has the unit.
     pub(super) idx: usize,
     nid: Nid,
     pub(super) off: u64,
@@ -55,14 +56,14 @@ pub(super) struct Item {
 pub(super) struct Worker<'a> {
     reader: Reader<'a>,
     plan: &'a BatchPlan,
-    /// What was looked up and is to be read, in the order of the items.
+    /// Pieces that were looked up and are to be read, in the order of the items.
     tasks: Vec<Task>,
     /// Stored bytes for the tasks.
     stage: Stage,
     fronts: Fronts<'a>,
-    /// How many of the tasks will decode into `fronts`.
+    /// Number of tasks that will decode into `fronts`.
     front_tasks: usize,
-    /// Why the item that is being read cannot be.
+    /// Error of the item that is being read.
     failure: Option<ReadError>,
     /// The unit that failed last: nothing more of it is given.
     failed: Option<usize>,
@@ -77,16 +78,16 @@ enum Task {
 
 /// The part of an item that one extent holds.
 struct Piece {
-    /// Which unit of the batch it is of.
+    /// Number of its unit in the batch.
     nth: usize,
     part: DataPart,
-    /// Where the bytes go in the item, and the item's length.
+    /// Place of the bytes in the item, and the item's length.
     dst: Range<usize>,
     item_len: usize,
     stored: Stored,
 }
 
-/// Where the bytes of an item are.
+/// Place of the bytes of an item.
 enum ItemBytes {
     /// In the output's memory.
     Memory,
@@ -102,7 +103,7 @@ impl Piece {
         self.part.wanted.end - self.part.extent.la
     }
 
-    /// Whether it is all of its item.
+    /// Returns true if it is all of its item.
     fn is_alone(&self) -> bool {
         self.dst.len() == self.item_len
     }
@@ -111,12 +112,12 @@ impl Piece {
         if self.is_alone() { Reuse::Adjacent } else { Reuse::Anywhere }
     }
 
-    /// Whether only a part of an encoded extent is wanted.
+    /// Returns true if only a part of an encoded extent is wanted.
     fn is_part(&self) -> bool {
         self.part.is_encoded() && self.part.len() < self.part.extent.llen
     }
 
-    /// The piece's part of its item's memory.
+    /// Returns the piece's part of its item's memory.
     fn memory<'m>(&self, output: &'m mut impl BatchOutput) -> &'m mut [u8] {
         &mut output.memory(self.nth, self.item_len)[self.dst.clone()]
     }
@@ -136,7 +137,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Read the units of a batch, and give their items to `output`.
+    /// Reads the units of a batch, and give their items to `output`.
     pub(super) fn read_batch<'u, O: BatchOutput>(
         &mut self,
         units: &'u [ReadUnit],
@@ -159,7 +160,7 @@ impl<'a> Worker<'a> {
         self.failed = None;
     }
 
-    /// Add the pieces of a unit, which the plan has looked up, as one item.
+    /// Adds the pieces of a unit, which the plan has looked up, as one item.
     fn add_planned<O: BatchOutput>(
         &mut self,
         parts: &[DataPart],
@@ -175,8 +176,9 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Look up the pieces of a unit up to byte `end` of the file, from the beginning of `item` on, which becomes the next item in turn. If
-    /// they do not fit beside those that were looked up before, these are read.
+    /// Looks up the pieces of a unit up to byte `end` of the file, from the beginning of `item` on,
+    /// which becomes the next item in turn. If they do not fit beside those that were looked up
+    /// before, these are read.
     fn add_items<O: BatchOutput>(
         &mut self,
         inode: &Inode,
@@ -231,7 +233,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// What a piece takes from devices.
+    /// Returns the bytes that a piece takes from devices.
     fn need(&self, piece: &Piece) -> Result<Need, ReadError> {
         let (reader, len) = (self.reader, piece.dst.len());
         let Some(encoded) = piece.part.encoded()? else { return reader.stored_need(&piece.part) };
@@ -253,7 +255,7 @@ impl<'a> Worker<'a> {
         Ok(need)
     }
 
-    /// Fetch for all tasks, and do them.
+    /// Fetches for all tasks, and do them.
     fn finish(&mut self, output: &mut impl BatchOutput) {
         let (mut tasks, mut stage) = (mem::take(&mut self.tasks), mem::take(&mut self.stage));
         let stored = stage.fetch(self.reader, in_place(&tasks, output));
@@ -287,7 +289,7 @@ impl<'a> Worker<'a> {
         (self.tasks, self.stage, self.front_tasks) = (tasks, stage, 0);
     }
 
-    /// The bytes of an item, unless they are in the output's memory.
+    /// Returns the bytes of an item, unless they are in the output's memory.
     fn bytes<'b>(&'b self, at: &ItemBytes, stored: Option<&'b [u8]>) -> Option<&'b [u8]> {
         match at {
             ItemBytes::Memory => None,
@@ -296,8 +298,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Read a piece, from `stored` if that has the bytes: it is `None` if nothing could be fetched. Returns where the item is, if this is
-    /// all of it.
+    /// Reads a piece, from `stored` if that has the bytes: it is `None` if nothing could be
+    /// fetched. Returns where the item is, if this is all of it.
     fn read(
         &mut self,
         piece: &Piece,
@@ -338,7 +340,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What is fetched straight into the memory of units.
+/// Returns the ranges that are fetched straight into the memory of units.
 fn in_place<'m>(tasks: &[Task], output: &'m mut impl BatchOutput) -> Vec<DeviceRange<'m>> {
     let mut ranges = Vec::new();
     let mut memories = output.memories().into_iter().enumerate();

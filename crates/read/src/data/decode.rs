@@ -1,6 +1,7 @@
 //! Encoded extents: from pclusters to plain bytes.
 //!
-//! [`plan`](super::plan) decides whether an extent comes from the cache, and where it is decoded to; here it is done.
+//! [`plan`](super::plan) decides whether an extent comes from the cache, and where it is decoded
+//! to; here it is done.
 
 use super::gather::EncodedPart;
 use super::plan::{DecodePlan, DecodeTarget, ReadHistory, plan};
@@ -18,14 +19,15 @@ use kiln_codec::{Decoder, Want};
 use kiln_format::{Algorithm, Incompat};
 use std::ops::Range;
 
-/// A part of an extent that ends at most this many bytes from its start is decoded, together with the bytes before it, into the
-/// reader's buffer; other parts into a workspace first. Readers' buffers are not shared and never shrink, so they must stay short.
+/// A part of an extent that ends at most this many bytes from its start is decoded, together with
+/// the bytes before it, into the reader's buffer; other parts into a workspace first. Readers'
+/// buffers are not shared and never shrink, so they must stay short.
 const BUFFER_MAX: usize = 256 << 10;
 
 /// The longest block of Zstandard, in bytes of text.
 const ZSTD_BLOCK_MAX_LEN: usize = 128 << 10;
 
-/// Where an encoded extent is found.
+/// Result of looking for an encoded extent.
 enum CacheLookup {
     Cached {
         bytes: SharedBytes,
@@ -43,7 +45,7 @@ pub(super) enum Encoded<'b> {
     Buffer(&'b [u8]),
 }
 
-/// Where decoded bytes go.
+/// Destination of decoded bytes.
 enum Plain<'a> {
     /// The first ones of the extent.
     Front(&'a mut [u8]),
@@ -71,8 +73,8 @@ impl ReadHistory for &ImageState {
 }
 
 impl<'a> Reader<'a> {
-    /// Bytes `wanted` of an encoded extent: where the cache has them, or in the part of `buf` that is returned. `buf` grows to
-    /// what that takes.
+    /// Returns the bytes `wanted` of an encoded extent: where the cache has them, or in the part of
+    /// `buf` that is returned. `buf` grows to what that takes.
     pub(super) fn encoded<'b>(
         self,
         encoded: &EncodedExtent,
@@ -83,7 +85,8 @@ impl<'a> Reader<'a> {
         let (start, end) = (wanted.start as usize, wanted.end as usize);
         match self.find(encoded, &wanted, pattern)? {
             CacheLookup::Cached { bytes, is_hit } => Ok(Encoded::Cached { bytes, range: start..end, is_hit }),
-            // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
+            // The front, or everything up to the last byte wanted: straight into the reader's
+            // memory, which has room.
             CacheLookup::Absent(target) if start == 0 || end <= BUFFER_MAX => {
                 let prefix = grow_to(buf, end);
                 self.decode(encoded, Plain::Front(prefix), target, &[])?;
@@ -97,7 +100,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fill `buf` from byte `skip` of an encoded extent on.
+    /// Fills `buf` from byte `skip` of an encoded extent on.
     pub(super) fn read_encoded(
         self,
         encoded: &EncodedExtent,
@@ -116,7 +119,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Decode a part of an extent, from the bytes of its pcluster that are at hand.
+    /// Decodes a part of an extent, from the bytes of its pcluster that are at hand.
     pub(super) fn decode_part(self, part: EncodedPart<'_>, at_hand: &[u8]) -> Result<(), ReadError> {
         let EncodedPart { encoded, wanted, target, consumed, nid, dst } = part;
         let decoded = match target {
@@ -128,13 +131,13 @@ impl<'a> Reader<'a> {
         decoded.map_err(|error| error.at_nid(nid))
     }
 
-    /// Copy bytes `wanted` of a cached extent for its consumer.
+    /// Copies bytes `wanted` of a cached extent for its consumer.
     pub(super) fn take_part(self, encoded: &EncodedExtent, bytes: &SharedBytes, wanted: Range<u64>, dst: &mut [u8]) {
         dst.copy_from_slice(&bytes[wanted.start as usize..wanted.end as usize]);
         self.consume(encoded, bytes, dst.len());
     }
 
-    /// Look for an extent in the cache; decode it there if that is the plan.
+    /// Looks for an extent in the cache; decode it there if that is the plan.
     fn find(
         self,
         encoded: &EncodedExtent,
@@ -156,16 +159,17 @@ impl<'a> Reader<'a> {
         Ok(CacheLookup::Cached { bytes, is_hit })
     }
 
-    /// Note that the consumer gets `len` bytes of a cached extent. If the consumer is a cache itself, which keeps them, the extent leaves
-    /// the cache with its last byte: its memory is still in the processor's caches when the next extent reuses it.
+    /// Notes that the consumer gets `len` bytes of a cached extent. If the consumer is a cache
+    /// itself, which keeps them, the extent leaves the cache with its last byte: its memory is
+    /// still in the processor's caches when the next extent reuses it.
     pub(super) fn consume(self, encoded: &EncodedExtent, bytes: &SharedBytes, len: usize) {
         if self.volume.policy.retention == Retention::UntilConsumed && bytes.consume(len) {
             self.volume.state().decoded.remove(encoded);
         }
     }
 
-    /// The extent, from the cache or decoded into it, once for all threads that want it. Its consumer got `consumed` bytes of it before.
-    /// `at_hand`: as for [`Image::decode`].
+    /// Returns the extent, from the cache or decoded into it, once for all threads that want it.
+    /// Its consumer got `consumed` bytes of it before. `at_hand`: as for [`Image::decode`].
     pub(super) fn decode_into_cache(
         self,
         encoded: &EncodedExtent,
@@ -187,14 +191,14 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Decode an extent for the cache.
+    /// Decodes an extent for the cache.
     pub(super) fn load(self, encoded: &EncodedExtent, consumed: u64, at_hand: &[u8]) -> Result<SharedBytes, ReadError> {
         let mut bytes = Box::default();
         self.decode(encoded, Plain::New(&mut bytes), DecodeTarget::Cache, at_hand)?;
         Ok(CachedBytes::with_consumed(bytes, consumed))
     }
 
-    /// Decode an encoded extent whole, past the cache, to find out whether that is possible.
+    /// Decodes an encoded extent whole, past the cache, to find out whether that is possible.
     pub(crate) fn verify_encoded(self, extent: &Extent) -> Result<(), ReadError> {
         let encoded = EncodedExtent::of(extent)?;
         self.decode(&encoded, Plain::From { start: encoded.len(), part: &mut [] }, DecodeTarget::Scratch, &[])?;
@@ -206,7 +210,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Decode the first `dst.len()` bytes of an extent, past the cache.
+    /// Decodes the first `dst.len()` bytes of an extent, past the cache.
     pub(super) fn decode_front(
         self,
         encoded: &EncodedExtent,
@@ -217,8 +221,8 @@ impl<'a> Reader<'a> {
         self.decode(encoded, Plain::Front(dst), target, at_hand)
     }
 
-    /// Decode an extent as far as `plain` wants it. `at_hand`: the first bytes of its pcluster, if they were fetched before; the others
-    /// are fetched if they are needed.
+    /// Decodes an extent as far as `plain` wants it. `at_hand`: the first bytes of its pcluster, if
+    /// they were fetched before; the others are fetched if they are needed.
     fn decode(
         self,
         encoded: &EncodedExtent,
@@ -258,7 +262,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Bytes from the start of its pcluster on that are fetched for the first `len` bytes of an extent.
+    /// Returns the bytes from the start of its pcluster on that are fetched for the first `len`
+    /// bytes of an extent.
     pub(super) fn fetched_len(self, encoded: &EncodedExtent, len: usize) -> usize {
         match self.is_unpadded(encoded) {
             true => encoded.pcluster.plen as usize,
@@ -266,7 +271,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Decode an extent as far as `plain` wants it from the bytes of its pcluster, or from the first ones.
+    /// Decodes an extent as far as `plain` wants it from the bytes of its pcluster, or from the
+    /// first ones.
     fn decode_from(self, encoded: &EncodedExtent, pcluster: &[u8], plain: &mut Plain<'_>) -> Result<(), ReadError> {
         let Pcluster { pa, plen, .. } = encoded.pcluster;
         let stream = self.stream(encoded, pcluster)?;
@@ -277,7 +283,8 @@ impl<'a> Reader<'a> {
             true => decoder.decode_lz4_unpadded(stream, dst),
             false => decoder.decode(encoded.algorithm, stream, dst, want),
         };
-        // A block of Zstandard is decoded whole in any case, and costs least without a window between it and its reader.
+        // A block of Zstandard is decoded whole in any case, and costs least without a window
+        // between it and its reader.
         let is_short = encoded.algorithm == Algorithm::Zstd && encoded.len() <= ZSTD_BLOCK_MAX_LEN;
         let decodes_all = !is_whole && is_short && !encoded.partial && pcluster.len() == plen as usize;
         let decoder_len = self.volume.limits.memory_for(encoded.algorithm, len);
@@ -291,7 +298,7 @@ impl<'a> Reader<'a> {
                 let all = grow_to(&mut workspace.scratch, encoded.len());
                 match workspace.decoder.decode(encoded.algorithm, stream, all, Want::Whole) {
                     Ok(()) => dst.copy_from_slice(&all[..len]),
-                    // What is wrong may be behind the bytes that are wanted.
+                    // The defect may be behind the bytes that are wanted.
                     Err(_) => decode(&mut workspace.decoder, dst)?,
                 }
                 Ok(())
@@ -321,14 +328,14 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// Bytes from byte `start` of an extent on.
+    /// Returns the bytes from byte `start` of an extent on.
     fn part(start: usize, part: &'a mut [u8]) -> Self {
         if start == 0 { Plain::Front(part) } else { Plain::From { start, part } }
     }
 }
 
 impl Plain<'_> {
-    /// How many bytes of an extent are decoded.
+    /// Returns the number of bytes of an extent that are decoded.
     fn end(&self, encoded: &EncodedExtent) -> usize {
         match self {
             Plain::Front(dst) => dst.len(),
@@ -339,12 +346,13 @@ impl Plain<'_> {
 }
 
 impl<'a> Reader<'a> {
-    /// Whether the stream starts at the front of its pcluster, as in images from before Linux 5.4.
+    /// Returns true if the stream starts at the front of its pcluster, as in images from before
+    /// Linux 5.4.
     fn is_unpadded(self, encoded: &EncodedExtent) -> bool {
         encoded.algorithm == Algorithm::Lz4 && !self.superblock().incompat.contains(Incompat::LZ4_0PADDING)
     }
 
-    /// The bytes of a pcluster: in its source's memory, or read into `buf`.
+    /// Returns the bytes of a pcluster: in its source's memory, or read into `buf`.
     fn pcluster<'b>(&'b self, encoded: &EncodedExtent, buf: &'b mut Vec<u8>) -> Result<&'b [u8], ReadError> {
         if let Some(bytes) = self.borrow_pcluster(&encoded.pcluster)? {
             return Ok(bytes);
@@ -354,7 +362,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// The stream in the bytes of its pcluster.
+    /// Returns the stream in the bytes of its pcluster.
     fn stream<'b>(self, encoded: &EncodedExtent, pcluster: &'b [u8]) -> Result<&'b [u8], ReadError> {
         if self.is_unpadded(encoded) {
             return Ok(pcluster);
@@ -366,8 +374,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The stream in a pcluster: what follows the zeros in front, which end within the first `in_block` bytes, its first
-/// block.
+/// Returns the stream in a pcluster: what follows the zeros in front, which end within the first
+/// `in_block` bytes, its first block.
 fn strip_padding(pcluster: &[u8], in_block: u64) -> Option<&[u8]> {
     let start = pcluster.iter().take(in_block as usize).position(|&byte| byte != 0)?;
     Some(&pcluster[start..])

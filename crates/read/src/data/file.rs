@@ -9,10 +9,12 @@ use crate::source::read_at::{RangeMut, ReadAt};
 use kiln_parallel::Threads;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 
-/// An open file of an image: [`Read`], [`Seek`], and [`ReadAt`] for positional reads by any number of threads.
+/// An open file of an image: [`Read`], [`Seek`], and [`ReadAt`] for positional reads by any number
+/// of threads.
 ///
-/// It holds a clone of the [`Image`], which is cheap. Clones have positions of their own. Small reads are served from the caches of the
-/// image; a [`BufReader`](std::io::BufReader) around a file helps only where single bytes are read.
+/// It holds a clone of the [`Image`], which is cheap. Clones have positions of their own. Small
+/// reads are served from the caches of the image; a [`BufReader`](std::io::BufReader) around a file
+/// helps only where single bytes are read.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +48,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 pub struct File {
     image: Image,
     inode: Inode,
-    /// Where [`Read`] goes on, in bytes; may be behind the end.
+    /// Position of [`Read`] in bytes; may be behind the end.
     pos: u64,
 }
 
@@ -56,23 +58,23 @@ impl File {
         Ok(Self { image, inode: *inode, pos: 0 })
     }
 
-    /// Length in bytes: a claim of the image, until the bytes are read.
+    /// Returns the length in bytes: a claim of the image, until the bytes are read.
     pub fn size(&self) -> u64 {
         self.inode.size()
     }
 
-    /// The file's inode.
+    /// Returns the file's inode.
     pub fn inode(&self) -> &Inode {
         &self.inode
     }
 
-    /// The image that the file is in.
+    /// Returns the image that the file is in.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Read from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at the end of the file. The position of
-    /// [`Read`] does not matter and does not change.
+    /// Reads from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at
+    /// the end of the file. The position of [`Read`] does not matter and does not change.
     ///
     /// # Errors
     /// As [`Image::read_at`].
@@ -80,12 +82,12 @@ impl File {
         self.image.read_at(&self.inode, buf, off)
     }
 
-    /// How many bytes there are from the position to the end.
+    /// Returns the number of bytes from the position to the end.
     fn left(&self) -> u64 {
         self.size().saturating_sub(self.pos)
     }
 
-    /// Whether a range ends behind the file.
+    /// Returns true if a range ends behind the file.
     fn ends_before(&self, off: u64, len: usize) -> bool {
         off.checked_add(len as u64).is_none_or(|end| end > self.size())
     }
@@ -98,7 +100,8 @@ impl Read for File {
         Ok(len)
     }
 
-    /// One read of all that is left. Memory grows no faster than what was read bears out the size, see [`Image::read_bytes`].
+    /// Reads all bytes that are left. Memory grows no faster than the bytes read confirm the size,
+    /// see [`Image::read_bytes`].
     fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
         let len = usize::try_from(self.left()).unwrap_or(usize::MAX);
         if len > 0 {
@@ -150,7 +153,7 @@ impl ReadAt for File {
         Ok(())
     }
 
-    /// In stored order: ranges that share a pcluster have it decoded once.
+    /// Reads in stored order: ranges that share a pcluster have it decoded once.
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
         if ranges.iter().any(|range| self.ends_before(range.off, range.buf.len())) {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -161,7 +164,7 @@ impl ReadAt for File {
         results.into_iter().try_for_each(|len| len.map(drop)).map_err(io::Error::from)
     }
 
-    /// Plain data of a source that is in memory itself.
+    /// Returns plain data of a source that is in memory itself.
     fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
         if self.ends_before(off, len) {
             return None;

@@ -15,7 +15,8 @@ pub(super) struct FileRead<'m, 'a> {
     parts: DataParts<'m, 'a>,
     /// Pattern in which the file is read.
     pattern: AccessPattern,
-    /// First byte of the fragment that the read is in, and the pattern in which the packed inode is read.
+    /// First byte of the fragment that the read is in, and the pattern in which the packed inode is
+    /// read.
     fragment: Option<(u64, AccessPattern)>,
 }
 
@@ -32,8 +33,8 @@ impl<'m, 'a> FileRead<'m, 'a> {
         Ok(Some((part, pattern)))
     }
 
-    /// Returns the pattern of the packed inode, which a read of a fragment is one step of. `left` are the bytes of the file
-    /// from the part on.
+    /// Returns the pattern of the packed inode, which a read of a fragment is one step of. `left`
+    /// are the bytes of the file from the part on.
     fn fragment_pattern(&mut self, part: &DataPart, left: &Range<u64>) -> AccessPattern {
         let map = self.parts.file_map();
         let (Some(fragment), Some(packed)) = (map.listed(), map.packed()) else { return self.pattern };
@@ -48,7 +49,8 @@ impl<'m, 'a> FileRead<'m, 'a> {
         }
     }
 
-    /// Announces the stored bytes of the next fetches, from `part`, the last one that was returned, on.
+    /// Announces the stored bytes of the next fetches, from `part`, the last one that was returned,
+    /// on.
     pub(super) fn announce_rest(&mut self, part: &DataPart) -> Result<(), ReadError> {
         let left = self.parts.left();
         self.reader.announce_rest(self.parts.file_map(), left.start - part.len()..left.end)
@@ -76,8 +78,9 @@ impl<'m, 'a> FileRead<'m, 'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Returns the access pattern that a read of bytes `wanted` is part of. A file that does not fit into the cache counts as
-    /// read sequentially: its extents leave the cache before a random read comes back to them.
+    /// Returns the access pattern that a read of bytes `wanted` is part of. A file that does not
+    /// fit into the cache counts as read sequentially: its extents leave the cache before a random
+    /// read comes back to them.
     pub(super) fn step_pattern(self, map: &Map<'_>, wanted: &Range<u64>) -> AccessPattern {
         let (size, state) = (map.size(), self.volume.state());
         match map.is_compressed() && size <= state.decoded.capacity() {

@@ -1,9 +1,12 @@
-//! Reads of several extents: first all extents are looked up, then what is stored on devices is fetched in one call, then it is decoded.
+//! Reads of several extents: first all extents are looked up, then their bytes on devices are
+//! fetched in one call, then they are decoded.
 //!
-//! Bytes that are stored as they are go from the device straight into the destination. What is in memory, cached or lent by its source,
-//! is decoded or copied at once. No two threads decode one extent into the cache at the same time: a thread claims it before it fetches.
-//! It looks nothing up while it has claims, and does not wait for claims of others until it has given up its own. So the threads that
-//! wait for a claim wait for one that fetches, or for a turn to decode, and no circle of waiting can occur.
+//! Plain bytes go from the device straight into the destination. Bytes in memory, cached or lent by
+//! their source, are decoded or copied at once. No two threads decode one extent into the cache at
+//! the same time: a thread claims it before it fetches. It looks nothing up while it has claims,
+//! and does not wait for claims of others until it has given up its own. So the threads that wait
+//! for a claim wait for one that fetches, or for a turn to decode, and no circle of waiting can
+//! occur.
 
 use super::fetch::FetchPlan;
 use super::file_read::FileRead;
@@ -38,7 +41,7 @@ pub(super) struct EncodedPart<'b> {
     pub(super) dst: &'b mut [u8],
 }
 
-/// What is to be done for a part once the bytes are fetched.
+/// Step that finishes a part once the bytes are fetched.
 enum Step<'i> {
     /// Nothing but a copy: another thread has just decoded the extent.
     Copy(SharedBytes),
@@ -64,8 +67,9 @@ impl<'i, 'b> Gather<'i, 'b> {
         Self { reader, direct: Vec::new(), parts: Vec::new(), stored_len: 0 }
     }
 
-    /// Adds the range of `read`, whose first part is `first`. `buf` is as long as the range. If this fails, everything that was
-    /// added before is still to be fetched, as its errors come first.
+    /// Adds the range of `read`, whose first part is `first`. `buf` is as long as the range. If
+    /// this fails, everything that was added before is still to be fetched, as its errors come
+    /// first.
     pub(super) fn add_range(
         &mut self,
         first: (DataPart, AccessPattern),
@@ -116,7 +120,7 @@ impl<'i, 'b> Gather<'i, 'b> {
         Ok(())
     }
 
-    /// Add bytes of a device that are stored as they are.
+    /// Adds plain bytes of a device.
     fn add_stored(&mut self, record: &'static str, device: u16, pa: u64, dst: &'b mut [u8]) -> Result<(), ReadError> {
         match self.reader.borrow_raw(record, device, pa, dst.len())? {
             Some(bytes) => dst.copy_from_slice(bytes),
@@ -125,7 +129,7 @@ impl<'i, 'b> Gather<'i, 'b> {
         Ok(())
     }
 
-    /// Add bytes beside an inode that are stored as they are.
+    /// Adds plain bytes beside an inode.
     fn add_metadata(
         &mut self,
         record: &'static str,
@@ -176,7 +180,7 @@ impl<'i, 'b> Gather<'i, 'b> {
         Ok(())
     }
 
-    /// Fetch and decode what is gathered.
+    /// Fetches and decodes the gathered parts.
     pub(super) fn finish(&mut self) -> Result<(), ReadError> {
         let (direct, parts) = (mem::take(&mut self.direct), mem::take(&mut self.parts));
         self.stored_len = 0;
@@ -202,7 +206,8 @@ impl<'i, 'b> Gather<'i, 'b> {
             let mut place = || {
                 let len = reader.fetched_len(encoded, target.decoded_len(encoded, wanted.end) as usize);
                 let Pcluster { device, inline, pa, .. } = encoded.pcluster;
-                // Inline pclusters that are not cached are in the primary space, which is on the primary device.
+                // Inline pclusters that are not cached are in the primary space, which is on the
+                // primary device.
                 fetch.add(if inline.is_some() { 0 } else { device }, pa, len)
             };
             steps.push(match claim {

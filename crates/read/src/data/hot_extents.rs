@@ -1,7 +1,8 @@
-//! Which extents hold the ranges of a hot list, and in which order they are fetched and decoded.
+//! Extents that hold the ranges of a hot list, and the order in which they are fetched and decoded.
 //!
-//! The list decides what is chosen: its extents are taken in its order, each once, as long as they have room. They are fetched and decoded
-//! in windows of the list's order, and within a window in stored order: what lies together is fetched together.
+//! The list decides which extents are chosen: they are taken in its order, each once, as long as
+//! there is room. They are fetched and decoded in windows of the list's order, and within a window
+//! in stored order: what lies together is fetched together.
 
 use super::read::readable;
 use crate::cache::pinned::PINNED_COST;
@@ -17,16 +18,18 @@ use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Extents, steps and names that are looked up at most: a hostile file of an exabyte takes no more time than that.
+/// Extents, steps and names that are looked up at most: a hostile file of an exabyte takes no more
+/// time than that.
 const LOOKUPS_MAX: usize = 1 << 20;
-/// Stored bytes between two pclusters that are fetched with them: that takes less time than a request to a disk.
+/// Stored bytes between two pclusters that are fetched with them: that takes less time than a
+/// request to a disk.
 pub(super) const GAP_MAX_LEN: u64 = 64 << 10;
 /// Stored bytes of a window.
 const WINDOW_LEN: u64 = 8 << 20;
-/// How many chunks are fetched before the first batch is decoded: two windows.
+/// Number of chunks that are fetched before the first batch is decoded: two windows.
 const CHUNKS_AHEAD: usize = 2 * WINDOW_LEN as usize / FETCH_MAX_LEN;
 
-/// Where decoded extents stay.
+/// Place where decoded extents stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     /// Beside the cache, for as long as the image is open.
@@ -38,7 +41,7 @@ pub(super) enum Keep {
 /// An extent to decode, and which entry of the list wants it first.
 pub(super) type Chosen = (EncodedExtent, usize);
 
-/// What a thread does at once for a list.
+/// Work of a thread for a list.
 pub(super) enum Task {
     /// Fetch a chunk.
     Fetch(ChunkKey),
@@ -58,14 +61,14 @@ pub(super) struct Chooser<'a> {
     lookups: usize,
     seen: HashSet<EncodedExtent>,
     pub(super) chosen: Vec<Chosen>,
-    /// Stored bytes of all that is chosen, and of what is stored as it is.
+    /// Stored bytes of all chosen extents, and of plain data.
     pub(super) stored: Vec<StoredRange>,
-    /// The same, to find out what was added before: device, first byte, length.
+    /// Ranges that were added before: device, first byte, length.
     staged: HashSet<(u16, u64, u64)>,
 }
 
 impl<'a> Chooser<'a> {
-    /// One that chooses `left` bytes at most.
+    /// Returns a chooser of `left` bytes at most.
     pub(super) fn new(reader: Reader<'a>, keep: Keep, left: u64, stop: &'a AtomicBool) -> Self {
         Self {
             reader,
@@ -81,7 +84,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Whether an extent is where it is to stay.
+    /// Returns true if an extent is where it is to stay.
     fn is_kept(&self, encoded: &EncodedExtent) -> bool {
         let state = self.reader.volume.state();
         match self.keep {
@@ -94,7 +97,8 @@ impl<'a> Chooser<'a> {
         self.stop.load(Ordering::Relaxed) || self.lookups >= LOOKUPS_MAX
     }
 
-    /// Adds the extents of bytes `wanted` of a file, for entry `idx` of the list. Returns the number of bytes that were left out.
+    /// Adds the extents of bytes `wanted` of a file, for entry `idx` of the list. Returns the
+    /// number of bytes that were left out.
     pub(super) fn add(&mut self, idx: usize, inode: &Inode, wanted: Range<u64>) -> Result<u64, ReadError> {
         readable(inode, 0, 0)?;
         let mut map = self.map.take();
@@ -162,11 +166,12 @@ impl Chooser<'_> {
     }
 }
 
-/// The chunks that hold all of `stored`, and those of them that the list needs first, in its order. Of a list with more than `len_max` bytes
-/// they hold the front.
+/// Returns the chunks that hold all of `stored`, and those of them that the list needs first, in
+/// its order. Of a list with more than `len_max` bytes they hold the front.
 ///
-/// A long run is filled up to whole chunks, as a request costs the same then: what follows it are, in an image that was laid out by the list,
-/// the other parts of the same files, which the kernel reads around what is mapped.
+/// A long run is filled up to whole chunks, as a request costs the same then: what follows it are,
+/// in an image that was laid out by the list, the other parts of the same files, which the kernel
+/// reads around what is mapped.
 pub(super) fn chunks(reader: Reader<'_>, stored: &[StoredRange], len_max: u64) -> (StagedChunks, Vec<ChunkKey>) {
     let (mut chunks, chunk_len) = (StagedChunks::default(), FETCH_MAX_LEN as u64);
     for (device, run) in runs(stored, len_max) {
@@ -185,8 +190,8 @@ pub(super) fn chunks(reader: Reader<'_>, stored: &[StoredRange], len_max: u64) -
     (chunks, order)
 }
 
-/// The front of `stored`, of `len_max` bytes at most, in stored order: what overlaps, and what lies between ranges that are near each other, is
-/// one run.
+/// Returns the front of `stored`, of `len_max` bytes at most, in stored order: what overlaps, and
+/// what lies between ranges that are near each other, is one run.
 fn runs(stored: &[StoredRange], len_max: u64) -> Vec<StoredRange> {
     let mut left = len_max;
     let fits = |(_, range): &&StoredRange| {
@@ -208,7 +213,7 @@ fn runs(stored: &[StoredRange], len_max: u64) -> Vec<StoredRange> {
     runs
 }
 
-/// What the threads do, in this order: chunks are fetched some way ahead of what is decoded.
+/// Returns the work of the threads in order: chunks are fetched some way ahead of the decoding.
 pub(super) fn tasks(chunks: Vec<ChunkKey>, chosen: Vec<Chosen>) -> Vec<Task> {
     let mut fetches = chunks.into_iter().map(Task::Fetch);
     let mut tasks: Vec<_> = fetches.by_ref().take(CHUNKS_AHEAD).collect();
@@ -220,14 +225,15 @@ pub(super) fn tasks(chunks: Vec<ChunkKey>, chosen: Vec<Chosen>) -> Vec<Task> {
     tasks
 }
 
-/// Stored bytes between two pclusters, if they are fetched with both.
+/// Returns the number of stored bytes between two pclusters, if they are fetched with both.
 fn gap((before, _): &Chosen, (behind, _): &Chosen) -> Option<u64> {
     let (before, behind) = (&before.pcluster, &behind.pcluster);
     let gap = behind.pa.checked_sub(before.pa.saturating_add(before.plen.into()))?;
     (before.device == behind.device && gap <= GAP_MAX_LEN).then_some(gap)
 }
 
-/// Extents in windows of their order, and each window in stored order, cut into what is fetched at once.
+/// Returns extents in windows of their order, and each window in stored order, cut into what is
+/// fetched at once.
 fn batches(chosen: Vec<Chosen>) -> Vec<Vec<Chosen>> {
     let plen = |(encoded, _): &Chosen| u64::from(encoded.pcluster.plen);
     let mut batches = Vec::new();

@@ -1,6 +1,8 @@
-//! Pinning: what a hot list names is decoded before it is read, and stays decoded, or is cached for readers that come soon.
+//! Pinning: what a hot list names is decoded before it is read, and stays decoded, or is cached for
+//! readers that come soon.
 //!
-//! Its stored bytes are fetched in [chunks](crate::cache::staged), from which all reads are served meanwhile, and decoded on all threads.
+//! Its stored bytes are fetched in [chunks](crate::cache::staged), from which all reads are served
+//! meanwhile, and decoded on all threads.
 
 use super::fetch::FetchPlan;
 use super::hot_extents::{Chooser, Chosen, GAP_MAX_LEN, Keep, Task, chunks, tasks};
@@ -29,14 +31,15 @@ pub struct LoadReport {
     pub bytes: u64,
     /// Bytes of extents that were left out, as they would have exceeded the limit.
     pub left_out: u64,
-    /// Paths that could not be decoded, as the list has them, each once in a row, with their errors.
+    /// Paths that could not be decoded, as the list has them, each once in a row, with their
+    /// errors.
     pub failed: Vec<(Vec<u8>, ReadError)>,
 }
 
 /// A hot list that was loaded, see [`Image::pin`] and [`Image::load_ahead`].
 ///
-/// Until it is dropped, the stored bytes of the list stay in memory, and a read of them waits for a fetch that is under way
-/// instead of fetching again.
+/// Until it is dropped, the stored bytes of the list stay in memory, and a read of them waits for a
+/// fetch that is under way instead of fetching again.
 pub struct LoadedHotList {
     /// Report of what was decoded.
     pub report: LoadReport,
@@ -118,7 +121,7 @@ impl LoadedHotList {
 }
 
 impl<'a> Reader<'a> {
-    /// Look up the metadata of a list, and which extents hold its ranges.
+    /// Looks up the metadata of a list, and which extents hold its ranges.
     fn look_up_listed<'c>(self, list: &HotList, chooser: Chooser<'c>, report: &mut LoadReport) -> Chooser<'c> {
         let mut chooser = chooser;
         let mut last: Option<(&[u8], Option<Inode>)> = None;
@@ -146,7 +149,7 @@ impl<'a> Reader<'a> {
         chooser
     }
 
-    /// Fetch and decode extents, and keep them.
+    /// Fetches and decode extents, and keep them.
     fn decode_batch(self, batch: &[Chosen], keep: Keep) -> Vec<(Chosen, Result<(), ReadError>)> {
         let state = self.volume.state();
         state.sources.with(|buf| {
@@ -174,8 +177,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Plan to fetch a pcluster, unless it is in memory or beside an inode, and what lies between it and the end of the `last` one, if that
-    /// is little. Where it will be.
+    /// Plans to fetch a pcluster, unless it is in memory or beside an inode, and what lies between
+    /// it and the end of the `last` one, if that is little. Where it will be.
     fn place(
         self,
         encoded: &EncodedExtent,

@@ -1,7 +1,7 @@
 //! Contents in memory of their own, which outlives the image.
 //!
-//! How long a file is, is a claim of the image until its bytes are read. So not more memory is taken at once than the image has bytes;
-//! a longer range grows with what has been read of it.
+//! The size of a file is a claim of the image until its bytes are read. So no more memory is taken
+//! at once than the image has bytes; a longer range grows with the bytes read so far.
 
 use super::batch_plan::cut;
 use super::read::readable;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 /// So many bytes are taken at once in any case.
 const AT_ONCE_MIN: u64 = 16 << 20;
-/// The longest range is so many times as long as the image, about the ratio at which zeros compress, or [`LEN_MIN`] bytes: holes cost an
-/// image nothing, and would fill any memory.
+/// The longest range is so many times as long as the image, about the ratio at which zeros
+/// compress, or [`LEN_MIN`] bytes: holes cost an image nothing, and would fill any memory.
 const RATIO_MAX: u64 = 4096;
 const LEN_MIN: u64 = 1 << 30;
 
@@ -87,7 +87,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns `len` bytes of a file from `off` on, which it has, if one extent holds them and its source has them in memory.
+    /// Returns `len` bytes of a file from `off` on, which it has, if one extent holds them and its
+    /// source has them in memory.
     pub(crate) fn borrow_contents(self, inode: &Inode, off: u64, len: usize) -> Result<Option<&'a [u8]>, ReadError> {
         if len == 0 {
             return Ok(Some(&[]));
@@ -99,7 +100,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Append `len` bytes of a file from `off` on, which it has, to `out`. After an error `out` is as long as before.
+    /// Appends `len` bytes of a file from `off` on, which it has, to `out`. After an error `out` is
+    /// as long as before.
     pub(crate) fn append(self, inode: &Inode, off: u64, len: usize, out: &mut Vec<u8>) -> Result<(), ReadError> {
         let before = out.len();
         let appended = self.append_in_steps(inode, off..off + len as u64, out);
@@ -125,7 +127,7 @@ impl<'a> Reader<'a> {
             out.resize(start + part_len, 0);
             self.volume.counters.read(part_len);
             self.fill_by(&mut map, &mut out[start..], off, pattern)?;
-            // What has been read is as good a bound as the image's length.
+            // The bytes read so far are as good a bound as the image's length.
             step = step.max(end - range.start);
             off = end;
         }
@@ -133,7 +135,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The last `len` bytes of a buffer. Bytes in front of them were decoded on the way; the buffer is kept if they are few.
+/// Returns the last `len` bytes of a buffer. Bytes in front of them were decoded on the way; the
+/// buffer is kept if they are few.
 fn from_end(buf: Vec<u8>, len: usize) -> Bytes {
     match buf.len() - len {
         0 => buf.into(),

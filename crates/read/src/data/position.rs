@@ -1,4 +1,4 @@
-//! Where contents are stored, as an order to read them in.
+//! Positions of contents in stored order, the order to read them in.
 
 use crate::error::ReadError;
 use crate::image::reader::Reader;
@@ -7,7 +7,8 @@ use crate::map::file_map::FileMap;
 use crate::map::pcluster::Pcluster;
 use crate::metadata::inode::Inode;
 
-/// Position of bytes in stored order: device, byte address, and for encoded ones the byte in the extent.
+/// Position of bytes in stored order: device, byte address, and for encoded ones the byte in the
+/// extent.
 pub(super) type DiskPosition = (u16, u64, u64);
 
 /// Returns the position of a part. Bytes that are not stored come first.
@@ -15,8 +16,8 @@ pub(super) fn disk_position(part: &DataPart) -> DiskPosition {
     part.address().map_or_else(DiskPosition::default, |(device, pa)| (device, pa, part.skip()))
 }
 
-/// Where the contents of a file are stored. Positions sort by stored order: files that are read in this order are read forwards, and
-/// those that share a cluster one after the other.
+/// Position of the contents of a file in stored order. Files that are read in this order are read
+/// forwards, and those that share a cluster one after the other.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -35,15 +36,18 @@ pub(super) fn disk_position(part: &DataPart) -> DiskPosition {
 pub struct FilePosition {
     /// 0 for the primary device, n for extra device n.
     pub device: u16,
-    /// Byte address on the device of the first stored byte; of the first pcluster, if that is encoded. Of contents beside the inode,
-    /// the byte in its metadata space. 0 if nothing is stored.
+    /// Byte address on the device of the first stored byte; of the first pcluster, if that is
+    /// encoded. Of contents beside the inode, the byte in its metadata space. 0 if nothing is
+    /// stored.
     pub address: u64,
-    /// Which byte of its first decoded extent the file begins with: the order among files that share a pcluster. 0 if the first extent
-    /// is not encoded.
+    /// First byte of the file in its first decoded extent: the order among files that share a
+    /// pcluster. 0 if the first extent is not encoded.
     pub offset: u64,
-    /// Stored bytes that hold the contents: pclusters count whole, those that are shared for each file.
+    /// Stored bytes that hold the contents: pclusters count whole, those that are shared for each
+    /// file.
     pub stored_len: u64,
-    /// The first pcluster of the packed inode, which several files share, that holds a part of this one.
+    /// The first pcluster of the packed inode, which several files share, that holds a part of this
+    /// one.
     pub shared_cluster: Option<ClusterAddress>,
 }
 

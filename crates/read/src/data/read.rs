@@ -1,8 +1,9 @@
 //! From ranges of a file to bytes.
 //!
-//! A read looks up the extent at its first byte. If that extent has all bytes that are wanted, it is read alone: plain bytes go
-//! from the device straight into the destination, encoded extents go through [`decode`](super::decode). Reads of several extents
-//! go through [`gather`](super::gather), which fetches for all of them at once.
+//! A read looks up the extent at its first byte. If that extent has all bytes that are wanted, it
+//! is read alone: plain bytes go from the device straight into the destination, encoded extents go
+//! through [`decode`](super::decode). Reads of several extents go through
+//! [`gather`](super::gather), which fetches for all of them at once.
 
 use super::file_read::FileRead;
 use crate::cache::access_pattern::AccessPattern;
@@ -35,7 +36,8 @@ impl<'a> Reader<'a> {
         self.fill_by(&mut map, buf, off, pattern).map_err(|error| error.at_nid(inode.nid))
     }
 
-    /// Opens the map of `inode` for a read of bytes `wanted`. Returns it with the access pattern that this read is part of.
+    /// Opens the map of `inode` for a read of bytes `wanted`. Returns it with the access pattern
+    /// that this read is part of.
     pub(super) fn map_for_read(
         self,
         inode: &Inode,

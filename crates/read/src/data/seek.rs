@@ -6,7 +6,7 @@ use crate::map::extent::ExtentKind;
 use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 
-/// What to look for.
+/// Target of a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekWhat {
     /// Bytes that are stored.

@@ -19,7 +19,8 @@ use kiln_format::Nid;
 use std::io::ErrorKind;
 use std::ops::{Deref, Range};
 
-/// Bytes of a file, wherever they are: in the source's own memory, in a cache, or in the reader's buffer.
+/// Bytes of a file, wherever they are: in the source's own memory, in a cache, or in the reader's
+/// buffer.
 #[derive(Debug)]
 pub struct View<'a> {
     bytes_at: ViewBytes<'a>,
@@ -32,7 +33,8 @@ pub struct View<'a> {
 enum Origin {
     /// Not tracked.
     Any,
-    /// A cached extent of the file itself, not of the packed inode, that begins at byte `la` of the file.
+    /// A cached extent of the file itself, not of the packed inode, that begins at byte `la` of the
+    /// file.
     Own { la: u64, encoded: EncodedExtent },
     /// A cached extent; these bytes do not count as consumed yet.
     Uncounted { encoded: EncodedExtent },
@@ -68,7 +70,7 @@ impl<'a> View<'a> {
         View::at(ViewBytes::Buffer(bytes))
     }
 
-    /// Where the bytes are.
+    /// Returns the place of the bytes.
     pub(super) fn into_place(self) -> ViewBytes<'a> {
         self.bytes_at
     }

@@ -1,4 +1,4 @@
-//! How many bytes of an index describe a run of extents.
+//! Length of the part of an index that describes a run of extents.
 
 use crate::error::{ReadError, aligned, too_far};
 use crate::image::reader::Reader;
@@ -35,7 +35,8 @@ impl DescribedExtents {
         }
     }
 
-    /// Returns the bytes of metadata that describe the extents: the inode, and entries of its index.
+    /// Returns the bytes of metadata that describe the extents: the inode, and entries of its
+    /// index.
     pub(super) fn len(&self, reader: Reader<'_>) -> Result<u64, ReadError> {
         let index = match &self.extents {
             Some((la, count)) => Index { la, count: *count }.len(reader, &self.inode)?,

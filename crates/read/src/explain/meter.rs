@@ -1,4 +1,4 @@
-//! What a part of an extent costs: blocks to fetch, bytes to decode.
+//! Cost of a part of an extent: blocks to fetch, bytes to decode.
 
 use super::cold_history::ColdHistory;
 use super::range_set::RangeSet;
@@ -15,7 +15,7 @@ use crate::metadata::space::MetadataSpace;
 use kiln_format::addr::align_up;
 use std::ops::Range;
 
-/// What a read costs.
+/// Cost of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cost {
@@ -23,30 +23,31 @@ pub struct Cost {
     pub pieces: u64,
     /// Bytes that the reader gets.
     pub wanted: u64,
-    /// Bytes in whole blocks that hold the stored data, each block once. Data beside an inode is part of this; for an
-    /// inode in the metabox, that is the blocks of the metabox's own extents.
+    /// Bytes in whole blocks that hold the stored data, each block once. Data beside an inode is
+    /// part of this; for an inode in the metabox, that is the blocks of the metabox's own extents.
     pub fetched: u64,
     /// Bytes that come out of decoders, wanted or not.
     pub decoded: u64,
     /// Those of the wanted bytes that are stored encoded.
     pub wanted_encoded: u64,
-    /// Bytes of inodes and of index entries that describe the extents; without those of a metabox, and without what a
-    /// bisection looks at on its way. Readers fetch metadata in larger units, and mostly have it in memory.
+    /// Bytes of inodes and of index entries that describe the extents; without those of a metabox,
+    /// and without what a bisection looks at on its way. Readers fetch metadata in larger units,
+    /// and mostly have it in memory.
     pub metadata: u64,
 }
 
 impl Cost {
-    /// Bytes fetched for each byte wanted; `None` where none is wanted.
+    /// Returns the bytes fetched for each byte wanted; `None` where none is wanted.
     pub fn fetch_amplification(&self) -> Option<f64> {
         self.per_wanted(self.fetched)
     }
 
-    /// Bytes decoded for each byte wanted; `None` where none is wanted.
+    /// Returns the bytes decoded for each byte wanted; `None` where none is wanted.
     pub fn decode_amplification(&self) -> Option<f64> {
         self.per_wanted(self.decoded)
     }
 
-    /// Bytes that are decoded and not wanted.
+    /// Returns the bytes that are decoded and not wanted.
     pub fn wasted(&self) -> u64 {
         self.decoded.saturating_sub(self.wanted_encoded)
     }
@@ -56,7 +57,7 @@ impl Cost {
     }
 }
 
-/// How stored bytes become wanted ones.
+/// Way from stored bytes to wanted ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoding {
     /// A hole: there are no stored bytes.
@@ -77,7 +78,7 @@ pub enum Decoding {
 }
 
 impl Decoding {
-    /// The first bytes of an extent, or all of them.
+    /// Returns the first bytes of an extent, or all of them.
     pub(super) fn of(decoded: u64, extent: &Extent) -> Self {
         if decoded == extent.llen { Decoding::Whole } else { Decoding::Prefix { len: decoded } }
     }
@@ -88,7 +89,8 @@ impl Decoding {
 pub(crate) struct Charge {
     /// Bytes of blocks that no earlier piece has fetched.
     pub(crate) fetched: u64,
-    /// Bytes that are decoded to get at the stored bytes of an extent, which may lie in a compressed metabox.
+    /// Bytes that are decoded to get at the stored bytes of an extent, which may lie in a
+    /// compressed metabox.
     pub(crate) decoded: u64,
 }
 
@@ -107,12 +109,14 @@ pub(crate) struct CostMeter<'a> {
 }
 
 impl<'a> CostMeter<'a> {
-    /// Data counts in whole blocks. Files share blocks of metadata, so metadata counts in units of `metadata_unit` bytes.
+    /// Returns a meter. Data counts in whole blocks. Files share blocks of metadata, so metadata
+    /// counts in units of `metadata_unit` bytes.
     pub(crate) fn new(reader: Reader<'a>, metadata_unit: u64) -> Self {
         Self { reader, blocks: RangeSet::default(), metadata_unit }
     }
 
-    /// Returns the cost of fetching the stored bytes of a part. The cost of decoding an encoded extent is not in it.
+    /// Returns the cost of fetching the stored bytes of a part. The cost of decoding an encoded
+    /// extent is not in it.
     pub(crate) fn charge(&mut self, part: &DataPart) -> Result<Charge, ReadError> {
         let mut sum = Charge::default();
         for piece in part.pieces(self.reader.volume.sb.block_bits)? {
@@ -129,7 +133,8 @@ impl<'a> CostMeter<'a> {
         Ok(sum)
     }
 
-    /// The cost of `len` bytes at `pa` of a metadata space: of themselves, or of the metabox's own extents.
+    /// Returns the cost of `len` bytes at `pa` of a metadata space: of themselves, or of the
+    /// metabox's own extents.
     pub(crate) fn fetch_metadata(&mut self, space: MetadataSpace, pa: u64, len: u64) -> Result<Charge, ReadError> {
         MetadataReader::new(self.reader, space).check_range("inline data", pa, len)?;
         match (space, &self.reader.special.metabox) {
@@ -163,7 +168,8 @@ impl<'a> CostMeter<'a> {
         Ok(charge(self.fetch(record, device, bytes, self.reader.volume.sb.block_bits.len())?))
     }
 
-    /// The units of `unit` bytes that hold the `len` bytes of a device from byte `pa` on. Returns the length of those that are new.
+    /// Returns the units of `unit` bytes that hold the `len` bytes of a device from byte `pa` on.
+    /// Returns the length of those that are new.
     fn fetch(&mut self, record: &'static str, device: u16, (pa, len): (u64, u64), unit: u64) -> Result<u64, ReadError> {
         self.reader.volume.devices.check_place(record, device, pa, len)?;
         let end = align_up(pa + len, unit).unwrap_or(u64::MAX);

@@ -17,8 +17,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 impl Image {
-    /// Reads contents from byte `off` on into `buf`. Returns the number of bytes read, which is less than `buf.len()` only
-    /// at the end of the file.
+    /// Reads contents from byte `off` on into `buf`. Returns the number of bytes read, which is
+    /// less than `buf.len()` only at the end of the file.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -34,18 +34,19 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// A directory, a file type without contents, a damaged image, a failing source. The bytes of `buf` are then
-    /// unspecified.
+    /// A directory, a file type without contents, a damaged image, a failing source. The bytes of
+    /// `buf` are then unspecified.
     pub fn read_at(&self, inode: &Inode, buf: &mut [u8], off: u64) -> Result<usize, ReadError> {
         self.reader().read_at(inode, buf, off)
     }
 
-    /// Returns at most `len` bytes of contents from byte `off` on, fewer only at the end of the file, without a copy where
-    /// that is possible.
+    /// Returns at most `len` bytes of contents from byte `off` on, fewer only at the end of the
+    /// file, without a copy where that is possible.
     ///
     /// Bytes of one extent are borrowed if the source has them in memory and stores them plain (a
-    /// [`MappedSource`](crate::MappedSource)), or if the extent is in the cache. All other bytes are read into `buf`, which
-    /// grows as needed, to the length of the longest extent at most. Pass the same buffer again to save allocations.
+    /// [`MappedSource`](crate::MappedSource)), or if the extent is in the cache. All other bytes
+    /// are read into `buf`, which grows as needed, to the length of the longest extent at most.
+    /// Pass the same buffer again to save allocations.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -74,12 +75,14 @@ impl Image {
         self.reader().view(inode, off, len, buf)
     }
 
-    /// Returns bytes `range` of a file's contents, cut at the end of the file, in memory that outlives the image.
+    /// Returns bytes `range` of a file's contents, cut at the end of the file, in memory that
+    /// outlives the image.
     ///
-    /// Bytes of one extent are not copied if they are in memory already: plain data of a source in memory (a
-    /// [`MappedSource`](crate::MappedSource), a [`MemorySource`](crate::MemorySource)), which stays open as long as the
-    /// bytes, and decoded data in the cache, whose whole extent, at most 12 MiB, stays in memory as long as the bytes. All
-    /// other bytes are read into memory of their own.
+    /// Bytes of one extent are not copied if they are in memory already: plain data of a source in
+    /// memory (a [`MappedSource`](crate::MappedSource), a [`MemorySource`](crate::MemorySource)),
+    /// which stays open as long as the bytes, and decoded data in the cache, whose whole extent, at
+    /// most 12 MiB, stays in memory as long as the bytes. All other bytes are read into memory of
+    /// their own.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -93,28 +96,30 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// As [`Image::read_at`]. [`ReadError::Unsupported`] for a range longer than [`Image::range_len_max`]. [`ReadError::Io`]
-    /// if there is not enough memory.
+    /// As [`Image::read_at`]. [`ReadError::Unsupported`] for a range longer than
+    /// [`Image::range_len_max`]. [`ReadError::Io`] if there is not enough memory.
     pub fn read_bytes(&self, inode: &Inode, range: Range<u64>) -> Result<Bytes, ReadError> {
         self.reader().read_bytes(inode, range)
     }
 
-    /// Returns the length of the longest range, in bytes, that [`Image::read_bytes`] reads: 1 GiB, or 4096 times the length
-    /// of the image if that is more. A longer range is mostly holes; read it in parts.
+    /// Returns the length of the longest range, in bytes, that [`Image::read_bytes`] reads: 1 GiB,
+    /// or 4096 times the length of the image if that is more. A longer range is mostly holes; read
+    /// it in parts.
     pub fn range_len_max(&self) -> u64 {
         self.reader().range_len_max()
     }
 
-    /// Returns the number of bytes that may be allocated for a file before it is read. The size of a file is a claim of the
-    /// image until then.
+    /// Returns the number of bytes that may be allocated for a file before it is read. The size of
+    /// a file is a claim of the image until then.
     pub fn at_once_max(&self) -> u64 {
         self.reader().at_once_max()
     }
 
-    /// Reads all `ranges` on `threads` in stored order, and passes each to `each` once: from any thread, in any order.
+    /// Reads all `ranges` on `threads` in stored order, and passes each to `each` once: from any
+    /// thread, in any order.
     ///
-    /// A range of more than 4 MiB is passed in several items, with items of other ranges between them. Memory is bounded by
-    /// two extents, one item and 1 MiB of stored bytes per thread.
+    /// A range of more than 4 MiB is passed in several items, with items of other ranges between
+    /// them. Memory is bounded by two extents, one item and 1 MiB of stored bytes per thread.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -144,12 +149,13 @@ impl Image {
         self.reader().read_many(ranges, threads, each)
     }
 
-    /// Fills the buffers of all `reads` on `threads`, in the order in which their contents are stored. Returns the number of
-    /// bytes of each read, in the order of `reads`; it is less than its buffer has only at the end of the file.
+    /// Fills the buffers of all `reads` on `threads`, in the order in which their contents are
+    /// stored. Returns the number of bytes of each read, in the order of `reads`; it is less than
+    /// its buffer has only at the end of the file.
     ///
-    /// An error of one read stops no other read; the bytes of its buffer are then unspecified. Threads end before the call
-    /// returns. Memory beside the buffers is bounded by a few hundred bytes per read, and two extents and 1 MiB of stored
-    /// bytes per thread.
+    /// An error of one read stops no other read; the bytes of its buffer are then unspecified.
+    /// Threads end before the call returns. Memory beside the buffers is bounded by a few hundred
+    /// bytes per read, and two extents and 1 MiB of stored bytes per thread.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -175,16 +181,19 @@ impl Image {
         self.reader().read_many_into(reads, threads)
     }
 
-    /// Opens the file at `path`, with or without a leading slash. Follows symbolic links within the image.
+    /// Opens the file at `path`, with or without a leading slash. Follows symbolic links within the
+    /// image.
     ///
     /// # Errors
-    /// As [`Image::resolve`]; [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a device, a FIFO or a socket.
+    /// As [`Image::resolve`]; [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a
+    /// device, a FIFO or a socket.
     pub fn open_file(&self, path: impl AsRef<[u8]>) -> Result<File, ReadError> {
         let path = path.as_ref();
         self.file(&self.resolve(path, FollowLast::Follow)?).map_err(|error| error.at_path(path))
     }
 
-    /// Returns the contents of an inode, a regular file or the target of a symbolic link, as a file. Reads nothing.
+    /// Returns the contents of an inode, a regular file or the target of a symbolic link, as a
+    /// file. Reads nothing.
     ///
     /// # Errors
     /// [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a device, a FIFO or a socket.
@@ -192,9 +201,9 @@ impl Image {
         File::new(self.clone(), inode)
     }
 
-    /// Returns the first byte at or behind `off` that is data, or a hole; the end of the file counts as a hole. Returns
-    /// `None` if there is no such byte or `off` is not in the file (ENXIO). Holes are those of the layout, not runs of
-    /// stored zeros.
+    /// Returns the first byte at or behind `off` that is data, or a hole; the end of the file
+    /// counts as a hole. Returns `None` if there is no such byte or `off` is not in the file
+    /// (ENXIO). Holes are those of the layout, not runs of stored zeros.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -214,11 +223,12 @@ impl Image {
         self.reader().seek(inode, off, what)
     }
 
-    /// Announces to the sources that `ranges` of files will be read soon, at most 16 MiB of each. Returns the number of
-    /// stored bytes that were announced. Reads metadata only.
+    /// Announces to the sources that `ranges` of files will be read soon, at most 16 MiB of each.
+    /// Returns the number of stored bytes that were announced. Reads metadata only.
     ///
-    /// Ranges that are stored side by side are announced together. If the source can tell that the file in the middle of the
-    /// list is in memory, and no fetch was slow of late, nothing is announced, as that would cost more than it saves.
+    /// Ranges that are stored side by side are announced together. If the source can tell that the
+    /// file in the middle of the list is in memory, and no fetch was slow of late, nothing is
+    /// announced, as that would cost more than it saves.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -234,18 +244,19 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// The first range that cannot be looked up, as an index of `ranges`, and its error: an inode without contents, a
-    /// damaged map, a failing source. Nothing is announced then.
+    /// The first range that cannot be looked up, as an index of `ranges`, and its error: an inode
+    /// without contents, a damaged map, a failing source. Nothing is announced then.
     pub fn prefetch(&self, ranges: &[FileRange]) -> Result<u64, (usize, ReadError)> {
         self.reader().prefetch(ranges)
     }
 
-    /// Decodes the extents that hold the ranges of `list`, and keeps them as long as the image is open: later reads of them,
-    /// of any of their bytes, copy.
+    /// Decodes the extents that hold the ranges of `list`, and keeps them as long as the image is
+    /// open: later reads of them, of any of their bytes, copy.
     ///
-    /// Whole extents are pinned, in the order of the list, until all pinned extents take `bytes_max` bytes of memory; they
-    /// are not part of the cache. Plain data needs no decoding, and is left to the source. Symbolic links are followed
-    /// within the image. `stop` ends the work early. For stored bytes, see [`LoadedHotList`].
+    /// Whole extents are pinned, in the order of the list, until all pinned extents take
+    /// `bytes_max` bytes of memory; they are not part of the cache. Plain data needs no decoding,
+    /// and is left to the source. Symbolic links are followed within the image. `stop` ends the
+    /// work early. For stored bytes, see [`LoadedHotList`].
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -265,13 +276,14 @@ impl Image {
         LoadedHotList::pinned(self, list, bytes_max, threads, stop)
     }
 
-    /// Decodes the extents that hold the ranges of `list` into the cache, in the order of the list, until three eighths of
-    /// the cache are taken: for programs that read them soon.
+    /// Decodes the extents that hold the ranges of `list` into the cache, in the order of the list,
+    /// until three eighths of the cache are taken: for programs that read them soon.
     ///
-    /// Bytes that are stored side by side are fetched together, in requests of up to 1 MiB, metadata and plain data too, so
-    /// on a slow source this takes a fraction of the requests of single reads. A read of a part that is being fetched waits
-    /// for that request. Stored bytes stay in memory until the result is dropped, and take up to a quarter of the cache.
-    /// `stop` ends the work early.
+    /// Bytes that are stored side by side are fetched together, in requests of up to 1 MiB,
+    /// metadata and plain data too, so on a slow source this takes a fraction of the requests of
+    /// single reads. A read of a part that is being fetched waits for that request. Stored bytes
+    /// stay in memory until the result is dropped, and take up to a quarter of the cache. `stop`
+    /// ends the work early.
     pub fn load_ahead(&self, list: &HotList, threads: Threads, stop: &AtomicBool) -> LoadedHotList {
         LoadedHotList::cached(self, list, threads, stop)
     }

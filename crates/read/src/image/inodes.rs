@@ -41,7 +41,8 @@ impl Image {
         self.reader().st_ino(nid)
     }
 
-    /// Returns all extended attributes in stored order, without those that Linux hides (unknown prefixes).
+    /// Returns all extended attributes in stored order, without those that Linux hides (unknown
+    /// prefixes).
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -63,8 +64,8 @@ impl Image {
         self.reader().list_xattrs(inode)
     }
 
-    /// Returns the long prefixes of attribute names, indexed by their numbers. A prefix of hidden attributes is shown
-    /// without its short prefix.
+    /// Returns the long prefixes of attribute names, indexed by their numbers. A prefix of hidden
+    /// attributes is shown without its short prefix.
     pub fn xattr_prefixes(&self) -> Vec<Vec<u8>> {
         self.reader().xattr_prefixes()
     }
@@ -82,8 +83,8 @@ impl Image {
         self.core.volume.is_composefs
     }
 
-    /// Returns the composefs object that has the contents of a file. Returns `None` for a file whose contents are in this
-    /// image, and for all files of images that composefs did not make.
+    /// Returns the composefs object that has the contents of a file. Returns `None` for a file
+    /// whose contents are in this image, and for all files of images that composefs did not make.
     ///
     /// # Errors
     /// As [`Image::list_xattrs`].
@@ -91,14 +92,14 @@ impl Image {
         self.reader().composefs_object(inode)
     }
 
-    /// Returns true if the superblock announces digests of contents. It does not announce digests that are stored under
-    /// their full name.
+    /// Returns true if the superblock announces digests of contents. It does not announce digests
+    /// that are stored under their full name.
     pub fn has_content_digests(&self) -> bool {
         self.reader().has_content_digests()
     }
 
-    /// Returns the SHA-256 that is stored for the contents of an inode, or `None` if there is none, or one of another
-    /// algorithm.
+    /// Returns the SHA-256 that is stored for the contents of an inode, or `None` if there is none,
+    /// or one of another algorithm.
     ///
     /// # Errors
     /// As [`Image::list_xattrs`].
@@ -106,8 +107,9 @@ impl Image {
         self.reader().content_digest(inode)
     }
 
-    /// Returns a verifier that compares the contents of an inode with their stored digest while you read them. Returns
-    /// `None` if there is no digest, or the contents are too long for so small an image.
+    /// Returns a verifier that compares the contents of an inode with their stored digest while you
+    /// read them. Returns `None` if there is no digest, or the contents are too long for so small
+    /// an image.
     ///
     /// # Errors
     /// As [`Image::content_digest`].

@@ -16,10 +16,11 @@ use kiln_parallel::Threads;
 use std::ops::Range;
 
 impl Image {
-    /// Returns all extents of the inode's contents in order. They leave no gaps and end at the end of the file. A map that
-    /// breaks this rule is an error, and every error ends the iteration.
+    /// Returns all extents of the inode's contents in order. They leave no gaps and end at the end
+    /// of the file. A map that breaks this rule is an error, and every error ends the iteration.
     ///
-    /// The cost of all extents together is linear in the length of the index; memory does not depend on it.
+    /// The cost of all extents together is linear in the length of the index; memory does not
+    /// depend on it.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -36,8 +37,8 @@ impl Image {
         Extents::new(self.reader(), inode)
     }
 
-    /// Returns the extent that holds byte `off` of the inode's contents, or an empty one if `off` is behind their end. Does
-    /// not check that the extent's bytes can be read.
+    /// Returns the extent that holds byte `off` of the inode's contents, or an empty one if `off`
+    /// is behind their end. Does not check that the extent's bytes can be read.
     ///
     /// # Errors
     /// A map that the format does not allow, a failing source.
@@ -53,7 +54,8 @@ impl Image {
         Ok(Map::open(self.reader(), inode)?.compressed().is_some_and(|map| map.has_records()))
     }
 
-    /// Returns the place of a file in stored order. Reads metadata only, in time linear in the number of the file's extents.
+    /// Returns the place of a file in stored order. Reads metadata only, in time linear in the
+    /// number of the file's extents.
     ///
     /// # Errors
     /// An inode without contents, a damaged map, a failing source.
@@ -61,8 +63,8 @@ impl Image {
         self.reader().position(inode)
     }
 
-    /// Returns the cost of a cold read of bytes `range` of the inode's contents, piece by piece. The range is cut at the end
-    /// of the file. The inode may be a directory.
+    /// Returns the cost of a cold read of bytes `range` of the inode's contents, piece by piece.
+    /// The range is cut at the end of the file. The inode may be a directory.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -76,16 +78,17 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// An inode without contents, a damaged map, a failing source. The pieces have errors of their own.
+    /// An inode without contents, a damaged map, a failing source. The pieces have errors of their
+    /// own.
     pub fn explain(&self, inode: &Inode, range: Range<u64>) -> Result<Explanation<'_>, ReadError> {
         Explanation::new(self.reader(), inode, range)
     }
 
-    /// Counts the contents of the image and the space that they take, on `threads`. The result does not depend on their
-    /// number.
+    /// Counts the contents of the image and the space that they take, on `threads`. The result does
+    /// not depend on their number.
     ///
-    /// Reads metadata only. Memory: about 16 bytes per inode, and 40 per run of adjacent data; at most about the length of
-    /// the image, and usually far less.
+    /// Reads metadata only. Memory: about 16 bytes per inode, and 40 per run of adjacent data; at
+    /// most about the length of the image, and usually far less.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -97,14 +100,16 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// The first damage found, with its path: sums over a damaged image mean nothing. A failing source.
+    /// The first damage found, with its path: sums over a damaged image mean nothing. A failing
+    /// source.
     pub fn usage(&self, threads: Threads) -> Result<Usage, ReadError> {
         usage(self, threads)
     }
 
     /// Checks the whole image, decoding on `threads`.
     ///
-    /// The report says what is damaged. The checksum of the superblock is compared even if the image was opened without.
+    /// The report says what is damaged. The checksum of the superblock is compared even if the
+    /// image was opened without.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -119,13 +124,15 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// A failing source, which says nothing about the image, a device that was not given, or a bug in this program.
+    /// A failing source, which says nothing about the image, a device that was not given, or a bug
+    /// in this program.
     pub fn check(&self, threads: Threads) -> Result<CheckReport, ReadError> {
         self.check_with(threads, &|_| {})
     }
 
-    /// Checks the whole image as [`Image::check`] does. Calls `progress` with the lengths in bytes of extents that are going
-    /// to be checked: those of regular files, of the packed inode and of the metabox.
+    /// Checks the whole image as [`Image::check`] does. Calls `progress` with the lengths in bytes
+    /// of extents that are going to be checked: those of regular files, of the packed inode and of
+    /// the metabox.
     ///
     /// # Errors
     /// As [`Image::check`].

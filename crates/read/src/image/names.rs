@@ -11,8 +11,8 @@ use crate::tree::walk::Walk;
 use kiln_parallel::Threads;
 
 impl Image {
-    /// Returns the inode at `path`, with or without a leading slash. Symbolic links are followed within the image: absolute
-    /// ones from its root, and ".." of the root is the root.
+    /// Returns the inode at `path`, with or without a leading slash. Symbolic links are followed
+    /// within the image: absolute ones from its root, and ".." of the root is the root.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -27,8 +27,8 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// [`ReadError::NotFound`], [`ReadError::NotADirectory`] or [`ReadError::TooManySymlinks`] with `path`; a damaged image,
-    /// a failing source.
+    /// [`ReadError::NotFound`], [`ReadError::NotADirectory`] or [`ReadError::TooManySymlinks`] with
+    /// `path`; a damaged image, a failing source.
     pub fn resolve(&self, path: &[u8], last: FollowLast) -> Result<Inode, ReadError> {
         self.reader().resolve(path, last)
     }
@@ -36,13 +36,14 @@ impl Image {
     /// Returns the target of a symbolic link. As in Linux, it ends at the first zero byte.
     ///
     /// # Errors
-    /// An inode of another type, a target of more than 4095 bytes, a damaged image, a failing source.
+    /// An inode of another type, a target of more than 4095 bytes, a damaged image, a failing
+    /// source.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>, ReadError> {
         self.reader().read_link(inode)
     }
 
-    /// Returns the entry `name` of a directory. Names are found by bisection: names out of order may not be found, as in
-    /// Linux.
+    /// Returns the entry `name` of a directory. Names are found by bisection: names out of order
+    /// may not be found, as in Linux.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -60,8 +61,8 @@ impl Image {
         self.reader().lookup(dir, name)
     }
 
-    /// Lists the directory at `path`, with or without a leading slash. Follows symbolic links within the image. For the
-    /// directory of an inode, see [`DirEntries::new`].
+    /// Lists the directory at `path`, with or without a leading slash. Follows symbolic links
+    /// within the image. For the directory of an inode, see [`DirEntries::new`].
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -85,11 +86,11 @@ impl Image {
         }
     }
 
-    /// Walks the tree from `start` on, which has the path `path`: depth first, directories before their entries, names in
-    /// stored order. An inode with several names comes with each of them.
+    /// Walks the tree from `start` on, which has the path `path`: depth first, directories before
+    /// their entries, names in stored order. An inode with several names comes with each of them.
     ///
-    /// An error ends the part of the tree that it makes unreachable, and nothing else. A directory that is met twice is an
-    /// error, so that the walk ends even if directories form a cycle.
+    /// An error ends the part of the tree that it makes unreachable, and nothing else. A directory
+    /// that is met twice is an error, so that the walk ends even if directories form a cycle.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -108,8 +109,9 @@ impl Image {
         Walk::new(self, start, path)
     }
 
-    /// Returns a scan for all files below the directory `root` that `filter` takes, which gives flat columns: for a million
-    /// files it makes no allocation per file. The result does not depend on `threads`. Symbolic links are not followed.
+    /// Returns a scan for all files below the directory `root` that `filter` takes, which gives
+    /// flat columns: for a million files it makes no allocation per file. The result does not
+    /// depend on `threads`. Symbolic links are not followed.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {

@@ -16,8 +16,8 @@ pub(crate) enum Fetch {
 
 /// Reader of the metadata and the contents of any inode.
 ///
-/// It borrows from the image and is copied freely. Its methods are in the layers that they belong to: `metadata` reads
-/// inodes, `map` their extents, `data` their contents.
+/// It borrows from the image and is copied freely. Its methods are in the layers that they belong
+/// to: `metadata` reads inodes, `map` their extents, `data` their contents.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     pub(crate) volume: &'a Volume,

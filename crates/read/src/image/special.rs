@@ -42,7 +42,8 @@ fn regular_inode(reader: Reader<'_>, nid: Nid, field: &'static str) -> Result<In
     }
 }
 
-/// Refuses a metabox that is far larger than metadata ever compresses to: loops over metadata are bounded by its length.
+/// Refuses a metabox that is far larger than metadata ever compresses to: loops over metadata are
+/// bounded by its length.
 fn check_metabox_len(metabox: &Inode, image_len: u64) -> Result<(), ReadError> {
     let size = metabox.meta.size;
     match size / METABOX_RATIO_MAX <= image_len {

@@ -1,4 +1,5 @@
-//! Devices of an image, its superblock, and the caches of this process: all that reading the primary metadata space takes.
+//! Devices of an image, its superblock, and the caches of this process: everything that reads of
+//! the primary metadata space need.
 
 use crate::cache::fork_local::ForkLocal;
 use crate::cache::state::ImageState;
@@ -30,8 +31,8 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// Opens the devices and reads the records at the front of the primary one. `devices` are the extra devices: all of
-    /// them in the order of the device table, or none.
+    /// Opens the devices and reads the records at the front of the primary one. `devices` are the
+    /// extra devices: all of them in the order of the device table, or none.
     pub(super) fn open(
         primary: Arc<dyn ReadAt>,
         devices: Vec<Arc<dyn ReadAt>>,

@@ -1,7 +1,8 @@
 //! Maps of compressed files: lcluster indexes and encoded extents.
 //!
-//! A lookup reads the few entries that it needs: it goes back from the wanted lcluster to the head of its extent and
-//! forward to the next head, both in strides of up to 2047 lclusters, or finds its record directly or by bisection.
+//! A lookup reads the few entries that it needs: it goes back from the wanted lcluster to the head
+//! of its extent and forward to the next head, both in strides of up to 2047 lclusters, or finds
+//! its record directly or by bisection.
 
 use super::compressed_file::{CompressedFile, HEADER, inline_len};
 use super::encoded_extents::ExtentRecords;
@@ -30,7 +31,7 @@ enum CompressedIndex {
 }
 
 impl<'a> CompressedMap<'a> {
-    /// The map of `inode`, which is compressed and not empty.
+    /// Returns the map of `inode`, which is compressed and not empty.
     pub(super) fn open(reader: Reader<'a>, inode: &Inode, index: IndexKind) -> Result<Self, ReadError> {
         let mut meta = MetadataReader::new(reader, inode.space());
         let header_off = aligned(reader.body_pos(inode)?, MAP_HEADER_LEN)?;
@@ -52,12 +53,12 @@ impl<'a> CompressedMap<'a> {
         Ok(Self { file, index })
     }
 
-    /// Whether the map is made of encoded extents.
+    /// Returns true if the map is made of encoded extents.
     pub(crate) fn has_records(&self) -> bool {
         matches!(self.index, CompressedIndex::Records(..))
     }
 
-    /// The extent that holds byte `off`, which must be in the file.
+    /// Returns the extent that holds byte `off`, which must be in the file.
     pub(super) fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
         let size = self.file.inode.meta.size;
         match &mut self.index {
@@ -73,7 +74,7 @@ impl<'a> CompressedMap<'a> {
         }
     }
 
-    /// Whether the extent at `off` has a head of type HEAD2, the second algorithm's.
+    /// Returns true if the extent at `off` has a head of type HEAD2, the second algorithm's.
     pub(crate) fn uses_head2(&mut self, off: u64) -> Result<bool, ReadError> {
         match &mut self.index {
             CompressedIndex::Lclusters(header, lclusters) => {
@@ -83,7 +84,8 @@ impl<'a> CompressedMap<'a> {
         }
     }
 
-    /// Check the whole index for contradictions that single lookups do not see. The index must be in the metadata space.
+    /// Checks the whole index for contradictions that single lookups do not see. The index must be
+    /// in the metadata space.
     pub(crate) fn verify(&mut self) -> Result<(), ReadError> {
         match &mut self.index {
             CompressedIndex::Fragment(_) => Ok(()),
@@ -92,7 +94,7 @@ impl<'a> CompressedMap<'a> {
         }
     }
 
-    /// Byte offset in the metadata space behind the index and an inline pcluster.
+    /// Returns the byte offset in the metadata space behind the index and an inline pcluster.
     pub(super) fn metadata_end(&mut self) -> Result<u64, ReadError> {
         match &self.index {
             CompressedIndex::Fragment(_) => Ok(self.file.header_off + MAP_HEADER_LEN),

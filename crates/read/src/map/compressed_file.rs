@@ -1,4 +1,5 @@
-//! What lookups in lcluster indexes and in encoded extents share: the inode, and the resolution of an entry to an extent's kind.
+//! Common part of lookups in lcluster indexes and in encoded extents: the inode, and the resolution
+//! of an entry to an extent's kind.
 
 use super::extent::ExtentKind;
 use super::pcluster::Pcluster;
@@ -15,7 +16,7 @@ use kiln_format::zmap::{Advise, HeadKind, MapHeader};
 pub(super) const HEADER: &str = "z_erofs_map_header";
 pub(super) const INDEX: &str = "z_erofs_lcluster_index";
 
-/// What all kinds of maps of compressed files read their index with.
+/// Reader of the index of a compressed file, for all kinds of maps.
 pub(super) struct CompressedFile<'a> {
     pub reader: Reader<'a>,
     pub inode: Inode,
@@ -28,7 +29,8 @@ pub(super) struct CompressedFile<'a> {
 pub(super) struct IndexEntry {
     pub la: u64,
     pub end: u64,
-    /// Where the extent ends by the index alone: for the last extent, that may be behind the end of the file.
+    /// End of the extent by the index alone: for the last extent, it may be behind the end of the
+    /// file.
     pub end_mark: u64,
     pub kind: HeadKind,
     /// Block address; the high half of the offset for a fragment.
@@ -42,7 +44,8 @@ impl CompressedFile<'_> {
         self.reader.superblock().block_bits
     }
 
-    /// Where an extent of an lcluster index is stored. The index ends at byte `index_end` of the metadata space.
+    /// Resolves the place of an extent of an lcluster index. The index ends at byte `index_end` of
+    /// the metadata space.
     pub(super) fn resolve(
         &self,
         header: &MapHeader,
@@ -74,7 +77,8 @@ impl CompressedFile<'_> {
         match self.algorithm(header, found.kind)? {
             None => {
                 let interlaced = header.advise.contains(Advise::INTERLACED_PCLUSTER);
-                // If no entry marks the end of the file, kernels expect the whole last lcluster in the pcluster.
+                // If no entry marks the end of the file, kernels expect the whole last lcluster in
+                // the pcluster.
                 let end = if inline.is_some() { found.end } else { found.end_mark };
                 self.plain(end - found.la, Pcluster { device, inline, pa, plen }, interlaced)
             }
@@ -82,7 +86,7 @@ impl CompressedFile<'_> {
         }
     }
 
-    /// The device and address of `plen` bytes at `addr` of the flat space.
+    /// Returns the device and address of `plen` bytes at `addr` of the flat space.
     pub(super) fn stored_at(&self, addr: u64, plen: u64) -> Result<(u16, u64), ReadError> {
         let PhysicalRange { device, pa, run } = self.reader.volume.devices.in_flat_space(addr);
         match run >= plen {
@@ -91,7 +95,7 @@ impl CompressedFile<'_> {
         }
     }
 
-    /// The kind of an extent of `llen` bytes that are stored as they are in a pcluster.
+    /// Returns the kind of an extent of `llen` bytes that are stored plain in a pcluster.
     pub(super) fn plain(&self, llen: u64, pcluster: Pcluster, interlaced: bool) -> Result<ExtentKind, ReadError> {
         let Pcluster { device, inline, pa, plen } = pcluster;
         if llen > plen.into() {
@@ -115,7 +119,7 @@ impl CompressedFile<'_> {
         self.announced(Algorithm::from_number(number).ok_or_else(unknown)?).map(Some)
     }
 
-    /// The algorithm, if the superblock allows it.
+    /// Returns the algorithm, if the superblock allows it.
     pub(super) fn announced(&self, algorithm: Algorithm) -> Result<Algorithm, ReadError> {
         match self.reader.volume.cfgs.has(algorithm) {
             true => Ok(algorithm),
@@ -131,7 +135,7 @@ impl CompressedFile<'_> {
     }
 }
 
-/// Length of the inline pcluster in bytes, if the file has one.
+/// Returns the length of the inline pcluster in bytes, if the file has one.
 pub(super) fn inline_len(header: &MapHeader) -> Option<u16> {
     let fragment = header.advise.contains(Advise::FRAGMENT_PCLUSTER);
     let inline = header.advise.contains(Advise::INLINE_PCLUSTER);

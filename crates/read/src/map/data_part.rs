@@ -17,7 +17,8 @@ pub(crate) type StoredRange = (u16, Range<u64>);
 
 /// A part of a range of a file, stored in one extent.
 ///
-/// A fragment leads into the packed inode: `extent` is then one of the packed inode, and never a fragment itself.
+/// A fragment leads into the packed inode: `extent` is then one of the packed inode, and never a
+/// fragment itself.
 #[derive(Clone, Debug)]
 pub(crate) struct DataPart {
     /// Extent that holds the bytes.
@@ -107,8 +108,9 @@ impl DataPart {
 
     /// Returns the pieces of the part in order.
     ///
-    /// The last bytes of an interlaced pcluster are the first ones of its extent, up to a block boundary of the file; the
-    /// bytes behind them start at the front of the pcluster. So they keep their offset within blocks.
+    /// The last bytes of an interlaced pcluster are the first ones of its extent, up to a block
+    /// boundary of the file; the bytes behind them start at the front of the pcluster. So they keep
+    /// their offset within blocks.
     pub(crate) fn pieces(&self, block_bits: BlockBits) -> Result<DataPieces, ReadError> {
         let (skip, len) = (self.skip(), self.len());
         let [first, rest] = match self.extent.kind {
@@ -147,7 +149,8 @@ impl DataPart {
         self.extent.kind.pcluster()
     }
 
-    /// Returns the bytes of a device that reading the part takes: of a pcluster all of them. `None` for zeros and metadata.
+    /// Returns the bytes of a device that reading the part takes: of a pcluster all of them. `None`
+    /// for zeros and metadata.
     pub(crate) fn stored(&self) -> Option<StoredRange> {
         match (self.pcluster(), self.extent.kind) {
             (Some(Pcluster { device, inline: None, pa, plen }), _) => {
@@ -161,8 +164,8 @@ impl DataPart {
         }
     }
 
-    /// Returns the device and the byte address of the first stored byte: of an encoded extent that of its pcluster. Metadata
-    /// counts as bytes of the primary device. `None` for zeros.
+    /// Returns the device and the byte address of the first stored byte: of an encoded extent that
+    /// of its pcluster. Metadata counts as bytes of the primary device. `None` for zeros.
     pub(crate) fn address(&self) -> Option<(u16, u64)> {
         let skip = if self.is_encoded() { 0 } else { self.skip() };
         let (device, pa) = match (self.pcluster(), self.extent.kind) {

@@ -50,8 +50,8 @@ impl Extents<'_> {
     }
 }
 
-/// The extent with byte `off` of the file, which must be in it. One that ends before is an error: a loop that
-/// goes on behind it would never end.
+/// Returns the extent with byte `off` of the file, which must be in it. One that ends before is an
+/// error: a loop that goes on behind it would never end.
 pub(crate) fn extent_over(map: &mut Map<'_>, off: u64) -> Result<Extent, ReadError> {
     let extent = map.extent_at(off)?;
     match extent.la <= off && off < extent.end() {

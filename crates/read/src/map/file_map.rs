@@ -1,4 +1,5 @@
-//! Parts of a file one behind the other, with fragments resolved: the one iterator that tells where bytes lie.
+//! Parts of a file one behind the other, with fragments resolved: the one iterator that tells where
+//! bytes lie.
 
 use super::data_part::DataPart;
 use super::extent::{Extent, ExtentKind};
@@ -14,7 +15,8 @@ use std::ops::Range;
 pub(crate) struct FileMap<'a> {
     reader: Reader<'a>,
     file: Map<'a>,
-    /// Opened for the first fragment and kept for the next ones: there may be many, and each may be small.
+    /// Opened for the first fragment and kept for the next ones: there may be many, and each may be
+    /// small.
     packed: Option<Map<'a>>,
     /// Extent of the file that was looked up last.
     listed: Option<Extent>,
@@ -25,7 +27,8 @@ impl<'a> FileMap<'a> {
         Ok(Self { reader, file: Map::open(reader, inode)?, packed: None, listed: None })
     }
 
-    /// Opens the map of another file in place of the one in `slot`, if any, and keeps that of the packed inode.
+    /// Opens the map of another file in place of the one in `slot`, if any, and keeps that of the
+    /// packed inode.
     pub(crate) fn open_in<'s>(
         slot: &'s mut Option<Self>,
         reader: Reader<'a>,
@@ -87,8 +90,9 @@ impl<'a> FileMap<'a> {
         }
     }
 
-    /// Extends a raw part by the extents that follow it in the file and on its device, up to byte `end` of its inode: chunks
-    /// are often contiguous, and one large read is cheaper than many small ones.
+    /// Extends a raw part by the extents that follow it in the file and on its device, up to byte
+    /// `end` of its inode: chunks are often contiguous, and one large read is cheaper than many
+    /// small ones.
     fn join_raw(&mut self, part: &mut DataPart, end: u64) -> Result<(), ReadError> {
         let ExtentKind::Raw { device, pa } = part.extent.kind else { return Ok(()) };
         while part.wanted.end < end {

@@ -1,5 +1,5 @@
-//! The extent map of an inode: from an offset in the file to the extent that holds it, for every layout. Lookups are pure: they change
-//! no history and no cache but that of metadata.
+//! The extent map of an inode: from an offset in the file to the extent that holds it, for every
+//! layout. Lookups are pure: they change no history and no cache but that of metadata.
 
 use super::compressed::CompressedMap;
 use super::extent::{Extent, ExtentKind};
@@ -19,7 +19,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The map of one inode. It holds the metadata that it read last, so lookups in ascending order are cheap.
+/// The map of one inode. It holds the metadata that it read last, so lookups in ascending order are
+/// cheap.
 pub(crate) struct Map<'a> {
     reader: Reader<'a>,
     inode: Inode,
@@ -50,7 +51,7 @@ enum MapKind<'a> {
 }
 
 impl<'a> Map<'a> {
-    /// The map of `inode`, which must have contents.
+    /// Returns the map of `inode`, which must have contents.
     pub(crate) fn open(reader: Reader<'a>, inode: &Inode) -> Result<Self, ReadError> {
         if !inode.has_contents() {
             return Err(ReadError::NoContents { nid: inode.nid });
@@ -88,7 +89,7 @@ impl<'a> Map<'a> {
         self.inode.nid
     }
 
-    /// The extent that holds byte `off`; an empty one behind the end.
+    /// Returns the extent that holds byte `off`; an empty one behind the end.
     pub(crate) fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
         let size = self.inode.meta.size;
         if off >= size {
@@ -115,14 +116,16 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Byte offset in the metadata space behind the last record of the inode: tail, chunk table or index.
+    /// Returns the byte offset in the metadata space behind the last record of the inode: tail,
+    /// chunk table or index.
     pub(crate) fn metadata_end(&mut self) -> Result<u64, ReadError> {
         let size = self.inode.meta.size;
         match &mut self.kind {
             MapKind::Empty | MapKind::Hole | MapKind::Flat { .. } => self.reader.body_pos(&self.inode),
             MapKind::Inline { head, tail, .. } => Ok(*tail + (size - *head)),
             MapKind::Chunks { format, table, .. } => {
-                // A hostile size makes the count arbitrarily large; a table beyond 64 bits is an error.
+                // A hostile size makes the count arbitrarily large; a table beyond 64 bits is an
+                // error.
                 let len = format.count(size).checked_mul(format.entry.len());
                 len.and_then(|len| table.checked_add(len)).ok_or_else(|| too_far("erofs_inode_chunk_info", *table))
             }
@@ -130,12 +133,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether the file's data is compressed.
+    /// Returns true if the file's data is compressed.
     pub(crate) fn is_compressed(&self) -> bool {
         matches!(self.kind, MapKind::Compressed(_))
     }
 
-    /// The map of a compressed file.
+    /// Returns the map of a compressed file.
     pub(crate) fn compressed(&mut self) -> Option<&mut CompressedMap<'a>> {
         match &mut self.kind {
             MapKind::Compressed(compressed) => Some(compressed),
@@ -145,7 +148,7 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Byte address of a block; at most 48 + 16 bits.
+    /// Returns the byte address of a block; at most 48 + 16 bits.
     pub(super) fn byte_off(self, addr: Blkaddr) -> u64 {
         (addr.0 & Blkaddr::HOLE48.0) << self.superblock().block_bits.bits()
     }
@@ -162,8 +165,8 @@ fn inline<'a>(reader: Reader<'_>, inode: &Inode, start: Blkaddr) -> Result<MapKi
     Ok(MapKind::Inline { start: reader.byte_off(start), head, tail })
 }
 
-/// The extent at `off` of bytes `0..end` that lie contiguous from `start` of the flat space: all of them, unless a
-/// border of devices cuts them.
+/// Returns the extent at `off` of bytes `0..end` that lie contiguous from `start` of the flat
+/// space: all of them, unless a border of devices cuts them.
 fn flat_extent(reader: Reader<'_>, start: u64, end: u64, off: u64) -> Result<Extent, ReadError> {
     start.checked_add(end).ok_or_else(|| too_far("erofs_inode", start))?;
     let mut la = 0;
@@ -186,7 +189,7 @@ struct ChunkTable {
     size: u64,
 }
 
-/// The extent at byte `off` of a file of chunks, whose table `meta` reads.
+/// Returns the extent at byte `off` of a file of chunks, whose table `meta` reads.
 fn chunk_extent(
     reader: Reader<'_>,
     table: &ChunkTable,

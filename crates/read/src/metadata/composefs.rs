@@ -1,8 +1,10 @@
-//! Images of composefs: their large files are objects elsewhere, which overlayfs puts in their place.
+//! Images of composefs: their large files are objects elsewhere, which overlayfs puts in their
+//! place.
 //!
-//! Such an image is plain EROFS. Each file that is an object has its length, holes for contents, and two attributes of overlayfs:
-//! one that says that there are only metadata here, and one that names the object. Elsewhere the same attributes are those of a
-//! backup of an overlay's upper directory, and mean nothing: only composefs's header decides.
+//! Such an image is plain EROFS. Each file that is an object has its length, holes for contents,
+//! and two attributes of overlayfs: one that says that there are only metadata here, and one that
+//! names the object. Elsewhere the same attributes are those of a backup of an overlay's upper
+//! directory, and mean nothing: only composefs's header decides.
 
 use super::inode::Inode;
 use crate::error::ReadError;
@@ -11,15 +13,16 @@ use crate::image::reader::Reader;
 use kiln_format::inode::FileType;
 use std::fmt;
 
-/// That a file has only metadata here.
+/// Name of the attribute of a file that has only metadata here.
 const METACOPY: &[u8] = b"trusted.overlay.metacopy";
-/// Where its contents are: a path in the store of objects.
+/// Name of the attribute with the place of the contents: a path in the store of objects.
 const REDIRECT: &[u8] = b"trusted.overlay.redirect";
 
-/// What the contents of a file of a composefs image are.
+/// Object that has the contents of a file of a composefs image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComposefsObject {
-    /// The object's path in the store, from its root; `None` where the image does not name it: it has the file's own path then.
+    /// The object's path in the store, from its root; `None` where the image does not name it: it
+    /// has the file's own path then.
     pub path: Option<Vec<u8>>,
 }
 

@@ -25,7 +25,7 @@ impl<'a> InodeReader<'a> {
         Self { reader, primary, metabox: MetadataReader::new(reader, MetadataSpace::Metabox) }
     }
 
-    /// [`Image::inode`].
+    /// Implements `Image::inode`.
     pub(crate) fn read(&mut self, nid: Nid) -> Result<Inode, ReadError> {
         let reader = if nid.in_metabox() { &mut self.metabox } else { &mut self.primary };
         self.reader.read_inode(reader, nid).map_err(|error| error.at_nid(nid))
@@ -67,7 +67,8 @@ impl<'a> Reader<'a> {
     fn read_inode(self, reader: &mut MetadataReader<'_>, nid: Nid) -> Result<Inode, ReadError> {
         let sb = self.superblock();
         let pos = self.inode_pos(nid)?;
-        // The last inode of a space may be a compact one: its decoder finds out whether the bytes suffice.
+        // The last inode of a space may be a compact one: its decoder finds out whether the bytes
+        // suffice.
         let have = self.space_len(reader.space()).saturating_sub(pos).min(EXTENDED_LEN as u64) as usize;
         let mut bytes = [0; EXTENDED_LEN];
         let wanted = have.max(COMPACT_LEN);
@@ -77,7 +78,7 @@ impl<'a> Reader<'a> {
         Ok(Inode { nid, meta })
     }
 
-    /// Byte offset of an inode in its metadata space.
+    /// Returns the byte offset of an inode in its metadata space.
     pub(crate) fn inode_pos(self, nid: Nid) -> Result<u64, ReadError> {
         let sb = self.superblock();
         let outside = || ReadError::corrupt("erofs_inode_compact", 0, "nid", nid.0, "slot outside the metadata");
@@ -90,7 +91,7 @@ impl<'a> Reader<'a> {
         start.checked_add(off).ok_or_else(outside)
     }
 
-    /// Byte offset behind an inode's xattr body in its metadata space.
+    /// Returns the byte offset behind an inode's xattr body in its metadata space.
     pub(crate) fn body_pos(self, inode: &Inode) -> Result<u64, ReadError> {
         let pos = self.inode_pos(inode.nid)?;
         // Below 2^63, as the inode has been read and no space is larger.

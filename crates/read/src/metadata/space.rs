@@ -1,6 +1,6 @@
 //! Metadata spaces: bytes of the image, or decoded contents of the metabox inode.
 
-/// Where an inode's metadata lies.
+/// Space that holds the metadata of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MetadataSpace {
     /// Bytes of the image itself.

@@ -48,7 +48,7 @@ impl StoredXattr<'_> {
     }
 }
 
-/// What an inode's xattr body says, beside its inline entries.
+/// Xattr body of an inode, without its inline entries decoded.
 struct Body {
     name_filter: u32,
     shared: Vec<u32>,
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Whether the inode's name filter promises that there is no such attribute.
+    /// Returns true if the inode's name filter promises that there is no such attribute.
     fn filter_excludes(self, inode: &Inode, name: &[u8]) -> Result<bool, ReadError> {
         let sb = self.superblock();
         if inode.meta.xattr_icount == 0 {
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         Ok(RawXattrBodyHeader::read_from_bytes(&bytes).expect("exact length"))
     }
 
-    /// Visit all attributes: inline ones first, then shared ones in the order of the inode's list.
+    /// Visits all attributes: inline ones first, then shared ones in the order of the inode's list.
     pub(crate) fn each_xattr(
         self,
         inode: &Inode,
@@ -135,8 +135,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Visit all entries as stored, those that Linux does not show included. Each gets bytes that start with an entry and
-    /// hold it whole.
+    /// Visits all entries as stored, those that Linux does not show included. Each gets bytes that
+    /// start with an entry and hold it whole.
     pub(crate) fn visit_entries(
         self,
         inode: &Inode,
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         Ok(Body { name_filter: header.h_name_filter.get(), shared, bytes, inline_start, at })
     }
 
-    /// Byte range of a shared entry in its space.
+    /// Returns the byte range of a shared entry in its space.
     pub(crate) fn shared_range(self, id: u32) -> Result<(u64, u64), ReadError> {
         let sb = self.superblock();
         // No overflow: the sum of a number of 32 + 16 bits and one of 34.
@@ -199,7 +199,8 @@ impl<'a> Reader<'a> {
         MetadataReader::new(self, self.shared_xattr_space()).fill(ENTRY, bytes, at)
     }
 
-    /// The entry that `bytes` start with and hold whole; `None` for one that Linux does not show.
+    /// Returns the entry that `bytes` start with and hold whole; `None` for one that Linux does not
+    /// show.
     fn entry<'b>(self, bytes: &'b [u8]) -> Option<StoredXattr<'b>>
     where
         'a: 'b,
@@ -216,7 +217,7 @@ impl<'a> Reader<'a> {
         base.and_then(prefix).map(|prefix| StoredXattr { prefix, infix, suffix, value, is_long })
     }
 
-    /// The space in which shared xattrs lie.
+    /// Returns the space in which shared xattrs lie.
     pub(crate) fn shared_xattr_space(self) -> MetadataSpace {
         match self.volume.sb.compat.contains(Compat::SHARED_EA_IN_METABOX) {
             true => MetadataSpace::Metabox,
@@ -224,7 +225,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Ids of the inode's shared attributes.
+    /// Returns ids of the inode's shared attributes.
     pub(crate) fn shared_xattr_ids(self, inode: &Inode) -> Result<Vec<u32>, ReadError> {
         match inode.meta.xattr_icount {
             0 => Ok(Vec::new()),
@@ -232,7 +233,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The first attribute, if any, that the inode's name filter wrongly denies.
+    /// Returns the first attribute, if any, that the inode's name filter wrongly denies.
     pub(crate) fn denied_by_filter(self, inode: &Inode) -> Result<Option<Vec<u8>>, ReadError> {
         let sb = self.superblock();
         if !sb.compat.contains(Compat::XATTR_FILTER) || sb.xattr_filter_reserved != 0 || inode.meta.xattr_icount == 0 {
@@ -253,7 +254,7 @@ impl<'a> Reader<'a> {
         Ok(denied)
     }
 
-    /// Read the table of long prefixes from the space or the inode that the superblock says.
+    /// Reads the table of long prefixes from the space or the inode that the superblock says.
     pub(crate) fn read_long_prefixes(self) -> Result<LongPrefixes, ReadError> {
         let sb = self.superblock();
         let source = match (&self.special.metabox, &self.special.packed) {
@@ -270,7 +271,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the table of long prefixes is.
+/// Place of the table of long prefixes.
 enum PrefixSource {
     Space(MetadataSpace),
     /// Decoded contents of the packed inode.
@@ -293,7 +294,7 @@ impl PrefixSource {
     }
 }
 
-/// Bytes that the inline entry at `off` of a body takes.
+/// Returns the bytes that the inline entry at `off` of a body takes.
 fn inline_entry_len(body: &Body, off: usize) -> Result<usize, ReadError> {
     let rest = &body.bytes[off..];
     let len = RawXattrEntry::ref_from_prefix(rest).ok().map(|(raw, _)| padded_len(raw));
@@ -303,7 +304,7 @@ fn inline_entry_len(body: &Body, off: usize) -> Result<usize, ReadError> {
     })
 }
 
-/// Bytes that an entry takes, padding included.
+/// Returns the bytes that an entry takes, padding included.
 fn padded_len(raw: &RawXattrEntry) -> usize {
     entry_len(raw.e_name_len.into(), raw.e_value_size.get().into())
 }

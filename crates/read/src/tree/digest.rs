@@ -1,5 +1,6 @@
-//! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a long prefix that the superblock
-//! announces, or is stored in full, for kernels that do not have these.
+//! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a
+//! long prefix that the superblock announces, or is stored in full, for kernels that do not have
+//! these.
 
 use crate::error::{Defect, ReadError};
 use crate::image::reader::Reader;
@@ -11,15 +12,15 @@ use sha2::{Digest, Sha256};
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
 
-/// What a value starts with.
+/// Start of a value.
 const ALGORITHM: &[u8] = b"sha256:";
 /// Bytes hashed at a time.
 const STEP: usize = 1 << 20;
-/// Contents over a GiB and this many times as long as the image are not hashed: only holes give so much, and hashing them could
-/// take years.
+/// Contents over a GiB and this many times as long as the image are not hashed: only holes give so
+/// much, and hashing them could take years.
 const RATIO_MAX: u64 = 64;
 
-/// What a stored digest says of the contents.
+/// Result of comparing contents with their stored digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DigestCheck {
     /// There is none.
@@ -96,7 +97,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Compares contents with their stored digest while they are read, front to back, see [`Image::digest_verifier`].
+/// Compares contents with their stored digest while they are read, front to back, see
+/// [`Image::digest_verifier`].
 #[derive(Clone, Debug)]
 pub struct DigestVerifier {
     hash: Sha256,
@@ -105,12 +107,12 @@ pub struct DigestVerifier {
 }
 
 impl DigestVerifier {
-    /// The bytes that follow.
+    /// Hashes the bytes that follow.
     pub fn update(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
     }
 
-    /// Zeros that follow: a hole.
+    /// Hashes `len` zeros that follow: a hole.
     pub fn update_zeros(&mut self, mut len: u64) {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         while len > 0 {
@@ -120,7 +122,7 @@ impl DigestVerifier {
         }
     }
 
-    /// All was read.
+    /// Ends the comparison, after all contents were hashed.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`] if the contents have another digest.

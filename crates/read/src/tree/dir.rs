@@ -27,7 +27,7 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// Whether this is "." or "..".
+    /// Returns true if this is "." or "..".
     pub fn is_dot(&self) -> bool {
         is_dot(&self.name)
     }
@@ -55,7 +55,7 @@ impl BlockBytes {
         }
     }
 
-    /// The entries; `at` is the block's offset in the directory, for messages.
+    /// Returns the entries; `at` is the block's offset in the directory, for messages.
     pub(crate) fn parse(&self, at: u64) -> Result<DirBlock<'_>, ReadError> {
         Ok(DirBlock::new(self.bytes(), at)?)
     }
@@ -78,7 +78,7 @@ impl<'a> DirReader<'a> {
         self.reader.superblock().block_bits.blocks_for(self.size)
     }
 
-    /// Block `idx`, which must be below [`DirReader::blocks`].
+    /// Reads block `idx`, which must be below [`DirReader::blocks`].
     pub(crate) fn block(&mut self, idx: u64) -> Result<BlockBytes, ReadError> {
         let off = idx * self.block_len();
         let len = self.block_len().min(self.size - off);
@@ -87,7 +87,8 @@ impl<'a> DirReader<'a> {
             Some(part) => part.pieces(self.reader.superblock().block_bits)?.next(),
             None => None,
         };
-        // Blocks on the primary device are read as metadata, so that looking up names again costs no read.
+        // Blocks on the primary device are read as metadata, so that looking up names again costs
+        // no read.
         let place = match piece {
             Some(DataPiece::Device { device: 0, pa, len: stored, .. }) if stored == len => {
                 Some((MetadataSpace::Primary, pa))
@@ -143,7 +144,8 @@ impl<'a> Reader<'a> {
         Ok(found.or_else(|| (name == b".").then(|| omitted_dot(dir)).flatten()))
     }
 
-    /// Positions are byte offsets of entries in the directory, as the kernel's are.
+    /// Lists a directory. Positions are byte offsets of entries in the directory, as the kernel's
+    /// are.
     fn list(
         self,
         dir: &Inode,
@@ -175,12 +177,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a name is "." or "..".
+/// Returns true if a name is "." or "..".
 pub(super) fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// The "." of a directory that does not store it.
+/// Returns the "." of a directory that does not store it.
 fn omitted_dot(dir: &Inode) -> Option<DirEntry> {
     let dot = || DirEntry { nid: dir.nid, name: b".".to_vec(), file_type: FileType::Directory.dirent_number() };
     dir.meta.omits_dot.then(dot)

@@ -10,10 +10,11 @@ use std::ops::ControlFlow;
 /// Number of entries that the iterator holds at a time.
 const BATCH: usize = 256;
 
-/// Iterator over the entries of a directory in stored order (sorted by bytes), without "." and "..".
+/// Iterator over the entries of a directory in stored order (sorted by bytes), without "." and
+/// "..".
 ///
-/// It owns a clone of the image and holds at most 256 entries. An error ends it: an inode that is no directory, a damaged
-/// directory, a failing source. Entries before the damage come first.
+/// It owns a clone of the image and holds at most 256 entries. An error ends it: an inode that is
+/// no directory, a damaged directory, a failing source. Entries before the damage come first.
 #[derive(Clone, Debug)]
 pub struct DirEntries {
     image: Image,

@@ -10,12 +10,12 @@ const SYMLINKS_MAX: usize = 40;
 /// Longest target in bytes, as in Linux.
 pub(crate) const TARGET_MAX_LEN: u64 = 4095;
 
-/// What to do with a symbolic link at the end of a path.
+/// Treatment of a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowLast {
-    /// Go on to its target.
+    /// Continue with its target.
     Follow,
-    /// It is what is wanted.
+    /// Return the link itself.
     Keep,
 }
 
@@ -48,7 +48,8 @@ impl<'a> Reader<'a> {
     fn resolve_steps(self, path: &[u8], last: FollowLast) -> Result<Inode, ReadError> {
         let root = self.inode(self.superblock().root_nid)?;
         let mut links = 0;
-        // Directories from below the root to the current one, so that ".." does not depend on stored entries.
+        // Directories from below the root to the current one, so that ".." does not depend on
+        // stored entries.
         let mut stack = Vec::<Inode>::new();
         // Components still to go, the next one last.
         let mut pending = components(path);
@@ -89,7 +90,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The components of a path in reverse order. A slash at the end asks for a directory, as "." there does.
+/// Returns the components of a path in reverse order. A slash at the end asks for a directory, as
+/// "." there does.
 fn components(path: &[u8]) -> Vec<Vec<u8>> {
     let is_component = |part: &&[u8]| !part.is_empty();
     let end = path.ends_with(b"/").then(|| b".".to_vec());

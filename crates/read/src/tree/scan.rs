@@ -1,8 +1,9 @@
 //! From a tree to a [`FileTable`].
 //!
-//! Plain algorithm, in two passes. One thread lists the directories, each before those below it, and notes names and numbers. What an
-//! entry says about its type is only a hint, so inodes of everything that may be a directory are read on the way. Then threads share
-//! the rows out and fill in what inodes say; there a regular file that is none after all is an error.
+//! Plain algorithm, in two passes. One thread lists the directories, each before those below it,
+//! and notes names and numbers. What an entry says about its type is only a hint, so inodes of
+//! everything that may be a directory are read on the way. Then threads share the rows out and fill
+//! in what inodes say; there a regular file that is none after all is an error.
 
 use super::dir::{DirReader, is_dot};
 use super::file_table::FileTable;
@@ -23,10 +24,11 @@ use std::sync::Mutex;
 const PART_LEN: usize = 1 << 16;
 /// Rows that a thread fills in one go.
 const BATCH: usize = 4096;
-/// Names compress at most so well: compressed directories may be so many times as long as the image, others as long as the image.
+/// Names compress at most so well: compressed directories may be so many times as long as the
+/// image, others as long as the image.
 const NAMES_RATIO_MAX: u64 = 16;
 
-/// Which names [`Image::scan`] makes rows for.
+/// Filter of the names that [`Image::scan`](crate::Image::scan) makes rows for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanFilter {
     file_type: Option<FileType>,
@@ -34,23 +36,24 @@ pub struct ScanFilter {
 }
 
 impl ScanFilter {
-    /// Names of everything, directories too.
+    /// Returns a filter that takes names of all types, directories too.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Names of regular files.
+    /// Returns a filter that takes names of regular files.
     pub fn regular_files() -> Self {
         Self { file_type: Some(FileType::Regular), ..Self::default() }
     }
 
-    /// Of these, only names that end in one of `endings`, such as `.jpg`; upper and lower case of ASCII letters are the same.
+    /// Restricts the filter to names that end in one of `endings`, such as `.jpg`, regardless of
+    /// the case of ASCII letters.
     pub fn ending_in(mut self, endings: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         self.endings = endings.into_iter().map(|ending| ending.as_ref().to_vec()).collect();
         self
     }
 
-    /// Whether a name ends in one of the endings, if there are any.
+    /// Returns true if a name ends in one of the endings, if there are any.
     pub fn takes_name(&self, name: &[u8]) -> bool {
         let ends_in = |ending: &Vec<u8>| {
             name.len().checked_sub(ending.len()).is_some_and(|start| name[start..].eq_ignore_ascii_case(ending))
@@ -79,8 +82,9 @@ impl<'a> TreeScan<'a> {
     /// Returns all files as one table.
     ///
     /// # Errors
-    /// The first damage found; a failing source. A directory that is met twice, so that cycles end, paths of more than 64
-    /// KiB, and directories that together claim more bytes than the image can hold, so that memory is bounded by the image.
+    /// The first damage found; a failing source. A directory that is met twice, so that cycles end,
+    /// paths of more than 64 KiB, and directories that together claim more bytes than the image can
+    /// hold, so that memory is bounded by the image.
     pub fn table(self) -> Result<FileTable, ReadError> {
         let mut table = FileTable::default();
         TreeLister::new(self.reader, self.filter, &mut table).list_all(&self.root, &mut |_| Ok(()))?;
@@ -88,8 +92,9 @@ impl<'a> TreeScan<'a> {
         Ok(table)
     }
 
-    /// Passes the same table to `each` in parts of at least 65,536 rows, but for the last one, in their order: for programs
-    /// that keep less of each file than the table has. Parts have all directories that were met so far.
+    /// Passes the same table to `each` in parts of at least 65,536 rows, but for the last one, in
+    /// their order: for programs that keep less of each file than the table has. Parts have all
+    /// directories that were met so far.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -124,7 +129,7 @@ impl<'a> TreeScan<'a> {
     }
 }
 
-/// What is done with the table after each block of a directory.
+/// Callback that gets the table after each block of a directory.
 type AfterBlock<'a> = dyn FnMut(&mut FileTable) -> Result<(), ReadError> + 'a;
 
 /// The first pass.
@@ -162,7 +167,7 @@ impl<'a> TreeLister<'a> {
         Ok(())
     }
 
-    /// The path of a directory for messages.
+    /// Returns the path of a directory for messages.
     fn path(&self, row: u32) -> Vec<u8> {
         match row {
             0 => b".".to_vec(),
@@ -170,7 +175,7 @@ impl<'a> TreeLister<'a> {
         }
     }
 
-    /// A directory that was met, with the row of the one that it is in.
+    /// Returns a directory that was met, with the row of the one that it is in.
     fn enter(&mut self, dir: &Inode, parent: u32, name: &[u8]) -> Result<(), ReadError> {
         let corrupt = |field, value, reason| Err(ReadError::corrupt("erofs_dirent", 0, field, value, reason));
         if !self.seen.insert(dir.nid) {
@@ -229,7 +234,7 @@ impl<'a> TreeLister<'a> {
     }
 }
 
-/// What inodes say about some rows.
+/// Columns of some rows that are filled from inodes.
 struct RowBatch<'t> {
     nids: &'t [u64],
     sizes: &'t mut [u64],
@@ -238,7 +243,7 @@ struct RowBatch<'t> {
     mtimes: (&'t mut [i64], &'t mut [u32]),
 }
 
-/// The second pass.
+/// Returns the second pass.
 fn fill_rows(reader: Reader<'_>, table: &mut FileTable, threads: Threads) -> Result<(), ReadError> {
     let owners = table.uids.chunks_mut(BATCH).zip(table.gids.chunks_mut(BATCH));
     let mtimes = table.mtimes.chunks_mut(BATCH).zip(table.mtime_nsecs.chunks_mut(BATCH));
@@ -264,7 +269,8 @@ fn fill_rows(reader: Reader<'_>, table: &mut FileTable, threads: Threads) -> Res
 }
 
 impl RowBatch<'_> {
-    /// Fill in what the inodes of regular files say; rows with a mode have it already. An error comes with its row.
+    /// Fills in what the inodes of regular files say; rows with a mode have it already. An error
+    /// comes with its row.
     fn fill(self, inodes: &mut InodeReader<'_>) -> Result<(), (usize, ReadError)> {
         for row in 0..self.nids.len() {
             if self.modes[row] != 0 {
@@ -287,7 +293,7 @@ impl RowBatch<'_> {
 }
 
 impl FileTable {
-    /// A row of which only the name and the number are known.
+    /// Returns a row of which only the name and the number are known.
     fn push_unread(&mut self, nid: Nid, dir: u32, name: &[u8]) {
         self.nids.push(nid.0);
         self.sizes.push(0);
@@ -301,7 +307,7 @@ impl FileTable {
         self.names.push(name);
     }
 
-    /// What the inode of the last row says.
+    /// Fills in the last row from its inode.
     fn fill_last(&mut self, inode: &Inode) {
         let row = self.len() - 1;
         self.sizes[row] = inode.size();

@@ -71,7 +71,7 @@ impl Walk {
         }
     }
 
-    /// Give out an entry; the next ones come from below it, if it is a directory.
+    /// Passes out an entry; the next ones come from below it, if it is a directory.
     fn enter(&mut self, entry: WalkEntry) -> Result<WalkEntry, ReadError> {
         if entry.inode.is_dir() {
             let nid = entry.inode.nid;

@@ -1,4 +1,4 @@
-//! What directories take, as du(1) tells it.
+//! Disk usage of directories, as du(1) reports it.
 
 use crate::error::ReadError;
 use crate::explain::meter::CostMeter;
@@ -16,12 +16,13 @@ pub struct TreeUsage {
     pub files: u64,
     /// Sum of their sizes in bytes.
     pub apparent: u64,
-    /// Bytes of the blocks that hold their data, and of their metadata: inode, xattr body, index, inline data. Shared
-    /// xattrs, the superblock, and the indexes of packed inode and metabox are not counted.
+    /// Bytes of the blocks that hold their data, and of their metadata: inode, xattr body, index,
+    /// inline data. Shared xattrs, the superblock, and the indexes of packed inode and metabox are
+    /// not counted.
     pub on_disk: u64,
 }
 
-/// A directory, when all in it is known.
+/// Usage of a directory, when everything in it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirUsage<'a> {
     /// Path, as in [`Image::walk`].
@@ -32,11 +33,12 @@ pub struct DirUsage<'a> {
     pub sums: TreeUsage,
 }
 
-/// Measures trees, counting each inode and each block once: what several trees share belongs to the first one.
+/// Measures trees, counting each inode and each block once: what several trees share belongs to the
+/// first one.
 ///
-/// Blocks of fragments are those of the packed inode, and metadata in a metabox takes the blocks of the metabox, so that
-/// the sum over the whole tree is what the image needs. Memory: about 16 bytes for each inode, and 40 for each run of
-/// adjacent blocks.
+/// Blocks of fragments are those of the packed inode, and metadata in a metabox takes the blocks of
+/// the metabox, so that the sum over the whole tree is what the image needs. Memory: about 16 bytes
+/// for each inode, and 40 for each run of adjacent blocks.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -66,13 +68,14 @@ struct DirSums {
 }
 
 impl<'a> DiskUsage<'a> {
-    /// Nothing is measured yet.
+    /// Returns a measurement that has not begun.
     pub fn new(image: &'a Image) -> Self {
         Self { image, meter: CostMeter::new(image.reader(), 1), seen: HashSet::new() }
     }
 
-    /// Measure the tree from `start` on, which has the path `path`. `each` gets the directories in it, after all that is
-    /// in them, and last the start itself, even if that is no directory. It may stop the rest.
+    /// Measures the tree from `start` on, which has the path `path`. `each` gets the directories in
+    /// it, after all that is in them, and last the start itself, even if that is no directory. It
+    /// may stop the rest.
     ///
     /// # Errors
     /// The first thing that is damaged, with its path; a failing source.
@@ -107,7 +110,7 @@ impl<'a> DiskUsage<'a> {
         Ok(sums)
     }
 
-    /// What an inode takes that was not measured before.
+    /// Returns the usage of an inode, or nothing if it was measured before.
     fn inode(&mut self, inode: &Inode) -> Result<TreeUsage, ReadError> {
         if !self.seen.insert(inode.nid) {
             return Ok(TreeUsage::default());
@@ -140,7 +143,7 @@ impl TreeUsage {
     }
 }
 
-/// Report the last directory of the stack, and add its sums to those of its parent.
+/// Reports the last directory of the stack, and add its sums to those of its parent.
 fn leave(stack: &mut Vec<DirSums>, each: &mut dyn FnMut(DirUsage<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
     let depth = stack.len() - 1;
     let (Some(frame), Some(above)) = (stack.pop(), stack.last_mut()) else { return ControlFlow::Break(()) };
@@ -148,14 +151,15 @@ fn leave(stack: &mut Vec<DirSums>, each: &mut dyn FnMut(DirUsage<'_>) -> Control
     each(DirUsage { path: &frame.path, depth, sums: frame.sums })
 }
 
-/// The sum over the directories that the walk has not left, where the caller has stopped it.
+/// Returns the sum over the directories that the walk has not left, where the caller has stopped
+/// it.
 fn total(stack: Vec<DirSums>) -> TreeUsage {
     let mut sums = TreeUsage::default();
     stack.iter().for_each(|frame| sums.add(&frame.sums));
     sums
 }
 
-/// Whether `path` is below the directory `dir`. Names hold no slashes.
+/// Returns true if `path` is below the directory `dir`. Names hold no slashes.
 fn is_below(path: &[u8], dir: &[u8]) -> bool {
     path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"))
 }

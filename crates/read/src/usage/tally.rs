@@ -29,7 +29,7 @@ impl<'i> Tally<'i> {
         Self { reader, stored, usage: Usage::empty(), named: Vec::new() }
     }
 
-    /// Count an inode of the tree.
+    /// Counts an inode of the tree.
     pub(super) fn add(&mut self, inode: &Inode) -> Result<(), ReadError> {
         let meta = &inode.meta;
         entry(&mut self.usage.types, meta.file_type).add(meta.size);
@@ -39,7 +39,7 @@ impl<'i> Tally<'i> {
         self.add_special(inode)
     }
 
-    /// Count an inode that is in no directory: what it takes, but not as a file.
+    /// Counts an inode that is in no directory: what it takes, but not as a file.
     pub(super) fn add_special(&mut self, inode: &Inode) -> Result<(), ReadError> {
         let (reader, meta) = (self.reader, &inode.meta);
         self.usage.metadata.inodes += meta.form.len() as u64;
@@ -97,7 +97,8 @@ impl<'i> Tally<'i> {
             None => self.name_data("data", device, bytes, 0),
             Some(_) if part.is_encoded() => self.name_data(PCLUSTER, device, bytes, 0),
             Some(_) => {
-                // The data of a plain pcluster, rotated or not, and the bytes between its pieces, which are no data.
+                // The data of a plain pcluster, rotated or not, and the bytes between its pieces,
+                // which are no data.
                 let mut pieces: Vec<Range<u64>> = vec![bytes.start..bytes.start];
                 pieces.extend(part.pieces(self.reader.volume.sb.block_bits)?.filter_map(|piece| match piece {
                     DataPiece::Device { pa, len, .. } => Some(pa..pa.saturating_add(len)),
@@ -124,7 +125,7 @@ impl<'i> Tally<'i> {
         if self.named.len() >= NAMED_MAX { self.flush() } else { Ok(()) }
     }
 
-    /// Add the collected ranges to those of all threads.
+    /// Adds the collected ranges to those of all threads.
     pub(super) fn flush(&mut self) -> Result<(), ReadError> {
         self.stored.add(&mut self.named)
     }
@@ -139,7 +140,7 @@ impl<'i> Tally<'i> {
     }
 }
 
-/// Bytes of an extent that lie beside its inode.
+/// Returns the bytes of an extent that lie beside its inode.
 fn inline_len(extent: &Extent) -> u64 {
     match extent.kind {
         ExtentKind::Meta { .. } => extent.llen,
