@@ -179,13 +179,13 @@ impl ReadError {
         ReadError::Io { path: None, file_off: None, range: Some((off, len)), source: Arc::new(source) }
     }
 
-    /// Returns a thread that cannot be had.
+    /// Returns the error of a thread that cannot be started.
     pub(crate) fn thread(source: io::Error) -> Self {
         ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(source) }
     }
 
-    /// Returns a stream that does not decode; memory and library failures are not the image's
-    /// fault.
+    /// Returns the error of a stream that does not decode; memory and library failures are not the
+    /// image's fault.
     pub(crate) fn stream(pa: u64, plen: u32, source: CodecError) -> Self {
         match source {
             CodecError::Corrupt { .. } => ReadError::Corrupt {
@@ -241,7 +241,8 @@ impl ReadError {
         }
     }
 
-    /// Returns the same without the path inside the image, for callers that tell it themselves.
+    /// Returns the same error without the path inside the image, for callers that report it
+    /// themselves.
     pub fn without_path(mut self) -> ReadError {
         if let ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } =
             &mut self
@@ -256,7 +257,7 @@ impl ReadError {
         matches!(self, ReadError::Corrupt { .. })
     }
 
-    /// Returns the number that a filesystem would answer with, as Linux has it for EROFS.
+    /// Returns the error number that a filesystem answers with, as Linux does for EROFS.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             ReadError::Corrupt { .. } => Errno::UCLEAN,
@@ -288,7 +289,7 @@ impl From<FormatError> for ReadError {
 }
 
 impl From<ReadError> for io::Error {
-    /// Returns the error as the standard library's traits want it. [`io::Error::get_ref`] gives it
+    /// Converts the error for the standard library's traits. [`io::Error::get_ref`] gives it
     /// back.
     fn from(error: ReadError) -> Self {
         let kind = match &error {

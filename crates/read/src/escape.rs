@@ -11,7 +11,7 @@ use std::path::Path;
 pub struct Escaped<'a>(pub &'a [u8]);
 
 impl<'a> Escaped<'a> {
-    /// Returns a path of the system.
+    /// Escapes a path of the system.
     pub fn path(path: &'a Path) -> Self {
         Self(path.as_os_str().as_bytes())
     }

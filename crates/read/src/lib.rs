@@ -51,25 +51,27 @@
 //!
 //! # Images that are not trusted
 //!
-//! Every sum is checked, every loop is bounded, and nothing is allocated from a claimed size alone:
-//! a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded memory.
-//! [`Inode::size`] is a claim, too: do not allocate by it more than you can spare; [`File`]'s
-//! `read_to_end` and [`Image::read_bytes`] do not.
+//! Every sum is checked, every loop is bounded, and no memory is allocated from a claimed size
+//! alone: a damaged or hostile image gives a [`ReadError`], never a panic, a hang or unbounded
+//! memory. [`Inode::size`] is a claim, too: do not allocate by it more than you can spare;
+//! [`File`]'s `read_to_end` and [`Image::read_bytes`] do not.
 //!
 //! # Inside
 //!
-//! Each folder is a layer: `source` (bytes of devices), `metadata`, `map` (from offsets in files to
+//! Each folder is a layer: `image` (the public methods of `Image`, and the `Reader` that all other
+//! layers work with), `source` (bytes of devices), `metadata`, `map` (from offsets in files to
 //! extents), `cache` (state between reads), `data` (contents), `tree` (names); `file`, `check`,
-//! `explain` and `usage` stand on these.
+//! `explain` and `usage` build on these.
 //!
 //! * **Fetches**: a read over several extents looks all of them up first, then one call for each
-//!   device fetches what is not in memory (`gather`, `ReadAt::read_ranges`), at most 1 MiB of
-//!   encoded pclusters at once (64 KiB of a local file where the system reads ahead); then it is
-//!   decoded. So does each batch, whose extents its plan has found, of `read_many` and
+//!   device fetches the bytes that are not in memory (`gather`, `ReadAt::read_ranges`), at most 1
+//!   MiB of encoded pclusters at once (64 KiB of a local file where the system reads ahead); then
+//!   it is decoded. So does each batch, whose extents its plan has found, of `read_many` and
 //!   `read_many_into` (`batch_worker`). A thread that has claimed an extent for the cache looks
 //!   nothing up, and waits for no other claim: no circle of waiting can occur.
 //! * **map** answers "which extent holds this byte" from the index entries that it needs, and
-//!   remembers nothing.
+//!   remembers nothing. Its `FileMap` tells where the bytes of a range lie, with fragments and
+//!   interlaced pclusters resolved: reads, batches, hints, positions and explanations all use it.
 //! * **data** decodes whole extents straight into the caller's buffer. Of extents of which a part
 //!   is wanted, it caches those that admission (`cache::admission`) accepts: their front is wanted,
 //!   they are wanted for the second time, or their file is read at random
@@ -88,24 +90,24 @@
 //! * Decodes under way share a budget of memory (`cache::workspaces`): an LZMA dictionary and its
 //!   extent take up to 20 MiB. A thread that waits for its turn holds no workspace, and a thread
 //!   that holds one waits for nothing.
-//! * **hotlist** is the text of hot lists, which ranges a program reads: here, as builder's
-//!   sources, mounts and the command all read it. `data::pin` decodes the extents that one names
-//!   into a map beside the cache (`cache::pinned`), which every read asks first, and which nothing
-//!   evicts. While a list is loaded, its stored bytes are chunks (`cache::staged`): a reader of a
-//!   byte of one fetches all of it, or waits for the thread that does, and a thread that fetches a
-//!   chunk waits for its source alone. `data::hot_extents` chooses.
+//! * **hotlist** reads and writes hot lists, the ranges that a program reads. It is here because
+//!   sources, mounts and the command all need it. `data::loading` decodes the extents that a list
+//!   names into a map beside the cache (`cache::pinned`), which every read asks first, and which
+//!   nothing evicts. While a list is loaded, its stored bytes are chunks (`cache::staged`): a
+//!   reader of a byte of one fetches all of it, or waits for the thread that does, and a thread
+//!   that fetches a chunk waits for its source alone. `data::hot_extents` chooses.
 //! * Every size in an image is checked against a real limit before anything is allocated. `check`
-//!   calls corrupt what the kernel does not read as it was meant, and nothing else. `explain` and
-//!   `usage` say what reading a file costs and where bytes go.
+//!   calls corrupt only images that the kernel reads wrongly. `explain` and
+//!   `usage` report the cost of reading a file and the use of space.
 //!
 //! `ReadPolicy` has a part for each property of the sources and of the consumer, and each part is
-//! asked where its job is done: which layer reads ahead, how long decoded extents stay, whether
-//! sources are told what follows, how much memory decodes take, whether latency is known
-//! (`TimedSource` notes it). `ReadPolicy::for_page_cache` is for a kernel above us, which has a
-//! page cache and reads ahead within files: the image then turns off the readahead of the system
-//! below it, reads ahead across files where they are read in stored order (`cache::readahead`), and
-//! drops an extent from the cache once all of it was consumed. `ImageSources` opens paths as the
-//! policy wants them, for `Image::open_path` and for a mount.
+//! asked in one place: the layer that reads ahead, the time that decoded extents stay,
+//! announcements to the sources, memory for decodes, and latency (`TimedSource` measures it).
+//! `ReadPolicy::for_page_cache` is for a kernel above us, which has a page cache and reads ahead
+//! within files: the image then turns off the readahead of the system below it, reads ahead across
+//! files where they are read in stored order (`cache::readahead`), and drops an extent from the
+//! cache once all of it was consumed. `ImageSources` opens paths as the policy wants them, for
+//! `Image::open_path` and for a mount.
 #![deny(unsafe_code)] // but for `source::mapped`, and one line in `cache::fork_local`
 #![warn(unreachable_pub)]
 

@@ -16,7 +16,8 @@ const FORKS: usize = 50;
 /// Seconds after which a child that waits for a lock for ever ends.
 const PATIENCE: u32 = 20;
 
-/// Most of each encoded extent from its front on: what is decoded into the cache, by one for all who want it.
+/// Most of each encoded extent from its front on: what is decoded into the cache, by one for all
+/// who want it.
 fn parts(image: &Image) -> Vec<(Inode, u64, usize)> {
     let mut parts = Vec::new();
     for (_, inode) in regular_files(image) {
@@ -28,7 +29,7 @@ fn parts(image: &Image) -> Vec<(Inode, u64, usize)> {
     parts
 }
 
-/// What the bytes of all parts add up to.
+/// Returns the sum of the bytes of all parts.
 fn sum(image: &Image, parts: &[(Inode, u64, usize)]) -> u64 {
     let mut sum = 0;
     for &(inode, off, len) in parts {

@@ -34,7 +34,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Returns an access to bytes `wanted` of an extent of `llen` bytes, after one that ended at
+    /// Classifies an access to bytes `wanted` of an extent of `llen` bytes, after one that ended at
     /// byte `last`.
     pub(crate) fn after(last: Option<u64>, wanted: &Range<u64>, llen: u64) -> Self {
         match last {

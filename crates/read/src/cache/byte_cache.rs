@@ -25,7 +25,7 @@ impl CachedBytes {
         Self::with_consumed(bytes, 0)
     }
 
-    /// Returns the bytes of which consumers got `len` before these were cached.
+    /// Returns bytes of which consumers got `len` before they were cached.
     pub(crate) fn with_consumed(bytes: Box<[u8]>, len: u64) -> SharedBytes {
         Arc::new(CachedBytes { bytes, consumed: AtomicU64::new(len) })
     }
@@ -86,7 +86,7 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
         Self::with_recent(capacity, largest, typical, RECENT_SHARE)
     }
 
-    /// Returns the same, of which values that were wanted once may take the part `recent`.
+    /// Returns the same cache, of which values that were wanted once may take the part `recent`.
     pub(super) fn with_recent(capacity: u64, largest: u64, typical: u64, recent: f64) -> Self {
         let shards = (capacity / (8 * largest)).clamp(1, SHARDS_MAX);
         // Rounded down: the cache rounds up to a power of two.

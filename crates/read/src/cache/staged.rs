@@ -121,7 +121,7 @@ impl StagedChunks {
 }
 
 impl Chunk {
-    /// Returns the right to fetch the chunk, unless somebody has or had it.
+    /// Returns the right to fetch the chunk, unless another thread has or had it.
     fn claim(&self) -> Option<ChunkClaim<'_>> {
         let mut progress = lock(&self.progress);
         matches!(*progress, Progress::Wanted).then(|| {
@@ -158,7 +158,7 @@ impl AlignedBytes {
     /// Returns `len` zeros.
     fn new(len: usize) -> Self {
         let bytes = vec![0; len + ALIGNMENT];
-        // Where the alignment cannot be told, there is none.
+        // Without an alignment, no part is aligned.
         let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self { bytes, start, len }
     }

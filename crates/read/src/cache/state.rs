@@ -144,7 +144,7 @@ impl ImageState {
         &self.staged
     }
 
-    /// Returns most bytes of them.
+    /// Returns the limit of the stored bytes of lists.
     pub(crate) fn staged_max(&self) -> u64 {
         self.cache_bytes / STAGED_SHARE
     }

@@ -95,7 +95,7 @@ impl<'c> TreeCheck<'c> {
         CheckReport { notes: self.features.into_notes(), ..self.report }
     }
 
-    /// Returns everything that can be reached from the superblock.
+    /// Checks everything that can be reached from the superblock.
     pub(super) fn check_all(&mut self) -> Result<(), ReadError> {
         for (inode, path) in [(self.reader.special.packed, PACKED), (self.reader.special.metabox, METABOX)] {
             if let Some(inode) = inode {
@@ -209,8 +209,8 @@ impl<'c> TreeCheck<'c> {
         }
     }
 
-    /// Returns the superblock's count is for statfs only; one that is too small shows that inodes
-    /// were added without it.
+    /// Compares the number of inodes with the superblock's count, which is for statfs only; one
+    /// that is too small shows that inodes were added without it.
     fn check_inos(&self) {
         let (stored, expected) = (self.reader.superblock().inos, (self.directories.len() + self.others.len()) as u64);
         if stored < expected {

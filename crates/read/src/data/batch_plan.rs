@@ -63,8 +63,8 @@ pub(super) struct ReadUnit {
 }
 
 impl ReadUnit {
-    /// Returns the device and the stored bytes that hold the unit, as far as its ends tell: what
-    /// lies between them is theirs in most files. `None` where nothing is stored.
+    /// Returns the device and the stored bytes that hold the unit, as far as its ends tell: the
+    /// bytes between them are theirs in most files. `None` where nothing is stored.
     pub(super) fn stored(&self) -> Option<(u16, Range<u64>)> {
         let (device, start, _) = self.position;
         let len = self.range.end - self.range.start;

@@ -137,7 +137,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reads the units of a batch, and give their items to `output`.
+    /// Reads the units of a batch, and passes their items to `output`.
     pub(super) fn read_batch<'u, O: BatchOutput>(
         &mut self,
         units: &'u [ReadUnit],
@@ -246,7 +246,7 @@ impl<'a> Worker<'a> {
         }
         let (users, decoded_len) = self.fronts.need(&encoded, piece.end(), piece.reuse());
         let mut need = reader.encoded_need(&encoded, decoded_len)?;
-        // Which fronts are there after other tasks is not known.
+        // The fronts after other tasks are not known.
         let is_held = || self.front_tasks == 0 && self.fronts.position(&encoded, piece.end()).is_some();
         if need.len() > 0 && (is_held() || state.decoded.has(&encoded)) {
             return Ok(Need::default());

@@ -73,7 +73,7 @@ impl ReadHistory for &ImageState {
 }
 
 impl<'a> Reader<'a> {
-    /// Returns the bytes `wanted` of an encoded extent: where the cache has them, or in the part of
+    /// Returns bytes `wanted` of an encoded extent: where the cache has them, or in the part of
     /// `buf` that is returned. `buf` grows to what that takes.
     pub(super) fn encoded<'b>(
         self,
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         self.consume(encoded, bytes, dst.len());
     }
 
-    /// Looks for an extent in the cache; decode it there if that is the plan.
+    /// Looks for an extent in the cache; decodes it there if that is the plan.
     fn find(
         self,
         encoded: &EncodedExtent,
@@ -374,8 +374,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the stream in a pcluster: what follows the zeros in front, which end within the first
-/// `in_block` bytes, its first block.
+/// Returns the stream in a pcluster: the bytes behind the zeros in front, which end within the
+/// first `in_block` bytes, its first block.
 fn strip_padding(pcluster: &[u8], in_block: u64) -> Option<&[u8]> {
     let start = pcluster.iter().take(in_block as usize).position(|&byte| byte != 0)?;
     Some(&pcluster[start..])

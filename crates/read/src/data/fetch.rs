@@ -87,8 +87,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns most bytes of pclusters that one read fetches at once, unless one pcluster alone is
-    /// longer.
+    /// Returns the largest number of bytes of pclusters that one read fetches at once, unless one
+    /// pcluster alone is longer.
     pub(super) fn fetch_max_len(self) -> usize {
         match self.volume.policy.readahead {
             Readahead::System => self.volume.devices.fetch_max_len(),

@@ -73,8 +73,9 @@ impl File {
         &self.image
     }
 
-    /// Reads from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at
-    /// the end of the file. The position of [`Read`] does not matter and does not change.
+    /// Reads from byte `off` on into `buf`. Returns the number of bytes, which is less than
+    /// `buf.len()` only at the end of the file. The position of [`Read`] does not matter and does
+    /// not change.
     ///
     /// # Errors
     /// As [`Image::read_at`].

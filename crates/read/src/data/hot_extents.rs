@@ -177,7 +177,7 @@ pub(super) fn chunks(reader: Reader<'_>, stored: &[StoredRange], len_max: u64) -
     for (device, run) in runs(stored, len_max) {
         let len = run.end - run.start;
         let filled = if len > chunk_len { len.next_multiple_of(chunk_len) } else { len };
-        // What lies between ranges may be more than they are themselves.
+        // The gaps between ranges may be longer than the ranges.
         let end = run.start.saturating_add(filled.min(len_max.saturating_sub(chunks.len())));
         let end = end.min(reader.volume.devices.len(device));
         chunks.add(device, run.start..end, chunk_len);

@@ -121,7 +121,7 @@ impl LoadedHotList {
 }
 
 impl<'a> Reader<'a> {
-    /// Looks up the metadata of a list, and which extents hold its ranges.
+    /// Looks up the metadata of a list, and the extents that hold its ranges.
     fn look_up_listed<'c>(self, list: &HotList, chooser: Chooser<'c>, report: &mut LoadReport) -> Chooser<'c> {
         let mut chooser = chooser;
         let mut last: Option<(&[u8], Option<Inode>)> = None;

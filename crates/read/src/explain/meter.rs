@@ -78,7 +78,7 @@ pub enum Decoding {
 }
 
 impl Decoding {
-    /// Returns the first bytes of an extent, or all of them.
+    /// Returns the decoding of the first `decoded` bytes of an extent, or of all of them.
     pub(super) fn of(decoded: u64, extent: &Extent) -> Self {
         if decoded == extent.llen { Decoding::Whole } else { Decoding::Prefix { len: decoded } }
     }
@@ -168,7 +168,7 @@ impl<'a> CostMeter<'a> {
         Ok(charge(self.fetch(record, device, bytes, self.reader.volume.sb.block_bits.len())?))
     }
 
-    /// Returns the units of `unit` bytes that hold the `len` bytes of a device from byte `pa` on.
+    /// Adds the units of `unit` bytes that hold the `len` bytes of a device from byte `pa` on.
     /// Returns the length of those that are new.
     fn fetch(&mut self, record: &'static str, device: u16, (pa, len): (u64, u64), unit: u64) -> Result<u64, ReadError> {
         self.reader.volume.devices.check_place(record, device, pa, len)?;

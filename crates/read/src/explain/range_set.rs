@@ -13,7 +13,7 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    /// Adds bytes. Returns how many of them were not in the set.
+    /// Adds bytes. Returns the number of bytes that were not in the set.
     pub(crate) fn add(&mut self, device: u16, bytes: Range<u64>) -> u64 {
         let Range { mut start, mut end } = bytes;
         if start >= end {

@@ -27,9 +27,9 @@ impl<'a> Coverage<'a> {
         coverage
     }
 
-    /// Adds what `entry` stands for. Returns the parts of it that are new, front to back. All calls
-    /// together return at most two parts for each entry: the runs between new parts are one run
-    /// from then on.
+    /// Adds the bytes or the inode of `entry`. Returns the parts of it that are new, front to back.
+    /// All calls together return at most two parts for each entry: the runs between new parts are
+    /// one run from then on.
     pub(super) fn add(&mut self, entry: &'a HotEntry) -> Vec<HotEntry> {
         let covered = self.files.entry(&entry.path).or_default();
         if entry.is_metadata() {

@@ -69,7 +69,7 @@ impl HotList {
         Self { entries }
     }
 
-    /// Returns files that are wanted as a whole, at time 0. Of a path that leads nowhere its reader
+    /// Returns a list of whole files, at time 0. Of a path that leads nowhere its reader
     /// tells.
     pub fn of_files(paths: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let whole = |path| HotEntry { offset: 0, len: FILE_LEN_MAX, micros: 0, path };
@@ -83,7 +83,7 @@ impl HotList {
         text.starts_with(MAGIC)
     }
 
-    /// Returns the list in a file called `name`. It takes at most some ten times the memory of
+    /// Parses the list in a file called `name`. It takes at most some ten times the memory of
     /// `text`.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl fmt::Display for Octal<'_> {
     }
 }
 
-/// Returns the path that `field` stands for, from the root on: without slashes in front, and empty
+/// Parses the path in `field`, from the root on: without slashes in front, and empty
 /// for the root itself.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub fn generations(source: &Arc<dyn ReadAt>) -> Result<Vec<Generation>, ReadErro
     let devices = Devices::primary(source.clone(), Arc::<Counters>::default())?;
     let mut head = read_head(&devices)?;
     let mut list = Vec::new();
-    // What the record before, which is that of the later generation, says of the next one.
+    // Claims of the record before, that of the later generation, about the next one.
     let mut expected: Option<(u32, Option<u64>, u64)> = None;
     loop {
         let superblock = Superblock::decode(&head)?;

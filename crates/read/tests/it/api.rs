@@ -1,4 +1,4 @@
-//! What users of this crate see, by its own paths alone: `kiln-format` is not named here.
+//! The public interface of this crate, by its own paths alone: `kiln-format` is not named here.
 
 use kiln_read::{
     Bytes, DirEntries, File, FilePosition, FileRange, FileRangeMut, FileTable, FileType, FollowLast, Image,
@@ -226,7 +226,7 @@ fn positions_sort_by_stored_order() {
                 assert_eq!(cluster.device, position.device);
                 *shared.entry(position).or_default() += 1;
             }
-            // What the first byte is read from is where the position says.
+            // The first byte is read from the position.
             let extent = image.extent_at(&inode, 0).unwrap();
             if let kiln_read::ExtentKind::Raw { device, pa } = extent.kind {
                 assert_eq!((position.device, position.address, position.offset), (device, pa, 0));
@@ -299,7 +299,7 @@ fn errors_of_a_batch_stay_with_their_items() {
     assert!(image.read_many_into(&mut [], Threads::PROCESSORS).is_empty());
 }
 
-/// What a walk says of the rows of a table, in the table's order: by directory.
+/// Returns the rows of a table from a walk, in the table's order: by directory.
 fn rows(image: &Image, keep: impl Fn(&WalkEntry) -> bool) -> BTreeMap<Vec<u8>, Inode> {
     let kept = walked(image).into_iter().filter(|entry| !entry.path.is_empty() && keep(entry));
     kept.map(|entry| (entry.path, entry.inode)).collect()

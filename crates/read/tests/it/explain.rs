@@ -1,4 +1,5 @@
-//! What a read is said to cost, compared with what it costs: a source that notes each read, and a naive recount.
+//! Explained costs of reads, compared with the real ones: a source that notes each read, and a
+//! naive recount.
 
 use crate::common::handmade::{DATA_OFF, FILE_NID, Handmade, encode};
 use crate::common::noting::Noting;
@@ -99,14 +100,14 @@ fn inline_blocks(noted: &Noted, pieces: &[ReadPiece]) -> Option<Blocks> {
     Some(found)
 }
 
-/// Whether a front of the pcluster may be enough.
+/// Returns true if a front of the pcluster may be enough.
 fn is_lz4_front(piece: &ReadPiece) -> bool {
     matches!(piece.extent.kind, ExtentKind::Encoded { algorithm: Algorithm::Lz4, .. })
         && matches!(piece.decoding, Decoding::Prefix { .. })
 }
 
-/// Without a cache of decoded data, and with metadata in memory, a read fetches the blocks of data, and nothing else; of LZ4
-/// pclusters at most these.
+/// Without a cache of decoded data, and with metadata in memory, a read fetches the blocks of data,
+/// and nothing else; of LZ4 pclusters at most these.
 #[test]
 fn fetched_blocks_are_those_that_a_source_sees() {
     let (mut rng, mut fetches, mut inline, mut fronts) = (Rng(11), 0, 0, 0);
@@ -141,7 +142,7 @@ fn fetched_blocks_are_those_that_a_source_sees() {
     assert!(fetches > 1000 && inline > 100 && fronts > 0, "{fetches} {inline} {fronts}");
 }
 
-/// What explain says of the decoder's choice shows in what the next read finds in the cache.
+/// The decoder's choice that `explain` reports shows in the hits of the next read.
 #[test]
 fn the_decoder_chooses_as_explained() {
     let (mut rng, mut whole, mut prefix, mut cached) = (Rng(12), 0, 0, 0);
@@ -239,7 +240,8 @@ fn check_piece(image: &Image, inode: &Inode, piece: &ReadPiece) {
         ExtentKind::Encoded { .. } if piece.decoding == Decoding::Cached => (Decoding::Cached, 0),
         ExtentKind::Encoded { .. } => {
             let front = skip + len;
-            // Somewhere inside, or a small front: so far and no further. The front: more will be wanted.
+            // Somewhere inside, or a small front: so far and no further. The front: more will be
+            // wanted.
             let is_prefix = skip > 0 || front * 8 <= piece.extent.llen;
             match is_prefix && front < piece.extent.llen {
                 true => (Decoding::Prefix { len: front }, front),
@@ -366,7 +368,8 @@ fn nonhead(back: u32, forward: u32) -> Lcluster {
     Lcluster::Nonhead { back, forward, cblkcnt: None }
 }
 
-/// Two extents that name one pcluster: who reads the end of the first and the front of the second has two pieces of it.
+/// Two extents that name one pcluster: who reads the end of the first and the front of the second
+/// has two pieces of it.
 #[test]
 fn equal_neighbours_are_no_single_piece() {
     let contents: Vec<u8> = (0..20_000u32).map(|at| (at / 100) as u8).collect();
@@ -397,12 +400,14 @@ fn a_shared_pcluster_is_fetched_and_kept_once() {
         noted.sources[0].take().iter().filter(|read| read.start >= DATA_OFF).count()
     };
     assert_eq!([data_reads(&noted), data_reads(&noted)], [2, 0]);
-    // Whole extents go past the cache: fetched once by a device that keeps its blocks, decoded each.
+    // Whole extents go past the cache: fetched once by a device that keeps its blocks, decoded
+    // each.
     let (_, cost) = noted.explain(&inode, &(0..16_384));
     assert_eq!((cost.fetched, cost.decoded), (4096, 16_384));
 }
 
-/// An index that leads back beyond a head would give an extent that ends before the byte that was asked for.
+/// An index that leads back beyond a head would give an extent that ends before the byte that was
+/// asked for.
 #[test]
 fn an_index_without_progress_is_an_error() {
     let noted = one_pcluster(&[HEAD, HEAD, nonhead(2, 1)], |image| stream_block(image, &[b'x'; 4096]));

@@ -1,5 +1,5 @@
-//! Images that somebody made to do harm, one trick a test. What must hold for each: an error, or an answer, at a cost that
-//! the image's length bounds.
+//! Images that somebody made to do harm, one trick a test. What must hold for each: an error, or an
+//! answer, at a cost that the image's length bounds.
 //!
 //! | trick | test |
 //! |---|---|
@@ -87,8 +87,8 @@ fn a_directory_with_two_names_is_visited_once() {
     assert!(error.contains("a directory with several names"), "{error}");
 }
 
-/// A table of all names is no longer than the image bears: a directory whose one block is named a million times by its chunk table has
-/// a length, and a cycle of directories an end.
+/// A table of all names is no longer than the image bears: a directory whose one block is named a
+/// million times by its chunk table has a length, and a cycle of directories an end.
 #[test]
 fn scans_are_bounded_by_the_image() {
     let dir = FileType::Directory;
@@ -115,7 +115,7 @@ fn scans_are_bounded_by_the_image() {
     assert!(error.to_string().contains("a directory with several names"), "{error}");
 }
 
-/// What an entry says about the type decides nothing alone.
+/// The type in an entry decides nothing alone.
 #[test]
 fn scans_do_not_trust_the_types_of_entries() {
     let image = with_root(Handmade::new(12), &[("a", FILE_NID, FileType::Fifo), ("b", FILE_NID, FileType::Regular)]);
@@ -161,7 +161,8 @@ fn symlinks_stay_in_the_image_and_end() {
     assert_eq!(image.resolve(b"loop", FollowLast::Keep).unwrap().meta.file_type, FileType::Symlink);
 }
 
-/// Each of 40 links adds a thousand to what is still to go: the limit is on links followed, not on components.
+/// Each of 40 links adds a thousand to what is still to go: the limit is on links followed, not on
+/// components.
 #[test]
 fn symlinks_that_multiply_end() {
     let mut image = Handmade::new(12);
@@ -201,8 +202,8 @@ fn a_size_that_is_only_claimed_is_an_error() {
     }
 }
 
-/// The index that such a file would need is not taken for bytes that have an owner: noting them down would take more
-/// memory than there is. (Found by fuzzing.)
+/// The index that such a file would need is not taken for bytes that have an owner: noting them
+/// down would take more memory than there is. (Found by fuzzing.)
 #[test]
 fn an_index_that_is_only_claimed_costs_nothing() {
     for layout in [DataLayout::CompressedFull, DataLayout::CompressedCompact, DataLayout::ChunkBased] {
@@ -232,8 +233,8 @@ fn a_huge_hole_costs_nothing() {
     assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0);
 }
 
-/// A pcluster of a few hundred bytes is 12 MiB of each of a thousand extents. That is legal too: a read costs an extent,
-/// and memory is bounded by the cache.
+/// A pcluster of a few hundred bytes is 12 MiB of each of a thousand extents. That is legal too: a
+/// read costs an extent, and memory is bounded by the cache.
 #[test]
 fn a_bomb_costs_an_extent_at_a_time() {
     const EXTENT_LEN: u64 = 12 << 20;
@@ -292,7 +293,7 @@ fn a_chunk_table_behind_the_end_is_corrupt() {
     }
 }
 
-/// What is not known about an inode's chunks matters to readers of its contents alone.
+/// Unknown bits of an inode's chunk format matter only to reads of its contents.
 #[test]
 fn an_unknown_chunk_format_hides_the_contents_only() {
     let (image, inode) = with_file(|image| (image.file(DataLayout::ChunkBased, 4096, 0x80), vec![0; 16]));
@@ -311,8 +312,8 @@ fn an_unknown_chunk_format_hides_the_contents_only() {
 
 #[test]
 fn names_outside_their_block_are_corrupt() {
-    // The second of three records: in the array of records, behind the directory, before the first name, in the middle of
-    // the next one.
+    // The second of three records: in the array of records, behind the directory, before the first
+    // name, in the middle of the next one.
     for nameoff in [0u16, 12, 35, 36, 41, 4095, 65535] {
         let mut image = Handmade::new(12);
         let inode = image.file(DataLayout::FlatPlain, 0, 0);
@@ -371,7 +372,8 @@ fn attributes_outside_their_space_are_corrupt() {
     assert!(matches!(image.list_xattrs(&inode), Err(ReadError::Unsupported { .. })));
 }
 
-/// A full index of `entries`, all of whose encoded extents are `stream`, for a file of as many blocks.
+/// A full index of `entries`, all of whose encoded extents are `stream`, for a file of as many
+/// blocks.
 fn indexed(algorithm: Algorithm, stream: &[u8], entries: &dyn Fn(Blkaddr) -> Vec<Lcluster>) -> (Image, Inode) {
     with_file(|image| {
         let padding = vec![0; 4096 - stream.len()];
@@ -400,7 +402,8 @@ fn nonhead(back: u32, forward: u32) -> Lcluster {
     Lcluster::Nonhead { back, forward, cblkcnt: None }
 }
 
-/// The last entry leads back over a head: no extent holds its bytes. (Found by damaging images: it was a panic.)
+/// The last entry leads back over a head: no extent holds its bytes. (Found by damaging images: it
+/// was a panic.)
 #[test]
 fn an_index_that_skips_a_head_is_corrupt() {
     let stream = encode(Algorithm::Zstd, &[b'z'; 8192]);
@@ -415,8 +418,8 @@ fn an_index_that_skips_a_head_is_corrupt() {
     }
 }
 
-/// Followed from the front, the first extent reaches over a head; entered behind that head, the file has another one. Reading
-/// is as in Linux, but a check finds it.
+/// Followed from the front, the first extent reaches over a head; entered behind that head, the
+/// file has another one. Reading is as in Linux, but a check finds it.
 #[test]
 fn a_check_finds_an_index_with_two_meanings() {
     let stream = encode(Algorithm::Zstd, &[b'z'; 4 * 4096]);
@@ -460,7 +463,8 @@ fn an_index_that_leads_nowhere_is_corrupt() {
     }
 }
 
-/// liblz4 decodes a match at distance 0 without writing anything. Reading is as in Linux, but a check finds it.
+/// liblz4 decodes a match at distance 0 without writing anything. Reading is as in Linux, but a
+/// check finds it.
 #[test]
 fn a_check_finds_lz4_matches_at_distance_0() {
     // Four literals, a match, and 120 literals.

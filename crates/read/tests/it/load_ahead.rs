@@ -1,4 +1,5 @@
-//! Lists that are loaded while their files are read: each byte is fetched once, and no error and no end of a load leaves a reader waiting.
+//! Lists that are loaded while their files are read: each byte is fetched once, and no error and no
+//! end of a load leaves a reader waiting.
 
 use crate::common::noting::Noting;
 use crate::common::{Rng, named, read_whole, regular_files};
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Images with all kinds of extents: compressed alone and in the packed inode, plain, in chunks, beside inodes.
+/// Images with all kinds of extents: compressed alone and in the packed inode, plain, in chunks,
+/// beside inodes.
 const IMAGES: [&str; 6] = ["zstd", "lz4", "lzma", "zstd-1m-frag", "lz4-allfrag", "flat"];
 
 /// A source whose reads take a while, and fail now and then as long as it is `faulty`.

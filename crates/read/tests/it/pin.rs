@@ -22,7 +22,7 @@ fn pin(image: &Image, list: &HotList, bytes_max: u64) -> kiln_read::LoadReport {
     std::mem::take(&mut image.pin(list, bytes_max, Threads::at_least_one(3), &AtomicBool::new(false)).report)
 }
 
-/// What reading costs.
+/// Returns the costs of reading.
 fn cost(image: &Image) -> (u64, u64) {
     let Stats { decoded_bytes, .. } = image.stats();
     (image.stats().decodes(), decoded_bytes)
@@ -84,7 +84,7 @@ fn the_front_of_the_list_is_pinned_where_not_all_is() {
     let mut byte = [0; 1];
     image.read_at(&text, &mut byte, size - 1).unwrap();
     assert_eq!(cost(&image), before);
-    // What is pinned counts when more is.
+    // Pinned extents count when more are pinned.
     let more = pin(&image, &list(&[(0, size, "big/text")]), pinned.bytes);
     assert_eq!((more.extents, more.left_out), (0, pinned.left_out));
     assert_eq!(pin(&open("lz4"), &list(&[(0, size, "big/text")]), 0).bytes, 0);

@@ -1,4 +1,4 @@
-//! What images contain, compared with a naive recount: one flag for each byte.
+//! Usage of images, compared with a naive recount: one flag for each byte.
 
 use crate::common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
@@ -220,7 +220,7 @@ fn measured(disk: &mut DiskUsage<'_>, start: &Inode, path: &[u8]) -> (Vec<(Vec<u
     (told, sums.unwrap())
 }
 
-/// What `du` says of a tree, with a flag for each byte.
+/// Usage of a tree as `du` reports it, with a flag for each byte.
 struct NaiveDisk<'a> {
     image: &'a Image,
     flags: Flags,
