@@ -7,7 +7,8 @@
 use kiln_format::Nid;
 use kiln_format::inode::FileType;
 use kiln_read::{
-    DiskUsage, FileRangeMut, FollowLast, Image, Inode, ReadError, ScanFilter, SeekWhat, Threads, WalkEntry,
+    DirEntries, DiskUsage, FileRange, FileRangeMut, FollowLast, Image, Inode, ReadError, ScanFilter, SeekWhat, Threads,
+    WalkEntry,
 };
 use std::ops::ControlFlow;
 
@@ -90,7 +91,7 @@ fn whole_image(image: &Image, out: &mut Outcome) {
         assert!(out.count(measured).is_none() || dirs > 0);
     }
     if let Ok(root) = image.inode(image.root_nid())
-        && let Some(table) = out.count(image.scan(&root, &ScanFilter::all(), Threads::at_least_one(2)))
+        && let Some(table) = out.count(image.scan(&root, &ScanFilter::all(), Threads::at_least_one(2)).table())
     {
         assert!((0..table.len()).all(|row| !table.path(row).is_empty() && table.modes[row] != 0));
         out.count(table.positions(image, Threads::ONE));
@@ -151,7 +152,7 @@ fn directory(image: &Image, dir: &Inode, limits: &Limits, out: &mut Outcome) {
     let mut names = Vec::new();
     let list = |from: u64, names: &mut Vec<Vec<u8>>| {
         let before = names.len();
-        image.read_dir(dir, from, &mut |entry, behind| {
+        image.server().read_dir(dir, from, &mut |entry, behind| {
             assert!(behind > from && (1..=255).contains(&entry.name.len()));
             assert!(!entry.name.contains(&b'/') && !entry.name.contains(&0));
             names.push(entry.name);
@@ -159,7 +160,7 @@ fn directory(image: &Image, dir: &Inode, limits: &Limits, out: &mut Outcome) {
         })
     };
     out.count(list(0, &mut names));
-    let listed = out.count(image.entries(dir).take(limits.entries).map(|entry| Ok(entry?.name)).collect());
+    let listed = out.count(DirEntries::new(&image, dir).take(limits.entries).map(|entry| Ok(entry?.name)).collect());
     let is_listed =
         |listed: Vec<Vec<u8>>| listed.iter().all(|name| names.len() >= limits.entries || names.contains(name));
     assert!(listed.is_none_or(is_listed), "names that another listing does not have");
@@ -246,5 +247,5 @@ fn reads(image: &Image, inode: &Inode, limits: &Limits, out: &mut Outcome) {
         out.contradiction = Some(inode.nid);
     }
     out.count(image.position(inode));
-    out.count(image.prefetch(inode, 0..limits.file_bytes));
+    out.count(image.prefetch(&[FileRange { inode: *inode, range: 0..limits.file_bytes }]).map_err(|(_, error)| error));
 }

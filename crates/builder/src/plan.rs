@@ -97,7 +97,7 @@ impl Plan {
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
         let StoredFiles { elsewhere, reused, previous } = stored::look_up(&files, context)?;
         let (files, placed) = placed::plan(files, elsewhere, context)?;
-        let (files, mut kept, gaps) = kept::plan(files, (reused, previous), context)?;
+        let (files, mut kept, gaps) = kept::plan(files, reused, previous, context)?;
         kept.hot = hot::runs(&options.hot, (&files, &index), &kept, options.block_bits);
         let kept_packed_len = kept.packed.len();
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();

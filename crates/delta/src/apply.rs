@@ -7,6 +7,7 @@ mod encoders;
 mod steps;
 
 use kiln_codec::Method;
+use kiln_format::Hex;
 use kiln_format::superblock::{SUPERBLOCK_OFF, Superblock};
 use kiln_parallel::{Threads, ordered};
 use kiln_read::{Image, ImageOptions, ReadAt};
@@ -201,15 +202,11 @@ impl<R: Read + Send> Patch<R> {
             return Err(DeltaError::WrongOld { what: what.to_owned() });
         };
         if found.uuid != self.header.old_uuid {
-            let what = format!("its UUID is {}, but {} is needed", hex(&found.uuid), hex(&self.header.old_uuid));
+            let what = format!("its UUID is {}, but {} is needed", Hex(&found.uuid), Hex(&self.header.old_uuid));
             return Err(DeltaError::WrongOld { what });
         }
         Ok(())
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Checks that the ranges of the old image that a patch uses have their digest.

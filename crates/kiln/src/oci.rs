@@ -3,6 +3,7 @@
 //! Blobs come first and the index last, each in one step: whatever ends the work early, the layout is as before, with blobs at most
 //! that nothing refers to.
 
+use kiln_format::Hex;
 use kiln_output::{AtomicFile, Existing, OutputError};
 use kiln_source::oci::records::{
     Annotations, CONTAINERD_NAME, Descriptor, INDEX_FILE, LAYOUT_FILE, Manifest, PlatformRecord, REF_NAME,
@@ -343,5 +344,5 @@ fn digest(file: &File) -> io::Result<(String, u64)> {
             Err(error) => return Err(error),
         }
     }
-    Ok((hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), off))
+    Ok((Hex(&hasher.finalize()).to_string(), off))
 }

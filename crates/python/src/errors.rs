@@ -1,6 +1,6 @@
 //! Errors of reading, as exceptions of Python.
 
-use kiln_read::{Defect, ReadError};
+use kiln_read::{Defect, Hex, ReadError};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
@@ -128,7 +128,7 @@ fn of_source(py: Python<'_>, raised: &PyErr, about: About<'_>) -> PyResult<PyErr
 /// Returns the exception for `what`, which belongs to the image with the UUID `expected` and was
 /// used with `image`, whose UUID is `found`.
 pub(crate) fn of_another(py: Python<'_>, what: &str, expected: [u8; 16], found: [u8; 16], image: &[u8]) -> PyErr {
-    let [expected, found] = [expected, found].map(|uuid| uuid.map(|byte| format!("{byte:02x}")).concat());
+    let (expected, found) = (Hex(&expected), Hex(&found));
     let message = format!("{what} belongs to an image with UUID {expected}, and this one has {found}");
     let errno = rustix::io::Errno::STALE.raw_os_error();
     let raised = text(py, image).and_then(|image| py.get_type::<PyOSError>().call1((errno, message, image)));

@@ -16,8 +16,6 @@ pub(crate) struct Image {
     /// The reader; `None` once the image is closed.
     reader: RwLock<Option<ReadImage>>,
     pub(crate) pool: Arc<Pool>,
-    /// True if the image is in a file of this system, which has a page cache.
-    pub(crate) is_path: bool,
     /// True if the contents of files that are read whole are compared with their digests.
     verify: bool,
     /// Place that is searched for an index behind the image.
@@ -29,7 +27,6 @@ pub(crate) struct Image {
 /// Properties of an image that do not change while it is open.
 pub(crate) struct Opened {
     pub name: Vec<u8>,
-    pub is_path: bool,
     pub verify: bool,
     pub origin: Origin,
     pub offset: u64,
@@ -37,8 +34,8 @@ pub(crate) struct Opened {
 
 impl Image {
     pub(crate) fn new(reader: ReadImage, opened: Opened) -> Self {
-        let Opened { name, is_path, verify, origin, offset } = opened;
-        Image { name, reader: RwLock::new(Some(reader)), pool: Arc::default(), is_path, verify, origin, offset }
+        let Opened { name, verify, origin, offset } = opened;
+        Image { name, reader: RwLock::new(Some(reader)), pool: Arc::default(), verify, origin, offset }
     }
 
     /// Returns the reader. It is a clone, so that no lock is held while it reads.

@@ -1,4 +1,5 @@
-//! What an image keeps between reads: cached bytes, access history, readahead state, memory for decoding.
+//! State that an image keeps between reads: cached bytes, access history, readahead, memory for
+//! decoding.
 
 pub(crate) mod access_pattern;
 pub(crate) mod admission;

@@ -1,9 +1,9 @@
-//! What can go wrong when an image is read, by what can be done about it.
+//! Errors of reading an image, by what you can do about them.
 
 use crate::escape::Escaped;
 use kiln_codec::CodecError;
 use kiln_format::addr::align_up;
-use kiln_format::{FormatError, Nid, Problem};
+use kiln_format::{FormatError, Hex, Nid, Problem};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -11,11 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Why something could not be read. Cheap to clone, so that all threads that wait for one pcluster can have its error.
+/// Why something could not be read. Cheap to clone, so that all threads that wait for one pcluster
+/// can have its error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The image contradicts the format: it is damaged or hostile. Make it anew, or fetch it again.
+    /// The image contradicts the format: it is damaged or hostile. Make or fetch it again.
     #[error("corrupt image: {}{defect}{}", PathPrefix(path, *nid), FileByte(*file_off))]
     Corrupt {
         /// Path inside the image, where known.
@@ -24,7 +25,7 @@ pub enum ReadError {
         file_off: Option<u64>,
         /// Inode, where known.
         nid: Option<Nid>,
-        /// What is wrong.
+        /// Defect.
         defect: Box<Defect>,
     },
     /// The image may be right, but uses what this program does not know or does not allow.
@@ -34,7 +35,7 @@ pub enum ReadError {
         path: Option<Vec<u8>>,
         /// Inode, where known.
         nid: Option<Nid>,
-        /// What is unknown.
+        /// Unknown feature or value.
         defect: Box<Defect>,
     },
     /// The bytes under the image could not be read.
@@ -46,7 +47,7 @@ pub enum ReadError {
         file_off: Option<u64>,
         /// Byte offset and length of the read that failed.
         range: Option<(u64, u64)>,
-        /// What the source reported.
+        /// Error of the source.
         source: Arc<io::Error>,
     },
     /// The image needs another number of extra devices.
@@ -62,13 +63,13 @@ pub enum ReadError {
     /// Extra devices were not given, and do not follow in the image's own file either.
     #[error("needs {}", MissingTags(tags))]
     MissingDevices {
-        /// What the image calls them: text, often a digest or a path, or nothing.
+        /// Names of the devices in the image: text, often a digest or a path, or nothing.
         tags: Vec<Vec<u8>>,
     },
     /// The image does not have such a generation.
     #[error("no generation {number}: the image has generations 0 to {last} (kiln generations lists them)")]
     NoGeneration {
-        /// What was asked for.
+        /// Number that was requested.
         number: u32,
         /// The highest number.
         last: u32,
@@ -112,12 +113,12 @@ pub enum ReadError {
     /// A bug in this program.
     #[error("internal error: {what}; please report it")]
     Internal {
-        /// Which invariant does not hold.
+        /// Invariant that does not hold.
         what: String,
     },
 }
 
-/// What is wrong in an image.
+/// Defect of an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Defect {
@@ -131,21 +132,17 @@ pub enum Defect {
         pa: u64,
         /// Stored length in bytes.
         plen: u32,
-        /// What the decoder says.
+        /// Error of the decoder.
         source: CodecError,
     },
     /// The contents of a file.
-    #[error("stored digest: the SHA-256 of the contents is {}, but {} is stored", hex(computed), hex(stored))]
+    #[error("stored digest: the SHA-256 of the contents is {}, but {} is stored", Hex(computed), Hex(stored))]
     Digest {
         /// The digest that is stored.
         stored: [u8; 32],
         /// That of the contents as they were read.
         computed: [u8; 32],
     },
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl ReadError {
@@ -182,12 +179,13 @@ impl ReadError {
         ReadError::Io { path: None, file_off: None, range: Some((off, len)), source: Arc::new(source) }
     }
 
-    /// A thread that cannot be had.
+    /// Returns the error of a thread that cannot be started.
     pub(crate) fn thread(source: io::Error) -> Self {
         ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(source) }
     }
 
-    /// A stream that does not decode; memory and library failures are not the image's fault.
+    /// Returns the error of a stream that does not decode; memory and library failures are not the
+    /// image's fault.
     pub(crate) fn stream(pa: u64, plen: u32, source: CodecError) -> Self {
         match source {
             CodecError::Corrupt { .. } => ReadError::Corrupt {
@@ -201,7 +199,7 @@ impl ReadError {
         }
     }
 
-    /// The error with the inode it is about, unless it already names one.
+    /// Returns the error with the inode it is about, unless it already names one.
     pub(crate) fn at_nid(mut self, at: Nid) -> Self {
         if let ReadError::Corrupt { nid, .. } | ReadError::Unsupported { nid, .. } = &mut self {
             nid.get_or_insert(at);
@@ -209,7 +207,7 @@ impl ReadError {
         self
     }
 
-    /// The error with the path it is about, unless it already names one.
+    /// Returns the error with the path it is about, unless it already names one.
     pub fn at_path(mut self, at: &[u8]) -> ReadError {
         match &mut self {
             ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } => {
@@ -223,7 +221,8 @@ impl ReadError {
         self
     }
 
-    /// The error with the first byte of a file's contents that cannot be read, unless it already names one.
+    /// Returns the error with the first byte of a file's contents that cannot be read, unless it
+    /// already names one.
     pub fn at_byte(mut self, off: u64) -> ReadError {
         if let ReadError::Corrupt { file_off, .. } | ReadError::Io { file_off, .. } = &mut self {
             file_off.get_or_insert(off);
@@ -231,7 +230,7 @@ impl ReadError {
         self
     }
 
-    /// The path inside the image that the error is about, where that is known.
+    /// Returns the path inside the image that the error is about, where that is known.
     pub fn path(&self) -> Option<&[u8]> {
         match self {
             ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } => {
@@ -242,7 +241,8 @@ impl ReadError {
         }
     }
 
-    /// The same without the path inside the image, for callers that tell it themselves.
+    /// Returns the same error without the path inside the image, for callers that report it
+    /// themselves.
     pub fn without_path(mut self) -> ReadError {
         if let ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } =
             &mut self
@@ -252,12 +252,12 @@ impl ReadError {
         self
     }
 
-    /// Whether the image is damaged or hostile.
+    /// Returns true if the image is damaged or hostile.
     pub fn is_corrupt(&self) -> bool {
         matches!(self, ReadError::Corrupt { .. })
     }
 
-    /// The number that a filesystem would answer with, as Linux has it for EROFS.
+    /// Returns the error number that a filesystem answers with, as Linux does for EROFS.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             ReadError::Corrupt { .. } => Errno::UCLEAN,
@@ -289,7 +289,8 @@ impl From<FormatError> for ReadError {
 }
 
 impl From<ReadError> for io::Error {
-    /// The error as the standard library's traits want it. [`io::Error::get_ref`] gives it back.
+    /// Converts the error for the standard library's traits. [`io::Error::get_ref`] gives it
+    /// back.
     fn from(error: ReadError) -> Self {
         let kind = match &error {
             ReadError::Corrupt { .. } => io::ErrorKind::InvalidData,
@@ -301,12 +302,12 @@ impl From<ReadError> for io::Error {
     }
 }
 
-/// `pos` rounded up to a multiple of `unit`; an error beyond 64 bits.
+/// Rounds `pos` up to a multiple of `unit`; an error beyond 64 bits.
 pub(crate) fn aligned(pos: u64, unit: u64) -> Result<u64, ReadError> {
     align_up(pos, unit).ok_or_else(|| too_far("erofs_inode", pos))
 }
 
-/// The error for a position that 64 bits do not hold.
+/// Returns the error for a position that 64 bits do not hold.
 pub(crate) fn too_far(record: &'static str, pos: u64) -> ReadError {
     ReadError::corrupt(record, pos, "position", pos, "beyond 64 bits")
 }
@@ -325,7 +326,7 @@ impl fmt::Display for PathPrefix<'_> {
     }
 }
 
-/// What a message is about: a path, or an inode whose path is not known.
+/// Subject of a message: a path, or an inode whose path is not known.
 struct Subject<'a>(&'a [u8]);
 
 impl fmt::Display for Subject<'_> {
@@ -334,7 +335,7 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// How many devices, and which.
+/// Number and names of devices.
 struct MissingTags<'a>(&'a [Vec<u8>]);
 
 impl fmt::Display for MissingTags<'_> {

@@ -1,16 +1,17 @@
-//! Names for a terminal.
+//! Names for a terminal. They are read by people only, so nothing reads these escapes back. Hot
+//! lists have octal escapes instead, see `hotlist::path`.
 
 use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Shows a name or path so that it can do nothing to a terminal: control characters, directions of writing and bytes that are not
-/// UTF-8 are escaped, other letters of all scripts stay.
+/// Shows a name or path so that it can do nothing to a terminal: control characters, directions of
+/// writing and bytes that are not UTF-8 are escaped, other letters of all scripts stay.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
 
 impl<'a> Escaped<'a> {
-    /// A path of the system.
+    /// Escapes a path of the system.
     pub fn path(path: &'a Path) -> Self {
         Self(path.as_os_str().as_bytes())
     }

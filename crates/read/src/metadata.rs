@@ -1,4 +1,4 @@
-//! Metadata: what is cached of it, inodes, extended attributes.
+//! Metadata: its cache, inodes, extended attributes.
 
 pub(crate) mod composefs;
 pub(crate) mod generation_source;

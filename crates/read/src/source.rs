@@ -1,4 +1,5 @@
-//! Where the bytes of an image come from: the trait [`ReadAt`](read_at::ReadAt), its implementations, and the devices of one image.
+//! Sources of bytes: the trait [`ReadAt`](read_at::ReadAt), its implementations, and the devices of
+//! one image.
 
 pub mod conformance;
 pub(crate) mod devices;

@@ -1,7 +1,8 @@
 //! Counters of what reading an image costs.
 //!
-//! They are always on, so they must cost nothing that can be measured: a few relaxed additions for each read, into one of
-//! several sets, chosen by thread, so that threads do not fight for cache lines. A snapshot adds the sets up.
+//! They are always on, so they must cost nothing that can be measured: a few relaxed additions for
+//! each read, into one of several sets, chosen by thread, so that threads do not fight for cache
+//! lines. A snapshot adds the sets up.
 
 use crate::data::plan::DecodeTarget;
 use std::array;
@@ -18,12 +19,14 @@ pub const SIZE_BOUNDS: [u64; 9] = {
     bounds
 };
 
-/// How many requests had at most 4 KiB, 8 KiB and so on to 1 MiB, each counted once; the rest in the last class.
+/// Numbers of requests of at most 4 KiB, 8 KiB and so on to 1 MiB, each counted once; the rest in
+/// the last class.
 pub type Sizes = [u64; SIZE_BOUNDS.len() + 1];
 
-/// What reading an image has cost since it was opened, by all its clones.
+/// Costs of reading an image since it was opened, by all its clones.
 ///
-/// The counters are read one after the other while other threads count on: they are consistent only if no thread reads the image.
+/// The counters are read one after the other while other threads count on: they are consistent only
+/// if no thread reads the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -33,7 +36,8 @@ pub struct Stats {
     pub served_bytes: u64,
     /// Reads of contents by size.
     pub read_sizes: Sizes,
-    /// Ranges that were read of sources, for contents and metadata; one call of a source may read several.
+    /// Ranges that were read of sources, for contents and metadata; one call of a source may read
+    /// several.
     pub fetches: u64,
     /// Bytes of these ranges.
     pub fetched_bytes: u64,
@@ -56,17 +60,17 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Streams decoded.
+    /// Returns streams decoded.
     pub fn decodes(&self) -> u64 {
         self.decoded_direct + self.decoded_kept + self.decoded_scratch
     }
 
-    /// Bytes fetched for each byte served; `None` before anything is served.
+    /// Returns the bytes fetched for each byte served; `None` before anything is served.
     pub fn fetch_amplification(&self) -> Option<f64> {
         self.per_served(self.fetched_bytes)
     }
 
-    /// Bytes decoded for each byte served; `None` before anything is served.
+    /// Returns the bytes decoded for each byte served; `None` before anything is served.
     pub fn decode_amplification(&self) -> Option<f64> {
         self.per_served(self.decoded_bytes)
     }
@@ -132,7 +136,7 @@ impl Counters {
         add(&self.shard().avoided, 1);
     }
 
-    /// All but what is pinned.
+    /// Returns all counters but the pinned bytes.
     pub(crate) fn snapshot(&self) -> Stats {
         let sum = |of: &dyn Fn(&Shard) -> &AtomicU64| {
             self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum::<u64>()
@@ -158,7 +162,8 @@ impl Counters {
     }
 
     fn shard(&self) -> &Shard {
-        // Thread-local storage of two threads is at least a page apart; the factor is 2^64 divided by the golden ratio.
+        // Thread-local storage of two threads is at least a page apart; the factor is 2^64 divided
+        // by the golden ratio.
         let here = HERE.with(|here| std::ptr::from_ref(here) as usize as u64 >> 12);
         &self.shards[(here.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61) as usize]
     }
@@ -168,7 +173,7 @@ fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }
 
-/// The class of a request of `len` bytes.
+/// Returns the class of a request of `len` bytes.
 fn class(len: usize) -> usize {
     let pages = len.div_ceil(SIZE_BOUNDS[0] as usize).max(1);
     (pages.next_power_of_two().trailing_zeros() as usize).min(SIZE_BOUNDS.len())

@@ -1,4 +1,5 @@
-//! What an image contains and what it takes: files, extents, sharing, padding, metadata.
+//! Counts of an image's contents and of the space that they take: files, extents, sharing, padding,
+//! metadata.
 
 pub(crate) mod counts;
 pub(crate) mod disk;
@@ -24,50 +25,34 @@ use tally::Tally;
 /// Inodes that a thread takes from the walk at once.
 const BATCH: usize = 256;
 
-impl Image {
-    /// Count what the image contains, on `threads`. The result does not depend on their number.
-    ///
-    /// Reads metadata only. Memory: about 16 bytes for each inode, and 40 for each run of adjacent data: at most about the
-    /// length of the image, and mostly far less.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let usage = image.usage(kiln_read::Threads::PROCESSORS)?;
-    /// println!("{} bytes of metadata in inodes", usage.metadata.inodes);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// The first thing found that is damaged, with its path: sums over a damaged image mean nothing. A failing source.
-    pub fn usage(&self, threads: Threads) -> Result<Usage, ReadError> {
-        let stored = StoredRanges::new(self);
-        let mut sum = Tally::new(self, &stored);
-        for inode in [self.core.packed, self.core.metabox].into_iter().flatten() {
-            sum.add_special(&inode).map_err(|error| error.at_nid(inode.nid))?;
-        }
-        let root = self.inode(self.root_nid())?;
-        let queue =
-            Mutex::new(InodeQueue { walk: self.walk(&root, b"/"), seen: HashSet::new(), hard_links: 0, failed: false });
-        std::thread::scope(|scope| {
-            let count = || tally_batches(Tally::new(self, &stored), &queue);
-            // If the system refuses a thread, those that run do the work. This one is among them.
-            let start = |_| std::thread::Builder::new().spawn_scoped(scope, count).ok();
-            let workers: Vec<_> = (1..threads.count()).map_while(start).collect();
-            let panicked = |_| Err(ReadError::Internal { what: "a counting thread panicked".into() });
-            sum.merge(&count()?);
-            workers.into_iter().try_for_each(|worker| {
-                sum.merge(&worker.join().unwrap_or_else(panicked)?);
-                Ok::<_, ReadError>(())
-            })
-        })?;
-        sum.usage.hard_links = lock(&queue).hard_links;
-        sum.usage.metadata.superblock = superblock_len(self)?;
-        let mut usage = sum.finish()?;
-        stored.report(&mut usage);
-        Ok(usage)
+/// Implements `Image::usage`.
+pub(crate) fn usage(image: &Image, threads: Threads) -> Result<Usage, ReadError> {
+    let reader = image.reader();
+    let stored = StoredRanges::new(reader);
+    let mut sum = Tally::new(reader, &stored);
+    for inode in [reader.special.packed, reader.special.metabox].into_iter().flatten() {
+        sum.add_special(&inode).map_err(|error| error.at_nid(inode.nid))?;
     }
+    let root = reader.inode(image.root_nid())?;
+    let queue =
+        Mutex::new(InodeQueue { walk: image.walk(&root, b"/"), seen: HashSet::new(), hard_links: 0, failed: false });
+    std::thread::scope(|scope| {
+        let count = || tally_batches(Tally::new(reader, &stored), &queue);
+        // If the system refuses a thread, those that run do the work. This one is among them.
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, count).ok();
+        let workers: Vec<_> = (1..threads.count()).map_while(start).collect();
+        let panicked = |_| Err(ReadError::Internal { what: "a counting thread panicked".into() });
+        sum.merge(&count()?);
+        workers.into_iter().try_for_each(|worker| {
+            sum.merge(&worker.join().unwrap_or_else(panicked)?);
+            Ok::<_, ReadError>(())
+        })
+    })?;
+    sum.usage.hard_links = lock(&queue).hard_links;
+    sum.usage.metadata.superblock = superblock_len(image)?;
+    let mut usage = sum.finish()?;
+    stored.report(&mut usage);
+    Ok(usage)
 }
 
 /// The walk that all threads take inodes from.
@@ -80,7 +65,7 @@ struct InodeQueue {
 }
 
 impl InodeQueue {
-    /// Inodes that were not met before, with paths; none at the end.
+    /// Returns inodes that were not met before, with paths; none at the end.
     fn next_batch(&mut self) -> Result<Vec<(Vec<u8>, Inode)>, ReadError> {
         let mut batch = Vec::new();
         while batch.len() < BATCH && !self.failed {
@@ -95,7 +80,7 @@ impl InodeQueue {
     }
 }
 
-/// Count inodes until there are none, or another thread has failed.
+/// Counts inodes until there are none, or another thread has failed.
 fn tally_batches<'i>(mut tally: Tally<'i>, queue: &Mutex<InodeQueue>) -> Result<Tally<'i>, ReadError> {
     let counted = tally_all(&mut tally, queue);
     if counted.is_err() {

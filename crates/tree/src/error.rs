@@ -1,5 +1,6 @@
 //! Why something is no tree, or has no contents.
 
+use kiln_format::Hex;
 use kiln_format::dirent::NAME_MAX_LEN;
 use std::io;
 use std::path::Path;
@@ -31,7 +32,7 @@ pub struct UnreadableFile {
 
 /// Contents that do not have the digest that an image stores for them: they are rotten, or the digest is.
 #[derive(Debug, thiserror::Error)]
-#[error("damaged in {}: its SHA-256 is {}, but {} is stored for it", image.display(), hex(computed), hex(stored))]
+#[error("damaged in {}: its SHA-256 is {}, but {} is stored for it", image.display(), Hex(computed), Hex(stored))]
 pub struct DigestMismatch {
     /// Name of the image in errors.
     pub image: Arc<Path>,
@@ -39,10 +40,6 @@ pub struct DigestMismatch {
     pub stored: [u8; 32],
     /// That of the contents as they were read.
     pub computed: [u8; 32],
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Why something is no tree.

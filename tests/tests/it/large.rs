@@ -1,6 +1,6 @@
 //! A directory of a million entries, from a tree in memory to a mounted image.
 
-use kiln_read::{FileSource, FollowLast, Image, ImageOptions, Threads};
+use kiln_read::{DirEntries, FileSource, FollowLast, Image, ImageOptions, Threads};
 use kiln_tests::counted::Counted;
 use kiln_tests::image::{build_to, options, scan_dir};
 use kiln_tests::mnt::Mount;
@@ -57,7 +57,7 @@ fn a_million_entries() {
         assert!(opened.resolve(format!("{}x", name(n)).as_bytes(), FollowLast::Keep).is_err());
     }
     let root = opened.inode(opened.root_nid()).unwrap();
-    assert_eq!(opened.read_dir_all(&root).unwrap().len(), COUNT);
+    assert_eq!(DirEntries::new(&opened, &root).collect::<Result<Vec<_>, _>>().unwrap().len(), COUNT);
     assert_eq!(opened.check(Threads::at_least_one(2)).unwrap().problem_count, 0);
     let mount = require!(Mount::by_kernel(&path));
     for n in (0..COUNT).step_by(9_973).chain([COUNT - 1]) {

@@ -42,7 +42,8 @@ pub(crate) type Gaps = HashMap<u32, Vec<Range<u64>>>;
 /// An interruption.
 pub(crate) fn plan(
     mut files: Vec<FilePlan>,
-    (reused, previous): (Vec<(u32, Kept)>, Vec<(u32, Former)>),
+    reused: Vec<(u32, Kept)>,
+    previous: Vec<(u32, Former)>,
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, KeptFiles, Gaps), BuildError> {
     let Context { tree, options, ledger, .. } = context;

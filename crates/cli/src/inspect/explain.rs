@@ -7,7 +7,7 @@ use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::inspect::stat::PlaceJson;
-use kiln_read::{Cost, Decoding, Explanation, FollowLast, Piece, ReadError};
+use kiln_read::{Cost, Decoding, Explanation, FollowLast, ReadError, ReadPiece};
 use serde::{Serialize, Serializer};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -74,7 +74,7 @@ fn print(
     out.finish()
 }
 
-fn way(piece: &Piece) -> String {
+fn way(piece: &ReadPiece) -> String {
     match piece.decoding {
         Decoding::Zeros => "zeros".into(),
         Decoding::Copy | Decoding::Plain => "copy".into(),
@@ -148,7 +148,7 @@ struct PieceJson {
 }
 
 impl PieceJson {
-    fn new(piece: &Piece) -> Self {
+    fn new(piece: &ReadPiece) -> Self {
         Self {
             offset: piece.wanted.start,
             bytes: piece.wanted.end - piece.wanted.start,

@@ -5,10 +5,9 @@ use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use kiln_format::inode::FileType;
-use kiln_read::{FollowLast, Image, Inode, Nid, ReadError};
+use kiln_read::{DirEntries, FollowLast, Image, Inode, Nid, ReadError};
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::ControlFlow;
 
 /// List a directory of an image
 ///
@@ -94,16 +93,11 @@ struct Lister<'a> {
 
 impl Lister<'_> {
     fn directory(&mut self, path: &[u8], dir: &Inode) -> Result<(), Failure> {
-        let mut result = Ok(());
-        let read = self.image.read_dir(dir, 0, &mut |entry, _| {
-            if entry.is_dot() {
-                return ControlFlow::Continue(());
-            }
-            result = self.named(path, &entry.name, entry.nid);
-            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        result?;
-        read.map_err(|error| self.args.image.failure(error.at_path(path)))
+        for entry in DirEntries::new(self.image, dir) {
+            let entry = entry.map_err(|error| self.args.image.failure(error.at_path(path)))?;
+            self.named(path, &entry.name, entry.nid)?;
+        }
+        Ok(())
     }
 
     fn named(&mut self, dir: &[u8], name: &[u8], nid: Nid) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use crate::console::report::{Out, note};
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use kiln_format::inode::FileType;
-use kiln_read::{DirEntry, FollowLast, Image, Inode, Nid, ReadError};
+use kiln_read::{DirEntries, DirEntry, FollowLast, Image, Inode, Nid, ReadError};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
@@ -111,7 +111,7 @@ impl Drawer<'_> {
             ));
             return Ok(());
         }
-        match self.image.read_dir_all(dir) {
+        match DirEntries::new(self.image, dir).collect::<Result<Vec<_>, _>>() {
             Ok(entries) => self.levels.push(entries.into_iter()),
             Err(error) => self.complain(error),
         }

@@ -67,13 +67,13 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
     }
     // Until this is dropped, the stored bytes of the list are in memory, and metadata is fetched in
     // long runs.
-    let ahead = match hot.pin_bytes {
+    let loaded = match hot.pin_bytes {
         0 => image.load_ahead(&hot.list, threads, stop),
-        pin_bytes => image.pin_ahead(&hot.list, pin_bytes, threads, stop),
+        pin_bytes => image.pin(&hot.list, pin_bytes, threads, stop),
     };
     if hot.pin_bytes > 0 {
-        let left_out = ahead.loaded.left_out;
-        for (path, error) in &ahead.loaded.failed {
+        let left_out = loaded.report.left_out;
+        for (path, error) in &loaded.report.failed {
             log::warn!(target: NOTES, "{}: not pinned: {error}", path.escape_ascii());
         }
         if left_out > 0 {
@@ -101,5 +101,5 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
             _ => break,
         }
     }
-    drop(ahead);
+    drop(loaded);
 }

@@ -181,7 +181,9 @@ impl Prefetcher {
         is_hit: bool,
     ) -> InFlightGuard<'_> {
         let guard = self.in_flight.register(file.0);
-        if let Some(dentries) = self.dentries.as_ref().filter(|dentries| dentries.is_due() && !fs.image.is_cold()) {
+        if let Some(dentries) =
+            self.dentries.as_ref().filter(|dentries| dentries.is_due() && !fs.image.server().is_cold())
+        {
             with_follower_unless_slow(fs, threads, || self.metrics.note_dentries(dentries.list(fs)));
         }
         let candidates = self.predictors.lock().note_request(file.0, is_hit);
@@ -198,7 +200,7 @@ impl Prefetcher {
         with_follower_unless_slow(fs, threads, || {
             let mut bytes = 0;
             // The source may turn out to be slow meanwhile.
-            while pushed < predicted.files.len() && bytes < SEQUENCE_MAX && !fs.image.is_slow() {
+            while pushed < predicted.files.len() && bytes < SEQUENCE_MAX && !fs.image.server().is_slow() {
                 let Some(len) = self.push_whole_file(fs, predicted.files[pushed]) else { break };
                 pushed += 1;
                 bytes += len;
@@ -216,7 +218,7 @@ impl Prefetcher {
         let mut misses = 0;
         for &file in candidates {
             // The process that reads a damaged file gets the error.
-            match fs.image.get_if_cached(node::nid(&fs.image, INodeNo(file)), FILE_MAX).ok().flatten() {
+            match fs.image.server().get_if_cached(node::nid(&fs.image, INodeNo(file)), FILE_MAX).ok().flatten() {
                 Some(view) => {
                     files.push(file);
                     views.push(view);
@@ -231,7 +233,7 @@ impl Prefetcher {
             if !self.push_other_file(PrefetchKind::Siblings, file, &view) {
                 break;
             }
-            fs.image.mark_consumed(view);
+            fs.image.server().mark_consumed(view);
             pushed += 1;
         }
         if pushed < files.len() {
@@ -255,7 +257,10 @@ impl Prefetcher {
     /// these bytes.
     pub(super) fn after_answer(&self, fs: &ImageFs, threads: &LeaderFollowers, answered: Answered, view: View<'_>) {
         let Answered { file, size, bytes: answered } = answered;
-        let Some((la, bytes)) = view.containing_extent().filter(|_| !fs.image.is_slow()) else { return };
+        let server = fs.image.server();
+        let Some((la, bytes)) = server.containing_extent(&view).filter(|_| !fs.image.server().is_slow()) else {
+            return;
+        };
         let mut is_pushed = false;
         threads.with_follower(|| {
             let parts = whole_pages(la..la + bytes.len() as u64, &answered, size);
@@ -266,7 +271,7 @@ impl Prefetcher {
             });
         });
         if is_pushed {
-            fs.image.mark_consumed(view);
+            fs.image.server().mark_consumed(view);
         }
     }
 
@@ -287,7 +292,7 @@ impl Prefetcher {
 /// Runs `work` while a follower receives requests, unless it may have to wait for a slow source: a
 /// reader waits for the answer that follows.
 fn with_follower_unless_slow(fs: &ImageFs, threads: &LeaderFollowers, work: impl FnOnce()) {
-    if !fs.image.is_slow() {
+    if !fs.image.server().is_slow() {
         threads.with_follower(work);
     }
 }

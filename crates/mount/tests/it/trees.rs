@@ -10,7 +10,7 @@ crate::common::scenes! {
 use crate::common::snapshot::{self, Snapshot};
 use crate::common::{KernelMount, Served, TempDir};
 use kiln_mount::fuse::{FuseOptions, Prefetch};
-use kiln_read::Image;
+use kiln_read::{DirEntries, Image};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -95,7 +95,8 @@ fn compare_library(image: &Image, expected: &Snapshot) {
             image.read_at(inode, &mut contents, 0).map(|_| contents == *expected).unwrap()
         });
         assert_ne!(contents, Some(false), "contents of {shown_path}");
-        let names = inode.is_dir().then(|| image.read_dir_all(inode).unwrap().len() + 2);
+        let names =
+            inode.is_dir().then(|| DirEntries::new(&image, inode).collect::<Result<Vec<_>, _>>().unwrap().len() + 2);
         assert_eq!(shown.names.as_ref().map(BTreeMap::len), names, "{shown_path}");
     }
     assert!(left.is_empty(), "the library lacks {left:?}");

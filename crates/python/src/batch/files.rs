@@ -6,7 +6,7 @@ use crate::errors::Subject;
 use crate::handle::Image;
 use crate::index::Index;
 use kiln_parallel::Threads;
-use kiln_read::{FollowLast, Image as ReadImage, Inode, Nid, ReadError};
+use kiln_read::{FileRange, FollowLast, Image as ReadImage, Inode, Nid, ReadError};
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -153,28 +153,17 @@ impl Files {
     pub(crate) fn prefetch(&self, image: &Bound<'_, Image>) -> PyResult<u64> {
         let (py, handle) = (image.py(), image.get());
         let reader = handle.get()?;
-        if handle.is_path && !reader.is_cold() && py.detach(|| self.are_resident(&reader)) {
-            return Ok(0);
-        }
         py.detach(|| self.announce(&reader))
             .map_err(|(nth, error)| handle.exception(py, &error, &self.subject(image, nth)))
     }
 
     /// Announces the files to the source of the image. An error has the position of its file.
     fn announce(&self, image: &ReadImage) -> Result<u64, (usize, ReadError)> {
-        let inodes = self.inodes(image, Threads::at_least_one(1)).into_iter().enumerate();
-        let inodes: Vec<Inode> =
-            inodes.map(|(nth, inode)| inode.map_err(|error| (nth, error))).collect::<Result<_, _>>()?;
-        image.prefetch_many(inodes)
-    }
-
-    /// Returns true if the contents are probably in memory, judged by the file in the middle.
-    fn are_resident(&self, image: &ReadImage) -> bool {
-        if self.len() == 0 {
-            return true;
-        }
-        let resident = self.inode(image, self.len() / 2).and_then(|inode| image.is_resident(&inode));
-        !matches!(resident, Ok(Some(false)))
+        let inodes = self.inodes(image, Threads::ONE).into_iter().enumerate();
+        let range = |(nth, inode): (usize, Result<Inode, ReadError>)| {
+            inode.map(|inode| FileRange { inode, range: 0..inode.size() }).map_err(|error| (nth, error))
+        };
+        image.prefetch(&inodes.map(range).collect::<Result<Vec<_>, _>>()?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Metadata in the forms of Python: `os.stat_result`, directory entries, counters.
 
-use kiln_read::{FileType, Image, Inode, Nid, ReadError};
+use kiln_read::{DirEntries, DirEntry, FileType, Image, Inode, Nid, ReadError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -18,8 +18,8 @@ const TYPES: [FileType; 7] = [
 /// Returns the entries of a directory without "." and "..": name, inode number, and the type bits
 /// of the mode.
 pub(crate) fn list(image: &Image, dir: &Inode) -> Result<Vec<(Vec<u8>, u64, u16)>, ReadError> {
-    let entries = image.read_dir_all(dir)?.into_iter().filter(|entry| !entry.is_dot());
-    let entry = |entry: kiln_read::DirEntry| {
+    let entry = |entry: Result<DirEntry, ReadError>| {
+        let entry = entry?;
         let file_type = match TYPES.into_iter().find(|file_type| file_type.dirent_number() == entry.file_type) {
             Some(file_type) => file_type,
             // The type in the entry is only a hint, which this image does not give.
@@ -27,7 +27,7 @@ pub(crate) fn list(image: &Image, dir: &Inode) -> Result<Vec<(Vec<u8>, u64, u16)
         };
         Ok((entry.name, entry.nid.0, file_type.mode_bits()))
     };
-    entries.map(entry).collect()
+    DirEntries::new(image, dir).map(entry).collect()
 }
 
 /// Returns the arguments of `os.stat_result`.

@@ -42,7 +42,7 @@ pub(super) fn open(py: Python<'_>, source: &Bound<'_, PyAny>, name: Name, option
         // The error is about the image itself, not about a path in it.
         errors::exception(py, &error.without_path(), About { path: Some(&name), ..About::image(&name) })
     })?;
-    Ok(Image::new(reader, Opened { name, is_path, verify, origin, offset }))
+    Ok(Image::new(reader, Opened { name, verify, origin, offset }))
 }
 
 /// Returns the sources of an image: a path (`bytes`), a buffer, or an object with the methods of a

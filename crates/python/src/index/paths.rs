@@ -3,7 +3,7 @@
 use super::columns::Columns;
 use super::filter::join;
 use super::scan::target;
-use kiln_read::{FileType, FollowLast, Image, Nid, ReadError};
+use kiln_read::{DirEntries, FileType, FollowLast, Image, Nid, ReadError};
 
 /// Names of the files of one directory that have rows.
 #[derive(Default)]
@@ -64,8 +64,9 @@ impl Columns {
         let dir = image.inode(Nid(nid))?;
         let (endings, below) = (self.filter.endings(), self.filter.below(path));
         let mut names = Vec::new();
-        for entry in image.read_dir_all(&dir)? {
-            if entry.is_dot() || !endings.takes_name(&entry.name) || !self.filter.takes_path(below, &entry.name) {
+        for entry in DirEntries::new(image, &dir) {
+            let entry = entry?;
+            if !endings.takes_name(&entry.name) || !self.filter.takes_path(below, &entry.name) {
                 continue;
             }
             let is_file = entry.file_type == FileType::Regular.dirent_number()

@@ -25,9 +25,9 @@ pub(super) fn scan(
     }
     let filter = IndexFilter { root: file.path().map(normal).unwrap_or_default(), ..filter.clone() };
     let mut rows = Rows::new(image);
-    image.scan_parts(root, &filter.endings(), threads, &mut |table| {
-        (0..table.len()).try_for_each(|row| rows.add(image, table, row, &filter, depth))
-    })?;
+    image
+        .scan(root, &filter.endings(), threads)
+        .each_part(&mut |table| (0..table.len()).try_for_each(|row| rows.add(image, table, row, &filter, depth)))?;
     Ok(rows.finish(image, filter, depth))
 }
 

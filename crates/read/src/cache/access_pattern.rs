@@ -1,21 +1,24 @@
 //! Access pattern detector: which files are read at random.
 //!
-//! A reader that jumps back far in a file reads it at random, and will come back to what it passes over now. A reader that only goes
-//! forward, in strides or not, will not come back. The first access to an extent does not tell the two apart; the reads of the same
-//! file before it do. A table of hashes remembers where the last read of a file ended, until another file falls on its slot.
+//! A reader that jumps back far in a file reads it at random, and will come back to what it passes
+//! over now. A reader that only goes forward, in strides or not, will not come back. The first
+//! access to an extent does not tell the two apart; the reads of the same file before it do. A
+//! table of hashes remembers where the last read of a file ended, until another file falls on its
+//! slot.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// log2 of how many files are remembered at most.
 const SLOTS_BITS: u32 = 10;
-/// A jump back is far if it is longer than one part in this many of the file: threads that read side by side get out of order by less.
+/// A jump back is far if it is longer than one part in this many of the file: threads that read
+/// side by side get out of order by less.
 const FAR: u64 = 16;
-/// How many reads count as random after a jump back.
+/// Number of reads that count as random after a jump back.
 const READS: u64 = 8;
 
-/// The low bits of a slot: how many of the next reads count as random; above them, where the last read ended, in units.
-/// The others are a hash.
+/// The low bits of a slot: how many of the next reads count as random; above them, where the last
+/// read ended, in units. The others are a hash.
 const READS_BITS: u32 = 4;
 const END_BITS: u32 = 40;
 const HASH: u64 = !0 << (READS_BITS + END_BITS);
@@ -23,7 +26,7 @@ const HASH: u64 = !0 << (READS_BITS + END_BITS);
 const UNIT_BITS: u32 = 12;
 const _: () = assert!(READS < 1 << READS_BITS);
 
-/// How a file is read.
+/// Pattern in which a file is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AccessPattern {
     /// Forward, as far as the detector knows.
@@ -42,8 +45,9 @@ impl AccessPatterns {
         Self { slots: (0..1 << SLOTS_BITS).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Remember a read of bytes `wanted` of file `nid`, which has `size` bytes. Returns how the file is read. Threads that read
-    /// one file at the same time may overwrite each other's slot: the cost is a wrong guess, nothing else.
+    /// Remembers a read of bytes `wanted` of file `nid`, which has `size` bytes. Returns how the
+    /// file is read. Threads that read one file at the same time may overwrite each other's slot:
+    /// the cost is a wrong guess, nothing else.
     pub(crate) fn step(&self, nid: u64, wanted: &Range<u64>, size: u64) -> AccessPattern {
         // 2^64 divided by the golden ratio; its highest bits are a hash.
         let hash = nid.wrapping_mul(0x9E37_79B9_7F4A_7C15);

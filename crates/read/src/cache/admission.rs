@@ -1,9 +1,11 @@
 //! Cache admission: the history of accesses to encoded extents (a doorkeeper).
 //!
-//! A random reader comes back to an extent only by chance; a sequential reader, and one that reads the files of a directory, comes back
-//! at once. So an extent enters the cache at its second access, if the table still remembers the first. A second access that is a long
-//! step ahead of the first does not count if another step like it ends behind the extent: that is a stride. A table of hashes
-//! remembers the last access to an extent until another extent falls on its slot, and how many bytes of the extent readers have got.
+//! A random reader comes back to an extent only by chance; a sequential reader, and one that reads
+//! the files of a directory, comes back at once. So an extent enters the cache at its second
+//! access, if the table still remembers the first. A second access that is a long step ahead of the
+//! first does not count if another step like it ends behind the extent: that is a stride. A table
+//! of hashes remembers the last access to an extent until another extent falls on its slot, and how
+//! many bytes of the extent readers have got.
 
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -13,7 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Bytes of cache for one slot: about as many extents are remembered as the cache holds.
 const BYTES_PER_SLOT: u64 = 64 << 10;
 const SLOTS_MAX: u64 = 1 << 16;
-/// The low bits of a slot: the byte of the extent behind the last access. The others are a hash of the extent.
+/// The low bits of a slot: the byte of the extent behind the last access. The others are a hash of
+/// the extent.
 const END: u64 = (1 << 24) - 1;
 const _: () = assert!(EXTENT_MAX_LEN as u64 <= END);
 
@@ -31,7 +34,8 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// An access to bytes `wanted` of an extent of `llen` bytes, after one that ended at byte `last`.
+    /// Classifies an access to bytes `wanted` of an extent of `llen` bytes, after one that ended at
+    /// byte `last`.
     pub(crate) fn after(last: Option<u64>, wanted: &Range<u64>, llen: u64) -> Self {
         match last {
             None => Access::First,
@@ -41,7 +45,7 @@ impl Access {
     }
 }
 
-/// What is remembered of the accesses to an extent before this one.
+/// Record of the accesses to an extent before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PastAccesses {
     /// The byte of the extent behind the last access.
@@ -64,13 +68,14 @@ pub(crate) struct AccessHistory {
 }
 
 impl AccessHistory {
-    /// A table for a cache of `cache_bytes` bytes.
+    /// Returns a table for a cache of `cache_bytes` bytes.
     pub(super) fn new(cache_bytes: u64) -> Self {
         let count = (cache_bytes / BYTES_PER_SLOT).clamp(16, SLOTS_MAX).next_power_of_two();
         Self { slots: (0..count).map(|_| AccessSlot::default()).collect(), hasher: RandomState::new() }
     }
 
-    /// Remember an access to bytes `wanted` of the extent `key`. Returns what is remembered of those before.
+    /// Remembers an access to bytes `wanted` of the extent `key`. Returns what is remembered of
+    /// those before.
     pub(crate) fn record(&self, key: &impl Hash, wanted: &Range<u64>) -> Option<PastAccesses> {
         let hash = self.hasher.hash_one(key);
         let slot = &self.slots[hash as usize & (self.slots.len() - 1)];

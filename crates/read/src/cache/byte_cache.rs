@@ -1,4 +1,5 @@
-//! A cache of byte strings, bounded by the sum of their lengths. Threads that want the same missing value load it once (singleflight).
+//! A cache of byte strings, bounded by the sum of their lengths. Threads that want the same missing
+//! value load it once (singleflight).
 
 use crate::error::ReadError;
 use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult, PlaceholderGuard};
@@ -24,12 +25,13 @@ impl CachedBytes {
         Self::with_consumed(bytes, 0)
     }
 
-    /// Bytes of which consumers got `len` before these were cached.
+    /// Returns bytes of which consumers got `len` before they were cached.
     pub(crate) fn with_consumed(bytes: Box<[u8]>, len: u64) -> SharedBytes {
         Arc::new(CachedBytes { bytes, consumed: AtomicU64::new(len) })
     }
 
-    /// Note that a consumer gets `len` bytes. Returns whether all are consumed now, provided that none is consumed twice.
+    /// Notes that a consumer gets `len` bytes. Returns whether all are consumed now, provided that
+    /// none is consumed twice.
     pub(crate) fn consume(&self, len: usize) -> bool {
         self.consumed.fetch_add(len as u64, Ordering::Relaxed) + len as u64 >= self.bytes.len() as u64
     }
@@ -43,13 +45,15 @@ impl Deref for CachedBytes {
     }
 }
 
-/// What a load gives. An error stays in the cache only until the threads that wait for it have taken it.
+/// Result of a load. An error stays in the cache only until the threads that wait for it have taken
+/// it.
 type LoadResult = Result<SharedBytes, Arc<ReadError>>;
 
 /// Bytes of memory that an entry takes beside its value: key, slot and allocation headers.
 const ENTRY_COST: u64 = 128;
 
-/// The part of a cache for values that were wanted once: so many values that are read once drive out few that are read often.
+/// The part of a cache for values that were wanted once: so many values that are read once drive
+/// out few that are read often.
 const RECENT_SHARE: f64 = 0.03;
 
 /// Most shards; more would help only machines with more cores than decode at the same time.
@@ -66,9 +70,9 @@ impl<K> Weighter<K, LoadResult> for ByLen {
 
 /// A bounded cache with one load per key in flight.
 ///
-/// Capacity is split over shards without borrowing, and what exceeds a shard's share would be dropped at once, whatever
-/// else is free. So there are only as many shards as leave each a share of eight times the largest value; where even
-/// the whole is smaller than that, there is one.
+/// Capacity is split over shards without borrowing, and what exceeds a shard's share would be
+/// dropped at once, whatever else is free. So there are only as many shards as leave each a share
+/// of eight times the largest value; where even the whole is smaller than that, there is one.
 pub(crate) struct ByteCache<K> {
     inner: Cache<K, LoadResult, ByLen>,
     largest: u64,
@@ -76,12 +80,13 @@ pub(crate) struct ByteCache<K> {
 }
 
 impl<K: Clone + Eq + Hash> ByteCache<K> {
-    /// A cache of `capacity` bytes for values of up to `largest` and usually `typical` bytes.
+    /// Returns a cache of `capacity` bytes for values of up to `largest` and usually `typical`
+    /// bytes.
     pub(super) fn new(capacity: u64, largest: u64, typical: u64) -> Self {
         Self::with_recent(capacity, largest, typical, RECENT_SHARE)
     }
 
-    /// The same, of which values that were wanted once may take the part `recent`.
+    /// Returns the same cache, of which values that were wanted once may take the part `recent`.
     pub(super) fn with_recent(capacity: u64, largest: u64, typical: u64, recent: f64) -> Self {
         let shards = (capacity / (8 * largest)).clamp(1, SHARDS_MAX);
         // Rounded down: the cache rounds up to a power of two.
@@ -97,46 +102,48 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
         Self { inner, largest: largest.min(capacity / 4), capacity: capacity.into() }
     }
 
-    /// The bound, in bytes.
+    /// Returns the bound, in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Change the bound. It must stay at least half of the one that the cache was made with, so that the largest values have room.
+    /// Changes the bound. It must stay at least half of the one that the cache was made with, so
+    /// that the largest values have room.
     pub(super) fn set_capacity(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
         self.inner.set_capacity(capacity);
     }
 
-    /// The longest value in bytes that the cache is meant for: one that holds fewer than four of them would only churn.
+    /// Returns the longest value in bytes that the cache is meant for: one that holds fewer than
+    /// four of them would only churn.
     pub(crate) fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// Forget a value.
+    /// Forgets a value.
     pub(crate) fn remove(&self, key: &K) {
         self.inner.remove(key);
     }
 
-    /// The value, if it is there.
+    /// Returns the value, if it is there.
     pub(crate) fn get(&self, key: &K) -> Option<SharedBytes> {
         self.inner.get(key)?.ok()
     }
 
-    /// Whether the value is there.
+    /// Returns true if the value is there.
     pub(crate) fn has(&self, key: &K) -> bool {
         self.inner.contains_key(key)
     }
 
-    /// Insert a value that was loaded together with another one.
+    /// Inserts a value that was loaded together with another one.
     pub(crate) fn put(&self, key: K, bytes: SharedBytes) {
         self.inner.insert(key, Ok(bytes));
     }
 
-    /// The value, which `load` makes unless it is there or another thread is making it.
+    /// Returns the value, which `load` makes unless it is there or another thread is making it.
     ///
-    /// If `load` fails, all threads that wait for it get its error, and the next call tries again. (`quick_cache` alone would let each
-    /// waiting thread repeat the load, one after the other.)
+    /// If `load` fails, all threads that wait for it get its error, and the next call tries again.
+    /// (`quick_cache` alone would let each waiting thread repeat the load, one after the other.)
     pub(crate) fn get_or_load(
         &self,
         key: &K,
@@ -149,7 +156,7 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
         }
     }
 
-    /// The value, or the right to make it unless another thread has that, without waiting.
+    /// Returns the value, or the right to make it unless another thread has that, without waiting.
     pub(crate) fn try_claim(&self, key: &K) -> Result<Claim<'_, K>, ReadError> {
         match self.inner.get_value_or_guard(key, Some(Duration::ZERO)) {
             GuardResult::Value(outcome) => outcome.map(Claim::Cached).map_err(|error| (*error).clone()),
@@ -159,7 +166,7 @@ impl<K: Clone + Eq + Hash> ByteCache<K> {
     }
 }
 
-/// Which thread makes a value.
+/// Answer to a claim for a value: the thread that makes it.
 pub(crate) enum Claim<'a, K> {
     /// None: it is there.
     Cached(SharedBytes),
@@ -177,14 +184,15 @@ pub(crate) struct LoadGuard<'a, K> {
 }
 
 impl<K: Clone + Eq + Hash> LoadGuard<'_, K> {
-    /// Make the value. All threads that wait for it get it, or the error.
+    /// Makes the value. All threads that wait for it get it, or the error.
     pub(crate) fn finish(
         self,
         load: impl FnOnce() -> Result<SharedBytes, ReadError>,
     ) -> Result<SharedBytes, ReadError> {
         match load() {
             Ok(bytes) => {
-                // The answer is an error if the key was removed meanwhile: the waiters have their value anyhow.
+                // The answer is an error if the key was removed meanwhile: the waiters have their
+                // value anyhow.
                 let _ = self.guard.insert(Ok(bytes.clone()));
                 Ok(bytes)
             }
@@ -207,7 +215,7 @@ mod tests {
         CachedBytes::new(vec![0; len].into_boxed_slice())
     }
 
-    /// How often the load runs if eight threads ask for one key at once, and what they get.
+    /// Asks for one key on eight threads at once. Returns the number of loads, and the results.
     fn race(load: impl Fn() -> Result<SharedBytes, ReadError> + Sync) -> (usize, Vec<Result<SharedBytes, ReadError>>) {
         let cache = ByteCache::<u32>::new(1 << 20, 1 << 16, 4096);
         let (loads, barrier) = (AtomicUsize::new(0), Barrier::new(8));

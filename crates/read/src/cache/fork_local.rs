@@ -1,14 +1,15 @@
 //! One value for each process: caches and access history after fork(2).
 //!
-//! A child has a copy of its parent's memory, locks included, but only of the thread that forked. A lock that another thread held
-//! stays locked in the child for ever. So each child starts with an empty value of its own. The locks within are those of
-//! [`kiln_parallel::locks`], which share nothing with others.
+//! A child has a copy of its parent's memory, locks included, but only of the thread that forked. A
+//! lock that another thread held stays locked in the child for ever. So each child starts with an
+//! empty value of its own. The locks within are those of [`kiln_parallel::locks`], which share
+//! nothing with others.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Once, OnceLock};
 
-/// How many forks lie between the process that counted first and this one.
+/// Number of forks between the process that counted first and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// A value for each process: for the one that made it, and for the children that are forked off.
@@ -25,7 +26,8 @@ impl<T> ForkLocal<T> {
         Self { forks: FORKS.load(Ordering::Relaxed), value, child: OnceLock::new() }
     }
 
-    /// This process's value, which `make` makes in a child. The parent's value is not touched: its locks may be held for ever.
+    /// Returns this process's value, which `make` makes in a child. The parent's value is not
+    /// touched: its locks may be held for ever.
     pub(crate) fn get(&self, make: impl Fn() -> T) -> &T {
         let forks = FORKS.load(Ordering::Relaxed);
         let mut here = self;
@@ -36,14 +38,15 @@ impl<T> ForkLocal<T> {
     }
 }
 
-/// Install the handler that counts forks, once.
+/// Installs the handler that counts forks, once.
 fn count_forks() {
     static ONCE: Once = Once::new();
     extern "C" fn forked() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     ONCE.call_once(|| {
-        // SAFETY: the handler takes nothing, and does what is allowed in a child of threads: an atomic addition.
+        // SAFETY: the handler takes nothing, and does what is allowed in a child of threads: an
+        // atomic addition.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         debug_assert_eq!(failed, 0, "no memory for one more handler");
     });

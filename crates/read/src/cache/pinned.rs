@@ -1,4 +1,5 @@
-//! Decoded extents that stay in memory until the image is closed: whoever pins them knows that they will be read again.
+//! Decoded extents that stay in memory until the image is closed: a caller that pins them knows
+//! that they will be read again.
 
 use super::byte_cache::SharedBytes;
 use crate::map::pcluster::EncodedExtent;
@@ -9,7 +10,7 @@ use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 /// Bytes of memory that an extent takes beside its own: key, slot and allocation headers.
 pub(crate) const PINNED_COST: u64 = 128;
 
-/// The extents. Nothing evicts them, so whoever inserts bounds them.
+/// The extents. Nothing evicts them, so the caller that inserts bounds them.
 #[derive(Default)]
 pub(crate) struct PinnedExtents {
     extents: RwLock<HashMap<EncodedExtent, SharedBytes>>,
@@ -18,7 +19,7 @@ pub(crate) struct PinnedExtents {
 }
 
 impl PinnedExtents {
-    /// The extent, if it is pinned.
+    /// Returns the extent, if it is pinned.
     pub(crate) fn get(&self, encoded: &EncodedExtent) -> Option<SharedBytes> {
         if self.len() == 0 {
             return None;
@@ -26,18 +27,18 @@ impl PinnedExtents {
         self.extents.read().unwrap_or_else(PoisonError::into_inner).get(encoded).cloned()
     }
 
-    /// Bytes of decoded data, [`PINNED_COST`] not counted.
+    /// Returns the bytes of decoded data, [`PINNED_COST`] not counted.
     pub(crate) fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that they take.
+    /// Returns the bytes of memory that they take.
     pub(crate) fn cost(&self) -> u64 {
         let count = self.extents.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
         self.len() + count * PINNED_COST
     }
 
-    /// Keep an extent from now on.
+    /// Keeps an extent from now on.
     pub(crate) fn insert(&self, encoded: EncodedExtent, bytes: SharedBytes) {
         let mut extents: RwLockWriteGuard<'_, _> = self.extents.write().unwrap_or_else(PoisonError::into_inner);
         let len = bytes.len() as u64;

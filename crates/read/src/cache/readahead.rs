@@ -1,9 +1,11 @@
-//! Readahead across files. Data is stored in walk order, so reading a tree in order is one sequential stream on the device, which the
-//! kernel's readahead, file by file, cannot detect.
+//! Readahead across files. Data is stored in walk order, so reading a tree in order is one
+//! sequential stream on the device, which the kernel's readahead, file by file, cannot detect.
 //!
-//! A *stream* is a run of fetches of which each begins where the last one ended, or not far behind. The readahead window grows with
-//! its stream, so that bytes that are fetched in vain stay a small part of the bytes that were wanted. Random fetches and strides begin
-//! a new stream each time, and announce nothing. Several streams are remembered: for several readers, and for data in several places.
+//! A *stream* is a run of fetches of which each begins where the last one ended, or not far behind.
+//! The readahead window grows with its stream, so that bytes that are fetched in vain stay a small
+//! part of the bytes that were wanted. Random fetches and strides begin a new stream each time, and
+//! announce nothing. Several streams are remembered: for several readers, and for data in several
+//! places.
 
 use kiln_parallel::locks::lock;
 use std::ops::Range;
@@ -12,11 +14,13 @@ use std::sync::Mutex;
 const STREAMS: usize = 8;
 /// Most bytes between the end of a stream and a fetch that continues it.
 const GAP_MAX: u64 = 8 << 10;
-/// A byte that is left out outweighs this many bytes that were fetched: strides through long extents leave out less than they fetch.
+/// A byte that is left out outweighs this many bytes that were fetched: strides through long
+/// extents leave out less than they fetch.
 const GAP_WEIGHT: u64 = 8;
 /// The readahead window is one part in this many of the stream's length.
 const SHARE: u64 = 4;
-/// Most and fewest bytes of a window. Longer ones would fetch more in vain where files end, and disks are no faster with them.
+/// Most and fewest bytes of a window. Longer ones would fetch more in vain where files end, and
+/// disks are no faster with them.
 const AHEAD_MAX: u64 = 512 << 10;
 const AHEAD_MIN: u64 = 32 << 10;
 /// Threads that read one stream overtake each other by at most this many bytes.
@@ -29,7 +33,8 @@ struct ReadaheadStream {
     /// Byte address behind the last fetch, and behind what is announced.
     end: u64,
     announced: u64,
-    /// Bytes that were fetched, up to those that matter, and the weight of the bytes that were left out.
+    /// Bytes that were fetched, up to those that matter, and the weight of the bytes that were left
+    /// out.
     len: u64,
     left_out: u64,
 }
@@ -41,7 +46,8 @@ pub(crate) struct ReadaheadStreams {
 }
 
 impl ReadaheadStreams {
-    /// Remember that `len` bytes from `pa` on are fetched. Returns the bytes that are to be announced now.
+    /// Remembers that `len` bytes from `pa` on are fetched. Returns the bytes that are to be
+    /// announced now.
     pub(crate) fn step(&self, device: u16, pa: u64, len: u64) -> Option<Range<u64>> {
         // Nothing panics while it is locked.
         let mut list = lock(&self.list);
@@ -79,7 +85,7 @@ impl ReadaheadStreams {
 mod tests {
     use super::*;
 
-    /// What is announced for fetches of these ranges: bytes, and the last end.
+    /// Returns the bytes that are announced for fetches of these ranges, and the last end.
     fn announced(fetches: impl IntoIterator<Item = Range<u64>>) -> (u64, u64) {
         let readahead = ReadaheadStreams::default();
         let ranges = fetches.into_iter().filter_map(|fetch| readahead.step(0, fetch.start, fetch.end - fetch.start));

@@ -1,11 +1,14 @@
-//! Stored bytes that are fetched before they are read: those of a hot list, in chunks as long as one request may be.
+//! Stored bytes that are fetched before they are read: those of a hot list, in chunks as long as
+//! one request may be.
 //!
-//! Whoever needs a byte of a chunk first fetches all of it, be it the thread that follows the list or a reader that has overtaken that.
-//! Who needs one meanwhile waits, and the source is asked once. A fetch that fails gives its chunk up: each reader then fetches what it
-//! needs for itself, so that only those fail that must.
+//! The first reader of a byte of a chunk fetches all of it: either the list's own thread or a
+//! reader ahead of it. A reader that needs one meanwhile waits, and the source is asked once. A
+//! fetch that fails gives its chunk up: each reader then fetches what it needs for itself, so that
+//! only those fail that must.
 //!
-//! The thread that fetches a chunk waits for its source alone, neither for another chunk nor for a claim on a cache. So whoever waits for a
-//! chunk, with whatever claims of its own, waits for a thread that comes to an end: no circle of waiting can occur.
+//! The thread that fetches a chunk waits for its source alone, neither for another chunk nor for a
+//! claim on a cache. So a thread that waits for a chunk, no matter which claims it holds, waits for
+//! a thread that comes to an end: no circle of waiting can occur.
 
 use crate::error::ReadError;
 use kiln_parallel::locks::{lock, wait};
@@ -37,7 +40,7 @@ struct Chunk {
 }
 
 enum Progress {
-    /// Nobody fetches it yet.
+    /// No thread fetches it yet.
     Wanted,
     InFlight,
     Fetched(Arc<AlignedBytes>),
@@ -45,7 +48,7 @@ enum Progress {
 }
 
 impl StagedChunks {
-    /// Add a run of a device, in chunks of at most `chunk_len` bytes, as far as it is in none yet.
+    /// Adds a run of a device, in chunks of at most `chunk_len` bytes, as far as it is in none yet.
     pub(crate) fn add(&mut self, device: u16, run: Range<u64>, chunk_len: u64) {
         let mut start = run.start;
         while start < run.end {
@@ -63,23 +66,23 @@ impl StagedChunks {
         }
     }
 
-    /// Bytes of all chunks.
+    /// Returns the bytes of all chunks.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// The chunks in stored order.
+    /// Returns the chunks in stored order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = ChunkKey> {
         self.chunks.keys().copied()
     }
 
-    /// The chunk that has a byte of a device.
+    /// Returns the chunk that has a byte of a device.
     pub(crate) fn key_over(&self, device: u16, off: u64) -> Option<ChunkKey> {
         self.end_of_chunk_over(device, off)?;
         self.chunks.range(..=(device, off)).next_back().map(|(key, _)| *key)
     }
 
-    /// Fetch a chunk, unless that was begun before.
+    /// Fetches a chunk, unless that was begun before.
     pub(crate) fn fetch(&self, key: ChunkKey, fetch: &FetchFn<'_>) {
         if let Some(chunk) = self.chunks.get(&key)
             && let Some(claim) = chunk.claim()
@@ -94,7 +97,7 @@ impl StagedChunks {
         (*of == device && off < end).then_some(end)
     }
 
-    /// Fill `buf` from byte `off` of a device on, if chunks have all of it, and could be fetched.
+    /// Fills `buf` from byte `off` of a device on, if chunks have all of it, and could be fetched.
     fn read(&self, device: u16, buf: &mut [u8], off: u64, fetch: &FetchFn<'_>) -> bool {
         let Some(end) = off.checked_add(buf.len() as u64) else { return false };
         let mut at = off;
@@ -118,7 +121,7 @@ impl StagedChunks {
 }
 
 impl Chunk {
-    /// The right to fetch the chunk, unless somebody has or had it.
+    /// Returns the right to fetch the chunk, unless another thread has or had it.
     fn claim(&self) -> Option<ChunkClaim<'_>> {
         let mut progress = lock(&self.progress);
         matches!(*progress, Progress::Wanted).then(|| {
@@ -127,7 +130,7 @@ impl Chunk {
         })
     }
 
-    /// Its bytes, fetched here if nobody has begun to; `None` if it was given up.
+    /// Returns its bytes, fetched here unless a fetch is under way; `None` if it was given up.
     fn bytes(&self, key: ChunkKey, fetch: &FetchFn<'_>) -> Option<Arc<AlignedBytes>> {
         if let Some(claim) = self.claim() {
             claim.fetch(key, fetch);
@@ -143,8 +146,8 @@ impl Chunk {
     }
 }
 
-/// Bytes that begin with a page of memory. Sources that bypass the page cache take requests of so many pages, and bytes that begin
-/// within one have one more: a chunk would take two requests.
+/// Bytes that begin with a page of memory. Sources that bypass the page cache take requests of so
+/// many pages, and bytes that begin within one have one more: a chunk would take two requests.
 struct AlignedBytes {
     bytes: Vec<u8>,
     start: usize,
@@ -152,10 +155,10 @@ struct AlignedBytes {
 }
 
 impl AlignedBytes {
-    /// So many zeros.
+    /// Returns `len` zeros.
     fn new(len: usize) -> Self {
         let bytes = vec![0; len + ALIGNMENT];
-        // Where the alignment cannot be told, there is none.
+        // Without an alignment, no part is aligned.
         let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self { bytes, start, len }
     }
@@ -169,7 +172,8 @@ impl AlignedBytes {
     }
 }
 
-/// The right and the duty to fetch a chunk. Dropped without success, after a panic too, it gives the chunk up.
+/// The right and the duty to fetch a chunk. Dropped without success, after a panic too, it gives
+/// the chunk up.
 struct ChunkClaim<'a> {
     chunk: &'a Chunk,
     outcome: Progress,
@@ -191,7 +195,8 @@ impl Drop for ChunkClaim<'_> {
     }
 }
 
-/// The chunks of all lists that are loaded at the moment. Where there are none, reads look no further.
+/// The chunks of all lists that are loaded at the moment. Where there are none, reads look no
+/// further.
 #[derive(Default)]
 pub(crate) struct StagedLists {
     lists: RwLock<Vec<Arc<StagedChunks>>>,
@@ -203,7 +208,7 @@ impl StagedLists {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Bytes of all chunks.
+    /// Returns the bytes of all chunks.
     pub(crate) fn len(&self) -> u64 {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).iter().map(|list| list.len()).sum()
     }
@@ -214,20 +219,21 @@ impl StagedLists {
         self.count.store(lists.len(), Ordering::Relaxed);
     }
 
-    /// Forget the chunks of a list. Readers that wait for one get it yet.
+    /// Forgets the chunks of a list. Readers that wait for one get it yet.
     pub(crate) fn remove(&self, list: &Arc<StagedChunks>) {
         let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
         lists.retain(|other| !Arc::ptr_eq(other, list));
         self.count.store(lists.len(), Ordering::Relaxed);
     }
 
-    /// Whether a chunk has this byte of a device.
+    /// Returns true if a chunk has this byte of a device.
     pub(crate) fn has(&self, device: u16, off: u64) -> bool {
         let lists = || self.lists.read().unwrap_or_else(PoisonError::into_inner);
         !self.is_empty() && lists().iter().any(|list| list.key_over(device, off).is_some())
     }
 
-    /// Fill `buf` from byte `off` of a device on, if chunks of one list have all of it, and could be fetched.
+    /// Fills `buf` from byte `off` of a device on, if chunks of one list have all of it, and could
+    /// be fetched.
     pub(crate) fn read(&self, device: u16, buf: &mut [u8], off: u64, fetch: &FetchFn<'_>) -> bool {
         if self.is_empty() || buf.is_empty() {
             return false;

@@ -19,20 +19,22 @@ use std::sync::{Arc, Mutex};
 
 /// Metadata takes at most one part in this many of the cache.
 const METADATA_SHARE: u64 = 2;
-/// Bytes that metadata may take in any case: if the inodes on a path were not cached, each lookup would fetch them again.
+/// Bytes that metadata may take in any case: if the inodes on a path were not cached, each lookup
+/// would fetch them again.
 const METADATA_MIN: u64 = 256 << 10;
-/// The part of the metadata cache for windows that were wanted once. A batch of files looks up all inodes first, then all maps, then
-/// contents beside inodes: its windows must stay until then.
+/// The part of the metadata cache for windows that were wanted once. A batch of files looks up all
+/// inodes first, then all maps, then contents beside inodes: its windows must stay until then.
 const METADATA_RECENT_SHARE: f64 = 0.5;
 /// Stored bytes of lists take at most one part in this many of the cache.
 const STAGED_SHARE: u64 = 4;
 /// In how many steps the cache of decoded data shrinks while metadata grows.
 const STEPS: u64 = 64;
 
-/// Bytes that decodes may take in any case, where they share [half as much memory as the cache](DecodeMemory::HalfOfCache).
+/// Bytes that decodes may take in any case, where they share [half as much memory as the
+/// cache](DecodeMemory::HalfOfCache).
 const DECODING_MIN_LEN: u64 = 12 << 20;
 
-/// What the clones of an image share in one process.
+/// State that the clones of an image share in one process.
 pub(crate) struct ImageState {
     /// Metadata, by window.
     pub windows: ByteCache<WindowKey>,
@@ -40,7 +42,8 @@ pub(crate) struct ImageState {
     pub decoded: ByteCache<EncodedExtent>,
     /// Decoded extents that stay.
     pub pinned: PinnedExtents,
-    /// Stored bytes of lists that are loaded at the moment. The cache of decoded data is as much smaller.
+    /// Stored bytes of lists that are loaded at the moment. The cache of decoded data is as much
+    /// smaller.
     staged: StagedLists,
     /// Accesses to parts of encoded extents.
     pub access_history: AccessHistory,
@@ -55,7 +58,7 @@ pub(crate) struct ImageState {
     pub window_source: Buffers,
     /// Held by the thread that fetches a long run of metadata.
     pub long_run: Mutex<()>,
-    /// How many threads look up what a list names.
+    /// Number of threads that look up the entries of a list.
     warming: AtomicU32,
     cache_bytes: u64,
     /// Bytes of metadata that were ever put into the cache.
@@ -63,7 +66,7 @@ pub(crate) struct ImageState {
 }
 
 impl ImageState {
-    /// Empty caches for `cache_bytes` of metadata and decoded data.
+    /// Returns empty caches for `cache_bytes` of metadata and decoded data.
     pub(crate) fn new(cache_bytes: u64, decode_memory: DecodeMemory, limits: DecodeLimits) -> Self {
         let decoding_bytes = match decode_memory {
             DecodeMemory::PerThread => u64::MAX,
@@ -94,37 +97,30 @@ impl ImageState {
         }
     }
 
-    /// Whether the cache of decoded data takes an extent of this length.
+    /// Returns true if the cache of decoded data takes an extent of this length.
     pub(crate) fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
         u64::from(encoded.llen) <= self.decoded.largest()
     }
 
-    /// Have metadata fetched in long runs until the guard is dropped, as a list is looked up whose files lie in a few places.
+    /// Has metadata fetched in long runs until the guard is dropped, as a list is looked up whose
+    /// files lie in a few places.
     pub(crate) fn warm(&self) -> Warming<'_> {
-        self.begin_warming();
+        self.warming.fetch_add(1, Ordering::Relaxed);
         Warming(self)
     }
 
-    /// [`ImageState::warm`] until [`ImageState::end_warming`].
-    pub(crate) fn begin_warming(&self) {
-        self.warming.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn end_warming(&self) {
-        self.warming.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Whether metadata is to be fetched in long runs.
+    /// Returns true if metadata is to be fetched in long runs.
     pub(crate) fn is_warming(&self) -> bool {
         self.warming.load(Ordering::Relaxed) > 0 || !self.staged.is_empty()
     }
 
-    /// A decoded extent, pinned or cached.
+    /// Returns a decoded extent, pinned or cached.
     pub(crate) fn decoded(&self, encoded: &EncodedExtent) -> Option<SharedBytes> {
         self.pinned.get(encoded).or_else(|| self.decoded.get(encoded))
     }
 
-    /// Note that `len` bytes of metadata enter the cache. The cache of decoded data shrinks by as much, until metadata has its share.
+    /// Notes that `len` bytes of metadata enter the cache. The cache of decoded data shrinks by as
+    /// much, until metadata has its share.
     pub(crate) fn metadata_loaded(&self, len: usize) {
         let share = self.cache_bytes / METADATA_SHARE;
         let before = self.metadata_loaded.fetch_add(len as u64, Ordering::Relaxed).min(share);
@@ -135,31 +131,31 @@ impl ImageState {
         }
     }
 
-    /// Leave the cache of decoded data what metadata and stored bytes of lists do not take: a quarter at least, as much as the largest
-    /// values.
+    /// Leaves the cache of decoded data what metadata and stored bytes of lists do not take: a
+    /// quarter at least, as much as the largest values.
     fn resize_decoded(&self) {
         let metadata = self.metadata_loaded.load(Ordering::Relaxed).min(self.cache_bytes / METADATA_SHARE);
         let staged = self.staged.len().min(self.staged_max());
         self.decoded.set_capacity(self.cache_bytes - metadata - staged);
     }
 
-    /// Stored bytes of lists.
+    /// Returns the stored bytes of lists.
     pub(crate) fn staged(&self) -> &StagedLists {
         &self.staged
     }
 
-    /// Most bytes of them.
+    /// Returns the limit of the stored bytes of lists.
     pub(crate) fn staged_max(&self) -> u64 {
         self.cache_bytes / STAGED_SHARE
     }
 
-    /// Serve reads from these chunks until they are removed.
+    /// Serves reads from these chunks until they are removed.
     pub(crate) fn add_staged(&self, list: Arc<StagedChunks>) {
         self.staged.add(list);
         self.resize_decoded();
     }
 
-    /// Forget these chunks.
+    /// Forgets these chunks.
     pub(crate) fn remove_staged(&self, list: &Arc<StagedChunks>) {
         self.staged.remove(list);
         self.resize_decoded();
@@ -171,6 +167,6 @@ pub(crate) struct Warming<'a>(&'a ImageState);
 
 impl Drop for Warming<'_> {
     fn drop(&mut self) {
-        self.0.end_warming();
+        self.0.warming.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,9 @@
-//! Stride prefetch: a reader of one record in every so many bytes of a file will want the records that follow.
+//! Stride prefetch: a reader of one record in every so many bytes of a file will want the records
+//! that follow.
 //!
-//! The kernel's readahead does not detect this, as the bytes between are not read. It pays only where fetches take long: if all bytes
-//! are in memory, looking up where the next records lie costs more than it saves. So the image asks only while fetches are
+//! The kernel's readahead does not detect this, as the bytes between are not read. It pays only
+//! where fetches take long: if all bytes are in memory, looking up where the next records lie costs
+//! more than it saves. So the image asks only while fetches are
 //! [slow](crate::source::latency::Latency::is_slow).
 
 use kiln_parallel::locks::lock;
@@ -9,9 +11,10 @@ use std::sync::Mutex;
 
 /// Files whose last reads are remembered.
 const SLOTS: u64 = 64;
-/// How many equal steps make a stride.
+/// Number of equal steps that make a stride.
 const STEPS_MIN: u32 = 2;
-/// How many steps ahead are announced: while one fetch takes milliseconds, the reads for the next steps arrive.
+/// Number of steps that are announced ahead: while one fetch takes milliseconds, the reads for the
+/// next steps arrive.
 const STEPS_AHEAD: u64 = 8;
 
 /// The last read of a file.
@@ -33,8 +36,8 @@ impl Strides {
         Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect() }
     }
 
-    /// Remember a read of `len` bytes at `off` of file `nid`. Returns where the steps begin that are to be announced now, if these
-    /// reads are a stride.
+    /// Remembers a read of `len` bytes at `off` of file `nid`. Returns where the steps begin that
+    /// are to be announced now, if these reads are a stride.
     pub(crate) fn step(&self, nid: u64, off: u64, len: u64) -> Option<impl Iterator<Item = u64> + use<>> {
         let slot = &self.slots[(nid % SLOTS) as usize];
         let mut last = lock(slot);
@@ -52,7 +55,7 @@ impl Strides {
 mod tests {
     use super::*;
 
-    /// What is announced for reads of 10 bytes of one file.
+    /// Returns the offsets that are announced for reads of 10 bytes of one file.
     fn announced(strides: &Strides, nid: u64, offs: &[u64]) -> Vec<u64> {
         offs.iter().filter_map(|&off| strides.step(nid, off, 10)).flatten().collect()
     }

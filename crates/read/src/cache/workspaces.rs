@@ -1,8 +1,10 @@
-//! Memory for decoding: decoders with their dictionaries, and scratch memory for bytes that are decoded before the wanted ones.
+//! Memory for decoding: decoders with their dictionaries, and scratch memory for bytes that are
+//! decoded before the wanted ones.
 //!
-//! An LZMA dictionary and the extent decoded with it take up to 20 MiB, so all decodes at the same time share a budget. A thread
-//! that finds the budget spent waits for its turn, first come, first served. No thread waits for anything while it holds a workspace:
-//! it has fetched the encoded bytes before.
+//! An LZMA dictionary and the extent decoded with it take up to 20 MiB, so all decodes at the same
+//! time share a budget. A thread that finds the budget spent waits for its turn, first come, first
+//! served. No thread waits for anything while it holds a workspace: it has fetched the encoded
+//! bytes before.
 
 use kiln_codec::{DecodeLimits, Decoder};
 use kiln_parallel::locks::{lock, wait};
@@ -13,7 +15,7 @@ use std::thread;
 /// Most workspaces, and most buffers, that are kept for the next decodes.
 const KEPT_MAX: usize = 64;
 
-/// What one decode needs.
+/// Memory for one decode.
 pub(crate) struct Workspace {
     pub decoder: Decoder,
     /// Decoded bytes of which only a part is wanted.
@@ -23,7 +25,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Bytes of memory that the workspace keeps.
+    /// Returns the bytes of memory that the workspace keeps.
     fn len(&self) -> u64 {
         self.decoder_len + self.scratch.capacity() as u64
     }
@@ -57,13 +59,14 @@ struct Taken<'a> {
 }
 
 impl Workspaces {
-    /// Workspaces that take at most `budget` bytes, unless a single decode needs more.
+    /// Returns workspaces that take at most `budget` bytes, unless a single decode needs more.
     pub(super) fn new(limits: DecodeLimits, budget: u64) -> Self {
         Self { limits, budget, pool: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Run `work`, which decodes and does nothing else, with a workspace whose decoder may keep `decoder_len` bytes. `plain_len` is
-    /// how many bytes of memory the work takes for decoded data.
+    /// Runs `work`, which decodes and does nothing else, with a workspace whose decoder may keep
+    /// `decoder_len` bytes. `plain_len` is how many bytes of memory the work takes for decoded
+    /// data.
     pub(crate) fn with<T>(&self, decoder_len: u64, plain_len: u64, work: impl FnOnce(&mut Workspace) -> T) -> T {
         let mut taken = self.take(decoder_len, plain_len);
         let workspace = taken.workspace.get_or_insert_with(|| Workspace {
@@ -94,7 +97,7 @@ impl Workspaces {
         Taken { of: self, workspace, len }
     }
 
-    /// Unlock, and wake the threads that wait for their turn or for memory.
+    /// Unlocks the pool, and wakes the threads that wait for their turn or for memory.
     fn leave(&self, pool: MutexGuard<'_, Pool>) {
         let has_waiting = pool.turn != pool.turns;
         drop(pool);
@@ -103,19 +106,20 @@ impl Workspaces {
         }
     }
 
-    /// No thread panics while it holds this lock.
+    /// Locks the pool. No thread panics while it holds this lock.
     fn pool(&self) -> MutexGuard<'_, Pool> {
         lock(&self.pool)
     }
 }
 
 impl Pool {
-    /// Whether a workspace that needs `needed` bytes may be taken now.
+    /// Returns true if a workspace that needs `needed` bytes may be taken now.
     fn has_room(&self, needed: u64, budget: u64) -> bool {
         self.taken == 0 || self.taken_len + needed <= budget
     }
 
-    /// Keep no more free workspaces than the budget allows. Returns the others, to be freed without the lock.
+    /// Keeps no more free workspaces than the budget allows. Returns the others, to be freed
+    /// without the lock.
     fn shrink(&mut self, budget: u64) -> Vec<Workspace> {
         let mut kept_len: u64 = self.free.iter().map(Workspace::len).sum();
         let mut dropped = Vec::new();
@@ -145,22 +149,22 @@ impl Drop for Taken<'_> {
 /// Buffers that threads take and put back.
 pub(crate) struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
-    /// How many are kept, of those that were in use at once.
+    /// Number of buffers that are kept, of those that were in use at once.
     kept_max: usize,
 }
 
 impl Buffers {
-    /// Keep as many buffers as were in use at once, up to [`KEPT_MAX`].
+    /// Keeps as many buffers as were in use at once, up to [`KEPT_MAX`].
     pub(super) fn new() -> Self {
         Self::keeping(KEPT_MAX)
     }
 
-    /// Keep at most `kept_max` buffers.
+    /// Keeps at most `kept_max` buffers.
     pub(super) fn keeping(kept_max: usize) -> Self {
         Self { free: Mutex::default(), kept_max }
     }
 
-    /// Run `work` with a buffer, which a panic frees.
+    /// Runs `work` with a buffer, which a panic frees.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let free = || lock(&self.free);
         let kept = free().pop();
@@ -174,7 +178,7 @@ impl Buffers {
     }
 }
 
-/// The first `len` bytes of a buffer that only grows. Their content is unspecified.
+/// Returns the first `len` bytes of a buffer that only grows. Their content is unspecified.
 pub(crate) fn grow_to(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
     if buf.len() < len {
         buf.resize(len, 0);

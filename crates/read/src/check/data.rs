@@ -2,7 +2,7 @@
 
 use super::problems::Problems;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::extent::Extent;
 use kiln_format::Nid;
 use kiln_parallel::locks::lock;
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-/// Decoded bytes of a batch, about: enough to hide the cost of the queue, few enough to spread large files over threads.
+/// Decoded bytes of a batch, about: enough to hide the cost of the queue, few enough to spread
+/// large files over threads.
 const BATCH_LEN: u64 = 4 << 20;
 /// Batches waiting for each thread.
 const QUEUED: usize = 4;
@@ -22,7 +23,7 @@ struct Batch {
     extents: Vec<Extent>,
 }
 
-/// Where encoded extents go to be decoded.
+/// Queue of encoded extents that are to be decoded.
 pub(super) struct DecodeQueue {
     sender: SyncSender<Batch>,
 }
@@ -69,9 +70,9 @@ impl Drop for FileQueue<'_> {
     }
 }
 
-/// Run `produce` while `threads` threads decode what it queues, and wait for them.
+/// Runs `produce` while `threads` threads decode what it queues, and wait for them.
 pub(super) fn with_decoders<T>(
-    image: &Image,
+    reader: Reader<'_>,
     problems: &Problems,
     threads: usize,
     produce: impl FnOnce(&DecodeQueue) -> Result<T, ReadError>,
@@ -82,13 +83,14 @@ pub(super) fn with_decoders<T>(
     std::thread::scope(|scope| {
         let decode = || {
             let (receiver, stop) = (receiver.clone(), &stop);
-            let decode = move || decode_all(image, problems, &receiver, stop);
+            let decode = move || decode_all(reader, problems, &receiver, stop);
             std::thread::Builder::new().spawn_scoped(scope, decode)
         };
         // If the system refuses a thread, those that run do the work.
         let mut decoders = vec![decode().map_err(ReadError::thread)?];
         decoders.extend((1..threads).map_while(|_| decode().ok()));
-        // Only the decoders hold the receiver: once all of them have stopped, `send` fails instead of waiting.
+        // Only the decoders hold the receiver: once all of them have stopped, `send` fails instead
+        // of waiting.
         drop(receiver);
         let queue = DecodeQueue { sender };
         let produced = produce(&queue);
@@ -103,14 +105,14 @@ pub(super) fn with_decoders<T>(
 }
 
 fn decode_all(
-    image: &Image,
+    reader: Reader<'_>,
     problems: &Problems,
     receiver: &Mutex<Receiver<Batch>>,
     stop: &AtomicBool,
 ) -> Result<(), ReadError> {
     while let Ok(batch) = next(receiver, stop) {
         for extent in &batch.extents {
-            let result = image.verify_encoded(extent).map_err(|error| error.at_nid(batch.nid));
+            let result = reader.verify_encoded(extent).map_err(|error| error.at_nid(batch.nid));
             problems.take(&batch.path, result).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         }
     }

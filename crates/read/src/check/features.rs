@@ -1,12 +1,13 @@
 //! Features that are used, compared with those that are announced.
 //!
-//! Linux 6.18 tests few of the bits: it maps chunks, inline pclusters, long prefixes of attributes, 48-bit inodes and encoded
-//! extents whether they are announced or not. So a missing bit is no error; where the kernel does need it (a packed inode, a
-//! device table, pclusters of several blocks), the image cannot be read without it, and that is the error.
+//! Linux 6.18 tests few of the bits: it maps chunks, inline pclusters, long prefixes of attributes,
+//! 48-bit inodes and encoded extents whether they are announced or not. So a missing bit is no
+//! error; where the kernel does need it (a packed inode, a device table, pclusters of several
+//! blocks), the image cannot be read without it, and that is the error.
 
 use super::report::Note;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
@@ -20,10 +21,10 @@ pub(super) struct Features {
 }
 
 impl Features {
-    pub(super) fn new(image: &Image) -> Self {
+    pub(super) fn new(reader: Reader<'_>) -> Self {
         // composefs never sets this bit: its images are reproducible, so their bytes are fixed.
-        let unset = if image.is_composefs() { Incompat::CHUNKED_FILE } else { Incompat::empty() };
-        Self { known: image.superblock().incompat | unset, notes: Vec::new() }
+        let unset = if reader.volume.is_composefs { Incompat::CHUNKED_FILE } else { Incompat::empty() };
+        Self { known: reader.superblock().incompat | unset, notes: Vec::new() }
     }
 
     pub(super) fn into_notes(self) -> Vec<Note> {
@@ -37,7 +38,7 @@ impl Features {
         }
     }
 
-    /// What the inode itself needs.
+    /// Notes the features that the inode itself needs.
     pub(super) fn of_inode(&mut self, path: &[u8], inode: &Inode) {
         let meta = &inode.meta;
         let mut needs = |bit, because| self.needs(bit, because, path, inode);
@@ -57,7 +58,7 @@ impl Features {
         }
     }
 
-    /// What one of its extents needs.
+    /// Notes the features that one of its extents needs.
     pub(super) fn of_extent(
         &mut self,
         path: &[u8],
@@ -89,7 +90,7 @@ impl Features {
         Ok(())
     }
 
-    /// What an attribute with a long prefix needs.
+    /// Notes the features that an attribute with a long prefix needs.
     pub(super) fn of_long_prefix(&mut self, path: &[u8], inode: &Inode) {
         self.needs(Incompat::XATTR_PREFIXES, "long xattr name prefix", path, inode);
     }

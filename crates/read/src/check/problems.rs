@@ -24,13 +24,13 @@ impl Problems {
         lock(&self.0)
     }
 
-    /// The problems that are reported, and how many there are.
+    /// Returns the problems that are reported, and the number of all problems.
     pub(super) fn into_list(self) -> (Vec<CheckProblem>, u64) {
         let found = into_inner(self.0);
         (found.list, found.count)
     }
 
-    /// How many problems there are.
+    /// Returns the number of problems.
     #[cfg(test)]
     pub(super) fn count(&self) -> u64 {
         self.lock().count
@@ -44,7 +44,8 @@ impl Problems {
         }
     }
 
-    /// The value of a result. An error of the image becomes a problem of the file at `path`, any other ends the check.
+    /// Returns the value of a result, if it has one. An error of the image becomes a problem of the
+    /// file at `path`, any other ends the check.
     pub(super) fn take<T>(&self, path: &[u8], result: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),

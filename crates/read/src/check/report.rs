@@ -1,10 +1,10 @@
-//! What a check finds.
+//! Report of a check.
 
 use crate::error::ReadError;
 use kiln_format::{Incompat, Nid};
 use std::fmt;
 
-/// What a check found.
+/// Report of a check.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
@@ -12,26 +12,30 @@ pub struct CheckReport {
     pub inodes: u64,
     /// Directories among them.
     pub directories: u64,
-    /// Extents of their contents. A fragment is none of its own: it is part of an extent of the packed inode.
+    /// Extents of their contents. A fragment is none of its own: it is part of an extent of the
+    /// packed inode.
     pub extents: u64,
-    /// Length in bytes of the contents of files, directories and symbolic links, each inode once, holes included. The packed inode
-    /// and the metabox only hold contents of others.
+    /// Length in bytes of the contents of files, directories and symbolic links, each inode once,
+    /// holes included. The packed inode and the metabox only hold contents of others.
     pub bytes: u64,
     /// The part of `bytes` that is contents of regular files.
     pub file_bytes: u64,
     /// The part of `file_bytes` that was compared with stored digests, and is right.
     pub digested_bytes: u64,
-    /// Files of a composefs image whose contents are objects outside of it: they are no part of `file_bytes`.
+    /// Files of a composefs image whose contents are objects outside of it: they are no part of
+    /// `file_bytes`.
     pub objects: u64,
-    /// Whether the superblock has a checksum, which was compared. No other metadata of the format has one.
+    /// True if the superblock has a checksum, which was compared. No other metadata of the format
+    /// has one.
     pub has_checksum: bool,
-    /// Digests that were not compared, because the contents are far longer than what the image has of them.
+    /// Digests that were not compared, because the contents are far longer than what the image has
+    /// of them.
     pub unverified_digests: u64,
-    /// What is wrong; at most 1000 problems.
+    /// Problems; at most 1000 of them.
     pub problems: Vec<CheckProblem>,
-    /// How many problems there are.
+    /// Number of problems.
     pub problem_count: u64,
-    /// What is worth knowing, and no error.
+    /// Facts that are no errors.
     pub notes: Vec<Note>,
 }
 
@@ -43,11 +47,11 @@ pub struct CheckProblem {
     pub path: Vec<u8>,
     /// Inode it is about.
     pub nid: Option<Nid>,
-    /// What is wrong.
+    /// Defect.
     pub error: Finding,
 }
 
-/// What is wrong.
+/// Defect.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Finding {
@@ -59,21 +63,21 @@ pub enum Finding {
         field: &'static str,
         /// Its value.
         stored: u64,
-        /// What it should be.
+        /// Expected value.
         expected: u64,
     },
     /// An entry of a directory.
     Entry {
         /// The entry's name.
         name: Vec<u8>,
-        /// What is wrong with it.
+        /// Reason why it is wrong.
         reason: &'static str,
     },
     /// An extended attribute.
     Xattr {
         /// The attribute's name.
         name: Vec<u8>,
-        /// What is wrong with it.
+        /// Reason why it is wrong.
         reason: &'static str,
     },
     /// The digest that is stored for a file's contents.
@@ -82,9 +86,9 @@ pub enum Finding {
     Overlap {
         /// Device number, `None` for the metabox.
         device: Option<u16>,
-        /// What lies first: kind, byte address, length in bytes.
+        /// First range: kind, byte address, length in bytes.
         first: (&'static str, u64, u64),
-        /// What begins before its end.
+        /// Range that begins before its end.
         second: (&'static str, u64, u64),
     },
 }
@@ -130,12 +134,12 @@ impl fmt::Display for CheckProblem {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Note {
-    /// A feature that is used but not announced. Linux 6.18 reads the image; a kernel that is older than the feature
-    /// misreads it instead of refusing it.
+    /// A feature that is used but not announced. Linux 6.18 reads the image; a kernel that is older
+    /// than the feature misreads it instead of refusing it.
     Unannounced {
         /// The bit that should be set.
         missing: Incompat,
-        /// What needs it.
+        /// Use that needs it.
         because: &'static str,
         /// The first inode that uses it.
         path: Vec<u8>,

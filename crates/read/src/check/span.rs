@@ -1,13 +1,14 @@
 //! Overlaps: bytes of the image that belong to two records.
 //!
-//! Sharing is legal where it is deduplication: equal pclusters, and any stored plain data. It is damage where a
-//! pcluster begins inside another one, or where data lies in metadata.
+//! Sharing is legal where it is deduplication: equal pclusters, and any stored plain data. It is
+//! damage where a pcluster begins inside another one, or where data lies in metadata.
 
 use super::problems::Problems;
 use super::report::{Finding, Note};
 use std::ops::Range;
 
-/// A range that belongs to an extent or a record. It takes 16 bytes of memory, because there is one for each extent of the image.
+/// A range that belongs to an extent or a record. It takes 16 bytes of memory, because there is one
+/// for each extent of the image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     /// First byte.
@@ -21,7 +22,8 @@ struct Span {
 const METABOX: u32 = 1 << 16;
 /// Spans that are kept for even the smallest image.
 const SPANS_MIN: usize = 1 << 16;
-/// Bytes of an image for each span that is kept: half of the shortest inode, since half of the memory is for duplicates.
+/// Bytes of an image for each span that is kept: half of the shortest inode, since half of the
+/// memory is for duplicates.
 const BYTES_PER_SPAN: u64 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,29 +63,30 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    /// For an image of `room` bytes: all devices, and what the metabox decodes to. No two inodes and no two blocks share their
-    /// bytes, so this bounds how many there are. A hostile index that names more pclusters must not cost more memory.
+    /// Returns no spans of an image of `room` bytes: all devices, and the decoded metabox. No two
+    /// inodes and no two blocks share their bytes, so this bounds how many there are. A hostile
+    /// index that names more pclusters must not cost more memory.
     pub(super) fn new(room: u64) -> Self {
         let max = usize::try_from(room / BYTES_PER_SPAN).unwrap_or(usize::MAX).max(SPANS_MIN);
         Self { list: Vec::new(), max, is_full: false }
     }
 
-    /// Bytes stored as they are.
+    /// Adds bytes that are stored plain.
     pub(super) fn add_data(&mut self, device: u16, start: u64, len: u64) {
         self.add(device.into(), SpanKind::Data, start, len);
     }
 
-    /// An encoded pcluster.
+    /// Adds an encoded pcluster.
     pub(super) fn add_pcluster(&mut self, device: u16, start: u64, len: u64) {
         self.add(device.into(), SpanKind::Pcluster, start, len);
     }
 
-    /// Metadata on a device.
+    /// Adds metadata on a device.
     pub(super) fn add_metadata(&mut self, device: u16, start: u64, len: u64) {
         self.add(device.into(), SpanKind::Metadata, start, len);
     }
 
-    /// Metadata in the metabox.
+    /// Adds metadata in the metabox.
     pub(super) fn add_in_metabox(&mut self, start: u64, len: u64) {
         self.add(METABOX, SpanKind::Metadata, start, len);
     }
@@ -110,7 +113,7 @@ impl Spans {
         }
     }
 
-    /// Drop duplicates. If that frees less than half of the memory, no more spans are added.
+    /// Drops duplicates. If that frees less than half of the memory, no more spans are added.
     fn compact(&mut self) {
         self.sort();
         self.is_full = self.list.len() > self.max / 2;
@@ -121,8 +124,8 @@ impl Spans {
         self.list.dedup();
     }
 
-    /// One pass over the sorted spans, with the span of each kind that reaches furthest so far. A note where there were too
-    /// many to keep.
+    /// Reports overlaps, in one pass over the sorted spans, with the span of each kind that reaches
+    /// furthest so far. A note where there were too many to keep.
     pub(super) fn report_overlaps(&mut self, problems: &Problems) -> Option<Note> {
         self.sort();
         let note = self.is_full.then_some(Note::OverlapsUnknown { compared: self.list.len() });
@@ -145,8 +148,9 @@ impl Spans {
         note
     }
 
-    /// Where plain data is stored: devices and ranges in rising order, each byte once, however many extents share it. The
-    /// spans must be sorted, as [`Spans::report_overlaps`] leaves them.
+    /// Returns the places of plain data: devices and ranges in rising order, each byte once,
+    /// however many extents share it. The spans must be sorted, as [`Spans::report_overlaps`]
+    /// leaves them.
     pub(super) fn plain_data(&self) -> impl Iterator<Item = (u16, Range<u64>)> {
         let mut known = (0, 0);
         self.list.iter().filter(|span| span.kind() == SpanKind::Data as usize).filter_map(move |span| {
@@ -169,7 +173,7 @@ mod tests {
         problems.count()
     }
 
-    /// Whether all spans of an image of `room` bytes were kept.
+    /// Returns true if all spans of an image of `room` bytes were kept.
     fn is_complete(room: u64, fill: impl Fn(&mut Spans)) -> bool {
         let (mut spans, problems) = (Spans::new(room), Problems::default());
         fill(&mut spans);
@@ -229,7 +233,7 @@ mod tests {
         assert_eq!(listed, [(0, 0..100), (0, 100..4096), (0, 4096..6144), (0, 8192..12_288), (1, 0..10)]);
     }
 
-    /// The most that a sound image can hold: inodes of 32 bytes, found in no order.
+    /// Returns the most that a sound image can hold: inodes of 32 bytes, found in no order.
     #[test]
     fn there_is_room_for_every_inode() {
         const COUNT: u64 = 3 * SPANS_MIN as u64 + 1;

@@ -5,10 +5,10 @@ use super::features::Features;
 use super::problems::Problems;
 use super::report::{CheckReport, Finding};
 use super::span::Spans;
-use crate::data::pieces::fragment_error;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::extent::{Extent, ExtentKind};
+use crate::map::file_map::fragment_error;
 use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
@@ -31,7 +31,7 @@ const METABOX: &[u8] = b"<metabox>";
 
 /// The check of a tree.
 pub(super) struct TreeCheck<'c> {
-    image: &'c Image,
+    reader: Reader<'c>,
     problems: &'c Problems,
     spans: &'c mut Spans,
     queue: &'c DecodeQueue,
@@ -59,7 +59,7 @@ struct NameCount {
     path: Option<Box<[u8]>>,
 }
 
-/// What a directory's entries say together.
+/// Summary of a directory's entries.
 #[derive(Default)]
 struct Listing {
     previous: Vec<u8>,
@@ -70,19 +70,19 @@ struct Listing {
 
 impl<'c> TreeCheck<'c> {
     pub(super) fn new(
-        image: &'c Image,
+        reader: Reader<'c>,
         problems: &'c Problems,
         spans: &'c mut Spans,
         queue: &'c DecodeQueue,
         progress: &'c dyn Fn(u64),
     ) -> Self {
         Self {
-            image,
+            reader,
             problems,
             spans,
             queue,
             progress,
-            features: Features::new(image),
+            features: Features::new(reader),
             report: CheckReport::default(),
             directories: HashSet::new(),
             others: HashMap::new(),
@@ -95,14 +95,14 @@ impl<'c> TreeCheck<'c> {
         CheckReport { notes: self.features.into_notes(), ..self.report }
     }
 
-    /// Everything that can be reached from the superblock.
+    /// Checks everything that can be reached from the superblock.
     pub(super) fn check_all(&mut self) -> Result<(), ReadError> {
-        for (inode, path) in [(self.image.core.packed, PACKED), (self.image.core.metabox, METABOX)] {
+        for (inode, path) in [(self.reader.special.packed, PACKED), (self.reader.special.metabox, METABOX)] {
             if let Some(inode) = inode {
                 self.check_inode(path, &inode)?;
             }
         }
-        let root = self.image.inode(self.image.root_nid())?;
+        let root = self.reader.inode(self.reader.superblock().root_nid)?;
         self.directories.insert(root.nid);
         self.check_inode(b"/", &root)?;
         self.pending.push(Pending { dir: root, parent: root.nid, path: b"/".to_vec() });
@@ -120,8 +120,8 @@ impl<'c> TreeCheck<'c> {
     }
 
     fn check_directory(&mut self, Pending { dir, parent, path }: &Pending) -> Result<(), ReadError> {
-        let block_len = self.image.superblock().block_bits.len();
-        let mut reader = DirReader::open(self.image, dir)?;
+        let block_len = self.reader.superblock().block_bits.len();
+        let mut reader = DirReader::open(self.reader, dir)?;
         let mut listing = Listing::default();
         for idx in 0..reader.blocks() {
             let bytes = reader.block(idx)?;
@@ -166,7 +166,7 @@ impl<'c> TreeCheck<'c> {
         true
     }
 
-    /// Check an entry and, the first time, what it names. Returns whether that is a directory.
+    /// Checks an entry and, the first time, what it names. Returns whether that is a directory.
     fn check_entry(&mut self, dir_path: &[u8], dir: &Inode, entry: &Dirent<'_>) -> Result<bool, ReadError> {
         let path = joined(dir_path, entry.name);
         if path.len() > PATH_MAX_LEN {
@@ -174,7 +174,7 @@ impl<'c> TreeCheck<'c> {
             // Its inode is not looked at: what the entry says counts as a link.
             return Ok(entry.file_type == FileType::Directory.dirent_number());
         }
-        let Some(inode) = self.problems.take(&path, self.image.inode(entry.nid))? else { return Ok(false) };
+        let Some(inode) = self.problems.take(&path, self.reader.inode(entry.nid))? else { return Ok(false) };
         if entry.file_type != inode.meta.file_type.dirent_number() {
             self.add(dir_path, dir, entry_finding(entry.name, "file_type is not the inode's"));
         }
@@ -209,15 +209,16 @@ impl<'c> TreeCheck<'c> {
         }
     }
 
-    /// The superblock's count is for statfs only; one that is too small shows that inodes were added without it.
+    /// Compares the number of inodes with the superblock's count, which is for statfs only; one
+    /// that is too small shows that inodes were added without it.
     fn check_inos(&self) {
-        let (stored, expected) = (self.image.superblock().inos, (self.directories.len() + self.others.len()) as u64);
+        let (stored, expected) = (self.reader.superblock().inos, (self.directories.len() + self.others.len()) as u64);
         if stored < expected {
             self.problems.add(b"", None, Finding::Field { field: "inos", stored, expected });
         }
     }
 
-    /// Check an inode that was not met before: fields, attributes, contents.
+    /// Checks an inode that was not met before: fields, attributes, contents.
     fn check_inode(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
         self.report.inodes += 1;
         self.report.directories += u64::from(inode.is_dir());
@@ -239,9 +240,9 @@ impl<'c> TreeCheck<'c> {
         Ok(())
     }
 
-    /// Whether the contents have their stored digest; `None` where they cannot be read.
+    /// Compares the contents with their stored digest. Returns `None` if they cannot be read.
     fn check_digest(&mut self, path: &[u8], inode: &Inode) -> Result<Option<DigestCheck>, ReadError> {
-        let digest = match self.image.check_digest(inode) {
+        let digest = match self.reader.check_digest(inode) {
             // The decoding threads report what cannot be read.
             Err(error) if error.is_corrupt() => None,
             digest => self.problems.take(path, digest)?,
@@ -255,7 +256,7 @@ impl<'c> TreeCheck<'c> {
     }
 
     fn count_contents(&mut self, inode: &Inode, digest: Option<DigestCheck>) {
-        let is_store = [self.image.core.packed, self.image.core.metabox].contains(&Some(*inode));
+        let is_store = [self.reader.special.packed, self.reader.special.metabox].contains(&Some(*inode));
         if is_store || !inode.has_contents() {
             return;
         }
@@ -266,7 +267,7 @@ impl<'c> TreeCheck<'c> {
             return;
         }
         // Attributes that cannot be read are a problem already.
-        if matches!(self.image.composefs_object(inode), Ok(Some(_))) {
+        if matches!(self.reader.composefs_object(inode), Ok(Some(_))) {
             self.report.objects += 1;
             return;
         }
@@ -279,7 +280,7 @@ impl<'c> TreeCheck<'c> {
     fn check_xattrs(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
         let mut long_prefix = false;
         let mut seen = HashSet::new();
-        self.image.each_xattr(inode, &mut |entry| {
+        self.reader.each_xattr(inode, &mut |entry| {
             long_prefix |= entry.is_long;
             let name = entry.name();
             let add = |name, reason| self.problems.add(path, Some(inode.nid), Finding::Xattr { name, reason });
@@ -294,13 +295,13 @@ impl<'c> TreeCheck<'c> {
         if long_prefix {
             self.features.of_long_prefix(path, inode);
         }
-        if let Some(name) = self.image.denied_by_filter(inode)? {
+        if let Some(name) = self.reader.denied_by_filter(inode)? {
             self.add(path, inode, Finding::Xattr { name, reason: "hidden by the inode's name filter" });
         }
-        for id in self.image.shared_xattr_ids(inode)? {
+        for id in self.reader.shared_xattr_ids(inode)? {
             if self.shared_xattrs.insert(id) {
-                let (at, len) = self.image.shared_range(id)?;
-                match self.image.shared_xattr_space() {
+                let (at, len) = self.reader.shared_range(id)?;
+                match self.reader.shared_xattr_space() {
                     MetadataSpace::Primary => self.spans.add_metadata(0, at, len),
                     MetadataSpace::Metabox => self.spans.add_in_metabox(at, len),
                 }
@@ -310,11 +311,11 @@ impl<'c> TreeCheck<'c> {
     }
 
     fn check_contents(&mut self, path: &[u8], inode: &Inode) -> Result<(), ReadError> {
-        let pos = self.image.inode_pos(inode.nid)?;
+        let pos = self.reader.inode_pos(inode.nid)?;
         if !inode.has_contents() {
-            return self.add_metadata(inode, pos, self.image.body_pos(inode)?);
+            return self.add_metadata(inode, pos, self.reader.body_pos(inode)?);
         }
-        let mut map = Map::open(self.image, inode)?;
+        let mut map = Map::open(self.reader, inode)?;
         self.add_metadata(inode, pos, map.metadata_end()?)?;
         if let Some(compressed) = map.compressed() {
             compressed.verify()?;
@@ -348,10 +349,11 @@ impl<'c> TreeCheck<'c> {
     }
 
     /// # Errors
-    /// A range that is not wholly in the inode's space: a table may be as long as a hostile size makes it.
+    /// A range that is not wholly in the inode's space: a table may be as long as a hostile size
+    /// makes it.
     fn add_metadata(&mut self, inode: &Inode, start: u64, end: u64) -> Result<(), ReadError> {
         let len = end.saturating_sub(start);
-        MetadataReader::new(self.image, inode.space()).check_range("erofs_inode", start, len)?;
+        MetadataReader::new(self.reader, inode.space()).check_range("erofs_inode", start, len)?;
         match inode.space() {
             MetadataSpace::Primary => self.spans.add_metadata(0, start, len),
             MetadataSpace::Metabox => self.spans.add_in_metabox(start, len),
@@ -359,9 +361,9 @@ impl<'c> TreeCheck<'c> {
         Ok(())
     }
 
-    /// Whether an extent lies where data may lie.
+    /// Checks that an extent lies where data may lie. Returns the need to decode it.
     fn check_extent(&mut self, inode: &Inode, extent: &Extent) -> Result<Decode, ReadError> {
-        let devices = &self.image.core.devices;
+        let devices = &self.reader.volume.devices;
         match extent.kind {
             ExtentKind::Hole | ExtentKind::Meta { .. } => {}
             ExtentKind::Raw { device, pa } => {
@@ -379,18 +381,18 @@ impl<'c> TreeCheck<'c> {
             }
             ExtentKind::Encoded { inline: Some(_), .. } => return Ok(Decode::Wanted),
             ExtentKind::Plain { inline: Some(_), .. } => {}
-            ExtentKind::Fragment { off } if self.image.core.packed == Some(*inode) => {
+            ExtentKind::Fragment { off } if self.reader.special.packed == Some(*inode) => {
                 return Err(fragment_error(off, "a fragment inside the packed inode"));
             }
             ExtentKind::Fragment { off } => {
-                self.image.packed_range(off, extent.llen)?;
+                self.reader.packed_range(off, extent.llen)?;
             }
         }
         Ok(Decode::Needless)
     }
 }
 
-/// Whether only decoding an extent shows that it is sound.
+/// Need to decode an extent to find out if it is sound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decode {
     Wanted,

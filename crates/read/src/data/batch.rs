@@ -1,15 +1,16 @@
 //! Batch reads: many files, or ranges of them, in one call.
 //!
-//! Plain algorithm: look up where each range is stored, sort the ranges by that, and let threads take batches of them from front
-//! to back. So sources are read forwards, and ranges that share a pcluster are neighbours: the pcluster is decoded once, as far as the
-//! last of them needs it, and each range gets its part without a copy. How a thread reads a batch is in
+//! Plain algorithm: look up where each range is stored, sort the ranges by that, and let threads
+//! take batches of them from front to back. So sources are read forwards, and ranges that share a
+//! pcluster are neighbours: the pcluster is decoded once, as far as the last of them needs it, and
+//! each range gets its part without a copy. How a thread reads a batch is in
 //! [`batch_worker`](super::batch_worker).
 
 use super::batch_plan::{BatchItem, FileRange, ITEM_LEN, ReadUnit};
 use super::batch_worker::{BatchOutput, Item, Worker};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::options::read_policy::SourcePrefetch;
 use kiln_parallel::{Threads, unordered};
 use std::ops::Range;
@@ -19,36 +20,9 @@ const HINT_MAX_LEN: u64 = 16 << 20;
 /// Bytes between two units that are announced with them: one request is cheaper than two.
 const HINT_GAP_LEN: u64 = 64 << 10;
 
-impl Image {
-    /// Read all `ranges` on `threads`, in the order in which they are stored, and give each to `each` once: from any
-    /// thread, in any order. A range of more than 4 MiB is given in several items, with items of other ranges between them. Memory is
-    /// bounded by two extents, one item and 1 MiB of stored bytes for each thread.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// use kiln_read::{FileRange, Threads};
-    /// use std::sync::Mutex;
-    ///
-    /// let root = image.inode(image.root_nid())?;
-    /// let mut files = Vec::new();
-    /// for entry in image.walk(&root, b"/") {
-    ///     let inode = entry?.inode;
-    ///     if inode.is_file() {
-    ///         files.push(FileRange { inode, range: 0..inode.size() });
-    ///     }
-    /// }
-    /// // How many zeros each file has.
-    /// let zeros = Mutex::new(vec![0; files.len()]);
-    /// image.read_many(&files, Threads::PROCESSORS, &|item| {
-    ///     if let Ok(bytes) = item.bytes {
-    ///         zeros.lock().unwrap()[item.idx] += bytes.iter().filter(|&&byte| byte == 0).count();
-    ///     }
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn read_many(&self, ranges: &[FileRange], threads: Threads, each: &(dyn Fn(BatchItem<'_>) + Sync)) {
+impl<'a> Reader<'a> {
+    /// Implements `Image::read_many`.
+    pub(crate) fn read_many(self, ranges: &[FileRange], threads: Threads, each: &(dyn Fn(BatchItem<'_>) + Sync)) {
         let plan = self.plan_batch(ranges, each);
         let batches: Vec<_> = self.batches(&plan.units, threads).into_iter().map(|batch| &plan.units[batch]).collect();
         unordered::run(threads, (0..batches.len()).collect(), || {
@@ -64,11 +38,14 @@ impl Image {
             }
         });
     }
+}
 
-    /// Tell the device which bytes a batch will read: those of each unit, and what lies between units that are near each other. If it is
-    /// known that fetches are not slow, their bytes are in memory, and telling so costs as much as reading them.
-    pub(super) fn announce(&self, units: &[ReadUnit]) {
-        let policy = &self.core.policy;
+impl<'a> Reader<'a> {
+    /// Tells the device which bytes a batch will read: those of each unit, and what lies between
+    /// units that are near each other. If it is known that fetches are not slow, their bytes are in
+    /// memory, and telling so costs as much as reading them.
+    pub(super) fn announce(self, units: &[ReadUnit]) {
+        let policy = &self.volume.policy;
         if policy.prefetch == SourcePrefetch::Off || policy.latency.is_some() && !self.is_cold() {
             return;
         }
@@ -85,8 +62,8 @@ impl Image {
         self.announce_run(run, left);
     }
 
-    /// Announce the first `left` bytes of a run. How many are left then.
-    fn announce_run(&self, run: Option<(u16, Range<u64>)>, left: u64) -> u64 {
+    /// Announces the first `left` bytes of a run. How many are left then.
+    fn announce_run(self, run: Option<(u16, Range<u64>)>, left: u64) -> u64 {
         let Some((device, bytes)) = run.filter(|_| left > 0) else { return left };
         let len = (bytes.end - bytes.start).min(left);
         self.will_need(device, bytes.start, len);

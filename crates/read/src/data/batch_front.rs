@@ -5,10 +5,10 @@ use super::plan::DecodeTarget;
 use crate::cache::byte_cache::SharedBytes;
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::pcluster::EncodedExtent;
 
-/// Which other units want parts of an extent.
+/// Other units that want parts of an extent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reuse {
     /// Neighbours in the order, which the same thread reads next.
@@ -17,12 +17,13 @@ pub(super) enum Reuse {
     Anywhere,
 }
 
-/// The two extents decoded last by one thread: a unit across the border of two extents is followed by units of the second one.
+/// The two extents decoded last by one thread: a unit across the border of two extents is followed
+/// by units of the second one.
 pub(super) struct Fronts<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     shared: &'a SharedExtents,
     last_decoded: [LastDecoded; 2],
-    /// Which of the two is older.
+    /// Number of the older one of the two.
     older: usize,
 }
 
@@ -44,28 +45,29 @@ impl LastDecoded {
 }
 
 impl<'a> Fronts<'a> {
-    pub(super) fn new(image: &'a Image, shared: &'a SharedExtents) -> Self {
-        Self { image, shared, last_decoded: Default::default(), older: 0 }
+    pub(super) fn new(reader: Reader<'a>, shared: &'a SharedExtents) -> Self {
+        Self { reader, shared, last_decoded: Default::default(), older: 0 }
     }
 
-    /// Which of the two is this extent, up to byte `end` at least.
+    /// Returns which of the two is this extent, up to byte `end` at least.
     pub(super) fn position(&self, encoded: &EncodedExtent, end: u64) -> Option<usize> {
         self.last_decoded.iter().position(|last| last.encoded == Some(*encoded) && last.front().len() as u64 >= end)
     }
 
-    /// How many units want parts of an extent of which one wants bytes up to `end`, and how many bytes are decoded for all of them.
+    /// Returns the number of units that want parts of an extent of which one wants bytes up to
+    /// `end`, and the number of bytes that are decoded for all of them.
     pub(super) fn need(&self, encoded: &EncodedExtent, end: u64, reuse: Reuse) -> (usize, usize) {
         let (end, users) = self.shared.get(encoded).map_or((end, 1), |need| (need.end.max(end), need.users));
         (users, if self.is_for_cache(encoded, users, reuse) { encoded.len() } else { end as usize })
     }
 
-    /// Whether the extent is decoded into the cache, as other threads may want it.
+    /// Returns true if the extent is decoded into the cache, as other threads may want it.
     fn is_for_cache(&self, encoded: &EncodedExtent, users: usize, reuse: Reuse) -> bool {
-        reuse == Reuse::Anywhere && users > 1 && self.image.core.state().fits_cache(encoded)
+        reuse == Reuse::Anywhere && users > 1 && self.reader.volume.state().fits_cache(encoded)
     }
 
-    /// Decode an extent up to byte `end` at least, unless it is one of the two. Returns which it is then. `at_hand`: the first bytes of
-    /// its pcluster, if they are fetched.
+    /// Decodes an extent up to byte `end` at least, unless it is one of the two. Returns which it
+    /// is then. `at_hand`: the first bytes of its pcluster, if they are fetched.
     pub(super) fn decode(
         &mut self,
         encoded: &EncodedExtent,
@@ -76,7 +78,7 @@ impl<'a> Fronts<'a> {
         let found = match self.position(encoded, end) {
             Some(found) => found,
             None => {
-                self.decode_anew(encoded, end, reuse, at_hand)?;
+                self.decode_again(encoded, end, reuse, at_hand)?;
                 self.older
             }
         };
@@ -84,13 +86,13 @@ impl<'a> Fronts<'a> {
         Ok(found)
     }
 
-    /// The front of one of the two.
+    /// Returns the front of one of the two.
     pub(super) fn front(&self, which: usize) -> &[u8] {
         self.last_decoded[which].front()
     }
 
-    /// Decode an extent in place of the older one.
-    fn decode_anew(
+    /// Decodes an extent in place of the older one.
+    fn decode_again(
         &mut self,
         encoded: &EncodedExtent,
         end: u64,
@@ -102,13 +104,13 @@ impl<'a> Fronts<'a> {
         let last_decoded = &mut self.last_decoded[self.older];
         last_decoded.encoded = None;
         last_decoded.shared = match is_for_cache {
-            true => Some(self.image.decode_into_cache(encoded, 0, at_hand)?),
-            false => self.image.core.state().decoded(encoded),
+            true => Some(self.reader.decode_into_cache(encoded, 0, at_hand)?),
+            false => self.reader.volume.state().decoded(encoded),
         };
         if last_decoded.shared.is_none() {
             last_decoded.len = len;
             let front = grow_to(&mut last_decoded.own, len);
-            self.image.decode_front(encoded, front, DecodeTarget::Scratch, at_hand)?;
+            self.reader.decode_front(encoded, front, DecodeTarget::Scratch, at_hand)?;
         }
         last_decoded.encoded = Some(*encoded);
         Ok(())

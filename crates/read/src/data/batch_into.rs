@@ -1,13 +1,14 @@
 //! Batch reads into the caller's memory.
 //!
-//! Units and batches are those of [`read_many`](crate::Image::read_many); what differs is where bytes go. An extent that is wanted whole is decoded
-//! where the caller wants it, and plain data is read there: nothing is copied.
+//! Units and batches are those of [`read_many`](crate::Image::read_many); what differs is where
+//! bytes go. An extent that is wanted whole is decoded where the caller wants it, and plain data is
+//! read there: nothing is copied.
 
 use super::batch_plan::{BatchItem, FileRange, ReadUnit};
 use super::batch_worker::{BatchOutput, Item, Worker};
 use super::read::readable;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use kiln_parallel::locks::{into_inner, lock};
 use kiln_parallel::{Threads, unordered};
@@ -32,33 +33,13 @@ type RangeErrors = Vec<(usize, u64, ReadError)>;
 /// Units that one thread reads in one go, and where their bytes go.
 type UnitBatch<'u, 'b> = (&'u [ReadUnit], &'u mut [&'b mut [u8]]);
 
-impl Image {
-    /// Fill the buffers of all `reads` on `threads`, in the order in which their contents are stored. Returns for each of them, in the order of
-    /// `reads`, how many bytes it got: fewer than its buffer has only at the end of the file. The error of one read stops no other; the
-    /// bytes of its buffer are then unspecified. Threads end before the call does. Memory beside the buffers is bounded by a few hundred
-    /// bytes for each read, two extents and 1 MiB of stored bytes for each thread.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// use kiln_read::{FileRangeMut, Threads};
-    ///
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let files = [image.open_file("/big/text")?, image.open_file("/big/mixed")?];
-    /// // One buffer for a batch of files, as a loader of training data has it.
-    /// let mut data = vec![0; files.iter().map(|file| file.size() as usize).sum()];
-    /// let (mut rest, mut reads) = (&mut data[..], Vec::new());
-    /// for file in &files {
-    ///     let (buf, behind) = rest.split_at_mut(file.size() as usize);
-    ///     reads.push(FileRangeMut { inode: *file.inode(), off: 0, buf });
-    ///     rest = behind;
-    /// }
-    /// for len in image.read_many_into(&mut reads, Threads::PROCESSORS) {
-    ///     assert!(len? > 0);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn read_many_into(&self, reads: &mut [FileRangeMut<'_>], threads: Threads) -> Vec<Result<usize, ReadError>> {
+impl<'a> Reader<'a> {
+    /// Implements `Image::read_many_into`.
+    pub(crate) fn read_many_into(
+        self,
+        reads: &mut [FileRangeMut<'_>],
+        threads: Threads,
+    ) -> Vec<Result<usize, ReadError>> {
         let range = |read: &FileRangeMut<'_>| FileRange {
             inode: read.inode,
             range: read.off..read.off.saturating_add(read.buf.len() as u64),
@@ -83,7 +64,8 @@ impl Image {
         let mut results: Vec<_> =
             ranges.iter().zip(reads).map(|(range, read)| readable(&range.inode, read.buf.len(), read.off)).collect();
         let mut errors = into_inner(errors);
-        // Of several errors of a range, the first one in the file: whichever thread met its own first.
+        // Of several errors of a range, the first one in the file: whichever thread met its own
+        // first.
         errors.sort_by_key(|&(idx, off, _)| (idx, std::cmp::Reverse(off)));
         errors.into_iter().for_each(|(idx, _, error)| results[idx] = Err(error));
         results
@@ -119,7 +101,7 @@ impl BatchOutput for CallerMemory<'_, '_> {
     }
 }
 
-/// The part of its range's buffer that each unit fills.
+/// Returns the part of its range's buffer that each unit fills.
 fn unit_buffers<'b>(units: &[ReadUnit], reads: &'b mut [FileRangeMut<'_>]) -> Vec<&'b mut [u8]> {
     let mut in_files: Vec<usize> = (0..units.len()).collect();
     in_files.sort_unstable_by_key(|&nth| (units[nth].idx, units[nth].range.start));
@@ -135,7 +117,7 @@ fn unit_buffers<'b>(units: &[ReadUnit], reads: &'b mut [FileRangeMut<'_>]) -> Ve
     buffers
 }
 
-/// Units and their buffers by batches.
+/// Returns units and their buffers by batches.
 fn batched<'u, 'b>(
     batches: Vec<Range<usize>>,
     units: &'u [ReadUnit],

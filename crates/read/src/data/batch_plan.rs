@@ -1,11 +1,12 @@
 //! The plan of a batch read: its units in stored order, and the extents that they share.
 
-use super::pieces::PackedMap;
 use super::position::{DiskPosition, disk_position};
 use super::read::readable;
 use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::extent::{Extent, ExtentKind};
+use crate::image::reader::Reader;
+use crate::map::data_part::DataPart;
+use crate::map::extent::ExtentKind;
+use crate::map::file_map::FileMap;
 use crate::map::inode_map::Map;
 use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
@@ -18,14 +19,15 @@ use std::ops::Range;
 pub(super) const ITEM_LEN: u64 = 4 << 20;
 /// Most units of one range: a hostile file of an exabyte needs no more memory than that.
 const UNITS_MAX: u64 = 1024;
-/// A unit of at most so many pieces keeps them, so that they are looked up once. What a unit of more is read from takes longer than
-/// looking them up.
-const KEPT_PIECES_MAX: usize = 4;
-/// Bytes of a batch that a thread takes at once, if it can end where a pcluster ends, and bytes after which it ends anywhere.
+/// A unit of at most so many pieces keeps them, so that they are looked up once. What a unit of
+/// more is read from takes longer than looking them up.
+const KEPT_PARTS_MAX: usize = 4;
+/// Bytes of a batch that a thread takes at once, if it can end where a pcluster ends, and bytes
+/// after which it ends anywhere.
 const BATCH_LEN: u64 = 1 << 20;
 const BATCH_MAX_LEN: u64 = 4 << 20;
-/// What is encoded is cut into as many batches for each thread, but not into shorter ones: a batch of 64 KiB takes 200 microseconds or
-/// more to decode, a thread 20 to start.
+/// Encoded data is cut into this many batches per thread, but not into shorter ones: a batch of 64
+/// KiB takes 200 microseconds or more to decode, a thread 20 to start.
 const BATCHES_OF_THREAD: u64 = 4;
 const ENCODED_BATCH_MIN_LEN: u64 = 64 << 10;
 
@@ -41,7 +43,7 @@ pub struct FileRange {
 /// Contents of one range of a batch: all of them, or a part of a long range.
 #[derive(Debug)]
 pub struct BatchItem<'a> {
-    /// Which range: its index in the list.
+    /// Index of the range in the list.
     pub idx: usize,
     /// Byte offset in the file.
     pub off: u64,
@@ -49,20 +51,20 @@ pub struct BatchItem<'a> {
     pub bytes: Result<&'a [u8], ReadError>,
 }
 
-/// What one thread reads in one go: a range, or a part of a long one.
+/// Unit of reading of one thread: a range, or a part of a long one.
 pub(super) struct ReadUnit {
     pub(super) idx: usize,
     pub(super) range: Range<u64>,
     pub(super) position: DiskPosition,
     /// The encoded extents that hold its first and last bytes.
     pub(super) ends: [Option<EncodedExtent>; 2],
-    /// Which of the plan's pieces it has; none if they are too many to be kept.
-    pieces: Range<usize>,
+    /// Parts of the plan that it has; none if there are too many to keep them.
+    parts: Range<usize>,
 }
 
 impl ReadUnit {
-    /// The device and the stored bytes that hold the unit, as far as its ends tell: what lies between them is theirs in most files. `None`
-    /// where nothing is stored.
+    /// Returns the device and the stored bytes that hold the unit, as far as its ends tell: the
+    /// bytes between them are theirs in most files. `None` where nothing is stored.
     pub(super) fn stored(&self) -> Option<(u16, Range<u64>)> {
         let (device, start, _) = self.position;
         let len = self.range.end - self.range.start;
@@ -83,24 +85,21 @@ impl ReadUnit {
 pub(super) struct SharedExtent {
     /// The byte behind the last one that a unit wants.
     pub(super) end: u64,
-    /// How many units want a part.
+    /// Number of units that want a part.
     pub(super) users: usize,
 }
 
-/// An extent and the part of it that is wanted, in bytes of the extent's file.
-pub(super) type PlannedPiece = (Extent, Range<u64>);
-
-/// What a batch reads: units in stored order, their pieces, and the extents that they share.
+/// Plan of a batch: units in stored order, their parts, and the extents that they share.
 pub(super) struct BatchPlan {
     pub(super) units: Vec<ReadUnit>,
-    pieces: Vec<PlannedPiece>,
+    parts: Vec<DataPart>,
     pub(super) shared: SharedExtents,
 }
 
 impl BatchPlan {
-    /// The pieces of a unit, if they are kept.
-    pub(super) fn pieces(&self, unit: &ReadUnit) -> &[PlannedPiece] {
-        &self.pieces[unit.pieces.clone()]
+    /// Returns the parts of a unit, or none if they are not kept.
+    pub(super) fn parts(&self, unit: &ReadUnit) -> &[DataPart] {
+        &self.parts[unit.parts.clone()]
     }
 }
 
@@ -108,17 +107,19 @@ pub(super) type SharedExtents = HashMap<EncodedExtent, SharedExtent>;
 
 /// A plan in the making.
 struct Planner<'a> {
-    image: &'a Image,
-    packed: PackedMap<'a>,
+    reader: Reader<'a>,
+    /// Map of the file that was looked up last, with that of the packed inode.
+    map: Option<FileMap<'a>>,
     plan: BatchPlan,
 }
 
-impl Image {
-    /// The units of all ranges, sorted by position. Ranges that cannot be looked up are given as errors at once.
-    pub(super) fn plan_batch(&self, ranges: &[FileRange], each: &dyn Fn(BatchItem<'_>)) -> BatchPlan {
+impl<'a> Reader<'a> {
+    /// Returns the units of all ranges, sorted by position. Ranges that cannot be looked up are
+    /// given as errors at once.
+    pub(super) fn plan_batch(self, ranges: &[FileRange], each: &dyn Fn(BatchItem<'_>)) -> BatchPlan {
         let units = Vec::with_capacity(ranges.len());
-        let plan = BatchPlan { units, pieces: Vec::new(), shared: SharedExtents::new() };
-        let mut planner = Planner { image: self, packed: PackedMap::new(self), plan };
+        let plan = BatchPlan { units, parts: Vec::new(), shared: SharedExtents::new() };
+        let mut planner = Planner { reader: self, map: None, plan };
         for (idx, FileRange { inode, range }) in ranges.iter().enumerate() {
             if let Err(error) = planner.add_range(idx, inode, range) {
                 let off =
@@ -139,52 +140,51 @@ impl Planner<'_> {
         let mut start = range.start;
         if start >= end {
             let (position, ends) = ((0, 0, 0), [None, None]);
-            self.plan.units.push(ReadUnit { idx, range: start..start, position, ends, pieces: 0..0 });
+            self.plan.units.push(ReadUnit { idx, range: start..start, position, ends, parts: 0..0 });
         }
-        let mut map = Map::open(self.image, inode)?;
+        let Self { reader, map, plan } = self;
+        let map = FileMap::open_in(map, *reader, inode)?;
         let len = ITEM_LEN.max((end - start) / UNITS_MAX);
         while start < end {
-            let stop = cut(&mut map, start, end, len)?;
-            self.add_unit(idx, &mut map, start..stop)?;
+            let stop = cut(map.file(), start, end, len)?;
+            plan.add_unit(idx, map, start..stop)?;
             start = stop;
         }
         Ok(())
     }
+}
 
-    fn add_unit(&mut self, idx: usize, map: &mut Map<'_>, range: Range<u64>) -> Result<(), ReadError> {
+impl BatchPlan {
+    fn add_unit(&mut self, idx: usize, map: &mut FileMap<'_>, range: Range<u64>) -> Result<(), ReadError> {
         let (mut position, mut first, mut last) = (None, None, None);
-        let BatchPlan { units, pieces, shared } = &mut self.plan;
-        let start = pieces.len();
-        let mut count = 0;
-        self.image.each_piece(map, &mut self.packed, range.clone(), &mut |extent, part| {
-            let encoded = match extent.kind {
-                ExtentKind::Encoded { .. } => Some(EncodedExtent::of(extent)?),
-                _ => None,
-            };
+        let (start, mut count) = (self.parts.len(), 0);
+        for part in map.parts(range.clone()) {
+            let part = part?;
+            let encoded = part.encoded()?;
             if position.is_none() {
-                (position, first) = (Some(disk_position(extent, part.start)), encoded);
+                (position, first) = (Some(disk_position(&part)), encoded);
             }
             last = encoded;
-            if let Some(encoded) = encoded.filter(|_| part.end - part.start < extent.llen) {
-                let need = shared.entry(encoded).or_default();
-                *need = SharedExtent { end: need.end.max(part.end - extent.la), users: need.users + 1 };
+            if let Some(encoded) = encoded.filter(|_| part.len() < part.extent.llen) {
+                let need = self.shared.entry(encoded).or_default();
+                *need = SharedExtent { end: need.end.max(part.skip() + part.len()), users: need.users + 1 };
             }
             count += 1;
-            if count <= KEPT_PIECES_MAX {
-                pieces.push((*extent, part));
+            if count <= KEPT_PARTS_MAX {
+                self.parts.push(part);
             }
-            Ok(())
-        })?;
-        if count > KEPT_PIECES_MAX {
-            pieces.truncate(start);
+        }
+        if count > KEPT_PARTS_MAX {
+            self.parts.truncate(start);
         }
         let position = position.unwrap_or_default();
-        units.push(ReadUnit { idx, range, position, ends: [first, last], pieces: start..pieces.len() });
+        self.units.push(ReadUnit { idx, range, position, ends: [first, last], parts: start..self.parts.len() });
         Ok(())
     }
 }
 
-/// The end of an item of about `len` bytes of `start..end`, which does not split an encoded extent.
+/// Returns the end of an item of about `len` bytes of `start..end`, which does not split an encoded
+/// extent.
 pub(super) fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u64, ReadError> {
     let stop = start.saturating_add(len);
     if stop >= end {
@@ -194,10 +194,11 @@ pub(super) fn cut(map: &mut Map<'_>, start: u64, end: u64, len: u64) -> Result<u
     Ok(if matches!(extent.kind, ExtentKind::Encoded { .. }) { extent.end().min(end) } else { stop })
 }
 
-impl Image {
-    /// Ranges of units that one of `threads` takes at once, cut where possible so that two batches share no pcluster.
-    pub(super) fn batches(&self, units: &[ReadUnit], threads: Threads) -> Vec<Range<usize>> {
-        let batch_len = match self.core.devices.fetch_max_len() < FETCH_MAX_LEN {
+impl<'a> Reader<'a> {
+    /// Returns ranges of units that one of `threads` takes at once, cut where possible so that two
+    /// batches share no pcluster.
+    pub(super) fn batches(self, units: &[ReadUnit], threads: Threads) -> Vec<Range<usize>> {
+        let batch_len = match self.volume.devices.fetch_max_len() < FETCH_MAX_LEN {
             true => decoded_batch_len(units, threads),
             // Each batch is a call to a source that is far away.
             false => BATCH_LEN,
@@ -206,8 +207,9 @@ impl Image {
     }
 }
 
-/// Bytes that a thread takes at once where fetching costs little: [`BATCH_LEN`], unless decoding is so much of the work that all threads
-/// should have a share of it, and the last one to finish a small one.
+/// Returns the bytes that a thread takes at once where fetching costs little: [`BATCH_LEN`], unless
+/// decoding is so much of the work that all threads should have a share of it, and the last one to
+/// finish a small one.
 fn decoded_batch_len(units: &[ReadUnit], threads: Threads) -> u64 {
     let len = |unit: &ReadUnit| unit.range.end - unit.range.start;
     let encoded: u64 = units.iter().filter(|unit| unit.ends[0].is_some()).map(len).sum();
@@ -218,7 +220,8 @@ fn decoded_batch_len(units: &[ReadUnit], threads: Threads) -> u64 {
     }
 }
 
-/// Ranges of units of about `batch_len` bytes, cut where possible so that two share no pcluster.
+/// Returns ranges of units of about `batch_len` bytes, cut where possible so that two share no
+/// pcluster.
 fn batches(units: &[ReadUnit], batch_len: u64) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (idx, unit) in units.iter().enumerate() {
@@ -241,13 +244,13 @@ mod tests {
     use crate::map::pcluster::Pcluster;
     use kiln_format::Algorithm;
 
-    /// Units of `len` bytes, each in a pcluster of its own, or stored as they are.
+    /// Returns units of `len` bytes, each in a pcluster of its own, or stored plain.
     fn units(count: usize, len: u64, is_encoded: bool) -> Vec<ReadUnit> {
         let unit = |idx: usize| {
             let pcluster = Pcluster { device: 0, inline: None, pa: idx as u64 * 4096, plen: 4096 };
             let encoded = EncodedExtent { pcluster, algorithm: Algorithm::Zstd, partial: false, llen: len as u32 };
             let ends = [is_encoded.then_some(encoded); 2];
-            ReadUnit { idx, range: 0..len, position: (0, pcluster.pa, 0), ends, pieces: 0..0 }
+            ReadUnit { idx, range: 0..len, position: (0, pcluster.pa, 0), ends, parts: 0..0 }
         };
         (0..count).map(unit).collect()
     }

@@ -1,11 +1,10 @@
 //! The stored bytes that the pieces of a batch take from devices, to be fetched in one call.
 
 use super::fetch::FetchPlan;
-use super::pieces::{PCLUSTER, rotated_len};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::extent::{Extent, ExtentKind};
+use crate::image::reader::Reader;
+use crate::map::data_part::{DataPart, DataPiece, PCLUSTER};
 use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::metadata::reader::{ContentsPlace, MetadataReader};
 use crate::metadata::space::MetadataSpace;
@@ -14,17 +13,18 @@ use crate::source::read_at::FETCH_MAX_LEN;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What a piece takes from devices: two ranges if its extent is interlaced, nothing if its bytes are in memory.
+/// Bytes that a piece takes from devices: two ranges if its extent is interlaced, none if its bytes
+/// are in memory.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Need {
-    ranges: [StoredRange; 2],
+    ranges: [DeviceBytes; 2],
     /// The encoded extent, if other pieces may need the same bytes.
     pub(super) shared: Option<EncodedExtent>,
 }
 
 /// Bytes of a device.
 #[derive(Clone, Copy, Default)]
-struct StoredRange {
+struct DeviceBytes {
     device: u16,
     pa: u64,
     len: usize,
@@ -32,32 +32,33 @@ struct StoredRange {
 
 impl Need {
     fn one(device: u16, pa: u64, len: usize) -> Self {
-        Self { ranges: [StoredRange { device, pa, len }, StoredRange::default()], shared: None }
+        Self { ranges: [DeviceBytes { device, pa, len }, DeviceBytes::default()], shared: None }
     }
 
-    /// Add the ranges, with the parts of `buf` that they fill one after the other; `buf` is as long as all of them, or nothing is needed.
+    /// Adds the ranges, with the parts of `buf` that they fill one after the other; `buf` is as
+    /// long as all of them, or nothing is needed.
     pub(super) fn split<'b>(&self, buf: &'b mut [u8], ranges: &mut Vec<DeviceRange<'b>>) {
         let mut buf = buf;
-        for &StoredRange { device, pa: off, len } in self.ranges.iter().filter(|range| range.len > 0) {
+        for &DeviceBytes { device, pa: off, len } in self.ranges.iter().filter(|range| range.len > 0) {
             let (part, rest) = buf.split_at_mut(len);
             ranges.push(DeviceRange { device, off, buf: part });
             buf = rest;
         }
     }
 
-    /// Bytes of all ranges.
+    /// Returns the bytes of all ranges.
     pub(super) fn len(&self) -> usize {
         self.ranges.iter().map(|range| range.len).sum()
     }
 }
 
-/// Where the stored bytes of a piece are after the fetch.
+/// Place of the stored bytes of a piece after the fetch.
 pub(super) enum Stored {
     /// They are not fetched together with others.
     NotFetched,
     /// In the stage.
     Staged(Range<usize>),
-    /// Where they are wanted, if they are needed at all.
+    /// They are fetched to their destination, if they are needed at all.
     InPlace(Need),
 }
 
@@ -71,12 +72,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Whether these bytes can be fetched together with those that are planned.
+    /// Returns true if these bytes can be fetched together with those that are planned.
     pub(super) fn has_room_for(&self, need: &Need) -> bool {
         self.plan.len() == 0 || self.plan.len() + need.len() <= FETCH_MAX_LEN
     }
 
-    /// Plan to fetch these bytes. Returns where they will be.
+    /// Plans to fetch these bytes. Returns where they will be.
     pub(super) fn add(&mut self, need: &Need) -> Stored {
         let len = need.len();
         if len == 0 {
@@ -88,7 +89,7 @@ impl Stage {
             return Stored::Staged(place.clone());
         }
         let start = self.plan.len();
-        for StoredRange { device, pa, len } in need.ranges.iter().filter(|range| range.len > 0) {
+        for DeviceBytes { device, pa, len } in need.ranges.iter().filter(|range| range.len > 0) {
             self.plan.add(*device, *pa, *len);
         }
         if let Some(encoded) = need.shared {
@@ -97,55 +98,42 @@ impl Stage {
         Stored::Staged(start..start + len)
     }
 
-    /// Fetch what is planned, and the ranges `in_place`. `None` if that fails: each piece then fetches for itself, so that only those fail that must.
-    pub(super) fn fetch(&mut self, image: &Image, in_place: Vec<DeviceRange<'_>>) -> Option<&[u8]> {
+    /// Fetches the planned bytes, and the ranges `in_place`. `None` if that fails: each piece then
+    /// fetches for itself, so that only those fail that must.
+    pub(super) fn fetch(&mut self, reader: Reader<'_>, in_place: Vec<DeviceRange<'_>>) -> Option<&[u8]> {
         let buf = grow_to(&mut self.buf, self.plan.len());
-        image.fetch(&self.plan, buf, in_place).ok()?;
+        reader.fetch(&self.plan, buf, in_place).ok()?;
         Some(buf)
     }
 
-    /// Forget what is planned, and keep the memory.
+    /// Forgets the plan, and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.plan.clear();
         self.shared.clear();
     }
 }
 
-impl Image {
-    /// What `len` bytes from byte `skip` of an extent on take, which is not encoded.
-    pub(super) fn stored_need(&self, extent: &Extent, skip: u64, len: usize) -> Result<Need, ReadError> {
-        match extent.kind {
-            ExtentKind::Hole | ExtentKind::Fragment { .. } | ExtentKind::Encoded { .. } => Ok(Need::default()),
-            ExtentKind::Raw { device, pa } => self.device_need("data", device, pa.saturating_add(skip), len),
-            ExtentKind::Meta { pa, in_metabox } => {
-                let space = if in_metabox { MetadataSpace::Metabox } else { MetadataSpace::Primary };
-                self.metadata_need("inline data", space, pa.saturating_add(skip), len)
-            }
-            ExtentKind::Plain { pa, inline: Some(space), .. } => {
-                self.metadata_need(PCLUSTER, space, pa.saturating_add(skip), len)
-            }
-            ExtentKind::Plain { device, pa, interlaced: false, inline: None, .. } => {
-                self.device_need(PCLUSTER, device, pa.saturating_add(skip), len)
-            }
-            ExtentKind::Plain { device, pa, plen, interlaced: true, inline: None } => {
-                let rotated = rotated_len(self, extent.la);
-                let first_len = rotated.saturating_sub(skip).min(len as u64) as usize;
-                let behind = pa.saturating_add((skip + first_len as u64).saturating_sub(rotated));
-                let rest = self.device_need(PCLUSTER, device, behind, len - first_len)?;
-                if first_len == 0 {
-                    return Ok(rest);
+impl<'a> Reader<'a> {
+    /// Returns the ranges that reading a part takes, which is not encoded: all of them, or none if
+    /// only some must be fetched.
+    pub(super) fn stored_need(self, part: &DataPart) -> Result<Need, ReadError> {
+        let (mut need, mut found) = (Need::default(), 0);
+        for piece in part.pieces(self.volume.sb.block_bits)? {
+            let piece = match piece {
+                DataPiece::Device { record, device, pa, len } => self.device_need(record, device, pa, len as usize)?,
+                DataPiece::Metadata { record, space, pa, len } => {
+                    self.metadata_need(record, space, pa, len as usize)?
                 }
-                let first = pa.saturating_add(u64::from(plen).saturating_sub(rotated) + skip);
-                let first = self.device_need(PCLUSTER, device, first, first_len)?;
-                let is_complete = first.len() + rest.len() == len;
-                let ranges = [first.ranges[0], rest.ranges[0]];
-                Ok(if is_complete { Need { ranges, shared: None } } else { Need::default() })
-            }
+                DataPiece::Zeros { .. } | DataPiece::Encoded { .. } => Need::default(),
+            };
+            need.ranges[found] = piece.ranges[0];
+            found += 1;
         }
+        Ok(if need.len() as u64 == part.len() { need } else { Need::default() })
     }
 
-    /// What decoding the first `len` bytes of an extent takes.
-    pub(super) fn encoded_need(&self, encoded: &EncodedExtent, len: usize) -> Result<Need, ReadError> {
+    /// Returns the bytes that decoding the first `len` bytes of an extent takes.
+    pub(super) fn encoded_need(self, encoded: &EncodedExtent, len: usize) -> Result<Need, ReadError> {
         let Pcluster { device, inline, pa, plen } = encoded.pcluster;
         match inline {
             Some(space) => self.metadata_need(PCLUSTER, space, pa, plen as usize),
@@ -159,21 +147,15 @@ impl Image {
         }
     }
 
-    fn device_need(&self, record: &'static str, device: u16, pa: u64, len: usize) -> Result<Need, ReadError> {
-        let devices = &self.core.devices;
+    fn device_need(self, record: &'static str, device: u16, pa: u64, len: usize) -> Result<Need, ReadError> {
+        let devices = &self.volume.devices;
         devices.check_range(record, device, pa, len as u64)?;
         // Longer ranges go straight into the item.
         let is_fetched = len <= FETCH_MAX_LEN && !devices.is_in_memory(device, pa, len);
         Ok(if is_fetched { Need::one(device, pa, len) } else { Need::default() })
     }
 
-    fn metadata_need(
-        &self,
-        record: &'static str,
-        space: MetadataSpace,
-        pa: u64,
-        len: usize,
-    ) -> Result<Need, ReadError> {
+    fn metadata_need(self, record: &'static str, space: MetadataSpace, pa: u64, len: usize) -> Result<Need, ReadError> {
         Ok(match MetadataReader::new(self, space).find_contents(record, pa, len as u64)? {
             ContentsPlace::Primary => Need::one(0, pa, len),
             ContentsPlace::Window(..) | ContentsPlace::Windows => Need::default(),

@@ -1,20 +1,18 @@
-//! How one thread reads a batch: it looks up the pieces of all units first, unless the plan has them; then one call fetches the stored bytes for all of them;
-//! then it decodes.
+//! Reads of a batch on one thread. It looks up the pieces of all units first, unless the plan has
+//! them; then one call fetches their stored bytes; then it decodes.
 //!
-//! What fits into a batch is bounded by the stored bytes that are fetched at once, and by the count of the pieces: a batch that needs
-//! more is read in several steps.
+//! A batch is bounded by the stored bytes that are fetched at once, and by the number of pieces: a
+//! batch that needs more is read in several steps.
 
 use super::batch_front::{Fronts, Reuse};
-use super::batch_plan::{BatchPlan, PlannedPiece, ReadUnit, cut};
+use super::batch_plan::{BatchPlan, ReadUnit, cut};
 use super::batch_stage::{Need, Stage, Stored};
-use super::pieces::{FileAccess, FragmentPolicy, PackedMap};
 use super::plan::DecodeTarget;
 use crate::cache::access_pattern::AccessPattern;
 use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::extent::{Extent, ExtentKind};
-use crate::map::inode_map::Map;
-use crate::map::pcluster::EncodedExtent;
+use crate::image::reader::Reader;
+use crate::map::data_part::DataPart;
+use crate::map::file_map::FileMap;
 use crate::metadata::inode::Inode;
 use crate::source::devices::DeviceRange;
 use kiln_format::Nid;
@@ -24,29 +22,30 @@ use std::ops::Range;
 /// Most pieces that are looked up before they are read.
 const TASKS_MAX: usize = 1024;
 
-/// Where the items of a batch go.
+/// Destination of the items of a batch.
 pub(super) trait BatchOutput {
     /// Longer units are given in items of about this many bytes.
     const ITEM_LEN: u64;
-    /// Whether each unit has memory of its own. Each is then given as one item.
+    /// True if each unit has memory of its own. Each is then given as one item.
     const HAS_MEMORY_OF_UNITS: bool;
 
-    /// Memory for an item of `len` bytes of unit `nth` of the batch.
+    /// Returns memory for an item of `len` bytes of unit `nth` of the batch.
     fn memory(&mut self, nth: usize, len: usize) -> &mut [u8];
 
-    /// Memory of all units of the batch, in their order, if each has its own; else none.
+    /// Returns the memory of all units of the batch, in their order, if each has its own; else
+    /// none.
     fn memories(&mut self) -> Vec<&mut [u8]>;
 
-    /// Take an item: its bytes, or `None` if its memory has them.
+    /// Takes an item: its bytes, or `None` if its memory has them.
     fn give(&mut self, item: &Item, bytes: Result<Option<&[u8]>, ReadError>);
 }
 
-/// What an output gets at once.
+/// Bytes that an output gets at once.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
-    /// Which unit of the batch it is of.
+    /// Number of its unit in the batch.
     pub(super) nth: usize,
-    /// Which range the unit is of.
+    /// Number of the range that has the unit.
     pub(super) idx: usize,
     nid: Nid,
     pub(super) off: u64,
@@ -55,16 +54,16 @@ pub(super) struct Item {
 
 /// The state of one thread.
 pub(super) struct Worker<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     plan: &'a BatchPlan,
-    /// What was looked up and is to be read, in the order of the items.
+    /// Pieces that were looked up and are to be read, in the order of the items.
     tasks: Vec<Task>,
     /// Stored bytes for the tasks.
     stage: Stage,
     fronts: Fronts<'a>,
-    /// How many of the tasks will decode into `fronts`.
+    /// Number of tasks that will decode into `fronts`.
     front_tasks: usize,
-    /// Why the item that is being read cannot be.
+    /// Error of the item that is being read.
     failure: Option<ReadError>,
     /// The unit that failed last: nothing more of it is given.
     failed: Option<usize>,
@@ -79,18 +78,16 @@ enum Task {
 
 /// The part of an item that one extent holds.
 struct Piece {
-    /// Which unit of the batch it is of.
+    /// Number of its unit in the batch.
     nth: usize,
-    extent: Extent,
-    /// First byte of the extent that is wanted.
-    skip: u64,
-    /// Where the bytes go in the item, and the item's length.
+    part: DataPart,
+    /// Place of the bytes in the item, and the item's length.
     dst: Range<usize>,
     item_len: usize,
     stored: Stored,
 }
 
-/// Where the bytes of an item are.
+/// Place of the bytes of an item.
 enum ItemBytes {
     /// In the output's memory.
     Memory,
@@ -101,15 +98,12 @@ enum ItemBytes {
 }
 
 impl Piece {
+    /// Returns the byte of the extent behind the piece.
     fn end(&self) -> u64 {
-        self.skip + self.dst.len() as u64
+        self.part.wanted.end - self.part.extent.la
     }
 
-    fn encoded(&self) -> Result<Option<EncodedExtent>, ReadError> {
-        matches!(self.extent.kind, ExtentKind::Encoded { .. }).then(|| EncodedExtent::of(&self.extent)).transpose()
-    }
-
-    /// Whether it is all of its item.
+    /// Returns true if it is all of its item.
     fn is_alone(&self) -> bool {
         self.dst.len() == self.item_len
     }
@@ -118,32 +112,32 @@ impl Piece {
         if self.is_alone() { Reuse::Adjacent } else { Reuse::Anywhere }
     }
 
-    /// Whether only a part of an encoded extent is wanted.
+    /// Returns true if only a part of an encoded extent is wanted.
     fn is_part(&self) -> bool {
-        matches!(self.extent.kind, ExtentKind::Encoded { .. }) && (self.dst.len() as u64) < self.extent.llen
+        self.part.is_encoded() && self.part.len() < self.part.extent.llen
     }
 
-    /// The piece's part of its item's memory.
+    /// Returns the piece's part of its item's memory.
     fn memory<'m>(&self, output: &'m mut impl BatchOutput) -> &'m mut [u8] {
         &mut output.memory(self.nth, self.item_len)[self.dst.clone()]
     }
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(image: &'a Image, plan: &'a BatchPlan) -> Self {
+    pub(super) fn new(reader: Reader<'a>, plan: &'a BatchPlan) -> Self {
         Self {
-            image,
+            reader,
             plan,
             tasks: Vec::new(),
             stage: Stage::default(),
-            fronts: Fronts::new(image, &plan.shared),
+            fronts: Fronts::new(reader, &plan.shared),
             front_tasks: 0,
             failure: None,
             failed: None,
         }
     }
 
-    /// Read the units of a batch, and give their items to `output`.
+    /// Reads the units of a batch, and passes their items to `output`.
     pub(super) fn read_batch<'u, O: BatchOutput>(
         &mut self,
         units: &'u [ReadUnit],
@@ -154,8 +148,8 @@ impl<'a> Worker<'a> {
             let inode = inode_of(unit);
             let mut item = Item { nth, idx: unit.idx, nid: inode.nid, off: unit.range.start, len: 0 };
             let end = unit.range.end;
-            let added = match self.plan.pieces(unit) {
-                pieces @ [_, ..] if end - item.off <= O::ITEM_LEN => self.add_planned(pieces, &mut item, end, output),
+            let added = match self.plan.parts(unit) {
+                parts @ [_, ..] if end - item.off <= O::ITEM_LEN => self.add_planned(parts, &mut item, end, output),
                 _ => self.add_items(inode, &mut item, end, output),
             };
             if let Err(error) = added {
@@ -166,28 +160,25 @@ impl<'a> Worker<'a> {
         self.failed = None;
     }
 
-    /// Add the pieces of a unit, which the plan has looked up, as one item.
+    /// Adds the pieces of a unit, which the plan has looked up, as one item.
     fn add_planned<O: BatchOutput>(
         &mut self,
-        pieces: &[PlannedPiece],
+        parts: &[DataPart],
         item: &mut Item,
         end: u64,
         output: &mut O,
     ) -> Result<(), ReadError> {
         let item_len = (end - item.off) as usize;
-        for (extent, part) in pieces {
-            let start = item.len;
-            item.len += (part.end - part.start) as usize;
-            let (skip, dst) = (part.start - extent.la, start..item.len);
-            let piece = Piece { nth: item.nth, extent: *extent, skip, dst, item_len, stored: Stored::NotFetched };
-            self.add_piece(piece, output)?;
+        for part in parts {
+            self.add_part(part.clone(), item, item_len, output)?;
         }
         self.tasks.push(Task::End(*item, Ok(())));
         Ok(())
     }
 
-    /// Look up the pieces of a unit up to byte `end` of the file, from the beginning of `item` on, which becomes the next item in turn. If
-    /// they do not fit beside those that were looked up before, these are read.
+    /// Looks up the pieces of a unit up to byte `end` of the file, from the beginning of `item` on,
+    /// which becomes the next item in turn. If they do not fit beside those that were looked up
+    /// before, these are read.
     fn add_items<O: BatchOutput>(
         &mut self,
         inode: &Inode,
@@ -195,19 +186,13 @@ impl<'a> Worker<'a> {
         end: u64,
         output: &mut O,
     ) -> Result<(), ReadError> {
-        let image = self.image;
-        let mut map = Map::open(image, inode)?;
-        let mut packed = PackedMap::new(image);
+        let mut map = FileMap::open(self.reader, inode)?;
         while self.failed != Some(item.nth) {
-            let stop = cut(&mut map, item.off, end, O::ITEM_LEN)?;
+            let stop = cut(map.file(), item.off, end, O::ITEM_LEN)?;
             let item_len = (stop - item.off) as usize;
-            image.each_piece(&mut map, &mut packed, item.off..stop, &mut |extent, part| {
-                let start = item.len;
-                item.len += (part.end - part.start) as usize;
-                let (skip, dst) = (part.start - extent.la, start..item.len);
-                let piece = Piece { nth: item.nth, extent: *extent, skip, dst, item_len, stored: Stored::NotFetched };
-                self.add_piece(piece, output)
-            })?;
+            for part in map.parts(item.off..stop) {
+                self.add_part(part?, item, item_len, output)?;
+            }
             self.tasks.push(Task::End(*item, Ok(())));
             (item.off, item.len) = (stop, 0);
             if stop >= end {
@@ -217,11 +202,21 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn add_piece<O: BatchOutput>(&mut self, mut piece: Piece, output: &mut O) -> Result<(), ReadError> {
+    /// Adds a part of a file to an item of `item_len` bytes.
+    fn add_part<O: BatchOutput>(
+        &mut self,
+        part: DataPart,
+        item: &mut Item,
+        item_len: usize,
+        output: &mut O,
+    ) -> Result<(), ReadError> {
+        let dst = item.len..item.len + part.len() as usize;
+        item.len = dst.end;
+        let mut piece = Piece { nth: item.nth, part, dst, item_len, stored: Stored::NotFetched };
         if self.tasks.len() >= TASKS_MAX {
             self.finish(output);
         }
-        let is_encoded = matches!(piece.extent.kind, ExtentKind::Encoded { .. });
+        let is_encoded = piece.part.is_encoded();
         let mut need = self.need(&piece)?;
         if O::HAS_MEMORY_OF_UNITS && !is_encoded {
             piece.stored = Stored::InPlace(need);
@@ -238,20 +233,20 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// What a piece takes from devices.
+    /// Returns the bytes that a piece takes from devices.
     fn need(&self, piece: &Piece) -> Result<Need, ReadError> {
-        let (image, len) = (self.image, piece.dst.len());
-        let Some(encoded) = piece.encoded()? else { return image.stored_need(&piece.extent, piece.skip, len) };
-        let state = image.core.state();
+        let (reader, len) = (self.reader, piece.dst.len());
+        let Some(encoded) = piece.part.encoded()? else { return reader.stored_need(&piece.part) };
+        let state = reader.volume.state();
         if state.pinned.get(&encoded).is_some() {
             return Ok(Need::default());
         }
         if len == encoded.len() {
-            return image.encoded_need(&encoded, len);
+            return reader.encoded_need(&encoded, len);
         }
         let (users, decoded_len) = self.fronts.need(&encoded, piece.end(), piece.reuse());
-        let mut need = image.encoded_need(&encoded, decoded_len)?;
-        // Which fronts are there after other tasks is not known.
+        let mut need = reader.encoded_need(&encoded, decoded_len)?;
+        // The fronts after other tasks are not known.
         let is_held = || self.front_tasks == 0 && self.fronts.position(&encoded, piece.end()).is_some();
         if need.len() > 0 && (is_held() || state.decoded.has(&encoded)) {
             return Ok(Need::default());
@@ -260,10 +255,10 @@ impl<'a> Worker<'a> {
         Ok(need)
     }
 
-    /// Fetch for all tasks, and do them.
+    /// Fetches for all tasks, and do them.
     fn finish(&mut self, output: &mut impl BatchOutput) {
         let (mut tasks, mut stage) = (mem::take(&mut self.tasks), mem::take(&mut self.stage));
-        let stored = stage.fetch(self.image, in_place(&tasks, output));
+        let stored = stage.fetch(self.reader, in_place(&tasks, output));
         let (mut bytes, mut failure) = (ItemBytes::Memory, self.failure.take());
         for task in tasks.drain(..) {
             match task {
@@ -281,7 +276,7 @@ impl<'a> Worker<'a> {
                         if result.is_err() {
                             self.failed = Some(item.nth);
                         } else {
-                            self.image.core.counters.read(item.len);
+                            self.reader.volume.counters.read(item.len);
                         }
                         output.give(&item, result.map(|()| self.bytes(&bytes, stored)));
                     }
@@ -294,7 +289,7 @@ impl<'a> Worker<'a> {
         (self.tasks, self.stage, self.front_tasks) = (tasks, stage, 0);
     }
 
-    /// The bytes of an item, unless they are in the output's memory.
+    /// Returns the bytes of an item, unless they are in the output's memory.
     fn bytes<'b>(&'b self, at: &ItemBytes, stored: Option<&'b [u8]>) -> Option<&'b [u8]> {
         match at {
             ItemBytes::Memory => None,
@@ -303,8 +298,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Read a piece, from `stored` if that has the bytes: it is `None` if nothing could be fetched. Returns where the item is, if this is
-    /// all of it.
+    /// Reads a piece, from `stored` if that has the bytes: it is `None` if nothing could be
+    /// fetched. Returns where the item is, if this is all of it.
     fn read(
         &mut self,
         piece: &Piece,
@@ -315,29 +310,28 @@ impl<'a> Worker<'a> {
             (Stored::Staged(range), Some(stored)) => &stored[range.clone()],
             _ => &[],
         };
-        let Some(encoded) = piece.encoded()? else {
+        let Some(encoded) = piece.part.encoded()? else {
             match (&piece.stored, stored) {
                 (Stored::InPlace(need), Some(_)) if need.len() > 0 => {}
                 (Stored::Staged(range), Some(_)) if piece.is_alone() => return Ok(ItemBytes::Stage(range.clone())),
                 (Stored::Staged(_), Some(_)) => piece.memory(output).copy_from_slice(at_hand),
                 _ => {
-                    let access = FileAccess { fragments: FragmentPolicy::Refused, pattern: AccessPattern::default() };
-                    self.image.read_extent(&piece.extent, piece.memory(output), piece.skip, access)?;
+                    self.reader.read_part(&piece.part, piece.memory(output), AccessPattern::default())?;
                 }
             }
             return Ok(ItemBytes::Memory);
         };
         if piece.dst.len() == encoded.len() {
-            if let Some(bytes) = self.image.core.state().pinned.get(&encoded) {
-                self.image.core.counters.hit();
+            if let Some(bytes) = self.reader.volume.state().pinned.get(&encoded) {
+                self.reader.volume.counters.hit();
                 piece.memory(output).copy_from_slice(&bytes);
                 return Ok(ItemBytes::Memory);
             }
-            self.image.decode_front(&encoded, piece.memory(output), DecodeTarget::Destination, at_hand)?;
+            self.reader.decode_front(&encoded, piece.memory(output), DecodeTarget::Destination, at_hand)?;
             return Ok(ItemBytes::Memory);
         }
         let which = self.fronts.decode(&encoded, piece.end(), piece.reuse(), at_hand)?;
-        let range = piece.skip as usize..piece.end() as usize;
+        let range = piece.part.skip() as usize..piece.end() as usize;
         if piece.is_alone() {
             return Ok(ItemBytes::Front(which, range));
         }
@@ -346,7 +340,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What is fetched straight into the memory of units.
+/// Returns the ranges that are fetched straight into the memory of units.
 fn in_place<'m>(tasks: &[Task], output: &'m mut impl BatchOutput) -> Vec<DeviceRange<'m>> {
     let mut ranges = Vec::new();
     let mut memories = output.memories().into_iter().enumerate();

@@ -1,6 +1,7 @@
 //! Encoded extents: from pclusters to plain bytes.
 //!
-//! [`plan`](super::plan) decides whether an extent comes from the cache, and where it is decoded to; here it is done.
+//! [`plan`](super::plan) decides whether an extent comes from the cache, and where it is decoded
+//! to; here it is done.
 
 use super::gather::EncodedPart;
 use super::plan::{DecodePlan, DecodeTarget, ReadHistory, plan};
@@ -10,7 +11,7 @@ use crate::cache::byte_cache::{CachedBytes, SharedBytes};
 use crate::cache::state::ImageState;
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
-use crate::image::{Core, Image};
+use crate::image::reader::Reader;
 use crate::map::extent::Extent;
 use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::options::read_policy::Retention;
@@ -18,14 +19,15 @@ use kiln_codec::{Decoder, Want};
 use kiln_format::{Algorithm, Incompat};
 use std::ops::Range;
 
-/// A part of an extent that ends at most this many bytes from its start is decoded, together with the bytes before it, into the
-/// reader's buffer; other parts into a workspace first. Readers' buffers are not shared and never shrink, so they must stay short.
+/// A part of an extent that ends at most this many bytes from its start is decoded, together with
+/// the bytes before it, into the reader's buffer; other parts into a workspace first. Readers'
+/// buffers are not shared and never shrink, so they must stay short.
 const BUFFER_MAX: usize = 256 << 10;
 
 /// The longest block of Zstandard, in bytes of text.
 const ZSTD_BLOCK_MAX_LEN: usize = 128 << 10;
 
-/// Where an encoded extent is found.
+/// Result of looking for an encoded extent.
 enum CacheLookup {
     Cached {
         bytes: SharedBytes,
@@ -43,7 +45,7 @@ pub(super) enum Encoded<'b> {
     Buffer(&'b [u8]),
 }
 
-/// Where decoded bytes go.
+/// Destination of decoded bytes.
 enum Plain<'a> {
     /// The first ones of the extent.
     Front(&'a mut [u8]),
@@ -70,11 +72,11 @@ impl ReadHistory for &ImageState {
     }
 }
 
-impl Image {
-    /// Bytes `wanted` of an encoded extent: where the cache has them, or in the part of `buf` that is returned. `buf` grows to
-    /// what that takes.
+impl<'a> Reader<'a> {
+    /// Returns bytes `wanted` of an encoded extent: where the cache has them, or in the part of
+    /// `buf` that is returned. `buf` grows to what that takes.
     pub(super) fn encoded<'b>(
-        &self,
+        self,
         encoded: &EncodedExtent,
         wanted: Range<u64>,
         buf: &'b mut Vec<u8>,
@@ -83,7 +85,8 @@ impl Image {
         let (start, end) = (wanted.start as usize, wanted.end as usize);
         match self.find(encoded, &wanted, pattern)? {
             CacheLookup::Cached { bytes, is_hit } => Ok(Encoded::Cached { bytes, range: start..end, is_hit }),
-            // The front, or everything up to the last byte wanted: straight into the reader's memory, which has room.
+            // The front, or everything up to the last byte wanted: straight into the reader's
+            // memory, which has room.
             CacheLookup::Absent(target) if start == 0 || end <= BUFFER_MAX => {
                 let prefix = grow_to(buf, end);
                 self.decode(encoded, Plain::Front(prefix), target, &[])?;
@@ -97,9 +100,9 @@ impl Image {
         }
     }
 
-    /// Fill `buf` from byte `skip` of an encoded extent on.
+    /// Fills `buf` from byte `skip` of an encoded extent on.
     pub(super) fn read_encoded(
-        &self,
+        self,
         encoded: &EncodedExtent,
         buf: &mut [u8],
         skip: u64,
@@ -116,8 +119,8 @@ impl Image {
         Ok(())
     }
 
-    /// Decode a part of an extent, from the bytes of its pcluster that are at hand.
-    pub(super) fn decode_part(&self, part: EncodedPart<'_>, at_hand: &[u8]) -> Result<(), ReadError> {
+    /// Decodes a part of an extent, from the bytes of its pcluster that are at hand.
+    pub(super) fn decode_part(self, part: EncodedPart<'_>, at_hand: &[u8]) -> Result<(), ReadError> {
         let EncodedPart { encoded, wanted, target, consumed, nid, dst } = part;
         let decoded = match target {
             DecodeTarget::Cache => self
@@ -128,23 +131,23 @@ impl Image {
         decoded.map_err(|error| error.at_nid(nid))
     }
 
-    /// Copy bytes `wanted` of a cached extent for its consumer.
-    pub(super) fn take_part(&self, encoded: &EncodedExtent, bytes: &SharedBytes, wanted: Range<u64>, dst: &mut [u8]) {
+    /// Copies bytes `wanted` of a cached extent for its consumer.
+    pub(super) fn take_part(self, encoded: &EncodedExtent, bytes: &SharedBytes, wanted: Range<u64>, dst: &mut [u8]) {
         dst.copy_from_slice(&bytes[wanted.start as usize..wanted.end as usize]);
         self.consume(encoded, bytes, dst.len());
     }
 
-    /// Look for an extent in the cache; decode it there if that is the plan.
+    /// Looks for an extent in the cache; decodes it there if that is the plan.
     fn find(
-        &self,
+        self,
         encoded: &EncodedExtent,
         wanted: &Range<u64>,
         pattern: AccessPattern,
     ) -> Result<CacheLookup, ReadError> {
         let len = (wanted.end - wanted.start) as usize;
-        let (bytes, is_hit) = match plan(&mut self.core.state(), encoded, wanted, pattern) {
+        let (bytes, is_hit) = match plan(&mut self.volume.state(), encoded, wanted, pattern) {
             DecodePlan::Copy(bytes) => {
-                self.core.counters.hit();
+                self.volume.counters.hit();
                 (bytes, true)
             }
             DecodePlan::Decode { target: DecodeTarget::Cache, consumed } => {
@@ -156,54 +159,50 @@ impl Image {
         Ok(CacheLookup::Cached { bytes, is_hit })
     }
 
-    /// Note that the consumer gets `len` bytes of a cached extent. If the consumer is a cache itself, which keeps them, the extent leaves
-    /// the cache with its last byte: its memory is still in the processor's caches when the next extent reuses it.
-    pub(super) fn consume(&self, encoded: &EncodedExtent, bytes: &SharedBytes, len: usize) {
-        if self.core.policy.retention == Retention::UntilConsumed && bytes.consume(len) {
-            self.core.state().decoded.remove(encoded);
+    /// Notes that the consumer gets `len` bytes of a cached extent. If the consumer is a cache
+    /// itself, which keeps them, the extent leaves the cache with its last byte: its memory is
+    /// still in the processor's caches when the next extent reuses it.
+    pub(super) fn consume(self, encoded: &EncodedExtent, bytes: &SharedBytes, len: usize) {
+        if self.volume.policy.retention == Retention::UntilConsumed && bytes.consume(len) {
+            self.volume.state().decoded.remove(encoded);
         }
     }
 
-    /// The extent, from the cache or decoded into it, once for all threads that want it. Its consumer got `consumed` bytes of it before.
-    /// `at_hand`: as for [`Image::decode`].
+    /// Returns the extent, from the cache or decoded into it, once for all threads that want it.
+    /// Its consumer got `consumed` bytes of it before. `at_hand`: as for [`Image::decode`].
     pub(super) fn decode_into_cache(
-        &self,
+        self,
         encoded: &EncodedExtent,
         consumed: u64,
         at_hand: &[u8],
     ) -> Result<SharedBytes, ReadError> {
-        if let Some(bytes) = self.core.state().pinned.get(encoded) {
-            self.core.counters.hit();
+        if let Some(bytes) = self.volume.state().pinned.get(encoded) {
+            self.volume.counters.hit();
             return Ok(bytes);
         }
         let mut is_ours = false;
-        let bytes = self.core.state().decoded.get_or_load(encoded, || {
+        let bytes = self.volume.state().decoded.get_or_load(encoded, || {
             is_ours = true;
             self.load(encoded, consumed, at_hand)
         })?;
         if !is_ours {
-            self.core.counters.avoided();
+            self.volume.counters.avoided();
         }
         Ok(bytes)
     }
 
-    /// Decode an extent for the cache.
-    pub(super) fn load(
-        &self,
-        encoded: &EncodedExtent,
-        consumed: u64,
-        at_hand: &[u8],
-    ) -> Result<SharedBytes, ReadError> {
+    /// Decodes an extent for the cache.
+    pub(super) fn load(self, encoded: &EncodedExtent, consumed: u64, at_hand: &[u8]) -> Result<SharedBytes, ReadError> {
         let mut bytes = Box::default();
         self.decode(encoded, Plain::New(&mut bytes), DecodeTarget::Cache, at_hand)?;
         Ok(CachedBytes::with_consumed(bytes, consumed))
     }
 
-    /// Decode an encoded extent whole, past the cache, to find out whether that is possible.
-    pub(crate) fn verify_encoded(&self, extent: &Extent) -> Result<(), ReadError> {
+    /// Decodes an encoded extent whole, past the cache, to find out whether that is possible.
+    pub(crate) fn verify_encoded(self, extent: &Extent) -> Result<(), ReadError> {
         let encoded = EncodedExtent::of(extent)?;
         self.decode(&encoded, Plain::From { start: encoded.len(), part: &mut [] }, DecodeTarget::Scratch, &[])?;
-        self.core.state().sources.with(|source| {
+        self.volume.state().sources.with(|source| {
             let Pcluster { pa, plen, .. } = encoded.pcluster;
             let stream = self.stream(&encoded, self.pcluster(&encoded, source)?)?;
             Decoder::verify(encoded.algorithm, stream, encoded.llen as usize)
@@ -211,9 +210,9 @@ impl Image {
         })
     }
 
-    /// Decode the first `dst.len()` bytes of an extent, past the cache.
+    /// Decodes the first `dst.len()` bytes of an extent, past the cache.
     pub(super) fn decode_front(
-        &self,
+        self,
         encoded: &EncodedExtent,
         dst: &mut [u8],
         target: DecodeTarget,
@@ -222,17 +221,17 @@ impl Image {
         self.decode(encoded, Plain::Front(dst), target, at_hand)
     }
 
-    /// Decode an extent as far as `plain` wants it. `at_hand`: the first bytes of its pcluster, if they were fetched before; the others
-    /// are fetched if they are needed.
+    /// Decodes an extent as far as `plain` wants it. `at_hand`: the first bytes of its pcluster, if
+    /// they were fetched before; the others are fetched if they are needed.
     fn decode(
-        &self,
+        self,
         encoded: &EncodedExtent,
         mut plain: Plain<'_>,
         target: DecodeTarget,
         at_hand: &[u8],
     ) -> Result<(), ReadError> {
         let (len, plen) = (plain.end(encoded), encoded.pcluster.plen as usize);
-        self.core.counters.decoded(target, len);
+        self.volume.counters.decoded(target, len);
         if at_hand.is_empty() {
             if let Some(bytes) = self.borrow_pcluster(&encoded.pcluster)? {
                 return self.decode_from(encoded, bytes, &mut plain);
@@ -244,7 +243,7 @@ impl Image {
                 return decoded;
             }
         }
-        self.core.state().sources.with(|source| {
+        self.volume.state().sources.with(|source| {
             let mut fetched_len = at_hand.len();
             if fetched_len == 0 {
                 fetched_len = self.fetched_len(encoded, len);
@@ -263,18 +262,19 @@ impl Image {
         })
     }
 
-    /// Bytes from the start of its pcluster on that are fetched for the first `len` bytes of an extent.
-    pub(super) fn fetched_len(&self, encoded: &EncodedExtent, len: usize) -> usize {
+    /// Returns the bytes from the start of its pcluster on that are fetched for the first `len`
+    /// bytes of an extent.
+    pub(super) fn fetched_len(self, encoded: &EncodedExtent, len: usize) -> usize {
         match self.is_unpadded(encoded) {
             true => encoded.pcluster.plen as usize,
             false => encoded.fetched_for(len) as usize,
         }
     }
 
-    /// Decode an extent as far as `plain` wants it from the bytes of its pcluster, or from the first ones.
-    fn decode_from(&self, encoded: &EncodedExtent, pcluster: &[u8], plain: &mut Plain<'_>) -> Result<(), ReadError> {
+    /// Decodes an extent as far as `plain` wants it from the bytes of its pcluster, or from the
+    /// first ones.
+    fn decode_from(self, encoded: &EncodedExtent, pcluster: &[u8], plain: &mut Plain<'_>) -> Result<(), ReadError> {
         let Pcluster { pa, plen, .. } = encoded.pcluster;
-        let Core { limits, .. } = &*self.core;
         let stream = self.stream(encoded, pcluster)?;
         let len = plain.end(encoded);
         let is_whole = len == encoded.len() && !encoded.partial && pcluster.len() == plen as usize;
@@ -283,21 +283,22 @@ impl Image {
             true => decoder.decode_lz4_unpadded(stream, dst),
             false => decoder.decode(encoded.algorithm, stream, dst, want),
         };
-        // A block of Zstandard is decoded whole in any case, and costs least without a window between it and its reader.
+        // A block of Zstandard is decoded whole in any case, and costs least without a window
+        // between it and its reader.
         let is_short = encoded.algorithm == Algorithm::Zstd && encoded.len() <= ZSTD_BLOCK_MAX_LEN;
         let decodes_all = !is_whole && is_short && !encoded.partial && pcluster.len() == plen as usize;
-        let decoder_len = limits.memory_for(encoded.algorithm, len);
+        let decoder_len = self.volume.limits.memory_for(encoded.algorithm, len);
         let plain_len = match plain {
             _ if decodes_all => encoded.len() as u64,
             Plain::Front(_) => 0,
             Plain::From { .. } | Plain::New(_) => len as u64,
         };
-        let decoded = self.core.state().workspaces.with(decoder_len, plain_len, |workspace| match plain {
+        let decoded = self.volume.state().workspaces.with(decoder_len, plain_len, |workspace| match plain {
             Plain::Front(dst) if decodes_all => {
                 let all = grow_to(&mut workspace.scratch, encoded.len());
                 match workspace.decoder.decode(encoded.algorithm, stream, all, Want::Whole) {
                     Ok(()) => dst.copy_from_slice(&all[..len]),
-                    // What is wrong may be behind the bytes that are wanted.
+                    // The defect may be behind the bytes that are wanted.
                     Err(_) => decode(&mut workspace.decoder, dst)?,
                 }
                 Ok(())
@@ -327,14 +328,14 @@ impl Image {
 }
 
 impl<'a> Plain<'a> {
-    /// Bytes from byte `start` of an extent on.
+    /// Returns the bytes from byte `start` of an extent on.
     fn part(start: usize, part: &'a mut [u8]) -> Self {
         if start == 0 { Plain::Front(part) } else { Plain::From { start, part } }
     }
 }
 
 impl Plain<'_> {
-    /// How many bytes of an extent are decoded.
+    /// Returns the number of bytes of an extent that are decoded.
     fn end(&self, encoded: &EncodedExtent) -> usize {
         match self {
             Plain::Front(dst) => dst.len(),
@@ -344,13 +345,14 @@ impl Plain<'_> {
     }
 }
 
-impl Image {
-    /// Whether the stream starts at the front of its pcluster, as in images from before Linux 5.4.
-    fn is_unpadded(&self, encoded: &EncodedExtent) -> bool {
+impl<'a> Reader<'a> {
+    /// Returns true if the stream starts at the front of its pcluster, as in images from before
+    /// Linux 5.4.
+    fn is_unpadded(self, encoded: &EncodedExtent) -> bool {
         encoded.algorithm == Algorithm::Lz4 && !self.superblock().incompat.contains(Incompat::LZ4_0PADDING)
     }
 
-    /// The bytes of a pcluster: in its source's memory, or read into `buf`.
+    /// Returns the bytes of a pcluster: in its source's memory, or read into `buf`.
     fn pcluster<'b>(&'b self, encoded: &EncodedExtent, buf: &'b mut Vec<u8>) -> Result<&'b [u8], ReadError> {
         if let Some(bytes) = self.borrow_pcluster(&encoded.pcluster)? {
             return Ok(bytes);
@@ -360,8 +362,8 @@ impl Image {
         Ok(bytes)
     }
 
-    /// The stream in the bytes of its pcluster.
-    fn stream<'a>(&self, encoded: &EncodedExtent, pcluster: &'a [u8]) -> Result<&'a [u8], ReadError> {
+    /// Returns the stream in the bytes of its pcluster.
+    fn stream<'b>(self, encoded: &EncodedExtent, pcluster: &'b [u8]) -> Result<&'b [u8], ReadError> {
         if self.is_unpadded(encoded) {
             return Ok(pcluster);
         }
@@ -372,8 +374,8 @@ impl Image {
     }
 }
 
-/// The stream in a pcluster: what follows the zeros in front, which end within the first `in_block` bytes, its first
-/// block.
+/// Returns the stream in a pcluster: the bytes behind the zeros in front, which end within the
+/// first `in_block` bytes, its first block.
 fn strip_padding(pcluster: &[u8], in_block: u64) -> Option<&[u8]> {
     let start = pcluster.iter().take(in_block as usize).position(|&byte| byte != 0)?;
     Some(&pcluster[start..])

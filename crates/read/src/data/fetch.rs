@@ -1,13 +1,14 @@
-//! Fetches of many ranges: what one step of a read needs from the devices comes in one call for each of them, as each call to a source
-//! that is far away takes a round trip.
+//! Fetches of many ranges: what one step of a read needs from the devices comes in one call for
+//! each of them, as each call to a source that is far away takes a round trip.
 
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::options::read_policy::Readahead;
 use crate::source::devices::DeviceRange;
 use crate::source::read_at::FETCH_MAX_LEN;
 
-/// Bytes of pclusters that are fetched together, and their places in one buffer. Adjacent ones are one range of their device.
+/// Bytes of pclusters that are fetched together, and their places in one buffer. Adjacent ones are
+/// one range of their device.
 #[derive(Default)]
 pub(super) struct FetchPlan {
     runs: Vec<Run>,
@@ -22,7 +23,8 @@ struct Run {
 }
 
 impl FetchPlan {
-    /// Add `len` bytes from byte `pa` of a device on, which must have been checked. Returns where they begin in the buffer.
+    /// Adds `len` bytes from byte `pa` of a device on, which must have been checked. Returns where
+    /// they begin in the buffer.
     pub(super) fn add(&mut self, device: u16, pa: u64, len: usize) -> usize {
         match self.runs.last_mut() {
             Some(run) if (run.device, run.pa + run.len as u64) == (device, pa) => run.len += len,
@@ -32,22 +34,23 @@ impl FetchPlan {
         self.len - len
     }
 
-    /// Bytes of all of them.
+    /// Returns the bytes of all of them.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Forget them.
+    /// Forgets them.
     pub(super) fn clear(&mut self) {
         self.runs.clear();
         self.len = 0;
     }
 }
 
-impl Image {
-    /// Fetch what is planned into `buf`, which has its length, and the ranges `direct`, in one call for each device.
+impl<'a> Reader<'a> {
+    /// Fetches the planned bytes into `buf`, which has its length, and the ranges `direct`, in one
+    /// call for each device.
     pub(super) fn fetch<'b>(
-        &self,
+        self,
         plan: &FetchPlan,
         buf: &'b mut [u8],
         direct: Vec<DeviceRange<'b>>,
@@ -66,38 +69,40 @@ impl Image {
         for range in &ranges {
             self.step_readahead(range.device, range.off, range.buf.len() as u64);
         }
-        self.core.devices.fetch(ranges)
+        self.volume.devices.fetch(ranges)
     }
 
-    /// Fill `buf` from byte `pa` of a device on, which must have been checked, if these bytes belong to a list that is
-    /// [loaded](Image::load_ahead) at the moment.
-    pub(crate) fn read_staged(&self, device: u16, buf: &mut [u8], pa: u64) -> bool {
-        let staged = self.core.state().staged();
-        !staged.is_empty() && staged.read(device, buf, pa, &|device, buf, pa| self.core.devices.read(device, buf, pa))
+    /// Fills `buf` from byte `pa` of a device on, which must have been checked, if these bytes
+    /// belong to a list that is [loaded](Image::load_ahead) at the moment.
+    pub(crate) fn read_staged(self, device: u16, buf: &mut [u8], pa: u64) -> bool {
+        let staged = self.volume.state().staged();
+        !staged.is_empty() && staged.read(device, buf, pa, &|device, buf, pa| self.volume.devices.read(device, buf, pa))
     }
 
-    /// Tell a device that these bytes will be read soon, unless they are those of a list that is [loaded](Image::load_ahead) at the moment: the
-    /// device would fetch them once more.
-    pub(super) fn will_need(&self, device: u16, pa: u64, len: u64) {
-        if !self.core.state().staged().has(device, pa) {
-            self.core.devices.will_need(device, pa, len);
+    /// Tells a device that these bytes will be read soon, unless they are those of a list that is
+    /// [loaded](Image::load_ahead) at the moment: the device would fetch them once more.
+    pub(super) fn will_need(self, device: u16, pa: u64, len: u64) {
+        if !self.volume.state().staged().has(device, pa) {
+            self.volume.devices.will_need(device, pa, len);
         }
     }
 
-    /// Most bytes of pclusters that one read fetches at once, unless one pcluster alone is longer.
-    pub(super) fn fetch_max_len(&self) -> usize {
-        match self.core.policy.readahead {
-            Readahead::System => self.core.devices.fetch_max_len(),
+    /// Returns the largest number of bytes of pclusters that one read fetches at once, unless one
+    /// pcluster alone is longer.
+    pub(super) fn fetch_max_len(self) -> usize {
+        match self.volume.policy.readahead {
+            Readahead::System => self.volume.devices.fetch_max_len(),
             Readahead::Image => FETCH_MAX_LEN,
         }
     }
 
-    /// Tell the readahead, if it is the image's, that `len` bytes from byte `pa` of a device on are about to be fetched.
-    pub(super) fn step_readahead(&self, device: u16, pa: u64, len: u64) {
-        if self.core.policy.readahead == Readahead::System {
+    /// Tells the readahead, if it is the image's, that `len` bytes from byte `pa` of a device on
+    /// are about to be fetched.
+    pub(super) fn step_readahead(self, device: u16, pa: u64, len: u64) {
+        if self.volume.policy.readahead == Readahead::System {
             return;
         }
-        if let Some(soon) = self.core.state().readahead.step(device, pa, len) {
+        if let Some(soon) = self.volume.state().readahead.step(device, pa, len) {
             self.will_need(device, soon.start, soon.end - soon.start);
         }
     }

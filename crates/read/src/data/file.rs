@@ -4,23 +4,17 @@ use crate::data::batch_into::FileRangeMut;
 use crate::data::read::readable;
 use crate::error::ReadError;
 use crate::image::Image;
-use crate::map::extent::ExtentKind;
-use crate::map::extents::extent_over;
-use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 use crate::source::read_at::{RangeMut, ReadAt};
-use crate::tree::resolve::FollowLast;
 use kiln_parallel::Threads;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
-use std::ops::Range;
 
-/// The longest range that is announced to devices at once.
-pub(super) const HINT_MAX_LEN: u64 = 16 << 20;
-
-/// An open file of an image: [`Read`], [`Seek`], and [`ReadAt`] for positional reads by any number of threads.
+/// An open file of an image: [`Read`], [`Seek`], and [`ReadAt`] for positional reads by any number
+/// of threads.
 ///
-/// It holds a clone of the [`Image`], which is cheap. Clones have positions of their own. Small reads are served from the caches of the
-/// image; a [`BufReader`](std::io::BufReader) around a file helps only where single bytes are read.
+/// It holds a clone of the [`Image`], which is cheap. Clones have positions of their own. Small
+/// reads are served from the caches of the image; a [`BufReader`](std::io::BufReader) around a file
+/// helps only where single bytes are read.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,87 +48,34 @@ pub(super) const HINT_MAX_LEN: u64 = 16 << 20;
 pub struct File {
     image: Image,
     inode: Inode,
-    /// Where [`Read`] goes on, in bytes; may be behind the end.
+    /// Position of [`Read`] in bytes; may be behind the end.
     pos: u64,
 }
 
-impl Image {
-    /// Open the file at `path`, with or without a leading slash. Symbolic links are followed within the image.
-    ///
-    /// # Errors
-    /// As [`Image::resolve`]; [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a device, a FIFO or a socket.
-    pub fn open_file(&self, path: impl AsRef<[u8]>) -> Result<File, ReadError> {
-        let path = path.as_ref();
-        self.file(&self.resolve(path, FollowLast::Follow)?).map_err(|error| error.at_path(path))
-    }
-
-    /// The contents of an inode, a regular file or the target of a symbolic link, as a file. Reads nothing.
-    ///
-    /// # Errors
-    /// [`ReadError::IsADirectory`], or [`ReadError::NoContents`] for a device, a FIFO or a socket.
-    pub fn file(&self, inode: &Inode) -> Result<File, ReadError> {
-        readable(inode, 0, 0)?;
-        Ok(File { image: self.clone(), inode: *inode, pos: 0 })
-    }
-
-    /// Tell the sources that bytes `range` of a file will be read soon, at most 16 MiB of them. Returns how many stored bytes were
-    /// announced. Reads metadata only.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let next = image.open_file("/big/text")?;
-    /// let announced = image.prefetch(next.inode(), 0..next.size())?;
-    /// # assert!(announced > 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Something without contents, a damaged map, a failing source.
-    pub fn prefetch(&self, inode: &Inode, range: Range<u64>) -> Result<u64, ReadError> {
-        let len = range.end.saturating_sub(range.start).min(HINT_MAX_LEN) as usize;
-        let mut off = range.start;
-        let end = off + readable(inode, len, off)? as u64;
-        let mut map = Map::open(self, inode)?;
-        let mut announced = 0;
-        while off < end {
-            let extent = extent_over(&mut map, inode, off)?;
-            let stop = extent.end().min(end);
-            let stored = match extent.kind {
-                ExtentKind::Raw { device, pa } => Some((device, pa.saturating_add(off - extent.la), stop - off)),
-                ExtentKind::Plain { device, pa, plen, inline: None, .. }
-                | ExtentKind::Encoded { device, pa, plen, inline: None, .. } => Some((device, pa, plen.into())),
-                _ => None,
-            };
-            if let Some((device, pa, len)) = stored {
-                self.will_need(device, pa, len);
-                announced += len;
-            }
-            off = stop;
-        }
-        Ok(announced)
-    }
-}
-
 impl File {
-    /// Length in bytes: a claim of the image, until the bytes are read.
+    pub(crate) fn new(image: Image, inode: &Inode) -> Result<Self, ReadError> {
+        readable(inode, 0, 0)?;
+        Ok(Self { image, inode: *inode, pos: 0 })
+    }
+
+    /// Returns the length in bytes: a claim of the image, until the bytes are read.
     pub fn size(&self) -> u64 {
         self.inode.size()
     }
 
-    /// The file's inode.
+    /// Returns the file's inode.
     pub fn inode(&self) -> &Inode {
         &self.inode
     }
 
-    /// The image that the file is in.
+    /// Returns the image that the file is in.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Read from byte `off` on into `buf`. Returns how many bytes: fewer than `buf` has only at the end of the file. The position of
-    /// [`Read`] does not matter and does not change.
+    /// Reads from byte `off` on into `buf`. Returns the number of bytes, which is less than
+    /// `buf.len()` only at the end of the file. The position of [`Read`] does not matter and does
+    /// not change.
     ///
     /// # Errors
     /// As [`Image::read_at`].
@@ -142,12 +83,12 @@ impl File {
         self.image.read_at(&self.inode, buf, off)
     }
 
-    /// How many bytes there are from the position to the end.
+    /// Returns the number of bytes from the position to the end.
     fn left(&self) -> u64 {
         self.size().saturating_sub(self.pos)
     }
 
-    /// Whether a range ends behind the file.
+    /// Returns true if a range ends behind the file.
     fn ends_before(&self, off: u64, len: usize) -> bool {
         off.checked_add(len as u64).is_none_or(|end| end > self.size())
     }
@@ -160,11 +101,12 @@ impl Read for File {
         Ok(len)
     }
 
-    /// One read of all that is left. Memory grows no faster than what was read bears out the size, see [`Image::read_bytes`].
+    /// Reads all bytes that are left. Memory grows no faster than the bytes read confirm the size,
+    /// see [`Image::read_bytes`].
     fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
         let len = usize::try_from(self.left()).unwrap_or(usize::MAX);
         if len > 0 {
-            self.image.append(&self.inode, self.pos, len, buf)?;
+            self.image.reader().append(&self.inode, self.pos, len, buf)?;
             self.pos += len as u64;
         }
         Ok(len)
@@ -212,7 +154,7 @@ impl ReadAt for File {
         Ok(())
     }
 
-    /// In stored order: ranges that share a pcluster have it decoded once.
+    /// Reads in stored order: ranges that share a pcluster have it decoded once.
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
         if ranges.iter().any(|range| self.ends_before(range.off, range.buf.len())) {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -223,16 +165,16 @@ impl ReadAt for File {
         results.into_iter().try_for_each(|len| len.map(drop)).map_err(io::Error::from)
     }
 
-    /// Plain data of a source that is in memory itself.
+    /// Returns plain data of a source that is in memory itself.
     fn borrow(&self, off: u64, len: usize) -> Option<&[u8]> {
         if self.ends_before(off, len) {
             return None;
         }
-        self.image.borrow_contents(&self.inode, off, len).ok().flatten()
+        self.image.reader().borrow_contents(&self.inode, off, len).ok().flatten()
     }
 
     fn will_need(&self, off: u64, len: u64) {
         // A hint that cannot be followed is no error.
-        let _ = self.image.prefetch(&self.inode, off..off.saturating_add(len));
+        let _ = self.image.reader().announce_range(&self.inode, &(off..off.saturating_add(len)));
     }
 }

@@ -1,35 +1,35 @@
-//! Which extents hold the ranges of a hot list, and in which order they are fetched and decoded.
+//! Extents that hold the ranges of a hot list, and the order in which they are fetched and decoded.
 //!
-//! The list decides what is chosen: its extents are taken in its order, each once, as long as they have room. They are fetched and decoded
-//! in windows of the list's order, and within a window in stored order: what lies together is fetched together.
+//! The list decides which extents are chosen: they are taken in its order, each once, as long as
+//! there is room. They are fetched and decoded in windows of the list's order, and within a window
+//! in stored order: what lies together is fetched together.
 
-use super::pieces::{PCLUSTER, PackedMap};
 use super::read::readable;
 use crate::cache::pinned::PINNED_COST;
 use crate::cache::staged::{ChunkKey, StagedChunks};
 use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::extent::ExtentKind;
-use crate::map::inode_map::Map;
+use crate::image::reader::Reader;
+use crate::map::data_part::{PCLUSTER, StoredRange};
+use crate::map::file_map::FileMap;
 use crate::map::pcluster::{EncodedExtent, Pcluster};
 use crate::metadata::inode::Inode;
 use crate::source::read_at::FETCH_MAX_LEN;
 use std::collections::HashSet;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of a file that are looked up between two looks at `stop`.
-const STEP_LEN: u64 = 16 << 20;
-/// Extents, steps and names that are looked up at most: a hostile file of an exabyte takes no more time than that.
+/// Extents, steps and names that are looked up at most: a hostile file of an exabyte takes no more
+/// time than that.
 const LOOKUPS_MAX: usize = 1 << 20;
-/// Stored bytes between two pclusters that are fetched with them: that takes less time than a request to a disk.
+/// Stored bytes between two pclusters that are fetched with them: that takes less time than a
+/// request to a disk.
 pub(super) const GAP_MAX_LEN: u64 = 64 << 10;
 /// Stored bytes of a window.
 const WINDOW_LEN: u64 = 8 << 20;
-/// How many chunks are fetched before the first batch is decoded: two windows.
+/// Number of chunks that are fetched before the first batch is decoded: two windows.
 const CHUNKS_AHEAD: usize = 2 * WINDOW_LEN as usize / FETCH_MAX_LEN;
 
-/// Where decoded extents stay.
+/// Place where decoded extents stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     /// Beside the cache, for as long as the image is open.
@@ -41,10 +41,7 @@ pub(super) enum Keep {
 /// An extent to decode, and which entry of the list wants it first.
 pub(super) type Chosen = (EncodedExtent, usize);
 
-/// Stored bytes of a device.
-type StoredRange = (u16, Range<u64>);
-
-/// What a thread does at once for a list.
+/// Work of a thread for a list.
 pub(super) enum Task {
     /// Fetch a chunk.
     Fetch(ChunkKey),
@@ -54,28 +51,31 @@ pub(super) enum Task {
 
 /// Chooses extents in the order of a list.
 pub(super) struct Chooser<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     pub(super) keep: Keep,
     pub(super) stop: &'a AtomicBool,
     /// Bytes of memory that may be taken.
     left: u64,
+    /// Map of the file that was looked up last, with that of the packed inode.
+    map: Option<FileMap<'a>>,
     lookups: usize,
     seen: HashSet<EncodedExtent>,
     pub(super) chosen: Vec<Chosen>,
-    /// Stored bytes of all that is chosen, and of what is stored as it is.
+    /// Stored bytes of all chosen extents, and of plain data.
     pub(super) stored: Vec<StoredRange>,
-    /// The same, to find out what was added before: device, first byte, length.
+    /// Ranges that were added before: device, first byte, length.
     staged: HashSet<(u16, u64, u64)>,
 }
 
 impl<'a> Chooser<'a> {
-    /// One that chooses `left` bytes at most.
-    pub(super) fn new(image: &'a Image, keep: Keep, left: u64, stop: &'a AtomicBool) -> Self {
+    /// Returns a chooser of `left` bytes at most.
+    pub(super) fn new(reader: Reader<'a>, keep: Keep, left: u64, stop: &'a AtomicBool) -> Self {
         Self {
-            image,
+            reader,
             keep,
             stop,
             left,
+            map: None,
             lookups: 0,
             seen: HashSet::new(),
             chosen: Vec::new(),
@@ -84,9 +84,9 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Whether an extent is where it is to stay.
+    /// Returns true if an extent is where it is to stay.
     fn is_kept(&self, encoded: &EncodedExtent) -> bool {
-        let state = self.image.core.state();
+        let state = self.reader.volume.state();
         match self.keep {
             Keep::Pinned => state.pinned.get(encoded).is_some(),
             Keep::Cached => state.decoded(encoded).is_some() || !state.fits_cache(encoded),
@@ -97,101 +97,89 @@ impl<'a> Chooser<'a> {
         self.stop.load(Ordering::Relaxed) || self.lookups >= LOOKUPS_MAX
     }
 
-    /// Add the extents of bytes `wanted` of a file, which entry `idx` wants. Returns how many bytes were left out.
-    pub(super) fn add(
-        &mut self,
-        idx: usize,
-        inode: &Inode,
-        wanted: Range<u64>,
-        packed: &mut PackedMap<'a>,
-    ) -> Result<u64, ReadError> {
+    /// Adds the extents of bytes `wanted` of a file, for entry `idx` of the list. Returns the
+    /// number of bytes that were left out.
+    pub(super) fn add(&mut self, idx: usize, inode: &Inode, wanted: Range<u64>) -> Result<u64, ReadError> {
         readable(inode, 0, 0)?;
-        let (mut off, end) = (wanted.start, wanted.end.min(inode.meta.size));
-        let mut map = Map::open(self.image, inode)?;
+        let mut map = self.map.take();
+        let added = FileMap::open_in(&mut map, self.reader, inode)
+            .and_then(|map| self.add_parts(idx, map, wanted.start..wanted.end.min(inode.meta.size)));
+        self.map = map;
+        added
+    }
+
+    fn add_parts(&mut self, idx: usize, map: &mut FileMap<'a>, wanted: Range<u64>) -> Result<u64, ReadError> {
         let mut left_out = 0_u64;
-        while off < end && !self.is_over() {
-            let stop = end.min(off.saturating_add(STEP_LEN));
-            self.lookups += 1;
-            self.image.each_piece(&mut map, packed, off..stop, &mut |extent, part| {
-                self.lookups += 1;
-                match extent.kind {
-                    ExtentKind::Encoded { .. } => {}
-                    ExtentKind::Raw { device, pa } => {
-                        return self.add_stored(
-                            device,
-                            pa.saturating_add(part.start - extent.la),
-                            part.end - part.start,
-                        );
-                    }
-                    ExtentKind::Plain { device, pa, plen, inline: None, .. } => {
-                        return self.add_stored(device, pa, plen.into());
-                    }
-                    _ => return Ok(()),
-                }
-                let encoded = EncodedExtent::of(extent)?;
-                let cost = u64::from(encoded.llen) + PINNED_COST;
-                if !self.seen.insert(encoded) || self.is_kept(&encoded) {
-                    return Ok(());
-                }
-                match self.left.checked_sub(cost) {
-                    Some(left) => {
-                        self.left = left;
-                        self.chosen.push((encoded, idx));
-                        if encoded.pcluster.inline.is_none() {
-                            let Pcluster { device, pa, plen, .. } = encoded.pcluster;
-                            // What is wrong with its place is told when it is decoded.
-                            let _ = self.add_stored(device, pa, plen.into());
-                        }
-                    }
-                    None => left_out = left_out.saturating_add(encoded.llen.into()),
-                }
-                Ok(())
-            })?;
-            off = stop;
-        }
-        Ok(left_out)
-    }
-}
-
-impl Chooser<'_> {
-    /// Stage stored bytes, unless their source has them in memory.
-    fn add_stored(&mut self, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
-        let devices = &self.image.core.devices;
-        devices.check_range(PCLUSTER, device, pa, len)?;
-        let is_long = len > FETCH_MAX_LEN as u64;
-        let is_new = self.staged.insert((device, pa, len));
-        if len > 0 && is_new && (is_long || !devices.is_in_memory(device, pa, len as usize)) {
-            self.stored.push((device, pa..pa + len));
-        }
-        Ok(())
-    }
-
-    /// Read the names of a directory, which brings them into the cache.
-    pub(super) fn list(&mut self, dir: &Inode) -> Result<(), ReadError> {
-        for name in self.image.entries(dir) {
-            name?;
+        for part in map.parts(wanted) {
+            let part = part?;
             self.lookups += 1;
             if self.is_over() {
                 break;
             }
+            match part.encoded()? {
+                Some(encoded) => left_out = left_out.saturating_add(self.choose(idx, encoded)),
+                None => part.stored().map_or(Ok(()), |stored| self.add_stored(stored))?,
+            }
         }
-        Ok(())
+        Ok(left_out)
+    }
+
+    /// Chooses an extent if there is room for it. Returns the number of bytes that were left out.
+    fn choose(&mut self, idx: usize, encoded: EncodedExtent) -> u64 {
+        if !self.seen.insert(encoded) || self.is_kept(&encoded) {
+            return 0;
+        }
+        let Some(left) = self.left.checked_sub(u64::from(encoded.llen) + PINNED_COST) else {
+            return encoded.llen.into();
+        };
+        self.left = left;
+        self.chosen.push((encoded, idx));
+        let Pcluster { device, pa, plen, inline } = encoded.pcluster;
+        if inline.is_none() {
+            // Decoding it reports a place that is not on the device.
+            let _ = self.add_stored((device, pa..pa.saturating_add(plen.into())));
+        }
+        0
     }
 }
 
-/// The chunks that hold all of `stored`, and those of them that the list needs first, in its order. Of a list with more than `len_max` bytes
-/// they hold the front.
+impl Chooser<'_> {
+    /// Stages stored bytes, unless their source has them in memory.
+    fn add_stored(&mut self, (device, bytes): StoredRange) -> Result<(), ReadError> {
+        let (pa, len) = (bytes.start, bytes.end - bytes.start);
+        let devices = &self.reader.volume.devices;
+        devices.check_range(PCLUSTER, device, pa, len)?;
+        let is_long = len > FETCH_MAX_LEN as u64;
+        let is_new = self.staged.insert((device, pa, len));
+        if len > 0 && is_new && (is_long || !devices.is_in_memory(device, pa, len as usize)) {
+            self.stored.push((device, bytes));
+        }
+        Ok(())
+    }
+
+    /// Reads the names of a directory, which brings them into the cache.
+    pub(super) fn list(&mut self, dir: &Inode) -> Result<(), ReadError> {
+        self.reader.read_dir(dir, 0, &mut |_, _| {
+            self.lookups += 1;
+            if self.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+}
+
+/// Returns the chunks that hold all of `stored`, and those of them that the list needs first, in
+/// its order. Of a list with more than `len_max` bytes they hold the front.
 ///
-/// A long run is filled up to whole chunks, as a request costs the same then: what follows it are, in an image that was laid out by the list,
-/// the other parts of the same files, which the kernel reads around what is mapped.
-pub(super) fn chunks(image: &Image, stored: &[StoredRange], len_max: u64) -> (StagedChunks, Vec<ChunkKey>) {
+/// A long run is filled up to whole chunks, as a request costs the same then: what follows it are,
+/// in an image that was laid out by the list, the other parts of the same files, which the kernel
+/// reads around what is mapped.
+pub(super) fn chunks(reader: Reader<'_>, stored: &[StoredRange], len_max: u64) -> (StagedChunks, Vec<ChunkKey>) {
     let (mut chunks, chunk_len) = (StagedChunks::default(), FETCH_MAX_LEN as u64);
     for (device, run) in runs(stored, len_max) {
         let len = run.end - run.start;
         let filled = if len > chunk_len { len.next_multiple_of(chunk_len) } else { len };
-        // What lies between ranges may be more than they are themselves.
+        // The gaps between ranges may be longer than the ranges.
         let end = run.start.saturating_add(filled.min(len_max.saturating_sub(chunks.len())));
-        let end = end.min(image.core.devices.len(device));
+        let end = end.min(reader.volume.devices.len(device));
         chunks.add(device, run.start..end, chunk_len);
     }
     let mut seen = HashSet::new();
@@ -202,8 +190,8 @@ pub(super) fn chunks(image: &Image, stored: &[StoredRange], len_max: u64) -> (St
     (chunks, order)
 }
 
-/// The front of `stored`, of `len_max` bytes at most, in stored order: what overlaps, and what lies between ranges that are near each other, is
-/// one run.
+/// Returns the front of `stored`, of `len_max` bytes at most, in stored order: what overlaps, and
+/// what lies between ranges that are near each other, is one run.
 fn runs(stored: &[StoredRange], len_max: u64) -> Vec<StoredRange> {
     let mut left = len_max;
     let fits = |(_, range): &&StoredRange| {
@@ -225,7 +213,7 @@ fn runs(stored: &[StoredRange], len_max: u64) -> Vec<StoredRange> {
     runs
 }
 
-/// What the threads do, in this order: chunks are fetched some way ahead of what is decoded.
+/// Returns the work of the threads in order: chunks are fetched some way ahead of the decoding.
 pub(super) fn tasks(chunks: Vec<ChunkKey>, chosen: Vec<Chosen>) -> Vec<Task> {
     let mut fetches = chunks.into_iter().map(Task::Fetch);
     let mut tasks: Vec<_> = fetches.by_ref().take(CHUNKS_AHEAD).collect();
@@ -237,14 +225,15 @@ pub(super) fn tasks(chunks: Vec<ChunkKey>, chosen: Vec<Chosen>) -> Vec<Task> {
     tasks
 }
 
-/// Stored bytes between two pclusters, if they are fetched with both.
+/// Returns the number of stored bytes between two pclusters, if they are fetched with both.
 fn gap((before, _): &Chosen, (behind, _): &Chosen) -> Option<u64> {
     let (before, behind) = (&before.pcluster, &behind.pcluster);
     let gap = behind.pa.checked_sub(before.pa.saturating_add(before.plen.into()))?;
     (before.device == behind.device && gap <= GAP_MAX_LEN).then_some(gap)
 }
 
-/// Extents in windows of their order, and each window in stored order, cut into what is fetched at once.
+/// Returns extents in windows of their order, and each window in stored order, cut into what is
+/// fetched at once.
 fn batches(chosen: Vec<Chosen>) -> Vec<Vec<Chosen>> {
     let plen = |(encoded, _): &Chosen| u64::from(encoded.pcluster.plen);
     let mut batches = Vec::new();

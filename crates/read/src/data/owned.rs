@@ -1,16 +1,15 @@
 //! Contents in memory of their own, which outlives the image.
 //!
-//! How long a file is, is a claim of the image until its bytes are read. So not more memory is taken at once than the image has bytes;
-//! a longer range grows with what has been read of it.
+//! The size of a file is a claim of the image until its bytes are read. So no more memory is taken
+//! at once than the image has bytes; a longer range grows with the bytes read so far.
 
 use super::batch_plan::cut;
-use super::pieces::{FileAccess, FragmentPolicy};
 use super::read::readable;
 use super::view::ViewBytes;
 use crate::cache::byte_cache::SharedBytes;
 use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::extent::ExtentKind;
+use crate::image::reader::Reader;
+use crate::map::file_map::FileMap;
 use crate::metadata::inode::Inode;
 use crate::source::read_at::ReadAt;
 use bytes::Bytes;
@@ -20,8 +19,8 @@ use std::sync::Arc;
 
 /// So many bytes are taken at once in any case.
 const AT_ONCE_MIN: u64 = 16 << 20;
-/// The longest range is so many times as long as the image, about the ratio at which zeros compress, or [`LEN_MIN`] bytes: holes cost an
-/// image nothing, and would fill any memory.
+/// The longest range is so many times as long as the image, about the ratio at which zeros
+/// compress, or [`LEN_MIN`] bytes: holes cost an image nothing, and would fill any memory.
 const RATIO_MAX: u64 = 4096;
 const LEN_MIN: u64 = 1 << 30;
 
@@ -47,28 +46,9 @@ impl AsRef<[u8]> for CacheBytes {
     }
 }
 
-impl Image {
-    /// Bytes `range` of a file's contents, cut at the end of the file, in memory that outlives the image.
-    ///
-    /// What one extent holds is not copied where it is in memory anyhow: plain data of a source in memory (a
-    /// [`MappedSource`](crate::MappedSource), a [`MemorySource`](crate::MemorySource)), which stays open with the bytes, and decoded data in
-    /// the cache, of which the whole extent stays in memory with the bytes (at most 12 MiB). All else is read into memory of its own.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let file = image.open_file("/big/text")?;
-    /// let front = image.read_bytes(file.inode(), 0..1000)?;
-    /// drop((file, image));
-    /// assert_eq!(front.len(), 1000);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Image::read_at`]. [`ReadError::Unsupported`] for a range of more than 1 GiB that is longer than 4096 times the image: it is
-    /// holes for the most part, and can be read in parts. [`ReadError::Io`] where memory does not suffice.
-    pub fn read_bytes(&self, inode: &Inode, range: Range<u64>) -> Result<Bytes, ReadError> {
+impl<'a> Reader<'a> {
+    /// Implements `Image::read_bytes`.
+    pub(crate) fn read_bytes(self, inode: &Inode, range: Range<u64>) -> Result<Bytes, ReadError> {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let len = readable(inode, len, range.start)?;
         if len == 0 {
@@ -79,15 +59,25 @@ impl Image {
             self.append(inode, range.start, len, &mut bytes)?;
             return Ok(bytes.into());
         }
-        self.core.counters.read(len);
+        self.volume.counters.read(len);
         self.owned(inode, range.start, len).map_err(|error| error.at_nid(inode.nid))
     }
 
-    fn owned(&self, inode: &Inode, off: u64, len: usize) -> Result<Bytes, ReadError> {
+    /// Implements `Image::range_len_max`.
+    pub(crate) fn range_len_max(self) -> u64 {
+        LEN_MIN.max(self.volume.devices.total_len().saturating_mul(RATIO_MAX))
+    }
+
+    /// Implements `Image::at_once_max`.
+    pub(crate) fn at_once_max(self) -> u64 {
+        self.volume.devices.total_len().max(AT_ONCE_MIN)
+    }
+
+    fn owned(self, inode: &Inode, off: u64, len: usize) -> Result<Bytes, ReadError> {
         let mut buf = Vec::new();
         match self.view_range(inode, off, len, &mut buf)?.into_place() {
             ViewBytes::Source { bytes, device, pa } => {
-                let source = self.core.devices.source(device).cloned();
+                let source = self.volume.devices.source(device).cloned();
                 let owned = source.map(|source| Bytes::from_owner(SourceBytes { source, off: pa, len }));
                 // A source may have had its bytes in memory once, and not a second time.
                 Ok(owned.filter(|owned| owned.len() == len).unwrap_or_else(|| Bytes::copy_from_slice(bytes)))
@@ -97,22 +87,22 @@ impl Image {
         }
     }
 
-    /// `len` bytes of a file from `off` on, which it has, where one extent holds them and its source has them in memory.
-    pub(crate) fn borrow_contents(&self, inode: &Inode, off: u64, len: usize) -> Result<Option<&[u8]>, ReadError> {
+    /// Returns `len` bytes of a file from `off` on, which it has, if one extent holds them and its
+    /// source has them in memory.
+    pub(crate) fn borrow_contents(self, inode: &Inode, off: u64, len: usize) -> Result<Option<&'a [u8]>, ReadError> {
         if len == 0 {
             return Ok(Some(&[]));
         }
-        let extent = self.extent_at(inode, off)?;
-        match extent.kind {
-            ExtentKind::Raw { device, pa } if extent.end() - off >= len as u64 => {
-                self.borrow_raw("data", device, pa.saturating_add(off - extent.la), len)
-            }
-            _ => Ok(None),
+        let part = FileMap::open(self, inode)?.parts(off..off + len as u64).next().transpose()?;
+        match part.filter(|part| part.len() == len as u64 && part.pcluster().is_none()).and_then(|part| part.stored()) {
+            Some((device, bytes)) => self.borrow_raw("data", device, bytes.start, len),
+            None => Ok(None),
         }
     }
 
-    /// Append `len` bytes of a file from `off` on, which it has, to `out`. After an error `out` is as long as before.
-    pub(crate) fn append(&self, inode: &Inode, off: u64, len: usize, out: &mut Vec<u8>) -> Result<(), ReadError> {
+    /// Appends `len` bytes of a file from `off` on, which it has, to `out`. After an error `out` is
+    /// as long as before.
+    pub(crate) fn append(self, inode: &Inode, off: u64, len: usize, out: &mut Vec<u8>) -> Result<(), ReadError> {
         let before = out.len();
         let appended = self.append_in_steps(inode, off..off + len as u64, out);
         if appended.is_err() {
@@ -121,7 +111,7 @@ impl Image {
         appended.map_err(|error| error.at_nid(inode.nid))
     }
 
-    fn append_in_steps(&self, inode: &Inode, range: Range<u64>, out: &mut Vec<u8>) -> Result<(), ReadError> {
+    fn append_in_steps(self, inode: &Inode, range: Range<u64>, out: &mut Vec<u8>) -> Result<(), ReadError> {
         let len = range.end - range.start;
         if len > self.range_len_max() {
             let reason = "far longer than the image: can only be read in parts";
@@ -129,34 +119,24 @@ impl Image {
         }
         let (mut off, mut step) = (range.start, self.at_once_max());
         let (mut map, pattern) = self.map_for_read(inode, &range)?;
-        let access = FileAccess { fragments: FragmentPolicy::Allowed, pattern };
         while off < range.end {
-            let end = cut(&mut map, off, range.end, step)?;
+            let end = cut(map.file(), off, range.end, step)?;
             let (start, part_len) = (out.len(), (end - off) as usize);
             out.try_reserve_exact(part_len)
                 .map_err(|_| ReadError::io(off, end - off, ErrorKind::OutOfMemory.into()))?;
             out.resize(start + part_len, 0);
-            self.core.counters.read(part_len);
-            self.fill_by(&mut map, &mut out[start..], off, access)?;
-            // What has been read is as good a bound as the image's length.
+            self.volume.counters.read(part_len);
+            self.fill_by(&mut map, &mut out[start..], off, pattern)?;
+            // The bytes read so far are as good a bound as the image's length.
             step = step.max(end - range.start);
             off = end;
         }
         Ok(())
     }
-
-    /// Bytes of the longest range that is read at once into memory of its own: a longer one is holes for the most part.
-    pub fn range_len_max(&self) -> u64 {
-        LEN_MIN.max(self.core.devices.total_len().saturating_mul(RATIO_MAX))
-    }
-
-    /// Bytes for which memory may be taken before they are read. How long a file is, is a claim until then.
-    pub fn at_once_max(&self) -> u64 {
-        self.core.devices.total_len().max(AT_ONCE_MIN)
-    }
 }
 
-/// The last `len` bytes of a buffer. Bytes in front of them were decoded on the way; the buffer is kept if they are few.
+/// Returns the last `len` bytes of a buffer. Bytes in front of them were decoded on the way; the
+/// buffer is kept if they are few.
 fn from_end(buf: Vec<u8>, len: usize) -> Bytes {
     match buf.len() - len {
         0 => buf.into(),

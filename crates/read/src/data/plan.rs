@@ -1,20 +1,24 @@
-//! The decode planner: whether a part of an encoded extent comes from the cache or is decoded, and how.
+//! The decode planner: whether a part of an encoded extent comes from the cache or is decoded, and
+//! how.
 //!
 //! There are four ways to get a part of an encoded extent:
 //!
 //! 1. The extent is in the cache, or [pinned](crate::Image::pin): the part is copied.
-//! 2. The whole extent is wanted: it is decoded into the destination, and the cache is left to other extents.
-//! 3. A small part of its front is wanted, or another part by a reader that seems to read at random, as this is the first access to
-//!    the extent, or by a reader whose stride leaves the extent: it is decoded up to the last byte wanted. Streams decode front to
-//!    back, so on average that is half of the extent.
+//! 2. The whole extent is wanted: it is decoded into the destination, and the cache is left to
+//!    other extents.
+//! 3. A small part of its front is wanted, or another part by a reader that seems to read at
+//!    random, as this is the first access to the extent, or by a reader whose stride leaves the
+//!    extent: it is decoded up to the last byte wanted. Streams decode front to back, so on average
+//!    that is half of the extent.
 //! 4. Else, where its front is wanted or another part was wanted before, or where the file's
-//!    [access pattern](crate::cache::access_pattern) is random, more will be wanted soon: the extent is admitted to the cache and
-//!    decoded whole, once for all threads that want it meanwhile. An extent too long for the cache is decoded as in 3. At random,
-//!    4 KiB at a time, admission halves what is decoded: the library's CPU seconds are 0.60 (zstd) and 0.89 (lz4, where a page fault
-//!    of the cache costs as much as decoding a page) of those without.
+//!    [access pattern](crate::cache::access_pattern) is random, more will be wanted soon: the
+//!    extent is admitted to the cache and decoded whole, once for all threads that want it
+//!    meanwhile. An extent too long for the cache is decoded as in 3. At random, 4 KiB at a time,
+//!    admission halves what is decoded: the library's CPU seconds are 0.60 (zstd) and 0.89 (lz4,
+//!    where a page fault of the cache costs as much as decoding a page) of those without.
 //!
-//! The plan depends on the request and on [`ReadHistory`] alone. [`Image`](crate::image::Image) reads with the real history, and
-//! explains a cold read with a model of one.
+//! The plan depends on the request and on [`ReadHistory`] alone. [`Image`](crate::image::Image)
+//! reads with the real history, and explains a cold read with a model of one.
 
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::admission::{Access, PastAccesses};
@@ -24,7 +28,7 @@ use std::ops::Range;
 /// A front of at most one part in this many of an extent is decoded alone.
 const SMALL_FRONT: u64 = 8;
 
-/// Where decoded bytes go, and how many are decoded.
+/// Destination of decoded bytes, which decides how many are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodeTarget {
     /// The front of the extent, straight into the destination.
@@ -35,29 +39,31 @@ pub(crate) enum DecodeTarget {
     Scratch,
 }
 
-/// What a plan depends on beside the request: the extents that are decoded, and the accesses before this one.
+/// State that a plan depends on beside the request: the extents that are decoded, and the accesses
+/// before this one.
 pub(crate) trait ReadHistory {
     /// An extent in the cache, or a pinned one.
     type Cached;
 
-    /// Whether an extent of this length may enter the cache.
+    /// Returns true if an extent of this length may enter the cache.
     fn fits_cache(&self, encoded: &EncodedExtent) -> bool;
 
-    /// The extent, if it is pinned or in the cache.
+    /// Returns the extent, if it is pinned or in the cache.
     fn cached(&self, encoded: &EncodedExtent) -> Option<Self::Cached>;
 
-    /// Remember an access to bytes `wanted` of an extent that is not in the cache. Returns what is remembered of those before.
+    /// Remembers an access to bytes `wanted` of an extent that is not in the cache. Returns what is
+    /// remembered of those before.
     fn record(&mut self, encoded: &EncodedExtent, wanted: &Range<u64>) -> Option<PastAccesses>;
 }
 
-/// What is to be done for a part of an encoded extent.
+/// Plan for a part of an encoded extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodePlan<C> {
     /// Copy it: the extent is in the cache.
     Copy(C),
     /// Decode it.
     Decode {
-        /// Where to.
+        /// Destination.
         target: DecodeTarget,
         /// Bytes of the extent that earlier accesses got without the cache.
         consumed: u64,
@@ -65,7 +71,7 @@ pub(crate) enum DecodePlan<C> {
 }
 
 impl DecodeTarget {
-    /// Bytes that are decoded for bytes up to `end` of an extent.
+    /// Returns the bytes that are decoded for bytes up to `end` of an extent.
     pub(crate) fn decoded_len(self, encoded: &EncodedExtent, end: u64) -> u64 {
         match self {
             DecodeTarget::Destination | DecodeTarget::Scratch => end,
@@ -73,7 +79,7 @@ impl DecodeTarget {
         }
     }
 
-    /// The target for bytes `wanted` of an extent that is not in the cache.
+    /// Returns the target for bytes `wanted` of an extent that is not in the cache.
     fn of(encoded: &EncodedExtent, fits_cache: bool, wanted: &Range<u64>, access: Access) -> Self {
         let llen = u64::from(encoded.llen);
         let is_whole = wanted.end == llen;
@@ -88,7 +94,7 @@ impl DecodeTarget {
     }
 }
 
-/// Plan a read of bytes `wanted` of an encoded extent, and remember it in the history.
+/// Plans a read of bytes `wanted` of an encoded extent, and remember it in the history.
 pub(crate) fn plan<H: ReadHistory>(
     history: &mut H,
     encoded: &EncodedExtent,
@@ -144,7 +150,7 @@ mod tests {
         }
     }
 
-    /// The targets of these reads, one after the other; `None` for a copy from the cache.
+    /// Returns the targets of these reads, one after the other; `None` for a copy from the cache.
     fn targets(mut history: OneExtent, reads: &[Range<u64>], pattern: AccessPattern) -> Vec<Option<DecodeTarget>> {
         let pcluster = Pcluster { device: 0, inline: None, pa: 0, plen: 500 };
         let encoded = EncodedExtent { pcluster, algorithm: Algorithm::Zstd, partial: false, llen: LLEN };

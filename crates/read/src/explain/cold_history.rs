@@ -3,27 +3,28 @@
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::admission::PastAccesses;
 use crate::data::plan::{DecodePlan, DecodeTarget, ReadHistory, plan};
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::pcluster::EncodedExtent;
 use std::ops::Range;
 
-/// A model of the caches and the access history. It holds extents that a read wants in part: the first and the last one of a range,
-/// of a file and of the packed inode.
+/// A model of the caches and the access history. It holds extents that a read wants in part: the
+/// first and the last one of a range, of a file and of the packed inode.
 pub(super) struct ColdHistory<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     cached: Vec<EncodedExtent>,
     /// Extents with the byte behind the last access.
     accessed: Vec<(EncodedExtent, u64)>,
 }
 
 impl<'a> ColdHistory<'a> {
-    /// Nothing is cached, and nothing was read.
-    pub(super) fn new(image: &'a Image) -> Self {
-        Self { image, cached: Vec::new(), accessed: Vec::new() }
+    /// Returns a history in which nothing is cached and nothing was read.
+    pub(super) fn new(reader: Reader<'a>) -> Self {
+        Self { reader, cached: Vec::new(), accessed: Vec::new() }
     }
 
-    /// The plan for bytes `wanted` of an extent. An extent that the plan decodes into the cache is there for the next plan. The pattern is
-    /// sequential: the detector does not call one read random.
+    /// Returns the plan for bytes `wanted` of an extent. An extent that the plan decodes into the
+    /// cache is there for the next plan. The pattern is sequential: the detector does not call one
+    /// read random.
     pub(super) fn plan(&mut self, encoded: &EncodedExtent, wanted: &Range<u64>) -> DecodePlan<()> {
         let plan = plan(self, encoded, wanted, AccessPattern::Sequential);
         if let DecodePlan::Decode { target: DecodeTarget::Cache, .. } = plan {
@@ -37,7 +38,7 @@ impl ReadHistory for ColdHistory<'_> {
     type Cached = ();
 
     fn fits_cache(&self, encoded: &EncodedExtent) -> bool {
-        self.image.core.state().fits_cache(encoded)
+        self.reader.volume.state().fits_cache(encoded)
     }
 
     fn cached(&self, encoded: &EncodedExtent) -> Option<()> {

@@ -1,7 +1,7 @@
-//! How many bytes of an index describe a run of extents.
+//! Length of the part of an index that describes a run of extents.
 
 use crate::error::{ReadError, aligned, too_far};
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::map::extent::Extent;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
@@ -14,25 +14,48 @@ use std::ops::Range;
 const HEADER: &str = "z_erofs_map_header";
 
 /// Extents of a file that follow each other.
-pub(super) struct Described {
-    la: Range<u64>,
+pub(super) struct DescribedExtents {
+    inode: Inode,
+    /// Bytes of the file, and number of extents.
+    extents: Option<(Range<u64>, u64)>,
+}
+
+impl DescribedExtents {
+    /// Returns no extents of `inode`.
+    pub(super) fn new(inode: &Inode) -> Self {
+        Self { inode: *inode, extents: None }
+    }
+
+    /// Adds an extent, unless it is the last one that was added.
+    pub(super) fn extend(&mut self, next: &Extent) {
+        let (la, count) = self.extents.get_or_insert((next.la..next.la, 0));
+        if la.end != next.end() {
+            la.end = next.end();
+            *count += 1;
+        }
+    }
+
+    /// Returns the bytes of metadata that describe the extents: the inode, and entries of its
+    /// index.
+    pub(super) fn len(&self, reader: Reader<'_>) -> Result<u64, ReadError> {
+        let index = match &self.extents {
+            Some((la, count)) => Index { la, count: *count }.len(reader, &self.inode)?,
+            None => 0,
+        };
+        Ok(self.inode.meta.form.len() as u64 + index)
+    }
+}
+
+/// The entries of an index that describe `count` extents with bytes `la` of a file.
+struct Index<'e> {
+    la: &'e Range<u64>,
     count: u64,
 }
 
-impl Described {
-    /// None, before `first`.
-    pub(super) fn new(first: &Extent) -> Self {
-        Self { la: first.la..first.la, count: 0 }
-    }
-
-    pub(super) fn extend(&mut self, next: &Extent) {
-        self.la.end = next.end();
-        self.count += 1;
-    }
-
-    /// Bytes of the index of `inode` that say where the extents are and how long.
-    pub(super) fn index_len(&self, image: &Image, inode: &Inode) -> Result<u64, ReadError> {
-        let body = image.body_pos(inode)?;
+impl Index<'_> {
+    /// Returns the number of bytes of the entries.
+    fn len(&self, reader: Reader<'_>, inode: &Inode) -> Result<u64, ReadError> {
+        let body = reader.body_pos(inode)?;
         match inode.meta.data {
             InodeData::FlatPlain(_) | InodeData::FlatInline(_) | InodeData::Device(_) | InodeData::Nothing => Ok(0),
             InodeData::ChunkBased(format) => {
@@ -42,16 +65,16 @@ impl Described {
             }
             InodeData::Compressed { index, .. } => {
                 let at = aligned(body, MAP_HEADER_LEN)?;
-                let bytes = MetadataReader::new(image, inode.space()).array(HEADER, at)?;
-                match ZmapHeader::decode(&bytes, at, image.superblock().block_bits, index)? {
+                let bytes = MetadataReader::new(reader, inode.space()).array(HEADER, at)?;
+                match ZmapHeader::decode(&bytes, at, reader.superblock().block_bits, index)? {
                     ZmapHeader::Fragment(_) => Ok(MAP_HEADER_LEN),
-                    ZmapHeader::Map(header) => Ok(MAP_HEADER_LEN + self.entries_len(image, inode, &header, at)?),
+                    ZmapHeader::Map(header) => Ok(MAP_HEADER_LEN + self.entries_len(reader, inode, &header, at)?),
                 }
             }
         }
     }
 
-    fn entries_len(&self, image: &Image, inode: &Inode, header: &MapHeader, at: u64) -> Result<u64, ReadError> {
+    fn entries_len(&self, reader: Reader<'_>, inode: &Inode, header: &MapHeader, at: u64) -> Result<u64, ReadError> {
         let (size, bits) = (inode.meta.size, header.lcluster_bits);
         let dense_or_records = header.advise.contains(Advise::COMPACTED_2B_OR_EXTENTS);
         // The entry behind the last extent says where that ends, unless the file does.
@@ -64,7 +87,7 @@ impl Described {
                 size => (self.count + next) * size.len(),
             });
         }
-        let blocks = image.superblock().block_bits.blocks_for(size);
+        let blocks = reader.superblock().block_bits.blocks_for(size);
         let table = at.checked_add(COMPACT_INDEX_OFF).ok_or_else(|| too_far(HEADER, at))?;
         let layout = CompactLayout::new(table, blocks, size.div_ceil(1 << bits), bits, header.advise)?;
         let first = layout.pack_of(first_lcn);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of bytes on numbered devices, as runs that neither overlap nor touch: data mostly lies in the order of a walk,
-/// so that few runs hold much.
+/// A set of bytes on numbered devices, as runs that neither overlap nor touch: data mostly lies in
+/// the order of a walk, so that few runs hold much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet {
     /// Device and first byte, to the byte behind the last one.
@@ -13,7 +13,7 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    /// Add bytes. Returns how many of them were not in the set.
+    /// Adds bytes. Returns the number of bytes that were not in the set.
     pub(crate) fn add(&mut self, device: u16, bytes: Range<u64>) -> u64 {
         let Range { mut start, mut end } = bytes;
         if start >= end {
@@ -37,12 +37,12 @@ impl RangeSet {
         added
     }
 
-    /// How many bytes are in the set.
+    /// Returns the number of bytes in the set.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// In how many runs they are: about 40 bytes of memory each.
+    /// Returns the number of runs of the bytes, each of which takes about 40 bytes of memory.
     pub(crate) fn runs(&self) -> usize {
         self.runs.len()
     }
@@ -52,7 +52,7 @@ impl RangeSet {
 mod tests {
     use super::*;
 
-    /// Against one flag for each byte.
+    /// Compares with one flag for each byte.
     #[test]
     fn a_naive_set_agrees() {
         const LEN: usize = 200;

@@ -1,4 +1,4 @@
-//! What lists have, each byte and each inode once.
+//! Coverage of hot lists: each byte and each inode once.
 
 use super::list::{HotEntry, HotList};
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +18,7 @@ struct Covered {
 }
 
 impl<'a> Coverage<'a> {
-    /// What `list` has.
+    /// Returns the bytes and inodes of `list`.
     pub(super) fn of(list: &'a HotList) -> Self {
         let mut coverage = Self::default();
         for entry in list.entries() {
@@ -27,8 +27,9 @@ impl<'a> Coverage<'a> {
         coverage
     }
 
-    /// Add what `entry` stands for. Returns the parts of it that are new, front to back. All calls together return at most two parts for each
-    /// entry: the runs between new parts are one run from then on.
+    /// Adds the bytes or the inode of `entry`. Returns the parts of it that are new, front to back.
+    /// All calls together return at most two parts for each entry: the runs between new parts are
+    /// one run from then on.
     pub(super) fn add(&mut self, entry: &'a HotEntry) -> Vec<HotEntry> {
         let covered = self.files.entry(&entry.path).or_default();
         if entry.is_metadata() {
@@ -69,7 +70,7 @@ impl Covered {
 mod tests {
     use super::*;
 
-    /// Against one flag for each byte.
+    /// Compares with one flag for each byte.
     #[test]
     fn naive_flags_agree() {
         const LEN: u64 = 120;

@@ -13,11 +13,11 @@ pub struct HotListError {
     pub name: String,
     /// Number of the line, from 1 on.
     pub line: usize,
-    /// What the value should be.
+    /// Name of the value.
     pub field: &'static str,
     /// The value, escaped where it is not printable, and cut if it is long.
     pub value: String,
-    /// What is wrong with it.
+    /// Reason why it is wrong.
     pub reason: &'static str,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Wrong<'a> {
 }
 
 impl Wrong<'_> {
-    /// On the line with index `line_idx` of the list called `name`.
+    /// Returns the error with its place: the line with index `line_idx` of the list called `name`.
     pub(super) fn at(self, name: &str, line_idx: usize) -> HotListError {
         let mut value = Escaped(self.value).to_string();
         if let Some((end, _)) = value.char_indices().nth(VALUE_MAX_CHARS) {

@@ -19,20 +19,20 @@ pub struct HotEntry {
     pub offset: u64,
     /// Bytes of the range; 0 is the inode alone, or a directory.
     pub len: u64,
-    /// When it was read, in microseconds from the beginning of the recording.
+    /// Time of the read in microseconds from the start of the recording.
     pub micros: u64,
     /// Path from the root on, without a slash in front; empty for the root.
     pub path: Vec<u8>,
 }
 
 impl HotEntry {
-    /// Whether it stands for the inode or directory, and not for data.
+    /// Returns true if it stands for the inode or directory, and not for data.
     #[must_use]
     pub fn is_metadata(&self) -> bool {
         self.len == 0
     }
 
-    /// Its bytes in the file.
+    /// Returns the bytes of the file that it stands for.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset.saturating_add(self.len)
@@ -46,8 +46,8 @@ impl fmt::Display for HotEntry {
     }
 }
 
-/// What a program has read, in its order. The order is that of the entries, whatever their times say: those of several recordings
-/// are not comparable.
+/// Reads of a program in their order. The order of the entries counts, not their times: those of
+/// several recordings are not comparable.
 ///
 /// ```
 /// use kiln_read::hotlist::HotList;
@@ -63,25 +63,28 @@ pub struct HotList {
 }
 
 impl HotList {
-    /// A list of `entries`, in their order.
+    /// Returns a list of `entries`, in their order.
     #[must_use]
     pub fn new(entries: Vec<HotEntry>) -> Self {
         Self { entries }
     }
 
-    /// Files that are wanted as a whole, at time 0. Of a path that leads nowhere its reader tells.
+    /// Returns a list of whole files, at time 0. Of a path that leads nowhere its reader
+    /// tells.
     pub fn of_files(paths: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let whole = |path| HotEntry { offset: 0, len: FILE_LEN_MAX, micros: 0, path };
         Self::new(paths.into_iter().map(whole).collect())
     }
 
-    /// Whether a text begins as a hot list of any version does. Else it may be a list of paths.
+    /// Returns true if a text begins as a hot list of any version does. Else it may be a list of
+    /// paths.
     #[must_use]
     pub fn is_one(text: &[u8]) -> bool {
         text.starts_with(MAGIC)
     }
 
-    /// The list in a file called `name`. It takes at most some ten times the memory of `text`.
+    /// Parses the list in a file called `name`. It takes at most some ten times the memory of
+    /// `text`.
     ///
     /// # Errors
     /// Another first line, and lines that are no entries.
@@ -104,13 +107,14 @@ impl HotList {
         Ok(Self { entries: entries.collect::<Result<_, _>>()? })
     }
 
-    /// In the order in which they were read.
+    /// Returns the entries in the order in which they were read.
     #[must_use]
     pub fn entries(&self) -> &[HotEntry] {
         &self.entries
     }
 
-    /// The paths of files of which data was read, each once, in the order of their first data.
+    /// Returns the paths of files of which data was read, each once, in the order of their first
+    /// data.
     #[must_use]
     pub fn files(&self) -> Vec<&[u8]> {
         let mut seen = HashSet::new();

@@ -5,10 +5,12 @@ use super::list::{HotEntry, HotList};
 use std::cmp::Reverse;
 
 impl HotList {
-    /// One list of several recordings. Entries come by their number within their recording, the lowest first: a first entry before all second
-    /// ones. So what every program needs at once is at the front, and a recording on slow storage, whose times are longer, is not put
-    /// behind. Of equal numbers the path comes first that sorts first. Of bytes and inodes that several recordings have, the first entry stays; of later ones
-    /// those parts that are new. Times stay as recorded. The order of `lists` makes no difference.
+    /// Merges several recordings into one list. Entries come by their number within their
+    /// recording, the lowest first: a first entry before all second ones. So what every program
+    /// needs at once is at the front, and a recording on slow storage, whose times are longer, is
+    /// not put behind. Of equal numbers the path comes first that sorts first. Of bytes and inodes
+    /// that several recordings have, the first entry stays; of later ones those parts that are new.
+    /// Times stay as recorded. The order of `lists` makes no difference.
     #[must_use]
     pub fn merge(lists: &[Self]) -> Self {
         let numbered = lists.iter().flat_map(|list| list.entries().iter().enumerate());
@@ -21,7 +23,8 @@ impl HotList {
         Self::new(numbered.into_iter().flat_map(|(_, entry)| coverage.add(entry)).collect())
     }
 
-    /// The bytes and inodes of this list, each once, that `other` does not have, in the order of this list.
+    /// Returns the bytes and inodes of this list, each once, that `other` does not have, in the
+    /// order of this list.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let mut coverage = Coverage::of(other);

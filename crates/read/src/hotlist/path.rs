@@ -1,9 +1,13 @@
-//! Paths as a hot list has them: bytes that could be taken for its syntax are octal escapes, as in `/proc/mounts`.
+//! Paths in hot lists: bytes that could be taken for syntax are octal escapes of three digits.
+//!
+//! This is a grammar of its own. Names for a terminal (`escape`) are not read back; mtree manifests
+//! escape as vis(3) does, which also escapes glob characters and `=`, and whose readers know many
+//! more escapes; the kernel's mount table leaves bytes alone that are not UTF-8.
 
 use std::fmt::{self, Write};
 
-/// Shows a path in UTF-8 and on one line: `\`, control characters and bytes that are not UTF-8 are `\` with three octal digits. The path
-/// of the root, which is empty, is `.`.
+/// Shows a path in UTF-8 and on one line: `\`, control characters and bytes that are not UTF-8 are
+/// `\` with three octal digits. The path of the root, which is empty, is `.`.
 pub struct Octal<'a>(pub &'a [u8]);
 
 impl fmt::Display for Octal<'_> {
@@ -26,10 +30,11 @@ impl fmt::Display for Octal<'_> {
     }
 }
 
-/// The path that `field` stands for, from the root on: without slashes in front, and empty for the root itself.
+/// Parses the path in `field`, from the root on: without slashes in front, and empty
+/// for the root itself.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Reason why it is wrong.
 pub fn parse(field: &[u8]) -> Result<Vec<u8>, &'static str> {
     if field.is_empty() {
         return Err("empty: write the root as `.`");

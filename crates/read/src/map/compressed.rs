@@ -1,14 +1,15 @@
 //! Maps of compressed files: lcluster indexes and encoded extents.
 //!
-//! A lookup reads the few entries that it needs: it goes back from the wanted lcluster to the head of its extent and
-//! forward to the next head, both in strides of up to 2047 lclusters, or finds its record directly or by bisection.
+//! A lookup reads the few entries that it needs: it goes back from the wanted lcluster to the head
+//! of its extent and forward to the next head, both in strides of up to 2047 lclusters, or finds
+//! its record directly or by bisection.
 
 use super::compressed_file::{CompressedFile, HEADER, inline_len};
 use super::encoded_extents::ExtentRecords;
 use super::extent::{Extent, ExtentKind};
 use super::lcluster_index::LclusterIndex;
 use crate::error::{ReadError, aligned, too_far};
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use kiln_format::Incompat;
@@ -30,14 +31,14 @@ enum CompressedIndex {
 }
 
 impl<'a> CompressedMap<'a> {
-    /// The map of `inode`, which is compressed and not empty.
-    pub(super) fn open(image: &'a Image, inode: &Inode, index: IndexKind) -> Result<Self, ReadError> {
-        let mut meta = MetadataReader::new(image, inode.space());
-        let header_off = aligned(image.body_pos(inode)?, MAP_HEADER_LEN)?;
+    /// Returns the map of `inode`, which is compressed and not empty.
+    pub(super) fn open(reader: Reader<'a>, inode: &Inode, index: IndexKind) -> Result<Self, ReadError> {
+        let mut meta = MetadataReader::new(reader, inode.space());
+        let header_off = aligned(reader.body_pos(inode)?, MAP_HEADER_LEN)?;
         let bytes = meta.array(HEADER, header_off)?;
-        let block_bits = image.superblock().block_bits;
+        let block_bits = reader.superblock().block_bits;
         let header = ZmapHeader::decode(&bytes, header_off, block_bits, index)?;
-        let file = CompressedFile { image, inode: *inode, header_off, meta };
+        let file = CompressedFile { reader, inode: *inode, header_off, meta };
         let is_full = index == IndexKind::Full;
         let index = match header {
             ZmapHeader::Fragment(off) => CompressedIndex::Fragment(off),
@@ -45,19 +46,19 @@ impl<'a> CompressedMap<'a> {
                 CompressedIndex::Records(header, ExtentRecords::new(&file, &header)?)
             }
             ZmapHeader::Map(header) => {
-                check_big_pclusters(image, &header, header_off, is_full)?;
+                check_big_pclusters(reader, &header, header_off, is_full)?;
                 CompressedIndex::Lclusters(header, LclusterIndex::new(&file, &header)?)
             }
         };
         Ok(Self { file, index })
     }
 
-    /// Whether the map is made of encoded extents.
+    /// Returns true if the map is made of encoded extents.
     pub(crate) fn has_records(&self) -> bool {
         matches!(self.index, CompressedIndex::Records(..))
     }
 
-    /// The extent that holds byte `off`, which must be in the file.
+    /// Returns the extent that holds byte `off`, which must be in the file.
     pub(super) fn extent_at(&mut self, off: u64) -> Result<Extent, ReadError> {
         let size = self.file.inode.meta.size;
         match &mut self.index {
@@ -73,7 +74,7 @@ impl<'a> CompressedMap<'a> {
         }
     }
 
-    /// Whether the extent at `off` has a head of type HEAD2, the second algorithm's.
+    /// Returns true if the extent at `off` has a head of type HEAD2, the second algorithm's.
     pub(crate) fn uses_head2(&mut self, off: u64) -> Result<bool, ReadError> {
         match &mut self.index {
             CompressedIndex::Lclusters(header, lclusters) => {
@@ -83,7 +84,8 @@ impl<'a> CompressedMap<'a> {
         }
     }
 
-    /// Check the whole index for contradictions that single lookups do not see. The index must be in the metadata space.
+    /// Checks the whole index for contradictions that single lookups do not see. The index must be
+    /// in the metadata space.
     pub(crate) fn verify(&mut self) -> Result<(), ReadError> {
         match &mut self.index {
             CompressedIndex::Fragment(_) => Ok(()),
@@ -92,7 +94,7 @@ impl<'a> CompressedMap<'a> {
         }
     }
 
-    /// Byte offset in the metadata space behind the index and an inline pcluster.
+    /// Returns the byte offset in the metadata space behind the index and an inline pcluster.
     pub(super) fn metadata_end(&mut self) -> Result<u64, ReadError> {
         match &self.index {
             CompressedIndex::Fragment(_) => Ok(self.file.header_off + MAP_HEADER_LEN),
@@ -105,10 +107,10 @@ impl<'a> CompressedMap<'a> {
     }
 }
 
-fn check_big_pclusters(image: &Image, header: &MapHeader, at: u64, full: bool) -> Result<(), ReadError> {
+fn check_big_pclusters(reader: Reader<'_>, header: &MapHeader, at: u64, full: bool) -> Result<(), ReadError> {
     let (one, two) = (header.advise.contains(Advise::BIG_PCLUSTER_1), header.advise.contains(Advise::BIG_PCLUSTER_2));
     let corrupt = |reason| Err(ReadError::corrupt(HEADER, at, "h_advise", header.advise.bits().into(), reason));
-    if (one || two) && !image.superblock().incompat.contains(Incompat::COMPR_CFGS) {
+    if (one || two) && !reader.superblock().incompat.contains(Incompat::COMPR_CFGS) {
         return corrupt("big pclusters that the superblock does not announce");
     }
     if !full && one != two {

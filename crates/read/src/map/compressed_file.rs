@@ -1,9 +1,10 @@
-//! What lookups in lcluster indexes and in encoded extents share: the inode, and the resolution of an entry to an extent's kind.
+//! Common part of lookups in lcluster indexes and in encoded extents: the inode, and the resolution
+//! of an entry to an extent's kind.
 
 use super::extent::ExtentKind;
 use super::pcluster::Pcluster;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use crate::source::devices::PhysicalRange;
@@ -15,9 +16,9 @@ use kiln_format::zmap::{Advise, HeadKind, MapHeader};
 pub(super) const HEADER: &str = "z_erofs_map_header";
 pub(super) const INDEX: &str = "z_erofs_lcluster_index";
 
-/// What all kinds of maps of compressed files read their index with.
+/// Reader of the index of a compressed file, for all kinds of maps.
 pub(super) struct CompressedFile<'a> {
-    pub image: &'a Image,
+    pub reader: Reader<'a>,
     pub inode: Inode,
     /// Byte offset of the map header in the metadata space.
     pub header_off: u64,
@@ -28,7 +29,8 @@ pub(super) struct CompressedFile<'a> {
 pub(super) struct IndexEntry {
     pub la: u64,
     pub end: u64,
-    /// Where the extent ends by the index alone: for the last extent, that may be behind the end of the file.
+    /// End of the extent by the index alone: for the last extent, it may be behind the end of the
+    /// file.
     pub end_mark: u64,
     pub kind: HeadKind,
     /// Block address; the high half of the offset for a fragment.
@@ -39,10 +41,11 @@ pub(super) struct IndexEntry {
 
 impl CompressedFile<'_> {
     pub(super) fn block_bits(&self) -> BlockBits {
-        self.image.superblock().block_bits
+        self.reader.superblock().block_bits
     }
 
-    /// Where an extent of an lcluster index is stored. The index ends at byte `index_end` of the metadata space.
+    /// Resolves the place of an extent of an lcluster index. The index ends at byte `index_end` of
+    /// the metadata space.
     pub(super) fn resolve(
         &self,
         header: &MapHeader,
@@ -74,7 +77,8 @@ impl CompressedFile<'_> {
         match self.algorithm(header, found.kind)? {
             None => {
                 let interlaced = header.advise.contains(Advise::INTERLACED_PCLUSTER);
-                // If no entry marks the end of the file, kernels expect the whole last lcluster in the pcluster.
+                // If no entry marks the end of the file, kernels expect the whole last lcluster in
+                // the pcluster.
                 let end = if inline.is_some() { found.end } else { found.end_mark };
                 self.plain(end - found.la, Pcluster { device, inline, pa, plen }, interlaced)
             }
@@ -82,16 +86,16 @@ impl CompressedFile<'_> {
         }
     }
 
-    /// The device and address of `plen` bytes at `addr` of the flat space.
+    /// Returns the device and address of `plen` bytes at `addr` of the flat space.
     pub(super) fn stored_at(&self, addr: u64, plen: u64) -> Result<(u16, u64), ReadError> {
-        let PhysicalRange { device, pa, run } = self.image.core.devices.in_flat_space(addr);
+        let PhysicalRange { device, pa, run } = self.reader.volume.devices.in_flat_space(addr);
         match run >= plen {
             true => Ok((device, pa)),
             false => Err(self.corrupt("blkaddr", addr, "pcluster crosses a border of devices")),
         }
     }
 
-    /// The kind of an extent of `llen` bytes that are stored as they are in a pcluster.
+    /// Returns the kind of an extent of `llen` bytes that are stored plain in a pcluster.
     pub(super) fn plain(&self, llen: u64, pcluster: Pcluster, interlaced: bool) -> Result<ExtentKind, ReadError> {
         let Pcluster { device, inline, pa, plen } = pcluster;
         if llen > plen.into() {
@@ -115,9 +119,9 @@ impl CompressedFile<'_> {
         self.announced(Algorithm::from_number(number).ok_or_else(unknown)?).map(Some)
     }
 
-    /// The algorithm, if the superblock allows it.
+    /// Returns the algorithm, if the superblock allows it.
     pub(super) fn announced(&self, algorithm: Algorithm) -> Result<Algorithm, ReadError> {
-        match self.image.compr_cfgs().has(algorithm) {
+        match self.reader.volume.cfgs.has(algorithm) {
             true => Ok(algorithm),
             false => {
                 let reason = "algorithm that the superblock does not announce";
@@ -131,7 +135,7 @@ impl CompressedFile<'_> {
     }
 }
 
-/// Length of the inline pcluster in bytes, if the file has one.
+/// Returns the length of the inline pcluster in bytes, if the file has one.
 pub(super) fn inline_len(header: &MapHeader) -> Option<u16> {
     let fragment = header.advise.contains(Advise::FRAGMENT_PCLUSTER);
     let inline = header.advise.contains(Advise::INLINE_PCLUSTER);

@@ -18,11 +18,12 @@ pub(super) struct ExtentRecords {
     count: u64,
     /// log2 of the extents' length, where all have the same.
     bits: u8,
-    /// Whether plain pclusters of whole blocks are interlaced.
+    /// True if plain pclusters of whole blocks are interlaced.
     is_interlaced: bool,
 }
 
-/// Records between two cached sums of lengths, see [`StartSums`](crate::cache::start_sums::StartSums).
+/// Records between two cached sums of lengths, see
+/// [`StartSums`](crate::cache::start_sums::StartSums).
 const STRIDE: u64 = 512;
 /// Most records of 4 bytes whose lengths are summed: a table of 1 GiB.
 const SUMMED_MAX: u64 = 1 << 28;
@@ -40,13 +41,13 @@ impl ExtentRecords {
         Ok(Self { size, table, count, bits, is_interlaced })
     }
 
-    /// Byte offset behind the last record.
+    /// Returns the byte offset behind the last record.
     pub(super) fn end_off(&self) -> Result<u64, ReadError> {
         let len = self.count.checked_mul(self.size.len());
         len.and_then(|len| self.table.checked_add(len)).ok_or_else(|| too_far(RECORD, self.table))
     }
 
-    /// The extent with byte `off`, which must be in the file.
+    /// Returns the extent with byte `off`, which must be in the file.
     pub(super) fn extent_at(
         &self,
         file: &mut CompressedFile<'_>,
@@ -112,7 +113,7 @@ impl ExtentRecords {
         }
     }
 
-    /// Check every record: if records are out of order, two lookups contradict each other.
+    /// Checks every record: if records are out of order, two lookups contradict each other.
     pub(super) fn verify(&self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
         if self.size.has_fixed_extents() {
             return Ok(());
@@ -128,7 +129,7 @@ impl ExtentRecords {
         Ok(())
     }
 
-    /// The last record that starts at or before `off`.
+    /// Returns the last record that starts at or before `off`.
     fn bisect(&self, file: &mut CompressedFile<'_>, off: u64) -> Result<Option<u64>, ReadError> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -155,12 +156,13 @@ impl ExtentRecords {
         rel.and_then(|rel| self.table.checked_add(rel)).ok_or_else(|| too_far(RECORD, self.table))
     }
 
-    /// The address of record `idx` of a 4-byte table: the start address and all lengths before it.
+    /// Returns the address of record `idx` of a 4-byte table: the start address and all lengths
+    /// before it.
     fn summed_start(&self, file: &mut CompressedFile<'_>, idx: u64) -> Result<u64, ReadError> {
         if idx >= SUMMED_MAX {
             return Err(ReadError::unsupported(RECORD, self.table, "count", idx, "too many records of 4 bytes"));
         }
-        let (nid, sums) = (file.inode.nid, &file.image.core.state().start_sums.sums);
+        let (nid, sums) = (file.inode.nid, &file.reader.volume.state().start_sums.sums);
         let wanted = idx / STRIDE;
         let known = (1..=wanted).rev().find_map(|stride| Some((stride, sums.get(&(nid, stride))?)));
         let (mut stride, mut sum) = match known {
@@ -175,7 +177,7 @@ impl ExtentRecords {
         self.add_lengths(&mut file.meta, sum, wanted * STRIDE, idx % STRIDE)
     }
 
-    /// `sum` and the stored lengths of `count` (at most [`STRIDE`]) records from `first` on.
+    /// Adds to `sum` the stored lengths of `count` (at most [`STRIDE`]) records from `first` on.
     fn add_lengths(&self, meta: &mut MetadataReader<'_>, sum: u64, first: u64, count: u64) -> Result<u64, ReadError> {
         const BATCH: u64 = 256;
         let mut bytes = [0; 4 * BATCH as usize];

@@ -1,5 +1,6 @@
 //! Extents: ranges of files, and where their bytes come from.
 
+use super::pcluster::Pcluster;
 use crate::metadata::space::MetadataSpace;
 use kiln_format::Algorithm;
 
@@ -10,32 +11,32 @@ pub struct Extent {
     pub la: u64,
     /// Length in bytes; 0 only behind the end of the file.
     pub llen: u64,
-    /// Where its bytes come from.
+    /// Place of its bytes.
     pub kind: ExtentKind,
 }
 
-/// Where the bytes of an extent come from. Flat addresses are resolved: `pa` is a byte address on `device`, 0 for the
-/// primary device and n for extra device n.
+/// Place of the bytes of an extent. Flat addresses are resolved: `pa` is a byte address on
+/// `device`, 0 for the primary device and n for extra device n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtentKind {
     /// Zeros.
     Hole,
-    /// Stored as they are, contiguous.
+    /// Stored plain, contiguous.
     Raw {
         /// Device.
         device: u16,
         /// First byte.
         pa: u64,
     },
-    /// Stored as they are, beside the inode (inline data).
+    /// Stored plain, beside the inode (inline data).
     Meta {
         /// First byte in the metadata space.
         pa: u64,
-        /// Which metadata space.
+        /// True for the metabox, false for the primary space.
         in_metabox: bool,
     },
-    /// Stored as they are, in a pcluster.
+    /// Stored plain, in a pcluster.
     Plain {
         /// Device.
         device: u16,
@@ -70,13 +71,24 @@ pub enum ExtentKind {
     },
 }
 
+impl ExtentKind {
+    /// Returns the pcluster that holds the extent, if it is in one.
+    pub(crate) fn pcluster(&self) -> Option<Pcluster> {
+        match *self {
+            ExtentKind::Plain { device, pa, plen, inline, .. }
+            | ExtentKind::Encoded { device, pa, plen, inline, .. } => Some(Pcluster { device, inline, pa, plen }),
+            ExtentKind::Hole | ExtentKind::Raw { .. } | ExtentKind::Meta { .. } | ExtentKind::Fragment { .. } => None,
+        }
+    }
+}
+
 impl Extent {
-    /// Byte offset behind the extent.
+    /// Returns the byte offset behind the extent.
     pub fn end(&self) -> u64 {
         self.la + self.llen
     }
 
-    /// The empty extent behind a file of `size` bytes.
+    /// Returns the empty extent behind a file of `size` bytes.
     pub(super) fn behind(size: u64) -> Self {
         Self { la: size, llen: 0, kind: ExtentKind::Hole }
     }

@@ -3,8 +3,9 @@
 use super::extent::Extent;
 use super::inode_map::Map;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
+use kiln_format::Nid;
 use std::iter::FusedIterator;
 
 /// The extents of a file, see [`Image::extents`].
@@ -15,25 +16,9 @@ pub struct Extents<'a> {
     off: u64,
 }
 
-impl Image {
-    /// All extents of the inode's contents in order. They leave no gaps and end at the end of the file; a map for which
-    /// that is not so is an error, which ends the iteration, as every error does.
-    ///
-    /// The cost of all extents together is linear in the length of the index; memory does not depend on it.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let file = image.open_file("/big/text")?;
-    /// for extent in image.extents(file.inode()) {
-    ///     let extent = extent?;
-    ///     println!("{}..{}: {:?}", extent.la, extent.end(), extent.kind);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn extents(&self, inode: &Inode) -> Extents<'_> {
-        Extents { inode: *inode, map: Some(Map::open(self, inode)), off: 0 }
+impl<'a> Extents<'a> {
+    pub(crate) fn new(reader: Reader<'a>, inode: &Inode) -> Self {
+        Self { inode: *inode, map: Some(Map::open(reader, inode)), off: 0 }
     }
 }
 
@@ -43,7 +28,7 @@ impl Iterator for Extents<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let next = match self.map.as_mut()? {
             Ok(_) if self.off >= self.inode.meta.size => None,
-            Ok(map) => Some(extent_over(map, &self.inode, self.off).and_then(|extent| self.follows(extent))),
+            Ok(map) => Some(extent_over(map, self.off).and_then(|extent| self.follows(extent))),
             Err(error) => Some(Err(error.clone())),
         };
         match &next {
@@ -60,21 +45,21 @@ impl Extents<'_> {
     fn follows(&self, extent: Extent) -> Result<Extent, ReadError> {
         match extent.la == self.off {
             true => Ok(extent),
-            false => Err(out_of_order(&self.inode, extent.la)),
+            false => Err(out_of_order(self.inode.nid, extent.la)),
         }
     }
 }
 
-/// The extent with byte `off` of the file, which must be in it. One that ends before is an error: a loop that
-/// goes on behind it would never end.
-pub(crate) fn extent_over(map: &mut Map<'_>, inode: &Inode, off: u64) -> Result<Extent, ReadError> {
+/// Returns the extent with byte `off` of the file, which must be in it. One that ends before is an
+/// error: a loop that goes on behind it would never end.
+pub(crate) fn extent_over(map: &mut Map<'_>, off: u64) -> Result<Extent, ReadError> {
     let extent = map.extent_at(off)?;
     match extent.la <= off && off < extent.end() {
         true => Ok(extent),
-        false => Err(out_of_order(inode, extent.la)),
+        false => Err(out_of_order(map.nid(), extent.la)),
     }
 }
 
-fn out_of_order(inode: &Inode, la: u64) -> ReadError {
-    ReadError::corrupt("erofs_inode", 0, "extent", la, "extents overlap or leave gaps").at_nid(inode.nid)
+fn out_of_order(nid: Nid, la: u64) -> ReadError {
+    ReadError::corrupt("erofs_inode", 0, "extent", la, "extents overlap or leave gaps").at_nid(nid)
 }

@@ -15,7 +15,7 @@ const PACK_MAX: usize = 16;
 pub(super) struct LclusterIndex {
     /// log2 of the lcluster size.
     bits: u8,
-    /// Whether any pcluster may have several blocks.
+    /// True if any pcluster may have several blocks.
     big: bool,
     format: Format,
     end_off: u64,
@@ -60,12 +60,12 @@ impl LclusterIndex {
         Ok(Self { bits, big, format: Format::Compact { layout, last_pack: None }, end_off: layout.end_off() })
     }
 
-    /// Byte offset behind the last entry or pack.
+    /// Returns the byte offset behind the last entry or pack.
     pub(super) fn end_off(&self) -> u64 {
         self.end_off
     }
 
-    /// The extent with byte `off` of the file.
+    /// Returns the extent with byte `off` of the file.
     pub(super) fn find(
         &mut self,
         file: &mut CompressedFile<'_>,
@@ -85,7 +85,8 @@ impl LclusterIndex {
         Ok(IndexEntry { la, end, end_mark, kind: head.kind, blkaddr: head.blkaddr, blocks, partial: head.partial })
     }
 
-    /// Check every entry: with distances that lead out of their extent, two lookups would contradict each other.
+    /// Checks every entry: with distances that lead out of their extent, two lookups would
+    /// contradict each other.
     pub(super) fn verify(&mut self, file: &mut CompressedFile<'_>) -> Result<(), ReadError> {
         let count = file.inode.meta.size.div_ceil(1 << self.bits);
         let (mut head, mut reach) = (None, 0);
@@ -106,7 +107,7 @@ impl LclusterIndex {
         Ok(())
     }
 
-    /// The last head at or before `off`.
+    /// Returns the last head at or before `off`.
     fn head_of(&mut self, file: &mut CompressedFile<'_>, off: u64) -> Result<HeadEntry, ReadError> {
         let first = off >> self.bits;
         let mut lcn = first;
@@ -129,7 +130,7 @@ impl LclusterIndex {
         Err(self.endless(file, first))
     }
 
-    /// Where the next head is behind the one in `lcn`, or the last lcluster ends.
+    /// Returns the place of the next head behind the one in `lcn`, or the end of the last lcluster.
     fn end_of(&mut self, file: &mut CompressedFile<'_>, lcn: u64) -> Result<u64, ReadError> {
         let last = (file.inode.meta.size - 1) >> self.bits;
         let mut next = lcn;
@@ -150,7 +151,8 @@ impl LclusterIndex {
         Err(self.endless(file, lcn))
     }
 
-    /// Blocks of the pcluster of the head in `lcn`, of a kind that may have several.
+    /// Returns the number of blocks of the pcluster of the head in `lcn`, of a kind that may have
+    /// several.
     fn blocks(&mut self, file: &mut CompressedFile<'_>, lcn: u64) -> Result<u32, ReadError> {
         let next = lcn + 1;
         if next >= file.inode.meta.size.div_ceil(1 << self.bits) {
@@ -162,7 +164,7 @@ impl LclusterIndex {
         }
     }
 
-    /// The entry of `lcn`, which must be in the file.
+    /// Returns the entry of `lcn`, which must be in the file.
     fn entry(&mut self, file: &mut CompressedFile<'_>, lcn: u64) -> Result<Lcluster, ReadError> {
         match &mut self.format {
             Format::Full { table } => {
@@ -199,8 +201,8 @@ impl LclusterIndex {
         }
     }
 
-    /// Entries to look at before an extent counts as endless. One of legal length has no more lclusters than this, and
-    /// a longer fragment is crossed in strides.
+    /// Returns the number of entries to look at before an extent counts as endless. One of legal
+    /// length has no more lclusters than this, and a longer fragment is crossed in strides.
     fn steps_max(&self) -> u64 {
         (EXTENT_MAX_LEN as u64 >> self.bits) + 2
     }

@@ -6,12 +6,12 @@ use crate::metadata::space::MetadataSpace;
 use kiln_format::Algorithm;
 use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 
-/// For a front of an extent, the same share of its pcluster is read, and one part in this many of the pcluster more, rounded up to
-/// units of [`FRONT_UNIT`] bytes.
+/// For a front of an extent, the same share of its pcluster is read, and one part in this many of
+/// the pcluster more, rounded up to units of [`FRONT_UNIT`] bytes.
 const FRONT_MARGIN: usize = 8;
 const FRONT_UNIT: usize = 4096;
 
-/// Where a pcluster is stored.
+/// Place of a pcluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pcluster {
     pub device: u16,
@@ -21,7 +21,8 @@ pub(crate) struct Pcluster {
     pub plen: u32,
 }
 
-/// All that determines the bytes of an encoded extent: equal values decode to equal bytes. The key of the cache of decoded extents.
+/// Everything that determines the bytes of an encoded extent: equal values decode to equal bytes.
+/// The key of the cache of decoded extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EncodedExtent {
     pub pcluster: Pcluster,
@@ -32,7 +33,8 @@ pub(crate) struct EncodedExtent {
 }
 
 impl EncodedExtent {
-    /// How an encoded extent is stored, if it is within the limits of kernels, which bound the decoders' buffers.
+    /// Returns the encoded extent if it is within the limits of kernels, which bound the decoders'
+    /// buffers.
     pub(crate) fn of(extent: &Extent) -> Result<Self, ReadError> {
         let ExtentKind::Encoded { algorithm, device, pa, plen, partial, inline } = extent.kind else {
             return Err(ReadError::Internal { what: "decoding an extent that is not encoded".into() });
@@ -48,7 +50,8 @@ impl EncodedExtent {
         Ok(Self { pcluster, algorithm, partial, llen: extent.llen as u32 })
     }
 
-    /// Bytes from the start of its pcluster on that are fetched for the first `len` bytes of the extent.
+    /// Returns the bytes from the start of its pcluster on that are fetched for the first `len`
+    /// bytes of the extent.
     pub(crate) fn fetched_for(&self, len: usize) -> u64 {
         match self.front_len(len) {
             0 => self.pcluster.plen.into(),
@@ -56,13 +59,14 @@ impl EncodedExtent {
         }
     }
 
-    /// Length of the extent in bytes.
+    /// Returns the length of the extent in bytes.
     pub(crate) fn len(&self) -> usize {
         self.llen as usize
     }
 
-    /// How many bytes of the pcluster the first `len` bytes of the extent take in all likelihood, if the rest of the pcluster is worth
-    /// leaving out; else 0. Only for LZ4: the other algorithms decode in large blocks, or so slowly that reading does not matter.
+    /// Returns the number of bytes of the pcluster that the first `len` bytes of the extent
+    /// probably take, if the rest of the pcluster is worth leaving out; else 0. Only for LZ4: the
+    /// other algorithms decode in large blocks, or so slowly that reading does not matter.
     pub(crate) fn front_len(&self, len: usize) -> usize {
         let plen = self.pcluster.plen as usize;
         if self.algorithm != Algorithm::Lz4 || self.pcluster.inline.is_some() {

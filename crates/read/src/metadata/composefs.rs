@@ -1,25 +1,28 @@
-//! Images of composefs: their large files are objects elsewhere, which overlayfs puts in their place.
+//! Images of composefs: their large files are objects elsewhere, which overlayfs puts in their
+//! place.
 //!
-//! Such an image is plain EROFS. Each file that is an object has its length, holes for contents, and two attributes of overlayfs:
-//! one that says that there are only metadata here, and one that names the object. Elsewhere the same attributes are those of a
-//! backup of an overlay's upper directory, and mean nothing: only composefs's header decides.
+//! Such an image is plain EROFS. Each file that is an object has its length, holes for contents,
+//! and two attributes of overlayfs: one that says that there are only metadata here, and one that
+//! names the object. Elsewhere the same attributes are those of a backup of an overlay's upper
+//! directory, and mean nothing: only composefs's header decides.
 
 use super::inode::Inode;
 use crate::error::ReadError;
 use crate::escape::Escaped;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use kiln_format::inode::FileType;
 use std::fmt;
 
-/// That a file has only metadata here.
+/// Name of the attribute of a file that has only metadata here.
 const METACOPY: &[u8] = b"trusted.overlay.metacopy";
-/// Where its contents are: a path in the store of objects.
+/// Name of the attribute with the place of the contents: a path in the store of objects.
 const REDIRECT: &[u8] = b"trusted.overlay.redirect";
 
-/// What the contents of a file of a composefs image are.
+/// Object that has the contents of a file of a composefs image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComposefsObject {
-    /// The object's path in the store, from its root; `None` where the image does not name it: it has the file's own path then.
+    /// The object's path in the store, from its root; `None` where the image does not name it: it
+    /// has the file's own path then.
     pub path: Option<Vec<u8>>,
 }
 
@@ -32,19 +35,10 @@ impl fmt::Display for ComposefsObject {
     }
 }
 
-impl Image {
-    /// Whether composefs has made the image, by the header in front of it.
-    pub fn is_composefs(&self) -> bool {
-        self.core.is_composefs
-    }
-
-    /// The object that is the contents of a file; `None` for what has its contents here, and in all images that composefs has
-    /// not made.
-    ///
-    /// # Errors
-    /// As [`Image::list_xattrs`].
-    pub fn composefs_object(&self, inode: &Inode) -> Result<Option<ComposefsObject>, ReadError> {
-        if !self.is_composefs() || inode.meta.file_type != FileType::Regular || inode.meta.size == 0 {
+impl<'a> Reader<'a> {
+    /// Implements `Image::composefs_object`.
+    pub(crate) fn composefs_object(self, inode: &Inode) -> Result<Option<ComposefsObject>, ReadError> {
+        if !self.volume.is_composefs || inode.meta.file_type != FileType::Regular || inode.meta.size == 0 {
             return Ok(None);
         }
         match self.get_xattr(inode, METACOPY)? {

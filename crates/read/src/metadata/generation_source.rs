@@ -9,7 +9,8 @@ use kiln_format::superblock::SUPERBLOCK_OFF;
 use std::io;
 use std::sync::Arc;
 
-/// The image of `source` as it was in the generation `number`; also where the image is damaged, and that generation is whole.
+/// Returns the image of `source` as it was in the generation `number`; also where the image is
+/// damaged, and that generation is whole.
 ///
 /// # Errors
 /// As [`find_generations`]; a generation that the image does not have.
@@ -28,7 +29,7 @@ pub(crate) fn as_of(source: Arc<dyn ReadAt>, number: u32) -> Result<Arc<dyn Read
 }
 
 impl Generation {
-    /// The image of `source`, which has this generation, as it was then.
+    /// Returns the image of `source`, which has this generation, as it was then.
     ///
     /// # Errors
     /// A source that cannot tell its length.
@@ -42,7 +43,8 @@ impl Generation {
     }
 }
 
-/// An image as it was in a generation: its first blocks, with the sector of the superblock as that was.
+/// An image as it was in a generation: its first blocks, with the sector of the superblock as that
+/// was.
 struct GenerationSource {
     inner: Arc<dyn ReadAt>,
     head: [u8; HEAD_LEN],
@@ -57,12 +59,12 @@ impl GenerationSource {
         }
     }
 
-    /// Tells if a range has bytes of the sector that was changed since.
+    /// Returns true if a range has bytes of the sector that was changed since.
     fn has_head(&self, off: u64, len: u64) -> bool {
         off < SUPERBLOCK_OFF + HEAD_LEN as u64 && off.saturating_add(len) > SUPERBLOCK_OFF
     }
 
-    /// Put what the sector was into `buf`, which was read from byte `off` on.
+    /// Puts what the sector was into `buf`, which was read from byte `off` on.
     fn put_head(&self, buf: &mut [u8], off: u64) {
         let end = off + buf.len() as u64;
         let (start, stop) = (off.max(SUPERBLOCK_OFF), end.min(SUPERBLOCK_OFF + HEAD_LEN as u64));

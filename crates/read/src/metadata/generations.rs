@@ -1,4 +1,5 @@
-//! Generations of an image that was updated in place: a chain of records from the last one back to the image as it was built.
+//! Generations of an image that was updated in place: a chain of records from the last one back to
+//! the image as it was built.
 
 use crate::error::ReadError;
 use crate::source::devices::Devices;
@@ -15,11 +16,11 @@ pub struct Generation {
     pub number: u32,
     /// The generation whose tree it shows again, if it was made by going back.
     pub restored: Option<u32>,
-    /// When the update that made it began, in seconds since 1970; nothing says so of generation 0.
+    /// Start time of the update that made it, in seconds since 1970; unknown for generation 0.
     pub time: Option<i64>,
-    /// What made it, for people.
+    /// Description of the update that made it.
     pub label: String,
-    /// Byte of the image where that begins which it has added.
+    /// First byte of the image that it added.
     pub start: u64,
     /// Byte behind it.
     pub end: u64,
@@ -29,7 +30,7 @@ pub struct Generation {
     pub head: [u8; HEAD_LEN],
 }
 
-/// The generations of the image in `source`, the oldest first.
+/// Returns the generations of the image in `source`, the oldest first.
 ///
 /// # Errors
 /// Not an image; a chain of records that is damaged; a failing source.
@@ -37,7 +38,7 @@ pub fn generations(source: &Arc<dyn ReadAt>) -> Result<Vec<Generation>, ReadErro
     let devices = Devices::primary(source.clone(), Arc::<Counters>::default())?;
     let mut head = read_head(&devices)?;
     let mut list = Vec::new();
-    // What the record before, which is that of the later generation, says of the next one.
+    // Claims of the record before, that of the later generation, about the next one.
     let mut expected: Option<(u32, Option<u64>, u64)> = None;
     loop {
         let superblock = Superblock::decode(&head)?;
@@ -76,7 +77,7 @@ pub fn generations(source: &Arc<dyn ReadAt>) -> Result<Vec<Generation>, ReadErro
     }
 }
 
-/// The sector that updates replace.
+/// Returns the sector that updates replace.
 pub(super) fn read_head(devices: &Devices) -> Result<[u8; HEAD_LEN], ReadError> {
     let mut head = [0; HEAD_LEN];
     let have = devices.primary_len().saturating_sub(SUPERBLOCK_OFF).min(HEAD_LEN as u64) as usize;
@@ -87,12 +88,12 @@ pub(super) fn read_head(devices: &Devices) -> Result<[u8; HEAD_LEN], ReadError> 
     Ok(head)
 }
 
-/// Byte behind the blocks that a superblock counts.
+/// Returns the byte behind the blocks that a superblock counts.
 pub(super) fn end_of(superblock: &Superblock) -> u64 {
     superblock.blocks.saturating_mul(superblock.block_bits.len())
 }
 
-/// What the generation that ends at byte `end` ends with, if an update made it.
+/// Reads the record at the end of the generation that ends at byte `end`, if an update made it.
 pub(super) fn read_end(devices: &Devices, end: u64) -> Result<Option<GenerationEnd>, ReadError> {
     let mut bytes = [0; END_LEN];
     let Some(at) = end.checked_sub(END_LEN as u64).filter(|_| end <= devices.primary_len()) else { return Ok(None) };
@@ -100,7 +101,7 @@ pub(super) fn read_end(devices: &Devices, end: u64) -> Result<Option<GenerationE
     Ok(GenerationEnd::decode(&bytes, end)?)
 }
 
-/// The record to which an end leads.
+/// Returns the record to which an end leads.
 fn read_record(devices: &Devices, end: &GenerationEnd) -> Result<GenerationRecord, ReadError> {
     let GenerationEnd { number, position, end: behind } = *end;
     let lies_before = position.checked_add(RECORD_LEN as u64).is_some_and(|record_end| record_end <= behind);

@@ -21,82 +21,83 @@ use kiln_format::inode::{FileType, Rdev};
 pub struct Inode {
     /// Slot number.
     pub nid: Nid,
-    /// The stored record: all that the methods tell, and how the contents are stored.
+    /// The stored record: the values that the methods return, and the layout of the contents.
     pub meta: kiln_format::inode::Inode,
 }
 
 impl Inode {
-    /// Length of the contents in bytes. Of an image that is not trusted, a claim: contents may be holes, or damaged.
+    /// Returns the length of the contents in bytes. Of an image that is not trusted, a claim:
+    /// contents may be holes, or damaged.
     pub fn size(&self) -> u64 {
         self.meta.size
     }
 
-    /// Type and permissions, as `st_mode` has them.
+    /// Returns the type and permissions, as `st_mode` has them.
     pub fn mode(&self) -> u16 {
         self.meta.mode()
     }
 
-    /// The type.
+    /// Returns the type.
     pub fn file_type(&self) -> FileType {
         self.meta.file_type
     }
 
-    /// The low 12 bits of `st_mode`: permissions with suid, sgid and sticky.
+    /// Returns the low 12 bits of `st_mode`: permissions with suid, sgid and sticky.
     pub fn permissions(&self) -> u16 {
         self.meta.permissions
     }
 
-    /// Owner.
+    /// Returns the user ID of the owner.
     pub fn uid(&self) -> u32 {
         self.meta.uid
     }
 
-    /// Group.
+    /// Returns the group ID.
     pub fn gid(&self) -> u32 {
         self.meta.gid
     }
 
-    /// Seconds of the modification time since 1970, negative before.
+    /// Returns seconds of the modification time since 1970, negative before.
     pub fn mtime(&self) -> i64 {
         self.meta.mtime
     }
 
-    /// Nanoseconds of the modification time behind [`Inode::mtime`], below 10^9.
+    /// Returns nanoseconds of the modification time behind [`Inode::mtime`], below 10^9.
     pub fn mtime_nsec(&self) -> u32 {
         self.meta.mtime_nsec
     }
 
-    /// How many names the inode says it has.
+    /// Returns the number of names that the inode claims to have.
     pub fn nlink(&self) -> u32 {
         self.meta.nlink
     }
 
-    /// Device number of a device, 0:0 for other types.
+    /// Returns the device number of a device, 0:0 for other types.
     pub fn rdev(&self) -> Rdev {
         self.meta.rdev()
     }
 
-    /// Where the inode's metadata lies.
+    /// Returns the metadata space of the inode.
     pub fn space(&self) -> MetadataSpace {
-        if self.nid.in_metabox() { MetadataSpace::Metabox } else { MetadataSpace::Primary }
+        MetadataSpace::of(self.nid.in_metabox())
     }
 
-    /// Whether the inode is a directory.
+    /// Returns true if the inode is a directory.
     pub fn is_dir(&self) -> bool {
         self.meta.file_type == FileType::Directory
     }
 
-    /// Whether the inode is a regular file.
+    /// Returns true if the inode is a regular file.
     pub fn is_file(&self) -> bool {
         self.meta.file_type == FileType::Regular
     }
 
-    /// Whether the inode is a symbolic link.
+    /// Returns true if the inode is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.meta.file_type == FileType::Symlink
     }
 
-    /// Whether the type has contents: a regular file, a directory, a symbolic link.
+    /// Returns true if the type has contents: a regular file, a directory, a symbolic link.
     pub fn has_contents(&self) -> bool {
         matches!(self.meta.file_type, FileType::Regular | FileType::Directory | FileType::Symlink)
     }

@@ -4,7 +4,7 @@ use super::inode::Inode;
 use super::reader::MetadataReader;
 use super::space::MetadataSpace;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use kiln_format::Nid;
 use kiln_format::inode::{COMPACT_LEN, EXTENDED_LEN, Epoch};
 use kiln_parallel::{Threads, unordered};
@@ -14,48 +14,32 @@ const INODES_OF_PART: usize = 64;
 
 /// Reads inodes. It holds the metadata that it read last, so inodes beside each other are cheap.
 pub(crate) struct InodeReader<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     primary: MetadataReader<'a>,
     metabox: MetadataReader<'a>,
 }
 
 impl<'a> InodeReader<'a> {
-    pub(crate) fn new(image: &'a Image) -> Self {
-        let primary = MetadataReader::new(image, MetadataSpace::Primary);
-        Self { image, primary, metabox: MetadataReader::new(image, MetadataSpace::Metabox) }
+    pub(crate) fn new(reader: Reader<'a>) -> Self {
+        let primary = MetadataReader::new(reader, MetadataSpace::Primary);
+        Self { reader, primary, metabox: MetadataReader::new(reader, MetadataSpace::Metabox) }
     }
 
-    /// [`Image::inode`].
+    /// Implements `Image::inode`.
     pub(crate) fn read(&mut self, nid: Nid) -> Result<Inode, ReadError> {
         let reader = if nid.in_metabox() { &mut self.metabox } else { &mut self.primary };
-        self.image.read_inode(reader, nid).map_err(|error| error.at_nid(nid))
+        self.reader.read_inode(reader, nid).map_err(|error| error.at_nid(nid))
     }
 }
 
-impl Image {
-    /// The inode in slot `nid`.
-    ///
-    /// # Errors
-    /// A slot outside the metadata, an inode that the format does not allow, a failing source.
-    pub fn inode(&self, nid: Nid) -> Result<Inode, ReadError> {
+impl<'a> Reader<'a> {
+    /// Implements `Image::inode`.
+    pub(crate) fn inode(self, nid: Nid) -> Result<Inode, ReadError> {
         InodeReader::new(self).read(nid)
     }
 
-    /// The inodes in all of these slots, in their order, looked up on `threads`.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// use kiln_read::Threads;
-    ///
-    /// let nids: Vec<_> = image.open_dir("/big")?.map(|entry| entry.map(|entry| entry.nid)).collect::<Result<_, _>>()?;
-    /// for inode in image.inodes(&nids, Threads::PROCESSORS) {
-    ///     println!("{} bytes", inode?.size());
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn inodes(&self, nids: &[Nid], threads: Threads) -> Vec<Result<Inode, ReadError>> {
+    /// Implements `Image::inodes`.
+    pub(crate) fn inodes(self, nids: &[Nid], threads: Threads) -> Vec<Result<Inode, ReadError>> {
         let mut inodes: Vec<_> = nids.iter().map(|_| None).collect();
         let parts = nids.chunks(INODES_OF_PART).zip(inodes.chunks_mut(INODES_OF_PART)).collect();
         unordered::run(threads, parts, || {
@@ -70,10 +54,21 @@ impl Image {
         inodes.into_iter().map(|inode| inode.unwrap_or_else(missing)).collect()
     }
 
-    fn read_inode(&self, reader: &mut MetadataReader<'_>, nid: Nid) -> Result<Inode, ReadError> {
+    /// Implements `Image::st_ino`.
+    pub(crate) fn st_ino(self, nid: Nid) -> u64 {
+        match self.superblock().metabox_nid {
+            Some(_) => nid.st_ino_beside_metabox(),
+            None => nid.st_ino(),
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn read_inode(self, reader: &mut MetadataReader<'_>, nid: Nid) -> Result<Inode, ReadError> {
         let sb = self.superblock();
         let pos = self.inode_pos(nid)?;
-        // The last inode of a space may be a compact one: its decoder finds out whether the bytes suffice.
+        // The last inode of a space may be a compact one: its decoder finds out whether the bytes
+        // suffice.
         let have = self.space_len(reader.space()).saturating_sub(pos).min(EXTENDED_LEN as u64) as usize;
         let mut bytes = [0; EXTENDED_LEN];
         let wanted = have.max(COMPACT_LEN);
@@ -83,31 +78,23 @@ impl Image {
         Ok(Inode { nid, meta })
     }
 
-    /// Byte offset of an inode in its metadata space.
-    pub(crate) fn inode_pos(&self, nid: Nid) -> Result<u64, ReadError> {
+    /// Returns the byte offset of an inode in its metadata space.
+    pub(crate) fn inode_pos(self, nid: Nid) -> Result<u64, ReadError> {
         let sb = self.superblock();
         let outside = || ReadError::corrupt("erofs_inode_compact", 0, "nid", nid.0, "slot outside the metadata");
         let off = nid.byte_off().ok_or_else(outside)?;
         if nid.in_metabox() {
-            return if self.core.metabox.is_some() { Ok(off) } else { Err(outside()) };
+            return if self.special.metabox.is_some() { Ok(off) } else { Err(outside()) };
         }
         // No overflow: the start has 32 + 16 bits.
         let start = sb.meta_blkaddr.0 << sb.block_bits.bits();
         start.checked_add(off).ok_or_else(outside)
     }
 
-    /// Byte offset behind an inode's xattr body in its metadata space.
-    pub(crate) fn body_pos(&self, inode: &Inode) -> Result<u64, ReadError> {
+    /// Returns the byte offset behind an inode's xattr body in its metadata space.
+    pub(crate) fn body_pos(self, inode: &Inode) -> Result<u64, ReadError> {
         let pos = self.inode_pos(inode.nid)?;
         // Below 2^63, as the inode has been read and no space is larger.
         Ok(pos + inode.meta.body_off())
-    }
-
-    /// The inode number that Linux shows for `nid`.
-    pub fn st_ino(&self, nid: Nid) -> u64 {
-        match self.superblock().metabox_nid {
-            Some(_) => nid.st_ino_beside_metabox(),
-            None => nid.st_ino(),
-        }
     }
 }

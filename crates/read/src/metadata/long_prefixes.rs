@@ -2,7 +2,7 @@
 
 use crate::error::ReadError;
 
-/// What the table's records are called in messages.
+/// Name of the table's records in errors.
 pub(super) const RECORD: &str = "erofs_xattr_long_prefix";
 /// Longest record in bytes: base index and infix.
 const RECORD_MAX_LEN: u64 = 256;
@@ -25,7 +25,8 @@ pub(super) struct LongPrefix {
 }
 
 impl LongPrefixes {
-    /// Decode `count` records from byte `start` on of the place that `fill` reads from. Returns the table and the byte behind it.
+    /// Decodes `count` records from byte `start` on of the place that `fill` reads from. Returns
+    /// the table and the byte behind it.
     pub(super) fn read(
         count: usize,
         start: u64,
@@ -49,12 +50,12 @@ impl LongPrefixes {
         Ok((Self { list, in_image: None }, off))
     }
 
-    /// All prefixes, by their numbers.
+    /// Returns all prefixes, by their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = &LongPrefix> {
         self.list.iter()
     }
 
-    /// The prefix with number `idx`.
+    /// Returns the prefix with number `idx`.
     pub(super) fn get(&self, idx: u8) -> Option<&LongPrefix> {
         self.list.get(usize::from(idx))
     }

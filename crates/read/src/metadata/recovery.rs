@@ -1,8 +1,11 @@
-//! Generations of an image that is damaged: cut off, without its front, or with records that cannot be read.
+//! Generations of an image that is damaged: cut off, without its front, or with records that cannot
+//! be read.
 //!
-//! The record with which a generation begins has the superblock of the one before, which ends where the record lies. So what lies in front of a record
-//! is a generation that is whole, whatever became of the rest. Where the chain of records does not lead to all of them, they are looked for by their
-//! magic, from the end of the image to its front: only those count that go before the ones that were found.
+//! The record with which a generation begins has the superblock of the one before, which ends where
+//! the record lies. So what lies in front of a record is a generation that is whole, whatever
+//! became of the rest. Where the chain of records does not lead to all of them, they are looked for
+//! by their magic, from the end of the image to its front: only those count that go before the ones
+//! that were found.
 
 use crate::error::ReadError;
 use crate::metadata::generations::{Generation, end_of, generations, read_end, read_head};
@@ -22,7 +25,8 @@ const PIECE_LEN: u64 = 1 << 20;
 /// The generations of an image that may be damaged.
 #[derive(Clone, Debug)]
 pub struct FoundGenerations {
-    /// Those of which all bytes are there, the oldest first. Whether these are right, only a check of each can tell.
+    /// Those of which all bytes are there, the oldest first. Whether these are right, only a check
+    /// of each can tell.
     pub whole: Vec<Generation>,
     /// Why these may not be all; `None`: they are.
     pub damage: Option<GenerationDamage>,
@@ -57,7 +61,8 @@ impl fmt::Display for GenerationDamage {
     }
 }
 
-/// The generations of the image in `source` that are whole. Where it is damaged, all of it is read.
+/// Returns the generations of the image in `source` that are whole. Where it is damaged, all of it
+/// is read.
 ///
 /// # Errors
 /// A source that is not an image, or that fails; records of a later version.
@@ -114,7 +119,7 @@ struct Shown {
     end: u64,
 }
 
-/// The generations in front of these records, of which the last one is the first.
+/// Returns the generations in front of these records, of which the last one is the first.
 fn whole_before(records: &[Found]) -> Vec<Generation> {
     let whole = records.iter().enumerate().rev().map(|(idx, Found { record, superblock })| {
         let number = record.number - 1;
@@ -125,7 +130,7 @@ fn whole_before(records: &[Found]) -> Vec<Generation> {
     whole.collect()
 }
 
-/// A generation that begins at byte `start`; `own` is its record, if that was found.
+/// Returns a generation that begins at byte `start`; `own` is its record, if that was found.
 fn generation(number: u32, own: Option<&Found>, start: u64, Shown { head, superblock, end }: Shown) -> Generation {
     let record = own.map(|own| &own.record);
     Generation {
@@ -140,7 +145,7 @@ fn generation(number: u32, own: Option<&Found>, start: u64, Shown { head, superb
     }
 }
 
-/// The records in front of byte `end` that belong together, the last one first.
+/// Returns the records in front of byte `end` that belong together, the last one first.
 fn records_before(devices: &Devices, end: u64) -> Result<Vec<Found>, ReadError> {
     let (mut found, mut piece) = (Vec::<Found>::new(), vec![0; PIECE_LEN as usize]);
     let mut piece_end = end.min(devices.primary_len());
@@ -158,7 +163,8 @@ fn records_before(devices: &Devices, end: u64) -> Result<Vec<Found>, ReadError> 
     Ok(found)
 }
 
-/// The record at byte `at`, if one is there that leads to a generation which ends there, and goes before the record `later`.
+/// Returns the record at byte `at`, if one is there that leads to a generation which ends there,
+/// and goes before the record `later`.
 fn record_at(devices: &Devices, at: u64, later: Option<&Found>) -> Result<Option<Found>, ReadError> {
     let mut bytes = [0; RECORD_LEN];
     let is_inside = at.checked_add(RECORD_LEN as u64).is_some_and(|end| end <= devices.primary_len());

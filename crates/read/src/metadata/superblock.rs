@@ -1,4 +1,5 @@
-//! The superblock and the records that are read with it when an image is opened, before there is an [`Image`](crate::image::Image).
+//! The superblock and the records that are read with it when an image is opened, before there is an
+//! [`Image`](crate::image::Image).
 
 use crate::error::ReadError;
 use crate::source::devices::Devices;
@@ -8,12 +9,13 @@ use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::superblock::{self, SUPERBLOCK_OFF, Superblock};
 use zerocopy::FromBytes;
 
-/// Bytes of an image that hold its superblock and the configuration records behind it in all likelihood.
+/// Bytes of an image that hold its superblock and the configuration records behind it probably.
 const FRONT_LEN: u64 = 4096;
 /// Most bytes that they can take: 128 + 16 * 255, and four records.
 const HEAD_MAX_LEN: u64 = 128 + 16 * 255 + 4 * 65540;
 
-/// The front of an image, with a byte of the superblock at least: all that every image is asked for first, in one fetch.
+/// Returns the front of an image, with a byte of the superblock at least: the bytes that opening
+/// needs first, in one fetch.
 pub(crate) fn read_front(devices: &Devices) -> Result<Vec<u8>, ReadError> {
     let have = devices.primary_len();
     if have <= SUPERBLOCK_OFF {
@@ -25,14 +27,14 @@ pub(crate) fn read_front(devices: &Devices) -> Result<Vec<u8>, ReadError> {
     Ok(front)
 }
 
-/// At most `len` bytes from the superblock on, of an image that is longer.
+/// Reads at most `len` bytes from the superblock on.
 fn read_head(devices: &Devices, len: u64) -> Result<Vec<u8>, ReadError> {
     let mut head = vec![0; devices.primary_len().saturating_sub(SUPERBLOCK_OFF).min(len) as usize];
     devices.read(0, &mut head, SUPERBLOCK_OFF)?;
     Ok(head)
 }
 
-/// The configuration records, which start in `head` and may, in theory, end far behind it.
+/// Returns the configuration records, which start in `head` and may, in theory, end far behind it.
 pub(crate) fn read_compr_cfgs(devices: &Devices, sb: &Superblock, head: &[u8]) -> Result<ComprCfgs, ReadError> {
     let behind = |head: &[u8]| sb.compr_cfgs(head.get(sb.record_len as usize..).unwrap_or_default());
     match behind(head) {
@@ -41,7 +43,8 @@ pub(crate) fn read_compr_cfgs(devices: &Devices, sb: &Superblock, head: &[u8]) -
     }
 }
 
-/// Compare the checksum, which covers a block, with what `head` has of it, or with what is read where that is not enough.
+/// Compares the checksum, which covers a block. Uses the bytes of `head`, and reads the block if
+/// these are too few.
 pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock, head: &[u8]) -> Result<(), ReadError> {
     if !sb.compat.contains(Compat::SB_CHKSUM) {
         return Ok(());
@@ -66,7 +69,7 @@ pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock, head: &[u8]) -
     }
 }
 
-/// Whether the front of an image has the header of composefs.
+/// Returns true if the front of an image has the header of composefs.
 pub(crate) fn has_composefs_header(front: &[u8]) -> bool {
     RawComposefsHeader::read_from_prefix(front).is_ok_and(|(header, _)| header.is_valid())
 }

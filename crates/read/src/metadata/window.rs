@@ -1,23 +1,29 @@
-//! Windows of metadata: the unit in which metadata is cached, and how much is fetched when one is missing (readahead).
+//! Windows of metadata: the unit in which metadata is cached, and how much is fetched when one is
+//! missing (readahead).
 //!
-//! Plain algorithm: a window is a block of the image, as large as the unit in which kernels read metadata. A missing window is fetched
-//! alone, so that a few files of many cost only the blocks that hold their metadata.
+//! Plain algorithm: a window is a block of the image, as large as the unit in which kernels read
+//! metadata. A missing window is fetched alone, so that a few files of many cost only the blocks
+//! that hold their metadata.
 //!
-//! * If many windows around a missing one are cached, the missing ones among them are fetched with it. The readahead grows with the
-//!   dense part: listing a tree takes few large reads, a few files of many take small ones, and if most of the metadata is wanted in
-//!   the end, in whatever order, it takes fewer reads than windows.
-//! * While a hot list is loaded, a missing window is fetched as a part of [`WARM_LEN`] bytes, as the files of a program lie in a few places, and
-//!   what it reads beside its list lies around them. A start of Python from an image of 6,097 files takes 3 reads of metadata so, and about
+//! * If many windows around a missing one are cached, the missing ones among them are fetched with
+//!   it. The readahead grows with the dense part: listing a tree takes few large reads, a few files
+//!   of many take small ones, and if most of the metadata is wanted in the end, in any order,
+//!   it takes fewer reads than windows.
+//! * While a hot list is loaded, a missing window is fetched as a part of [`WARM_LEN`] bytes, as
+//!   the files of a program lie in a few places, and what it reads beside its list lies around
+//!   them. A start of Python from an image of 6,097 files takes 3 reads of metadata so, and about
 //!   100 without.
-//! * Contents beside an inode (its tail, its last pcluster) are not cached for themselves: their reader keeps them. They are copied
-//!   from the window of their inode if that is cached, and fetched alone if not.
-//! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each costs a lookup of its extent.
+//! * Contents beside an inode (its tail, its last pcluster) are not cached for themselves: their
+//!   reader keeps them. They are copied from the window of their inode if that is cached, and
+//!   fetched alone if not.
+//! * Contents of the metabox are decoded, not fetched by block, so its windows are longer: each
+//!   costs a lookup of its extent.
 
 use super::space::{MetadataSpace, WindowKey};
 use crate::cache::byte_cache::{CachedBytes, SharedBytes};
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
-use crate::image::{Fetch, Image};
+use crate::image::reader::{Fetch, Reader};
 use kiln_parallel::locks::lock;
 use std::io;
 use std::ops::Range;
@@ -26,71 +32,77 @@ use std::ops::Range;
 const PAGE_BITS: u32 = 12;
 /// log2 of a window of the metabox in bytes.
 const METABOX_BITS: u32 = 14;
-/// Windows up to some distance around a missing one are dense if one in this many of them is cached: close to it, and farther off,
-/// where more windows would be fetched in vain.
+/// Windows up to some distance around a missing one are dense if one in this many of them is
+/// cached: close to it, and farther off, where more windows would be fetched in vain.
 const DENSE_CLOSE: u64 = 4;
 const DENSE_FAR: u64 = 2;
-/// How many windows on each side are close. If fewer of them are not dense, that may be chance, so larger distances are tried, unless
-/// none of the nearer half is cached: of windows that are read at random, that is so for most.
+/// Number of windows on each side that are close. If fewer of them are not dense, that may be
+/// chance, so larger distances are tried, unless none of the nearer half is cached: of windows that
+/// are read at random, that is so for most.
 const CLOSE: u64 = 8;
-/// The readahead beyond what is close is one part in this many of the dense part. Where data lies between inodes, as mkfs.erofs puts it,
-/// a dense part says little about what follows: a walk of such an image fetched 1.37 of the bytes that it wanted when the readahead was
-/// as long as the dense part, and 1.24 now (432 MB in 24,000 files).
+/// The readahead beyond what is close is one part in this many of the dense part. Where data lies
+/// between inodes, as mkfs.erofs puts it, a dense part says little about what follows: a walk of
+/// such an image fetched 1.37 of the bytes that it wanted when the readahead was as long as the
+/// dense part, and 1.24 now (432 MB in 24,000 files).
 const DENSE_SHARE: u64 = 4;
-/// Most bytes that are fetched on each side of a missing window, and the part of the cache that the dense part may be.
+/// Most bytes that are fetched on each side of a missing window, and the part of the cache that the
+/// dense part may be.
 const REACH_MAX: u64 = 512 << 10;
 const CACHE_SHARE: u64 = 8;
-/// Bytes that are fetched at once while a hot list is loaded, and how many of them lie before the missing window at most.
+/// Bytes that are fetched at once while a hot list is loaded, and how many of them lie before the
+/// missing window at most.
 const WARM_LEN: u64 = 1 << 20;
 const WARM_BEFORE: u64 = 512 << 10;
 
-impl Image {
-    /// log2 of the length of a space's windows in bytes; the last window may be shorter.
-    pub(super) fn window_bits(&self, space: MetadataSpace) -> u32 {
+impl<'a> Reader<'a> {
+    /// Returns log2 of the length of a space's windows in bytes; the last window may be shorter.
+    pub(super) fn window_bits(self, space: MetadataSpace) -> u32 {
         match space {
-            MetadataSpace::Primary => u32::from(self.core.sb.block_bits.bits()).max(PAGE_BITS),
+            MetadataSpace::Primary => u32::from(self.volume.sb.block_bits.bits()).max(PAGE_BITS),
             MetadataSpace::Metabox => METABOX_BITS,
         }
     }
 
-    pub(super) fn window(&self, key: WindowKey) -> Result<SharedBytes, ReadError> {
-        let windows = &self.core.state().windows;
+    pub(super) fn window(self, key: WindowKey) -> Result<SharedBytes, ReadError> {
+        let windows = &self.volume.state().windows;
         if self.fetch == Fetch::Refused {
             let len = 1 << self.window_bits(key.space);
             let missing = || ReadError::io(key.idx * len, len, io::ErrorKind::WouldBlock.into());
             return windows.get(&key).ok_or_else(missing);
         }
-        windows.get_or_load(&key, || match (key.space, &self.core.metabox) {
+        windows.get_or_load(&key, || match (key.space, &self.special.metabox) {
             (MetadataSpace::Primary, _) => self.fetch_windows(key.idx),
             (MetadataSpace::Metabox, Some(metabox)) => {
                 let start = key.idx << METABOX_BITS;
                 let mut bytes = vec![0; (self.space_len(key.space) - start).min(1 << METABOX_BITS) as usize];
                 self.fill(metabox, &mut bytes, start)?;
-                self.core.state().metadata_loaded(bytes.len());
+                self.volume.state().metadata_loaded(bytes.len());
                 Ok(CachedBytes::new(bytes.into_boxed_slice()))
             }
             (MetadataSpace::Metabox, None) => Err(ReadError::Internal { what: "no metabox".into() }),
         })
     }
 
-    /// The window, if it is cached or would be fetched together with many others.
-    pub(super) fn likely_window(&self, key: WindowKey) -> Result<Option<SharedBytes>, ReadError> {
-        if let Some(bytes) = self.core.state().windows.get(&key) {
+    /// Returns the window, if it is cached or would be fetched together with many others.
+    pub(super) fn likely_window(self, key: WindowKey) -> Result<Option<SharedBytes>, ReadError> {
+        if let Some(bytes) = self.volume.state().windows.get(&key) {
             return Ok(Some(bytes));
         }
         let is_likely = || self.span(key.idx).count() as u64 >= CLOSE;
         (key.space == MetadataSpace::Metabox || is_likely()).then(|| self.window(key)).transpose()
     }
 
-    /// Fill `buf` with contents that lie in one window of the primary space that is not cached, past the cache.
-    pub(super) fn fetch_past_windows(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+    /// Fills `buf` with contents that lie in one window of the primary space that is not cached,
+    /// past the cache.
+    pub(super) fn fetch_past_windows(self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         self.fetch_metadata(buf, off)
     }
 
-    /// Fetch window `idx` of the primary space, and those around it that are likely to be wanted.
-    fn fetch_windows(&self, idx: u64) -> Result<SharedBytes, ReadError> {
-        let memory = self.core.state();
-        // Threads that want windows of one long run would each fetch it. Who holds this lock waits for the source alone.
+    /// Fetches window `idx` of the primary space, and those around it that are likely to be wanted.
+    fn fetch_windows(self, idx: u64) -> Result<SharedBytes, ReadError> {
+        let memory = self.volume.state();
+        // Threads that want windows of one long run would each fetch it. The holder of this lock
+        // waits for the source alone.
         let long_run = memory.is_warming().then(|| lock(&memory.long_run));
         let key = WindowKey { space: MetadataSpace::Primary, idx };
         if let Some(bytes) = long_run.as_ref().and_then(|_| memory.windows.get(&key)) {
@@ -124,17 +136,18 @@ impl Image {
         wanted.ok_or_else(|| ReadError::Internal { what: "a window outside of what was fetched for it".into() })
     }
 
-    /// The windows of the primary space that are fetched if window `idx` is missing, which is one of them.
-    fn span(&self, idx: u64) -> Range<u64> {
-        let windows = &self.core.state().windows;
+    /// Returns the windows of the primary space that are fetched if window `idx` is missing, which
+    /// is one of them.
+    fn span(self, idx: u64) -> Range<u64> {
+        let windows = &self.volume.state().windows;
         let bits = self.window_bits(MetadataSpace::Primary);
         let count = self.space_len(MetadataSpace::Primary).div_ceil(1 << bits);
         let is_kept = |&idx: &u64| windows.has(&WindowKey { space: MetadataSpace::Primary, idx });
         let most = |len: u64| len.min(windows.capacity() / CACHE_SHARE) >> bits;
-        if self.core.state().is_warming() {
+        if self.volume.state().is_warming() {
             let len = most(WARM_LEN).max(1);
             // The metadata zone begins there in all images that have their data in front of it.
-            let zone = ((self.core.sb.meta_blkaddr.0 << self.core.sb.block_bits.bits()) >> bits).min(idx);
+            let zone = ((self.volume.sb.meta_blkaddr.0 << self.volume.sb.block_bits.bits()) >> bits).min(idx);
             let start = idx.saturating_sub(len.min(WARM_BEFORE >> bits)).max(zone);
             let start = (start..idx).rev().take_while(|idx| !is_kept(idx)).last().unwrap_or(idx);
             let end = (idx + 1..count.min(start + len)).take_while(|idx| !is_kept(idx)).last().unwrap_or(idx) + 1;
@@ -159,10 +172,10 @@ impl Image {
         start..end
     }
 
-    fn fetch_metadata(&self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+    fn fetch_metadata(self, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         if self.read_staged(0, buf, off) {
             return Ok(());
         }
-        self.core.devices.read(0, buf, off)
+        self.volume.devices.read(0, buf, off)
     }
 }

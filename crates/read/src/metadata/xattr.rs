@@ -6,7 +6,7 @@ use super::long_prefixes::LongPrefixes;
 use super::reader::MetadataReader;
 use super::space::MetadataSpace;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use kiln_format::xattr::{
     BODY_HEADER_LEN, ENTRY_HEADER_LEN, LONG_PREFIX, RawXattrBodyHeader, RawXattrEntry, entry_len, filter_bit, prefix,
     split_name,
@@ -48,7 +48,7 @@ impl StoredXattr<'_> {
     }
 }
 
-/// What an inode's xattr body says, beside its inline entries.
+/// Xattr body of an inode, without its inline entries decoded.
 struct Body {
     name_filter: u32,
     shared: Vec<u32>,
@@ -57,26 +57,9 @@ struct Body {
     at: u64,
 }
 
-impl Image {
-    /// All extended attributes, in stored order. Those that Linux hides (unknown prefixes) are left out.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/xattrs.erofs".as_ref(), &[], &Default::default())?;
-    /// let root = image.inode(image.root_nid())?;
-    /// for entry in image.walk(&root, b"/") {
-    ///     let entry = entry?;
-    ///     for xattr in image.list_xattrs(&entry.inode)? {
-    ///         println!("{}: {}", entry.path.escape_ascii(), xattr.name.escape_ascii());
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// A body that the format does not allow, a failing source.
-    pub fn list_xattrs(&self, inode: &Inode) -> Result<Vec<Xattr>, ReadError> {
+impl<'a> Reader<'a> {
+    /// Implements `Image::list_xattrs`.
+    pub(crate) fn list_xattrs(self, inode: &Inode) -> Result<Vec<Xattr>, ReadError> {
         let mut list = Vec::new();
         self.each_xattr(inode, &mut |entry| {
             list.push(Xattr { name: entry.name(), value: entry.value.to_vec() });
@@ -85,17 +68,14 @@ impl Image {
         Ok(list)
     }
 
-    /// The long prefixes of names of attributes, by their numbers. Of those that name hidden attributes only what follows the short prefix.
-    pub fn xattr_prefixes(&self) -> Vec<Vec<u8>> {
+    /// Implements `Image::xattr_prefixes`.
+    pub(crate) fn xattr_prefixes(self) -> Vec<Vec<u8>> {
         let whole = |long: &long_prefixes::LongPrefix| [prefix(long.base).unwrap_or_default(), &long.infix].concat();
-        self.core.prefixes.iter().map(whole).collect()
+        self.prefixes.iter().map(whole).collect()
     }
 
-    /// The value of one attribute, by its full name.
-    ///
-    /// # Errors
-    /// As [`Image::list_xattrs`].
-    pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    /// Implements `Image::get_xattr`.
+    pub(crate) fn get_xattr(self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         if self.filter_excludes(inode, name)? {
             return Ok(None);
         }
@@ -109,9 +89,11 @@ impl Image {
         })?;
         Ok(found)
     }
+}
 
-    /// Whether the inode's name filter promises that there is no such attribute.
-    fn filter_excludes(&self, inode: &Inode, name: &[u8]) -> Result<bool, ReadError> {
+impl<'a> Reader<'a> {
+    /// Returns true if the inode's name filter promises that there is no such attribute.
+    fn filter_excludes(self, inode: &Inode, name: &[u8]) -> Result<bool, ReadError> {
         let sb = self.superblock();
         if inode.meta.xattr_icount == 0 {
             return Ok(true);
@@ -124,15 +106,15 @@ impl Image {
         Ok(header.h_name_filter.get() & filter_bit(index, rest) != 0)
     }
 
-    fn xattr_header(&self, inode: &Inode) -> Result<RawXattrBodyHeader, ReadError> {
+    fn xattr_header(self, inode: &Inode) -> Result<RawXattrBodyHeader, ReadError> {
         let at = self.inode_pos(inode.nid)? + inode.meta.form.len() as u64;
         let bytes = MetadataReader::new(self, inode.space()).array::<BODY_HEADER_LEN>(BODY, at)?;
         Ok(RawXattrBodyHeader::read_from_bytes(&bytes).expect("exact length"))
     }
 
-    /// Visit all attributes: inline ones first, then shared ones in the order of the inode's list.
+    /// Visits all attributes: inline ones first, then shared ones in the order of the inode's list.
     pub(crate) fn each_xattr(
-        &self,
+        self,
         inode: &Inode,
         each: &mut dyn FnMut(&StoredXattr<'_>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
@@ -143,7 +125,7 @@ impl Image {
     }
 
     fn visit_xattrs(
-        &self,
+        self,
         inode: &Inode,
         each: &mut dyn FnMut(&StoredXattr<'_>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
@@ -153,10 +135,10 @@ impl Image {
         })
     }
 
-    /// Visit all entries as stored, those that Linux does not show included. Each gets bytes that start with an entry and
-    /// hold it whole.
+    /// Visits all entries as stored, those that Linux does not show included. Each gets bytes that
+    /// start with an entry and hold it whole.
     pub(crate) fn visit_entries(
-        &self,
+        self,
         inode: &Inode,
         each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
@@ -179,7 +161,7 @@ impl Image {
         Ok(())
     }
 
-    fn xattr_body(&self, inode: &Inode) -> Result<Body, ReadError> {
+    fn xattr_body(self, inode: &Inode) -> Result<Body, ReadError> {
         let at = self.inode_pos(inode.nid)? + inode.meta.form.len() as u64;
         let len = inode.meta.xattr_len();
         if len == BODY_HEADER_LEN as u64 {
@@ -201,8 +183,8 @@ impl Image {
         Ok(Body { name_filter: header.h_name_filter.get(), shared, bytes, inline_start, at })
     }
 
-    /// Byte range of a shared entry in its space.
-    pub(crate) fn shared_range(&self, id: u32) -> Result<(u64, u64), ReadError> {
+    /// Returns the byte range of a shared entry in its space.
+    pub(crate) fn shared_range(self, id: u32) -> Result<(u64, u64), ReadError> {
         let sb = self.superblock();
         // No overflow: the sum of a number of 32 + 16 bits and one of 34.
         let at = (sb.xattr_blkaddr.0 << sb.block_bits.bits()) + 4 * u64::from(id);
@@ -211,19 +193,23 @@ impl Image {
         Ok((at, (ENTRY_HEADER_LEN + usize::from(raw.e_name_len) + usize::from(raw.e_value_size.get())) as u64))
     }
 
-    fn read_shared(&self, id: u32, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
+    fn read_shared(self, id: u32, bytes: &mut Vec<u8>) -> Result<(), ReadError> {
         let (at, len) = self.shared_range(id)?;
         bytes.resize(len as usize, 0);
         MetadataReader::new(self, self.shared_xattr_space()).fill(ENTRY, bytes, at)
     }
 
-    /// The entry that `bytes` start with and hold whole; `None` for one that Linux does not show.
-    fn entry<'a>(&'a self, bytes: &'a [u8]) -> Option<StoredXattr<'a>> {
+    /// Returns the entry that `bytes` start with and hold whole; `None` for one that Linux does not
+    /// show.
+    fn entry<'b>(self, bytes: &'b [u8]) -> Option<StoredXattr<'b>>
+    where
+        'a: 'b,
+    {
         let (raw, rest) = RawXattrEntry::ref_from_prefix(bytes).expect("checked");
         let (suffix, rest) = rest.split_at(raw.e_name_len.into());
         let value = &rest[..usize::from(raw.e_value_size.get())];
         let is_long = raw.e_name_index & LONG_PREFIX != 0;
-        let long = || self.core.prefixes.get(raw.e_name_index & !LONG_PREFIX);
+        let long = || self.prefixes.get(raw.e_name_index & !LONG_PREFIX);
         let (base, infix) = match is_long {
             false => (Some(raw.e_name_index), &[][..]),
             true => (long().map(|long| long.base), long().map_or(&[][..], |long| &long.infix)),
@@ -231,24 +217,24 @@ impl Image {
         base.and_then(prefix).map(|prefix| StoredXattr { prefix, infix, suffix, value, is_long })
     }
 
-    /// The space in which shared xattrs lie.
-    pub(crate) fn shared_xattr_space(&self) -> MetadataSpace {
-        match self.core.sb.compat.contains(Compat::SHARED_EA_IN_METABOX) {
+    /// Returns the space in which shared xattrs lie.
+    pub(crate) fn shared_xattr_space(self) -> MetadataSpace {
+        match self.volume.sb.compat.contains(Compat::SHARED_EA_IN_METABOX) {
             true => MetadataSpace::Metabox,
             false => MetadataSpace::Primary,
         }
     }
 
-    /// Ids of the inode's shared attributes.
-    pub(crate) fn shared_xattr_ids(&self, inode: &Inode) -> Result<Vec<u32>, ReadError> {
+    /// Returns ids of the inode's shared attributes.
+    pub(crate) fn shared_xattr_ids(self, inode: &Inode) -> Result<Vec<u32>, ReadError> {
         match inode.meta.xattr_icount {
             0 => Ok(Vec::new()),
             _ => Ok(self.xattr_body(inode)?.shared),
         }
     }
 
-    /// The first attribute, if any, that the inode's name filter wrongly denies.
-    pub(crate) fn denied_by_filter(&self, inode: &Inode) -> Result<Option<Vec<u8>>, ReadError> {
+    /// Returns the first attribute, if any, that the inode's name filter wrongly denies.
+    pub(crate) fn denied_by_filter(self, inode: &Inode) -> Result<Option<Vec<u8>>, ReadError> {
         let sb = self.superblock();
         if !sb.compat.contains(Compat::XATTR_FILTER) || sb.xattr_filter_reserved != 0 || inode.meta.xattr_icount == 0 {
             return Ok(None);
@@ -268,10 +254,10 @@ impl Image {
         Ok(denied)
     }
 
-    /// Read the table of long prefixes from the space or the inode that the superblock says.
-    pub(crate) fn read_long_prefixes(&self) -> Result<LongPrefixes, ReadError> {
+    /// Reads the table of long prefixes from the space or the inode that the superblock says.
+    pub(crate) fn read_long_prefixes(self) -> Result<LongPrefixes, ReadError> {
         let sb = self.superblock();
-        let source = match (&self.core.metabox, &self.core.packed) {
+        let source = match (&self.special.metabox, &self.special.packed) {
             _ if sb.compat.contains(Compat::PLAIN_XATTR_PFX) => PrefixSource::Space(MetadataSpace::Primary),
             (Some(_), _) => PrefixSource::Space(MetadataSpace::Metabox),
             (None, Some(packed)) => PrefixSource::Contents(*packed),
@@ -285,7 +271,7 @@ impl Image {
     }
 }
 
-/// Where the table of long prefixes is.
+/// Place of the table of long prefixes.
 enum PrefixSource {
     Space(MetadataSpace),
     /// Decoded contents of the packed inode.
@@ -293,10 +279,10 @@ enum PrefixSource {
 }
 
 impl PrefixSource {
-    fn fill(&self, image: &Image, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
+    fn fill(&self, reader: Reader<'_>, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         match self {
-            PrefixSource::Space(space) => MetadataReader::new(image, *space).fill(long_prefixes::RECORD, buf, off),
-            PrefixSource::Contents(inode) if off + buf.len() as u64 <= inode.meta.size => image.fill(inode, buf, off),
+            PrefixSource::Space(space) => MetadataReader::new(reader, *space).fill(long_prefixes::RECORD, buf, off),
+            PrefixSource::Contents(inode) if off + buf.len() as u64 <= inode.meta.size => reader.fill(inode, buf, off),
             PrefixSource::Contents(Inode { nid: Nid(nid), .. }) => Err(ReadError::corrupt(
                 long_prefixes::RECORD,
                 off,
@@ -308,7 +294,7 @@ impl PrefixSource {
     }
 }
 
-/// Bytes that the inline entry at `off` of a body takes.
+/// Returns the bytes that the inline entry at `off` of a body takes.
 fn inline_entry_len(body: &Body, off: usize) -> Result<usize, ReadError> {
     let rest = &body.bytes[off..];
     let len = RawXattrEntry::ref_from_prefix(rest).ok().map(|(raw, _)| padded_len(raw));
@@ -318,7 +304,7 @@ fn inline_entry_len(body: &Body, off: usize) -> Result<usize, ReadError> {
     })
 }
 
-/// Bytes that an entry takes, padding included.
+/// Returns the bytes that an entry takes, padding included.
 fn padded_len(raw: &RawXattrEntry) -> usize {
     entry_len(raw.e_name_len.into(), raw.e_value_size.get().into())
 }

@@ -1,11 +1,13 @@
-//! The read policy: what an image does beyond decoding what it is asked for. Each part is chosen on its own, and asked in one place.
+//! The read policy: what an image does beyond decoding what it is asked for. Each part is chosen on
+//! its own, and asked in one place.
 
 use crate::source::latency::Latency;
 
-/// How an image reads: a part for each independent property of its sources and of its consumer.
+/// Policy of reading: one part for each independent property of the sources and of the consumer.
 ///
-/// [`ReadPolicy::default`] is for programs that read local files, [`ReadPolicy::for_page_cache`] for a server below a kernel's page
-/// cache. Others are combinations. The contents are the same under each. A source that is far away, read by a program:
+/// [`ReadPolicy::default`] is for programs that read local files, [`ReadPolicy::for_page_cache`]
+/// for a server below a kernel's page cache. Others are combinations. The contents are the same
+/// under each. A source that is far away, read by a program:
 ///
 /// ```
 /// use kiln_read::{ImageOptions, ReadPolicy, Readahead};
@@ -17,65 +19,71 @@ use crate::source::latency::Latency;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadPolicy {
-    /// Which layer reads ahead.
+    /// Layer that reads ahead.
     pub readahead: Readahead,
-    /// How long decoded extents stay in the cache.
+    /// Time that decoded extents stay in the cache.
     pub retention: Retention,
-    /// Whether the sources are told what a long read, or a batch of reads, fetches later.
+    /// Announcements to the sources of bytes that a long read, or a batch of reads, fetches later.
     pub prefetch: SourcePrefetch,
-    /// How much memory decodes that run at the same time may take.
+    /// Memory for decodes that run at the same time.
     pub decode_memory: DecodeMemory,
-    /// What the sources note about their latency, if they do: without it, no fetch counts as slow.
+    /// Latency that the sources measure. Without it, no fetch counts as slow.
     pub latency: Option<Latency>,
 }
 
 /// The layer that detects sequential reads, and announces what follows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readahead {
-    /// The operating system, which reads ahead in the files that the sources are. A read fetches at once what
-    /// its source wants fetched at once ([`ReadAt::fetch_max_len`](crate::ReadAt::fetch_max_len)).
+    /// The operating system, which reads ahead in the files that the sources are. A read fetches at
+    /// once what its source wants fetched at once
+    /// ([`ReadAt::fetch_max_len`](crate::ReadAt::fetch_max_len)).
     #[default]
     System,
-    /// The image: it tells the sources what comes after sequential reads across files, and the next steps of strides while fetches are
-    /// [slow](crate::Image::is_slow). [Files](crate::FileSource) are then opened without the readahead of the system. A read fetches up to
-    /// 1 MiB of encoded pclusters at once.
+    /// The image: it tells the sources what comes after sequential reads across files, and the next
+    /// steps of strides while fetches are [slow](crate::Image::is_slow). [Files](crate::FileSource)
+    /// are then opened without the readahead of the system. A read fetches up to 1 MiB of encoded
+    /// pclusters at once.
     Image,
 }
 
-/// How long decoded extents stay in the cache.
+/// Time that decoded extents stay in the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
     /// Until others are used more: the consumer may read the same bytes again.
     #[default]
     ByUse,
-    /// Until all bytes of the extent were consumed: the consumer is itself a cache, and does not ask twice.
+    /// Until all bytes of the extent were consumed: the consumer is itself a cache, and does not
+    /// ask twice.
     UntilConsumed,
 }
 
-/// Whether sources are told what will be fetched later ([`ReadAt::will_need`](crate::ReadAt::will_need)).
+/// Announcements to sources of bytes that will be fetched later
+/// ([`ReadAt::will_need`](crate::ReadAt::will_need)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourcePrefetch {
     /// They are not.
     Off,
-    /// They are told what [`Image::read_many`](crate::Image::read_many) wants next, and, if the image reads ahead, what the rest of a
-    /// long read wants.
+    /// They are told what [`Image::read_many`](crate::Image::read_many) wants next, and, if the
+    /// image reads ahead, what the rest of a long read wants.
     #[default]
     Announced,
 }
 
-/// How much memory decodes that run at the same time may take.
+/// Memory for decodes that run at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DecodeMemory {
-    /// What each thread needs: the consumer decides how many threads decode.
+    /// As much as each thread needs: the consumer decides how many threads decode.
     #[default]
     PerThread,
-    /// Half as much as the cache together: threads wait for their turn. For a server, which decodes for threads of other programs.
+    /// Half as much as the cache together: threads wait for their turn. For a server, which decodes
+    /// for threads of other programs.
     HalfOfCache,
 }
 
 impl ReadPolicy {
-    /// The policy for a server below a kernel's page cache (FUSE). The kernel keeps what it gets, and reads ahead in files itself, so a
-    /// read fetches what it asks for. The image reads ahead across files, and drops an extent once all its bytes are consumed.
+    /// Returns the policy for a server below a kernel's page cache (FUSE). The kernel keeps what it
+    /// gets, and reads ahead in files itself, so a read fetches what it asks for. The image reads
+    /// ahead across files, and drops an extent once all its bytes are consumed.
     pub fn for_page_cache() -> Self {
         Self {
             readahead: Readahead::Image,
@@ -86,28 +94,29 @@ impl ReadPolicy {
         }
     }
 
-    /// The same policy with this readahead.
+    /// Returns the same policy with this readahead.
     pub fn with_readahead(self, readahead: Readahead) -> Self {
         Self { readahead, ..self }
     }
 
-    /// The same policy with this retention.
+    /// Returns the same policy with this retention.
     pub fn with_retention(self, retention: Retention) -> Self {
         Self { retention, ..self }
     }
 
-    /// The same policy with this prefetch.
+    /// Returns the same policy with this prefetch.
     pub fn with_prefetch(self, prefetch: SourcePrefetch) -> Self {
         Self { prefetch, ..self }
     }
 
-    /// The same policy with this much memory for decodes.
+    /// Returns the same policy with this much memory for decodes.
     pub fn with_decode_memory(self, decode_memory: DecodeMemory) -> Self {
         Self { decode_memory, ..self }
     }
 
-    /// The same policy, with latency that [`TimedSource`](crate::TimedSource)s note. [`ImageSources`](crate::ImageSources) and
-    /// [`Image::open_path`](crate::Image::open_path) make timed sources; [`Image::open`](crate::Image::open) takes sources as they are.
+    /// Returns the same policy, with latency that [`TimedSource`](crate::TimedSource)s note.
+    /// [`ImageSources`](crate::ImageSources) and [`Image::open_path`](crate::Image::open_path) make
+    /// timed sources; [`Image::open`](crate::Image::open) takes sources as they are.
     pub fn with_latency(self, latency: Latency) -> Self {
         Self { latency: Some(latency), ..self }
     }

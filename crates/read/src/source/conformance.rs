@@ -3,9 +3,9 @@
 use super::read_at::{RangeMut, ReadAt};
 use std::io::ErrorKind;
 
-/// Put `source`, which must hold exactly `expected`, through all that the trait promises: lengths, whole and partial
-/// reads at every kind of border, batches in any order, ends, hints, and many threads at once. Meant for tests; a few
-/// hundred thousand bytes are enough.
+/// Puts `source`, which must hold exactly `expected`, through all that the trait promises: lengths,
+/// whole and partial reads at every kind of border, batches in any order, ends, hints, and many
+/// threads at once. Meant for tests; a few hundred thousand bytes are enough.
 ///
 /// # Panics
 /// A promise is broken; the message says which.
@@ -25,7 +25,7 @@ pub fn assert_conforms(source: &dyn ReadAt, expected: &[u8]) {
     });
 }
 
-/// Ranges at the borders of everything that an implementation may divide its bytes by.
+/// Returns ranges at the borders of everything that an implementation may divide its bytes by.
 fn ranges(len: usize) -> Vec<(usize, usize)> {
     let borders = [0, 1, 511, 512, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20, len / 2, len.saturating_sub(1), len];
     let mut ranges = Vec::new();

@@ -1,4 +1,4 @@
-//! Where addresses lead: the primary device, extra devices, and the flat space that joins them.
+//! Devices of an image: the primary device, extra devices, and the flat space that joins them.
 
 use super::read_at::{FETCH_MAX_LEN, RangeMut, ReadAt};
 use crate::error::ReadError;
@@ -16,7 +16,7 @@ pub(crate) struct PhysicalRange {
     pub device: u16,
     /// Byte address on it.
     pub pa: u64,
-    /// How many bytes from `pa` on the mapping holds for.
+    /// Number of bytes from `pa` on that the mapping holds for.
     pub run: u64,
 }
 
@@ -33,14 +33,14 @@ pub(crate) struct Devices {
     /// The primary device, then the extra devices that were given.
     list: Vec<OpenDevice>,
     slots: Vec<DeviceSlot>,
-    /// Parts of the flat space that lie on extra devices: sorted, without overlaps. Empty without extra devices, and
-    /// where they are all part of the primary one.
+    /// Parts of the flat space that lie on extra devices: sorted, without overlaps. Empty without
+    /// extra devices, and where they are all part of the primary one.
     mapped: Vec<Mapping>,
     /// Numbers of the extra devices that were not given and do not follow in the primary one.
     missing: Vec<u16>,
     block_bits: BlockBits,
     counters: Arc<Counters>,
-    /// What the source that wants most wants fetched at once.
+    /// Largest number of bytes that any source wants fetched at once.
     fetch_max_len: usize,
 }
 
@@ -64,7 +64,7 @@ impl OpenDevice {
 }
 
 impl Devices {
-    /// The primary device alone: enough to read the superblock.
+    /// Returns the primary device alone: enough to read the superblock.
     pub(crate) fn primary(source: Arc<dyn ReadAt>, counters: Arc<Counters>) -> Result<Self, ReadError> {
         let fetch_max_len = source.fetch_max_len();
         let list = vec![OpenDevice::new(source)?];
@@ -72,7 +72,8 @@ impl Devices {
         Ok(Self { list, slots, mapped, missing, block_bits: BlockBits::DEFAULT, counters, fetch_max_len })
     }
 
-    /// Read the device table and add the extra devices: all in its order, or none for a flat image.
+    /// Reads the device table and add the extra devices: all in its order, or none for a flat
+    /// image.
     pub(crate) fn add_extra(&mut self, sb: &Superblock, extra: Vec<Arc<dyn ReadAt>>) -> Result<(), ReadError> {
         let expected = usize::from(sb.extra_devices);
         if !extra.is_empty() && extra.len() != expected {
@@ -103,12 +104,12 @@ impl Devices {
         }
     }
 
-    /// Whether what would be on a device is part of the primary one.
+    /// Returns true if what would be on a device is part of the primary one.
     fn follows(&self, slot: &DeviceSlot, mapping: Option<&Mapping>) -> bool {
         slot.blocks == 0 || mapping.is_some_and(|mapping| mapping.end <= self.primary_len())
     }
 
-    /// The extra devices that are needed and not there, as an error.
+    /// Returns the extra devices that are needed and not there, as an error.
     pub(crate) fn missing(&self) -> Option<ReadError> {
         (!self.missing.is_empty()).then(|| {
             let tag = |&device: &u16| self.slots[usize::from(device) - 1].tag.split(|&b| b == 0).next();
@@ -142,17 +143,17 @@ impl Devices {
         self.list[0].len
     }
 
-    /// Length of all devices in bytes.
+    /// Returns the length of all devices in bytes.
     pub(crate) fn total_len(&self) -> u64 {
         self.list.iter().fold(0, |sum, device| device.len.saturating_add(sum))
     }
 
-    /// Length of a device in bytes; 0 for one that is not there.
+    /// Returns the length of a device in bytes; 0 for one that is not there.
     pub(crate) fn len(&self, device: u16) -> u64 {
         self.list.get(usize::from(device)).map_or(0, |d| d.len)
     }
 
-    /// Where byte `addr` of the flat space is stored.
+    /// Returns the place of byte `addr` of the flat space.
     pub(crate) fn in_flat_space(&self, addr: u64) -> PhysicalRange {
         let behind = self.mapped.partition_point(|m| m.start <= addr);
         match behind.checked_sub(1).map(|idx| &self.mapped[idx]) {
@@ -164,7 +165,7 @@ impl Devices {
         }
     }
 
-    /// Where byte `off` of what `device_id` names in a chunk index is.
+    /// Returns the place of byte `off` of the device that `device_id` names in a chunk index.
     pub(crate) fn in_chunk_space(&self, device_id: u16, off: u64) -> Result<PhysicalRange, ReadError> {
         // The id is masked with the smallest 2^k - 1 that holds every device's number.
         let mask = (1u32 << (32 - (self.slots.len() as u32).leading_zeros())) - 1;
@@ -175,13 +176,15 @@ impl Devices {
         if self.list.len() > 1 || self.missing.contains(&id) {
             return Ok(PhysicalRange { device: id, pa: off, run: u64::MAX - off });
         }
-        // All devices in one file: what would be on the device follows at its address in the flat space.
+        // All devices in one file: what would be on the device follows at its address in the flat
+        // space.
         let start = slot.uniaddr.map_or(Some(0), |addr| self.block_bits.byte_off(addr));
         let pa = start.and_then(|start| start.checked_add(off)).ok_or_else(|| unknown("address over 64 bits"))?;
         Ok(PhysicalRange { device: 0, pa, run: u64::MAX - pa })
     }
 
-    /// Refuse a range that is not wholly on its device, or whose device is missing: it is going to be read.
+    /// Refuses a range that is not wholly on its device, or whose device is missing: it is going to
+    /// be read.
     pub(crate) fn check_range(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
         match self.missing.contains(&device) {
             true => self.missing().map_or(Ok(()), Err),
@@ -189,7 +192,8 @@ impl Devices {
         }
     }
 
-    /// Refuse a range that is not wholly on its device. Of one that is missing the table says how long it is.
+    /// Refuses a range that is not wholly on its device. Of one that is missing the table says how
+    /// long it is.
     pub(crate) fn check_place(&self, record: &'static str, device: u16, pa: u64, len: u64) -> Result<(), ReadError> {
         let device_len = match self.missing.contains(&device) {
             true => self.slots[usize::from(device) - 1].blocks.saturating_mul(self.block_bits.len()),
@@ -198,19 +202,20 @@ impl Devices {
         within(record, pa, len, device_len)
     }
 
-    /// Fill `buf` from byte `pa` of a device. The range must have been checked.
+    /// Fills `buf` from byte `pa` of a device. The range must have been checked.
     pub(crate) fn read(&self, device: u16, buf: &mut [u8], pa: u64) -> Result<(), ReadError> {
         let source = &self.list[usize::from(device)].source;
         self.counters.fetched(buf.len());
         source.read_exact_at(buf, pa).map_err(|error| ReadError::io(pa, buf.len() as u64, error))
     }
 
-    /// The source of a device, if it is there.
+    /// Returns the source of a device, if it is there.
     pub(crate) fn source(&self, device: u16) -> Option<&Arc<dyn ReadAt>> {
         self.list.get(usize::from(device)).map(|device| &device.source)
     }
 
-    /// Fill all `ranges`, in one call for each device. They must have been checked, and sorted by address.
+    /// Fills all `ranges`, in one call for each device. They must have been checked, and sorted by
+    /// address.
     pub(crate) fn fetch(&self, mut ranges: Vec<DeviceRange<'_>>) -> Result<(), ReadError> {
         ranges.chunk_by_mut(|one, other| one.device == other.device).try_for_each(|ranges| match ranges {
             [DeviceRange { device, off, buf }] => self.read(*device, buf, *off),
@@ -218,14 +223,15 @@ impl Devices {
         })
     }
 
-    /// Fill several ranges of one device.
+    /// Fills several ranges of one device.
     fn fetch_of_one(&self, ranges: &mut [DeviceRange<'_>]) -> Result<(), ReadError> {
         let Some(device) = ranges.first().map(|range| usize::from(range.device)) else { return Ok(()) };
         ranges.iter().for_each(|range| self.counters.fetched(range.buf.len()));
         let mut call: Vec<_> =
             ranges.iter_mut().map(|DeviceRange { off, buf, .. }| RangeMut { off: *off, buf }).collect();
         let Err(error) = self.list[device].source.read_ranges(&mut call) else { return Ok(()) };
-        // The error does not say of which range it is: the first one that fails alone is named, else all.
+        // The error does not say of which range it is: the first one that fails alone is named,
+        // else all.
         let (start, mut end) = (ranges[0].off, 0);
         for DeviceRange { device, off, buf } in ranges {
             self.read(*device, buf, *off)?;
@@ -234,29 +240,33 @@ impl Devices {
         Err(ReadError::io(start, end.saturating_sub(start), error))
     }
 
-    /// Whether the bytes of a device from `pa` on are in its source's memory. The range must have been checked.
+    /// Returns true if the bytes of a device from `pa` on are in its source's memory. The range
+    /// must have been checked.
     pub(crate) fn is_in_memory(&self, device: u16, pa: u64, len: usize) -> bool {
         self.list[usize::from(device)].source.borrow(pa, len).is_some()
     }
 
-    /// The bytes of a device from `pa` on, where its source has them in memory. The range must have been checked.
+    /// Returns the bytes of a device from `pa` on, where its source has them in memory. The range
+    /// must have been checked.
     pub(crate) fn borrow(&self, device: u16, pa: u64, len: usize) -> Option<&[u8]> {
         let bytes = self.list[usize::from(device)].source.borrow(pa, len)?;
         self.counters.fetched(len);
         Some(bytes)
     }
 
-    /// Most bytes that one read should fetch at once: as many as the source wants that wants most.
+    /// Returns most bytes that one read should fetch at once: as many as the source wants that
+    /// wants most.
     pub(crate) fn fetch_max_len(&self) -> usize {
         self.fetch_max_len.min(FETCH_MAX_LEN)
     }
 
-    /// Whether the bytes of a device from `pa` on are in memory in all likelihood, where its source can tell.
+    /// Returns true if the bytes of a device from `pa` on are probably in memory, or `None` if its
+    /// source cannot tell.
     pub(crate) fn is_resident(&self, device: u16, pa: u64, len: u64) -> Option<bool> {
         self.list.get(usize::from(device))?.source.is_resident(pa, len)
     }
 
-    /// Tell a device's source that these bytes will be read soon.
+    /// Tells a device's source that these bytes will be read soon.
     pub(crate) fn will_need(&self, device: u16, pa: u64, len: u64) {
         if let Some(device) = self.list.get(usize::from(device)) {
             device.source.will_need(pa, len);
@@ -271,10 +281,11 @@ fn within(record: &'static str, pa: u64, len: u64, device_len: u64) -> Result<()
     }
 }
 
-/// The part of the flat space that a slot claims.
+/// Returns the part of the flat space that a slot claims.
 fn mapping(slot: &DeviceSlot, device: u16, sb: &Superblock) -> Result<Option<Mapping>, ReadError> {
     let Some(uniaddr) = slot.uniaddr.filter(|_| slot.blocks > 0) else { return Ok(None) };
-    // Both have at most 48 bits and blocks at most 16, so nothing here exceeds 64 bits by more than a carry.
+    // Both have at most 48 bits and blocks at most 16, so nothing here exceeds 64 bits by more than
+    // a carry.
     let start = sb.block_bits.byte_off(uniaddr);
     let end = uniaddr.0.checked_add(slot.blocks).and_then(|end| end.checked_mul(sb.block_bits.len()));
     match (start, end) {

@@ -12,7 +12,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes that one read fetches by one call: with 256 KiB it takes 2 to 3 % more CPU time (pclusters of 64 KiB, in the page cache).
+/// Bytes that one read fetches by one call: with 256 KiB it takes 2 to 3 % more CPU time (pclusters
+/// of 64 KiB, in the page cache).
 const FETCH_LEN: usize = 64 << 10;
 
 /// A regular file or a block device.
@@ -33,20 +34,21 @@ const FETCH_LEN: usize = 64 << 10;
 pub struct FileSource {
     file: File,
     len: u64,
-    /// Whether the system fetches what is asked for, and nothing behind it.
+    /// True if the system fetches the bytes that are read, and nothing behind them.
     is_read_ahead_refused: AtomicBool,
 }
 
 impl FileSource {
-    /// Open the file or block device at `path`.
+    /// Opens the file or block device at `path`.
     ///
     /// # Errors
-    /// [`ReadError::Io`] with the path: it cannot be opened, or is something else (a directory, a FIFO, ...).
+    /// [`ReadError::Io`] with the path: it cannot be opened, or is something else (a directory, a
+    /// FIFO, ...).
     pub fn open(path: &Path) -> Result<FileSource, ReadError> {
         Self::open_inner(path).map_err(|error| ReadError::open(path, error))
     }
 
-    /// Tell the system to fetch what is asked for, and nothing behind it.
+    /// Tells the system to fetch the bytes that are read, and nothing behind them.
     pub fn refuse_read_ahead(&self) {
         // A hint that the system does not take is no error.
         let _ = fadvise(&self.file, 0, None, Advice::Random);
@@ -54,12 +56,13 @@ impl FileSource {
     }
 
     fn open_inner(path: &Path) -> io::Result<FileSource> {
-        // Without O_NONBLOCK, opening a FIFO waits for a writer. It changes nothing for files and block devices.
+        // Without O_NONBLOCK, opening a FIFO waits for a writer. It changes nothing for files and
+        // block devices.
         let flags = OFlags::NONBLOCK.bits() as i32;
         Self::from_file(File::options().read(true).custom_flags(flags).open(path)?)
     }
 
-    /// An open file or block device.
+    /// Returns an open file or block device.
     ///
     /// # Errors
     /// Something else (a directory, a FIFO, ...); errors of the system.
@@ -76,7 +79,7 @@ impl FileSource {
 }
 
 impl FileSource {
-    /// Fill adjacent ranges with one system call, if the system takes so many.
+    /// Fills adjacent ranges with one system call, if the system takes so many.
     fn read_run(&self, run: &mut [RangeMut<'_>]) -> io::Result<()> {
         let len: usize = run.iter().map(|range| range.buf.len()).sum();
         let (off, end) = (run[0].off, run[run.len() - 1].end());
@@ -135,12 +138,12 @@ impl ReadAt for FileSource {
         }
     }
 
-    /// A call costs a microsecond where the bytes are in the page cache.
+    /// Returns a call costs a microsecond where the bytes are in the page cache.
     fn fetch_max_len(&self) -> usize {
         FETCH_LEN
     }
 
-    /// The page cache is asked for the first byte, the last one and one between.
+    /// Returns the page cache is asked for the first byte, the last one and one between.
     fn is_resident(&self, off: u64, len: u64) -> Option<bool> {
         let last = off.saturating_add(len).min(self.len).checked_sub(1)?;
         for at in [off, off + last.checked_sub(off)? / 2, last] {

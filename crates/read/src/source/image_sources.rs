@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where an image is: its primary source and its extra devices. Paths are opened together with the image, as its
-/// [policy](ReadPolicy) needs them.
+/// Sources of an image: its primary source and its extra devices. Paths are opened together with
+/// the image, as its [policy](ReadPolicy) needs them.
 #[derive(Clone, Debug)]
 pub struct ImageSources {
     primary: Place,
@@ -22,7 +22,7 @@ pub struct ImageSources {
     generation: Option<u32>,
 }
 
-/// Where the bytes of one device are.
+/// Place of the bytes of one device.
 #[derive(Clone)]
 enum Place {
     Path(PathBuf),
@@ -30,34 +30,35 @@ enum Place {
 }
 
 impl ImageSources {
-    /// An image in `primary`, without extra devices.
+    /// Returns an image in `primary`, without extra devices.
     pub fn new(primary: Arc<dyn ReadAt>) -> Self {
         Self { primary: Place::Source(primary), devices: Vec::new(), offset: 0, generation: None }
     }
 
-    /// An image in a file or block device, and its extra devices: all of them in the order of its table, or none if they are part of
-    /// the image.
+    /// Returns an image in a file or block device, and its extra devices: all of them in the order
+    /// of its table, or none if they are part of the image.
     pub fn from_paths(image: &Path, devices: &[PathBuf]) -> Self {
         let devices = devices.iter().cloned().map(Place::Path).collect();
         Self { primary: Place::Path(image.to_owned()), devices, offset: 0, generation: None }
     }
 
-    /// The same image with these extra devices: all of them in the order of its table.
+    /// Returns the same image with these extra devices: all of them in the order of its table.
     pub fn with_devices(self, devices: Vec<Arc<dyn ReadAt>>) -> Self {
         Self { devices: devices.into_iter().map(Place::Source).collect(), ..self }
     }
 
-    /// The same sources with an image that begins at byte `offset` of the primary one.
+    /// Returns the same sources with an image that begins at byte `offset` of the primary one.
     pub fn with_offset(self, offset: u64) -> Self {
         Self { offset, ..self }
     }
 
-    /// The same sources with an older tree of an image that was updated in place, see [`ImageOptions::generation`].
+    /// Returns the same sources with an older tree of an image that was updated in place, see
+    /// [`ImageOptions::generation`].
     pub fn with_generation(self, generation: Option<u32>) -> Self {
         Self { generation, ..self }
     }
 
-    /// Path of the primary source, if it has one.
+    /// Returns the path of the primary source, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match &self.primary {
             Place::Path(path) => Some(path),
@@ -65,12 +66,13 @@ impl ImageSources {
         }
     }
 
-    /// Open the image. Its offset is that of the sources, not [that of the options](ImageOptions::offset). If the policy has
-    /// [latency](ReadPolicy::latency), the sources note it there.
+    /// Opens the image. Its offset is that of the sources, not [that of the
+    /// options](ImageOptions::offset). If the policy has [latency](ReadPolicy::latency), the
+    /// sources note it there.
     ///
     /// # Errors
-    /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file or a block device. An image that has
-    /// a path is named in errors.
+    /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file
+    /// or a block device. An image that has a path is named in errors.
     pub fn open(self, options: &ImageOptions) -> Result<Image, ReadError> {
         let Self { primary, devices, offset, generation } = self;
         let name = primary.name(offset);
@@ -85,7 +87,7 @@ impl ImageSources {
 }
 
 impl Place {
-    /// What errors call an image at byte `offset` of this place.
+    /// Returns the name in errors of an image at byte `offset` of this place.
     fn name(&self, offset: u64) -> Option<Vec<u8>> {
         let Place::Path(path) = self else { return None };
         let mut name = path.as_os_str().as_bytes().to_vec();
@@ -124,7 +126,7 @@ impl fmt::Debug for Place {
 }
 
 impl Image {
-    /// [`Image::open`] for files or block devices.
+    /// Opens an image in a file or block device.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {

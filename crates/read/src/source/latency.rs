@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A fetch of at most [`SLOW_LEN`] bytes that takes longer than this did not find them in memory. Longer fetches are allowed as much
-/// for each such part.
+/// A fetch of at most [`SLOW_LEN`] bytes that takes longer than this did not find them in memory.
+/// Longer fetches are allowed as much for each such part.
 const SLOW: Duration = Duration::from_micros(100);
 const SLOW_LEN: usize = 64 << 10;
-/// Milliseconds after a slow fetch during which the next ones are likely to be slow, too, even if some are not.
+/// Milliseconds after a slow fetch during which the next ones are likely to be slow, too, even if
+/// some are not.
 const COLD_MS: u64 = 250;
 const NEVER: u64 = u64::MAX;
 
-/// What is known about the latency of one image's sources. Clones share it: [`TimedSource`](crate::TimedSource)s note their fetches in
-/// it, and the image whose [policy](crate::ReadPolicy) has it asks.
+/// Latency of the sources of one image. Clones share it: [`TimedSource`](crate::TimedSource)s note
+/// their fetches in it, and the image whose [policy](crate::ReadPolicy) has it asks.
 #[derive(Clone)]
 pub struct Latency {
     fetches: Arc<Fetches>,
@@ -23,18 +24,18 @@ pub struct Latency {
 struct Fetches {
     is_slow: AtomicBool,
     start: Instant,
-    /// When the last slow fetch ended, in milliseconds after `start`.
+    /// End of the last slow fetch, in milliseconds after `start`.
     slow_at: AtomicU64,
 }
 
 impl Latency {
-    /// No fetch is known yet.
+    /// Returns a latency without any fetch.
     pub fn new() -> Self {
         let (is_slow, slow_at) = (AtomicBool::new(false), AtomicU64::new(NEVER));
         Self { fetches: Arc::new(Fetches { is_slow, start: Instant::now(), slow_at }) }
     }
 
-    /// Run a fetch of `len` bytes, and note whether it is slow.
+    /// Runs a fetch of `len` bytes, and note whether it is slow.
     pub(super) fn time<T>(&self, len: usize, fetch: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let fetched = fetch();
@@ -42,7 +43,7 @@ impl Latency {
         fetched
     }
 
-    /// Note that a fetch of `len` bytes took this time.
+    /// Notes that a fetch of `len` bytes took this time.
     pub fn note(&self, len: usize, took: Duration) {
         let is_slow = took > SLOW * len.div_ceil(SLOW_LEN).max(1) as u32;
         self.fetches.is_slow.store(is_slow, Ordering::Relaxed);
@@ -51,12 +52,13 @@ impl Latency {
         }
     }
 
-    /// Whether the last fetch took so long that its bytes were not in memory: over 100 microseconds for each 64 KiB.
+    /// Returns true if the last fetch took so long that its bytes were not in memory: over 100
+    /// microseconds for each 64 KiB.
     pub fn is_slow(&self) -> bool {
         self.fetches.is_slow.load(Ordering::Relaxed)
     }
 
-    /// Whether a fetch was slow in the last 250 milliseconds.
+    /// Returns true if a fetch was slow in the last 250 milliseconds.
     pub fn is_cold(&self) -> bool {
         match self.fetches.slow_at.load(Ordering::Relaxed) {
             NEVER => false,
@@ -64,7 +66,7 @@ impl Latency {
         }
     }
 
-    /// Milliseconds since the latency was made.
+    /// Returns the milliseconds since the latency was made.
     fn now(&self) -> u64 {
         self.fetches.start.elapsed().as_millis() as u64
     }

@@ -38,12 +38,12 @@ unsafe impl Send for MappedSource {}
 unsafe impl Sync for MappedSource {}
 
 impl MappedSource {
-    /// Map the file or block device at `path`.
+    /// Maps the file or block device at `path`.
     ///
     /// # Safety
-    /// No process may change the file or truncate it while the source is alive: bytes that change while they are decoded are
-    /// undefined behaviour, and access to truncated pages ends the process with SIGBUS. Where other processes may write, use a
-    /// [`FileSource`].
+    /// No process may change the file or truncate it while the source is alive: bytes that change
+    /// while they are decoded are undefined behaviour, and access to truncated pages ends the
+    /// process with SIGBUS. Where other processes may write, use a [`FileSource`].
     ///
     /// # Errors
     /// As [`FileSource::open`]; the file does not fit into memory's addresses.
@@ -63,8 +63,8 @@ impl MappedSource {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped for as long as `self` lives, and no process writes to it, as the caller of `open` has promised. With length
-        // 0, a dangling pointer is allowed.
+        // SAFETY: mapped for as long as `self` lives, and no process writes to it, as the caller of
+        // `open` has promised. With length 0, a dangling pointer is allowed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -72,7 +72,8 @@ impl MappedSource {
 impl Drop for MappedSource {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: `self` owns the mapping, and no reference to it is left. A failure would leave it mapped, which is harmless.
+            // SAFETY: `self` owns the mapping, and no reference to it is left. A failure would
+            // leave it mapped, which is harmless.
             let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         }
     }
@@ -108,7 +109,7 @@ impl ReadAt for MappedSource {
         }
     }
 
-    /// Nothing is fetched: what is in memory is lent.
+    /// Returns 0, as nothing is fetched: bytes in memory are lent.
     fn fetch_max_len(&self) -> usize {
         LENT_FETCH_LEN
     }

@@ -21,7 +21,7 @@ pub struct MemorySource {
 }
 
 impl MemorySource {
-    /// A source of exactly these bytes.
+    /// Returns a source of exactly these bytes.
     pub fn new(bytes: Vec<u8>) -> MemorySource {
         MemorySource { bytes }
     }
@@ -47,7 +47,7 @@ impl ReadAt for MemorySource {
 
     fn will_need(&self, _off: u64, _len: u64) {}
 
-    /// Nothing is fetched: what is in memory is lent.
+    /// Returns 0, as nothing is fetched: bytes in memory are lent.
     fn fetch_max_len(&self) -> usize {
         LENT_FETCH_LEN
     }

@@ -3,7 +3,8 @@
 use super::read_at::{RangeMut, ReadAt};
 use std::io;
 
-/// A source from one of its bytes on: an image inside a file of another kind, or behind a boot sector.
+/// A source from one of its bytes on: an image inside a file of another kind, or behind a boot
+/// sector.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -21,13 +22,13 @@ use std::io;
 #[derive(Clone, Debug)]
 pub struct OffsetSource<S> {
     inner: S,
-    /// Where this source's byte 0 is in `inner`.
+    /// Byte of `inner` that is this source's byte 0.
     start: u64,
     len: u64,
 }
 
 impl<S: ReadAt> OffsetSource<S> {
-    /// The bytes of `inner` from byte `start` to its end.
+    /// Returns the bytes of `inner` from byte `start` to its end.
     ///
     /// # Errors
     /// `inner` ends before `start`, or cannot tell its length.
@@ -42,7 +43,8 @@ impl<S: ReadAt> OffsetSource<S> {
         }
     }
 
-    /// Where `len` bytes from byte `off` on are in `inner`, which may be longer than it was.
+    /// Returns the place of `len` bytes from byte `off` on in `inner`, which may be longer than it
+    /// was.
     fn place(&self, off: u64, len: usize) -> io::Result<u64> {
         match off.checked_add(len as u64) {
             Some(end) if end <= self.len => Ok(self.start + off),

@@ -12,23 +12,25 @@ pub struct RangeMut<'a> {
 }
 
 impl RangeMut<'_> {
-    /// Byte offset behind the range, if it has one.
+    /// Returns the byte offset behind the range, if it has one.
     pub(super) fn end(&self) -> Option<u64> {
         self.off.checked_add(self.buf.len() as u64)
     }
 }
 
-/// Most bytes of pclusters that are fetched at once, unless one pcluster alone is longer: they are in memory until they are decoded.
+/// Most bytes of pclusters that are fetched at once, unless one pcluster alone is longer: they are
+/// in memory until they are decoded.
 pub(crate) const FETCH_MAX_LEN: usize = 1 << 20;
 
-/// The same for sources that lend what they have in memory.
+/// The same for sources that lend bytes in memory.
 pub(super) const LENT_FETCH_LEN: usize = 64 << 10;
 
 /// Bytes that can be read at any position by any thread: a file, memory, an object in a store.
 ///
-/// Blocking, because FUSE, the command and Python are. All methods but two are required, so that a wrapper (cache,
-/// counter, fault injector) cannot forget to forward one; without [`ReadAt::fetch_max_len`] only the length of calls is another, without
-/// [`ReadAt::is_resident`] only what is announced. [`conformance`](crate::conformance) tests implementations.
+/// Blocking, because FUSE, the command and Python are. All methods but two are required, so that a
+/// wrapper (cache, counter, fault injector) cannot forget to forward one; without
+/// [`ReadAt::fetch_max_len`] only the length of calls is another, without [`ReadAt::is_resident`]
+/// only what is announced. [`conformance`](crate::conformance) tests implementations.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -68,40 +70,45 @@ pub(super) const LENT_FETCH_LEN: usize = 64 << 10;
 /// # }
 /// ```
 pub trait ReadAt: Send + Sync {
-    /// Length in bytes. It does not change.
+    /// Returns the length in bytes. It does not change.
     ///
     /// # Errors
     /// The source cannot tell.
     fn len(&self) -> io::Result<u64>;
 
-    /// Fill `buf` from byte `off` on.
+    /// Fills `buf` from byte `off` on.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] where the range ends behind the source; else what the source reports.
+    /// [`io::ErrorKind::UnexpectedEof`] where the range ends behind the source; else what the
+    /// source reports.
     fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()>;
 
-    /// Fill many ranges, in any order; an implementation may merge them.
+    /// Fills many ranges, in any order; an implementation may merge them.
     ///
     /// # Errors
-    /// As [`ReadAt::read_exact_at`], for the first range that fails; what the other buffers hold is then unspecified.
+    /// As [`ReadAt::read_exact_at`], for the first range that fails; what the other buffers hold is
+    /// then unspecified.
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()>;
 
-    /// The bytes themselves, where they are in memory, so that a reader need not copy them. `None` for a source that must be read, and
-    /// where the range ends behind the source.
+    /// Returns the bytes themselves, where they are in memory, so that a reader need not copy them.
+    /// `None` for a source that must be read, and where the range ends behind the source.
     fn borrow(&self, off: u64, len: usize) -> Option<&[u8]>;
 
-    /// A hint: these bytes will be read soon. Ranges behind the end are allowed.
+    /// Returns a hint: these bytes will be read soon. Ranges behind the end are allowed.
     fn will_need(&self, off: u64, len: u64);
 
-    /// Most bytes of encoded data that one read should fetch by one call, where the operating system reads ahead
-    /// ([`Readahead::System`](crate::Readahead::System)). A source whose calls cost little asks for little: what is decoded at once is then
-    /// still in the processor's nearest caches. The default of 1 MiB is for all other sources, and the most that is fetched.
+    /// Returns most bytes of encoded data that one read should fetch by one call, where the
+    /// operating system reads ahead ([`Readahead::System`](crate::Readahead::System)). A source
+    /// whose calls cost little asks for little: what is decoded at once is then still in the
+    /// processor's nearest caches. The default of 1 MiB is for all other sources, and the most that
+    /// is fetched.
     fn fetch_max_len(&self) -> usize {
         FETCH_MAX_LEN
     }
 
-    /// Whether these bytes are in memory in all likelihood, where the source can tell without fetching them; the default is that it
-    /// cannot. Who announces much asks before: to announce what is in memory costs as much as to read it.
+    /// Returns true if these bytes are probably in memory, or `None`, the default, if the source
+    /// cannot tell without fetching cannot. Ask before you announce much: announcing bytes that are
+    /// in memory costs as much as reading them.
     fn is_resident(&self, _off: u64, _len: u64) -> Option<bool> {
         None
     }

@@ -4,7 +4,8 @@ use super::latency::Latency;
 use super::read_at::{RangeMut, ReadAt};
 use std::io;
 
-/// A source that notes in a [`Latency`] which of its fetches are slow. Bytes that it lends are in memory, and not noted.
+/// A source that notes in a [`Latency`] which of its fetches are slow. Bytes that it lends are in
+/// memory, and not noted.
 #[derive(Clone, Debug)]
 pub struct TimedSource<S> {
     inner: S,
@@ -12,7 +13,7 @@ pub struct TimedSource<S> {
 }
 
 impl<S: ReadAt> TimedSource<S> {
-    /// `inner`, with its fetches noted in `latency`.
+    /// Wraps `inner`. Its fetches are noted in `latency`.
     pub fn new(inner: S, latency: Latency) -> Self {
         Self { inner, latency }
     }

@@ -1,8 +1,9 @@
-//! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a long prefix that the superblock
-//! announces, or is stored in full, for kernels that do not have these.
+//! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a
+//! long prefix that the superblock announces, or is stored in full, for kernels that do not have
+//! these.
 
 use crate::error::{Defect, ReadError};
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use kiln_format::inode::FileType;
 use kiln_format::xattr::{FINGERPRINT_NAME, HIDDEN, LONG_PREFIX, RawXattrEntry};
@@ -11,15 +12,15 @@ use sha2::{Digest, Sha256};
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
 
-/// What a value starts with.
+/// Start of a value.
 const ALGORITHM: &[u8] = b"sha256:";
 /// Bytes hashed at a time.
 const STEP: usize = 1 << 20;
-/// Contents over a GiB and this many times as long as the image are not hashed: only holes give so much, and hashing them could
-/// take years.
+/// Contents over a GiB and this many times as long as the image are not hashed: only holes give so
+/// much, and hashing them could take years.
 const RATIO_MAX: u64 = 64;
 
-/// What a stored digest says of the contents.
+/// Result of comparing contents with their stored digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DigestCheck {
     /// There is none.
@@ -32,17 +33,14 @@ pub enum DigestCheck {
     TooLong,
 }
 
-impl Image {
-    /// Whether the superblock announces digests of contents. Those with their full name it does not.
-    pub fn has_content_digests(&self) -> bool {
+impl<'a> Reader<'a> {
+    /// Implements `Image::has_content_digests`.
+    pub(crate) fn has_content_digests(self) -> bool {
         self.superblock().compat.contains(Compat::ISHARE_XATTRS)
     }
 
-    /// The SHA-256 that is stored for the contents of an inode.
-    ///
-    /// # Errors
-    /// As [`Image::list_xattrs`]. A value of another algorithm is no error, and no digest.
-    pub fn content_digest(&self, inode: &Inode) -> Result<Option<[u8; 32]>, ReadError> {
+    /// Implements `Image::content_digest`.
+    pub(crate) fn content_digest(self, inode: &Inode) -> Result<Option<[u8; 32]>, ReadError> {
         if inode.meta.xattr_icount == 0 {
             return Ok(None);
         }
@@ -62,32 +60,13 @@ impl Image {
         visited.map_err(|error| error.at_nid(inode.nid)).map(|()| digest)
     }
 
-    /// Returns a verifier that compares the contents of an inode with their stored digest while a caller reads them.
-    /// `None`: there is no digest, or the contents are too long for so small an image.
-    ///
-    /// # Errors
-    /// As [`Image::content_digest`].
-    pub fn digest_verifier(&self, inode: &Inode) -> Result<Option<DigestVerifier>, ReadError> {
+    /// Implements `Image::digest_verifier`.
+    pub(crate) fn digest_verifier(self, inode: &Inode) -> Result<Option<DigestVerifier>, ReadError> {
         self.verifier(inode).map(Result::ok)
     }
 
-    fn verifier(&self, inode: &Inode) -> Result<Result<DigestVerifier, DigestCheck>, ReadError> {
-        if inode.meta.file_type != FileType::Regular {
-            return Ok(Err(DigestCheck::Absent));
-        }
-        let Some(stored) = self.content_digest(inode)? else { return Ok(Err(DigestCheck::Absent)) };
-        let size = inode.meta.size;
-        if size > 1 << 30 && size / RATIO_MAX > self.source_len() {
-            return Ok(Err(DigestCheck::TooLong));
-        }
-        Ok(Ok(DigestVerifier { hash: Sha256::new(), stored, nid: inode.nid }))
-    }
-
-    /// Read the contents of an inode and compare them with their stored digest.
-    ///
-    /// # Errors
-    /// Contents or attributes that cannot be read.
-    pub fn check_digest(&self, inode: &Inode) -> Result<DigestCheck, ReadError> {
+    /// Implements `Image::check_digest`.
+    pub(crate) fn check_digest(self, inode: &Inode) -> Result<DigestCheck, ReadError> {
         let mut verifier = match self.verifier(inode)? {
             Ok(verifier) => verifier,
             Err(unverified) => return Ok(unverified),
@@ -104,7 +83,22 @@ impl Image {
     }
 }
 
-/// Compares contents with their stored digest while they are read, front to back, see [`Image::digest_verifier`].
+impl<'a> Reader<'a> {
+    fn verifier(self, inode: &Inode) -> Result<Result<DigestVerifier, DigestCheck>, ReadError> {
+        if inode.meta.file_type != FileType::Regular {
+            return Ok(Err(DigestCheck::Absent));
+        }
+        let Some(stored) = self.content_digest(inode)? else { return Ok(Err(DigestCheck::Absent)) };
+        let size = inode.meta.size;
+        if size > 1 << 30 && size / RATIO_MAX > self.volume.devices.primary_len() {
+            return Ok(Err(DigestCheck::TooLong));
+        }
+        Ok(Ok(DigestVerifier { hash: Sha256::new(), stored, nid: inode.nid }))
+    }
+}
+
+/// Compares contents with their stored digest while they are read, front to back, see
+/// [`Image::digest_verifier`].
 #[derive(Clone, Debug)]
 pub struct DigestVerifier {
     hash: Sha256,
@@ -113,12 +107,12 @@ pub struct DigestVerifier {
 }
 
 impl DigestVerifier {
-    /// The bytes that follow.
+    /// Hashes the bytes that follow.
     pub fn update(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
     }
 
-    /// Zeros that follow: a hole.
+    /// Hashes `len` zeros that follow: a hole.
     pub fn update_zeros(&mut self, mut len: u64) {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         while len > 0 {
@@ -128,7 +122,7 @@ impl DigestVerifier {
         }
     }
 
-    /// All was read.
+    /// Ends the comparison, after all contents were hashed.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`] if the contents have another digest.

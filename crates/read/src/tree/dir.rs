@@ -2,11 +2,10 @@
 
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::byte_cache::SharedBytes;
-use crate::data::pieces::{FileAccess, FragmentPolicy};
 use crate::error::ReadError;
-use crate::image::Image;
-use crate::map::extent::ExtentKind;
-use crate::map::inode_map::Map;
+use crate::image::reader::Reader;
+use crate::map::data_part::DataPiece;
+use crate::map::file_map::FileMap;
 use crate::metadata::inode::Inode;
 use crate::metadata::reader::MetadataReader;
 use crate::metadata::space::MetadataSpace;
@@ -28,7 +27,7 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// Whether this is "." or "..".
+    /// Returns true if this is "." or "..".
     pub fn is_dot(&self) -> bool {
         is_dot(&self.name)
     }
@@ -36,8 +35,8 @@ impl DirEntry {
 
 /// Reads the blocks of one directory.
 pub(crate) struct DirReader<'a> {
-    image: &'a Image,
-    map: Map<'a>,
+    reader: Reader<'a>,
+    map: FileMap<'a>,
     meta: MetadataReader<'a>,
     size: u64,
 }
@@ -56,77 +55,78 @@ impl BlockBytes {
         }
     }
 
-    /// The entries; `at` is the block's offset in the directory, for messages.
+    /// Returns the entries; `at` is the block's offset in the directory, for messages.
     pub(crate) fn parse(&self, at: u64) -> Result<DirBlock<'_>, ReadError> {
         Ok(DirBlock::new(self.bytes(), at)?)
     }
 }
 
 impl<'a> DirReader<'a> {
-    pub(crate) fn open(image: &'a Image, dir: &Inode) -> Result<Self, ReadError> {
+    pub(crate) fn open(reader: Reader<'a>, dir: &Inode) -> Result<Self, ReadError> {
         if !dir.is_dir() {
             return Err(ReadError::NotADirectory { path: Vec::new() });
         }
-        let meta = MetadataReader::new(image, MetadataSpace::Primary);
-        Ok(Self { image, map: Map::open(image, dir)?, meta, size: dir.meta.size })
+        let meta = MetadataReader::new(reader, MetadataSpace::Primary);
+        Ok(Self { reader, map: FileMap::open(reader, dir)?, meta, size: dir.meta.size })
     }
 
     pub(super) fn block_len(&self) -> u64 {
-        self.image.superblock().block_bits.len()
+        self.reader.superblock().block_bits.len()
     }
 
     pub(crate) fn blocks(&self) -> u64 {
-        self.image.superblock().block_bits.blocks_for(self.size)
+        self.reader.superblock().block_bits.blocks_for(self.size)
     }
 
-    /// Block `idx`, which must be below [`DirReader::blocks`].
+    /// Reads block `idx`, which must be below [`DirReader::blocks`].
     pub(crate) fn block(&mut self, idx: u64) -> Result<BlockBytes, ReadError> {
         let off = idx * self.block_len();
         let len = self.block_len().min(self.size - off);
-        let extent = self.map.extent_at(off)?;
-        // Blocks on the primary device are read as metadata, so that looking up names again costs no read.
-        let place = match extent.kind {
-            _ if extent.end() < off + len => None,
-            ExtentKind::Raw { device: 0, pa } => Some((MetadataSpace::Primary, pa)),
-            ExtentKind::Meta { pa, in_metabox: true } => Some((MetadataSpace::Metabox, pa)),
-            ExtentKind::Meta { pa, in_metabox: false } => Some((MetadataSpace::Primary, pa)),
+        let part = self.map.parts(off..off + len).next().transpose()?.filter(|part| part.len() == len);
+        let piece = match part {
+            Some(part) => part.pieces(self.reader.superblock().block_bits)?.next(),
+            None => None,
+        };
+        // Blocks on the primary device are read as metadata, so that looking up names again costs
+        // no read.
+        let place = match piece {
+            Some(DataPiece::Device { device: 0, pa, len: stored, .. }) if stored == len => {
+                Some((MetadataSpace::Primary, pa))
+            }
+            Some(DataPiece::Metadata { space, pa, .. }) => Some((space, pa)),
             _ => None,
         };
         if let Some((space, pa)) = place {
             if self.meta.space() != space {
-                self.meta = MetadataReader::new(self.image, space);
+                self.meta = MetadataReader::new(self.reader, space);
             }
-            if let Some((window, start)) = self.meta.within_window(pa.saturating_add(off - extent.la), len)? {
+            if let Some((window, start)) = self.meta.within_window(pa, len)? {
                 return Ok(BlockBytes::Window(window, start, len as usize));
             }
         }
         let mut bytes = vec![0; len as usize];
-        let access = FileAccess { fragments: FragmentPolicy::Allowed, pattern: AccessPattern::default() };
-        self.image.fill_by(&mut self.map, &mut bytes, off, access)?;
+        self.reader.fill_by(&mut self.map, &mut bytes, off, AccessPattern::default())?;
         Ok(BlockBytes::Copy(bytes))
     }
 }
 
-impl Image {
-    /// The entry `name` of a directory, by bisection: names out of order may not be found, as in Linux.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let root = image.inode(image.root_nid())?;
-    /// let entry = image.lookup(&root, b"big")?.expect("a directory of this name");
-    /// assert!(image.inode(entry.nid)?.is_dir());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Not a directory, a damaged one, a failing source.
-    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<DirEntry>, ReadError> {
+impl<'a> Reader<'a> {
+    /// Implements `Image::lookup`.
+    pub(crate) fn lookup(self, dir: &Inode, name: &[u8]) -> Result<Option<DirEntry>, ReadError> {
         self.bisect_blocks(dir, name).map_err(|error| error.at_nid(dir.nid))
     }
 
-    fn bisect_blocks(&self, dir: &Inode, name: &[u8]) -> Result<Option<DirEntry>, ReadError> {
+    /// Implements `Image::read_dir`.
+    pub(crate) fn read_dir(
+        self,
+        dir: &Inode,
+        from: u64,
+        each: &mut dyn FnMut(DirEntry, u64) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        self.list(dir, from, each).map_err(|error| error.at_nid(dir.nid))
+    }
+
+    fn bisect_blocks(self, dir: &Inode, name: &[u8]) -> Result<Option<DirEntry>, ReadError> {
         let mut reader = DirReader::open(self, dir)?;
         let block_len = reader.block_len();
         let (mut low, mut high) = (0, reader.blocks());
@@ -144,42 +144,10 @@ impl Image {
         Ok(found.or_else(|| (name == b".").then(|| omitted_dot(dir)).flatten()))
     }
 
-    /// List a directory from position `from` on: 0, or one that an earlier listing gave. Entries come in stored order,
-    /// "." and ".." included (a "." that is not stored comes last). `each` gets an entry and the position behind it,
-    /// and may stop.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// use std::ops::ControlFlow;
-    ///
-    /// let root = image.inode(image.root_nid())?;
-    /// // Three entries; a later call goes on where this one stopped.
-    /// let (mut names, mut next) = (Vec::new(), 0);
-    /// image.read_dir(&root, 0, &mut |entry, behind| {
-    ///     names.push(entry.name);
-    ///     next = behind;
-    ///     if names.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    /// })?;
-    /// # assert!(names.len() == 3 && next > 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Not a directory, a damaged one, a failing source.
-    pub fn read_dir(
-        &self,
-        dir: &Inode,
-        from: u64,
-        each: &mut dyn FnMut(DirEntry, u64) -> ControlFlow<()>,
-    ) -> Result<(), ReadError> {
-        self.list(dir, from, each).map_err(|error| error.at_nid(dir.nid))
-    }
-
-    /// Positions are byte offsets of entries in the directory, as the kernel's are.
+    /// Lists a directory. Positions are byte offsets of entries in the directory, as the kernel's
+    /// are.
     fn list(
-        &self,
+        self,
         dir: &Inode,
         from: u64,
         each: &mut dyn FnMut(DirEntry, u64) -> ControlFlow<()>,
@@ -207,29 +175,14 @@ impl Image {
         }
         Ok(())
     }
-
-    /// All entries of a directory in stored order, without "." and "..".
-    ///
-    /// # Errors
-    /// As [`Image::read_dir`].
-    pub fn read_dir_all(&self, dir: &Inode) -> Result<Vec<DirEntry>, ReadError> {
-        let mut list = Vec::new();
-        self.read_dir(dir, 0, &mut |entry, _| {
-            if !is_dot(&entry.name) {
-                list.push(entry);
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(list)
-    }
 }
 
-/// Whether a name is "." or "..".
+/// Returns true if a name is "." or "..".
 pub(super) fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// The "." of a directory that does not store it.
+/// Returns the "." of a directory that does not store it.
 fn omitted_dot(dir: &Inode) -> Option<DirEntry> {
     let dot = || DirEntry { nid: dir.nid, name: b".".to_vec(), file_type: FileType::Directory.dirent_number() };
     dir.meta.omits_dot.then(dot)

@@ -11,8 +11,9 @@ use std::sync::Mutex;
 /// Files whose positions a thread looks up in one go.
 const BATCH: usize = 1024;
 
-/// The files that [`Image::scan`] found, one row for each name, in flat columns: no allocation for each file, and nothing that has to be
-/// copied to hand a column on. Directory by directory, each before those below it; names of a directory in stored order.
+/// The files that [`Image::scan`] found, one row for each name, in flat columns: no allocation for
+/// each file, and nothing that has to be copied to hand a column on. Directory by directory, each
+/// before those below it; names of a directory in stored order.
 ///
 /// About 50 bytes and the name for each file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +41,8 @@ pub struct FileTable {
     pub directories: DirectoryTable,
 }
 
-/// The directories of a [`FileTable`]. The first one is the root of the scan; its name is empty, and it is its own parent.
+/// The directories of a [`FileTable`]. The first one is the root of the scan; its name is empty,
+/// and it is its own parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirectoryTable {
@@ -58,7 +60,8 @@ pub struct DirectoryTable {
 pub struct Names {
     /// All strings, without anything between them.
     pub bytes: Vec<u8>,
-    /// Where each begins in `bytes`, and last where the last one ends: one offset more than there are strings.
+    /// Start of each string in `bytes`, and last the end of the last one: one offset more than
+    /// there are strings.
     pub offsets: Vec<u64>,
 }
 
@@ -69,7 +72,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The name in row `idx`.
+    /// Returns the name in row `idx`.
     ///
     /// # Panics
     /// There is no such row.
@@ -89,12 +92,13 @@ impl Names {
 }
 
 impl DirectoryTable {
-    /// How many directories there are.
+    /// Returns the number of directories.
     pub fn len(&self) -> usize {
         self.nids.len()
     }
 
-    /// The path of directory `idx` from the root of the scan, without a slash in front; empty for that root.
+    /// Returns the path of directory `idx` from the root of the scan, without a slash in front;
+    /// empty for that root.
     ///
     /// # Panics
     /// There is no such row.
@@ -116,17 +120,17 @@ impl DirectoryTable {
 }
 
 impl FileTable {
-    /// How many files there are.
+    /// Returns the number of files.
     pub fn len(&self) -> usize {
         self.nids.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no files.
     pub fn is_empty(&self) -> bool {
         self.nids.is_empty()
     }
 
-    /// The name of file `idx`.
+    /// Returns the name of file `idx`.
     ///
     /// # Panics
     /// There is no such row.
@@ -134,7 +138,7 @@ impl FileTable {
         self.names.get(idx)
     }
 
-    /// The path of file `idx` from the root of the scan, without a slash in front.
+    /// Returns the path of file `idx` from the root of the scan, without a slash in front.
     ///
     /// # Panics
     /// There is no such row.
@@ -147,7 +151,7 @@ impl FileTable {
         path
     }
 
-    /// Forget all files, but not the directories.
+    /// Forgets all files, but not the directories.
     pub(super) fn clear_rows(&mut self) {
         let Self { nids, sizes, modes, uids, gids, mtimes, mtime_nsecs, parents, names, directories: _ } = self;
         nids.clear();
@@ -161,7 +165,8 @@ impl FileTable {
         names.clear();
     }
 
-    /// Where the files' contents are stored, for sorting reads. Rows without contents (devices, FIFOs, sockets) have the default position.
+    /// Returns the positions of the files' contents in stored order, for sorting reads. Rows
+    /// without contents (devices, FIFOs, sockets) have the default position.
     ///
     /// # Errors
     /// The first row's whose map is damaged or cannot be read.

@@ -1,7 +1,7 @@
 //! Paths to inodes, and the targets of symbolic links.
 
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use kiln_format::inode::FileType;
 
@@ -10,41 +10,46 @@ const SYMLINKS_MAX: usize = 40;
 /// Longest target in bytes, as in Linux.
 pub(crate) const TARGET_MAX_LEN: u64 = 4095;
 
-/// What to do with a symbolic link at the end of a path.
+/// Treatment of a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowLast {
-    /// Go on to its target.
+    /// Continue with its target.
     Follow,
-    /// It is what is wanted.
+    /// Return the link itself.
     Keep,
 }
 
-impl Image {
-    /// The inode at `path`, with or without a leading slash. Symbolic links are followed within the image: absolute
-    /// ones from its root, and ".." of the root is the root.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// use kiln_read::{FollowLast, ReadError};
-    ///
-    /// let text = image.resolve(b"/big/text", FollowLast::Follow)?;
-    /// println!("{:o} {} bytes", text.mode(), text.size());
-    /// assert!(matches!(image.resolve(b"/absent", FollowLast::Follow), Err(ReadError::NotFound { .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`ReadError::NotFound`] and its kin with `path`; a damaged image, a failing source.
-    pub fn resolve(&self, path: &[u8], last: FollowLast) -> Result<Inode, ReadError> {
+impl<'a> Reader<'a> {
+    /// Implements `Image::resolve`.
+    pub(crate) fn resolve(self, path: &[u8], last: FollowLast) -> Result<Inode, ReadError> {
         self.resolve_steps(path, last).map_err(|error| error.at_path(path))
     }
 
-    fn resolve_steps(&self, path: &[u8], last: FollowLast) -> Result<Inode, ReadError> {
-        let root = self.inode(self.root_nid())?;
+    /// Implements `Image::read_link`.
+    pub(crate) fn read_link(self, inode: &Inode) -> Result<Vec<u8>, ReadError> {
+        if inode.meta.file_type != FileType::Symlink {
+            return Err(ReadError::NotASymlink { nid: inode.nid });
+        }
+        let size = inode.meta.size;
+        if size > TARGET_MAX_LEN {
+            let error = ReadError::corrupt("erofs_inode", 0, "i_size", size, "targets have at most 4095 bytes");
+            return Err(error.at_nid(inode.nid));
+        }
+        let mut target = vec![0; size as usize];
+        self.fill(inode, &mut target, 0)?;
+        if let Some(end) = target.iter().position(|&byte| byte == 0) {
+            target.truncate(end);
+        }
+        Ok(target)
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn resolve_steps(self, path: &[u8], last: FollowLast) -> Result<Inode, ReadError> {
+        let root = self.inode(self.superblock().root_nid)?;
         let mut links = 0;
-        // Directories from below the root to the current one, so that ".." does not depend on stored entries.
+        // Directories from below the root to the current one, so that ".." does not depend on
+        // stored entries.
         let mut stack = Vec::<Inode>::new();
         // Components still to go, the next one last.
         let mut pending = components(path);
@@ -83,30 +88,10 @@ impl Image {
         }
         Ok(*stack.last().unwrap_or(&root))
     }
-
-    /// The target of a symbolic link: like Linux's, it ends at the first zero byte.
-    ///
-    /// # Errors
-    /// No symbolic link, a target of more than 4095 bytes, a damaged image, a failing source.
-    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>, ReadError> {
-        if inode.meta.file_type != FileType::Symlink {
-            return Err(ReadError::NotASymlink { nid: inode.nid });
-        }
-        let size = inode.meta.size;
-        if size > TARGET_MAX_LEN {
-            let error = ReadError::corrupt("erofs_inode", 0, "i_size", size, "targets have at most 4095 bytes");
-            return Err(error.at_nid(inode.nid));
-        }
-        let mut target = vec![0; size as usize];
-        self.fill(inode, &mut target, 0)?;
-        if let Some(end) = target.iter().position(|&byte| byte == 0) {
-            target.truncate(end);
-        }
-        Ok(target)
-    }
 }
 
-/// The components of a path in reverse order. A slash at the end asks for a directory, as "." there does.
+/// Returns the components of a path in reverse order. A slash at the end asks for a directory, as
+/// "." there does.
 fn components(path: &[u8]) -> Vec<Vec<u8>> {
     let is_component = |part: &&[u8]| !part.is_empty();
     let end = path.ends_with(b"/").then(|| b".".to_vec());

@@ -1,13 +1,14 @@
 //! From a tree to a [`FileTable`].
 //!
-//! Plain algorithm, in two passes. One thread lists the directories, each before those below it, and notes names and numbers. What an
-//! entry says about its type is only a hint, so inodes of everything that may be a directory are read on the way. Then threads share
-//! the rows out and fill in what inodes say; there a regular file that is none after all is an error.
+//! Plain algorithm, in two passes. One thread lists the directories, each before those below it,
+//! and notes names and numbers. What an entry says about its type is only a hint, so inodes of
+//! everything that may be a directory are read on the way. Then threads share the rows out and fill
+//! in what inodes say; there a regular file that is none after all is an error.
 
 use super::dir::{DirReader, is_dot};
 use super::file_table::FileTable;
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
 use crate::metadata::inode_table::InodeReader;
 use crate::metadata::space::MetadataSpace;
@@ -23,10 +24,11 @@ use std::sync::Mutex;
 const PART_LEN: usize = 1 << 16;
 /// Rows that a thread fills in one go.
 const BATCH: usize = 4096;
-/// Names compress at most so well: compressed directories may be so many times as long as the image, others as long as the image.
+/// Names compress at most so well: compressed directories may be so many times as long as the
+/// image, others as long as the image.
 const NAMES_RATIO_MAX: u64 = 16;
 
-/// Which names [`Image::scan`] makes rows for.
+/// Filter of the names that [`Image::scan`](crate::Image::scan) makes rows for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanFilter {
     file_type: Option<FileType>,
@@ -34,23 +36,24 @@ pub struct ScanFilter {
 }
 
 impl ScanFilter {
-    /// Names of everything, directories too.
+    /// Returns a filter that takes names of all types, directories too.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Names of regular files.
+    /// Returns a filter that takes names of regular files.
     pub fn regular_files() -> Self {
         Self { file_type: Some(FileType::Regular), ..Self::default() }
     }
 
-    /// Of these, only names that end in one of `endings`, such as `.jpg`; upper and lower case of ASCII letters are the same.
+    /// Restricts the filter to names that end in one of `endings`, such as `.jpg`, regardless of
+    /// the case of ASCII letters.
     pub fn ending_in(mut self, endings: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         self.endings = endings.into_iter().map(|ending| ending.as_ref().to_vec()).collect();
         self
     }
 
-    /// Whether a name ends in one of the endings, if there are any.
+    /// Returns true if a name ends in one of the endings, if there are any.
     pub fn takes_name(&self, name: &[u8]) -> bool {
         let ends_in = |ending: &Vec<u8>| {
             name.len().checked_sub(ending.len()).is_some_and(|start| name[start..].eq_ignore_ascii_case(ending))
@@ -63,87 +66,75 @@ impl ScanFilter {
     }
 }
 
-impl Image {
-    /// All files below the directory `root` that `filter` takes, as one table of flat columns: for a million files one call, and no
-    /// allocation for each of them. The result does not depend on the number of threads. Symbolic links are not followed.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// use kiln_read::{ScanFilter, Threads};
-    ///
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let root = image.inode(image.root_nid())?;
-    /// let files = image.scan(&root, &ScanFilter::regular_files(), Threads::PROCESSORS)?;
-    /// let bytes: u64 = files.sizes.iter().sum();
-    /// println!("{} files of {bytes} bytes, the first is {}", files.len(), files.path(0).escape_ascii());
-    ///
-    /// // The order to read them in.
-    /// let positions = files.positions(&image, Threads::PROCESSORS)?;
-    /// let mut order: Vec<usize> = (0..files.len()).collect();
-    /// order.sort_by_key(|&idx| positions[idx]);
-    /// # Ok(())
-    /// # }
-    /// ```
+/// Scan of a tree that has not started, see [`Image::scan`](crate::Image::scan).
+pub struct TreeScan<'a> {
+    reader: Reader<'a>,
+    root: Inode,
+    filter: &'a ScanFilter,
+    threads: Threads,
+}
+
+impl<'a> TreeScan<'a> {
+    pub(crate) fn new(reader: Reader<'a>, root: &Inode, filter: &'a ScanFilter, threads: Threads) -> Self {
+        Self { reader, root: *root, filter, threads }
+    }
+
+    /// Returns all files as one table.
     ///
     /// # Errors
-    /// The first thing found that is damaged; a failing source. A directory that is met twice, so that cycles end, paths of more than 64
-    /// KiB, and directories that together claim more bytes than the image can hold, so that memory is bounded by the image.
-    pub fn scan(&self, root: &Inode, filter: &ScanFilter, threads: Threads) -> Result<FileTable, ReadError> {
+    /// The first damage found; a failing source. A directory that is met twice, so that cycles end,
+    /// paths of more than 64 KiB, and directories that together claim more bytes than the image can
+    /// hold, so that memory is bounded by the image.
+    pub fn table(self) -> Result<FileTable, ReadError> {
         let mut table = FileTable::default();
-        let mut lister = TreeLister::new(self, filter, &mut table);
-        lister.list_all(root, &mut |_| Ok(()))?;
-        fill_rows(self, &mut table, threads)?;
+        TreeLister::new(self.reader, self.filter, &mut table).list_all(&self.root, &mut |_| Ok(()))?;
+        fill_rows(self.reader, &mut table, self.threads)?;
         Ok(table)
     }
 
-    /// The same table in parts of at least 65,536 rows but for the last one, each of which `each` gets once, in their order: for programs that keep
-    /// less of each file than the table has. Parts have all directories that were met so far.
+    /// Passes the same table to `each` in parts of at least 65,536 rows, but for the last one, in
+    /// their order: for programs that keep less of each file than the table has. Parts have all
+    /// directories that were met so far.
     ///
     /// ```
     /// # fn main() -> Result<(), kiln_read::ReadError> {
     /// use kiln_read::{ScanFilter, Threads};
     ///
     /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let root = image.inode(image.root_nid())?;
+    /// let (root, filter) = (image.inode(image.root_nid())?, ScanFilter::regular_files());
     /// let mut bytes = 0;
-    /// image.scan_parts(&root, &ScanFilter::regular_files(), Threads::PROCESSORS, &mut |part| {
+    /// image.scan(&root, &filter, Threads::PROCESSORS).each_part(&mut |part| {
     ///     bytes += part.sizes.iter().sum::<u64>();
     ///     Ok(())
     /// })?;
-    /// # assert_eq!(bytes, image.scan(&root, &ScanFilter::regular_files(), Threads::ONE)?.sizes.iter().sum::<u64>());
+    /// # assert_eq!(bytes, image.scan(&root, &filter, Threads::ONE).table()?.sizes.iter().sum::<u64>());
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// Those of [`Image::scan`], and of `each`.
-    pub fn scan_parts(
-        &self,
-        root: &Inode,
-        filter: &ScanFilter,
-        threads: Threads,
-        each: &mut dyn FnMut(&FileTable) -> Result<(), ReadError>,
-    ) -> Result<(), ReadError> {
+    /// As [`TreeScan::table`], and the errors of `each`.
+    pub fn each_part(self, each: &mut dyn FnMut(&FileTable) -> Result<(), ReadError>) -> Result<(), ReadError> {
         let mut table = FileTable::default();
         let mut give = |table: &mut FileTable| {
-            fill_rows(self, table, threads)?;
+            fill_rows(self.reader, table, self.threads)?;
             each(table)?;
             table.clear_rows();
             Ok(())
         };
-        TreeLister::new(self, filter, &mut table).list_all(root, &mut |table| {
+        TreeLister::new(self.reader, self.filter, &mut table).list_all(&self.root, &mut |table| {
             if table.len() < PART_LEN { Ok(()) } else { give(table) }
         })?;
         give(&mut table)
     }
 }
 
-/// What is done with the table after each block of a directory.
+/// Callback that gets the table after each block of a directory.
 type AfterBlock<'a> = dyn FnMut(&mut FileTable) -> Result<(), ReadError> + 'a;
 
 /// The first pass.
 struct TreeLister<'a> {
-    image: &'a Image,
+    reader: Reader<'a>,
     filter: &'a ScanFilter,
     table: &'a mut FileTable,
     inodes: InodeReader<'a>,
@@ -158,10 +149,10 @@ struct TreeLister<'a> {
 }
 
 impl<'a> TreeLister<'a> {
-    fn new(image: &'a Image, filter: &'a ScanFilter, table: &'a mut FileTable) -> Self {
-        let room = image.core.devices.total_len().saturating_add(image.space_len(MetadataSpace::Metabox));
+    fn new(reader: Reader<'a>, filter: &'a ScanFilter, table: &'a mut FileTable) -> Self {
+        let room = reader.volume.devices.total_len().saturating_add(reader.space_len(MetadataSpace::Metabox));
         let (pending, seen, path_lens) = (Vec::new(), HashSet::new(), Vec::new());
-        Self { image, filter, table, inodes: InodeReader::new(image), pending, seen, path_lens, room }
+        Self { reader, filter, table, inodes: InodeReader::new(reader), pending, seen, path_lens, room }
     }
 
     fn list_all(&mut self, root: &Inode, after: &mut AfterBlock<'_>) -> Result<(), ReadError> {
@@ -176,7 +167,7 @@ impl<'a> TreeLister<'a> {
         Ok(())
     }
 
-    /// The path of a directory for messages.
+    /// Returns the path of a directory for messages.
     fn path(&self, row: u32) -> Vec<u8> {
         match row {
             0 => b".".to_vec(),
@@ -184,7 +175,7 @@ impl<'a> TreeLister<'a> {
         }
     }
 
-    /// A directory that was met, with the row of the one that it is in.
+    /// Returns a directory that was met, with the row of the one that it is in.
     fn enter(&mut self, dir: &Inode, parent: u32, name: &[u8]) -> Result<(), ReadError> {
         let corrupt = |field, value, reason| Err(ReadError::corrupt("erofs_dirent", 0, field, value, reason));
         if !self.seen.insert(dir.nid) {
@@ -210,7 +201,7 @@ impl<'a> TreeLister<'a> {
     }
 
     fn list(&mut self, dir: &Inode, row: u32, after: &mut AfterBlock<'_>) -> Result<(), ReadError> {
-        let mut reader = DirReader::open(self.image, dir)?;
+        let mut reader = DirReader::open(self.reader, dir)?;
         for idx in 0..reader.blocks() {
             let bytes = reader.block(idx)?;
             let block = bytes.parse(idx * reader.block_len())?;
@@ -243,7 +234,7 @@ impl<'a> TreeLister<'a> {
     }
 }
 
-/// What inodes say about some rows.
+/// Columns of some rows that are filled from inodes.
 struct RowBatch<'t> {
     nids: &'t [u64],
     sizes: &'t mut [u64],
@@ -252,8 +243,8 @@ struct RowBatch<'t> {
     mtimes: (&'t mut [i64], &'t mut [u32]),
 }
 
-/// The second pass.
-fn fill_rows(image: &Image, table: &mut FileTable, threads: Threads) -> Result<(), ReadError> {
+/// Returns the second pass.
+fn fill_rows(reader: Reader<'_>, table: &mut FileTable, threads: Threads) -> Result<(), ReadError> {
     let owners = table.uids.chunks_mut(BATCH).zip(table.gids.chunks_mut(BATCH));
     let mtimes = table.mtimes.chunks_mut(BATCH).zip(table.mtime_nsecs.chunks_mut(BATCH));
     let facts = table.sizes.chunks_mut(BATCH).zip(table.modes.chunks_mut(BATCH)).zip(owners.zip(mtimes));
@@ -263,7 +254,7 @@ fn fill_rows(image: &Image, table: &mut FileTable, threads: Threads) -> Result<(
     });
     let errors = Mutex::new(Vec::new());
     unordered::run(threads, batches.collect(), || {
-        let (mut inodes, errors) = (InodeReader::new(image), &errors);
+        let (mut inodes, errors) = (InodeReader::new(reader), &errors);
         move |(nth, batch): (usize, RowBatch<'_>)| {
             if let Err((row, error)) = batch.fill(&mut inodes) {
                 lock(errors).push((nth * BATCH + row, error));
@@ -278,7 +269,8 @@ fn fill_rows(image: &Image, table: &mut FileTable, threads: Threads) -> Result<(
 }
 
 impl RowBatch<'_> {
-    /// Fill in what the inodes of regular files say; rows with a mode have it already. An error comes with its row.
+    /// Fills in what the inodes of regular files say; rows with a mode have it already. An error
+    /// comes with its row.
     fn fill(self, inodes: &mut InodeReader<'_>) -> Result<(), (usize, ReadError)> {
         for row in 0..self.nids.len() {
             if self.modes[row] != 0 {
@@ -301,7 +293,7 @@ impl RowBatch<'_> {
 }
 
 impl FileTable {
-    /// A row of which only the name and the number are known.
+    /// Returns a row of which only the name and the number are known.
     fn push_unread(&mut self, nid: Nid, dir: u32, name: &[u8]) {
         self.nids.push(nid.0);
         self.sizes.push(0);
@@ -315,7 +307,7 @@ impl FileTable {
         self.names.push(name);
     }
 
-    /// What the inode of the last row says.
+    /// Fills in the last row from its inode.
     fn fill_last(&mut self, inode: &Inode) {
         let row = self.len() - 1;
         self.sizes[row] = inode.size();

@@ -33,32 +33,6 @@ struct DirCursor {
     entries: DirEntries,
 }
 
-impl Image {
-    /// All inodes from `start` on, which has the path `path`: depth first, directories before what is in them, names in
-    /// stored order. An inode with several names comes with each of them.
-    ///
-    /// An error ends the part of the tree that it makes unreachable, and nothing else. A directory that is met twice is
-    /// an error, so that the walk ends even where directories form a cycle.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kiln_read::ReadError> {
-    /// # let image = kiln_read::Image::open_path("tests/golden/zstd.erofs".as_ref(), &[], &Default::default())?;
-    /// let root = image.inode(image.root_nid())?;
-    /// let mut bytes = 0;
-    /// for entry in image.walk(&root, b"/") {
-    ///     let entry = entry?;
-    ///     bytes += if entry.inode.is_file() { entry.inode.size() } else { 0 };
-    /// }
-    /// assert!(bytes > 100_000);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn walk(&self, start: &Inode, path: &[u8]) -> Walk {
-        let start = Some(WalkEntry { path: path.to_vec(), inode: *start });
-        Walk { image: self.clone(), start, stack: Vec::new(), seen: HashSet::new() }
-    }
-}
-
 impl Iterator for Walk {
     type Item = Result<WalkEntry, ReadError>;
 
@@ -81,6 +55,11 @@ impl Iterator for Walk {
 }
 
 impl Walk {
+    pub(crate) fn new(image: &Image, start: &Inode, path: &[u8]) -> Self {
+        let start = Some(WalkEntry { path: path.to_vec(), inode: *start });
+        Self { image: image.clone(), start, stack: Vec::new(), seen: HashSet::new() }
+    }
+
     fn visit(&mut self, path: Vec<u8>, nid: Nid) -> Result<WalkEntry, ReadError> {
         if path.len() > PATH_MAX_LEN {
             let error = ReadError::unsupported("erofs_dirent", 0, "path length", path.len() as u64, "over 64 KiB");
@@ -92,7 +71,7 @@ impl Walk {
         }
     }
 
-    /// Give out an entry; the next ones come from below it, if it is a directory.
+    /// Passes out an entry; the next ones come from below it, if it is a directory.
     fn enter(&mut self, entry: WalkEntry) -> Result<WalkEntry, ReadError> {
         if entry.inode.is_dir() {
             let nid = entry.inode.nid;
@@ -100,7 +79,7 @@ impl Walk {
                 let error = ReadError::corrupt("erofs_dirent", 0, "nid", nid.0, "a directory with several names");
                 return Err(error.at_nid(nid).at_path(&entry.path));
             }
-            let entries = self.image.entries(&entry.inode);
+            let entries = DirEntries::new(&self.image, &entry.inode);
             self.stack.push(DirCursor { path: entry.path.clone(), entries });
         }
         Ok(entry)

@@ -3,10 +3,10 @@
 use crate::map::extent::ExtentKind;
 use kiln_format::Algorithm;
 
-/// How many, and the sum of their bytes.
+/// Number of items, and the sum of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of items.
     pub count: u64,
     /// Bytes of all.
     pub bytes: u64,
@@ -23,10 +23,10 @@ impl Count {
     }
 }
 
-/// How many extents, and the sums of their lengths.
+/// Number of extents, and the sums of their lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtentCount {
-    /// How many.
+    /// Number of items.
     pub count: u64,
     /// Bytes of file contents.
     pub logical: u64,
@@ -68,15 +68,15 @@ impl Histogram {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, count)| sum.merge(count));
     }
 
-    /// The buckets that hold something, in order: the smallest value of each (0, 1, 2, 4, 8, ...; it ends before the
-    /// double of that), and what it holds.
+    /// Returns the buckets that hold something, in order: the smallest value of each (0, 1, 2, 4,
+    /// 8, ...; it ends before the double of that), and what it holds.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, Count)> {
         let start = |bits: usize| if bits == 0 { 0 } else { 1 << (bits - 1) };
         let all = self.buckets.iter().enumerate();
         all.filter(|(_, count)| count.count > 0).map(move |(bits, count)| (start(bits), *count))
     }
 
-    /// All buckets together.
+    /// Returns all buckets together.
     pub fn total(&self) -> Count {
         let mut sum = Count::default();
         self.buckets.iter().for_each(|count| sum.merge(count));
@@ -84,16 +84,16 @@ impl Histogram {
     }
 }
 
-/// How the bytes of an extent are stored.
+/// Form in which the bytes of an extent are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoredAs {
     /// Not at all: zeros.
     Hole,
-    /// As they are, in blocks.
+    /// Plain, in blocks.
     Raw,
-    /// As they are, beside the inode.
+    /// Plain, beside the inode.
     Inline,
-    /// As they are, in a pcluster.
+    /// Plain, in a pcluster.
     Plain,
     /// As a part of the packed inode.
     Fragment,
@@ -117,7 +117,7 @@ impl StoredAs {
         all
     };
 
-    /// What a person calls it.
+    /// Returns its name for people.
     pub fn name(self) -> &'static str {
         match self {
             StoredAs::Hole => "hole",
@@ -143,7 +143,7 @@ impl From<&ExtentKind> for StoredAs {
     }
 }
 
-/// The value of `key`; all keys are in the list from the start.
+/// Returns the value of `key`; all keys are in the list from the start.
 pub(super) fn entry<K: PartialEq, V>(list: &mut [(K, V)], key: K) -> &mut V {
     &mut list.iter_mut().find(|(known, _)| *known == key).expect("a list of all keys").1
 }

@@ -1,11 +1,9 @@
-//! What directories take, as du(1) tells it.
+//! Disk usage of directories, as du(1) reports it.
 
-use crate::data::pieces::FragmentPolicy;
 use crate::error::ReadError;
 use crate::explain::meter::CostMeter;
 use crate::image::Image;
-use crate::map::extents::extent_over;
-use crate::map::inode_map::Map;
+use crate::map::file_map::FileMap;
 use crate::metadata::inode::Inode;
 use kiln_format::Nid;
 use std::collections::HashSet;
@@ -18,12 +16,13 @@ pub struct TreeUsage {
     pub files: u64,
     /// Sum of their sizes in bytes.
     pub apparent: u64,
-    /// Bytes of the blocks that hold their data, and of their metadata: inode, xattr body, index, inline data. Shared
-    /// xattrs, the superblock, and the indexes of packed inode and metabox are not counted.
+    /// Bytes of the blocks that hold their data, and of their metadata: inode, xattr body, index,
+    /// inline data. Shared xattrs, the superblock, and the indexes of packed inode and metabox are
+    /// not counted.
     pub on_disk: u64,
 }
 
-/// A directory, when all in it is known.
+/// Usage of a directory, when everything in it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirUsage<'a> {
     /// Path, as in [`Image::walk`].
@@ -34,11 +33,12 @@ pub struct DirUsage<'a> {
     pub sums: TreeUsage,
 }
 
-/// Measures trees, counting each inode and each block once: what several trees share belongs to the first one.
+/// Measures trees, counting each inode and each block once: what several trees share belongs to the
+/// first one.
 ///
-/// Blocks of fragments are those of the packed inode, and metadata in a metabox takes the blocks of the metabox, so that
-/// the sum over the whole tree is what the image needs. Memory: about 16 bytes for each inode, and 40 for each run of
-/// adjacent blocks.
+/// Blocks of fragments are those of the packed inode, and metadata in a metabox takes the blocks of
+/// the metabox, so that the sum over the whole tree is what the image needs. Memory: about 16 bytes
+/// for each inode, and 40 for each run of adjacent blocks.
 ///
 /// ```
 /// # fn main() -> Result<(), kiln_read::ReadError> {
@@ -68,13 +68,14 @@ struct DirSums {
 }
 
 impl<'a> DiskUsage<'a> {
-    /// Nothing is measured yet.
+    /// Returns a measurement that has not begun.
     pub fn new(image: &'a Image) -> Self {
-        Self { image, meter: CostMeter::new(image, 1), seen: HashSet::new() }
+        Self { image, meter: CostMeter::new(image.reader(), 1), seen: HashSet::new() }
     }
 
-    /// Measure the tree from `start` on, which has the path `path`. `each` gets the directories in it, after all that is
-    /// in them, and last the start itself, even if that is no directory. It may stop the rest.
+    /// Measures the tree from `start` on, which has the path `path`. `each` gets the directories in
+    /// it, after all that is in them, and last the start itself, even if that is no directory. It
+    /// may stop the rest.
     ///
     /// # Errors
     /// The first thing that is damaged, with its path; a failing source.
@@ -109,24 +110,21 @@ impl<'a> DiskUsage<'a> {
         Ok(sums)
     }
 
-    /// What an inode takes that was not measured before.
+    /// Returns the usage of an inode, or nothing if it was measured before.
     fn inode(&mut self, inode: &Inode) -> Result<TreeUsage, ReadError> {
         if !self.seen.insert(inode.nid) {
             return Ok(TreeUsage::default());
         }
-        let start = self.image.inode_pos(inode.nid)?;
+        let start = self.image.reader().inode_pos(inode.nid)?;
         if !inode.has_contents() {
-            let on_disk = self.metadata(inode, start, self.image.body_pos(inode)?)?;
+            let on_disk = self.metadata(inode, start, self.image.reader().body_pos(inode)?)?;
             return Ok(TreeUsage { files: 1, apparent: inode.meta.size, on_disk });
         }
-        let mut map = Map::open(self.image, inode)?;
-        let mut on_disk = self.metadata(inode, start, map.metadata_end()?)?;
-        let mut off = 0;
-        while off < inode.meta.size {
-            let extent = extent_over(&mut map, inode, off)?;
+        let mut map = FileMap::open(self.image.reader(), inode)?;
+        let mut on_disk = self.metadata(inode, start, map.file().metadata_end()?)?;
+        for part in map.parts(0..inode.meta.size) {
             // Inline data adds nothing: it is part of the metadata.
-            on_disk += self.meter.charge(&extent, off..extent.end(), FragmentPolicy::Allowed)?.fetched;
-            off = extent.end();
+            on_disk += self.meter.charge(&part?)?.fetched;
         }
         Ok(TreeUsage { files: 1, apparent: inode.meta.size, on_disk })
     }
@@ -145,7 +143,7 @@ impl TreeUsage {
     }
 }
 
-/// Report the last directory of the stack, and add its sums to those of its parent.
+/// Reports the last directory of the stack, and add its sums to those of its parent.
 fn leave(stack: &mut Vec<DirSums>, each: &mut dyn FnMut(DirUsage<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
     let depth = stack.len() - 1;
     let (Some(frame), Some(above)) = (stack.pop(), stack.last_mut()) else { return ControlFlow::Break(()) };
@@ -153,14 +151,15 @@ fn leave(stack: &mut Vec<DirSums>, each: &mut dyn FnMut(DirUsage<'_>) -> Control
     each(DirUsage { path: &frame.path, depth, sums: frame.sums })
 }
 
-/// The sum over the directories that the walk has not left, where the caller has stopped it.
+/// Returns the sum over the directories that the walk has not left, where the caller has stopped
+/// it.
 fn total(stack: Vec<DirSums>) -> TreeUsage {
     let mut sums = TreeUsage::default();
     stack.iter().for_each(|frame| sums.add(&frame.sums));
     sums
 }
 
-/// Whether `path` is below the directory `dir`. Names hold no slashes.
+/// Returns true if `path` is below the directory `dir`. Names hold no slashes.
 fn is_below(path: &[u8], dir: &[u8]) -> bool {
     path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"))
 }

@@ -1,9 +1,10 @@
-//! What an image contains, as numbers.
+//! Report of what an image contains, as numbers.
 
 use super::counts::{Count, ExtentCount, Histogram, StoredAs, entry};
 use kiln_format::inode::{DataLayout, FileType};
 
-/// What an image contains. All counts are of inodes: further names of one count as hard links only.
+/// Counts of the contents of an image. All counts are of inodes: further names of one count as hard
+/// links only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -21,12 +22,13 @@ pub struct Usage {
     pub pcluster_lens: Histogram,
     /// Compressed extents by their decoded length in bytes.
     pub extent_lens: Histogram,
-    /// Bytes on devices that hold data of files: of a pcluster all, zeros in front of its stream included, which only
-    /// the bytes themselves would tell.
+    /// Bytes on devices that hold data of files: of a pcluster all, zeros in front of its stream
+    /// included, which only the bytes themselves would tell.
     pub data: Sharing,
     /// Bytes of the packed inode's contents that files are made of.
     pub fragments: Sharing,
-    /// Bytes in the same blocks as [`Usage::data`] that belong to no data: ends of blocks behind tails and plain data.
+    /// Bytes in the same blocks as [`Usage::data`] that belong to no data: ends of blocks behind
+    /// tails and plain data.
     pub padding: u64,
     /// Everything else.
     pub metadata: MetadataUsage,
@@ -36,21 +38,21 @@ pub struct Usage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sharing {
-    /// Sum over all that name them.
+    /// Sum over all extents that name them.
     pub named: u64,
     /// The same bytes, each counted once.
     pub stored: u64,
 }
 
 impl Sharing {
-    /// Bytes that deduplication has saved.
+    /// Returns the bytes that deduplication has saved.
     pub fn saved(&self) -> u64 {
         self.named - self.stored
     }
 }
 
-/// Bytes of metadata. Those in a metabox are counted as they are in its contents; what the metabox takes is part of
-/// [`Usage::data`].
+/// Bytes of metadata. Those in a metabox are counted as they are in its contents; what the metabox
+/// takes is part of [`Usage::data`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MetadataUsage {
@@ -91,22 +93,22 @@ impl Usage {
         }
     }
 
-    /// Inodes of one type.
+    /// Returns the counts of inodes of one type.
     pub fn of_type(&self, file_type: FileType) -> Count {
         self.types.iter().find(|(key, _)| *key == file_type).map_or(Count::default(), |(_, count)| *count)
     }
 
-    /// Inodes of all types.
+    /// Returns the counts of inodes of all types.
     pub fn inodes(&self) -> u64 {
         self.types.iter().map(|(_, count)| count.count).sum()
     }
 
-    /// Extents of one kind.
+    /// Returns extents of one kind.
     pub fn stored_as(&self, kind: StoredAs) -> ExtentCount {
         self.extents.iter().find(|(key, _)| *key == kind).map_or(ExtentCount::default(), |(_, count)| *count)
     }
 
-    /// All compressed extents.
+    /// Returns all compressed extents.
     pub fn compressed(&self) -> ExtentCount {
         let mut sum = ExtentCount::default();
         let encoded = |kind: &StoredAs| matches!(kind, StoredAs::Encoded(_));
@@ -114,7 +116,7 @@ impl Usage {
         sum
     }
 
-    /// Add the counts of another part of the image. Ranges are not part of it.
+    /// Adds the counts of another part of the image. Ranges are not part of it.
     pub(super) fn merge(&mut self, other: &Usage) {
         other.types.iter().for_each(|(key, count)| entry(&mut self.types, *key).merge(count));
         other.layouts.iter().for_each(|(key, count)| entry(&mut self.layouts, *key).merge(count));

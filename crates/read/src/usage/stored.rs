@@ -1,9 +1,9 @@
-//! Which bytes are in use, counted once for all threads.
+//! Bytes that are in use, counted once for all threads.
 
 use super::report::{Sharing, Usage};
 use crate::error::ReadError;
 use crate::explain::range_set::RangeSet;
-use crate::image::Image;
+use crate::image::reader::Reader;
 use kiln_format::BlockBits;
 use kiln_format::addr::align_up;
 use kiln_parallel::locks::lock;
@@ -39,17 +39,17 @@ struct Sets {
     blocks: RangeSet,
     fragments: RangeSet,
     xattrs: RangeSet,
-    /// Sums over all that names data, and fragments.
+    /// Sums over all extents that name data, and over all fragments.
     data_named: u64,
     fragments_named: u64,
 }
 
 impl StoredRanges {
-    /// For one image. A run for each 32 bytes is more than blocks and inodes can need; a hostile index that names more
-    /// must not cost more memory.
-    pub(super) fn new(image: &Image) -> Self {
-        let runs_max = usize::try_from(image.core.devices.total_len() / 32).unwrap_or(usize::MAX).max(RUNS_MIN);
-        Self { sets: Mutex::default(), block_bits: image.superblock().block_bits, runs_max }
+    /// Returns no ranges of one image. A run for each 32 bytes is more than blocks and inodes can
+    /// need; a hostile index that names more must not cost more memory.
+    pub(super) fn new(reader: Reader<'_>) -> Self {
+        let runs_max = usize::try_from(reader.volume.devices.total_len() / 32).unwrap_or(usize::MAX).max(RUNS_MIN);
+        Self { sets: Mutex::default(), block_bits: reader.superblock().block_bits, runs_max }
     }
 
     pub(super) fn add(&self, named: &mut Vec<NamedRange>) -> Result<(), ReadError> {
@@ -64,7 +64,7 @@ impl StoredRanges {
         Ok(())
     }
 
-    /// Put the sums into `usage`.
+    /// Puts the sums into `usage`.
     pub(super) fn report(&self, usage: &mut Usage) {
         let sets = lock(&self.sets);
         usage.data = Sharing { named: sets.data_named, stored: sets.data.len() };
@@ -75,7 +75,7 @@ impl StoredRanges {
 }
 
 impl Sets {
-    /// Add what something names. Returns in how many runs its set is now.
+    /// Adds what something names. Returns in how many runs its set is now.
     fn add(&mut self, named: NamedRange, block_bits: BlockBits) -> usize {
         match named {
             NamedRange::Data { device, bytes, slack } => {

@@ -4,11 +4,13 @@ use super::counts::{StoredAs, entry};
 use super::report::Usage;
 use super::stored::{NamedRange, StoredRanges};
 use crate::error::ReadError;
-use crate::image::Image;
+use crate::image::reader::Reader;
+use crate::map::data_part::{DataPart, DataPiece, PCLUSTER};
 use crate::map::extent::{Extent, ExtentKind};
 use crate::map::extents::extent_over;
 use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
+use kiln_format::Nid;
 use kiln_format::inode::FileType;
 use std::ops::Range;
 
@@ -16,18 +18,18 @@ use std::ops::Range;
 const NAMED_MAX: usize = 4096;
 
 pub(super) struct Tally<'i> {
-    image: &'i Image,
+    reader: Reader<'i>,
     stored: &'i StoredRanges,
     pub usage: Usage,
     named: Vec<NamedRange>,
 }
 
 impl<'i> Tally<'i> {
-    pub(super) fn new(image: &'i Image, stored: &'i StoredRanges) -> Self {
-        Self { image, stored, usage: Usage::empty(), named: Vec::new() }
+    pub(super) fn new(reader: Reader<'i>, stored: &'i StoredRanges) -> Self {
+        Self { reader, stored, usage: Usage::empty(), named: Vec::new() }
     }
 
-    /// Count an inode of the tree.
+    /// Counts an inode of the tree.
     pub(super) fn add(&mut self, inode: &Inode) -> Result<(), ReadError> {
         let meta = &inode.meta;
         entry(&mut self.usage.types, meta.file_type).add(meta.size);
@@ -37,13 +39,13 @@ impl<'i> Tally<'i> {
         self.add_special(inode)
     }
 
-    /// Count an inode that is in no directory: what it takes, but not as a file.
+    /// Counts an inode that is in no directory: what it takes, but not as a file.
     pub(super) fn add_special(&mut self, inode: &Inode) -> Result<(), ReadError> {
-        let (image, meta) = (self.image, &inode.meta);
+        let (reader, meta) = (self.reader, &inode.meta);
         self.usage.metadata.inodes += meta.form.len() as u64;
         self.usage.metadata.xattrs += meta.xattr_len();
-        for id in image.shared_xattr_ids(inode)? {
-            let (at, len) = image.shared_range(id)?;
+        for id in reader.shared_xattr_ids(inode)? {
+            let (at, len) = reader.shared_range(id)?;
             self.name(NamedRange::Xattr(at..at + len))?;
         }
         if inode.has_contents() {
@@ -54,15 +56,15 @@ impl<'i> Tally<'i> {
     }
 
     fn add_contents(&mut self, inode: &Inode) -> Result<(), ReadError> {
-        let mut map = Map::open(self.image, inode)?;
-        let behind_inode = map.metadata_end()?.saturating_sub(self.image.body_pos(inode)?);
+        let mut map = Map::open(self.reader, inode)?;
+        let behind_inode = map.metadata_end()?.saturating_sub(self.reader.body_pos(inode)?);
         let (mut inline, mut off) = (0, 0);
         while off < inode.meta.size {
-            let extent = extent_over(&mut map, inode, off)?;
+            let extent = extent_over(&mut map, off)?;
             off = extent.end();
             inline += inline_len(&extent);
             if !inode.is_dir() {
-                self.add_extent(&extent)?;
+                self.add_extent(&extent, inode.nid)?;
             }
         }
         let metadata = &mut self.usage.metadata;
@@ -74,40 +76,46 @@ impl<'i> Tally<'i> {
         Ok(())
     }
 
-    fn add_extent(&mut self, extent: &Extent) -> Result<(), ReadError> {
+    fn add_extent(&mut self, extent: &Extent, nid: Nid) -> Result<(), ReadError> {
+        let pcluster = extent.kind.pcluster();
         let stored = match extent.kind {
             ExtentKind::Hole | ExtentKind::Fragment { .. } => 0,
-            ExtentKind::Raw { .. } | ExtentKind::Meta { .. } => extent.llen,
-            ExtentKind::Plain { plen, .. } | ExtentKind::Encoded { plen, .. } => plen.into(),
+            _ => pcluster.map_or(extent.llen, |pcluster| pcluster.plen.into()),
         };
         entry(&mut self.usage.extents, StoredAs::from(&extent.kind)).add(extent.llen, stored);
-        match extent.kind {
-            ExtentKind::Raw { device, pa } => {
-                self.name_data("data", device, pa..pa.saturating_add(extent.llen), 0)?;
-            }
-            ExtentKind::Plain { device, pa, plen, interlaced, inline: None } => {
-                for (bytes, slack) in plain_bytes(self.image, extent, pa, plen.into(), interlaced) {
-                    self.name_data("pcluster", device, bytes, slack)?;
-                }
-            }
-            ExtentKind::Encoded { device, pa, plen, inline, .. } => {
-                self.usage.pcluster_lens.add(plen.into());
-                self.usage.extent_lens.add(extent.llen);
-                if inline.is_none() {
-                    self.name_data("pcluster", device, pa..pa.saturating_add(plen.into()), 0)?;
-                }
-            }
-            ExtentKind::Fragment { off } => {
-                self.image.packed_range(off, extent.llen)?;
-                self.name(NamedRange::Fragment(off..off + extent.llen))?;
-            }
-            _ => {}
+        if let ExtentKind::Fragment { off } = extent.kind {
+            self.reader.packed_range(off, extent.llen)?;
+            return self.name(NamedRange::Fragment(off..off + extent.llen));
         }
-        Ok(())
+        let part = DataPart::whole(extent, nid);
+        if part.is_encoded() {
+            self.usage.pcluster_lens.add(stored);
+            self.usage.extent_lens.add(extent.llen);
+        }
+        let Some((device, bytes)) = part.stored() else { return Ok(()) };
+        match pcluster {
+            None => self.name_data("data", device, bytes, 0),
+            Some(_) if part.is_encoded() => self.name_data(PCLUSTER, device, bytes, 0),
+            Some(_) => {
+                // The data of a plain pcluster, rotated or not, and the bytes between its pieces,
+                // which are no data.
+                let mut pieces: Vec<Range<u64>> = vec![bytes.start..bytes.start];
+                pieces.extend(part.pieces(self.reader.volume.sb.block_bits)?.filter_map(|piece| match piece {
+                    DataPiece::Device { pa, len, .. } => Some(pa..pa.saturating_add(len)),
+                    _ => None,
+                }));
+                pieces.sort_unstable_by_key(|piece| (piece.start, piece.end));
+                let ends: Vec<u64> = pieces.iter().skip(1).map(|next| next.start).chain([bytes.end]).collect();
+                pieces.into_iter().zip(ends).try_for_each(|(piece, end)| {
+                    let slack = end.saturating_sub(piece.end);
+                    self.name_data(PCLUSTER, device, piece, slack)
+                })
+            }
+        }
     }
 
     fn name_data(&mut self, record: &'static str, device: u16, bytes: Range<u64>, slack: u64) -> Result<(), ReadError> {
-        let devices = &self.image.core.devices;
+        let devices = &self.reader.volume.devices;
         devices.check_place(record, device, bytes.start, (bytes.end - bytes.start).saturating_add(slack))?;
         self.name(NamedRange::Data { device, bytes, slack })
     }
@@ -117,7 +125,7 @@ impl<'i> Tally<'i> {
         if self.named.len() >= NAMED_MAX { self.flush() } else { Ok(()) }
     }
 
-    /// Add the collected ranges to those of all threads.
+    /// Adds the collected ranges to those of all threads.
     pub(super) fn flush(&mut self) -> Result<(), ReadError> {
         self.stored.add(&mut self.named)
     }
@@ -132,28 +140,10 @@ impl<'i> Tally<'i> {
     }
 }
 
-/// Bytes of an extent that lie beside its inode.
+/// Returns the bytes of an extent that lie beside its inode.
 fn inline_len(extent: &Extent) -> u64 {
     match extent.kind {
         ExtentKind::Meta { .. } => extent.llen,
-        ExtentKind::Plain { plen, inline: Some(_), .. } | ExtentKind::Encoded { plen, inline: Some(_), .. } => {
-            plen.into()
-        }
-        _ => 0,
+        kind => kind.pcluster().filter(|pcluster| pcluster.inline.is_some()).map_or(0, |pcluster| pcluster.plen.into()),
     }
-}
-
-/// The bytes of a plain pcluster of `plen` bytes at `pa` that are data, and how many behind them are not.
-fn plain_bytes(image: &Image, extent: &Extent, pa: u64, plen: u64, interlaced: bool) -> [(Range<u64>, u64); 2] {
-    let at = |skip: u64| pa.saturating_add(skip);
-    if !interlaced {
-        return [(pa..at(extent.llen), plen.saturating_sub(extent.llen)), (pa..pa, 0)];
-    }
-    // Rotated: the first bytes are at the end of the pcluster.
-    let block_bits = image.superblock().block_bits;
-    let rotated = block_bits.len() - block_bits.within(extent.la);
-    let first = rotated.min(extent.llen);
-    let start = plen.saturating_sub(rotated);
-    let rest = extent.llen - first;
-    [(at(start)..at(start + first), rotated - first), (pa..at(rest), start.saturating_sub(rest))]
 }

@@ -1,8 +1,8 @@
-//! What users of this crate see, by its own paths alone: `kiln-format` is not named here.
+//! The public interface of this crate, by its own paths alone: `kiln-format` is not named here.
 
 use kiln_read::{
-    Bytes, File, FilePosition, FileRange, FileRangeMut, FileTable, FileType, FollowLast, Image, ImageOptions, Inode,
-    MappedSource, Nid, ReadAt, ReadError, ScanFilter, SeekWhat, Threads, WalkEntry, conformance,
+    Bytes, DirEntries, File, FilePosition, FileRange, FileRangeMut, FileTable, FileType, FollowLast, Image,
+    ImageOptions, Inode, MappedSource, Nid, ReadAt, ReadError, ScanFilter, SeekWhat, Threads, WalkEntry, conformance,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -158,15 +158,15 @@ fn entries_are_those_of_listings() {
     for name in NAMES {
         let image = open(name);
         for WalkEntry { path, inode } in walked(&image).into_iter().filter(|entry| entry.inode.is_dir()) {
-            let entries: Vec<_> = image.entries(&inode).map(Result::unwrap).collect();
-            assert_eq!(entries, image.read_dir_all(&inode).unwrap());
+            let entries: Vec<_> = DirEntries::new(&image, &inode).map(Result::unwrap).collect();
+            assert_eq!(entries, DirEntries::new(&image, &inode).collect::<Result<Vec<_>, _>>().unwrap());
             let by_path: Vec<_> = image.open_dir(&path).unwrap().map(Result::unwrap).collect();
             assert_eq!(entries, by_path);
         }
     }
     let image = open("zstd");
     let text = image.resolve(b"/big/text", FollowLast::Keep).unwrap();
-    let items: Vec<_> = image.entries(&text).collect();
+    let items: Vec<_> = DirEntries::new(&image, &text).collect();
     assert!(matches!(items[..], [Err(ReadError::NotADirectory { .. })]));
 }
 
@@ -226,7 +226,7 @@ fn positions_sort_by_stored_order() {
                 assert_eq!(cluster.device, position.device);
                 *shared.entry(position).or_default() += 1;
             }
-            // What the first byte is read from is where the position says.
+            // The first byte is read from the position.
             let extent = image.extent_at(&inode, 0).unwrap();
             if let kiln_read::ExtentKind::Raw { device, pa } = extent.kind {
                 assert_eq!((position.device, position.address, position.offset), (device, pa, 0));
@@ -299,7 +299,7 @@ fn errors_of_a_batch_stay_with_their_items() {
     assert!(image.read_many_into(&mut [], Threads::PROCESSORS).is_empty());
 }
 
-/// What a walk says of the rows of a table, in the table's order: by directory.
+/// Returns the rows of a table from a walk, in the table's order: by directory.
 fn rows(image: &Image, keep: impl Fn(&WalkEntry) -> bool) -> BTreeMap<Vec<u8>, Inode> {
     let kept = walked(image).into_iter().filter(|entry| !entry.path.is_empty() && keep(entry));
     kept.map(|entry| (entry.path, entry.inode)).collect()
@@ -310,8 +310,8 @@ fn scans_find_what_walks_find() {
     for name in NAMES {
         let image = open(name);
         let table = |filter: &ScanFilter| {
-            let one = image.scan(&root(&image), filter, Threads::ONE).unwrap();
-            assert_eq!(one, image.scan(&root(&image), filter, Threads::at_least_one(3)).unwrap());
+            let one = image.scan(&root(&image), filter, Threads::ONE).table().unwrap();
+            assert_eq!(one, image.scan(&root(&image), filter, Threads::at_least_one(3)).table().unwrap());
             one
         };
         let check = |table: &FileTable, expected: BTreeMap<Vec<u8>, Inode>| {

@@ -1,4 +1,5 @@
-//! Reads reach their sources in batches: one call for all that a read, or a batch of reads, takes from a device.
+//! Reads reach their sources in batches: one call for all that a read, or a batch of reads, takes
+//! from a device.
 
 use crate::common::handmade::{FILE_NID, Handmade};
 use crate::common::{Rng, manifest, regular_files};
@@ -12,7 +13,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A source that refuses to be asked more often than it was agreed: by singly reads where a batch was possible.
+/// A source that refuses to be asked more often than it was agreed: by singly reads where a batch
+/// was possible.
 struct Counting {
     inner: MemorySource,
     /// Calls that are left.
@@ -139,7 +141,8 @@ fn a_read_is_one_call() {
     assert!(several > 100, "{several} reads of several ranges");
 }
 
-/// Parts of files, in any order: equal bytes under each policy. An LZ4 front that is not enough costs a second call.
+/// Parts of files, in any order: equal bytes under each policy. An LZ4 front that is not enough
+/// costs a second call.
 #[test]
 fn parts_are_the_same_under_each_policy() {
     for (nth, golden) in manifest().into_iter().enumerate() {
@@ -160,7 +163,8 @@ fn parts_are_the_same_under_each_policy() {
     }
 }
 
-/// What `read_many` and `read_many_into` take for all files of a small image, on one thread: one call for each MiB and device.
+/// Costs of `read_many` and `read_many_into` for all files of a small image, on one thread: one
+/// call for each MiB and device.
 #[test]
 fn a_batch_is_one_call() {
     let mut several = 0;

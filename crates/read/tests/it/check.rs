@@ -218,7 +218,8 @@ fn features_that_are_not_announced_are_noted_and_no_problem() {
     assert!(without(Incompat::DEVICE_TABLE, &head2).contains("lacks DEVICE_TABLE: lcluster of type HEAD2"));
 }
 
-/// What lies in the packed inode is counted where it is read, and not there again; hard links are one file.
+/// Fragments are counted where they are read, and not again in the packed inode; hard links are one
+/// file.
 #[test]
 fn contents_are_counted_once() {
     for name in ["zstd-1m-frag", "lz4-dedupe-frag-tail", "metabox-zstd", "inline"] {

@@ -1,5 +1,6 @@
-//! Digests of contents that another builder stored: `tests/digests/sha256.erofs` was made by mkfs.erofs 1.9.4 with `-zlz4
-//! --xattr-inode-digest` from `hello` ("hello\n", also named `hard`), `empty`, `text` and a symbolic link.
+//! Digests of contents that another builder stored: `tests/digests/sha256.erofs` was made by
+//! mkfs.erofs 1.9.4 with `-zlz4 --xattr-inode-digest` from `hello` ("hello\n", also named `hard`),
+//! `empty`, `text` and a symbolic link.
 
 use kiln_read::{DigestCheck, FollowLast, Image, ImageOptions, MemorySource, Threads};
 use sha2::{Digest, Sha256};

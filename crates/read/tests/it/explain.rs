@@ -1,4 +1,5 @@
-//! What a read is said to cost, compared with what it costs: a source that notes each read, and a naive recount.
+//! Explained costs of reads, compared with the real ones: a source that notes each read, and a
+//! naive recount.
 
 use crate::common::handmade::{DATA_OFF, FILE_NID, Handmade, encode};
 use crate::common::noting::Noting;
@@ -8,7 +9,9 @@ use kiln_format::compr_cfg::Algorithm;
 use kiln_format::inode::{DataLayout, IndexKind, InodeData};
 use kiln_format::zmap::{HeadKind, Lcluster};
 use kiln_format::{Blkaddr, Incompat};
-use kiln_read::{Cost, Decoding, Extent, ExtentKind, FileRange, Image, ImageOptions, Inode, Piece, ReadAt, Threads};
+use kiln_read::{
+    Cost, Decoding, Extent, ExtentKind, FileRange, Image, ImageOptions, Inode, ReadAt, ReadPiece, Threads,
+};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,7 +52,7 @@ impl Noted {
         self.image.read_at(inode, &mut buf, range.start).unwrap();
     }
 
-    fn explain(&self, inode: &Inode, range: &Range<u64>) -> (Vec<Piece>, Cost) {
+    fn explain(&self, inode: &Inode, range: &Range<u64>) -> (Vec<ReadPiece>, Cost) {
         let mut explanation = self.image.explain(inode, range.clone()).unwrap();
         let pieces: Vec<_> = explanation.by_ref().map(Result::unwrap).collect();
         assert!(explanation.next().is_none());
@@ -70,7 +73,7 @@ fn some_range(rng: &mut Rng, size: u64) -> Range<u64> {
     }
 }
 
-fn is_inline(piece: &Piece) -> bool {
+fn is_inline(piece: &ReadPiece) -> bool {
     match piece.extent.kind {
         ExtentKind::Meta { .. } => true,
         ExtentKind::Plain { inline, .. } | ExtentKind::Encoded { inline, .. } => inline.is_some(),
@@ -79,7 +82,7 @@ fn is_inline(piece: &Piece) -> bool {
 }
 
 /// The inline blocks of pieces in the image itself.
-fn inline_blocks(noted: &Noted, pieces: &[Piece]) -> Option<Blocks> {
+fn inline_blocks(noted: &Noted, pieces: &[ReadPiece]) -> Option<Blocks> {
     let mut found = Blocks::new();
     for piece in pieces.iter().filter(|piece| is_inline(piece)) {
         let (pa, len) = match piece.extent.kind {
@@ -97,14 +100,14 @@ fn inline_blocks(noted: &Noted, pieces: &[Piece]) -> Option<Blocks> {
     Some(found)
 }
 
-/// Whether a front of the pcluster may be enough.
-fn is_lz4_front(piece: &Piece) -> bool {
+/// Returns true if a front of the pcluster may be enough.
+fn is_lz4_front(piece: &ReadPiece) -> bool {
     matches!(piece.extent.kind, ExtentKind::Encoded { algorithm: Algorithm::Lz4, .. })
         && matches!(piece.decoding, Decoding::Prefix { .. })
 }
 
-/// Without a cache of decoded data, and with metadata in memory, a read fetches the blocks of data, and nothing else; of LZ4
-/// pclusters at most these.
+/// Without a cache of decoded data, and with metadata in memory, a read fetches the blocks of data,
+/// and nothing else; of LZ4 pclusters at most these.
 #[test]
 fn fetched_blocks_are_those_that_a_source_sees() {
     let (mut rng, mut fetches, mut inline, mut fronts) = (Rng(11), 0, 0, 0);
@@ -139,7 +142,7 @@ fn fetched_blocks_are_those_that_a_source_sees() {
     assert!(fetches > 1000 && inline > 100 && fronts > 0, "{fetches} {inline} {fronts}");
 }
 
-/// What explain says of the decoder's choice shows in what the next read finds in the cache.
+/// The decoder's choice that `explain` reports shows in the hits of the next read.
 #[test]
 fn the_decoder_chooses_as_explained() {
     let (mut rng, mut whole, mut prefix, mut cached) = (Rng(12), 0, 0, 0);
@@ -155,7 +158,7 @@ fn the_decoder_chooses_as_explained() {
                 let noted = Noted::open(&golden, cache_bytes);
                 let range = some_range(&mut rng, inode.meta.size);
                 let (pieces, _) = noted.explain(&inode, &range);
-                let is_data = |piece: &&Piece| !is_inline(piece) && piece.decoded > 0;
+                let is_data = |piece: &&ReadPiece| !is_inline(piece) && piece.decoded > 0;
                 let Some(piece) = pieces.iter().rfind(is_data) else { continue };
                 noted.read(&inode, &range);
                 noted.fetched();
@@ -218,7 +221,7 @@ fn pieces_cover_the_range_and_add_up() {
     }
 }
 
-fn check_piece(image: &Image, inode: &Inode, piece: &Piece) {
+fn check_piece(image: &Image, inode: &Inode, piece: &ReadPiece) {
     let len = piece.wanted.end - piece.wanted.start;
     match piece.fragment {
         None => assert_eq!(image.extent_at(inode, piece.wanted.start).unwrap(), piece.extent),
@@ -237,7 +240,8 @@ fn check_piece(image: &Image, inode: &Inode, piece: &Piece) {
         ExtentKind::Encoded { .. } if piece.decoding == Decoding::Cached => (Decoding::Cached, 0),
         ExtentKind::Encoded { .. } => {
             let front = skip + len;
-            // Somewhere inside, or a small front: so far and no further. The front: more will be wanted.
+            // Somewhere inside, or a small front: so far and no further. The front: more will be
+            // wanted.
             let is_prefix = skip > 0 || front * 8 <= piece.extent.llen;
             match is_prefix && front < piece.extent.llen {
                 true => (Decoding::Prefix { len: front }, front),
@@ -364,7 +368,8 @@ fn nonhead(back: u32, forward: u32) -> Lcluster {
     Lcluster::Nonhead { back, forward, cblkcnt: None }
 }
 
-/// Two extents that name one pcluster: who reads the end of the first and the front of the second has two pieces of it.
+/// Two extents that name one pcluster: who reads the end of the first and the front of the second
+/// has two pieces of it.
 #[test]
 fn equal_neighbours_are_no_single_piece() {
     let contents: Vec<u8> = (0..20_000u32).map(|at| (at / 100) as u8).collect();
@@ -385,7 +390,7 @@ fn a_shared_pcluster_is_fetched_and_kept_once() {
     let noted = one_pcluster(&entries, |image| stream_block(image, &[b'x'; 20_000]));
     let inode = noted.image.inode(FILE_NID).unwrap();
     let (pieces, cost) = noted.explain(&inode, &(100..16_000));
-    let decodings = |pieces: Vec<Piece>| pieces.into_iter().map(|p| p.decoding).collect::<Vec<_>>();
+    let decodings = |pieces: Vec<ReadPiece>| pieces.into_iter().map(|p| p.decoding).collect::<Vec<_>>();
     // The first touch keeps nothing, the second does.
     assert_eq!(decodings(pieces), [Decoding::Whole, Decoding::Whole]);
     assert_eq!((cost.fetched, cost.decoded, cost.wasted()), (4096, 16_384, 484));
@@ -395,12 +400,14 @@ fn a_shared_pcluster_is_fetched_and_kept_once() {
         noted.sources[0].take().iter().filter(|read| read.start >= DATA_OFF).count()
     };
     assert_eq!([data_reads(&noted), data_reads(&noted)], [2, 0]);
-    // Whole extents go past the cache: fetched once by a device that keeps its blocks, decoded each.
+    // Whole extents go past the cache: fetched once by a device that keeps its blocks, decoded
+    // each.
     let (_, cost) = noted.explain(&inode, &(0..16_384));
     assert_eq!((cost.fetched, cost.decoded), (4096, 16_384));
 }
 
-/// An index that leads back beyond a head would give an extent that ends before the byte that was asked for.
+/// An index that leads back beyond a head would give an extent that ends before the byte that was
+/// asked for.
 #[test]
 fn an_index_without_progress_is_an_error() {
     let noted = one_pcluster(&[HEAD, HEAD, nonhead(2, 1)], |image| stream_block(image, &[b'x'; 4096]));

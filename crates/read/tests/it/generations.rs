@@ -13,13 +13,15 @@ use std::sync::Arc;
 const BLOCK_LEN: usize = 4096;
 const HEAD: std::ops::Range<usize> = SUPERBLOCK_OFF as usize..SUPERBLOCK_OFF as usize + HEAD_LEN;
 
-/// Where the last generation begins, if `record` tells of it, and how long the image is then.
+/// Returns the start of the last generation, if `record` describes it, and the length of the image
+/// then.
 struct Added {
     position: usize,
     len: usize,
 }
 
-/// Append a generation that shows what the image shows, but for its label, as an update without changes would.
+/// Append a generation that shows what the image shows, but for its label, as an update without
+/// changes would.
 fn add(bytes: &mut Vec<u8>, number: u32, previous: Option<u64>, label: &str) -> Added {
     let position = bytes.len();
     let head = bytes[HEAD].try_into().unwrap();
@@ -92,7 +94,8 @@ fn generations_are_found_and_opened() {
 #[test]
 fn what_lies_is_refused() {
     let (_, bytes, [one, two]) = updated();
-    // Each bit of the records and their ends that is looked at. The tree of the last generation is there whatever they say.
+    // Each bit of the records and their ends that is looked at. The tree of the last generation is
+    // there whatever they say.
     let places = [one.position..one.position + RECORD_LEN, two.position..two.position + RECORD_LEN];
     let ends = [one.len - END_LEN..one.len, two.len - END_LEN + 8..two.len];
     for place in places.into_iter().chain(ends) {
@@ -104,7 +107,8 @@ fn what_lies_is_refused() {
             assert!(Image::open(source(&bytes), Vec::new(), &ImageOptions::default()).is_ok());
         }
     }
-    // A generation before that claims to end behind the record that leads to it, and one that leads to itself.
+    // A generation before that claims to end behind the record that leads to it, and one that leads
+    // to itself.
     let mut lies = bytes.clone();
     let mut record = GenerationRecord::decode(&lies[two.position..], two.position as u64).unwrap();
     set_blocks(&mut record.head, (two.len / BLOCK_LEN) as u64).unwrap();
@@ -137,7 +141,7 @@ fn what_is_whole_is_found_in_an_image_that_is_cut() {
         let found = find_generations(&source(cut)).unwrap();
         let damage = found.damage.clone().unwrap();
         assert!(matches!(damage, GenerationDamage::Cut { len: at, .. } if at == len as u64), "{damage}");
-        // What the record of the next one follows is whole.
+        // The generation in front of the next record is complete.
         let count = [&one, &two].iter().filter(|added| added.position + RECORD_LEN <= len).count() as u32;
         assert_eq!(numbers(&found), (0..count).collect::<Vec<_>>(), "{len}");
         for number in 0..count {
@@ -166,7 +170,8 @@ fn what_is_whole_is_found_without_superblock_or_records() {
         assert_eq!(numbers(&found), whole);
         assert!(whole.iter().all(|number| open(&damaged, *number).is_ok()) && generations(&source(&damaged)).is_err());
     }
-    // Neither is of this image: a record of another one, and one that does not lie where its generation ends.
+    // Neither is of this image: a record of another one, and one that does not lie where its
+    // generation ends.
     let mut others = no_superblock.clone();
     let mut record = GenerationRecord::decode(&others[two.position..], two.position as u64).unwrap();
     record.position = others.len() as u64;

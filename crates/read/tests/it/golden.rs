@@ -6,7 +6,8 @@ use kiln_read::{FollowLast, Image, ImageOptions, Inode, MemorySource, Threads, W
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The same description of an inode that the expected trees have, but for what the tree does not say.
+/// The same description of an inode that the expected trees have, but for what the tree does not
+/// say.
 fn describe(image: &Image, entry: &WalkEntry) -> Value {
     let meta = &entry.inode.meta;
     let mut value = json!({
@@ -40,7 +41,8 @@ fn describe(image: &Image, entry: &WalkEntry) -> Value {
     value
 }
 
-/// What the builder's flags changed on purpose, and what its 48-bit images lose (see the README beside the images).
+/// Intended changes by the builder's flags, and losses of its 48-bit images (see the README beside
+/// the images).
 fn as_built(golden: &Golden, mut expected: Value, actual: &Value) -> Value {
     match golden.name.as_str() {
         "compact" => {
@@ -75,7 +77,8 @@ fn reads_back(golden: &Golden) {
     assert!(expected.is_empty(), "{}: missing: {:?}", golden.name, expected.keys());
 }
 
-/// An image of mkcomposefs 1.0.8 is what the kernel shows, and sound; its larger files are objects elsewhere.
+/// An image of mkcomposefs 1.0.8 is what the kernel shows, and sound; its larger files are objects
+/// elsewhere.
 #[test]
 fn a_composefs_image_is_its_tree() {
     let golden = composefs();
@@ -164,6 +167,7 @@ fn special_directories_list_their_dots() {
 fn dots(image: &Image, dir: &Inode) {
     let mut whole = Vec::new();
     image
+        .server()
         .read_dir(dir, 0, &mut |entry, behind| {
             whole.push((entry, behind));
             std::ops::ControlFlow::Continue(())
@@ -177,6 +181,7 @@ fn dots(image: &Image, dir: &Inode) {
     for (idx, (_, behind)) in whole.iter().enumerate() {
         let mut rest = Vec::new();
         image
+            .server()
             .read_dir(dir, *behind, &mut |entry, behind| {
                 rest.push((entry, behind));
                 std::ops::ControlFlow::Continue(())

@@ -19,7 +19,7 @@ struct Part {
     stored: Vec<u8>,
 }
 
-/// What a random file is like.
+/// Properties of a random file.
 struct Shape {
     block_bits: u8,
     lcluster_bits: u8,
@@ -64,7 +64,8 @@ impl Shape {
             HeadKind::Head2 => self.algorithms[1],
         };
         let kind = if kind == HeadKind::Plain { HeadKind::Head1 } else { kind };
-        // Three lclusters, so that a nonhead follows the head and can say how many blocks there are.
+        // Three lclusters, so that a nonhead follows the head and can say how many blocks there
+        // are.
         let len = 3 * lcluster + rng.below(5 * lcluster as u64) as usize;
         let partial = self.full && rng.below(4) == 0;
         let plain = if self.is_big() { text(rng, len + 1000) } else { vec![b'a' + rng.below(26) as u8; len + 1000] };
@@ -132,8 +133,8 @@ impl Shape {
             Lcluster::Nonhead { back, forward: forward as u32, cblkcnt }
         };
         let mut entries: Vec<_> = (0..count).map(entry).collect();
-        // The marker at the end is what builders write; kernels need it only behind plain extents. A count of blocks
-        // may be in its place.
+        // The marker at the end is what builders write; kernels need it only behind plain extents.
+        // A count of blocks may be in its place.
         let last = parts.last().unwrap();
         let is_free = head_lcn(last) + 2 < count || (head_lcn(last) + 1 < count && !self.is_big());
         if !size.is_multiple_of(lcluster) && is_free && (last.kind == HeadKind::Plain || rng.below(3) > 0) {
@@ -200,7 +201,7 @@ fn reads_as(image: &Image, expected: &[u8], rng: &mut Rng) {
     assert_eq!(report.problem_count, 0, "{:?}", report.problems.iter().map(ToString::to_string).collect::<Vec<_>>());
 }
 
-/// How the last extent of a file is stored.
+/// Form in which the last extent of a file is stored.
 #[derive(Clone, Copy, PartialEq)]
 enum Tail {
     Pcluster,
@@ -220,7 +221,8 @@ fn random_file(seed: u64, tail: Tail) {
     }
     let mut image = Handmade::new(shape.block_bits);
     if tail != Tail::Pcluster && parts.last().unwrap().kind == HeadKind::Plain {
-        // A fragment has the type of an encoded extent, and an inline plain one does not go with rotation.
+        // A fragment has the type of an encoded extent, and an inline plain one does not go with
+        // rotation.
         return;
     }
     let expected: Vec<u8> = parts.iter().flat_map(|part| part.plain.clone()).collect();
@@ -429,7 +431,8 @@ fn encoded_extents_of_every_record_size() {
     }
 }
 
-/// The address of a 4-byte record is a sum: behind several strides of sums it is still right, in any order of lookups.
+/// The address of a 4-byte record is a sum: behind several strides of sums it is still right, in
+/// any order of lookups.
 #[test]
 fn many_short_records() {
     let rng = &mut Rng(5);
@@ -560,8 +563,8 @@ fn a_pcluster_of_no_blocks_has_one() {
     reads_as(&image, &contents, &mut Rng(3));
 }
 
-/// Without a marker, a plain extent at the end of a file reaches the end of its lcluster. Linux 6.18 refuses to read
-/// one that is then longer than its pcluster.
+/// Without a marker, a plain extent at the end of a file reaches the end of its lcluster. Linux
+/// 6.18 refuses to read one that is then longer than its pcluster.
 #[test]
 fn a_plain_end_needs_its_marker() {
     for marked in [true, false] {

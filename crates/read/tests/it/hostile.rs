@@ -1,5 +1,5 @@
-//! Images that somebody made to do harm, one trick a test. What must hold for each: an error, or an answer, at a cost that
-//! the image's length bounds.
+//! Images that somebody made to do harm, one trick a test. What must hold for each: an error, or an
+//! answer, at a cost that the image's length bounds.
 //!
 //! | trick | test |
 //! |---|---|
@@ -26,7 +26,8 @@ use kiln_format::xattr::{encode_entry, icount};
 use kiln_format::zmap::{Advise, FULL_INDEX_OFF, HeadKind, Lcluster, MapHeader};
 use kiln_format::{Blkaddr, BlockBits, Nid};
 use kiln_read::{
-    FilePosition, FollowLast, Image, ImageOptions, Inode, MemorySource, ReadError, ScanFilter, SeekWhat, Threads,
+    DirEntries, FilePosition, FollowLast, Image, ImageOptions, Inode, MemorySource, ReadError, ScanFilter, SeekWhat,
+    Threads,
 };
 use std::io::Read;
 use std::sync::Arc;
@@ -82,12 +83,12 @@ fn a_directory_with_two_names_is_visited_once() {
     assert!(entries[2].as_ref().unwrap_err().to_string().contains("a directory with several names"));
     let report = image.check(Threads::ONE).unwrap();
     assert!(report.problems.iter().any(|problem| problem.to_string().contains("a directory with another name")));
-    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).unwrap_err().to_string();
+    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).table().unwrap_err().to_string();
     assert!(error.contains("a directory with several names"), "{error}");
 }
 
-/// A table of all names is no longer than the image bears: a directory whose one block is named a million times by its chunk table has
-/// a length, and a cycle of directories an end.
+/// A table of all names is no longer than the image bears: a directory whose one block is named a
+/// million times by its chunk table has a length, and a cycle of directories an end.
 #[test]
 fn scans_are_bounded_by_the_image() {
     let dir = FileType::Directory;
@@ -103,25 +104,28 @@ fn scans_are_bounded_by_the_image() {
     image.inode(Nid(64), &sub, &start.to_le_bytes().repeat(count as usize));
     let image = with_root(image, &[("sub", Nid(64), dir)]);
     let root = image.inode(Nid(0)).unwrap();
-    assert_eq!(image.read_dir_all(&image.inode(Nid(64)).unwrap()).unwrap().len(), 120 * count as usize);
-    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).unwrap_err();
+    assert_eq!(
+        DirEntries::new(&image, &image.inode(Nid(64)).unwrap()).filter_map(Result::ok).count(),
+        120 * count as usize
+    );
+    let error = image.scan(&root, &ScanFilter::all(), Threads::ONE).table().unwrap_err();
     assert!(error.is_corrupt() && error.to_string().contains("directories are longer than the image"), "{error}");
     let image = with_root(Handmade::new(12), &[("again", Nid(0), dir)]);
-    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap_err();
+    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).table().unwrap_err();
     assert!(error.to_string().contains("a directory with several names"), "{error}");
 }
 
-/// What an entry says about the type decides nothing alone.
+/// The type in an entry decides nothing alone.
 #[test]
 fn scans_do_not_trust_the_types_of_entries() {
     let image = with_root(Handmade::new(12), &[("a", FILE_NID, FileType::Fifo), ("b", FILE_NID, FileType::Regular)]);
     let root = image.inode(Nid(0)).unwrap();
-    let table = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap();
+    let table = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).table().unwrap();
     assert_eq!((table.name(0), table.name(1), &table.sizes[..]), (&b"a"[..], &b"b"[..], &[4, 4][..]));
     let mut image = Handmade::new(12);
     symlink(&mut image, 40, "target");
     let image = with_root(image, &[("link", Nid(40), FileType::Regular)]);
-    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).unwrap_err().to_string();
+    let error = image.scan(&root, &ScanFilter::regular_files(), Threads::ONE).table().unwrap_err().to_string();
     assert!(error.contains("link (nid 40)") && error.contains("the inode is no regular file"), "{error}");
 }
 
@@ -157,7 +161,8 @@ fn symlinks_stay_in_the_image_and_end() {
     assert_eq!(image.resolve(b"loop", FollowLast::Keep).unwrap().meta.file_type, FileType::Symlink);
 }
 
-/// Each of 40 links adds a thousand to what is still to go: the limit is on links followed, not on components.
+/// Each of 40 links adds a thousand to what is still to go: the limit is on links followed, not on
+/// components.
 #[test]
 fn symlinks_that_multiply_end() {
     let mut image = Handmade::new(12);
@@ -197,8 +202,8 @@ fn a_size_that_is_only_claimed_is_an_error() {
     }
 }
 
-/// The index that such a file would need is not taken for bytes that have an owner: noting them down would take more
-/// memory than there is. (Found by fuzzing.)
+/// The index that such a file would need is not taken for bytes that have an owner: noting them
+/// down would take more memory than there is. (Found by fuzzing.)
 #[test]
 fn an_index_that_is_only_claimed_costs_nothing() {
     for layout in [DataLayout::CompressedFull, DataLayout::CompressedCompact, DataLayout::ChunkBased] {
@@ -228,8 +233,8 @@ fn a_huge_hole_costs_nothing() {
     assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0);
 }
 
-/// A pcluster of a few hundred bytes is 12 MiB of each of a thousand extents. That is legal too: a read costs an extent,
-/// and memory is bounded by the cache.
+/// A pcluster of a few hundred bytes is 12 MiB of each of a thousand extents. That is legal too: a
+/// read costs an extent, and memory is bounded by the cache.
 #[test]
 fn a_bomb_costs_an_extent_at_a_time() {
     const EXTENT_LEN: u64 = 12 << 20;
@@ -288,13 +293,13 @@ fn a_chunk_table_behind_the_end_is_corrupt() {
     }
 }
 
-/// What is not known about an inode's chunks matters to readers of its contents alone.
+/// Unknown bits of an inode's chunk format matter only to reads of its contents.
 #[test]
 fn an_unknown_chunk_format_hides_the_contents_only() {
     let (image, inode) = with_file(|image| (image.file(DataLayout::ChunkBased, 4096, 0x80), vec![0; 16]));
     assert_eq!((inode.meta.size, inode.meta.layout()), (4096, DataLayout::ChunkBased));
     assert_eq!(image.list_xattrs(&inode).unwrap(), []);
-    assert_eq!(image.read_dir_all(&image.inode(Nid(0)).unwrap()).unwrap().len(), 1);
+    assert_eq!(DirEntries::new(&image, &image.inode(Nid(0)).unwrap()).filter_map(Result::ok).count(), 1);
     let error = image.read_at(&inode, &mut [0; 10], 0).unwrap_err();
     assert!(matches!(error, ReadError::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("format = 128 (0x80): unknown bits"), "{error}");
@@ -307,8 +312,8 @@ fn an_unknown_chunk_format_hides_the_contents_only() {
 
 #[test]
 fn names_outside_their_block_are_corrupt() {
-    // The second of three records: in the array of records, behind the directory, before the first name, in the middle of
-    // the next one.
+    // The second of three records: in the array of records, behind the directory, before the first
+    // name, in the middle of the next one.
     for nameoff in [0u16, 12, 35, 36, 41, 4095, 65535] {
         let mut image = Handmade::new(12);
         let inode = image.file(DataLayout::FlatPlain, 0, 0);
@@ -318,7 +323,7 @@ fn names_outside_their_block_are_corrupt() {
         bytes[record + 8..record + 10].copy_from_slice(&nameoff.to_le_bytes());
         let image = open(bytes);
         let root = image.inode(Nid(0)).unwrap();
-        assert!(image.read_dir_all(&root).unwrap_err().is_corrupt(), "{nameoff}");
+        assert!(DirEntries::new(&image, &root).collect::<Result<Vec<_>, _>>().unwrap_err().is_corrupt(), "{nameoff}");
         assert!(image.lookup(&root, b"..").is_err() || nameoff == 36, "{nameoff}");
         assert!(image.check(Threads::ONE).unwrap().problem_count > 0);
     }
@@ -367,7 +372,8 @@ fn attributes_outside_their_space_are_corrupt() {
     assert!(matches!(image.list_xattrs(&inode), Err(ReadError::Unsupported { .. })));
 }
 
-/// A full index of `entries`, all of whose encoded extents are `stream`, for a file of as many blocks.
+/// A full index of `entries`, all of whose encoded extents are `stream`, for a file of as many
+/// blocks.
 fn indexed(algorithm: Algorithm, stream: &[u8], entries: &dyn Fn(Blkaddr) -> Vec<Lcluster>) -> (Image, Inode) {
     with_file(|image| {
         let padding = vec![0; 4096 - stream.len()];
@@ -396,7 +402,8 @@ fn nonhead(back: u32, forward: u32) -> Lcluster {
     Lcluster::Nonhead { back, forward, cblkcnt: None }
 }
 
-/// The last entry leads back over a head: no extent holds its bytes. (Found by damaging images: it was a panic.)
+/// The last entry leads back over a head: no extent holds its bytes. (Found by damaging images: it
+/// was a panic.)
 #[test]
 fn an_index_that_skips_a_head_is_corrupt() {
     let stream = encode(Algorithm::Zstd, &[b'z'; 8192]);
@@ -411,8 +418,8 @@ fn an_index_that_skips_a_head_is_corrupt() {
     }
 }
 
-/// Followed from the front, the first extent reaches over a head; entered behind that head, the file has another one. Reading
-/// is as in Linux, but a check finds it.
+/// Followed from the front, the first extent reaches over a head; entered behind that head, the
+/// file has another one. Reading is as in Linux, but a check finds it.
 #[test]
 fn a_check_finds_an_index_with_two_meanings() {
     let stream = encode(Algorithm::Zstd, &[b'z'; 4 * 4096]);
@@ -456,7 +463,8 @@ fn an_index_that_leads_nowhere_is_corrupt() {
     }
 }
 
-/// liblz4 decodes a match at distance 0 without writing anything. Reading is as in Linux, but a check finds it.
+/// liblz4 decodes a match at distance 0 without writing anything. Reading is as in Linux, but a
+/// check finds it.
 #[test]
 fn a_check_finds_lz4_matches_at_distance_0() {
     // Four literals, a match, and 120 literals.

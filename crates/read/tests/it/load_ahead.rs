@@ -1,4 +1,5 @@
-//! Lists that are loaded while their files are read: each byte is fetched once, and no error and no end of a load leaves a reader waiting.
+//! Lists that are loaded while their files are read: each byte is fetched once, and no error and no
+//! end of a load leaves a reader waiting.
 
 use crate::common::noting::Noting;
 use crate::common::{Rng, named, read_whole, regular_files};
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Images with all kinds of extents: compressed alone and in the packed inode, plain, in chunks, beside inodes.
+/// Images with all kinds of extents: compressed alone and in the packed inode, plain, in chunks,
+/// beside inodes.
 const IMAGES: [&str; 6] = ["zstd", "lz4", "lzma", "zstd-1m-frag", "lz4-allfrag", "flat"];
 
 /// A source whose reads take a while, and fail now and then as long as it is `faulty`.
@@ -93,7 +95,7 @@ fn readers_wait_for_what_is_in_flight_and_nothing_is_fetched_twice() {
             }
             loading.join().unwrap()
         });
-        assert!(ahead.loaded.failed.is_empty(), "{name}: {:?}", ahead.loaded);
+        assert!(ahead.report.failed.is_empty(), "{name}: {:?}", ahead.report);
         // Now that all is there, reads of whatever size cost no fetch.
         source.take();
         for (path, inode) in &files {
@@ -132,7 +134,7 @@ fn errors_are_those_of_their_readers_and_nobody_waits_for_ever() {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| match seed % 3 {
-                0 => drop(image.pin_ahead(&list, 32 << 20, Threads::at_least_one(3), &stop)),
+                0 => drop(image.pin(&list, 32 << 20, Threads::at_least_one(3), &stop)),
                 _ => drop(image.load_ahead(&list, Threads::at_least_one(3), &stop)),
             });
             for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! Laws of the extent map and of reads: a lookup anywhere agrees with a scan from the start, a read of any range with
-//! the whole file.
+//! Laws of the extent map and of reads: a lookup anywhere agrees with a scan from the start, a read
+//! of any range with the whole file.
 
 use crate::common::{Rng, manifest, named, read_whole, regular_files};
 use kiln_read::{Extent, ExtentKind, Image, ImageOptions, Inode, SeekWhat};

@@ -1,4 +1,5 @@
-//! Bytes of metadata that are fetched for inodes that are wanted: what a slow disk gives in vain costs as much as what is used.
+//! Bytes of metadata that are fetched for inodes that are wanted: what a slow disk gives in vain
+//! costs as much as what is used.
 
 use crate::common::Rng;
 use crate::common::handmade::{Handmade, META_OFF};
@@ -43,7 +44,8 @@ fn cost(image: Vec<u8>, pages: &[u64]) -> (u64, u64) {
     (reads.len() as u64, reads.iter().map(|read| read.end - read.start).sum())
 }
 
-/// Runs of pages with inodes between runs of data, as images have them whose files lie behind their inodes.
+/// Runs of pages with inodes between runs of data, as images have them whose files lie behind their
+/// inodes.
 fn runs(seed: u64, count: u64) -> Vec<u64> {
     let mut rng = Rng(seed);
     let (mut pages, mut at) = (Vec::new(), 0);

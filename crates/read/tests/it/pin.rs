@@ -18,11 +18,11 @@ fn list(entries: &[(u64, u64, &str)]) -> HotList {
     HotList::new(entries.iter().map(entry).collect())
 }
 
-fn pin(image: &Image, list: &HotList, bytes_max: u64) -> kiln_read::Pinned {
-    image.pin(list, bytes_max, Threads::at_least_one(3), &AtomicBool::new(false))
+fn pin(image: &Image, list: &HotList, bytes_max: u64) -> kiln_read::LoadReport {
+    std::mem::take(&mut image.pin(list, bytes_max, Threads::at_least_one(3), &AtomicBool::new(false)).report)
 }
 
-/// What reading costs.
+/// Returns the costs of reading.
 fn cost(image: &Image) -> (u64, u64) {
     let Stats { decoded_bytes, .. } = image.stats();
     (image.stats().decodes(), decoded_bytes)
@@ -84,13 +84,13 @@ fn the_front_of_the_list_is_pinned_where_not_all_is() {
     let mut byte = [0; 1];
     image.read_at(&text, &mut byte, size - 1).unwrap();
     assert_eq!(cost(&image), before);
-    // What is pinned counts when more is.
+    // Pinned extents count when more are pinned.
     let more = pin(&image, &list(&[(0, size, "big/text")]), pinned.bytes);
     assert_eq!((more.extents, more.left_out), (0, pinned.left_out));
     assert_eq!(pin(&open("lz4"), &list(&[(0, size, "big/text")]), 0).bytes, 0);
     let stop = AtomicBool::new(false);
     stop.store(true, Ordering::Relaxed);
-    assert_eq!(open("lz4").pin(&list(&[(0, size, "big/text")]), u64::MAX, Threads::ONE, &stop).extents, 0);
+    assert_eq!(open("lz4").pin(&list(&[(0, size, "big/text")]), u64::MAX, Threads::ONE, &stop).report.extents, 0);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn what_is_loaded_ahead_is_found_in_the_cache() {
     let text = image.resolve(b"big/text", FollowLast::Follow).unwrap();
     let whole = list(&[(0, text.size(), "big/text"), (0, 1, "gone")]);
     let ahead = image.load_ahead(&whole, Threads::at_least_one(2), &AtomicBool::new(false));
-    let loaded = &ahead.loaded;
+    let loaded = &ahead.report;
     assert!(loaded.extents > 0 && loaded.bytes >= text.size() * 9 / 10 && loaded.failed.len() == 1, "{loaded:?}");
     assert_eq!(image.stats().pinned_bytes, 0);
     let before = (cost(&image), image.stats().fetches);
@@ -108,7 +108,7 @@ fn what_is_loaded_ahead_is_found_in_the_cache() {
         image.read_at(&text, part, off).unwrap();
     });
     assert_eq!((cost(&image), image.stats().fetches), before);
-    assert_eq!(image.load_ahead(&whole, Threads::ONE, &AtomicBool::new(false)).loaded.extents, 0);
+    assert_eq!(image.load_ahead(&whole, Threads::ONE, &AtomicBool::new(false)).report.extents, 0);
     // From there, it is pinned without being decoded again.
     let pinned = pin(&image, &whole, u64::MAX);
     assert_eq!((pinned.extents, pinned.bytes, cost(&image)), (loaded.extents, loaded.bytes, before.0));

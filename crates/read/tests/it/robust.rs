@@ -1,5 +1,6 @@
-//! Failing sources and images that are cut off give errors, and nothing of a fault that is over stays behind. (Images damaged
-//! in other ways: `hostile.rs` beside this file, and `mutations.rs` of the project's tests.)
+//! Failing sources and images that are cut off give errors, and nothing of a fault that is over
+//! stays behind. (Images damaged in other ways: `hostile.rs` beside this file, and `mutations.rs`
+//! of the project's tests.)
 
 use crate::common::{named, read_whole, regular_files};
 use kiln_format::inode::FileType;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What happens at the chosen call.
+/// Fault at the chosen call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     /// The read fails.
@@ -149,7 +150,8 @@ fn every_failing_read_is_an_error_and_the_next_one_is_not() {
             let mut at = 0;
             while let Some(errors) = with_fault(&bytes, fault, at) {
                 assert_eq!(errors > 0, fault != Fault::Delay, "{name}: {fault:?} at read {at}");
-                // All of the first reads, then every so many: the later ones are reads of file contents.
+                // All of the first reads, then every so many: the later ones are reads of file
+                // contents.
                 at += 1 + at / 24;
             }
             assert!(at > 3, "{name}: only {at} reads");

@@ -1,4 +1,5 @@
-//! Several devices, and metadata inside the metabox: where addresses lead. And how much of them metadata costs.
+//! Several devices, and metadata inside the metabox: where addresses lead. And how much of them
+//! metadata costs.
 
 use crate::common::handmade::{FILE_NID, HELPER_NID, Handmade, META_OFF, encode, text};
 use crate::common::noting::Noting;
@@ -116,7 +117,8 @@ fn devices_that_overlap_are_refused() {
 
 const IN_METABOX: u64 = 1 << 63;
 
-/// The good bytes of a metabox: an inode in slot 1 with a shared and an inline attribute and an inline tail.
+/// The good bytes of a metabox: an inode in slot 1 with a shared and an inline attribute and an
+/// inline tail.
 fn metabox(image: &Handmade) -> Vec<u8> {
     let mut metabox = vec![0; 512];
     let mut shared = Vec::new();
@@ -223,7 +225,8 @@ fn conformance_is_open_to_other_crates() {
     conformance::assert_conforms(&Forward(Arc::new(MemorySource::new(bytes.clone()))), &bytes);
 }
 
-/// Inodes of files in [`inodes`], and the length of their contents: with 64 bytes of inode, a block of metadata for each.
+/// Inodes of files in [`inodes`], and the length of their contents: with 64 bytes of inode, a block
+/// of metadata for each.
 const INODES: u64 = 4000;
 const TAIL_LEN: usize = 3000;
 
@@ -295,9 +298,9 @@ fn metadata_is_kept_within_the_budget() {
         let (source, image) = noted(ReadPolicy::for_page_cache(), cache_bytes);
         (0..INODES).for_each(|idx| read_file(&image, idx));
         source.take();
-        // What is at hand costs no read, and nothing else is.
+        // Cached files cost no read, and no others are cached.
         let kept = (0..INODES).filter(|&idx| {
-            let view = image.get_if_cached(inode_nid(idx), u64::MAX).unwrap();
+            let view = image.server().get_if_cached(inode_nid(idx), u64::MAX).unwrap();
             view.is_some_and(|view| *view == *tail(idx))
         });
         let kept = kept.count() as u64;

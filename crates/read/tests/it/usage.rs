@@ -1,10 +1,10 @@
-//! What images contain, compared with a naive recount: one flag for each byte.
+//! Usage of images, compared with a naive recount: one flag for each byte.
 
 use crate::common::{Golden, Rng, manifest, named};
 use kiln_format::inode::FileType;
 use kiln_read::{
-    DirUsage, DiskUsage, Extent, ExtentKind, Image, ImageOptions, Inode, MemorySource, MetadataSpace, Nid, StoredAs,
-    Threads, TreeUsage, Usage, WalkEntry,
+    DirEntries, DirUsage, DiskUsage, Extent, ExtentKind, Image, ImageOptions, Inode, MemorySource, MetadataSpace, Nid,
+    StoredAs, Threads, TreeUsage, Usage, WalkEntry,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
@@ -220,7 +220,7 @@ fn measured(disk: &mut DiskUsage<'_>, start: &Inode, path: &[u8]) -> (Vec<(Vec<u
     (told, sums.unwrap())
 }
 
-/// What `du` says of a tree, with a flag for each byte.
+/// Usage of a tree as `du` reports it, with a flag for each byte.
 struct NaiveDisk<'a> {
     image: &'a Image,
     flags: Flags,
@@ -234,7 +234,7 @@ impl NaiveDisk<'_> {
             sums = TreeUsage { files: 1, apparent: inode.meta.size, on_disk: self.on_disk(inode) };
         }
         if inode.is_dir() {
-            for entry in self.image.read_dir_all(inode).unwrap() {
+            for entry in DirEntries::new(self.image, inode).collect::<Result<Vec<_>, _>>().unwrap() {
                 let child = [path, if path.ends_with(b"/") { b"" } else { b"/" }, &entry.name].concat();
                 let below = self.tree(&self.image.inode(entry.nid).unwrap(), &child, told);
                 sums.files += below.files;
@@ -348,7 +348,7 @@ fn trees_share_what_the_first_one_took() {
     // Subtrees one after the other make the whole.
     let mut disk = DiskUsage::new(&image);
     let mut sums = TreeUsage::default();
-    for entry in image.read_dir_all(&root).unwrap() {
+    for entry in DirEntries::new(&image, &root).collect::<Result<Vec<_>, _>>().unwrap() {
         let (_, part) = measured(&mut disk, &image.inode(entry.nid).unwrap(), &entry.name);
         sums.files += part.files;
         sums.on_disk += part.on_disk;

@@ -82,7 +82,7 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
         let mut buf = Vec::new();
         let image = Image::open(Arc::new(MemorySource::new(golden.bytes())), golden.devices(), &options).unwrap();
         let at_hand = || -> Vec<Option<View<'_>>> {
-            expected.iter().map(|(inode, _)| image.get_if_cached(inode.nid, u64::MAX).unwrap()).collect()
+            expected.iter().map(|(inode, _)| image.server().get_if_cached(inode.nid, u64::MAX).unwrap()).collect()
         };
         let is_encoded = |inode: &Inode| !matches!(image.extent_at(inode, 0).unwrap().kind, ExtentKind::Meta { .. });
         let encoded_at_hand = || {
@@ -99,10 +99,10 @@ fn what_others_left_is_at_hand_until_it_is_taken() {
             assert!(view.as_ref().is_none_or(|view| **view == **bytes), "{name}: nid {}", inode.nid);
         }
         assert!(encoded_at_hand() > 3 || !name.ends_with("frag"), "{name}");
-        taken.into_iter().flatten().for_each(|view| image.mark_consumed(view));
+        taken.into_iter().flatten().for_each(|view| image.server().mark_consumed(view));
         // An extent goes when as much as it holds was taken, by whomever.
         for _ in 0..1000 {
-            at_hand().into_iter().flatten().for_each(|view| image.mark_consumed(view));
+            at_hand().into_iter().flatten().for_each(|view| image.server().mark_consumed(view));
         }
         assert_eq!(encoded_at_hand(), 0, "{name}");
     }
@@ -118,7 +118,7 @@ fn plain_data_in_memory_is_not_copied() {
     assert!(buf.is_empty());
 }
 
-/// What `read_many` gives for each range, put together.
+/// Returns the bytes that `read_many` passes for each range, joined.
 fn many(image: &Image, ranges: &[FileRange], threads: usize) -> Vec<Result<Vec<u8>, ReadError>> {
     let parts = Mutex::new(vec![BTreeMap::new(); ranges.len()]);
     image.read_many(ranges, Threads::at_least_one(threads), &|BatchItem { idx, off, bytes }| {
@@ -169,7 +169,8 @@ fn many_at_once_decode_each_pcluster_once() {
         let image = golden.open();
         let ranges: Vec<_> =
             files(&image).iter().map(|(inode, _)| FileRange { inode: *inode, range: 0..inode.meta.size }).collect();
-        // Parts that several files share are wanted more than once by design of the image, not of the reader.
+        // Parts that several files share are wanted more than once by design of the image, not of
+        // the reader.
         if golden.name.contains("dedupe") {
             continue;
         }
@@ -247,11 +248,11 @@ fn who_jumps_back_keeps_what_he_touches() {
     };
     let listed = files(&golden.open()).into_iter().map(|(inode, bytes)| (places_in(&inode), inode, bytes));
     let (mut places, inode, bytes) = listed.max_by_key(|(places, ..)| places.len()).unwrap();
-    // Who was at the end would start over.
+    // A position at the end would start over.
     places.retain(|place| *place < inode.meta.size / 4 * 3);
     let (first, last) = (places[0], places[places.len() - 1]);
     assert!(last - first > inode.meta.size / 2, "{} places", places.len());
-    // What does not fit into the cache is not kept.
+    // Files that do not fit into the cache are not kept.
     for (cache_bytes, kept) in [(64 << 20, 1), (inode.meta.size - 1, 0)] {
         let image = mapped(&golden, cache_bytes);
         let after = |off: u64| {
@@ -287,7 +288,8 @@ fn what_is_announced_is_not_what_is_fetched_at_once() {
                 source.reads.lock().unwrap().clear();
                 contents(&image, &inode);
                 let (announced, read) = (source.announced.lock().unwrap(), source.reads.lock().unwrap());
-                // What follows files that are read in stored order, and only if the image reads ahead.
+                // Announced are the bytes behind files that are read in stored order, and only if
+                // the image reads ahead.
                 count += announced.len();
                 let is_read =
                     |hint: &Range<u64>| read.iter().any(|read| hint.start < read.end && read.start < hint.end);
@@ -366,7 +368,8 @@ fn a_kernel_that_has_taken_all_of_an_extent_leaves_it_to_nobody() {
         match front {
             // Half of the front brings it into the cache, where the other half finds it.
             None => assert_eq!([read(0, half), read(half, extent.llen - half)], [0, 1]),
-            // A small front is decoded alone, the next half brings the extent into the cache, and the rest finds it there.
+            // A small front is decoded alone, the next half brings the extent into the cache, and
+            // the rest finds it there.
             Some(front) => {
                 let rest = front + half;
                 assert_eq!([read(0, front), read(front, half), read(rest, extent.llen - rest)], [0, 0, 1]);
@@ -387,7 +390,7 @@ fn strides_are_read_ahead_where_fetching_is_slow() {
         let (inode, bytes) = files(&image).into_iter().max_by_key(|(inode, _)| inode.meta.size).unwrap();
         let step = inode.meta.size / 20;
         assert!(step > 4096);
-        // What was announced of metadata, and of the files read just now.
+        // Announcements of metadata, and of the files read just now.
         source.announced.lock().unwrap().clear();
         let mut buf = Vec::new();
         let (mut fetches, mut announced_before) = (0, 0);

@@ -5,6 +5,7 @@ use super::output::Output;
 use super::report::Loss;
 use super::writer::MemberWriter;
 use crate::SinkError;
+use kiln_format::Hex;
 use kiln_read::FileType;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -58,8 +59,7 @@ impl MemberWriter for MtreeWriter {
         let _ = match inode.file_type() {
             FileType::Regular => {
                 let digest = std::mem::take(&mut self.digest).finalize();
-                write!(line, " size={} sha256digest=", inode.size())
-                    .and_then(|()| digest.iter().try_for_each(|byte| write!(line, "{byte:02x}")))
+                write!(line, " size={} sha256digest={}", inode.size(), Hex(&digest))
             }
             FileType::Symlink => write!(line, " link={}", escaped(member.target())),
             FileType::CharDevice | FileType::BlockDevice => {

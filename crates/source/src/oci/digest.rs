@@ -1,5 +1,6 @@
 //! Digests in documents: an algorithm, a colon, and hexadecimal digits.
 
+use kiln_format::Hex;
 use sha2::{Digest, Sha256, Sha512};
 
 /// Hasher that computes a digest.
@@ -45,8 +46,7 @@ impl Hasher {
 }
 
 fn text(algorithm: &str, digest: &[u8]) -> String {
-    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{algorithm}:{digits}")
+    format!("{algorithm}:{}", Hex(digest))
 }
 
 #[cfg(test)]

@@ -7,9 +7,8 @@ use crate::dropin::Stop;
 use crate::dropin::source::Opened;
 use crate::dropin::stored;
 use kiln_format::inode::FileType;
-use kiln_read::{Inode, ReadError};
+use kiln_read::{DirEntries, Inode, ReadError};
 use std::io::Write;
-use std::ops::ControlFlow;
 
 /// An inode to be shown.
 pub struct Shown<'a> {
@@ -51,12 +50,8 @@ impl Shown<'_> {
     }
 
     fn entries(&self, out: &mut Out) -> Result<(), Stop> {
-        let mut entries = Vec::new();
-        let mut each = |entry, _| {
-            entries.push(entry);
-            ControlFlow::Continue(())
-        };
-        self.opened.image.read_dir(&self.inode, 0, &mut each).map_err(|error| self.failed(error))?;
+        let entries = DirEntries::new(&self.opened.image, &self.inode).with_dots();
+        let entries: Vec<_> = entries.collect::<Result<_, _>>().map_err(|error| self.failed(error))?;
         writeln!(out, "\n       NID TYPE  FILENAME")?;
         for entry in entries {
             write!(out, "{:>10} {:>4}  ", entry.nid.to_string(), entry.file_type)?;

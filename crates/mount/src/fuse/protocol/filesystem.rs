@@ -195,9 +195,9 @@ impl Filesystem for FuseFilesystem {
                             offset,
                             bytes.len(),
                         );
-                        let in_flight = prefetcher
-                            .filter(|_| offset == 0)
-                            .map(|prefetcher| prefetcher.before_answer(fs, threads, node, bytes.is_hit()));
+                        let in_flight = prefetcher.filter(|_| offset == 0).map(|prefetcher| {
+                            prefetcher.before_answer(fs, threads, node, fs.image.server().is_hit(&bytes))
+                        });
                         reply.data(&bytes);
                         drop(in_flight);
                         heap::answered(bytes.len());

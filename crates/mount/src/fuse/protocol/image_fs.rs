@@ -143,7 +143,7 @@ impl ImageFs {
         add: &mut dyn FnMut(&DirEntry, u64) -> bool,
     ) -> Result<(), ReadError> {
         let mut added = false;
-        let result = self.image.read_dir(&self.inode(node)?, from, &mut |entry, next| {
+        let result = self.image.server().read_dir(&self.inode(node)?, from, &mut |entry, next| {
             if add(&entry, next) {
                 return ControlFlow::Break(());
             }

@@ -44,7 +44,7 @@ pub(super) fn path_of(image: &Image, parents: &Parents, node: INodeNo) -> Option
 /// Returns the name of an inode in a directory, at position `from` or after it.
 fn name_in(image: &Image, dir: &Inode, from: u64, nid: Nid, budget: &mut usize) -> Option<Vec<u8>> {
     let mut found = None;
-    let listed = image.read_dir(dir, from, &mut |entry, _| {
+    let listed = image.server().read_dir(dir, from, &mut |entry, _| {
         if entry.nid == nid && !entry.is_dot() {
             found = Some(entry.name);
             return ControlFlow::Break(());
@@ -102,7 +102,7 @@ impl DirPaths {
         let start = self.searched.remove(&parent.nid).unwrap_or(0);
         let (mut at, mut found) = (start, None);
         let mut is_at_end = true;
-        let listed = image.read_dir(parent, start, &mut |entry, next| {
+        let listed = image.server().read_dir(parent, start, &mut |entry, next| {
             let here = std::mem::replace(&mut at, next);
             if !entry.is_dot() {
                 let is_dir = entry.file_type == FileType::Directory.dirent_number();

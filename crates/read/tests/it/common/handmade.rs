@@ -1,5 +1,6 @@
-//! A naive writer of images with one file, for what no golden image has. It follows the format's description with the
-//! plainest means: an entry for each lcluster in a list, bytes put where they belong.
+//! A naive writer of images with one file, for what no golden image has. It follows the format's
+//! description with the plainest means: an entry for each lcluster in a list, bytes put where they
+//! belong.
 #![allow(dead_code)] // each test program uses a part of it
 
 use super::Rng;
@@ -33,7 +34,7 @@ pub fn algorithms() -> ComprCfgs {
 pub struct Handmade {
     pub sb: Superblock,
     pub bytes: Vec<u8>,
-    /// Where the next data goes.
+    /// Place of the next data.
     pub next: u64,
 }
 

@@ -25,7 +25,7 @@ impl Noting {
         Arc::new(Self { inner, delay, announced: Mutex::default(), reads: Mutex::default() })
     }
 
-    /// What was read since this was last asked.
+    /// Returns the reads since the last call.
     pub fn take(&self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.reads.lock().unwrap())
     }

@@ -1,5 +1,6 @@
 //! Contents of the files listed in a manifest.
 
+use kiln_format::Hex;
 use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
 use sha2::{Digest, Sha256};
 use std::io;
@@ -108,8 +109,7 @@ impl Checked {
         if found == self.listed {
             return Ok(());
         }
-        let hex = |digest: [u8; 32]| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let message = format!("its SHA-256 is {}, but the manifest has {}", hex(found), hex(self.listed));
+        let message = format!("its SHA-256 is {}, but the manifest has {}", Hex(&found), Hex(&self.listed));
         Err(io::Error::new(io::ErrorKind::InvalidData, message).into())
     }
 }

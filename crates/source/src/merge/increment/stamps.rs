@@ -5,6 +5,7 @@
 //! identifies the image, in hexadecimal digits. STAMP, 32 hexadecimal digits, depends on inode
 //! number, size, mtime and ctime. Paths are escaped as in [hot lists](kiln_read::hotlist::path).
 
+use kiln_format::Hex;
 use kiln_read::hotlist::path::{self, Octal};
 use kiln_tree::{Kind, Tree};
 use std::collections::HashMap;
@@ -69,7 +70,7 @@ impl Stamps {
             let reason = "expected `#kiln-stamp 1 IMAGE`; these are not stamps, or of a later version";
             return Err(SyntaxError::new("first line", first, reason).at(name, 0));
         };
-        if image != hex(identity).as_bytes() {
+        if image != Hex(identity).to_string().as_bytes() {
             return Ok(None);
         }
         let mut by_path = HashMap::new();
@@ -94,7 +95,7 @@ impl Stamps {
     /// Those of `out`.
     pub fn write(out: &mut impl Write, identity: &[u8], tree: &Tree, stamps: &FileStamps) -> io::Result<()> {
         out.write_all(MAGIC)?;
-        writeln!(out, "{}", hex(identity))?;
+        writeln!(out, "{}", Hex(identity))?;
         for (id, node) in tree.nodes() {
             if let Kind::File { content, .. } = node.kind
                 && let Some(stamp) = stamps.of(content)
@@ -119,10 +120,6 @@ impl Stamps {
 /// Returns the part of a stamp that depends only on the inode number.
 pub(super) fn inode_of(stamp: u128) -> u32 {
     (stamp >> 96) as u32
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
