@@ -8,7 +8,6 @@ use kiln_format::inode::FileType;
 use kiln_read::{DirEntries, FollowLast, Image, Inode, Nid, ReadError};
 use std::ffi::OsString;
 use std::io::Write;
-use std::ops::ControlFlow;
 
 /// List a directory of an image
 ///

@@ -9,7 +9,6 @@ use crate::dropin::stored;
 use kiln_format::inode::FileType;
 use kiln_read::{DirEntries, Inode, ReadError};
 use std::io::Write;
-use std::ops::ControlFlow;
 
 /// An inode to be shown.
 pub struct Shown<'a> {
