@@ -160,7 +160,7 @@ fn directory(image: &Image, dir: &Inode, limits: &Limits, out: &mut Outcome) {
         })
     };
     out.count(list(0, &mut names));
-    let listed = out.count(DirEntries::new(&image, dir).take(limits.entries).map(|entry| Ok(entry?.name)).collect());
+    let listed = out.count(DirEntries::new(image, dir).take(limits.entries).map(|entry| Ok(entry?.name)).collect());
     let is_listed =
         |listed: Vec<Vec<u8>>| listed.iter().all(|name| names.len() >= limits.entries || names.contains(name));
     assert!(listed.is_none_or(is_listed), "names that another listing does not have");

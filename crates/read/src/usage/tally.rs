@@ -96,22 +96,25 @@ impl<'i> Tally<'i> {
         match pcluster {
             None => self.name_data("data", device, bytes, 0),
             Some(_) if part.is_encoded() => self.name_data(PCLUSTER, device, bytes, 0),
-            Some(_) => {
-                // The data of a plain pcluster, rotated or not, and the bytes between its pieces,
-                // which are no data.
-                let mut pieces: Vec<Range<u64>> = vec![bytes.start..bytes.start];
-                pieces.extend(part.pieces(self.reader.volume.sb.block_bits)?.filter_map(|piece| match piece {
-                    DataPiece::Device { pa, len, .. } => Some(pa..pa.saturating_add(len)),
-                    _ => None,
-                }));
-                pieces.sort_unstable_by_key(|piece| (piece.start, piece.end));
-                let ends: Vec<u64> = pieces.iter().skip(1).map(|next| next.start).chain([bytes.end]).collect();
-                pieces.into_iter().zip(ends).try_for_each(|(piece, end)| {
-                    let slack = end.saturating_sub(piece.end);
-                    self.name_data(PCLUSTER, device, piece, slack)
-                })
-            }
+            Some(_) => self.name_plain(&part, device, bytes),
         }
+    }
+
+    /// Names the data of a plain pcluster, rotated or not. The bytes of the pcluster between its pieces are slack.
+    fn name_plain(&mut self, part: &DataPart, device: u16, pcluster: Range<u64>) -> Result<(), ReadError> {
+        let place = |piece| match piece {
+            DataPiece::Device { pa, len, .. } => Some(pa..pa.saturating_add(len)),
+            _ => None,
+        };
+        let mut pieces: Vec<Range<u64>> = part.pieces(self.reader.volume.sb.block_bits)?.filter_map(place).collect();
+        // There may be slack in front of all data.
+        pieces.push(pcluster.start..pcluster.start);
+        pieces.sort_unstable_by_key(|piece| (piece.start, piece.end));
+        let ends: Vec<u64> = pieces.iter().skip(1).map(|next| next.start).chain([pcluster.end]).collect();
+        pieces.into_iter().zip(ends).try_for_each(|(piece, end)| {
+            let slack = end.saturating_sub(piece.end);
+            self.name_data(PCLUSTER, device, piece, slack)
+        })
     }
 
     fn name_data(&mut self, record: &'static str, device: u16, bytes: Range<u64>, slack: u64) -> Result<(), ReadError> {
