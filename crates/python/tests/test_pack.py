@@ -269,7 +269,7 @@ def test_a_dry_run_leaves_nothing(source: Path, tmp_path: Path) -> None:
         ({"dedupe": "parts", "compress": "none"}, "dedupe: nothing is compressed"),
         ({"order": "size"}, "order=size"),
         ({"order": "list"}, "use path, shuffle or a list of paths"),
-        ({"order": ["a/../b"]}, "`..` has no meaning"),
+        ({"order": ["a/../b"]}, "`..` is not allowed"),
         ({"hints": {"*.x": "rar"}}, "hints: rar"),
         ({"hints": {"[": "lz4"}}, "unclosed"),
         ({"exclude": ["["]}, "exclude: glob"),

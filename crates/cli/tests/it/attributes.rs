@@ -147,7 +147,7 @@ fn attributes_of_directories_are_counted_too() {
         }
     }
     let output = run(&["pack", "-q", &src, &image]);
-    assert!(output.status.success() && stderr(&output).contains("left out: user.long (2)"), "{}", stderr(&output));
+    assert!(output.status.success() && stderr(&output).contains("without an id: user.long (2)"), "{}", stderr(&output));
     fails(&["pack", "-q", "--force", "--strict-xattrs", &src, &image], 1, "its value is longer than 65535 bytes");
 }
 

@@ -45,7 +45,7 @@ fn a_manifest_is_packed_with_contents_below_a_root() {
     fails(&["pack", "--force", "--root", &root, &root, &image], 2, "only an mtree manifest");
     // Without the signature, a manifest is one if it is called one.
     fs::write(&manifest, ". type=dir\nd type=dir\n").unwrap();
-    fails(&["pack", "--force", &manifest, &image], 2, "neither a directory");
+    fails(&["pack", "--force", &manifest, &image], 2, "not a directory, archive or image");
     assert_eq!(stdout(&["ls", &pack(&scratch, &["--from", "mtree", &manifest])]), b"d\n");
     fs::write(&manifest, ". type=dir\nd type=door\n").unwrap();
     fails(&["pack", "--force", "--from", "mtree", &manifest, &image], 1, "manifest, line 2: type `door`");

@@ -92,7 +92,7 @@ fn what_unpacks_to_too_much_ends_at_the_limit() {
         assert!(fs::metadata(&archive).unwrap().len() < BOMB_LEN as u64 / 100, "{ending}: no bomb");
         let packed = dir.join(&format!("{ending}.erofs"));
         let packed = packed.to_str().unwrap();
-        let words = "takes more than 1048576 bytes: allow more by --spool-max";
+        let words = "takes more than 1048576 bytes; if you trust the source, allow more with --spool-max";
         fails(&["pack", "--spool-max", "1M", path, packed], 1, words);
         fails(&["convert", "--spool-max", "1M", path, packed], 1, words);
         stdout(&["pack", "--quiet", "--spool-max", "17M", path, packed]);

@@ -125,7 +125,7 @@ fn other_sources_are_refused() {
     fails(
         &["pack", "--reference", &format!("{packed}.gz"), &image],
         2,
-        "only if that is a file or a block device, and not",
+        "only if the other is a file or a block device, and not",
     );
     fails(&["pack", "--reference", "--estimate", &tar], 2, "cannot be used with");
     assert!(!fs::exists(&image).unwrap());
