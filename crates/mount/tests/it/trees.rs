@@ -96,7 +96,7 @@ fn compare_library(image: &Image, expected: &Snapshot) {
         });
         assert_ne!(contents, Some(false), "contents of {shown_path}");
         let names =
-            inode.is_dir().then(|| DirEntries::new(&image, inode).collect::<Result<Vec<_>, _>>().unwrap().len() + 2);
+            inode.is_dir().then(|| DirEntries::new(image, inode).collect::<Result<Vec<_>, _>>().unwrap().len() + 2);
         assert_eq!(shown.names.as_ref().map(BTreeMap::len), names, "{shown_path}");
     }
     assert!(left.is_empty(), "the library lacks {left:?}");
