@@ -4,7 +4,8 @@
 #
 #   free_threaded.sh wheels [DIR]    builds both into DIR, by default target/python/free-threaded; needs neither Python
 #   free_threaded.sh test [ARGS...]  builds and tests them: abi3t with Debian sid's Python 3.15, and each with a Python
-#                                    without a lock, if there is one; passes ARGS to pytest
+#                                    without a lock, if there is one; passes ARGS to pytest. Without KILN_LONG: a part
+#                                    of the tests, and cp314t only if there is a Python for it
 #
 #   PYTHON_T="python3.14t …"         Pythons without a lock; by default those in PATH of 3.14 and later
 #   MATURIN=maturin                  1.14 or newer
@@ -46,23 +47,34 @@ sys.exit(not any(tag.startswith(sys.argv[2]) for tag in tags) and f"{sys.argv[1]
     done
 }
 
+# Those of the tags "$@" into $1.
 wheels() {
     local to=$1
+    shift
     command -v "$maturin" >/dev/null || skip "no maturin"
     rm -rf "$to"
-    build 3.14 Py_GIL_DISABLED "$to" --interpreter python3.14t
+    if [[ " $* " = *" cp314t "* ]]; then
+        build 3.14 Py_GIL_DISABLED "$to" --interpreter python3.14t
+        check "$to"/kilnfs-*-cp314-cp314t-*.whl "_native.cpython-314t" cp314-cp314t
+    fi
     build 3.15 "" "$to" --interpreter python3.15 --features abi3t
-    check "$to"/kilnfs-*-cp314-cp314t-*.whl "_native.cpython-314t" cp314-cp314t
     check "$to"/kilnfs-*-cp315-abi3.abi3t-*.whl "_native.abi3t" cp315-abi3- cp315-abi3t-
 }
 
 # pytest with the package in a directory and nothing of the source tree.
-options=(-q -p no:cacheprovider -c "$package/pyproject.toml" --rootdir "$package" -o pythonpath= "$here" --ignore "$here/with_torch")
+tests=("$here" --ignore "$here/with_torch")
+if [ -z "${KILN_LONG:-}" ]; then
+    tests=()
+    for name in import open os pack builder parts processes samples verify; do tests+=("$here/test_$name.py"); done
+fi
+options=(-q -p no:cacheprovider -c "$package/pyproject.toml" --rootdir "$package" -o pythonpath= "${tests[@]}")
 
 test_all() {
     local tested=0 python tag status=0
-    wheels "$work/wheels"
-    for tag in cp314t abi3t; do
+    local tags=(abi3t)
+    if [ -n "${KILN_LONG:-}${PYTHON_T:-}" ] || command -v python3.14t >/dev/null; then tags+=(cp314t); fi
+    wheels "$work/wheels" "${tags[@]}"
+    for tag in "${tags[@]}"; do
         rm -rf "$work/$tag"
         python3 -m zipfile -e "$work"/wheels/kilnfs-*"$tag"-*.whl "$work/$tag"
     done
@@ -96,7 +108,7 @@ test_all() {
 }
 
 case ${1:-} in
-wheels) wheels "${2:-$work/wheels}" && ls "${2:-$work/wheels}" ;;
+wheels) wheels "${2:-$work/wheels}" cp314t abi3t && ls "${2:-$work/wheels}" ;;
 test) shift && test_all "$@" ;;
 *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
