@@ -141,8 +141,9 @@ impl Contents for StoredContents {
     }
 
     fn stores(&self) -> Stores {
-        let device = self.placed.as_ref().and_then(|placed| placed.device.clone());
-        Stores { devices: device.into_iter().collect(), ..Stores::default() }
+        let Some(placed) = &self.placed else { return Stores::default() };
+        let devices: Vec<Device> = placed.device.clone().into_iter().collect();
+        Stores { headers_only: devices.is_empty(), devices, ..Stores::default() }
     }
 }
 

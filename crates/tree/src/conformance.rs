@@ -43,10 +43,10 @@ pub fn assert_forwards(
 }
 
 /// Answers of all methods of [`Contents`], by names that begin with that of the method.
-fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static str, String); 12] {
+fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static str, String); 13] {
     let open = |version| text(contents.open(id, path.as_bytes(), version));
     let stored = |len: u64| format!("{:?}", contents.stored(id, len));
-    let Stores { devices, base, digest_name } = contents.stores();
+    let Stores { devices, headers_only, base, digest_name } = contents.stores();
     [
         ("open scanned", open(Version::Scanned)),
         ("open changed", open(Version::Changed)),
@@ -58,6 +58,7 @@ fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static
         ("stored to read", stored(0)),
         ("stored_digest", format!("{:?}", contents.stored_digest(id))),
         ("stores devices", format!("{devices:?}")),
+        ("stores headers_only", format!("{headers_only:?}")),
         ("stores base", format!("{:?}", base.map(|base| base.facts().identity.clone()))),
         ("stores digest_name", format!("{digest_name:?}")),
     ]
@@ -109,6 +110,7 @@ impl Contents for Echo {
         };
         Stores {
             devices: vec![Device { path: Some("echo".into()), tag: [1; 64], len: 1 << 20 }],
+            headers_only: true,
             base: Some(Arc::new(EchoBase(facts))),
             digest_name: Some(DigestName::Prefix(b"echo".to_vec())),
         }

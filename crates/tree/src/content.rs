@@ -66,6 +66,8 @@ pub enum Stored {
 pub struct Stores {
     /// Devices of [`Stored::Elsewhere`], in the order of an image's device table.
     pub devices: Vec<Device>,
+    /// True if files are [`Stored::Elsewhere`] without any device: an image has only their names and metadata.
+    pub headers_only: bool,
     /// The previous image, of [`Stored::Reused`] and [`Stored::Previous`].
     pub base: Option<Arc<dyn Base>>,
     /// Name of the digests that are stored for contents, if there are any, see [`Contents::stored_digest`].

@@ -36,7 +36,7 @@ pub(crate) fn look_up(files: &[FilePlan], context: Context<'_>) -> Result<Stored
         if base_len != block_len {
             return Err(BuildError::BaseBlocks { base_len, block_len });
         }
-    } else if stores.devices.is_empty() {
+    } else if stores.devices.is_empty() && !stores.headers_only {
         return Ok(found);
     }
     let worker = || {

@@ -197,6 +197,6 @@ mod tests {
         );
         assert_eq!(base.hint(b"*.so").unwrap_err(), "*.so: write it as GLOB=WAY");
         assert_eq!(base.hint(b"[=lz4").unwrap_err(), "glob `[`: unclosed [");
-        assert_eq!(base.hint(b"=lz4").unwrap_err(), "glob ``: names nothing");
+        assert_eq!(base.hint(b"=lz4").unwrap_err(), "glob ``: empty pattern");
     }
 }

@@ -39,7 +39,7 @@ fn commands_stop_at_the_end_mark_and_tell() {
         let output = run(&[args, &["--force", &archive, &image]].concat());
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{said}");
-        assert!(said.contains(&format!("note: {archive}: 10240 {NOTE}")), "{args:?}: {said}");
+        assert!(said.contains(&format!("note: {archive}: ignored 10240 {NOTE}")), "{args:?}: {said}");
         assert_eq!((listed(&image).trim(), &stdout(&["cat", &image, "f"])[..]), ("f", &b"one"[..]), "{args:?}");
         // Nothing is different, and the same is told.
         let output = run(&["diff", &archive, &image]);

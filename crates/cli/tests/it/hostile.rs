@@ -136,7 +136,7 @@ fn sizes_that_lie_take_no_memory() {
     // 2^62 in base 256, which is a length that a file may have, and 2^63, which is none.
     let cases = [
         (0x40, ["at byte 512: file: ", "into a file of 4611686018427387904 bytes"]),
-        (0x80, ["at byte 0: file: size = ", "no number"]),
+        (0x80, ["at byte 0: file: size = ", "not a number"]),
     ];
     for (first, words) in cases {
         let size = [0x80, 0, 0, 0, first, 0, 0, 0, 0, 0, 0, 0];

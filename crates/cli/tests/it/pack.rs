@@ -554,7 +554,10 @@ fn a_file_that_is_no_source_is_told_what_to_do() {
         ),
         (b"#!/bin/sh\n", "this is a script without a zip archive appended"),
         (b"vhdxfile", "this is a VHDX image: attach it"),
-        (b"\x1F\x8B\x08", "compressed with gzip, but its contents are not an archive or image that kiln supports"),
+        (
+            b"\x1F\x8B\x08",
+            "it is compressed with gzip, but its contents are not an archive or image that kiln supports",
+        ),
         (b"text", "it is not a directory, archive or image that kiln supports"),
         (b"", "the file is empty"),
     ] {

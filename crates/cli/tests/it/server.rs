@@ -187,7 +187,7 @@ fn a_mount_tells_what_it_did() {
     let (dir, list, metrics) = (scratch.path("mnt"), scratch.path("list"), scratch.path("kiln.prom"));
     fs::create_dir(&dir).unwrap();
     fs::write(&list, "/big/text\n\nmissing\n").unwrap();
-    fails(&["stats", &dir], 1, "not the root of a mount that kiln serves by FUSE");
+    fails(&["stats", &dir], 1, "not the root of a FUSE mount of kiln");
     {
         let _place = Place(&dir);
         run(&["mount", "--via=fuse", "--quiet", "--preload", &list, "--metrics", &metrics, &image, &dir]);
@@ -213,7 +213,7 @@ fn a_mount_tells_what_it_did() {
         assert!(fs::read_to_string(&metrics).unwrap().starts_with("# HELP kiln_"));
         if run(&["mount", "--via=kernel", "--quiet", "--preload", &list, &image, &scratch.path("mnt")]).status.success()
         {
-            fails(&["stats", &dir], 1, "not the root of a mount that kiln serves by FUSE");
+            fails(&["stats", &dir], 1, "not the root of a FUSE mount of kiln");
             stdout(&["umount", &dir]);
         }
     }

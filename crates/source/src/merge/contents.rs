@@ -114,7 +114,8 @@ impl Contents for MergedContents {
             true => names.flatten().next(),
             false => names.try_fold(None, |first, name| name.map(|name| first.or(Some(name)))).flatten(),
         };
+        let headers_only = parts.iter().any(|part| part.headers_only);
         let base = parts.into_iter().find_map(|part| part.base);
-        Stores { devices: self.devices.clone(), base, digest_name }
+        Stores { devices: self.devices.clone(), headers_only, base, digest_name }
     }
 }

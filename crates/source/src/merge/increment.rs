@@ -164,9 +164,9 @@ impl Contents for Increment {
     }
 
     fn stores(&self) -> Stores {
-        let Stores { devices, digest_name, .. } = self.new.stores();
-        let digest_name = self.old.stores().digest_name.or(digest_name);
-        Stores { devices, base: Some(self.base.clone()), digest_name }
+        let new = self.new.stores();
+        let digest_name = self.old.stores().digest_name.or(new.digest_name);
+        Stores { base: Some(self.base.clone()), digest_name, ..new }
     }
 }
 

@@ -41,7 +41,7 @@ impl Contents for ImageContents {
 
     fn stores(&self) -> Stores {
         let devices = self.devices.as_ref().map_or(Vec::new(), |devices| devices.devices.clone());
-        Stores { devices, base: None, digest_name: self.digests.clone() }
+        Stores { devices, digest_name: self.digests.clone(), ..Stores::default() }
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
