@@ -182,7 +182,7 @@ mod tests {
         let (differences, base) = (Differences::new(), empty_base());
         let (new, old) = (Box::new(Echo), Box::new(Echo));
         let increment = Increment { new, old, kept, believed, former, differences, base };
-        let own = ["base", "kept", "open_kept", "former", "open_former"];
+        let own = ["stored reused", "stored previous", "stores base"];
         assert_forwards(&increment, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }
