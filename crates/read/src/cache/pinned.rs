@@ -2,7 +2,7 @@
 //! that they will be read again.
 
 use super::byte_cache::SharedBytes;
-use crate::map::pcluster::EncodedExtent;
+use crate::map::encoded_extent::EncodedExtent;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
@@ -52,7 +52,7 @@ impl PinnedExtents {
 mod tests {
     use super::*;
     use crate::cache::byte_cache::CachedBytes;
-    use crate::map::pcluster::Pcluster;
+    use crate::map::extent::Pcluster;
     use kiln_format::Algorithm;
 
     #[test]

@@ -9,7 +9,7 @@ use super::staged::{StagedChunks, StagedLists};
 use super::start_sums::StartSums;
 use super::stride::Strides;
 use super::workspaces::{Buffers, Workspaces};
-use crate::map::pcluster::EncodedExtent;
+use crate::map::encoded_extent::EncodedExtent;
 use crate::metadata::space::WindowKey;
 use crate::options::read_policy::DecodeMemory;
 use kiln_codec::DecodeLimits;

@@ -6,7 +6,7 @@ use crate::cache::byte_cache::SharedBytes;
 use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::reader::Reader;
-use crate::map::pcluster::EncodedExtent;
+use crate::map::encoded_extent::EncodedExtent;
 
 /// Other units that want parts of an extent.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use super::read::readable;
 use crate::error::ReadError;
 use crate::image::reader::Reader;
 use crate::map::data_part::DataPart;
+use crate::map::encoded_extent::EncodedExtent;
 use crate::map::extent::ExtentKind;
 use crate::map::file_map::FileMap;
 use crate::map::inode_map::Map;
-use crate::map::pcluster::EncodedExtent;
 use crate::metadata::inode::Inode;
 use crate::source::read_at::FETCH_MAX_LEN;
 use kiln_parallel::Threads;
@@ -241,7 +241,7 @@ fn batches(units: &[ReadUnit], batch_len: u64) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::map::pcluster::Pcluster;
+    use crate::map::extent::Pcluster;
     use kiln_format::Algorithm;
 
     /// Returns units of `len` bytes, each in a pcluster of its own, or stored plain.

@@ -22,7 +22,7 @@
 
 use crate::cache::access_pattern::AccessPattern;
 use crate::cache::admission::{Access, PastAccesses};
-use crate::map::pcluster::EncodedExtent;
+use crate::map::encoded_extent::EncodedExtent;
 use std::ops::Range;
 
 /// A front of at most one part in this many of an extent is decoded alone.
@@ -120,7 +120,7 @@ pub(crate) fn plan<H: ReadHistory>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::map::pcluster::Pcluster;
+    use crate::map::extent::Pcluster;
     use kiln_format::Algorithm;
 
     const LLEN: u32 = 1000;

@@ -3,8 +3,8 @@
 use crate::error::ReadError;
 use crate::image::reader::Reader;
 use crate::map::data_part::DataPart;
+use crate::map::extent::Pcluster;
 use crate::map::file_map::FileMap;
-use crate::map::pcluster::Pcluster;
 use crate::metadata::inode::Inode;
 
 /// Position of bytes in stored order: device, byte address, and for encoded ones the byte in the

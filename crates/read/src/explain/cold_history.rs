@@ -4,7 +4,7 @@ use crate::cache::access_pattern::AccessPattern;
 use crate::cache::admission::PastAccesses;
 use crate::data::plan::{DecodePlan, DecodeTarget, ReadHistory, plan};
 use crate::image::reader::Reader;
-use crate::map::pcluster::EncodedExtent;
+use crate::map::encoded_extent::EncodedExtent;
 use std::ops::Range;
 
 /// A model of the caches and the access history. It holds extents that a read wants in part: the

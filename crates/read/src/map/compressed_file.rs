@@ -2,7 +2,7 @@
 //! of an entry to an extent's kind.
 
 use super::extent::ExtentKind;
-use super::pcluster::Pcluster;
+use super::extent::Pcluster;
 use crate::error::ReadError;
 use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;

@@ -1,7 +1,8 @@
 //! Parts of extents, and the places of their bytes.
 
+use super::encoded_extent::EncodedExtent;
+use super::extent::Pcluster;
 use super::extent::{Extent, ExtentKind};
-use super::pcluster::{EncodedExtent, Pcluster};
 use crate::error::ReadError;
 use crate::metadata::space::MetadataSpace;
 use kiln_format::{BlockBits, Nid};

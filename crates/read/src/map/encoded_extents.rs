@@ -1,8 +1,8 @@
 //! Lookups in encoded extents.
 
 use super::compressed_file::{CompressedFile, HEADER};
+use super::extent::Pcluster;
 use super::extent::{Extent, ExtentKind};
-use super::pcluster::Pcluster;
 use crate::error::{ReadError, aligned, too_far};
 use crate::metadata::reader::MetadataReader;
 use kiln_format::addr::BlockBits;

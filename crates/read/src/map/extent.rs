@@ -1,8 +1,17 @@
 //! Extents: ranges of files, and where their bytes come from.
 
-use super::pcluster::Pcluster;
 use crate::metadata::space::MetadataSpace;
 use kiln_format::Algorithm;
+
+/// Place of a pcluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pcluster {
+    pub device: u16,
+    /// In this metadata space instead of on a device.
+    pub inline: Option<MetadataSpace>,
+    pub pa: u64,
+    pub plen: u32,
+}
 
 /// A range of a file whose bytes have one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
-//! Pclusters, and the extents that are encoded in them.
+//! Extents that are encoded in pclusters.
 
-use super::extent::{Extent, ExtentKind};
+use super::extent::{Extent, ExtentKind, Pcluster};
 use crate::error::ReadError;
-use crate::metadata::space::MetadataSpace;
 use kiln_format::Algorithm;
 use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 
@@ -10,16 +9,6 @@ use kiln_format::compr_cfg::{EXTENT_MAX_LEN, PCLUSTER_MAX_LEN};
 /// the pcluster more, rounded up to units of [`FRONT_UNIT`] bytes.
 const FRONT_MARGIN: usize = 8;
 const FRONT_UNIT: usize = 4096;
-
-/// Place of a pcluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Pcluster {
-    pub device: u16,
-    /// In this metadata space instead of on a device.
-    pub inline: Option<MetadataSpace>,
-    pub pa: u64,
-    pub plen: u32,
-}
 
 /// Everything that determines the bytes of an encoded extent: equal values decode to equal bytes.
 /// The key of the cache of decoded extents.
