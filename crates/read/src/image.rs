@@ -18,8 +18,7 @@ use kiln_format::Nid;
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::device::DeviceSlot;
 use kiln_format::superblock::{SUPERBLOCK_OFF, Superblock};
-use reader::Reader;
-use special::SpecialInodes;
+use reader::{Reader, SpecialInodes};
 use std::fmt;
 use std::sync::Arc;
 use volume::Volume;
@@ -74,7 +73,7 @@ impl Image {
         let volume = Volume::open(primary, devices, options)?;
         let warming = (options.opening == Opening::HotList).then(|| volume.state().warm());
         // The metabox may have fragments in the packed inode, and the prefixes may lie in both.
-        let special = SpecialInodes::read(&volume)?;
+        let special = special::read(&volume)?;
         let no_prefixes = LongPrefixes::default();
         let reader = Reader::new(&volume, &special, &no_prefixes);
         let prefixes = reader.read_long_prefixes()?;

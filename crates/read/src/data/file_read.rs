@@ -1,6 +1,5 @@
 //! Reads of ranges of a file: its parts, and the access pattern that each part is read in.
 
-use super::gather::Gather;
 use crate::cache::access_pattern::AccessPattern;
 use crate::error::ReadError;
 use crate::image::reader::Reader;
@@ -11,13 +10,13 @@ use std::ops::Range;
 
 /// A read of a range of a file.
 pub(super) struct FileRead<'m, 'a> {
-    reader: Reader<'a>,
-    parts: DataParts<'m, 'a>,
+    pub(super) reader: Reader<'a>,
+    pub(super) parts: DataParts<'m, 'a>,
     /// Pattern in which the file is read.
-    pattern: AccessPattern,
+    pub(super) pattern: AccessPattern,
     /// First byte of the fragment that the read is in, and the pattern in which the packed inode is
     /// read.
-    fragment: Option<(u64, AccessPattern)>,
+    pub(super) fragment: Option<(u64, AccessPattern)>,
 }
 
 impl<'m, 'a> FileRead<'m, 'a> {
@@ -54,26 +53,6 @@ impl<'m, 'a> FileRead<'m, 'a> {
     pub(super) fn announce_rest(&mut self, part: &DataPart) -> Result<(), ReadError> {
         let left = self.parts.left();
         self.reader.announce_rest(self.parts.file_map(), left.start - part.len()..left.end)
-    }
-
-    /// Fills `buf`, which is as long as the range.
-    pub(super) fn fill(&mut self, buf: &mut [u8]) -> Result<(), ReadError> {
-        match self.next()? {
-            Some(first) => self.fill_from(first, buf),
-            None => Ok(()),
-        }
-    }
-
-    /// Fills `buf`, which is as long as the range, with `first` and all parts behind it.
-    pub(super) fn fill_from(&mut self, first: (DataPart, AccessPattern), buf: &mut [u8]) -> Result<(), ReadError> {
-        let (part, pattern) = first;
-        if part.len() == buf.len() as u64 {
-            return self.reader.read_part(&part, buf, pattern);
-        }
-        let mut gather = Gather::new(self.reader);
-        let added = gather.add_range((part, pattern), self, buf);
-        gather.finish()?;
-        added
     }
 }
 

@@ -247,3 +247,25 @@ impl<'i, 'b> Gather<'i, 'b> {
         waiting.into_iter().try_for_each(|part| reader.decode_part(part, &[]))
     }
 }
+
+impl<'a> FileRead<'_, 'a> {
+    /// Fills `buf`, which is as long as the range.
+    pub(super) fn fill(&mut self, buf: &mut [u8]) -> Result<(), ReadError> {
+        match self.next()? {
+            Some(first) => self.fill_from(first, buf),
+            None => Ok(()),
+        }
+    }
+
+    /// Fills `buf`, which is as long as the range, with `first` and all parts behind it.
+    pub(super) fn fill_from(&mut self, first: (DataPart, AccessPattern), buf: &mut [u8]) -> Result<(), ReadError> {
+        let (part, pattern) = first;
+        if part.len() == buf.len() as u64 {
+            return self.reader.read_part(&part, buf, pattern);
+        }
+        let mut gather = Gather::new(self.reader);
+        let added = gather.add_range((part, pattern), self, buf);
+        gather.finish()?;
+        added
+    }
+}

@@ -1,7 +1,7 @@
 //! The reader that all layers below [`Image`](super::Image) work with.
 
-use super::special::SpecialInodes;
 use super::volume::Volume;
+use crate::metadata::inode::Inode;
 use crate::metadata::long_prefixes::LongPrefixes;
 use kiln_format::superblock::Superblock;
 
@@ -12,6 +12,15 @@ pub(crate) enum Fetch {
     Allowed,
     /// Missing metadata is an error, [`std::io::ErrorKind::WouldBlock`].
     Refused,
+}
+
+/// The special inodes of an image.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SpecialInodes {
+    /// The packed inode. Its contents are the fragments of all files.
+    pub(crate) packed: Option<Inode>,
+    /// The metabox. Its contents are inodes.
+    pub(crate) metabox: Option<Inode>,
 }
 
 /// Reader of the metadata and the contents of any inode.

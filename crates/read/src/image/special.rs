@@ -1,6 +1,6 @@
 //! The inodes that the superblock names and no directory holds: the packed inode and the metabox.
 
-use super::reader::Reader;
+use super::reader::{Reader, SpecialInodes};
 use super::volume::Volume;
 use crate::error::ReadError;
 use crate::metadata::inode::Inode;
@@ -11,27 +11,16 @@ use kiln_format::superblock::SUPERBLOCK_OFF;
 /// A metabox has at most this many times the length of the image.
 const METABOX_RATIO_MAX: u64 = 256;
 
-/// The special inodes of an image.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct SpecialInodes {
-    /// The packed inode. Its contents are the fragments of all files.
-    pub(crate) packed: Option<Inode>,
-    /// The metabox. Its contents are inodes.
-    pub(crate) metabox: Option<Inode>,
-}
-
-impl SpecialInodes {
-    /// Reads the special inodes. Both lie in the primary metadata space.
-    pub(super) fn read(volume: &Volume) -> Result<Self, ReadError> {
-        let (no_inodes, no_prefixes) = Default::default();
-        let reader = Reader::new(volume, &no_inodes, &no_prefixes);
-        let packed = volume.sb.packed_nid.map(|nid| regular_inode(reader, nid, "packed_nid")).transpose()?;
-        let metabox = volume.sb.metabox_nid.map(|nid| regular_inode(reader, nid, "metabox_nid")).transpose()?;
-        if let Some(inode) = &metabox {
-            check_metabox_len(inode, volume.devices.primary_len())?;
-        }
-        Ok(Self { packed, metabox })
+/// Reads the special inodes. Both lie in the primary metadata space.
+pub(super) fn read(volume: &Volume) -> Result<SpecialInodes, ReadError> {
+    let (no_inodes, no_prefixes) = Default::default();
+    let reader = Reader::new(volume, &no_inodes, &no_prefixes);
+    let packed = volume.sb.packed_nid.map(|nid| regular_inode(reader, nid, "packed_nid")).transpose()?;
+    let metabox = volume.sb.metabox_nid.map(|nid| regular_inode(reader, nid, "metabox_nid")).transpose()?;
+    if let Some(inode) = &metabox {
+        check_metabox_len(inode, volume.devices.primary_len())?;
     }
+    Ok(SpecialInodes { packed, metabox })
 }
 
 fn regular_inode(reader: Reader<'_>, nid: Nid, field: &'static str) -> Result<Inode, ReadError> {
