@@ -3,7 +3,6 @@
 use std::io::Read;
 
 use crate::error::{DeltaError, PatchDefect};
-use crate::format::header::HEADER_MAX_LEN;
 use crate::format::wire::Fields;
 
 /// First bytes of a patch.
@@ -12,6 +11,8 @@ const MAGIC: [u8; 8] = *b"\x8Akilnpat";
 const VERSION: u32 = 1;
 /// Length in bytes of the front.
 pub(crate) const FRONT_LEN: usize = 8 + 4 + 8 + 8;
+/// Maximum length of a header in bytes, both stored and decompressed.
+pub(crate) const HEADER_MAX_LEN: u64 = 8 << 20;
 
 /// Length and checksum of a header as it is stored.
 pub(crate) struct PatchFront {

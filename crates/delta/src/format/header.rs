@@ -7,11 +7,9 @@ use std::io::Read;
 use std::ops::Range;
 
 use crate::error::{DeltaError, PatchDefect};
-use crate::format::front::{FRONT_LEN, PatchFront};
+use crate::format::front::{FRONT_LEN, HEADER_MAX_LEN, PatchFront};
 use crate::format::wire::{Fields, put, put_signed};
 
-/// Maximum length of a header in bytes, both stored and decompressed.
-pub(crate) const HEADER_MAX_LEN: u64 = 8 << 20;
 /// Maximum numbers of used ranges and of files, which are in memory while a patch is applied.
 const RANGES_MAX: u64 = 1 << 20;
 pub(crate) const TEXTS_MAX: u64 = 1 << 19;
