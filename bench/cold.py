@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure reads from a cold, slow disk: bytes and requests that reach it, and the time with a limit on reads per second.
+"""Measure reads from a cold, slow disk: bytes, requests, and the time with a limit on reads per second.
 
 A cgroup (v1, blkio) holds client and server together to `--iops` reads a second of the disk that the images lie on, and counts what they
 read. Before each row, all caches are dropped. What files give is compared with the tree. Root only. `--seed` and `--iops` can be repeated:

@@ -156,7 +156,7 @@ def flush(path: Path) -> float:
 
 
 def apart(function: Callable[[], Optional[str]]) -> Optional[str]:
-    """Return the result of `function`, run in a separate process, so that its memory does not count in later measurements.
+    """Return the result of `function`, run in a separate process: its memory does not count in later measurements.
 
     Raises RuntimeError if it raised something.
     """

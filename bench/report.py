@@ -143,7 +143,8 @@ def pack_tables() -> List[str]:
             cases = [case for case in document["cases"] if case["tree"] == tree]
             corpus = cases[0]["corpus"]
             parts.append(f"## Packing `{tree}`: {corpus['files']} files, {lib.mb(corpus['bytes'])} MB")
-            parts.append(wrapped(f"`bench/pack.py`, medians of {cases[0]['runs']} runs in turn. {about(document['facts'])}"))
+            runs = f"`bench/pack.py`, medians of {cases[0]['runs']} runs in turn."
+            parts.append(wrapped(f"{runs} {about(document['facts'])}"))
             rows = [
                 [
                     case["name"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]),

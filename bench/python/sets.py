@@ -181,7 +181,7 @@ def place_of(home: Path, name: str, files: int) -> Path:
 
 
 def generate(home: Path, name: str, files: int) -> Tree:
-    """Return the set, and make it if it is missing or was made by other generators. It appears complete or not at all."""
+    """Return the set; make it, complete or not at all, if it is missing or of other generators."""
     place = place_of(home, name, files)
     if (place / "about.json").exists():
         tree = Tree(place)

@@ -1,8 +1,9 @@
 //! A file that appears under its name complete, or not at all.
 //!
-//! It is written without any name (`O_TMPFILE`), so that not even SIGKILL leaves something behind, and linked when it is
-//! complete. File systems without nameless files get a hidden temporary one, removed on every way out but SIGKILL. A file that a later run
-//! shall go on with has a hidden name that the run finds again.
+//! It is written without any name (`O_TMPFILE`), so that not even SIGKILL leaves something behind,
+//! and linked when it is complete. File systems without nameless files get a hidden temporary one,
+//! removed on every way out but SIGKILL. A file that a later run shall go on with has a hidden name
+//! that the run finds again.
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -47,8 +48,8 @@ impl AtomicFile {
     /// Start the file that shall be called `path`.
     ///
     /// # Errors
-    /// A path that names no file; with [`Existing::Keep`] a file that exists, with [`Existing::Replace`] one that is not
-    /// regular; errors of the system.
+    /// A path that names no file; with [`Existing::Keep`] a file that exists, with
+    /// [`Existing::Replace`] one that is not regular; errors of the system.
     pub fn create(path: &Path, existing: Existing) -> Result<Self, OutputError> {
         Self::begin(path, existing, |dir, name, mode| {
             let failed = |source| OutputError::file(path, "create", source);
@@ -60,11 +61,13 @@ impl AtomicFile {
         })
     }
 
-    /// Start the file that shall be called `path`, or go on with what an earlier run has left of it ([`AtomicFile::keep`], or a crash): it lies under
-    /// a hidden name that follows from `path`. Nobody else can go on with it meanwhile.
+    /// Start the file that shall be called `path`, or go on with what an earlier run has left of it
+    /// ([`AtomicFile::keep`], or a crash): it lies under a hidden name that follows from `path`.
+    /// Nobody else can go on with it meanwhile.
     ///
     /// # Errors
-    /// As [`AtomicFile::create`]; what is under the hidden name and is no file of this user; another process that is making it.
+    /// As [`AtomicFile::create`]; what is under the hidden name and is no file of this user;
+    /// another process that is making it.
     pub fn resume(path: &Path, existing: Existing) -> Result<Self, OutputError> {
         Self::begin(path, existing, |dir, name, mode| {
             let failed = |source| OutputError::file(path, "go on with the unfinished file beside it", source);
@@ -74,8 +77,8 @@ impl AtomicFile {
         })
     }
 
-    /// Start the file that shall be called `path`. `open` gives the file that is written, with the name in that directory and the mode that it
-    /// shall have, and its hidden name, if it has one.
+    /// Start the file that shall be called `path`. `open` gives the file that is written, with the
+    /// name in that directory and the mode that it shall have, and its hidden name, if it has one.
     fn begin(
         path: &Path,
         existing: Existing,
@@ -94,7 +97,8 @@ impl AtomicFile {
         Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaced, temporary })
     }
 
-    /// Leave what there is for [`AtomicFile::resume`]. Where it lies; none for a file without a hidden name, which goes.
+    /// Leave what there is for [`AtomicFile::resume`]. Where it lies; none for a file without a
+    /// hidden name, which goes.
     pub fn keep(mut self) -> Option<PathBuf> {
         let temporary = self.temporary.take()?;
         unfinished::forget(&temporary);
@@ -135,14 +139,14 @@ impl AtomicFile {
     /// Give the file its name, and see that both survive a crash.
     ///
     /// # Errors
-    /// A file that has the name, unless it may be replaced; errors of the system. The name is then what it was before, unless
-    /// only the directory could not be written.
+    /// A file that has the name, unless it may be replaced; errors of the system. The name is then
+    /// what it was before, unless only the directory could not be written.
     pub fn commit(self) -> Result<(), OutputError> {
         self.commit_as(Durability::Synced)
     }
 
-    /// As [`AtomicFile::commit`], but when a new file survives a crash is as `durability` says. One that replaces another is synced in any
-    /// case: a crash must not leave neither.
+    /// As [`AtomicFile::commit`], but when a new file survives a crash is as `durability` says. One
+    /// that replaces another is synced in any case: a crash must not leave neither.
     ///
     /// # Errors
     /// As [`AtomicFile::commit`].
@@ -260,8 +264,9 @@ fn check_existing(
     }
 }
 
-/// Give `file` the owner and the mode of `old`, which it replaces. Where the group cannot be kept, no other one gains access.
-/// What is right already is not touched: file systems without owners and modes refuse every change.
+/// Give `file` the owner and the mode of `old`, which it replaces. Where the group cannot be kept,
+/// no other one gains access. What is right already is not touched: file systems without owners and
+/// modes refuse every change.
 fn inherit_access(file: &File, old: &Stat) -> Result<(), Errno> {
     let new = rustix::fs::fstat(file)?;
     let (owner, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));

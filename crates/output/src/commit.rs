@@ -1,4 +1,5 @@
-//! How an output that is complete gets its final name: as a rule so that a crash at any moment leaves the whole of it there, or nothing.
+//! How an output that is complete gets its final name: as a rule so that a crash at any moment
+//! leaves the whole of it there, or nothing.
 
 use std::io;
 
@@ -38,8 +39,8 @@ pub struct CommitError {
     pub source: io::Error,
 }
 
-/// Publish what is complete. Its contents are made durable before the name leads to them, and the name after that, unless that is the
-/// caller's affair.
+/// Publish what is complete. Its contents are made durable before the name leads to them, and the
+/// name after that, unless that is the caller's affair.
 ///
 /// # Errors
 /// Those of the steps, of which none is taken after one that failed.

@@ -1,8 +1,9 @@
 //! Files that appear under their names only when they are complete.
 //!
-//! A program writes anywhere in its output, and reads some of it back. Files and memory can do this ([`Output`]). An [`AtomicFile`] appears
-//! under its name once it is complete, or not at all. For a destination that cannot do this, such as a pipe or a whole block device
-//! ([`Place`]), the bytes wait in a [`Spool`].
+//! A program writes anywhere in its output, and reads some of it back. Files and memory can do this
+//! ([`Output`]). An [`AtomicFile`] appears under its name once it is complete, or not at all. For a
+//! destination that cannot do this, such as a pipe or a whole block device ([`Place`]), the bytes
+//! wait in a [`Spool`].
 
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
@@ -30,14 +31,15 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes that can be written and read anywhere. Only one thread of a build does.
 pub trait Output {
-    /// Write the first of `bytes` at `offset`, and say how many: as `pwrite(2)`, it may be less than all. What lies between the
-    /// end and `offset` becomes zeros.
+    /// Write the first of `bytes` at `offset`, and say how many: as `pwrite(2)`, it may be less
+    /// than all. What lies between the end and `offset` becomes zeros.
     ///
     /// # Errors
     /// Those of the system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Read from `offset` on, and say how many bytes: as `pread(2)`, it may be less than `buf` holds, and 0 only at the end.
+    /// Read from `offset` on, and say how many bytes: as `pread(2)`, it may be less than `buf`
+    /// holds, and 0 only at the end.
     ///
     /// # Errors
     /// Those of the system.

@@ -11,8 +11,9 @@ use crate::spool::Spool;
 /// Opening a block device with this fails while it is mounted, or in use otherwise.
 const IN_USE_FAILS: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 
-/// A place inside something that exists. What lies before and behind the image stays. It is not written before the image is
-/// complete, but then in place: a crash while it is written leaves part of the image.
+/// A place inside something that exists. What lies before and behind the image stays. It is not
+/// written before the image is complete, but then in place: a crash while it is written leaves part
+/// of the image.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,

@@ -1,5 +1,5 @@
-//! A nameless file in which an image waits that cannot be built where it is to go: builders go back in their output, and pipes
-//! cannot.
+//! A nameless file in which an image waits that cannot be built where it is to go: builders go back
+//! in their output, and pipes cannot.
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;

@@ -1,5 +1,5 @@
-//! Hidden names of files in the making, on file systems that have no nameless files: for a process that is about to end without
-//! running destructors.
+//! Hidden names of files in the making, on file systems that have no nameless files: for a process
+//! that is about to end without running destructors.
 
 use parking_lot::Mutex;
 use rustix::fs::AtFlags;
@@ -29,8 +29,9 @@ fn c_name(name: &OsStr) -> CString {
     CString::new(name.as_bytes()).unwrap_or_default()
 }
 
-/// Remove all hidden files in the making of this process, which cannot be completed from then on. It is for a process that is
-/// about to end without running destructors, such as one that has no memory left: nothing is allocated, and nothing waited for.
+/// Remove all hidden files in the making of this process, which cannot be completed from then on.
+/// It is for a process that is about to end without running destructors, such as one that has no
+/// memory left: nothing is allocated, and nothing waited for.
 pub fn remove_unfinished() {
     if let Some(unfinished) = UNFINISHED.try_lock() {
         for (dir, name) in &*unfinished {

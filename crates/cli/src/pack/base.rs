@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct BaseArgs {
-    /// An older image of SRC: stored data of regular files that have not changed since is copied as it is, not compressed again. Files of
-    /// the same path, size and time of last change are not even read; those of another time, or changed in the last seconds before OLD was
-    /// made, are compared
+    /// An older image of SRC: stored data of regular files that have not changed since is copied as
+    /// it is, not compressed again. Files of the same path, size and time of last change are not
+    /// even read; those of another time, or changed in the last seconds before OLD was made, are
+    /// compared
     #[arg(long, value_name = "OLD", conflicts_with_all = ["layers", "estimate"])]
     base: Option<PathBuf>,
 
@@ -21,7 +22,8 @@ pub struct BaseArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t, requires = "base")]
     base_trust: TrustArg,
 
-    /// Write IMAGE.stamp, too: with it beside OLD, the next increment sees any change of a file, even one that has kept its size and time
+    /// Write IMAGE.stamp, too: with it beside OLD, the next increment sees any change of a file,
+    /// even one that has kept its size and time
     #[arg(long, conflicts_with_all = ["layers", "estimate", "dry_run", "blob_device", "offset"])]
     stamp: bool,
 }
@@ -54,8 +56,8 @@ impl BaseArgs {
         Ok(Some(base))
     }
 
-    /// Which stamps are written for an image at this path, or none if it goes elsewhere. `by_default`: those that a source has, though nobody has
-    /// asked for them.
+    /// Which stamps are written for an image at this path, or none if it goes elsewhere.
+    /// `by_default`: those that a source has, though nobody has asked for them.
     pub fn stamps(&self, image: Option<&Path>, by_default: bool) -> Result<StampsWanted, Failure> {
         match (self.stamp, image) {
             (true, Some(image)) => Ok(StampsWanted::Required(Stamps::path(image))),
@@ -77,7 +79,8 @@ pub enum StampsWanted {
 }
 
 impl StampsWanted {
-    /// Refuse a source that has none, though it must, and a place where they cannot be written, before the image is made.
+    /// Refuse a source that has none, though it must, and a place where they cannot be written,
+    /// before the image is made.
     pub fn check(&self, scan: &Scan, existing: Existing) -> Result<(), Failure> {
         if let Self::Required(path) = self {
             check_stamps(scan)?;
@@ -86,7 +89,8 @@ impl StampsWanted {
         Ok(())
     }
 
-    /// Write them for the image, which is complete, and say where they are. `existing` is about those that were asked for.
+    /// Write them for the image, which is complete, and say where they are. `existing` is about
+    /// those that were asked for.
     pub fn write(&self, image: &Path, scan: &Scan, existing: Existing) -> Result<Option<&Path>, Failure> {
         let (path, existing) = match self {
             Self::Required(path) => (path, existing),
