@@ -4,8 +4,7 @@
 use crate::image::{fit, options, with_block_bits};
 use kiln_builder::{BuildOptions, ChunkEntries, ContentDigests, Dedupe, Fragments, Hints, Trial};
 use kiln_codec::{Method, Spec};
-use kiln_tree::{DigestName, Tree};
-use kiln_tree::{Kind, NodeId};
+use kiln_tree::{DigestName, Kind, NodeId, Tree};
 use std::collections::BTreeSet;
 
 /// A choice: its name, and its change to the options.

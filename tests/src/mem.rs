@@ -1,8 +1,8 @@
 //! Trees without a disk.
 
 use kiln_tree::{
-    Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
-    ThinSlice, Tree, TreeError, Version, Xattr,
+    Builder, Content, ContentError, ContentId, Kind, Metadata, Node, NodeId, PlainContents, ThinSlice, Tree, TreeError,
+    Version, Xattr,
 };
 use std::io;
 use std::ops::Range;
@@ -116,21 +116,9 @@ impl MemContents {
     }
 }
 
-impl Contents for MemContents {
-    fn open(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for MemContents {
+    fn open_plain(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         if version == Version::Changed { self.open_changed(id) } else { self.open_scanned(id) }
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

@@ -13,8 +13,7 @@ use crate::plan::Plan;
 use crate::plan::file::Storage;
 use crate::plan::hole;
 use crate::plan::text::TextSource;
-use kiln_tree::Tree;
-use kiln_tree::{Kind, NodeId};
+use kiln_tree::{Kind, NodeId, Tree};
 
 /// A file, and why it is stored as it is.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,8 +15,7 @@ use crate::error::InputProblem;
 use crate::error::Skipped;
 use crate::inodes::xattr::{Collector, Prefixes, SetId, Xattrs};
 use crate::options::BuildOptions;
-use kiln_tree::Tree;
-use kiln_tree::{Kind, Metadata, NodeId};
+use kiln_tree::{Kind, Metadata, NodeId, Tree};
 
 /// Longest symbolic link that Linux follows.
 const SYMLINK_MAX_LEN: usize = 4095;

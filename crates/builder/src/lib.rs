@@ -14,8 +14,9 @@
 //!
 //! Each value has a folder. Beside the values stands a ledger (`context/ledger`), where phases post what they leave out and what has changed.
 //!
-//! * **Tree** (crate `kiln-tree`): names, metadata and handles to contents, in the same order from every source. Any thread can open contents, more
-//!   than once; a file that changes between scan and read is an error that names it. `plan/stored` asks the tree where contents are stored already.
+//! * **Tree** (crate `kiln-tree`): names, metadata and handles to contents, in the same order from every source. Any
+//!   thread can open contents, more than once; a file that changes between scan and read is an error that names it.
+//!   `plan/stored` asks the tree where contents are stored already.
 //! * **Inodes** (`inodes/`): what each inode needs before data is read: compact or extended form, xattr set, room for a tail. Digests of contents
 //!   that become attributes (`digest`) are made before, or carried over from the image that the contents come from.
 //! * **Plan** (`plan/`): what is stored how, in plain-text coordinates. What is on a device already (`placed`) is told in chunks, and neither read

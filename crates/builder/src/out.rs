@@ -4,25 +4,25 @@ use kiln_output::{Output, write_all_at};
 
 use crate::error::BuildError;
 
-/// Where an image goes.
+/// Output of an image.
 #[derive(Clone, Copy)]
 pub struct Out<'a> {
     /// The image; from `offset` on there must be nothing.
     pub image: &'a dyn Output,
     /// The byte of the output where the image begins.
     pub offset: u64,
-    /// Where the data of files in chunks goes, if not into the image.
+    /// Extra device for the data of files in chunks; `None`: the image has it.
     pub blob: Option<Blob<'a>>,
-    /// The older image that is there, if the new one goes behind it, see [`build_behind`](crate::build_behind).
+    /// The previous image, if the new one is appended to it, see [`build_behind`](crate::build_behind).
     pub behind: Option<Behind<'a>>,
 }
 
-/// Where an image goes that is appended to an older one, whose stored data it shares.
+/// Output of an image that is appended to a previous one, whose stored data it shares.
 #[derive(Clone, Copy)]
 pub struct Behind<'a> {
     /// Byte of the image where what is new begins: whole blocks behind all that is there.
     pub start: u64,
-    /// What the last bytes of the last block become.
+    /// Returns the last bytes of the last block, given the byte of the image at which that ends.
     pub end: &'a dyn Fn(u64) -> Vec<u8>,
     /// Bytes of `end`, whatever it is given: less than a block.
     pub end_len: usize,

@@ -2,8 +2,7 @@
 
 use kiln_builder::{BuildError, BuildOptions, Spec};
 use kiln_codec::Encoder;
-use kiln_tree::Tree;
-use kiln_tree::{Content, Kind, NodeId};
+use kiln_tree::{Content, Kind, NodeId, Tree};
 use std::str::FromStr;
 
 use crate::error::Error;

@@ -24,10 +24,11 @@ const GONE: NodeId = NodeId(u32::MAX);
 
 /// A tree in the making.
 ///
-/// An archive inserts by path: parents that are missing are implied, and what comes later overrides what came earlier, as it
-/// would if the archive were extracted. Layers are inserted one after the other, with [`Builder::remove`] and
-/// [`Builder::clear`] for their whiteouts. Slashes in front, behind and doubled, and `.`, change nothing in a path; `..` is
-/// refused. No symbolic link is followed.
+/// An archive inserts by path: parents that are missing are implied, and what comes later overrides
+/// what came earlier, as it would if the archive were extracted. Layers are inserted one after the
+/// other, with [`Builder::remove`] and [`Builder::clear`] for their whiteouts. Slashes in front,
+/// behind and doubled, and `.`, change nothing in a path; `..` is refused. No symbolic link is
+/// followed.
 ///
 /// A source that knows its directories adds nodes and names them, which looks up nothing. Both ways can be mixed.
 ///
@@ -60,13 +61,15 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// An empty directory. It and directories that paths imply have the metadata `implied` until they are inserted themselves.
+    /// An empty directory. It and directories that paths imply have the metadata `implied` until
+    /// they are inserted themselves.
     pub fn new(implied: impl Into<Implied>) -> Self {
         let (implied, implied_dirs) = (implied.into(), BTreeSet::from([NodeId::ROOT]));
         Self { implied_dirs, ..Self::of(vec![directory(implied.root())], implied) }
     }
 
-    /// A tree that is to be changed, and its contents, which [`Builder::finish`] wants back. Nodes keep their ids until then.
+    /// A tree that is to be changed, and its contents, which [`Builder::finish`] wants back. Nodes
+    /// keep their ids until then.
     pub fn from_tree(tree: Tree) -> (Self, Box<dyn Contents>) {
         let Tree { nodes, implied_dirs, contents, .. } = tree;
         let implied = nodes[0].meta;
@@ -84,13 +87,13 @@ impl Builder {
         }
     }
 
-    /// Put `node` at `path`. A directory over a directory keeps what is in that one, and takes the new metadata and attributes; anything
-    /// else replaces what is there, with all below it. Other names of a file that is replaced keep the file. Entries of `node` do
-    /// not count.
+    /// Put `node` at `path`. A directory over a directory keeps what is in that one, and takes the
+    /// new metadata and attributes; anything else replaces what is there, with all below it. Other
+    /// names of a file that is replaced keep the file. Entries of `node` do not count.
     ///
     /// # Errors
-    /// A path with `..`, or with names that no directory can hold; a parent that is no directory; another file as the root; more
-    /// files than a tree can have.
+    /// A path with `..`, or with names that no directory can hold; a parent that is no directory;
+    /// another file as the root; more files than a tree can have.
     pub fn insert(&mut self, path: &[u8], node: Node) -> Result<NodeId, TreeError> {
         let is_dir = matches!(node.kind, Kind::Directory(_));
         let Some((dir, name)) = self.parent(path)? else {
@@ -106,7 +109,8 @@ impl Builder {
     /// As [`Builder::insert`], for the entry `name` of the directory `dir`.
     ///
     /// # Errors
-    /// More files, or longer names in one directory, than a tree can have. What is wrong with the name shows when the tree is finished.
+    /// More files, or longer names in one directory, than a tree can have. What is wrong with the
+    /// name shows when the tree is finished.
     pub fn insert_in(&mut self, dir: NodeId, name: &[u8], node: Node) -> Result<NodeId, TreeError> {
         self.insert_at((name, dir, name), node)
     }
@@ -190,8 +194,8 @@ impl Builder {
         self.put(path, dir, name, GONE)
     }
 
-    /// Remove all that was inserted in the directory at `path` so far, as the mark of an opaque directory does. The directory is
-    /// implied if it does not exist.
+    /// Remove all that was inserted in the directory at `path` so far, as the mark of an opaque
+    /// directory does. The directory is implied if it does not exist.
     ///
     /// # Errors
     /// As [`Builder::insert`]; a file that is no directory.
@@ -266,12 +270,14 @@ impl Builder {
         (&mut node.meta, &mut node.xattrs)
     }
 
-    /// Attributes of a node, to be changed. An implied directory stays one: for marks that say nothing about the directory itself.
+    /// Attributes of a node, to be changed. An implied directory stays one: for marks that say
+    /// nothing about the directory itself.
     pub fn xattrs_mut(&mut self, id: NodeId) -> &mut ThinSlice<Xattr> {
         &mut self.nodes[id.idx()].xattrs
     }
 
-    /// The tree. Its nodes are numbered in walk order, each directory's one behind the other; nodes without a name are dropped.
+    /// The tree. Its nodes are numbered in walk order, each directory's one behind the other; nodes
+    /// without a name are dropped.
     ///
     /// # Errors
     /// Hard links that lead to nothing, to a directory or to themselves; what [`Tree::new`] refuses.
@@ -279,8 +285,8 @@ impl Builder {
         self.finish_with(contents, &mut Err)
     }
 
-    /// As [`Builder::finish`], where `on_lost` decides about hard links that lead to nothing, to a directory or to themselves: they are left out
-    /// if it returns.
+    /// As [`Builder::finish`], where `on_lost` decides about hard links that lead to nothing, to a
+    /// directory or to themselves: they are left out if it returns.
     ///
     /// # Errors
     /// As [`Builder::finish`]; those of `on_lost`.

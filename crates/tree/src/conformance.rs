@@ -22,9 +22,9 @@ const ELSEWHERE_LEN: u64 = 1;
 const REUSED_LEN: u64 = 2;
 const PREVIOUS_LEN: u64 = 3;
 
-/// Assert that `outer`, which stands before [`Echo`], asks it all that it is asked itself: of the contents `asked` at a
-/// path, those that `forwarded` names. `own` names the answers that `outer` gives by itself, such as "stored reused". Meant
-/// for tests.
+/// Assert that `outer`, which stands before [`Echo`], asks it all that it is asked itself: of the
+/// contents `asked` at a path, those that `forwarded` names. `own` names the answers that `outer`
+/// gives by itself, such as "stored reused". Meant for tests.
 ///
 /// # Panics
 /// An answer that is not in `own` differs from that of [`Echo`], or one that is in it does not.
@@ -73,7 +73,8 @@ fn text(content: Result<Box<dyn Content>, ContentError>) -> String {
     }
 }
 
-/// Contents whose every answer tells which method was called, and with which arguments: [`Contents::stored`] answers by the length.
+/// Contents whose every answer tells which method was called, and with which arguments:
+/// [`Contents::stored`] answers by the length.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo;
 
@@ -186,8 +187,22 @@ mod tests {
     }
 
     #[test]
+    fn every_method_of_contents_is_asked() {
+        let text = include_str!("content.rs");
+        let (_, methods) = text.split_once("pub trait Contents").unwrap();
+        let (methods, _) = methods.split_once("\n}\n").unwrap();
+        let names = methods.lines().filter_map(|line| line.strip_prefix("    fn ")?.split_once('('));
+        let names: Vec<&str> = names.map(|(name, _)| name).collect();
+        let mut asked = answers(&Echo, (ContentId(0), "")).map(|(name, _)| name.split(' ').next().unwrap()).to_vec();
+        asked.dedup();
+        assert_eq!(asked, names);
+    }
+
+    #[test]
     fn wrappers_that_forward_everything_pass() {
         assert_forwards(&Echo, (ContentId(3), "a"), (ContentId(3), "a"), &[]);
+        let shared: Arc<dyn Contents> = Arc::new(Echo);
+        assert_forwards(&shared, (ContentId(3), "a"), (ContentId(3), "a"), &[]);
         assert_forwards(&Forgetful, (ContentId(3), "a"), (ContentId(3), "a"), &["stored previous"]);
     }
 

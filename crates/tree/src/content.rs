@@ -39,19 +39,23 @@ pub enum DigestOf {
 pub enum Version {
     /// The contents that were scanned. A file that has changed since then is an error.
     Scanned,
-    /// The contents of a file that has changed since the scan, as they are now: zeros where the file has become shorter, and no error for further
-    /// changes. A source that cannot change opens the scanned ones.
+    /// The contents of a file that has changed since the scan, as they are now: zeros where the
+    /// file has become shorter, and no error for further changes. A source that cannot change opens
+    /// the scanned ones.
     Changed,
     /// The contents as the base stores them, where [`Contents::stored`] answers [`Stored::Reused`].
     Reused,
-    /// The version that the base stores, where [`Contents::stored`] answers [`Stored::Previous`].
+    /// The version of a file at the same path that the base stores. Where [`Contents::stored`] answers
+    /// [`Stored::Reused`] it may be the same contents, in a form that an image cannot reuse as a whole. An error if
+    /// nothing is to be compared with.
     Previous,
 }
 
 /// Place where contents are stored already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// On devices, to which an image refers instead of storing the contents: runs between holes, sorted, without overlaps.
+    /// On devices, to which an image refers instead of storing the contents: runs between holes,
+    /// sorted, without overlaps.
     Elsewhere(Vec<PlacedRun>),
     /// In the base, which stores the same contents.
     Reused(Kept),
@@ -82,18 +86,20 @@ pub trait Contents: Send + Sync {
     /// Opens a version of the contents `id` of the file at `path` (relative, without leading slash).
     ///
     /// # Errors
-    /// Files that cannot be opened or are no longer what was scanned; of [`Version::Changed`], files that must not take the place of what was
-    /// scanned.
+    /// Files that cannot be opened or are no longer what was scanned; of [`Version::Changed`],
+    /// files that must not take the place of what was scanned.
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError>;
 
     /// Tells where the contents `id`, of `len` bytes, are stored already. [`Contents::open`] gives them in any case.
+    /// [`Stored::Reused`] and [`Stored::Previous`] refer to the base of [`Contents::stores`]: contents without one do
+    /// not answer them.
     ///
     /// # Errors
     /// Contents to which images were to refer, and cannot; a damaged base.
     fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError>;
 
-    /// Returns the digest that an image stores for the contents `id`, whatever can be read of them now. `None`: there is none, or the source
-    /// itself decides.
+    /// Returns the digest that an image stores for the contents `id`, whatever can be read of them
+    /// now. `None`: there is none, or the source itself decides.
     ///
     /// # Errors
     /// Attributes that cannot be read.
@@ -103,13 +109,38 @@ pub trait Contents: Send + Sync {
     fn stores(&self) -> Stores;
 }
 
-/// Contents of a tree whose regular files are never opened.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoContents;
+/// Contents that several trees share.
+impl Contents for Arc<dyn Contents> {
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        (**self).open(id, path, version)
+    }
 
-impl Contents for NoContents {
-    fn open(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
-        Err(io::Error::from(io::ErrorKind::NotFound).into())
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        (**self).stored(id, len)
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        (**self).stored_digest(id)
+    }
+
+    fn stores(&self) -> Stores {
+        (**self).stores()
+    }
+}
+
+/// Contents that are stored nowhere but in their source. Contents that wrap others are not plain: they implement
+/// [`Contents`], which asks for all answers.
+pub trait PlainContents: Send + Sync {
+    /// Opens contents, as [`Contents::open`] does.
+    ///
+    /// # Errors
+    /// As [`Contents::open`].
+    fn open_plain(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError>;
+}
+
+impl<T: PlainContents> Contents for T {
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        self.open_plain(id, path, version)
     }
 
     fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
@@ -122,6 +153,16 @@ impl Contents for NoContents {
 
     fn stores(&self) -> Stores {
         Stores::default()
+    }
+}
+
+/// Contents of a tree whose regular files are never opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoContents;
+
+impl PlainContents for NoContents {
+    fn open_plain(&self, _: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
+        Err(io::Error::from(io::ErrorKind::NotFound).into())
     }
 }
 

@@ -1,4 +1,5 @@
-//! Data that an older image, the base, stores already: an image takes them over as they are stored, neither decoded nor encoded again.
+//! Data that an older image, the base, stores already: an image takes them over as they are stored,
+//! neither decoded nor encoded again.
 
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::{Algorithm, BlockBits};
@@ -11,8 +12,8 @@ use super::error::ContentError;
 /// How a base stores a file's contents, where an image can take them over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// As they are, contiguous from byte `pa` of the base on, which begins a block. The last `tail_len` bytes lie elsewhere, beside the
-    /// inode, if there are any: these may be all.
+    /// As they are, contiguous from byte `pa` of the base on, which begins a block. The last
+    /// `tail_len` bytes lie elsewhere, beside the inode, if there are any: these may be all.
     Flat {
         /// Byte of the base where they begin.
         pa: u64,
@@ -35,7 +36,8 @@ pub struct KeptExtents {
     pub algorithm: Option<Algorithm>,
     /// In the order of the file; what lies between them is holes.
     pub list: Vec<KeptExtent>,
-    /// Where the end of the file lies in the packed inode of the base, if it does: its first byte in the file and there.
+    /// Where the end of the file lies in the packed inode of the base, if it does: its first byte
+    /// in the file and there.
     pub fragment: Option<(u64, u64)>,
     /// The end of the file, if its pcluster lies beside the inode.
     pub inline: Option<KeptExtent>,

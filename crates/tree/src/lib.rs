@@ -1,8 +1,9 @@
 //! A tree of files in memory: names, metadata and handles to contents.
 //!
-//! A source makes a [`Tree`] with a [`Builder`]. A filter or a merge makes another tree of it. A builder of images stores it. The tree does
-//! not know formats: contents stay where they are until [`Tree::open`] opens them, and their [`Contents`] say which bytes a previous image
-//! or another device stores already.
+//! A source makes a [`Tree`] with a [`Builder`]. A filter or a merge makes another tree of it. A
+//! builder of images stores it. The tree does not know formats: contents stay where they are until
+//! [`Tree::open`] opens them, and their [`Contents`] say which bytes a previous image or another
+//! device stores already.
 
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
@@ -23,7 +24,9 @@ pub mod placed;
 mod rare;
 
 pub use builder::{Builder, Implied};
-pub use content::{Content, ContentId, Contents, DigestOf, NoContents, Stored, StoredDigest, Stores, Version};
+pub use content::{
+    Content, ContentId, Contents, DigestOf, NoContents, PlainContents, Stored, StoredDigest, Stores, Version,
+};
 pub use digest_name::DigestName;
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};
@@ -136,8 +139,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree of `nodes`, the first being the root directory. Entries and attributes are sorted here: the order in which a
-    /// source lists them means nothing.
+    /// A tree of `nodes`, the first being the root directory. Entries and attributes are sorted
+    /// here: the order in which a source lists them means nothing.
     ///
     /// # Errors
     /// Names that no filesystem can hold, double names, nodes that are not reached exactly once (directories) or at
@@ -208,7 +211,8 @@ impl Tree {
         (node.meta, node.xattrs) = (meta, xattrs);
     }
 
-    /// Whether a node is a directory that only the paths of others imply: nothing said who owns it or when it was changed.
+    /// Whether a node is a directory that only the paths of others imply: nothing said who owns it
+    /// or when it was changed.
     pub fn is_implied(&self, id: NodeId) -> bool {
         self.implied_dirs.contains(&id)
     }
@@ -274,7 +278,8 @@ impl Tree {
         self.contents.stores()
     }
 
-    /// Tells where the contents of a regular file are stored already, see [`Contents::stored`]; of other nodes, [`Stored::ToRead`].
+    /// Tells where the contents of a regular file are stored already, see [`Contents::stored`]; of
+    /// other nodes, [`Stored::ToRead`].
     ///
     /// # Errors
     /// As [`Contents::stored`], with the path.

@@ -55,8 +55,8 @@ pub fn joined(runs: impl IntoIterator<Item = PlacedRun>) -> Vec<PlacedRun> {
     joined
 }
 
-/// log2 of the largest unit in which a file of `len` bytes can be told: each unit of it is a hole, or is part of one run. `runs` are sorted
-/// and do not overlap; what lies between them is holes.
+/// log2 of the largest unit in which a file of `len` bytes can be told: each unit of it is a hole,
+/// or is part of one run. `runs` are sorted and do not overlap; what lies between them is holes.
 pub fn unit_bits(len: u64, runs: &[PlacedRun]) -> u8 {
     let cuts = runs.iter().flat_map(|run| [run.la, run.end()]).filter(|&cut| cut != len);
     cuts.map(|cut| cut.trailing_zeros() as u8).min().unwrap_or(u64::BITS as u8)

@@ -3,8 +3,7 @@
 use super::{Record, Snapshot, hash, joined};
 use kiln_builder::BuildError;
 use kiln_format::inode::{FileType, Rdev};
-use kiln_tree::Tree;
-use kiln_tree::{Kind, NodeId};
+use kiln_tree::{Kind, NodeId, Tree};
 use std::cell::RefCell;
 use std::collections::HashMap;
 

@@ -10,8 +10,7 @@ use kiln_tests::image::{build, build_to, exactly, options, with_block_bits};
 use kiln_tests::mem::{Fault, MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::temp::TempDir;
-use kiln_tree::DigestName;
-use kiln_tree::{NodeId, Tree};
+use kiln_tree::{DigestName, NodeId, Tree};
 use std::fs::File;
 use std::sync::atomic::AtomicBool;
 

@@ -14,8 +14,7 @@ use kiln_tests::require;
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_dir, of_image, of_tree};
 use kiln_tests::temp::TempDir;
-use kiln_tree::DigestName;
-use kiln_tree::{Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem};
+use kiln_tree::{DigestName, Entry, Kind, Metadata, Node, NodeId, ThinSlice, Tree, TreeError, TreeProblem};
 use std::fs::File;
 
 const ROOT: NodeId = NodeId::ROOT;

@@ -16,8 +16,7 @@ use super::drawn::{Draw, DrawnFile, PIECE_LEN};
 use super::interval::Interval;
 use super::observed::{Observed, Sample};
 use crate::options::BuildOptions;
-use crate::pack::jobs;
-use crate::pack::jobs::{PackJob, Task};
+use crate::pack::jobs::{self, PackJob, Task};
 use crate::plan::Plan;
 use crate::plan::text::TextSource;
 

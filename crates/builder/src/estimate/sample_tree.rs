@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crate::error::BuildError;
 use kiln_tree::{
-    Content, ContentError, ContentId, Contents, Entries, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
-    ThinSlice, Tree, Version,
+    Content, ContentError, ContentId, Entries, Kind, Metadata, Node, NodeId, PlainContents, ThinSlice, Tree, Version,
 };
 
 /// A file of a sample.
@@ -58,21 +57,9 @@ struct Texts(Vec<Arc<Vec<u8>>>);
 /// The text of one.
 struct Text(Arc<Vec<u8>>);
 
-impl Contents for Texts {
-    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for Texts {
+    fn open_plain(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         Ok(Box::new(Text(Arc::clone(&self.0[id.0 as usize]))))
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

@@ -10,8 +10,7 @@ use crate::error::BuildError;
 use crate::options::BuildOptions;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
-use crate::plan::hole;
-use crate::plan::hole::{Holes, data_runs};
+use crate::plan::hole::{self, Holes, data_runs};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Content, ContentError, Kind, NodeId, Tree};
 

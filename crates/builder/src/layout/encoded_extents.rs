@@ -5,8 +5,7 @@ use kiln_format::zmap::{Advise, ExtentRecord, HeadKind, MAP_HEADER_LEN, MapHeade
 use kiln_format::{Algorithm, BlockBits};
 
 use crate::error::BuildError;
-use crate::layout::lcluster_index;
-use crate::layout::lcluster_index::ZExtent;
+use crate::layout::lcluster_index::{self, ZExtent};
 
 /// What the length of a table of records depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,7 @@ use kiln_format::inode::IndexKind;
 
 use crate::error::BuildError;
 use crate::layout::encoded_extents::RecordShape;
-use crate::layout::lcluster_index;
-use crate::layout::lcluster_index::{IndexShape, ZExtent};
+use crate::layout::lcluster_index::{self, IndexShape, ZExtent};
 
 /// What the map of a compressed stream looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

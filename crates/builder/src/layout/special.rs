@@ -4,8 +4,7 @@ use kiln_format::Algorithm;
 use kiln_format::inode::Form;
 
 use crate::error::BuildError;
-use crate::layout::lcluster_index;
-use crate::layout::lcluster_index::IndexShape;
+use crate::layout::lcluster_index::{self, IndexShape};
 use crate::layout::map_shape::MapShape;
 use crate::layout::view::View;
 use crate::pack::Extents;

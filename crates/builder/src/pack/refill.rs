@@ -8,8 +8,7 @@ use kiln_format::BlockBits;
 use kiln_format::zmap::HeadKind;
 
 use crate::error::BuildError;
-use crate::layout::lcluster_index;
-use crate::layout::lcluster_index::{IndexShape, MapEnd};
+use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::pack::fill::{End, FillForm, Filled, PclusterWriter};
 use crate::plan::text;
 

@@ -8,8 +8,7 @@ use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::jobs::{PackJob, Task};
 use crate::plan::dedupe::input::Deduplication;
-use crate::plan::dedupe::split_points;
-use crate::plan::dedupe::split_points::Unit;
+use crate::plan::dedupe::split_points::{self, Unit};
 use crate::plan::text::TextSource;
 
 impl Packing<'_, '_> {

@@ -13,10 +13,8 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::error::BuildError;
 use crate::plan::dedupe::revalidation::CheckedRange;
 use crate::plan::file::ReadCompat;
-use crate::plan::hole;
-use crate::plan::hole::{Holes, data_runs};
-use kiln_tree::Tree;
-use kiln_tree::{Content, ContentError, NodeId};
+use crate::plan::hole::{self, Holes, data_runs};
+use kiln_tree::{Content, ContentError, NodeId, Tree};
 
 /// Bytes read at a time.
 const STEP: usize = 256 << 10;

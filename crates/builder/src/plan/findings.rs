@@ -5,14 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 use crate::context::Context;
 use crate::error::{BuildError, Skipped};
 use crate::options::{BuildOptions, Dedupe};
-use crate::plan::analysis;
-use crate::plan::analysis::{Analysis, AnalysisRequest};
+use crate::plan::analysis::{self, Analysis, AnalysisRequest};
 use crate::plan::dedupe::Candidates;
 use crate::plan::dedupe::input::FileChunks;
 use crate::plan::file::{FilePlan, Storage, read_compat, storage};
 use crate::plan::fragments::FragmentCandidate;
-use crate::plan::hole;
-use crate::plan::hole::Holes;
+use crate::plan::hole::{self, Holes};
 use crate::plan::text::segment_len;
 use kiln_tree::{Kind, Tree};
 

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::plan::file::{FilePlan, Storage};
-use crate::plan::former;
-use crate::plan::former::{Candidate, FORMER_MIN_LEN, Patched};
+use crate::plan::former::{self, Candidate, FORMER_MIN_LEN, Patched};
 use crate::plan::kept::list::KeptList;
 use crate::plan::kept::rules::Rules;
-use kiln_tree::{Base, Former, Kept};
+use kiln_tree::{Base, Former, Kept, Stored};
 
 pub(crate) use packed::KeptPacked;
 
@@ -35,11 +34,12 @@ pub(crate) struct KeptFiles {
 /// What is to be stored of files of which only parts are taken over.
 pub(crate) type Gaps = HashMap<u32, Vec<Range<u64>>>;
 
-/// Plans the files that are reused from the base of the tree, of those that it has, and the files of which extents of a previous version are reused.
+/// Plans the files that are reused from the base of the tree, of those that it has (`reused`), and the files of which
+/// extents are reused: of a `previous` version, or of a file that the base stores in a form that the image cannot have.
 /// Returns the files, how these are stored, and the gaps between reused extents.
 ///
 /// # Errors
-/// An interruption.
+/// A damaged base; an interruption.
 pub(crate) fn plan(
     mut files: Vec<FilePlan>,
     reused: Vec<(u32, Kept)>,
@@ -49,6 +49,8 @@ pub(crate) fn plan(
     let Context { tree, options, ledger, .. } = context;
     let Some(base) = tree.stores().base else { return Ok((files, KeptFiles::default(), Gaps::new())) };
     let (rules, distrusted) = (Rules::new(base.facts(), options), ledger.distrusted());
+    let is_long = |idx: &u32| files[*idx as usize].len >= FORMER_MIN_LEN;
+    let long: Vec<u32> = reused.iter().map(|(idx, _)| *idx).filter(is_long).collect();
     let kept = reused.into_iter().filter(|(idx, how)| {
         let file = &files[*idx as usize];
         !distrusted.contains(&file.node) && rules.allow(how, file)
@@ -64,26 +66,33 @@ pub(crate) fn plan(
         };
         (file.storage, file.compression) = (Storage::Kept { algorithm, tail_len }, None);
     }
-    let gaps = patch(&mut files, &mut kept, previous, &rules, context)?;
+    let candidate = |(file, former)| Candidate { file, former };
+    let mut candidates: Vec<Candidate> = previous.into_iter().map(candidate).collect();
+    for idx in long.into_iter().filter(|idx| kept.get(*idx).is_none()) {
+        let FilePlan { node, len, .. } = files[idx as usize];
+        if let Stored::Reused(Kept::Extents(extents)) = tree.stored(node)? {
+            candidates.push(candidate((idx, Former { len, extents, differences: None })));
+        }
+    }
+    let gaps = patch(&mut files, &mut kept, candidates, &rules, context)?;
     Ok((files, KeptFiles { base: Some(base), files: kept, packed, hot: Vec::new() }, gaps))
 }
 
-/// Decide of which files that are not in `kept` parts are taken over, and put them there. What is not taken over of them.
+/// Decides of which of `candidates` extents are reused, and puts these files into `kept`. Returns the gaps between the
+/// extents.
 fn patch(
     files: &mut [FilePlan],
     kept: &mut KeptList,
-    previous: Vec<(u32, Former)>,
+    mut candidates: Vec<Candidate>,
     rules: &Rules<'_>,
     context: Context<'_>,
 ) -> Result<Gaps, BuildError> {
     let apart = context.ledger.apart();
-    let candidates = previous.into_iter().filter_map(|(idx, former)| {
-        let file = &files[idx as usize];
-        let is_allowed = file.len >= FORMER_MIN_LEN && !apart.contains(&file.node);
-        (is_allowed && former::spec(&former, file).is_some() && rules.allow_former(&former))
-            .then_some(Candidate { file: idx, former })
+    candidates.retain(|Candidate { file, former, .. }| {
+        let file = &files[*file as usize];
+        let is_shared = file.len >= FORMER_MIN_LEN && !apart.contains(&file.node);
+        is_shared && former::spec(former, file).is_some() && rules.allow_former(former)
     });
-    let candidates: Vec<_> = candidates.collect();
     let (mut gaps, mut patched) = (Gaps::new(), Vec::new());
     let found = former::compare(&candidates, files, context)?;
     for (candidate, Patched { kept: extents, gaps: between }) in

@@ -13,7 +13,7 @@ use kiln_tree::{Device, PlacedRun, placed};
 /// Where files lie, by their places in the plan.
 pub(crate) type PlacedFiles = HashMap<u32, Vec<PlacedRun>>;
 
-/// Plans the files that lie `elsewhere`, on devices of the tree: they are not stored. Returns the files, and where these lie.
+/// Plans the files that lie `elsewhere`, on devices of the tree: they are not stored. Returns the files, and their runs.
 ///
 /// # Errors
 /// A file that the image was to refer to, and cannot, unless such files are to be skipped.

@@ -26,7 +26,7 @@ pub(crate) struct StoredFiles {
 /// Asks the tree about all of `files`, on all cores.
 ///
 /// # Errors
-/// A base of another block size, or a damaged one: its files are not to be missing from the image, whatever the options say.
+/// A base of another block size, or a damaged one, also where unreadable files are left out: the source has these files.
 pub(crate) fn look_up(files: &[FilePlan], context: Context<'_>) -> Result<StoredFiles, BuildError> {
     let Context { tree, options, control, .. } = context;
     let stores = tree.stores();

@@ -1,6 +1,7 @@
-//! Lengths and digests of what command lines make: images over sources, options, bases and drop-in names. `command_lines.txt` has
-//! them all. A command line that changes its spelling keeps its digest.
-//! `KILN_BLESS=1 cargo test -p kiln-command --test it command_lines` writes the table again.
+//! Lengths and digests of what command lines make: images over sources, options, bases and drop-in
+//! names. `command_lines.txt` has them all. A command line that changes its spelling keeps its
+//! digest. `KILN_BLESS=1 cargo test -p kiln-command --test it command_lines` writes the table
+//! again.
 
 use crate::common::{Scratch, kiln, trees};
 use crate::sizes;
@@ -9,7 +10,8 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// Command lines in the order in which they run, each in the directory of the trees. The first word is the file whose digest counts.
+/// Command lines in the order in which they run, each in the directory of the trees. The first word
+/// is the file whose digest counts.
 const LINES: &str = "tests/it/command_lines/lines.txt";
 
 /// The trees `src` and `next`, which changed a little, with fixed times, and copies of the images of other builders.

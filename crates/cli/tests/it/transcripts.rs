@@ -1,7 +1,8 @@
 //! Transcripts in README.md and `docs/`: each `console` block is run, and its output compared.
 //!
-//! A line that begins with `$ ` is a command of sh(1). The lines below it are its output, standard error included; `...`
-//! in them matches any text, also over several lines. All blocks of a document run in one directory, which has `my-tree`.
+//! A line that begins with `$ ` is a command of sh(1). The lines below it are its output, standard
+//! error included; `...` in them matches any text, also over several lines. All blocks of a
+//! document run in one directory, which has `my-tree`.
 
 use crate::common::kiln;
 use kiln_tests::temp::TempDir;

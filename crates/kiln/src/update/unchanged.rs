@@ -3,8 +3,7 @@
 use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control};
 use kiln_diff::{Aspect, DiffError, DiffOptions, diff};
 use kiln_read::{FileType, Image, ReadError};
-use kiln_source::image::erofs::ImageSource;
-use kiln_source::{ScanOptions, Source};
+use kiln_source::ScanOptions;
 use kiln_tree::{ContentError, Kept, Kind, NodeId, Stored, Tree};
 use std::ops::ControlFlow;
 
@@ -28,7 +27,7 @@ impl Update<'_> {
             return Ok(false);
         }
         let scan_options = ScanOptions { threads: options.threads, ..ScanOptions::new(control.stop) };
-        let old = ImageSource::new(image.clone(), self.target.path).scan(&scan_options)?.tree;
+        let old = self.base.scan(&scan_options)?.tree;
         let is_same = |a: NodeId, b: NodeId| is_stored_alike(&old, a, tree, b);
         let all = DiffOptions {
             path: b"",

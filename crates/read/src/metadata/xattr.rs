@@ -1,8 +1,7 @@
 //! Extended attributes.
 
 use super::inode::Inode;
-use super::long_prefixes;
-use super::long_prefixes::LongPrefixes;
+use super::long_prefixes::{self, LongPrefixes};
 use super::reader::MetadataReader;
 use super::space::MetadataSpace;
 use crate::error::ReadError;

@@ -1,6 +1,6 @@
 //! Contents of the files of a scanned directory.
 
-use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{Content, ContentError, ContentId, PlainContents, Version};
 use rustix::fs::{
     AtFlags, Mode, OFlags, ResolveFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp, openat, openat2, seek, statx,
 };
@@ -90,25 +90,13 @@ pub(super) struct DirContents {
     pub stamps: Arc<[Stamp]>,
 }
 
-impl Contents for DirContents {
-    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for DirContents {
+    fn open_plain(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         let stamp = self.stamps[id.0 as usize];
         match version {
             Version::Changed => open_changed_beneath(self.root.as_fd(), path, stamp),
             _ => open_stamped_beneath(self.root.as_fd(), path, stamp),
         }
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

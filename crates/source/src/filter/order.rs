@@ -2,8 +2,7 @@
 
 use kiln_builder::HotZone;
 use kiln_read::hotlist::{HotEntry, HotList};
-use kiln_tree::Tree;
-use kiln_tree::{Kind, NodeId};
+use kiln_tree::{Kind, NodeId, Tree};
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;

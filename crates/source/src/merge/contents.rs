@@ -94,8 +94,6 @@ impl Contents for MergedContents {
                 }
                 Stored::Elsewhere(runs)
             }
-            // The data of another image are not in the base.
-            Stored::Reused(_) if part.contents.stores().base.is_none() => Stored::ToRead,
             stored => stored,
         })
     }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::versions::{Versions, former_of, versions};
+use super::versions::{Versions, former_of, open_former, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::source::{CLOCK_SECS, Scan, ScanOptions, Source};
@@ -108,9 +108,8 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
     }
     let mut former = versions(trees);
     former.extend(moved.former);
-    let (old, base) = (old.into_contents(), base.image.clone());
-    let tree =
-        scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, believed, former, differences, base }));
+    let old = old.into_contents();
+    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, believed, former, differences }));
     Ok(Scan { tree, ..scan })
 }
 
@@ -126,19 +125,14 @@ struct Increment {
     former: Versions,
     /// Known differences from the previous versions.
     differences: Differences,
-    base: Arc<BaseImage>,
 }
 
 impl Contents for Increment {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
-        let old = match version {
-            Version::Scanned | Version::Changed => None,
-            Version::Reused => self.kept.get(&id.0),
-            Version::Previous => self.former.get(&id.0).map(|(old, _)| old),
-        };
-        match old {
-            Some(old) => self.old.open(*old, path, Version::Scanned),
-            None => self.new.open(id, path, version),
+        match (version, self.kept.get(&id.0)) {
+            (Version::Reused, Some(old)) => self.old.open(*old, path, Version::Scanned),
+            (Version::Previous, _) => open_former(&*self.old, &self.former, id, path),
+            _ => self.new.open(id, path, version),
         }
     }
 
@@ -164,25 +158,23 @@ impl Contents for Increment {
     }
 
     fn stores(&self) -> Stores {
-        let new = self.new.stores();
-        let digest_name = self.old.stores().digest_name.or(new.digest_name);
-        Stores { base: Some(self.base.clone()), digest_name, ..new }
+        let (new, old) = (self.new.stores(), self.old.stores());
+        Stores { base: old.base, digest_name: old.digest_name.or(new.digest_name), ..new }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::erofs::base::tests::empty_base;
     use kiln_tree::conformance::{Echo, assert_forwards};
 
     #[test]
     fn contents_that_are_not_reused_are_those_of_the_source() {
         let (kept, believed, former) = (HashMap::from([(4, ContentId(9))]), HashSet::new(), Versions::new());
-        let (differences, base) = (Differences::new(), empty_base());
+        let differences = Differences::new();
         let (new, old) = (Box::new(Echo), Box::new(Echo));
-        let increment = Increment { new, old, kept, believed, former, differences, base };
-        let own = ["stored reused", "stored previous", "stores base"];
+        let increment = Increment { new, old, kept, believed, former, differences };
+        let own = ["open previous", "stored reused", "stored previous"];
         assert_forwards(&increment, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }

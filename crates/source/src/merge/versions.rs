@@ -1,7 +1,8 @@
 //! Previous versions of files in an image.
 
-use kiln_tree::{ContentError, ContentId, Contents, Former, Kept, Kind, Stored, Tree};
+use kiln_tree::{Content, ContentError, ContentId, Contents, Former, Kept, Kind, Stored, Tree, Version};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 
 use super::same_paths;
 
@@ -36,4 +37,18 @@ pub(super) fn former_of(old: &dyn Contents, former: &Versions, id: ContentId) ->
         Stored::Reused(Kept::Extents(extents)) => Some(Former { len, extents, differences: None }),
         _ => None,
     })
+}
+
+/// Opens the previous version of the contents `id`, in an image that has the contents `old`.
+///
+/// # Errors
+/// As [`Contents::open`]; contents without a previous version.
+pub(super) fn open_former(
+    old: &dyn Contents,
+    former: &Versions,
+    id: ContentId,
+    path: &[u8],
+) -> Result<Box<dyn Content>, ContentError> {
+    let &(old_id, _) = former.get(&id.0).ok_or(ContentError::Io(ErrorKind::NotFound.into()))?;
+    old.open(old_id, path, Version::Scanned)
 }

@@ -8,8 +8,7 @@
 use kiln_read::ReadAt;
 use kiln_source::{Candidate, ScanOptions, Scanned, Source, SourceError, SourceKind, Unreadable};
 use kiln_tree::{
-    Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, Stored, StoredDigest, Stores, ThinSlice,
-    TreeError, Version,
+    Builder, Content, ContentError, ContentId, Kind, Metadata, Node, PlainContents, ThinSlice, TreeError, Version,
 };
 use std::io;
 use std::ops::Range;
@@ -122,21 +121,9 @@ struct ArchiveContents {
     ranges: Vec<Range<u64>>,
 }
 
-impl Contents for ArchiveContents {
-    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for ArchiveContents {
+    fn open_plain(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         Ok(Box::new(Member { bytes: Arc::clone(&self.bytes), range: self.ranges[id.0 as usize].clone() }))
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

@@ -15,17 +15,14 @@ use crate::plan::analysis::{ANALYSIS_COST, chunks_of};
 use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
 use crate::plan::dedupe::revalidation::{CheckedRange, ContentChecks};
-use crate::plan::dedupe::split_points;
-use crate::plan::dedupe::split_points::{IndexRules, PartPlan, Ref, StoredPart};
+use crate::plan::dedupe::split_points::{self, IndexRules, PartPlan, Ref, StoredPart};
 use crate::plan::file::read_compat;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
-use crate::plan::hole;
-use crate::plan::hole::Holes;
+use crate::plan::hole::{self, Holes};
 use crate::plan::text::{TextSource, segment_len};
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::Content;
-use kiln_tree::Tree;
+use kiln_tree::{Content, Tree};
 
 /// Bytes of a match that are compressed to estimate its worth.
 const SAMPLE_LEN: u64 = 64 << 10;

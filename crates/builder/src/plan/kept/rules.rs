@@ -6,8 +6,7 @@ use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, BlockBits};
 use std::ops::Range;
 
-use crate::layout::lcluster_index;
-use crate::layout::lcluster_index::{IndexShape, MapEnd};
+use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::BuildOptions;
 use crate::plan::file::FilePlan;
 use crate::plan::kept::list::KeptList;

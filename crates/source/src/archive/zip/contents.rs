@@ -2,7 +2,7 @@
 
 use flate2::Crc;
 use kiln_read::ReadAt;
-use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{Content, ContentError, ContentId, PlainContents, Version};
 use rawzip::RangeReader;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -67,8 +67,8 @@ impl ZipContents {
     }
 }
 
-impl Contents for ZipContents {
-    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for ZipContents {
+    fn open_plain(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         let idx = id.0 as usize;
         match &self.stored[idx] {
             Some((range, crc)) => Ok(Box::new(StoredMember {
@@ -80,18 +80,6 @@ impl Contents for ZipContents {
             })),
             None => self.decoded.open(idx).map_err(|error| at_byte(self.starts[idx], &error)),
         }
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

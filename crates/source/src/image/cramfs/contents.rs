@@ -1,6 +1,6 @@
 //! Contents of files, decoded on demand.
 
-use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{Content, ContentError, ContentId, PlainContents, Version};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,22 +26,10 @@ pub(super) struct ImageContents {
     pub files: Vec<File>,
 }
 
-impl Contents for ImageContents {
-    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for ImageContents {
+    fn open_plain(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         let file = self.files[id.0 as usize];
         Ok(Box::new(ImageContent::open(Arc::clone(&self.volume), file)?))
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

@@ -89,12 +89,13 @@ impl BaseImage {
         &self.facts.packed
     }
 
-    /// Scans the complete tree of the image.
+    /// Scans the complete tree of the image, whose contents tell how the image stores them.
     ///
     /// # Errors
     /// Those of [`Source::scan`].
-    pub(crate) fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
-        let (source, filter) = (ImageSource::new(self.image.clone(), &self.path), Filter::default());
+    pub fn scan(self: &Arc<Self>, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
+        let source = ImageSource::new(self.image.clone(), &self.path).with_base(self.clone());
+        let filter = Filter::default();
         // An image that is appended to is also the output.
         let outputs = if self.facts.taking == Taking::InPlace { &[] } else { options.outputs };
         source.scan(&ScanOptions { filter: &filter, keep_going: false, outputs, ..*options })
@@ -111,7 +112,7 @@ impl BaseImage {
             return Err(SourceError::IsOutput { path: self.path.clone() });
         }
         let named = Named { image: &self.image, path: &self.path, offset: 0 };
-        scan(named, None, &ScanOptions { keep_going: false, ..*options })
+        scan(named, (None, None), &ScanOptions { keep_going: false, ..*options })
     }
 
     /// Returns the path of the image.

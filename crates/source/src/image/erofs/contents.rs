@@ -2,7 +2,7 @@
 
 use kiln_read::{Image, Inode, Nid, SeekWhat};
 use kiln_tree::{
-    Content, ContentError, ContentId, Contents, DigestName, DigestOf, Stored, StoredDigest, Stores, Version,
+    Base, Content, ContentError, ContentId, Contents, DigestName, DigestOf, Stored, StoredDigest, Stores, Version,
 };
 use std::ops::Range;
 use std::path::Path;
@@ -23,6 +23,8 @@ pub(super) struct ImageContents {
     pub nids: Arc<[Nid]>,
     /// Devices to which other images can refer.
     pub devices: Option<ImageDevices>,
+    /// The image itself, if others reuse its data.
+    pub base: Option<Arc<dyn Base>>,
 }
 
 impl Contents for ImageContents {
@@ -32,6 +34,9 @@ impl Contents for ImageContents {
     }
 
     fn stored(&self, id: ContentId, _: u64) -> Result<Stored, ContentError> {
+        if self.devices.is_none() && self.base.is_none() {
+            return Ok(Stored::ToRead);
+        }
         let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
         if let Some(devices) = &self.devices {
             return devices.place(&self.image, &inode).map(Stored::Elsewhere);
@@ -41,7 +46,8 @@ impl Contents for ImageContents {
 
     fn stores(&self) -> Stores {
         let devices = self.devices.as_ref().map_or(Vec::new(), |devices| devices.devices.clone());
-        Stores { devices, digest_name: self.digests.clone(), ..Stores::default() }
+        let (base, digest_name) = (self.base.clone(), self.digests.clone());
+        Stores { devices, base, digest_name, ..Stores::default() }
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {

@@ -6,6 +6,7 @@ use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, Kept, KeptExtent, KeptExtents, Kind, NodeId, Stored,
     StoredDigest, Stores, Tree, Version,
 };
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -165,15 +166,18 @@ struct StoredContents {
 
 impl Contents for StoredContents {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
-        self.contents.open(id, path, version)
+        match version {
+            // The image is the base of itself.
+            Version::Previous => Err(ContentError::Io(io::ErrorKind::NotFound.into())),
+            _ => self.contents.open(id, path, version),
+        }
     }
 
     fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
-        Ok(match (self.contents.stored(id, len)?, &self.kept[id.0 as usize]) {
-            (Stored::ToRead | Stored::Reused(_), Some(kept)) => Stored::Reused(kept.clone()),
-            (Stored::Reused(_), None) => Stored::ToRead,
-            (stored, _) => stored,
-        })
+        match &self.kept[id.0 as usize] {
+            Some(kept) => Ok(Stored::Reused(kept.clone())),
+            None => self.contents.stored(id, len),
+        }
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
@@ -194,6 +198,6 @@ mod tests {
     #[test]
     fn contents_are_those_of_the_image_and_only_how_they_are_stored_is_known_here() {
         let stored = StoredContents { contents: Box::new(Echo), kept: vec![None; 4], base: empty_base() };
-        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["stored reused", "stores base"]);
+        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["open previous", "stores base"]);
     }
 }

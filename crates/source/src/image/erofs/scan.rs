@@ -2,7 +2,7 @@
 
 use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
-use kiln_tree::{Builder, ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
+use kiln_tree::{Base, Builder, ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,15 +36,15 @@ impl Named<'_> {
     }
 }
 
-/// Scans all of an image, to which others refer as `devices`. Returns the nids of regular files,
-/// too, by content id.
+/// Scans all of an image, to which others refer as `devices`, or whose data they reuse as that of
+/// `base`. Returns the nids of regular files, too, by content id.
 ///
 /// # Errors
 /// The first unreadable directory, inode or attribute, with its path, unless the scan keeps going;
 /// an unreadable root; a directory with several names.
 pub(super) fn scan(
     named: Named<'_>,
-    devices: Option<ImageDevices>,
+    (devices, base): (Option<ImageDevices>, Option<Arc<dyn Base>>),
     options: &ScanOptions<'_>,
 ) -> Result<(Scan, Arc<[Nid]>), SourceError> {
     let image = named.image;
@@ -60,7 +60,7 @@ pub(super) fn scan(
     let nids: Arc<[Nid]> = scanner.contents.into();
     let digests = scanner.has_digests.then(|| digests::name(image));
     let contents =
-        ImageContents { image: image.clone(), path: named.path.into(), digests, nids: nids.clone(), devices };
+        ImageContents { image: image.clone(), path: named.path.into(), digests, nids: nids.clone(), devices, base };
     let tree = scanner.builder.finish(Box::new(contents)).map_err(|error| named.tree_error(error))?;
     Ok((Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) }, nids))
 }

@@ -3,7 +3,9 @@
 use kiln_format::BlockBits;
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_read::{Image, ImageOptions, ImageSources};
+use kiln_tree::Base;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::device::ImageDevices;
 use super::scan::{Named, scan};
@@ -38,7 +40,7 @@ fn open(candidate: Candidate<'_>) -> Result<ImageSource, SourceError> {
     match image.and_then(|image| is_there(&image).map(|()| image)) {
         Ok(image) => {
             let extra = options.reference.then_some(options.devices);
-            Ok(ImageSource { image, path, offset: options.offset, extra })
+            Ok(ImageSource { image, path, offset: options.offset, extra, base: None })
         }
         Err(source) => Err(SourceError::Image { path, offset: options.offset, source }),
     }
@@ -51,12 +53,19 @@ pub struct ImageSource {
     offset: u64,
     /// Paths of its extra devices, as far as they are given, if other images are to refer to it.
     extra: Option<Vec<PathBuf>>,
+    /// The image itself, if others reuse its data.
+    base: Option<Arc<dyn Base>>,
 }
 
 impl ImageSource {
     /// Creates a source for an open image; messages name it `path`.
     pub fn new(image: Image, path: &Path) -> Self {
-        Self { image, path: path.to_owned(), offset: 0, extra: None }
+        Self { image, path: path.to_owned(), offset: 0, extra: None, base: None }
+    }
+
+    /// Says that other images reuse the stored data of the image, as that of `base`.
+    pub(super) fn with_base(self, base: Arc<dyn Base>) -> Self {
+        Self { base: Some(base), ..self }
     }
 }
 
@@ -75,6 +84,6 @@ impl Source for ImageSource {
         let named = Named { image: &self.image, path: &self.path, offset: self.offset };
         let place = (&*self.path, self.offset);
         let devices = self.extra.as_ref().map(|extra| ImageDevices::of(&self.image, place, extra));
-        Ok(Scanned::Everything(scan(named, devices, options)?.0))
+        Ok(Scanned::Everything(scan(named, (devices, self.base.clone()), options)?.0))
     }
 }

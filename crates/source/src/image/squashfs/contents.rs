@@ -1,6 +1,6 @@
 //! Contents of the files of an image, decoded on demand.
 
-use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{Content, ContentError, ContentId, PlainContents, Version};
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
@@ -82,8 +82,8 @@ impl ImageContents {
     }
 }
 
-impl Contents for ImageContents {
-    fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for ImageContents {
+    fn open_plain(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         let shared = Arc::clone(&self.0);
         Ok(Box::new(ImageContent {
             shared,
@@ -93,18 +93,6 @@ impl Contents for ImageContents {
             plain: Vec::new(),
             packed: Vec::new(),
         }))
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

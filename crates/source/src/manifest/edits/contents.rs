@@ -1,7 +1,7 @@
 //! Contents of a tree with files added by definitions.
 
 use kiln_read::{MemorySource, ReadAt};
-use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{Content, ContentError, ContentId, Contents, PlainContents, Stored, StoredDigest, Stores, Version};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -64,8 +64,8 @@ impl AddedFiles {
     }
 }
 
-impl Contents for AddedFiles {
-    fn open(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for AddedFiles {
+    fn open_plain(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         match (&self.files[id.0 as usize], &self.host) {
             (AddedFile::Stored(id), _) => self.stored.open(*id, b"", version),
             (AddedFile::Host { path, stamp }, Some(host)) => match version {
@@ -74,18 +74,6 @@ impl Contents for AddedFiles {
             },
             (AddedFile::Host { .. }, None) => unreachable!("files of the host come with its root directory"),
         }
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

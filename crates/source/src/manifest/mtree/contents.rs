@@ -1,7 +1,7 @@
 //! Contents of the files listed in a manifest.
 
 use kiln_format::Hex;
-use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{Content, ContentError, ContentId, PlainContents, Version};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::ops::Range;
@@ -69,8 +69,8 @@ pub(super) struct ListedContents {
     files: Vec<ListedFile>,
 }
 
-impl Contents for ListedContents {
-    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for ListedContents {
+    fn open_plain(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         let file = &self.files[id.0 as usize];
         let (Some(root), Some(stamp)) = (&self.root, file.stamp) else { return Ok(Box::new(Empty)) };
         // The digest does not apply to a changed file.
@@ -82,18 +82,6 @@ impl Contents for ListedContents {
             checked.compare(&mut *content)?;
         }
         Ok(content)
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 

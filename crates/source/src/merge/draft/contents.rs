@@ -1,6 +1,6 @@
 //! Contents of a draft, except its spool.
 
-use kiln_tree::{Content, ContentError, ContentId, Contents, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{Content, ContentError, ContentId, Contents, PlainContents, Stored, StoredDigest, Stores, Version};
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -76,25 +76,13 @@ impl HostFiles {
     }
 }
 
-impl Contents for HostFiles {
-    fn open(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+impl PlainContents for HostFiles {
+    fn open_plain(&self, id: ContentId, _: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         let (root, path, stamp) = self.file(id)?;
         match version {
             Version::Changed => open_changed_beneath(root.as_fd(), path, stamp),
             _ => open_stamped_beneath(root.as_fd(), path, stamp),
         }
-    }
-
-    fn stored(&self, _: ContentId, _: u64) -> Result<Stored, ContentError> {
-        Ok(Stored::ToRead)
-    }
-
-    fn stored_digest(&self, _: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        Ok(None)
-    }
-
-    fn stores(&self) -> Stores {
-        Stores::default()
     }
 }
 
