@@ -101,7 +101,7 @@ pub enum BuildError {
     TooLarge(FormatError),
     /// A base whose blocks have another size.
     #[error(
-        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data is taken over only with \
+        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data is reused only with \
          --block-size {base_len}"
     )]
     BaseBlocks {
@@ -134,7 +134,7 @@ pub enum BuildError {
         source: io::Error,
     },
     /// A base that is another one now.
-    #[error("the base {source}: what was taken over from it may be wrong")]
+    #[error("the base {source}: data reused from it may be wrong")]
     BaseChanged {
         /// What has changed.
         source: ContentError,

@@ -20,9 +20,9 @@
 //! * **Inodes** (`inodes/`): what each inode needs before data is read: compact or extended form, xattr set, room for a tail. Digests of contents
 //!   that become attributes (`digest`) are made before, or carried over from the image that the contents come from.
 //! * **Plan** (`plan/`): what is stored how, in plain-text coordinates. What is on a device already (`placed`) is told in chunks, and neither read
-//!   nor stored; nor is what is taken over from an older image (`kept`, `pack::kept`), whose packed inode becomes the front of the new one: an
-//!   increment takes over some files, `kiln relayout` all of them (`source::image::erofs::relayout`, with options that `survey` finds in the image).
-//!   `hot` is what of it comes first. Of changed files, `former` compares the text of each extent. `analysis` reads each file once, on all cores;
+//!   nor stored; nor is data that is reused from an older image (`reuse`, `pack::reuse`), whose packed inode becomes the front of the new one: an
+//!   increment reuses some files, `kiln relayout` all of them (`source::image::erofs::relayout`, with options that `survey` finds in the image).
+//!   `hot` is what of it comes first. Of changed files, `previous` compares the text of each extent. `analysis` reads each file once, on all cores;
 //!   decisions are taken in walk order, so that the number of threads does not show. A digest only nominates; bytes decide. `fragments` orders small
 //!   files for the packed inode: by their first 16 bytes within windows of 4 MiB of walk order. `method_selection` tries several methods on samples,
 //!   within a budget of modelled CPU time. In the end `verify` compares what will be read of images with the digests that are stored there; what a base

@@ -6,19 +6,19 @@
 pub(crate) mod analysis;
 pub(crate) mod dedupe;
 pub(crate) mod file;
-pub(crate) mod former;
 pub(crate) mod fragments;
 pub(crate) mod hole;
 mod hot;
 pub(crate) mod method_selection;
+pub(crate) mod previous;
 pub(crate) mod text;
 pub(crate) mod verify;
 
 mod duplicates;
 mod file_list;
 mod findings;
-pub(crate) mod kept;
 mod placed;
+pub(crate) mod reuse;
 mod stored;
 
 use kiln_codec::Spec;
@@ -35,8 +35,8 @@ use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::findings::Findings;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::Holes;
-use crate::plan::kept::{Gaps, KeptFiles};
 use crate::plan::placed::PlacedFiles;
+use crate::plan::reuse::{Gaps, ReusedFiles};
 use crate::plan::stored::StoredFiles;
 use crate::plan::text::TextSource;
 use kiln_tree::NodeId;
@@ -49,10 +49,10 @@ pub(crate) struct Plan {
     pub ordered_count: u32,
     /// Byte of the packed inode behind the files there that have an order of their own.
     pub ordered_fragments_end: u64,
-    /// Bytes of the files that are compressed together, and of what is taken over before them.
+    /// Bytes of the files that are compressed together, and of reused text before them.
     pub fragments_len: u64,
-    /// Bytes of text of the packed inode of the base, which are taken over as they are stored: the first ones of the packed inode.
-    pub kept_packed_len: u64,
+    /// Bytes of text of the packed inode of the base, which are reused as they are stored: the first ones of the packed inode.
+    pub reused_packed_len: u64,
     /// How they are.
     pub fragment_compression: Option<Spec>,
     /// The ends of files that are compressed like this go there, too.
@@ -69,7 +69,7 @@ pub(crate) struct Plan {
     index: FileIndex,
     /// Holes of the files that have some.
     holes: HashMap<u32, Holes>,
-    /// What is to be stored of files of which only parts are taken over from a base.
+    /// Ranges of partly reused files that are stored again.
     gaps: Gaps,
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct PackSources {
     pub parts: ContentChecks,
     /// Where the files lie that are on devices already.
     pub placed: PlacedFiles,
-    /// What is taken over from a base.
-    pub kept: KeptFiles,
+    /// Data that is reused from a base.
+    pub reused: ReusedFiles,
 }
 
 impl Plan {
@@ -97,16 +97,16 @@ impl Plan {
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
         let StoredFiles { elsewhere, reused, previous } = stored::look_up(&files, context)?;
         let (files, placed) = placed::plan(files, elsewhere, context)?;
-        let (files, mut kept, gaps) = kept::plan(files, reused, previous, context)?;
-        kept.hot = hot::runs(&options.hot, (&files, &index), &kept, options.block_bits);
-        let kept_packed_len = kept.packed.len();
+        let (files, mut reused, gaps) = reuse::plan(files, reused, previous, context)?;
+        reused.hot = hot::runs(&options.hot, (&files, &index), &reused, options.block_bits);
+        let reused_packed_len = reused.packed.len();
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();
         let findings = Findings::gather(files, apart, context)?;
         let Findings { files, holes, filled_holes, entropies, apart, small, chunks, pairs } = findings;
         let (files, originals) = duplicates::confirm(files, pairs, context)?;
         let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
         let files = method_selection::choose(files, is_packable, context)?;
-        let (files, fragments) = fragments::choose(files, small, (kept_packed_len, ordered_count), options)?;
+        let (files, fragments) = fragments::choose(files, small, (reused_packed_len, ordered_count), options)?;
         let compressed = Compressed { files: &files, holes: &holes, apart: &apart, fragments: &fragments };
         let parts = options.dedupes_parts().then(|| Deduplication::plan(&compressed, chunks, context)).transpose()?;
         let (parts, part_checks) = parts.unzip();
@@ -114,7 +114,7 @@ impl Plan {
             ordered_count,
             ordered_fragments_end: fragments.end_of_first(ordered_count),
             fragments_len: fragments.len(),
-            kept_packed_len,
+            reused_packed_len,
             fragment_compression: options.packed_spec(),
             tail_compression: options.compression.filter(|_| options.packs_ends()),
             files,
@@ -126,7 +126,7 @@ impl Plan {
             holes,
             gaps,
         };
-        Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default(), placed, kept }))
+        Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default(), placed, reused }))
     }
 
     /// Holes of a file, as it is to be stored.
@@ -134,14 +134,14 @@ impl Plan {
         self.holes.get(&file).map_or(&[], |holes| holes)
     }
 
-    /// What is stored of a file that is taken over from a base but for this.
+    /// Returns the ranges of a reused file that are stored again.
     pub(crate) fn gaps(&self, file: u32) -> &[Range<u64>] {
         self.gaps.get(&file).map_or(&[], |gaps| gaps)
     }
 
-    /// Tells if all of a file is taken over from a base.
+    /// Returns true if all of a file is reused from a base.
     pub(crate) fn is_kept_whole(&self, file: u32) -> bool {
-        matches!(self.files[file as usize].storage, Storage::Kept { .. }) && self.gaps(file).is_empty()
+        matches!(self.files[file as usize].storage, Storage::Reused { .. }) && self.gaps(file).is_empty()
     }
 
     /// Place in `files` of a node, if it is among them.
@@ -165,9 +165,9 @@ impl Plan {
         }
     }
 
-    /// Whether a file comes first though it is stored anew. What is taken over comes first in extents, see [`hot`].
+    /// Whether a file comes first though it is stored again. Reused data comes first in extents, see [`hot`].
     pub(crate) fn is_first(&self, file: u32) -> bool {
-        file < self.ordered_count && !matches!(self.files[file as usize].storage, Storage::Kept { .. })
+        file < self.ordered_count && !matches!(self.files[file as usize].storage, Storage::Reused { .. })
     }
 
     /// Whether the end of a file may go to the packed inode.

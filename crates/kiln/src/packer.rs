@@ -123,7 +123,7 @@ impl Packer {
         self
     }
 
-    /// Take over stored data of an older image for what has not changed since, see [`increment`](kiln_source::merge::increment()).
+    /// Reuse stored data of an older image for what has not changed since, see [`increment`](kiln_source::merge::increment()).
     pub fn base(mut self, base: IncrementBase) -> Self {
         self.base = Some(Arc::new(base));
         self

@@ -41,7 +41,7 @@ pub struct RelayoutRequest<'a> {
 /// An image that was made of another one.
 #[derive(Debug)]
 pub struct Relaid {
-    /// What is in the new image, and what it takes. What was moved as it is stored is kept there.
+    /// What is in the new image, and what it takes. Data that was moved as it is stored counts as reused.
     pub summary: Summary,
     /// Paths of the order at which nothing is.
     pub unmatched: Vec<Vec<u8>>,

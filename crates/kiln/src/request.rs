@@ -15,7 +15,7 @@ use crate::error::Error;
 pub struct PackRequest<'a> {
     /// What is packed.
     pub source: &'a dyn Source,
-    /// An older image of the source, whose stored data is taken over for what has not changed, see
+    /// An older image of the source, whose stored data is reused for what has not changed, see
     /// [`increment`](kiln_source::merge::increment()).
     pub base: Option<&'a IncrementBase>,
     /// What of it is left out.

@@ -6,7 +6,7 @@
 //!
 //! # Inside
 //!
-//! An update is a build of a tree whose base is the image itself: `Taking::InPlace` leaves kept extents where they are, and `Out::behind` says that
+//! An update is a build of a tree whose base is the image itself: `Reuse::InPlace` leaves reused extents where they are, and `Out::behind` says that
 //! data and metadata begin behind the old image. `builder::build_behind` writes nothing else and returns the head (superblock and configuration
 //! records), which the update writes last; [`Repair`] writes that of an older generation. `format::generation` has the records by which
 //! `read::metadata::generations` finds older trees, and `read::metadata::recovery` those of a damaged image;

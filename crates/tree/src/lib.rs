@@ -19,9 +19,9 @@ mod content;
 mod digest_name;
 mod entries;
 mod error;
-mod kept;
 pub mod placed;
 mod rare;
+mod reuse;
 
 pub use builder::{Builder, Implied};
 pub use content::{
@@ -30,9 +30,9 @@ pub use content::{
 pub use digest_name::DigestName;
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};
-pub use kept::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
+pub use reuse::{Base, BaseFacts, PreviousVersion, Reuse, ReusedData, ReusedExtent, ReusedExtents};
 
 /// Index of a node in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

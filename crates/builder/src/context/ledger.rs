@@ -58,12 +58,12 @@ impl Ledger {
         self.0.lock().damaged.push((node, one));
     }
 
-    /// Files of which nothing is taken over from a base, and no digest.
+    /// Files of which nothing is reused from a base, and no digest.
     pub(crate) fn distrusted(&self) -> BTreeSet<NodeId> {
         self.0.lock().distrusted.clone()
     }
 
-    /// Forget what this attempt has posted; nothing of these files is taken over in the next one.
+    /// Forget what this attempt has posted; nothing of these files is reused in the next one.
     pub(crate) fn distrust(&self, nodes: BTreeSet<NodeId>) {
         let mut entries = self.0.lock();
         entries.forget();

@@ -182,7 +182,7 @@ impl<'a> PackWorker<'a> {
                 .and_then(|()| content.verify_unchanged())
                 .map_err(|source| BuildError::Read { path: tree.path(node), source })
         };
-        // What stands beside inodes of a file that is taken over is of that file.
+        // What stands beside inodes of a file that is reused is of that file.
         let version = if self.plan.is_kept_whole(file) { Version::Reused } else { Version::Scanned };
         match read(tree.open_version(node, version).map_err(Into::into)) {
             Ok(()) => Ok(None),

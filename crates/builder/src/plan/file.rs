@@ -28,10 +28,10 @@ pub(crate) struct FilePlan {
 const _: () = assert!(size_of::<FilePlan>() <= 48);
 
 impl FilePlan {
-    /// What compresses it in the base, if it is taken over from there.
-    pub(crate) fn kept_algorithm(&self) -> Option<Algorithm> {
+    /// What compresses it in the base, if it is reused.
+    pub(crate) fn reused_algorithm(&self) -> Option<Algorithm> {
         match self.storage {
-            Storage::Kept { algorithm, .. } => algorithm,
+            Storage::Reused { algorithm, .. } => algorithm,
             _ => None,
         }
     }
@@ -63,10 +63,10 @@ pub(crate) enum Storage {
         chunk_bits: u8,
     },
     /// As the base stores it.
-    Kept {
+    Reused {
         /// What compresses it, if anything does.
         algorithm: Option<Algorithm>,
-        /// Bytes at its end that are stored anew, beside the inode.
+        /// Bytes at its end that are stored again, beside the inode.
         tail_len: u16,
     },
     /// Compressed; a file of one part may still turn out flat.

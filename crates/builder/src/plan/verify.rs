@@ -14,7 +14,7 @@ use kiln_tree::{DigestMismatch, DigestOf, Kind, NodeId, StoredDigest};
 /// Contents over a GiB of which less than one byte in so many is no hole are not hashed: that could take years.
 const RATIO_MAX: u64 = 64;
 
-/// Compare them. What is taken over from a base is not read, and keeps its digest. Returns the files that the source has otherwise than the base,
+/// Compare them. Data that is reused from a base is not read, and keeps its digest. Returns the files that the source has otherwise than the base,
 /// though they were believed to be the same: they are to be looked at anew.
 ///
 /// # Errors
@@ -39,7 +39,7 @@ pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeI
     ordered::run(options.threads, options.backlog(), jobs, worker, |(node, found)| {
         // What cannot be read shows again when it is stored.
         let Ok(Some((of, mismatch))) = found else { return Ok(()) };
-        if of == DigestOf::Kept {
+        if of == DigestOf::Reused {
             anew.insert(node);
             return Ok(());
         }
@@ -65,7 +65,7 @@ fn mismatch(
     let Context { tree, options, .. } = context;
     let Kind::File { len, sparse, .. } = tree.node(file.node).kind else { return Ok(None) };
     let Some(StoredDigest { sha256: stored, image, of }) = tree.stored_digest(file.node)? else { return Ok(None) };
-    if of == DigestOf::Kept && !options.has_digests() {
+    if of == DigestOf::Reused && !options.has_digests() {
         return Ok(None);
     }
     // Equal bytes have equal digests.

@@ -85,7 +85,7 @@ impl Moved<'_> {
 
 /// Say what became of an image of `old_len` bytes.
 fn tell(report: &Report<'_>, old_len: u64) {
-    let Summary { files, image_bytes, bytes_in, kept_files, kept_bytes, copied_bytes, .. } = *report.summary;
+    let Summary { files, image_bytes, bytes_in, reused_files, reused_bytes, copied_bytes, .. } = *report.summary;
     let (src, image) = (report.src.display(), report.image.display());
     note(format_args!(
         "{src}: {} became {image}: {}; {}",
@@ -94,11 +94,11 @@ fn tell(report: &Report<'_>, old_len: u64) {
         verifiable(report.summary)
     ));
     note(format_args!(
-        "moved as stored: {kept_files} files, {} stored as {}; stored anew: {} files, {}",
-        Human(kept_bytes),
+        "moved as stored: {reused_files} files, {} stored as {}; stored anew: {} files, {}",
+        Human(reused_bytes),
         Human(copied_bytes),
-        files - kept_files,
-        Human(bytes_in - kept_bytes)
+        files - reused_files,
+        Human(bytes_in - reused_bytes)
     ));
     let Summary { hot_start, hot_bytes, .. } = *report.summary;
     if hot_bytes > 0 {

@@ -123,10 +123,10 @@ fn what_is_moved_keeps_its_digest() {
     is_found(&rotten);
 }
 
-/// Chunks are not taken over.
+/// Chunks are not reused.
 const CHUNKS: [&str; 4] = ["--preset", "plain", "--chunk-size", "4k"];
 
-/// Checks that the source is what counts where anything is read: nothing is taken over that is not as there.
+/// Checks that the source is what counts where anything is read: nothing is reused that is not as there.
 #[test]
 fn an_increment_stores_anew_what_is_rotten_in_its_base() {
     for digests in [&["--content-digests"][..], &["--no-content-digests"]] {
@@ -138,7 +138,7 @@ fn an_increment_stores_anew_what_is_rotten_in_its_base() {
             is_whole(&new);
             stdout(&["diff", &new, &src]);
         }
-        // What is taken over by its time has the digest of the base or of the source, which tells.
+        // What is reused by its time has the digest of the base or of the source, which tells.
         let scratch = rotten(digests);
         let [src, rotten, new] = ["src", "rotten", "new"].map(|name| scratch.path(name));
         stdout(&["pack", "--quiet", "--hint", "/big=none", "--content-digests", "--base", &rotten, &src, &new]);
@@ -146,7 +146,7 @@ fn an_increment_stores_anew_what_is_rotten_in_its_base() {
     }
 }
 
-/// A base whose times say that nothing has changed, though something has: what is not taken over is stored as it is, with its own digest.
+/// A base whose times say that nothing has changed, though something has: what is not reused is stored as it is, with its own digest.
 #[test]
 fn digests_are_of_what_is_stored() {
     let scratch = rotten(&[&["--content-digests"][..], &CHUNKS].concat());

@@ -9,7 +9,7 @@ use std::io;
 pub enum UpdateError {
     /// Something that is not done in place.
     #[error(
-        "{what}: such an image is not updated in place; pack a new one (kiln pack --base takes over what has not changed)"
+        "{what}: such an image is not updated in place; pack a new one (kiln pack --base reuses what has not changed)"
     )]
     Unsupported {
         /// The property, its field and value.

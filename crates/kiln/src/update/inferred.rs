@@ -5,7 +5,7 @@ use kiln_codec::Method;
 use kiln_format::{Algorithm, Incompat};
 use kiln_read::{ExtentKind, FileType, Image, Inode, ReadError};
 use kiln_source::image::erofs::BaseImage;
-use kiln_tree::KeptExtents;
+use kiln_tree::ReusedExtents;
 use std::collections::HashMap;
 
 /// Files, directories and others that are looked at.
@@ -48,7 +48,7 @@ pub(super) fn choices(image: &Image, base: &BaseImage) -> Result<Choices, ReadEr
             break;
         }
     }
-    let KeptExtents { algorithm: packed_algorithm, list: packed, .. } = base.packed();
+    let ReusedExtents { algorithm: packed_algorithm, list: packed, .. } = base.packed();
     // The last ones of all are as short as what was left.
     let full = &packed[..packed.len().saturating_sub(1)];
     let packed_plen = full.iter().filter(|extent| !extent.plain).map(|extent| u64::from(extent.plen)).max();

@@ -4,7 +4,7 @@ use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control};
 use kiln_diff::{Aspect, DiffError, DiffOptions, diff};
 use kiln_read::{FileType, Image, ReadError};
 use kiln_source::ScanOptions;
-use kiln_tree::{ContentError, Kept, Kind, NodeId, Stored, Tree};
+use kiln_tree::{ContentError, Kind, NodeId, ReusedData, Stored, Tree};
 use std::ops::ControlFlow;
 
 use super::Update;
@@ -16,7 +16,7 @@ impl Update<'_> {
     ///
     /// Names, metadata, attributes and hard links are compared, and what `options` say of the image as a whole: UUID,
     /// label, digests of contents. How what is new is stored does not count, for nothing is. Contents that the tree
-    /// takes over from the same place of the image are not read.
+    /// reuses from the same place of the image are not read.
     ///
     /// # Errors
     /// An image that cannot be read; an interruption.
@@ -91,7 +91,9 @@ fn is_stored_alike(old: &Tree, a: NodeId, tree: &Tree, b: NodeId) -> bool {
     match (old.stored(a), tree.stored(b)) {
         (Ok(Stored::Reused(one)), Ok(Stored::Reused(other))) if one == other => match one {
             // It does not say where these lie.
-            Kept::Flat { tail_len: tail_len @ 1.., .. } => has_tail_of(old, a, tree, b, tail_len).unwrap_or(false),
+            ReusedData::Flat { tail_len: tail_len @ 1.., .. } => {
+                has_tail_of(old, a, tree, b, tail_len).unwrap_or(false)
+            }
             _ => true,
         },
         _ => false,

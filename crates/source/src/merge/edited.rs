@@ -12,7 +12,7 @@ use super::Whiteouts;
 use super::contents::{MergedContents, content_count};
 use super::draft::Draft;
 use super::overlay::Overlay;
-use super::versions::{Versions, former_of, open_former, versions};
+use super::versions::{Versions, open_previous, previous_of, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::input::candidate::SourceOptions;
@@ -126,7 +126,7 @@ impl Source for EditedImage {
         contents.add_last(count, Box::new(stored.clone()));
         let mut with_previous = |tree: Tree| {
             let previous = previous.next().unwrap_or_default();
-            tree.with_contents(|new| Box::new(ChangedContents { new, stored: stored.clone(), former: previous }))
+            tree.with_contents(|new| Box::new(ChangedContents { new, stored: stored.clone(), previous }))
         };
         for path in &self.removed {
             existing(&mut builder, path).map_err(&lost)?;
@@ -164,13 +164,13 @@ impl Source for EditedImage {
 struct ChangedContents {
     new: Box<dyn Contents>,
     stored: Arc<dyn Contents>,
-    former: Versions,
+    previous: Versions,
 }
 
 impl Contents for ChangedContents {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         match version {
-            Version::Previous => open_former(&*self.stored, &self.former, id, path),
+            Version::Previous => open_previous(&*self.stored, &self.previous, id, path),
             _ => self.new.open(id, path, version),
         }
     }
@@ -179,7 +179,7 @@ impl Contents for ChangedContents {
         Ok(match self.new.stored(id, len)? {
             stored @ Stored::Elsewhere(_) => stored,
             // The source may be an image, but it is not the base.
-            _ => former_of(&*self.stored, &self.former, id)?.map_or(Stored::ToRead, Stored::Previous),
+            _ => previous_of(&*self.stored, &self.previous, id)?.map_or(Stored::ToRead, Stored::Previous),
         })
     }
 
@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn changed_contents_are_those_of_their_source_and_their_previous_version_that_of_the_image() {
-        let changed = ChangedContents { new: Box::new(Echo), stored: Arc::new(Echo), former: Versions::new() };
+        let changed = ChangedContents { new: Box::new(Echo), stored: Arc::new(Echo), previous: Versions::new() };
         let own = ["open previous", "stored reused", "stored previous", "stores base"];
         assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
-        let former = Versions::from([(3, (ContentId(7), 1 << 20))]);
-        let changed = ChangedContents { former, ..changed };
+        let previous = Versions::from([(3, (ContentId(7), 1 << 20))]);
+        let changed = ChangedContents { previous, ..changed };
         assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }

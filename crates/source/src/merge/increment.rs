@@ -6,12 +6,14 @@ mod moved;
 mod pairs;
 mod stamps;
 
-use kiln_tree::{Content, ContentError, ContentId, Contents, DigestOf, Former, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{
+    Content, ContentError, ContentId, Contents, DigestOf, PreviousVersion, Stored, StoredDigest, Stores, Version,
+};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::versions::{Versions, former_of, open_former, versions};
+use super::versions::{Versions, open_previous, previous_of, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::source::{CLOCK_SECS, Scan, ScanOptions, Source};
@@ -91,25 +93,25 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
         (Trust::Times, Some(then), Some(now)) => Evidence::Stamps { then, now },
         (Trust::Times, ..) => Evidence::Times { settled: latest.unwrap_or(i64::MIN).saturating_sub(CLOCK_SECS) },
     };
-    let Pairs { mut kept, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
-    let mut believed: HashSet<u32> = kept.keys().copied().collect();
+    let Pairs { mut reused, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
+    let mut believed: HashSet<u32> = reused.keys().copied().collect();
     let trees = [&scan.tree, &old];
     let Compared { equal, differences } = comparison::compare(trees, in_doubt, CompareGoal::Differences, options)?;
-    kept.extend(equal);
-    let mut moved = Moved::find(trees, &kept, &evidence);
-    believed.extend(moved.kept.iter().map(|(new, _)| *new));
-    kept.extend(moved.kept.drain(..));
+    reused.extend(equal);
+    let mut moved = Moved::find(trees, &reused, &evidence);
+    believed.extend(moved.reused.iter().map(|(new, _)| *new));
+    reused.extend(moved.reused.drain(..));
     loop {
-        let in_doubt = moved.round(&scan.tree, &kept);
+        let in_doubt = moved.round(&scan.tree, &reused);
         if in_doubt.is_empty() {
             break;
         }
-        kept.extend(comparison::compare(trees, in_doubt, CompareGoal::Equality, options)?.equal);
+        reused.extend(comparison::compare(trees, in_doubt, CompareGoal::Equality, options)?.equal);
     }
-    let mut former = versions(trees);
-    former.extend(moved.former);
+    let mut previous = versions(trees);
+    previous.extend(moved.previous);
     let old = old.into_contents();
-    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, kept, believed, former, differences }));
+    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, reused, believed, previous, differences }));
     Ok(Scan { tree, ..scan })
 }
 
@@ -118,20 +120,20 @@ struct Increment {
     new: Box<dyn Contents>,
     old: Box<dyn Contents>,
     /// Reused contents of the image, by content id of the tree.
-    kept: HashMap<u32, ContentId>,
+    reused: HashMap<u32, ContentId>,
     /// Reused contents that were not compared.
     believed: HashSet<u32>,
     /// Previous versions of changed files.
-    former: Versions,
+    previous: Versions,
     /// Known differences from the previous versions.
     differences: Differences,
 }
 
 impl Contents for Increment {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
-        match (version, self.kept.get(&id.0)) {
+        match (version, self.reused.get(&id.0)) {
             (Version::Reused, Some(old)) => self.old.open(*old, path, Version::Scanned),
-            (Version::Previous, _) => open_former(&*self.old, &self.former, id, path),
+            (Version::Previous, _) => open_previous(&*self.old, &self.previous, id, path),
             _ => self.new.open(id, path, version),
         }
     }
@@ -140,21 +142,23 @@ impl Contents for Increment {
         if let stored @ Stored::Elsewhere(_) = self.new.stored(id, len)? {
             return Ok(stored);
         }
-        if let Some(old) = self.kept.get(&id.0) {
+        if let Some(old) = self.reused.get(&id.0) {
             return self.old.stored(*old, len);
         }
-        let former = former_of(&*self.old, &self.former, id)?;
-        let differences = || self.differences.get(&(id.0, self.former.get(&id.0)?.0)).cloned();
-        Ok(former.map_or(Stored::ToRead, |former| Stored::Previous(Former { differences: differences(), ..former })))
+        let previous = previous_of(&*self.old, &self.previous, id)?;
+        let differences = || self.differences.get(&(id.0, self.previous.get(&id.0)?.0)).cloned();
+        Ok(previous.map_or(Stored::ToRead, |previous| {
+            Stored::Previous(PreviousVersion { differences: differences(), ..previous })
+        }))
     }
 
     /// Returns the digest of the source, if it is an image with one. For reused contents that were
     /// not compared, returns that of the base, so that damage to it is detected.
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
         let of_source = self.new.stored_digest(id)?;
-        let believed = self.kept.get(&id.0).filter(|_| of_source.is_none() && self.believed.contains(&id.0));
+        let believed = self.reused.get(&id.0).filter(|_| of_source.is_none() && self.believed.contains(&id.0));
         let of_base = believed.map_or(Ok(None), |old| self.old.stored_digest(*old))?;
-        Ok(of_source.or(of_base.map(|stored| StoredDigest { of: DigestOf::Kept, ..stored })))
+        Ok(of_source.or(of_base.map(|stored| StoredDigest { of: DigestOf::Reused, ..stored })))
     }
 
     fn stores(&self) -> Stores {
@@ -170,10 +174,10 @@ mod tests {
 
     #[test]
     fn contents_that_are_not_reused_are_those_of_the_source() {
-        let (kept, believed, former) = (HashMap::from([(4, ContentId(9))]), HashSet::new(), Versions::new());
+        let (reused, believed, previous) = (HashMap::from([(4, ContentId(9))]), HashSet::new(), Versions::new());
         let differences = Differences::new();
         let (new, old) = (Box::new(Echo), Box::new(Echo));
-        let increment = Increment { new, old, kept, believed, former, differences };
+        let increment = Increment { new, old, reused, believed, previous, differences };
         let own = ["open previous", "stored reused", "stored previous"];
         assert_forwards(&increment, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }

@@ -1,13 +1,10 @@
 //! Previous versions of files in an image.
 
-use kiln_tree::{Content, ContentError, ContentId, Contents, Former, Kept, Kind, Stored, Tree, Version};
+use kiln_tree::{Content, ContentError, ContentId, Contents, Kind, PreviousVersion, ReusedData, Stored, Tree, Version};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 
 use super::same_paths;
-
-/// Minimum length in bytes. Shorter files are stored again as a whole if they have changed.
-pub(super) const VERSION_MIN_LEN: u64 = 256 << 10;
 
 /// Contents of an image that may be previous versions of those of a tree, with their lengths in
 /// bytes.
@@ -17,9 +14,9 @@ pub(super) type Versions = HashMap<u32, (ContentId, u64)>;
 pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
     let mut found = Versions::new();
     same_paths::visit([new, old], |same| {
-        let Kind::File { len: VERSION_MIN_LEN.., content, .. } = new.node(same.nodes[0]).kind else { return };
+        let Kind::File { len: PreviousVersion::MIN_LEN.., content, .. } = new.node(same.nodes[0]).kind else { return };
         let other = &old.node(same.nodes[1]).kind;
-        if let Kind::File { len: old_len @ VERSION_MIN_LEN.., content: old_content, .. } = *other {
+        if let Kind::File { len: old_len @ PreviousVersion::MIN_LEN.., content: old_content, .. } = *other {
             found.entry(content.0).or_insert((old_content, old_len));
         }
     });
@@ -31,10 +28,14 @@ pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
 ///
 /// # Errors
 /// Those of [`Contents::stored`].
-pub(super) fn former_of(old: &dyn Contents, former: &Versions, id: ContentId) -> Result<Option<Former>, ContentError> {
-    let Some(&(old_id, len)) = former.get(&id.0) else { return Ok(None) };
+pub(super) fn previous_of(
+    old: &dyn Contents,
+    previous: &Versions,
+    id: ContentId,
+) -> Result<Option<PreviousVersion>, ContentError> {
+    let Some(&(old_id, len)) = previous.get(&id.0) else { return Ok(None) };
     Ok(match old.stored(old_id, len)? {
-        Stored::Reused(Kept::Extents(extents)) => Some(Former { len, extents, differences: None }),
+        Stored::Reused(ReusedData::Extents(extents)) => Some(PreviousVersion { len, extents, differences: None }),
         _ => None,
     })
 }
@@ -43,12 +44,12 @@ pub(super) fn former_of(old: &dyn Contents, former: &Versions, id: ContentId) ->
 ///
 /// # Errors
 /// As [`Contents::open`]; contents without a previous version.
-pub(super) fn open_former(
+pub(super) fn open_previous(
     old: &dyn Contents,
-    former: &Versions,
+    previous: &Versions,
     id: ContentId,
     path: &[u8],
 ) -> Result<Box<dyn Content>, ContentError> {
-    let &(old_id, _) = former.get(&id.0).ok_or(ContentError::Io(ErrorKind::NotFound.into()))?;
+    let &(old_id, _) = previous.get(&id.0).ok_or(ContentError::Io(ErrorKind::NotFound.into()))?;
     old.open(old_id, path, Version::Scanned)
 }

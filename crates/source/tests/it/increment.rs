@@ -134,7 +134,7 @@ fn node(tree: &Tree, path: &str) -> NodeId {
     tree.find(path.split('/').map(str::as_bytes)).unwrap()
 }
 
-fn is_kept(tree: &Tree, path: &str) -> bool {
+fn is_reused(tree: &Tree, path: &str) -> bool {
     matches!(tree.stored(node(tree, path)).unwrap(), Stored::Reused(_))
 }
 
@@ -143,16 +143,16 @@ fn stamps_prove_that_files_of_a_moved_directory_are_what_they_were() {
     let files = [("old/a", text(1, 90_000)), ("old/b", text(2, 5000)), ("c", text(3, 5000)), ("log", text(4, 300_000))];
     let fixture = Fixture::new(&files, Trust::Times);
     let (tree, opened) = fixture.increment();
-    assert_eq!((opened, files.iter().filter(|(path, _)| is_kept(&tree, path)).count()), (0, 4));
+    assert_eq!((opened, files.iter().filter(|(path, _)| is_reused(&tree, path)).count()), (0, 4));
     fixture.rename("old", "new");
     let (tree, opened) = fixture.increment();
     assert_eq!(opened, 0);
-    assert!(is_kept(&tree, "new/a") && is_kept(&tree, "new/b") && is_kept(&tree, "c"));
+    assert!(is_reused(&tree, "new/a") && is_reused(&tree, "new/b") && is_reused(&tree, "c"));
     // Renaming a file changes its ctime.
     fixture.rename("c", "d");
     let (tree, opened) = fixture.increment();
     assert_eq!(opened, 1);
-    assert!(is_kept(&tree, "new/a") && is_kept(&tree, "d"));
+    assert!(is_reused(&tree, "new/a") && is_reused(&tree, "d"));
     // The inode identifies a file that has grown and been renamed.
     let log = fixture.dir.join("log");
     write(&log, &[text(4, 300_000), text(5, 9000)].concat(), 1_600_000_100);
@@ -160,9 +160,9 @@ fn stamps_prove_that_files_of_a_moved_directory_are_what_they_were() {
     write(&log, &text(6, 300_001), 1_600_000_200);
     settle(&log);
     let (tree, _) = fixture.increment();
-    assert!(!is_kept(&tree, "log.1"));
-    let Stored::Previous(former) = tree.stored(node(&tree, "log.1")).unwrap() else { panic!("no previous version") };
-    assert_eq!(former.len, 300_000);
+    assert!(!is_reused(&tree, "log.1"));
+    let Stored::Previous(previous) = tree.stored(node(&tree, "log.1")).unwrap() else { panic!("no previous version") };
+    assert_eq!(previous.len, 300_000);
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn bytes_decide_where_nothing_else_does() {
     fixture.rename("d", "dir/d");
     write(&fixture.dir.join("dir/d"), &text(4, 5000), 1_600_000_999);
     let (tree, opened) = fixture.increment();
-    let kept = ["x", "y", "z", "dir/d"].map(|path| is_kept(&tree, path));
-    assert_eq!(kept, [true, true, false, true]);
+    let reused = ["x", "y", "z", "dir/d"].map(|path| is_reused(&tree, path));
+    assert_eq!(reused, [true, true, false, true]);
     assert!(opened > 0);
     for (path, seed) in [("x", 1), ("y", 2), ("z", 9), ("dir/d", 4)] {
         let mut bytes = vec![0; 5000];

@@ -1,14 +1,14 @@
 //! Image whose stored data an increment reuses.
 
 use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
-use kiln_tree::{Base, BaseFacts, ContentError, KeptExtents, Taking};
+use kiln_tree::{Base, BaseFacts, ContentError, Reuse, ReusedExtents};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::kept;
+use super::reuse;
 use super::scan::{Named, scan};
 use super::source::ImageSource;
 use crate::dir::FileId;
@@ -50,7 +50,7 @@ impl BaseImage {
             );
             return Err(SourceError::Unsupported { path: path.to_owned(), reason });
         }
-        let facts = facts(&image, Taking::Copied).map_err(failed)?;
+        let facts = facts(&image, Reuse::Copy).map_err(failed)?;
         let changed_at = changed_at(&file);
         Ok(Self { path: path.to_owned(), file: Some((file, stamp)), source, image, facts, changed_at })
     }
@@ -70,7 +70,7 @@ impl BaseImage {
         let failed = |source| SourceError::Image { path: path.to_owned(), offset: 0, source };
         let options = ImageOptions::default().with_generation(Some(number));
         let image = Image::open(source.clone(), Vec::new(), &options).map_err(failed)?;
-        let facts = facts(&image, Taking::InPlace).map_err(failed)?;
+        let facts = facts(&image, Reuse::InPlace).map_err(failed)?;
         Ok(Self { path: path.to_owned(), file: None, source, image, facts, changed_at })
     }
 
@@ -85,7 +85,7 @@ impl BaseImage {
     }
 
     /// Returns the reusable extents of the packed inode.
-    pub fn packed(&self) -> &KeptExtents {
+    pub fn packed(&self) -> &ReusedExtents {
         &self.facts.packed
     }
 
@@ -97,7 +97,7 @@ impl BaseImage {
         let source = ImageSource::new(self.image.clone(), &self.path).with_base(self.clone());
         let filter = Filter::default();
         // An image that is appended to is also the output.
-        let outputs = if self.facts.taking == Taking::InPlace { &[] } else { options.outputs };
+        let outputs = if self.facts.reuse == Reuse::InPlace { &[] } else { options.outputs };
         source.scan(&ScanOptions { filter: &filter, keep_going: false, outputs, ..*options })
     }
 
@@ -137,21 +137,21 @@ fn changed_at(file: &File) -> Option<i64> {
     file.metadata().ok().filter(|meta| meta.is_file()).map(|meta| meta.mtime())
 }
 
-fn facts(image: &Image, taking: Taking) -> Result<BaseFacts, ReadError> {
+fn facts(image: &Image, reuse: Reuse) -> Result<BaseFacts, ReadError> {
     let superblock = image.superblock();
     let packed = match superblock.packed_nid {
-        Some(nid) => kept::extents(image, &image.inode(nid)?)?.filter(|extents| extents.fragment.is_none()),
+        Some(nid) => reuse::extents(image, &image.inode(nid)?)?.filter(|extents| extents.fragment.is_none()),
         None => None,
     };
     Ok(BaseFacts {
-        taking,
+        reuse,
         // The UUID of kiln's images depends on all of their contents. Other programs' UUIDs are
         // random.
         identity: [&superblock.uuid[..], &superblock.checksum.to_le_bytes(), &superblock.blocks.to_le_bytes()].concat(),
         len: image.source_len(),
         block_bits: superblock.block_bits,
         cfgs: *image.compr_cfgs(),
-        packed: packed.unwrap_or_else(KeptExtents::default),
+        packed: packed.unwrap_or_else(ReusedExtents::default),
     })
 }
 

@@ -3,7 +3,7 @@
 use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
 use kiln_read::{Nid, ReadError};
 use kiln_tree::{
-    Base, Content, ContentError, ContentId, Contents, Kept, KeptExtent, KeptExtents, Kind, NodeId, Stored,
+    Base, Content, ContentError, ContentId, Contents, Kind, NodeId, ReusedData, ReusedExtent, ReusedExtents, Stored,
     StoredDigest, Stores, Tree, Version,
 };
 use std::io;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::base::BaseImage;
-use super::kept;
+use super::reuse;
 use super::survey::Survey;
 use crate::error::SourceError;
 use crate::source::{Scan, ScanOptions};
@@ -22,7 +22,7 @@ pub struct Relayout {
     /// Tree of the image.
     tree: Tree,
     /// Stored forms of reusable files, by content id.
-    kept: Vec<Option<Kept>>,
+    reused: Vec<Option<ReusedData>>,
     base: Arc<BaseImage>,
     options: BuildOptions,
 }
@@ -35,7 +35,7 @@ impl Relayout {
     pub fn of(base: &Arc<BaseImage>, options: &ScanOptions<'_>) -> Result<Self, SourceError> {
         let (Scan { tree, .. }, nids) = base.scan_with_nids(options)?;
         let (image, mut survey) = (base.image(), Survey::default());
-        let mut kept = vec![None; nids.len()];
+        let mut reused = vec![None; nids.len()];
         let failed = |node: NodeId, source: ReadError| {
             let source = source.at_path(&tree.path(node));
             SourceError::Image { path: base.path().to_owned(), offset: 0, source }
@@ -43,14 +43,14 @@ impl Relayout {
         for (node, found) in tree.nodes() {
             let Kind::File { content, .. } = found.kind else { continue };
             options.check_stop()?;
-            let mut look = |nid: Nid| -> Result<Option<Kept>, ReadError> {
+            let mut look = |nid: Nid| -> Result<Option<ReusedData>, ReadError> {
                 let inode = image.inode(nid)?;
-                let how = kept::kept(image, &inode)?;
+                let how = reuse::reusable(image, &inode)?;
                 survey.file((image, node), &inode, how.as_ref())?;
                 Ok(how)
             };
             let idx = content.0 as usize;
-            kept[idx] = look(nids[idx]).map_err(|error| failed(node, error))?;
+            reused[idx] = look(nids[idx]).map_err(|error| failed(node, error))?;
         }
         let found = image.inode(image.root_nid()).and_then(|root| {
             survey.directory(&root);
@@ -61,7 +61,7 @@ impl Relayout {
             survey.options(image)
         });
         let options = found.map_err(|error| failed(NodeId::ROOT, error))?;
-        Ok(Self { tree, kept, base: base.clone(), options })
+        Ok(Self { tree, reused, base: base.clone(), options })
     }
 
     /// Returns the tree of the image.
@@ -80,9 +80,9 @@ impl Relayout {
     }
 
     /// Returns the stored form of a regular file, if it can be reused.
-    pub fn kept(&self, node: NodeId) -> Option<&Kept> {
+    pub fn reused(&self, node: NodeId) -> Option<&ReusedData> {
         match self.tree.node(node).kind {
-            Kind::File { content, .. } => self.kept[content.0 as usize].as_ref(),
+            Kind::File { content, .. } => self.reused[content.0 as usize].as_ref(),
             _ => None,
         }
     }
@@ -91,7 +91,7 @@ impl Relayout {
     /// compressed together with other files it is the file's share.
     pub fn stored_len(&self, node: NodeId) -> Option<u64> {
         let Kind::File { len, .. } = self.tree.node(node).kind else { return None };
-        let sum = |list: &[KeptExtent]| {
+        let sum = |list: &[ReusedExtent]| {
             list.iter().fold((0u64, 0u64), |(text, stored), one| {
                 (text.saturating_add(one.llen.into()), stored.saturating_add(one.plen.into()))
             })
@@ -100,10 +100,10 @@ impl Relayout {
             let (text, stored) = sum(&self.base.facts().packed.list);
             (u128::from(len) * u128::from(stored) / u128::from(text.max(1))) as u64
         };
-        Some(match self.kept(node)? {
-            Kept::Flat { .. } => len,
-            Kept::Fragment { .. } => packed(len),
-            Kept::Extents(KeptExtents { list, fragment, inline, .. }) => {
+        Some(match self.reused(node)? {
+            ReusedData::Flat { .. } => len,
+            ReusedData::Fragment { .. } => packed(len),
+            ReusedData::Extents(ReusedExtents { list, fragment, inline, .. }) => {
                 let end = fragment.map_or(0, |(la, _)| packed(len.saturating_sub(la)));
                 sum(list).1.saturating_add(end).saturating_add(inline.map_or(0, |one| one.plen.into()))
             }
@@ -113,7 +113,7 @@ impl Relayout {
     /// Marks a regular file to be re-encoded with the options.
     pub fn store_anew(&mut self, node: NodeId) {
         if let Kind::File { content, .. } = self.tree.node(node).kind {
-            self.kept[content.0 as usize] = None;
+            self.reused[content.0 as usize] = None;
         }
     }
 
@@ -124,8 +124,8 @@ impl Relayout {
         let mut hot = vec![0_u64; list.len()];
         let mut files = Vec::new();
         for (node, range) in &zone.ranges {
-            let (Kind::File { len, .. }, Some(Kept::Fragment { off })) =
-                (&self.tree.node(*node).kind, self.kept(*node))
+            let (Kind::File { len, .. }, Some(ReusedData::Fragment { off })) =
+                (&self.tree.node(*node).kind, self.reused(*node))
             else {
                 continue;
             };
@@ -152,15 +152,15 @@ impl Relayout {
 
     /// Returns the tree, with all reusable data.
     pub fn into_tree(self) -> Tree {
-        let Self { tree, kept, base, .. } = self;
-        tree.with_contents(|contents| Box::new(StoredContents { contents, kept, base }))
+        let Self { tree, reused, base, .. } = self;
+        tree.with_contents(|contents| Box::new(StoredContents { contents, reused, base }))
     }
 }
 
 /// Contents of an image, with their stored forms.
 struct StoredContents {
     contents: Box<dyn Contents>,
-    kept: Vec<Option<Kept>>,
+    reused: Vec<Option<ReusedData>>,
     base: Arc<BaseImage>,
 }
 
@@ -174,8 +174,8 @@ impl Contents for StoredContents {
     }
 
     fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
-        match &self.kept[id.0 as usize] {
-            Some(kept) => Ok(Stored::Reused(kept.clone())),
+        match &self.reused[id.0 as usize] {
+            Some(reused) => Ok(Stored::Reused(reused.clone())),
             None => self.contents.stored(id, len),
         }
     }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn contents_are_those_of_the_image_and_only_how_they_are_stored_is_known_here() {
-        let stored = StoredContents { contents: Box::new(Echo), kept: vec![None; 4], base: empty_base() };
+        let stored = StoredContents { contents: Box::new(Echo), reused: vec![None; 4], base: empty_base() };
         assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["open previous", "stores base"]);
     }
 }

@@ -6,7 +6,7 @@ use kiln_format::inode::{Form, InodeData};
 use kiln_format::xattr::split_name;
 use kiln_format::{Algorithm, BlockBits, Compat, Incompat, Nid};
 use kiln_read::{ExtentKind, Image, Inode, ReadError};
-use kiln_tree::{Kept, KeptExtents, NodeId};
+use kiln_tree::{NodeId, ReusedData, ReusedExtents};
 
 use super::digests;
 
@@ -49,7 +49,7 @@ impl AlgorithmUse {
 }
 
 impl Survey {
-    /// Adds a regular file. `kept` is its stored form, if it can be reused.
+    /// Adds a regular file. `reused` is its stored form, if it can be reused.
     ///
     /// # Errors
     /// An unreadable map.
@@ -57,7 +57,7 @@ impl Survey {
         &mut self,
         (image, node): (&Image, NodeId),
         inode: &Inode,
-        kept: Option<&Kept>,
+        reused: Option<&ReusedData>,
     ) -> Result<(), ReadError> {
         self.inode(inode);
         let (size, block_bits) = (inode.size(), image.superblock().block_bits);
@@ -75,9 +75,9 @@ impl Survey {
             }
             _ => {}
         }
-        match kept {
-            Some(Kept::Fragment { .. }) => self.packed_max_len = self.packed_max_len.max(size),
-            Some(Kept::Extents(KeptExtents { algorithm, list, fragment, inline, .. })) => {
+        match reused {
+            Some(ReusedData::Fragment { .. }) => self.packed_max_len = self.packed_max_len.max(size),
+            Some(ReusedData::Extents(ReusedExtents { algorithm, list, fragment, inline, .. })) => {
                 self.packs_ends |= fragment.is_some();
                 if !list.is_empty() && !self.has_encoded_extents {
                     self.has_encoded_extents = image.has_encoded_extents(inode)?;
@@ -88,7 +88,7 @@ impl Survey {
                     encoded.for_each(|one| used.add(one.llen.into(), one.plen));
                 }
             }
-            Some(Kept::Flat { .. }) => {}
+            Some(ReusedData::Flat { .. }) => {}
             None if matches!(inode.meta.data, InodeData::Compressed { .. }) => {
                 for extent in image.extents(inode) {
                     let extent = extent?;

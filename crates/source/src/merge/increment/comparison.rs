@@ -1,14 +1,13 @@
 //! Comparison of contents, for files whose metadata is not conclusive.
 
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{Content, ContentError, ContentId, Kept, Kind, NodeId, Stored, Tree};
+use kiln_tree::{Content, ContentError, ContentId, Kind, NodeId, PreviousVersion, ReusedData, Stored, Tree};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::pairs::Doubt;
 use crate::error::SourceError;
-use crate::merge::versions::VERSION_MIN_LEN;
 use crate::source::ScanOptions;
 
 /// Length in bytes of a read. It is long enough that decoding a pcluster twice at its ends costs
@@ -78,8 +77,8 @@ pub(super) fn compare(
     options: &ScanOptions<'_>,
 ) -> Result<Compared, SourceError> {
     let begin = |doubt: Doubt| {
-        let is_long = doubt.len >= VERSION_MIN_LEN && wanted == CompareGoal::Differences;
-        let has_parts = is_long && matches!(trees[1].stored(doubt.old), Ok(Stored::Reused(Kept::Extents(_))));
+        let is_long = doubt.len >= PreviousVersion::MIN_LEN && wanted == CompareGoal::Differences;
+        let has_parts = is_long && matches!(trees[1].stored(doubt.old), Ok(Stored::Reused(ReusedData::Extents(_))));
         Comparison { doubt, has_parts, differs: AtomicBool::new(false) }
     };
     let comparisons: Vec<Comparison> = in_doubt.into_iter().map(begin).collect();

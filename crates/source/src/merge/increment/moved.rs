@@ -4,14 +4,14 @@
 //! considered: an unchanged tree costs nothing. Equal stamps prove that two files are the same.
 //! Otherwise size and time, or size and name, nominate a file, and its bytes decide.
 
-use kiln_tree::{ContentId, Kind, NodeId, Tree};
+use kiln_tree::{ContentId, Kind, NodeId, PreviousVersion, Tree};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::pairs::{Doubt, Evidence};
 use super::stamps::inode_of;
 use crate::merge::contents::content_count;
-use crate::merge::versions::{VERSION_MIN_LEN, Versions};
+use crate::merge::versions::Versions;
 
 /// Maximum number of files of the image that a file is compared with.
 const TRIES: usize = 4;
@@ -33,21 +33,22 @@ struct Alone {
 #[derive(Default)]
 pub(super) struct Moved {
     /// Contents that stamps prove to be equal: id in the new tree, and id in the old one.
-    pub(super) kept: Vec<(u32, ContentId)>,
+    pub(super) reused: Vec<(u32, ContentId)>,
     /// Previous versions of long files, found by inode.
-    pub(super) former: Versions,
+    pub(super) previous: Versions,
     /// Pairs to compare for each file of the new tree, the most likely first.
     candidates: Vec<Vec<Doubt>>,
 }
 
 impl Moved {
-    /// Finds the files of `new` that are not in `kept`, and of `old` that are not referred to by
-    /// `kept`.
-    pub(super) fn find([new, old]: [&Tree; 2], kept: &HashMap<u32, ContentId>, evidence: &Evidence<'_>) -> Self {
+    /// Finds the files of `new` that are not in `reused`, and of `old` that are not referred to by
+    /// `reused`.
+    pub(super) fn find([new, old]: [&Tree; 2], reused: &HashMap<u32, ContentId>, evidence: &Evidence<'_>) -> Self {
         let mut is_taken = vec![false; content_count(old) as usize];
-        kept.values().for_each(|content| is_taken[content.0 as usize] = true);
+        reused.values().for_each(|content| is_taken[content.0 as usize] = true);
         let mut lost = alone(old, |content| is_taken[content.0 as usize]);
-        let mut found = if lost.is_empty() { Vec::new() } else { alone(new, |content| kept.contains_key(&content.0)) };
+        let mut found =
+            if lost.is_empty() { Vec::new() } else { alone(new, |content| reused.contains_key(&content.0)) };
         let mut moved = Self::default();
         if found.is_empty() {
             return moved;
@@ -55,10 +56,10 @@ impl Moved {
         if let Evidence::Stamps { then, now } = evidence {
             let lost_stamps = by_stamp(&lost, |file| then.of(&old.path(file.node)));
             let found_stamps = by_stamp(&found, |file| now.of(file.content));
-            moved.former = same_inode(&found_stamps, &lost_stamps);
+            moved.previous = same_inode(&found_stamps, &lost_stamps);
             let pairs = found_stamps.iter().filter_map(|(stamp, new)| Some(((*new)?, (*lost_stamps.get(stamp)?)?)));
-            moved.kept = pairs.map(|(new, old)| (new.content.0, old.content)).collect();
-            let known: HashSet<u32> = moved.kept.iter().map(|(content, _)| *content).collect();
+            moved.reused = pairs.map(|(new, old)| (new.content.0, old.content)).collect();
+            let known: HashSet<u32> = moved.reused.iter().map(|(content, _)| *content).collect();
             found.retain(|file| !known.contains(&file.content.0));
         }
         let lens: HashSet<u64> = found.iter().map(|file| file.len).collect();
@@ -69,10 +70,11 @@ impl Moved {
         moved
     }
 
-    /// Returns the next pair of each file that is not in `kept`; empty if there are no more.
-    pub(super) fn round(&mut self, new: &Tree, kept: &HashMap<u32, ContentId>) -> Vec<Doubt> {
-        let is_kept = |doubt: &Doubt| content(new, doubt.new).is_some_and(|(content, _)| kept.contains_key(&content.0));
-        self.candidates.retain(|doubts| doubts.first().is_some_and(|doubt| !is_kept(doubt)));
+    /// Returns the next pair of each file that is not in `reused`; empty if there are no more.
+    pub(super) fn round(&mut self, new: &Tree, reused: &HashMap<u32, ContentId>) -> Vec<Doubt> {
+        let is_reused =
+            |doubt: &Doubt| content(new, doubt.new).is_some_and(|(content, _)| reused.contains_key(&content.0));
+        self.candidates.retain(|doubts| doubts.first().is_some_and(|doubt| !is_reused(doubt)));
         self.candidates.iter_mut().map(|doubts| doubts.remove(0)).collect()
     }
 }
@@ -105,7 +107,7 @@ fn by_stamp(files: &[Alone], stamp: impl Fn(&Alone) -> Option<u128>) -> HashMap<
 /// Returns pairs of long files with the same inode.
 fn same_inode(found: &HashMap<u128, Option<Alone>>, lost: &HashMap<u128, Option<Alone>>) -> Versions {
     let long = |(stamp, file): (&u128, &Option<Alone>)| {
-        let file = (*file).filter(|file| file.len >= VERSION_MIN_LEN)?;
+        let file = (*file).filter(|file| file.len >= PreviousVersion::MIN_LEN)?;
         Some((inode_of(*stamp), file))
     };
     let mut inodes: HashMap<u32, Option<Alone>> = HashMap::new();

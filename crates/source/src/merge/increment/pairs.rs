@@ -21,7 +21,7 @@ pub(super) enum Evidence<'a> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pairs {
     /// Unchanged files: content ids of the old tree, by those of the new one.
-    pub(super) kept: HashMap<u32, ContentId>,
+    pub(super) reused: HashMap<u32, ContentId>,
     /// Files that must be compared.
     pub(super) in_doubt: Vec<Doubt>,
 }
@@ -50,7 +50,7 @@ pub(super) fn find([new, old]: [&Tree; 2], evidence: &Evidence<'_>) -> Pairs {
             Evidence::None => false,
         };
         if is_same {
-            pairs.kept.entry(content.0).or_insert(old_content);
+            pairs.reused.entry(content.0).or_insert(old_content);
         } else {
             pairs.in_doubt.push(Doubt { new: same.nodes[0], old: same.nodes[1], len });
         }
@@ -105,11 +105,11 @@ mod tests {
             ("late", 5, 99, 3),
         ]);
         let doubt = |new, old| Doubt { new: NodeId(new), old: NodeId(old), len: 5 };
-        let Pairs { kept, in_doubt } = find([&new, &old], &Evidence::Times { settled: 50 });
-        assert_eq!(kept, HashMap::from([(1, ContentId(0))]));
+        let Pairs { reused, in_doubt } = find([&new, &old], &Evidence::Times { settled: 50 });
+        assert_eq!(reused, HashMap::from([(1, ContentId(0))]));
         assert_eq!(in_doubt, [doubt(5, 4), doubt(6, 5), doubt(8, 7)]);
-        let Pairs { kept, in_doubt } = find([&new, &old], &Evidence::None);
-        assert!(kept.is_empty());
+        let Pairs { reused, in_doubt } = find([&new, &old], &Evidence::None);
+        assert!(reused.is_empty());
         assert_eq!(in_doubt, [doubt(3, 2), doubt(5, 4), doubt(6, 5), doubt(8, 7)]);
     }
 }

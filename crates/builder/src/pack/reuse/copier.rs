@@ -1,4 +1,4 @@
-//! Copies from a base: in runs, each pcluster at its first use.
+//! Copier of reused pclusters from a base, in runs, each pcluster at its first use.
 
 use kiln_format::{Blkaddr, BlockBits, FormatError};
 use rustix::fs::copy_file_range;
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use crate::error::BuildError;
 use crate::pack::device::Device;
 use kiln_output as output;
-use kiln_tree::{Base, Taking};
+use kiln_tree::{Base, Reuse};
 
 /// Bytes that are copied through memory at a time, where the system does not copy by itself.
 const COPY_LEN: usize = 1 << 20;
 /// Bytes of a run that are copied at once, so that others are written meanwhile and an interruption is seen.
 const RUN_MAX_LEN: u64 = 64 << 20;
 
-/// What was taken over from a base.
+/// Data that was reused from a base.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KeptUse {
+pub(crate) struct ReuseTotals {
     /// Stored bytes.
     pub bytes: u64,
     /// Whether a pcluster has several blocks.
@@ -41,7 +41,7 @@ struct CopiedRun {
 }
 
 /// Copies from a base.
-pub(super) struct KeptCopier {
+pub(in crate::pack) struct ReuseCopier {
     pub(super) base: Arc<dyn Base>,
     /// All runs, by their first byte in the base.
     runs: BTreeMap<u64, CopiedRun>,
@@ -52,13 +52,13 @@ pub(super) struct KeptCopier {
     /// Bytes of all runs.
     pub copied: u64,
     /// Bytes that stay where they are.
-    pub kept: u64,
+    pub in_place: u64,
 }
 
-impl KeptCopier {
-    pub(super) fn new(base: Arc<dyn Base>) -> Self {
+impl ReuseCopier {
+    pub(in crate::pack) fn new(base: Arc<dyn Base>) -> Self {
         let keeps_places = base.facts().cfgs.deflate_windowbits.is_some();
-        Self { base, runs: BTreeMap::new(), pending: None, keeps_places, copied: 0, kept: 0 }
+        Self { base, runs: BTreeMap::new(), pending: None, keeps_places, copied: 0, in_place: 0 }
     }
 
     /// Where `len` bytes of the base from `pa` on are in the image: where they are already, or behind all others. What begins a block in the
@@ -66,7 +66,7 @@ impl KeptCopier {
     ///
     /// # Errors
     /// Bytes behind the end of the base, or more than it has; those of the device.
-    pub(super) fn place(
+    pub(in crate::pack) fn place(
         &mut self,
         (pa, len): (u64, u64),
         device: &mut Device<'_>,
@@ -79,8 +79,8 @@ impl KeptCopier {
         }
         let facts = self.base.facts();
         let base_len = facts.len;
-        if facts.taking == Taking::InPlace {
-            self.kept = self.kept.saturating_add(len);
+        if facts.reuse == Reuse::InPlace {
+            self.in_place = self.in_place.saturating_add(len);
             return match pa.checked_add(len).is_some_and(|end| end <= base_len) {
                 true => Ok(pa),
                 false => Err(BuildError::BaseRange { pa, len, base_len }),
@@ -116,7 +116,7 @@ impl KeptCopier {
     ///
     /// # Errors
     /// Those of the base and of the device.
-    pub(super) fn flush(&mut self, device: &Device<'_>) -> Result<(), BuildError> {
+    pub(in crate::pack) fn flush(&mut self, device: &Device<'_>) -> Result<(), BuildError> {
         let Some(CopiedRun { from, to, len }) = self.pending.take() else { return Ok(()) };
         let (output, offset) = device.output();
         let to = offset.saturating_add(to);
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use kiln_format::compr_cfg::ComprCfgs;
     use kiln_output::MemoryOutput;
-    use kiln_tree::{BaseFacts, ContentError, KeptExtents};
+    use kiln_tree::{BaseFacts, ContentError, ReusedExtents};
 
     struct Bytes(Vec<u8>, BaseFacts);
 
@@ -197,15 +197,15 @@ mod tests {
         }
     }
 
-    fn copier(len: usize) -> KeptCopier {
-        copier_of(len, Taking::Copied, ComprCfgs::default())
+    fn copier(len: usize) -> ReuseCopier {
+        copier_of(len, Reuse::Copy, ComprCfgs::default())
     }
 
-    fn copier_of(len: usize, taking: Taking, cfgs: ComprCfgs) -> KeptCopier {
+    fn copier_of(len: usize, reuse: Reuse, cfgs: ComprCfgs) -> ReuseCopier {
         let bytes: Vec<u8> = (0..len).map(|at| (at / 7) as u8).collect();
-        let (identity, packed) = (Vec::new(), KeptExtents::default());
-        let facts = BaseFacts { taking, identity, len: len as u64, block_bits: BlockBits::DEFAULT, cfgs, packed };
-        KeptCopier::new(Arc::new(Bytes(bytes, facts)))
+        let (identity, packed) = (Vec::new(), ReusedExtents::default());
+        let facts = BaseFacts { reuse, identity, len: len as u64, block_bits: BlockBits::DEFAULT, cfgs, packed };
+        ReuseCopier::new(Arc::new(Bytes(bytes, facts)))
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         let bits = BlockBits::DEFAULT;
         let mut device = Device::new(0, (&output, 512), bits, 4096);
         let mut copier =
-            copier_of(100_000, Taking::Copied, ComprCfgs { deflate_windowbits: Some(15), ..ComprCfgs::default() });
+            copier_of(100_000, Reuse::Copy, ComprCfgs { deflate_windowbits: Some(15), ..ComprCfgs::default() });
         let mut place = |pa, len, device: &mut Device<'_>| copier.place((pa, len), device, bits).unwrap();
         assert_eq!(place(8192, 4096, &mut device), 4096);
         assert_eq!(place(12288, 100, &mut device), 8192, "goes on");
@@ -256,12 +256,12 @@ mod tests {
         let output = MemoryOutput::default();
         let bits = BlockBits::DEFAULT;
         let mut device = Device::new(0, (&output, 0), bits, 102_400);
-        let mut copier = copier_of(100_000, Taking::InPlace, ComprCfgs::default());
+        let mut copier = copier_of(100_000, Reuse::InPlace, ComprCfgs::default());
         for (pa, len) in [(8192, 4096), (99_000, 1000), (8192, 4096)] {
             assert_eq!(copier.place((pa, len), &mut device, bits).unwrap(), pa);
         }
         copier.flush(&device).unwrap();
-        assert_eq!((copier.copied, copier.kept, device.end), (0, 9192, 102_400));
+        assert_eq!((copier.copied, copier.in_place, device.end), (0, 9192, 102_400));
         assert!(matches!(copier.place((99_000, 1001), &mut device, bits), Err(BuildError::BaseRange { .. })));
     }
 

@@ -1,85 +1,84 @@
-//! Files that are taken over from a base, and its packed inode.
+//! Reused files and the packed inode of a base.
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Algorithm, Blkaddr};
 
-use super::{Extents, Packing, Stored};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
+use crate::pack::{Extents, Packing, Stored};
 use crate::plan::file::Storage;
 use crate::plan::text::TextSource;
-use kiln_tree::{Kept, KeptExtent};
+use kiln_tree::{ReusedData, ReusedExtent};
 
 impl Packing<'_, '_> {
-    /// Take over what comes first, whatever files have it: they find it where it is.
-    pub(super) fn keep_hot(&mut self) -> Result<(), BuildError> {
+    /// Copies the hot extents first, regardless of file.
+    pub(in crate::pack) fn reuse_hot(&mut self) -> Result<(), BuildError> {
         let sources = self.sources;
-        for &run in &sources.kept.hot {
+        for &run in &sources.reused.hot {
             self.copy(run.0, run.1)?;
         }
         Ok(())
     }
 
-    /// Take over the files that stand in the plan before `stream`, and `stream`, as far as the base has them: before the front of the packed
-    /// inode all files.
+    /// Reuses the files up to `stream` in the plan that the base has: before the front of the packed inode, all files.
     ///
     /// # Errors
     /// Those of the base and of the device; an interruption.
-    pub(super) fn keep_up_to(&mut self, stream: TextSource) -> Result<(), BuildError> {
+    pub(in crate::pack) fn reuse_up_to(&mut self, stream: TextSource) -> Result<(), BuildError> {
         let files = self.plan.files.len();
         let end = match stream {
             TextSource::File(file) => file as usize + 1,
             TextSource::Fragments => files,
         };
-        while self.kept_up_to < end {
-            let file = self.kept_up_to;
-            self.kept_up_to += 1;
-            let is_kept = matches!(self.plan.files[file].storage, Storage::Kept { .. });
-            if is_kept && !self.left_out.contains_key(&(file as u32)) {
+        while self.reused_up_to < end {
+            let file = self.reused_up_to;
+            self.reused_up_to += 1;
+            let is_reused = matches!(self.plan.files[file].storage, Storage::Reused { .. });
+            if is_reused && !self.left_out.contains_key(&(file as u32)) {
                 self.context.control.check()?;
-                self.keep_file(file as u32)?;
+                self.reuse_file(file as u32)?;
             }
         }
-        if stream == TextSource::Fragments && self.kept_up_to == files {
-            self.kept_up_to += 1;
-            self.keep_packed()?;
+        if stream == TextSource::Fragments && self.reused_up_to == files {
+            self.reused_up_to += 1;
+            self.reuse_packed()?;
         }
         Ok(())
     }
 
-    fn keep_file(&mut self, file: u32) -> Result<(), BuildError> {
+    fn reuse_file(&mut self, file: u32) -> Result<(), BuildError> {
         let sources = self.sources;
-        let lost = || BuildError::Internal(format!("file {file} is kept, but nothing says how"));
+        let lost = || BuildError::Internal(format!("file {file} is reused, but nothing says how"));
         let len = self.plan.files[file as usize].len;
         self.data.device(Destination::Image).align(self.context.options.data_align);
-        let moved = |off| sources.kept.packed.moved(off).ok_or_else(lost);
-        let stored = match sources.kept.files.get(file).ok_or_else(lost)? {
+        let moved = |off| sources.reused.packed.moved(off).ok_or_else(lost);
+        let stored = match sources.reused.files.get(file).ok_or_else(lost)? {
             // It is read as the tails of others are.
-            Kept::Flat { tail_len, .. } if *tail_len == len => return Ok(()),
-            Kept::Flat { pa, tail_len } => {
+            ReusedData::Flat { tail_len, .. } if *tail_len == len => return Ok(()),
+            ReusedData::Flat { pa, tail_len } => {
                 let blocks = (len - tail_len).next_multiple_of(self.block_bits.len());
                 Stored::Flat(Blkaddr(self.copy(*pa, blocks)? >> self.block_bits.bits()))
             }
-            Kept::Fragment { off } => Stored::Fragment(moved(*off)?),
-            Kept::Extents(kept) => {
-                let mut extents = Extents { blocks: kept.blocks.into(), ..Extents::default() };
-                for extent in &kept.list {
-                    let extent = self.keep_extent(extent)?;
+            ReusedData::Fragment { off } => Stored::Fragment(moved(*off)?),
+            ReusedData::Extents(reused) => {
+                let mut extents = Extents { blocks: reused.blocks.into(), ..Extents::default() };
+                for extent in &reused.list {
+                    let extent = self.reuse_extent(extent)?;
                     extents.text += u64::from(extent.llen);
                     extents.bytes += u64::from(extent.plen);
                     extents.list.push(extent);
                 }
-                if let Some((la, off)) = kept.fragment {
+                if let Some((la, off)) = reused.fragment {
                     let pa = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
                     let (llen, kind) = ((len - la) as u32, HeadKind::Head1);
                     extents.list.push(ZExtent { la, llen, plen: 0, pa, kind, partial: false });
                     extents.fragment = Some(moved(off)?);
                     self.feature(Feature::Fragments);
                 }
-                if let Some(inline) = &kept.inline {
-                    self.keep_inline(inline, &mut extents)?;
+                if let Some(inline) = &reused.inline {
+                    self.reuse_inline(inline, &mut extents)?;
                 }
                 Stored::Compressed(Box::new(extents))
             }
@@ -88,13 +87,13 @@ impl Packing<'_, '_> {
         Ok(())
     }
 
-    fn keep_packed(&mut self) -> Result<(), BuildError> {
+    fn reuse_packed(&mut self) -> Result<(), BuildError> {
         let sources = self.sources;
-        if sources.kept.packed.extents.is_empty() {
+        if sources.reused.packed.extents.is_empty() {
             return Ok(());
         }
-        for (_, extent) in &sources.kept.packed.extents {
-            let extent = self.keep_extent(extent)?;
+        for (_, extent) in &sources.reused.packed.extents {
+            let extent = self.reuse_extent(extent)?;
             self.fragments.text += u64::from(extent.llen);
             self.fragments.bytes += u64::from(extent.plen);
             self.fragments.blocks += self.block_bits.blocks_for(extent.plen.into());
@@ -104,22 +103,22 @@ impl Packing<'_, '_> {
         Ok(())
     }
 
-    fn keep_extent(&mut self, kept: &KeptExtent) -> Result<ZExtent, BuildError> {
-        let KeptExtent { la, llen, pa, plen, plain, partial } = *kept;
+    fn reuse_extent(&mut self, reused: &ReusedExtent) -> Result<ZExtent, BuildError> {
+        let ReusedExtent { la, llen, pa, plen, plain, partial } = *reused;
         let pa = self.copy(pa, plen.into())?;
         if partial {
             self.feature(Feature::Fragments);
         }
-        self.kept.big |= u64::from(plen) > self.block_bits.len();
+        self.reused.big |= u64::from(plen) > self.block_bits.len();
         // In an encoded extent, what is plain has no padding.
         let plen = if self.encoded && plain { plen.min(llen) } else { plen };
         let kind = if plain { HeadKind::Plain } else { HeadKind::Head1 };
         Ok(ZExtent { la, llen, plen, pa, kind, partial })
     }
 
-    /// Take over the end of a file that lies beside its inode.
-    fn keep_inline(&mut self, kept: &KeptExtent, extents: &mut Extents) -> Result<(), BuildError> {
-        let KeptExtent { la, llen, pa, plen, plain, .. } = *kept;
+    /// Reuses the end of a file that lies beside its inode.
+    fn reuse_inline(&mut self, reused: &ReusedExtent, extents: &mut Extents) -> Result<(), BuildError> {
+        let ReusedExtent { la, llen, pa, plen, plain, .. } = *reused;
         let nothing = || BuildError::Internal("there is no base".to_owned());
         let mut bytes = vec![0; plen as usize];
         let read = self.copier.as_ref().ok_or_else(nothing)?.base.read_exact_at(&mut bytes, pa);
@@ -139,24 +138,24 @@ impl Packing<'_, '_> {
         let bits = self.block_bits;
         let nothing = || BuildError::Internal("there is no base".to_owned());
         let copier = self.copier.as_mut().ok_or_else(nothing)?;
-        let before = (copier.copied, copier.kept);
+        let before = (copier.copied, copier.in_place);
         let to = copier.place((pa, len), self.data.device(Destination::Image), bits)?;
-        if (copier.copied, copier.kept) != before {
+        if (copier.copied, copier.in_place) != before {
             self.data.digest.update(&[pa.to_le_bytes(), len.to_le_bytes()].concat());
         }
         Ok(to)
     }
 
     /// Copy what is left to be copied, and tell what readers need for what was.
-    pub(super) fn finish_keeping(&mut self) -> Result<(), BuildError> {
+    pub(in crate::pack) fn finish_reuse(&mut self) -> Result<(), BuildError> {
         let Some(copier) = &mut self.copier else { return Ok(()) };
         copier.flush(self.data.device(Destination::Image))?;
         copier.base.verify_unchanged().map_err(|source| BuildError::BaseChanged { source })?;
-        self.kept.bytes = copier.copied;
-        self.kept.cfgs = copier.base.facts().cfgs;
-        let packed = copier.base.facts().packed.algorithm.filter(|_| self.plan.kept_packed_len > 0);
-        let files = self.plan.files.iter().filter_map(|file| file.kept_algorithm());
-        self.kept.algorithms = files.chain(packed).fold(0, |all, algorithm: Algorithm| all | algorithm.bit());
+        self.reused.bytes = copier.copied;
+        self.reused.cfgs = copier.base.facts().cfgs;
+        let packed = copier.base.facts().packed.algorithm.filter(|_| self.plan.reused_packed_len > 0);
+        let files = self.plan.files.iter().filter_map(|file| file.reused_algorithm());
+        self.reused.algorithms = files.chain(packed).fold(0, |all, algorithm: Algorithm| all | algorithm.bit());
         Ok(())
     }
 }

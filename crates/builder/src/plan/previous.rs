@@ -1,5 +1,5 @@
-//! Changed files whose former version the base stores in extents: those of which the text is the same are taken over, what lies between them is
-//! stored anew.
+//! Changed files whose previous version the base stores in extents: extents whose text is unchanged are reused, and
+//! the text between them is stored again.
 //!
 //! Extents are compared at their places, so this is for files that change here and there, or at their end: databases, disks of virtual machines,
 //! logs. Text that has moved is new text.
@@ -13,11 +13,9 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::options::{BuildOptions, REST_MAX_BLOCKS};
 use crate::plan::file::FilePlan;
-use kiln_tree::{Content, ContentError, Former, KeptExtent, KeptExtents, NodeId, Tree, Version};
+use kiln_tree::{Content, ContentError, NodeId, PreviousVersion, ReusedExtent, ReusedExtents, Tree, Version};
 
-/// Shorter files are stored anew.
-pub(crate) const FORMER_MIN_LEN: u64 = 256 << 10;
-/// Of the text of a file, one part in so many must be the same, or all of it is stored anew.
+/// Of the text of a file, one part in so many must be the same, or all of it is stored again.
 const SAME_SHARE: u64 = 8;
 /// Bytes of text that are compared as one job, but for what the last extent has more.
 const COMPARE_LEN: u64 = 4 << 20;
@@ -27,14 +25,14 @@ pub(crate) struct Candidate {
     /// Place in the plan.
     pub file: u32,
     /// What the base has.
-    pub former: Former,
+    pub previous: PreviousVersion,
 }
 
-/// What is taken over of a file, and what is not.
+/// Reused extents of a file, and the gaps between them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Patched {
-    /// Extents that are taken over.
-    pub kept: KeptExtents,
+    /// Reused extents.
+    pub reused: ReusedExtents,
     /// What lies between them and behind them.
     pub gaps: Vec<Range<u64>>,
 }
@@ -43,7 +41,7 @@ pub(crate) struct Patched {
 struct Compare<'a> {
     candidate: usize,
     file: &'a FilePlan,
-    extents: &'a [KeptExtent],
+    extents: &'a [ReusedExtent],
 }
 
 /// A file as it is now, and as the base has it.
@@ -72,14 +70,14 @@ pub(crate) fn compare(
 ) -> Result<Vec<Option<Patched>>, BuildError> {
     let Context { tree, options, control, .. } = context;
     let known = |candidate: &Candidate| {
-        let Former { extents, differences, .. } = &candidate.former;
+        let PreviousVersion { extents, differences, .. } = &candidate.previous;
         Some(outside(&extents.list, differences.as_ref()?, files[candidate.file as usize].len))
     };
     let mut same: Vec<Vec<bool>> = candidates.iter().map(|candidate| known(candidate).unwrap_or_default()).collect();
-    let unknown = candidates.iter().enumerate().filter(|(_, candidate)| candidate.former.differences.is_none());
+    let unknown = candidates.iter().enumerate().filter(|(_, candidate)| candidate.previous.differences.is_none());
     let jobs = unknown.flat_map(|(idx, candidate)| {
         let file = &files[candidate.file as usize];
-        let extents = pieces(&candidate.former.extents.list);
+        let extents = pieces(&candidate.previous.extents.list);
         extents.map(move |extents| Compare { candidate: idx, file, extents })
     });
     let jobs = jobs.map(|job| Costed { cost: 2 * text_len(job.extents), job });
@@ -112,7 +110,7 @@ pub(crate) fn compare(
     })?;
     let patched = candidates.iter().zip(same).map(|(candidate, same)| {
         let file = &files[candidate.file as usize];
-        patched(&candidate.former, &same, file, options)
+        patched(&candidate.previous, &same, file, options)
     });
     Ok(patched.collect())
 }
@@ -123,7 +121,7 @@ fn min_len(options: &BuildOptions) -> u64 {
 }
 
 /// Runs of extents of about [`COMPARE_LEN`] bytes of text.
-fn pieces(list: &[KeptExtent]) -> impl Iterator<Item = &[KeptExtent]> {
+fn pieces(list: &[ReusedExtent]) -> impl Iterator<Item = &[ReusedExtent]> {
     let mut rest = list;
     std::iter::from_fn(move || {
         let first = rest.first()?;
@@ -135,13 +133,13 @@ fn pieces(list: &[KeptExtent]) -> impl Iterator<Item = &[KeptExtent]> {
 }
 
 /// Bytes of text of extents that follow one another.
-fn text_len(extents: &[KeptExtent]) -> u64 {
+fn text_len(extents: &[ReusedExtent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.llen)).sum()
 }
 
 /// Which of the extents have the same text in both contents, of which the new one has `new_len` bytes.
 fn equal_extents(
-    extents: &[KeptExtent],
+    extents: &[ReusedExtent],
     new_len: u64,
     [new, old]: [&mut Vec<u8>; 2],
     [new_content, old_content]: [&mut dyn Content; 2],
@@ -153,72 +151,73 @@ fn equal_extents(
     new_content.read_exact_at(&mut new[..len], first.la)?;
     new_content.verify_unchanged()?;
     old_content.read_exact_at(&mut old[..len], first.la)?;
-    let range = |extent: &KeptExtent| (extent.la - first.la) as usize..(extent.end() - first.la) as usize;
-    let is_same = |(idx, extent): (usize, &KeptExtent)| idx < whole && new[range(extent)] == old[range(extent)];
+    let range = |extent: &ReusedExtent| (extent.la - first.la) as usize..(extent.end() - first.la) as usize;
+    let is_same = |(idx, extent): (usize, &ReusedExtent)| idx < whole && new[range(extent)] == old[range(extent)];
     Ok(extents.iter().enumerate().map(is_same).collect())
 }
 
 /// Which of the extents have text of which nothing lies within `differences`, nor behind `len`.
-fn outside(extents: &[KeptExtent], differences: &[Range<u64>], len: u64) -> Vec<bool> {
+fn outside(extents: &[ReusedExtent], differences: &[Range<u64>], len: u64) -> Vec<bool> {
     let mut rest = differences.iter().peekable();
-    let is_outside = |extent: &KeptExtent| {
+    let is_outside = |extent: &ReusedExtent| {
         while rest.next_if(|range| range.end <= extent.la).is_some() {}
         extent.end() <= len && rest.peek().is_none_or(|range| range.start >= extent.end())
     };
     extents.iter().map(is_outside).collect()
 }
 
-/// What is taken over of a file where these extents are the same, if it is worth it.
-fn patched(former: &Former, same: &[bool], file: &FilePlan, options: &BuildOptions) -> Option<Patched> {
-    let list = &former.extents.list;
-    let mut keep = same.to_vec();
-    keep.resize(list.len(), false);
-    if file.len > former.len
-        && let Some(last) = keep.last_mut()
+/// Returns the reused extents of a file of which these have the same text, if reuse is worth it.
+fn patched(previous: &PreviousVersion, same: &[bool], file: &FilePlan, options: &BuildOptions) -> Option<Patched> {
+    let list = &previous.extents.list;
+    let mut reuse = same.to_vec();
+    reuse.resize(list.len(), false);
+    if file.len > previous.len
+        && let Some(last) = reuse.last_mut()
     {
         // What begins behind it must begin in another lcluster than it does.
         *last = false;
     }
-    widen(list, &mut keep, min_len(options));
+    widen(list, &mut reuse, min_len(options));
     let most_blocks = file.compression.map_or(0, |spec| options.pcluster_blocks(spec));
     if !options.encoded_extents && most_blocks < REST_MAX_BLOCKS {
         // What is left over before an extent may take more blocks than pclusters have. Nothing is left over at the end.
-        keep.iter_mut().skip_while(|keep| **keep).for_each(|keep| *keep = false);
+        reuse.iter_mut().skip_while(|reuse| **reuse).for_each(|reuse| *reuse = false);
     }
-    let kept: Vec<KeptExtent> = list.iter().zip(&keep).filter(|(_, keep)| **keep).map(|(extent, _)| *extent).collect();
-    let kept_len = text_len(&kept);
-    if kept_len.saturating_mul(SAME_SHARE) < file.len {
+    let reused: Vec<ReusedExtent> =
+        list.iter().zip(&reuse).filter(|(_, reuse)| **reuse).map(|(extent, _)| *extent).collect();
+    let reused_len = text_len(&reused);
+    if reused_len.saturating_mul(SAME_SHARE) < file.len {
         return None;
     }
-    let gaps = gaps(&kept, file.len);
-    let blocks: u64 = kept.iter().map(|extent| options.block_bits.blocks_for(extent.plen.into())).sum();
-    let (algorithm, blocks) = (former.extents.algorithm, blocks as u32);
-    Some(Patched { kept: KeptExtents { algorithm, list: kept, blocks, ..KeptExtents::default() }, gaps })
+    let gaps = gaps(&reused, file.len);
+    let blocks: u64 = reused.iter().map(|extent| options.block_bits.blocks_for(extent.plen.into())).sum();
+    let (algorithm, blocks) = (previous.extents.algorithm, blocks as u32);
+    Some(Patched { reused: ReusedExtents { algorithm, list: reused, blocks, ..ReusedExtents::default() }, gaps })
 }
 
 /// Give up extents behind gaps that are shorter than `min_len`, until none is: but for one at the end of the file, which may be as short as it is.
-fn widen(list: &[KeptExtent], keep: &mut [bool], min_len: u64) {
-    let run = |keep: &[bool], from: usize| from + keep[from..].iter().take_while(|keep| !**keep).count();
+fn widen(list: &[ReusedExtent], reuse: &mut [bool], min_len: u64) {
+    let run = |reuse: &[bool], from: usize| from + reuse[from..].iter().take_while(|reuse| !**reuse).count();
     let mut start = 0;
     while start < list.len() {
-        let mut end = run(keep, start);
+        let mut end = run(reuse, start);
         if end == start {
             start += 1;
             continue;
         }
         while end < list.len() && list[end].la - list[start].la < min_len {
-            keep[end] = false;
-            end = run(keep, end);
+            reuse[end] = false;
+            end = run(reuse, end);
         }
         start = end;
     }
 }
 
-/// What no extent of `kept` has of a file of `len` bytes.
-fn gaps(kept: &[KeptExtent], len: u64) -> Vec<Range<u64>> {
+/// What no extent of `reused` has of a file of `len` bytes.
+fn gaps(reused: &[ReusedExtent], len: u64) -> Vec<Range<u64>> {
     let mut gaps = Vec::new();
     let mut end = 0;
-    for extent in kept {
+    for extent in reused {
         if extent.la > end {
             gaps.push(end..extent.la);
         }
@@ -251,18 +250,18 @@ pub(crate) fn parts(gap: &Range<u64>, len: u64, segment: u64, block_bits: BlockB
 }
 
 /// How a changed file is compressed, so that its map can name extents of the base: as it would be anyway, if that is by their algorithm.
-pub(crate) fn spec(former: &Former, file: &FilePlan) -> Option<Spec> {
-    file.compression.filter(|spec| former.extents.algorithm == Some(spec.method.algorithm()))
+pub(crate) fn spec(previous: &PreviousVersion, file: &FilePlan) -> Option<Spec> {
+    file.compression.filter(|spec| previous.extents.algorithm == Some(spec.method.algorithm()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn extents(lens: &[u32]) -> Vec<KeptExtent> {
+    fn extents(lens: &[u32]) -> Vec<ReusedExtent> {
         let mut la = 0;
         let extent = |&llen: &u32| {
-            let extent = KeptExtent { la, llen, pa: 4096, plen: 4096, plain: false, partial: false };
+            let extent = ReusedExtent { la, llen, pa: 4096, plen: 4096, plain: false, partial: false };
             la += u64::from(llen);
             extent
         };
@@ -272,7 +271,7 @@ mod tests {
     #[test]
     fn short_gaps_take_what_follows() {
         let list = extents(&[9000, 3000, 3000, 9000, 100, 100]);
-        for (keep, widened) in [
+        for (reuse, widened) in [
             ([1, 0, 1, 1, 1, 1], [1, 0, 0, 0, 1, 1]),
             ([0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]),
             ([1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 0, 0]),
@@ -281,9 +280,9 @@ mod tests {
             ([1, 0, 1, 0, 1, 0], [1, 0, 0, 0, 1, 0]),
             ([1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]),
         ] {
-            let mut found = keep.map(|keep| keep == 1);
+            let mut found = reuse.map(|reuse| reuse == 1);
             widen(&list, &mut found, 8192);
-            assert_eq!(found, widened.map(|keep| keep == 1), "{keep:?}");
+            assert_eq!(found, widened.map(|reuse| reuse == 1), "{reuse:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What can be taken over of a base: which extents an index or a map of the new image can name, and which packed text pays.
+//! Rules of reuse: extents that an index or a map of the new image can name, and packed text that is worth it.
 
 use kiln_codec::Spec;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
@@ -9,14 +9,14 @@ use std::ops::Range;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::options::BuildOptions;
 use crate::plan::file::FilePlan;
-use crate::plan::kept::list::KeptList;
-use crate::plan::kept::packed::KeptPacked;
-use kiln_tree::{BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
+use crate::plan::reuse::list::ReusedList;
+use crate::plan::reuse::packed::ReusedPacked;
+use kiln_tree::{BaseFacts, PreviousVersion, Reuse, ReusedData, ReusedExtent, ReusedExtents};
 
-/// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.
+/// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored again.
 const USED_SHARE: u64 = 4;
 
-/// What can be taken over into an image with these options.
+/// Rules for an image with these options.
 pub(super) struct Rules<'a> {
     facts: &'a BaseFacts,
     options: &'a BuildOptions,
@@ -30,28 +30,28 @@ impl<'a> Rules<'a> {
         Self { facts, options, block_bits: options.block_bits, packed: options.packed_spec() }
     }
 
-    /// Whether a file can be taken over. Of fragments only whether there may be any.
-    pub(super) fn allow(&self, how: &Kept, file: &FilePlan) -> bool {
+    /// Returns true if a file can be reused; of fragments, if there may be any.
+    pub(super) fn allow(&self, how: &ReusedData, file: &FilePlan) -> bool {
         match how {
-            Kept::Flat { pa, tail_len } => {
+            ReusedData::Flat { pa, tail_len } => {
                 let tail = self.options.inline_tail_len(file.len, file.inode_len as usize) as u64;
                 // A tail needs room beside the inode, and a file without one needs none.
                 pa.is_multiple_of(self.block_bits.len()) && (*tail_len == 0 || *tail_len == tail)
             }
-            Kept::Extents(extents) => {
+            ReusedData::Extents(extents) => {
                 let ends_packed = extents.fragment.is_none_or(|_| !self.options.encoded_extents && self.packs());
                 let ends_inline = extents.inline.is_none_or(|inline| self.has_room(inline.plen, file));
                 let ends = extents.fragment.map(|(la, _)| la).or(extents.inline.map(|inline| inline.la));
-                let covered = extents.list.last().map_or(0, KeptExtent::end);
+                let covered = extents.list.last().map_or(0, ReusedExtent::end);
                 // An index has no holes, but one that is damaged may end too early.
                 let is_whole = self.options.encoded_extents || covered >= ends.unwrap_or(file.len);
                 ends_packed && ends_inline && is_whole && self.allow_extents(extents, ends)
             }
-            Kept::Fragment { .. } => self.packs(),
+            ReusedData::Fragment { .. } => self.packs(),
         }
     }
 
-    /// Whether fragments of the base can be taken over: its packed inode is compressed as the new one.
+    /// Returns true if fragments of the base can be reused: its packed inode is compressed as the new one.
     fn packs(&self) -> bool {
         let same = |spec: Spec| self.facts.packed.algorithm.is_none_or(|one| one == spec.method.algorithm());
         self.options.kernel_has(Feature::Fragments.since())
@@ -70,17 +70,18 @@ impl<'a> Rules<'a> {
             && inode_len.saturating_add(index_len).saturating_add(len.into()) <= block_bits.len()
     }
 
-    /// Whether extents of an older version of a file can be taken over one by one: they follow one another from its beginning on.
-    pub(super) fn allow_former(&self, former: &Former) -> bool {
-        let list = &former.extents.list;
+    /// Returns true if extents of a previous version can be reused one by one: they follow one another from its
+    /// beginning on.
+    pub(super) fn allow_previous(&self, previous: &PreviousVersion) -> bool {
+        let list = &previous.extents.list;
         let mut heads = list.iter().scan(0, |next, extent| Some(std::mem::replace(next, extent.end()) == extent.la));
         // Texts are compared in memory.
         let is_short = list.iter().all(|extent| extent.llen as usize <= EXTENT_MAX_LEN);
-        is_short && list.len() > 1 && heads.all(|follows| follows) && self.allow_extents(&former.extents, None)
+        is_short && list.len() > 1 && heads.all(|follows| follows) && self.allow_extents(&previous.extents, None)
     }
 
     /// Whether a map can say where such extents lie. `end`: where the file goes on in the packed inode, or beside its inode.
-    fn allow_extents(&self, extents: &KeptExtents, end: Option<u64>) -> bool {
+    fn allow_extents(&self, extents: &ReusedExtents, end: Option<u64>) -> bool {
         let has_algorithm = self.algorithm(extents).is_some_and(|one| self.options.kernel_has(since(one)));
         let has_partial = extents.list.iter().any(|extent| extent.partial);
         let has_refs = !has_partial || self.options.kernel_has(Feature::Fragments.since());
@@ -89,16 +90,16 @@ impl<'a> Rules<'a> {
 
     /// Whether an index can say where extents lie: pclusters of whole blocks, plain ones of one, one head in each lcluster, and none in the one behind
     /// the head of a pcluster of several blocks, where their count stands. What follows the last of the list begins at `end`, or nothing does.
-    fn fits_index(&self, list: &[KeptExtent], end: Option<u64>) -> bool {
+    fn fits_index(&self, list: &[ReusedExtent], end: Option<u64>) -> bool {
         let block_len = self.block_bits.len();
-        let in_blocks = |extent: &KeptExtent| {
+        let in_blocks = |extent: &ReusedExtent| {
             let plen = u64::from(extent.plen);
             let aligned = extent.pa.is_multiple_of(block_len) && plen.is_multiple_of(block_len);
             aligned && (!extent.plain || plen == block_len)
         };
         let is_big = list.iter().any(|extent| u64::from(extent.plen) > block_len);
         let nexts = list.iter().skip(1).map(|extent| Some(extent.la)).chain([end]);
-        let has_room = |(extent, next): (&KeptExtent, Option<u64>)| {
+        let has_room = |(extent, next): (&ReusedExtent, Option<u64>)| {
             let is_big = u64::from(extent.plen) > block_len;
             // The last one of a file may be alone in an lcluster; where it is not, the end marker has one.
             let lclusters = if is_big { 2 } else { u64::from(next.is_some()) };
@@ -111,28 +112,29 @@ impl<'a> Rules<'a> {
             && list.iter().all(in_blocks)
             && (!is_big || self.options.kernel_has(Feature::BigPcluster.since()))
             && list.iter().zip(nexts).all(has_room)
-            && end.is_none_or(|end| list.last().map_or(0, KeptExtent::end) == end)
+            && end.is_none_or(|end| list.last().map_or(0, ReusedExtent::end) == end)
     }
 
     /// What the map of a file says that its pclusters are compressed by.
-    pub(super) fn algorithm(&self, extents: &KeptExtents) -> Option<Algorithm> {
+    pub(super) fn algorithm(&self, extents: &ReusedExtents) -> Option<Algorithm> {
         extents.algorithm.or_else(|| Algorithm::ALL.into_iter().find(|one| self.facts.cfgs.has(*one)))
     }
 
-    /// What is taken over of the packed inode. Files of which some text lies where too little of it is in use are taken out of `kept`.
-    pub(super) fn packed(&self, kept: &mut KeptList, files: &[FilePlan]) -> KeptPacked {
+    /// Returns the reused extents of the packed inode. Removes files from `reused` of which some text lies where too
+    /// little of it is in use.
+    pub(super) fn packed(&self, reused: &mut ReusedList, files: &[FilePlan]) -> ReusedPacked {
         let list = &self.facts.packed.list;
-        let stays = |extent: &KeptExtent, used: u64| {
+        let stays = |extent: &ReusedExtent, used: u64| {
             let llen = u64::from(extent.llen);
             let fits = self.options.encoded_extents || self.fits_anywhere(extent);
             // What stays where it is costs nothing.
-            let pays = match self.facts.taking {
-                Taking::Copied => used.saturating_mul(USED_SHARE) >= llen,
-                Taking::InPlace => used > 0,
+            let pays = match self.facts.reuse {
+                Reuse::Copy => used.saturating_mul(USED_SHARE) >= llen,
+                Reuse::InPlace => used > 0,
             };
             fits && pays
         };
-        let mut spans: Vec<Span> = kept.iter().filter_map(|(file, how)| span(how, file, (files, list))).collect();
+        let mut spans: Vec<Span> = reused.iter().filter_map(|(file, how)| span(how, file, (files, list))).collect();
         let stay: Vec<bool> = list.iter().zip(used(list, &spans)).map(|(extent, used)| stays(extent, used)).collect();
         let mut gone = Vec::new();
         spans.retain(|span| {
@@ -142,19 +144,19 @@ impl<'a> Rules<'a> {
             gone.extend((!remains).then_some(span.file));
             remains
         });
-        kept.retain(|file, _| gone.binary_search(&file).is_err());
+        reused.retain(|file, _| gone.binary_search(&file).is_err());
         let used = used(list, &spans);
         let (mut la, mut extents) = (0, Vec::new());
         for (extent, _) in list.iter().zip(used).filter(|(_, used)| *used > 0) {
-            extents.push((extent.la, KeptExtent { la, ..*extent }));
+            extents.push((extent.la, ReusedExtent { la, ..*extent }));
             la += u64::from(extent.llen);
         }
-        KeptPacked { extents }
+        ReusedPacked { extents }
     }
 
     /// Whether an extent can lie anywhere in an index, and another one behind it. The first byte of an lcluster is the worst place.
-    fn fits_anywhere(&self, extent: &KeptExtent) -> bool {
-        self.fits_index(&[KeptExtent { la: 0, ..*extent }], Some(extent.llen.into()))
+    fn fits_anywhere(&self, extent: &ReusedExtent) -> bool {
+        self.fits_index(&[ReusedExtent { la: 0, ..*extent }], Some(extent.llen.into()))
     }
 }
 
@@ -180,30 +182,30 @@ struct Span {
 }
 
 /// What a file that is stored like this has of the base's packed inode, of which these are the extents.
-fn span(how: &Kept, file: u32, (files, list): (&[FilePlan], &[KeptExtent])) -> Option<Span> {
+fn span(how: &ReusedData, file: u32, (files, list): (&[FilePlan], &[ReusedExtent])) -> Option<Span> {
     let file_len = files[file as usize].len;
     let (off, len) = match how {
-        Kept::Fragment { off } => (*off, file_len),
-        Kept::Extents(KeptExtents { fragment: Some((la, off)), .. }) => (*off, file_len.saturating_sub(*la)),
+        ReusedData::Fragment { off } => (*off, file_len),
+        ReusedData::Extents(ReusedExtents { fragment: Some((la, off)), .. }) => (*off, file_len.saturating_sub(*la)),
         _ => return None,
     };
     Some(Span { file, off, len, extents: overlapping(list, off, len) })
 }
 
 /// Which of the extents have some of `len` bytes from `off` on.
-pub(crate) fn overlapping(list: &[KeptExtent], off: u64, len: u64) -> Range<usize> {
+pub(crate) fn overlapping(list: &[ReusedExtent], off: u64, len: u64) -> Range<usize> {
     let first = list.partition_point(|extent| extent.end() <= off);
     let end = list.partition_point(|extent| extent.la < off.saturating_add(len));
     first..end.max(first)
 }
 
 /// How many of `len` bytes from `off` on an extent has.
-fn overlap(extent: &KeptExtent, off: u64, len: u64) -> u64 {
+fn overlap(extent: &ReusedExtent, off: u64, len: u64) -> u64 {
     extent.end().min(off.saturating_add(len)).saturating_sub(extent.la.max(off))
 }
 
 /// How many bytes of each extent files have, those that share some counted for each.
-fn used(list: &[KeptExtent], spans: &[Span]) -> Vec<u64> {
+fn used(list: &[ReusedExtent], spans: &[Span]) -> Vec<u64> {
     let mut used = vec![0_u64; list.len()];
     for Span { off, len, extents, .. } in spans {
         for at in extents.clone() {
@@ -218,18 +220,18 @@ mod tests {
     use super::*;
     use kiln_format::compr_cfg::ComprCfgs;
 
-    fn extent(la: u64, llen: u32) -> KeptExtent {
-        KeptExtent { la, llen, pa: 4096 * (1 + la), plen: 4096, plain: false, partial: false }
+    fn extent(la: u64, llen: u32) -> ReusedExtent {
+        ReusedExtent { la, llen, pa: 4096 * (1 + la), plen: 4096, plain: false, partial: false }
     }
 
     #[test]
     fn an_index_has_room_for_the_length_of_each_pcluster() {
-        let packed = KeptExtents { algorithm: Some(Algorithm::Lzma), ..KeptExtents::default() };
+        let packed = ReusedExtents { algorithm: Some(Algorithm::Lzma), ..ReusedExtents::default() };
         let (identity, block_bits, cfgs) = (Vec::new(), BlockBits::DEFAULT, ComprCfgs::default());
-        let facts = BaseFacts { taking: Taking::InPlace, identity, len: 1 << 20, block_bits, cfgs, packed };
+        let facts = BaseFacts { reuse: Reuse::InPlace, identity, len: 1 << 20, block_bits, cfgs, packed };
         let options = BuildOptions::default();
         let rules = Rules::new(&facts, &options);
-        let big = |la, llen| KeptExtent { plen: 8192, ..extent(la, llen) };
+        let big = |la, llen| ReusedExtent { plen: 8192, ..extent(la, llen) };
         for (list, end, fits) in [
             (&[extent(0, 4096), extent(4096, 1)][..], None, true),
             (&[extent(0, 4095), extent(4095, 5000)], None, false),

@@ -1,15 +1,15 @@
-//! What is taken over of the packed inode of a base.
+//! Extents that are reused from the packed inode of a base.
 
-use kiln_tree::KeptExtent;
+use kiln_tree::ReusedExtent;
 
-/// What is taken over of the packed inode of a base: the front of that of the new image.
+/// Extents that are reused from the packed inode of a base: the front of that of the new image.
 #[derive(Default)]
-pub(crate) struct KeptPacked {
+pub(crate) struct ReusedPacked {
     /// Its extents, one behind the other as they will be, each with the byte of the base's packed inode where it began.
-    pub extents: Vec<(u64, KeptExtent)>,
+    pub extents: Vec<(u64, ReusedExtent)>,
 }
 
-impl KeptPacked {
+impl ReusedPacked {
     /// Bytes of plain text.
     pub(crate) fn len(&self) -> u64 {
         self.extents.last().map_or(0, |(_, extent)| extent.end())
@@ -23,7 +23,7 @@ impl KeptPacked {
     }
 
     /// The extents that hold `len` bytes of the base's packed inode from `off` on.
-    pub(crate) fn holding(&self, off: u64, len: u64) -> impl Iterator<Item = &KeptExtent> {
+    pub(crate) fn holding(&self, off: u64, len: u64) -> impl Iterator<Item = &ReusedExtent> {
         let first = self.extents.partition_point(|(was, extent)| was + u64::from(extent.llen) <= off);
         let behind = off.saturating_add(len);
         self.extents[first..].iter().take_while(move |(was, _)| *was < behind).map(|(_, extent)| extent)
@@ -34,14 +34,14 @@ impl KeptPacked {
 mod tests {
     use super::*;
 
-    fn extent(la: u64, llen: u32) -> KeptExtent {
-        KeptExtent { la, llen, pa: 4096 + la, plen: 4096, plain: false, partial: false }
+    fn extent(la: u64, llen: u32) -> ReusedExtent {
+        ReusedExtent { la, llen, pa: 4096 + la, plen: 4096, plain: false, partial: false }
     }
 
     #[test]
     fn bytes_of_what_stays_move_to_the_front() {
         let extents = vec![(10_000, extent(0, 5000)), (30_000, extent(5000, 100))];
-        let packed = KeptPacked { extents };
+        let packed = ReusedPacked { extents };
         assert_eq!(packed.len(), 5100);
         for (off, moved) in [
             (9999, None),
@@ -53,6 +53,6 @@ mod tests {
         ] {
             assert_eq!(packed.moved(off), moved, "{off}");
         }
-        assert_eq!((KeptPacked::default().len(), KeptPacked::default().moved(0)), (0, None));
+        assert_eq!((ReusedPacked::default().len(), ReusedPacked::default().moved(0)), (0, None));
     }
 }

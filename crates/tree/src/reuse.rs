@@ -1,5 +1,5 @@
-//! Data that an older image, the base, stores already: an image takes them over as they are stored,
-//! neither decoded nor encoded again.
+//! Data of an older image, the base, that a new image reuses as stored, without decoding and encoding
+//! it again.
 
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::{Algorithm, BlockBits};
@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use super::error::ContentError;
 
-/// How a base stores a file's contents, where an image can take them over.
+/// Stored form of a file's contents in a base, if an image can reuse it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum ReusedData {
     /// As they are, contiguous from byte `pa` of the base on, which begins a block. The last
     /// `tail_len` bytes lie elsewhere, beside the inode, if there are any: these may be all.
     Flat {
@@ -21,7 +21,7 @@ pub enum Kept {
         tail_len: u64,
     },
     /// In extents.
-    Extents(KeptExtents),
+    Extents(ReusedExtents),
     /// In the packed inode of the base.
     Fragment {
         /// The first byte there.
@@ -31,23 +31,23 @@ pub enum Kept {
 
 /// The extents of a compressed file of a base.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeptExtents {
-    /// What all of them are compressed by that are compressed.
+pub struct ReusedExtents {
+    /// Algorithm of all compressed extents.
     pub algorithm: Option<Algorithm>,
     /// In the order of the file; what lies between them is holes.
-    pub list: Vec<KeptExtent>,
-    /// Where the end of the file lies in the packed inode of the base, if it does: its first byte
-    /// in the file and there.
+    pub list: Vec<ReusedExtent>,
+    /// Offsets in the file and in the packed inode of the base of the end of the file that is stored
+    /// there, if any.
     pub fragment: Option<(u64, u64)>,
     /// The end of the file, if its pcluster lies beside the inode.
-    pub inline: Option<KeptExtent>,
+    pub inline: Option<ReusedExtent>,
     /// Blocks that the inode counts.
     pub blocks: u32,
 }
 
 /// An extent of a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptExtent {
+pub struct ReusedExtent {
     /// Byte of the file where it begins.
     pub la: u64,
     /// Bytes of plain text.
@@ -56,46 +56,51 @@ pub struct KeptExtent {
     pub pa: u64,
     /// Bytes of the pcluster, not 0.
     pub plen: u32,
-    /// Whether the pcluster is the text itself.
+    /// True if the pcluster is the text itself.
     pub plain: bool,
-    /// Whether the pcluster decodes to more than this text.
+    /// True if the pcluster decodes to more than this text.
     pub partial: bool,
 }
 
-impl KeptExtent {
+impl ReusedExtent {
     /// Byte of the file behind it.
     pub fn end(&self) -> u64 {
         self.la.saturating_add(self.llen.into())
     }
 }
 
-/// An older version of a file, as a base stores it.
+/// Previous version of a file, as a base stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Former {
+pub struct PreviousVersion {
     /// Length in bytes.
     pub len: u64,
     /// Its extents.
-    pub extents: KeptExtents,
-    /// Where the file differs from it, in order, if that is known: there is nothing to compare then.
+    pub extents: ReusedExtents,
+    /// Ranges of the file that differ from it, in order, if they are known. Otherwise texts are compared.
     pub differences: Option<Vec<Range<u64>>>,
 }
 
-/// What becomes of stored data that is taken over from a base.
+impl PreviousVersion {
+    /// Minimum length in bytes. Shorter files are stored again as a whole if they have changed.
+    pub const MIN_LEN: u64 = 256 << 10;
+}
+
+/// Treatment of reused data of a base.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Taking {
+pub enum Reuse {
     /// It is copied: the new image does not need the base.
     #[default]
-    Copied,
+    Copy,
     /// It stays where it is: the new image is appended to the base.
     InPlace,
 }
 
-/// What is known of a base as a whole.
+/// Properties of a base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseFacts {
-    /// What becomes of the data.
-    pub taking: Taking,
-    /// What tells it from other images. The UUID of the new image depends on it, and on what is taken over.
+    /// Treatment of reused data.
+    pub reuse: Reuse,
+    /// Bytes that identify it among images. The UUID of the new image depends on them and on the reused data.
     pub identity: Vec<u8>,
     /// Length in bytes.
     pub len: u64,
@@ -103,13 +108,13 @@ pub struct BaseFacts {
     pub block_bits: BlockBits,
     /// What readers need for what it has compressed.
     pub cfgs: ComprCfgs,
-    /// The extents of its packed inode; none where these cannot be taken over.
-    pub packed: KeptExtents,
+    /// Extents of its packed inode; none if they cannot be reused.
+    pub packed: ReusedExtents,
 }
 
 /// A base: where stored bytes are copied from.
 pub trait Base: Send + Sync {
-    /// What is known of it.
+    /// Returns its properties.
     fn facts(&self) -> &BaseFacts;
 
     /// The file that it is, if the system can copy from it.
