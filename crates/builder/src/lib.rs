@@ -21,7 +21,7 @@
 //!   that become attributes (`digest`) are made before, or carried over from the image that the contents come from.
 //! * **Plan** (`plan/`): what is stored how, in plain-text coordinates. What is on a device already (`placed`) is told in chunks, and neither read
 //!   nor stored; nor is data that is reused from an older image (`reuse`, `pack::reuse`), whose packed inode becomes the front of the new one: an
-//!   increment reuses some files, `kiln relayout` all of them (`source::image::erofs::relayout`, with options that `survey` finds in the image).
+//!   increment reuses some files, `kiln relayout` all of them (crate `revise`).
 //!   `hot` is what of it comes first. Of changed files, `previous` compares the text of each extent. `analysis` reads each file once, on all cores;
 //!   decisions are taken in walk order, so that the number of threads does not show. A digest only nominates; bytes decide. `fragments` orders small
 //!   files for the packed inode: by their first 16 bytes within windows of 4 MiB of walk order. `method_selection` tries several methods on samples,
@@ -50,6 +50,7 @@ mod context;
 mod error;
 mod estimate;
 mod explain;
+mod hot;
 mod inodes;
 mod layout;
 mod options;
@@ -65,10 +66,12 @@ pub use context::progress::{Control, Progress};
 pub use error::{BuildError, InputProblem, Skipped};
 pub use estimate::{Estimate, Interval, estimate};
 pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
+pub use hot::{HotFiles, HotMethod, store_hot};
 pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
 pub use kiln_parallel::Threads;
 pub use options::digests::ContentDigests;
+pub use options::hint_spec::{HintSpecError, hint_spec};
 pub use options::hints::Hints;
 pub use options::hot::HotZone;
 pub use options::preset::choices::{Choices, Compression, MetadataChoice, MethodChoice};

@@ -1,9 +1,9 @@
 //! From a source to an image, step by step, for callers that do something between the steps.
 
 use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary};
+use kiln_revise::IncrementBase;
 use kiln_source::dir::FileId;
 use kiln_source::filter::{self, DataOrder, Filter, HintRules, Policy, XattrPolicy};
-use kiln_source::merge::IncrementBase;
 use kiln_source::{Scan, ScanOptions, Source};
 use kiln_tree::Tree;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,7 @@ pub struct PackRequest<'a> {
     /// What is packed.
     pub source: &'a dyn Source,
     /// An older image of the source, whose stored data is reused for what has not changed, see
-    /// [`increment`](kiln_source::merge::increment()).
+    /// [`increment`](kiln_revise::increment()).
     pub base: Option<&'a IncrementBase>,
     /// What of it is left out.
     pub filter: &'a Filter,
@@ -69,7 +69,7 @@ impl PackRequest<'_> {
         let scan_options = ScanOptions { threads, keep_going, filter, outputs, sync: is_backup, stop };
         // Times are compared as the source has them.
         let scan = match self.base {
-            Some(base) => kiln_source::merge::increment(self.source, base, &scan_options)?,
+            Some(base) => kiln_revise::increment(self.source, base, &scan_options)?,
             None => self.source.scan(&scan_options)?,
         };
         let mut tree = filter::apply(scan.tree, self.policy)?;

@@ -21,17 +21,13 @@
 //! * Tar archives are opened by `oci`, which decides by the members if an archive holds container
 //!   images (`oci/archive`) or files, so that it is read only once.
 //! * `merge` lays trees over each other, and `oci` does the same with the layers of an image.
-//!   `merge::Draft` is a tree that a program builds from bytes, files and sources;
-//!   `merge::EditedImage` is an image with edits.
+//!   `merge::Draft` is a tree that a program builds from bytes, files and sources.
 //! * `left_out_xattrs` counts attributes that an image cannot hold. `filter::leave_out_unfit`
 //!   removes them for all sources; tar archives add ACL entries whose names have no ids.
 //! * Contents stay where they are until they are read: in the archive (`stored`), in the image, or
 //!   decoded once (`archive/decoded`). For an archive or image to which the new image only refers,
 //!   they return their positions on that device (`Contents::placed`); `merge` numbers the devices
 //!   of all its trees.
-//! * `merge::increment` is a tree that reuses the data of an older image of the same source.
-//!   `image::erofs::Relayout` is an image as the base of itself, with the options that `survey`
-//!   finds in it.
 #![warn(unreachable_pub)]
 #![deny(unsafe_code)]
 
@@ -61,5 +57,5 @@ pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;
 pub use open::{KINDS, open, open_as, open_bytes};
-pub use source::{FileStamps, Note, Scan, ScanOptions, Scanned, Source};
+pub use source::{CLOCK_SECS, FileStamps, Note, Scan, ScanOptions, Scanned, Source};
 pub use stored::{StoredFiles, StoredRun};

@@ -4,17 +4,14 @@
 pub(crate) mod contents;
 mod draft;
 mod draft_source;
-mod edited;
-mod increment;
 pub(crate) mod lost_links;
 pub(crate) mod overlay;
-mod same_paths;
-mod versions;
 
+pub use contents::{MergedContents, content_count};
 pub use draft::Draft;
 pub use draft_source::DraftSource;
-pub use edited::EditedImage;
-pub use increment::{IncrementBase, Stamps, Trust, increment};
+pub use lost_links::LostLinks;
+pub use overlay::Overlay;
 
 use kiln_format::BlockBits;
 use kiln_tree::{Builder, Metadata};
@@ -24,8 +21,6 @@ use crate::error::SourceError;
 use crate::filter::Filter;
 use crate::filter::left_out_xattrs::LeftOutXattrs;
 use crate::source::{Scan, ScanOptions, Scanned, Source};
-use contents::MergedContents;
-use overlay::Overlay;
 
 /// Treatment of the whiteouts of a source (character devices 0:0) and of its opaque directories
 /// (`trusted.overlay.opaque=y`).

@@ -18,7 +18,7 @@ use crate::filter::selection::Filter;
 
 /// Length in seconds of the period before the scan in which times are not conclusive: within the
 /// resolution of the filesystem's clock, a file may change again without a new time.
-pub(crate) const CLOCK_SECS: i64 = 2;
+pub const CLOCK_SECS: i64 = 2;
 
 /// Options of a scan.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ pub struct FileStamps {
 
 impl FileStamps {
     /// Returns the stamp of contents, if an equal stamp proves that they are unchanged.
-    pub(crate) fn of(&self, content: ContentId) -> Option<u128> {
+    pub fn of(&self, content: ContentId) -> Option<u128> {
         let is_unsettled = self.unsettled.binary_search_by_key(&content.0, |one| one.0).is_ok();
         self.all.get(content.0 as usize).filter(|_| !is_unsettled).map(Stamp::value)
     }

@@ -90,7 +90,8 @@ pub enum PolicyError {
 }
 
 impl SyntaxError {
-    pub(crate) fn new(field: &'static str, value: &[u8], reason: impl Display) -> Self {
+    /// Creates the error of `value` where `field` is expected.
+    pub fn new(field: &'static str, value: &[u8], reason: impl Display) -> Self {
         let mut value = match str::from_utf8(value) {
             Ok(text) if !text.contains(char::is_control) => text.to_owned(),
             _ => value.escape_ascii().to_string(),
@@ -102,7 +103,8 @@ impl SyntaxError {
         Self { field, value, reason: reason.to_string() }
     }
 
-    pub(crate) fn at(self, name: &str, line_idx: usize) -> FileError {
+    /// Returns the error of the line `line_idx`, from 0, of the file `name`.
+    pub fn at(self, name: &str, line_idx: usize) -> FileError {
         FileError { name: name.to_owned(), line: line_idx + 1, source: self }
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 
 /// Contents of all parts. The ids of each part follow those of the previous one.
 #[derive(Default)]
-pub(super) struct MergedContents {
+pub struct MergedContents {
     parts: Vec<PartContents>,
     next: u32,
     devices: Vec<Device>,
@@ -30,7 +30,7 @@ impl MergedContents {
     ///
     /// # Errors
     /// More files than a tree can have.
-    pub(super) fn next_id(&mut self, tree: &Tree) -> Result<u32, TreeError> {
+    pub fn next_id(&mut self, tree: &Tree) -> Result<u32, TreeError> {
         self.take(content_count(tree))
     }
 
@@ -38,7 +38,7 @@ impl MergedContents {
     ///
     /// # Errors
     /// More files than a tree can have.
-    pub(super) fn take(&mut self, count: u32) -> Result<u32, TreeError> {
+    pub fn take(&mut self, count: u32) -> Result<u32, TreeError> {
         let first = self.next;
         let next = first.checked_add(count);
         self.next = next.ok_or(TreeError { path: Vec::new(), problem: TreeProblem::TooManyNodes })?;
@@ -47,7 +47,7 @@ impl MergedContents {
 
     /// Adds the contents for the `count` ids that were reserved last, if any. They must be on no
     /// device, and are not opened by path.
-    pub(super) fn add_last(&mut self, count: u32, contents: Box<dyn Contents>) {
+    pub fn add_last(&mut self, count: u32, contents: Box<dyn Contents>) {
         if count > 0 {
             let (first, first_device) = (self.next - count, self.devices.len());
             self.parts.push(PartContents { first, contents, prefix_len: 0, first_device });
@@ -56,7 +56,7 @@ impl MergedContents {
 
     /// Adds the contents of a tree, whose ids start at the result of [`MergedContents::next_id`],
     /// and whose root is at `at`.
-    pub(super) fn add(&mut self, first: u32, tree: Tree, at: &[u8]) {
+    pub fn add(&mut self, first: u32, tree: Tree, at: &[u8]) {
         let prefix_len = if at.is_empty() { 0 } else { at.len() + 1 };
         let (contents, first_device) = (tree.into_contents(), self.devices.len());
         self.devices.extend(contents.stores().devices);
@@ -70,7 +70,7 @@ impl MergedContents {
 }
 
 /// Returns the number of ids that the contents of a tree need.
-pub(crate) fn content_count(tree: &Tree) -> u32 {
+pub fn content_count(tree: &Tree) -> u32 {
     let content = |(_, node): (NodeId, &Node)| match node.kind {
         Kind::File { content, .. } => content.0 + 1,
         _ => 0,

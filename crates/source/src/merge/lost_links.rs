@@ -17,7 +17,7 @@ const LINKS_MAX: u32 = 40;
 
 /// Replaced links of one tree.
 #[derive(Default)]
-pub(crate) struct LostLinks {
+pub struct LostLinks {
     told: Vec<String>,
     has_more: bool,
 }
@@ -39,7 +39,7 @@ impl LostLinks {
     }
 
     /// Returns the notes about the tree at `path`.
-    pub(crate) fn notes(self, path: &Path) -> impl Iterator<Item = Note> {
+    pub fn notes(self, path: &Path) -> impl Iterator<Item = Note> {
         let more = self.has_more.then(|| "more symbolic links to directories become directories".to_owned());
         self.told.into_iter().chain(more).map(|text| Note { path: path.to_owned(), text })
     }

@@ -9,8 +9,10 @@ use crate::filter::overlay::{OPAQUE_XATTR, ORIGIN_XATTR, WHITEOUT, is_opaque};
 use crate::filter::xattrs::set;
 
 /// Merges trees over the contents of a builder.
-pub(crate) struct Overlay<'a> {
+pub struct Overlay<'a> {
+    /// Builder of the merged tree.
     pub builder: &'a mut Builder,
+    /// Treatment of the tree's whiteouts.
     pub whiteouts: Whiteouts,
     /// Id of the tree's content 0 in the merged tree.
     pub first_content: u32,
@@ -22,7 +24,7 @@ impl Overlay<'_> {
     ///
     /// # Errors
     /// An invalid path, or one that leads through a file; more files than a tree can have.
-    pub(crate) fn put(&mut self, tree: &Tree, at: &[u8]) -> Result<LostLinks, TreeError> {
+    pub fn put(&mut self, tree: &Tree, at: &[u8]) -> Result<LostLinks, TreeError> {
         let mut lost = LostLinks::default();
         let root = if at.is_empty() { NodeId::ROOT } else { self.root(tree, at)? };
         // Nodes with several names, by their ids in `tree`.

@@ -11,11 +11,11 @@ use kiln_tree::{ReusedData, ReusedExtent, ReusedExtents};
 ///
 /// # Errors
 /// An unreadable map.
-pub(super) fn reusable(image: &Image, inode: &Inode) -> Result<Option<ReusedData>, ReadError> {
+pub fn reusable_data(image: &Image, inode: &Inode) -> Result<Option<ReusedData>, ReadError> {
     match inode.meta.data {
         InodeData::FlatPlain(Some(_)) | InodeData::FlatInline(_) => flat(image, inode),
         InodeData::Compressed { blocks, .. } => {
-            let Some(extents) = extents(image, inode)? else { return Ok(None) };
+            let Some(extents) = reusable_extents(image, inode)? else { return Ok(None) };
             Ok(Some(match extents.fragment {
                 Some((0, off)) => ReusedData::Fragment { off },
                 _ => ReusedData::Extents(ReusedExtents { blocks, ..extents }),
@@ -44,8 +44,8 @@ fn flat(image: &Image, inode: &Inode) -> Result<Option<ReusedData>, ReadError> {
 /// Returns the extents of a compressed inode if they can be reused.
 ///
 /// # Errors
-/// Those of [`reusable`].
-pub(super) fn extents(image: &Image, inode: &Inode) -> Result<Option<ReusedExtents>, ReadError> {
+/// Those of [`reusable_data`].
+pub fn reusable_extents(image: &Image, inode: &Inode) -> Result<Option<ReusedExtents>, ReadError> {
     // Without this feature, LZ4 pclusters do not say where their padding is.
     let has_padding = image.superblock().incompat.contains(Incompat::LZ4_0PADDING);
     let is_reusable = |algorithm, all: &ReusedExtents| {

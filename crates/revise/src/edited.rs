@@ -1,6 +1,8 @@
 //! Image with edits: removed paths, sources merged over it, replaced contents. Unedited files keep
 //! the stored data of the image.
 
+use kiln_source::merge::{Draft, MergedContents, Overlay, Whiteouts, content_count};
+use kiln_source::{Scan, ScanOptions, Scanned, Source, SourceError, SourceOptions};
 use kiln_tree::{
     Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
     Tree, TreeError, TreeProblem, Version,
@@ -8,15 +10,8 @@ use kiln_tree::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Whiteouts;
-use super::contents::{MergedContents, content_count};
-use super::draft::Draft;
-use super::overlay::Overlay;
-use super::versions::{Versions, open_previous, previous_of, versions};
-use crate::error::SourceError;
-use crate::image::erofs::BaseImage;
-use crate::input::candidate::SourceOptions;
-use crate::source::{Scan, ScanOptions, Scanned, Source};
+use crate::base::BaseImage;
+use crate::versions::{Versions, open_previous, previous_of, versions};
 
 /// An image with edits, as a source. Edits are applied in this order: removals, additions,
 /// replacements.
@@ -38,7 +33,7 @@ impl EditedImage {
         self.removed.push(path.to_vec());
     }
 
-    /// Merges all of `source` over the image, as [`Merged`](super::Merged) does: whiteouts and
+    /// Merges all of `source` over the image, as [`Merged`](kiln_source::merge::Merged) does: whiteouts and
     /// opaque directories hide entries below them.
     pub fn add(&mut self, source: Box<dyn Source>) {
         self.added.push(source);

@@ -4,14 +4,14 @@
 //! considered: an unchanged tree costs nothing. Equal stamps prove that two files are the same.
 //! Otherwise size and time, or size and name, nominate a file, and its bytes decide.
 
+use kiln_source::merge::content_count;
 use kiln_tree::{ContentId, Kind, NodeId, PreviousVersion, Tree};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::pairs::{Doubt, Evidence};
 use super::stamps::inode_of;
-use crate::merge::contents::content_count;
-use crate::merge::versions::Versions;
+use crate::versions::Versions;
 
 /// Maximum number of files of the image that a file is compared with.
 const TRIES: usize = 4;

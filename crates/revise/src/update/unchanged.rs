@@ -1,4 +1,4 @@
-//! An image beside the tree that an update is to make of it: it may be that one already.
+//! Detection of updates that would change nothing.
 
 use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control};
 use kiln_diff::{Aspect, DiffError, DiffOptions, diff};
@@ -7,11 +7,11 @@ use kiln_source::ScanOptions;
 use kiln_tree::{ContentError, Kind, NodeId, ReusedData, Stored, Tree};
 use std::ops::ControlFlow;
 
-use super::Update;
-use crate::error::Error;
+use crate::error::ReviseError;
+use crate::update::Update;
 
 impl Update<'_> {
-    /// Tells if the image has all of `tree`, which has the [base](Self::base), already: an update would only append the
+    /// Returns true if the image has all of `tree`, which has the [base](Self::base), already: an update would only append the
     /// same metadata again.
     ///
     /// Names, metadata, attributes and hard links are compared, and what `options` say of the image as a whole: UUID,
@@ -20,9 +20,14 @@ impl Update<'_> {
     ///
     /// # Errors
     /// An image that cannot be read; an interruption.
-    pub fn is_unchanged(&self, tree: &Tree, options: &BuildOptions, control: &Control<'_>) -> Result<bool, Error> {
+    pub fn is_unchanged(
+        &self,
+        tree: &Tree,
+        options: &BuildOptions,
+        control: &Control<'_>,
+    ) -> Result<bool, ReviseError> {
         let image = self.image();
-        let unreadable = |source| Error::Read { image: self.target.path.to_owned(), source };
+        let unreadable = |source| ReviseError::Read { image: self.target.path.to_owned(), source };
         if !has_header(image, tree, options).map_err(unreadable)? {
             return Ok(false);
         }

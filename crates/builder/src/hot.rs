@@ -1,40 +1,40 @@
-//! Files that a program reads first, stored so that decoding them costs less, as far as a budget of bytes goes.
+//! Methods of compression for files that a program reads first: decoding them costs less, within a budget of bytes.
 
-use kiln_builder::{BuildError, BuildOptions, Spec};
-use kiln_codec::Encoder;
+use kiln_codec::{Encoder, Spec};
 use kiln_tree::{Content, Kind, NodeId, Tree};
 use std::str::FromStr;
 
-use crate::error::Error;
-use crate::way::hint_way;
+use crate::error::BuildError;
+use crate::options::BuildOptions;
+use crate::options::hint_spec::hint_spec;
 
-/// Bytes of text that are encoded at a time to find out how long they become.
+/// Length in bytes of the text that is encoded at a time to measure its encoded length.
 const PIECE_LEN: usize = 256 << 10;
 
-/// How files that come first are stored.
+/// Method by which hot files are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HotAs {
-    /// As all others.
+pub enum HotMethod {
+    /// That of all other files.
     #[default]
     Same,
-    /// By LZ4, which decodes several times as fast as the others.
+    /// LZ4, which decodes several times as fast as the others.
     Lz4,
-    /// As they are: nothing is decoded.
+    /// None: nothing is decoded.
     Plain,
 }
 
-/// What a budget went into.
+/// Files that are stored by a [`HotMethod`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HotFiles {
     /// The files, in their order.
     pub nodes: Vec<NodeId>,
-    /// Bytes that they take more than otherwise, by estimate.
+    /// Estimated number of bytes that they take in addition.
     pub extra_bytes: u64,
-    /// Files for which no budget was left.
+    /// Number of files for which no budget was left.
     pub left: u64,
 }
 
-impl FromStr for HotAs {
+impl FromStr for HotMethod {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -47,25 +47,26 @@ impl FromStr for HotAs {
     }
 }
 
-/// Have the files of [`BuildOptions::order`] stored `hot_as`, in their order, as long as all of them take at most `budget` bytes more than
-/// otherwise; one that would take more is passed over. `stored_len` are the bytes that a file takes otherwise, where that is known; else
-/// encoding it tells. Files with a hint keep it. What is chosen becomes a hint.
+/// Chooses files of [`BuildOptions::order`], in their order, and adds hints to store them by a method. Together they take
+/// at most `budget` bytes more than without it; files that would exceed the budget are skipped. `stored_len` returns the
+/// length in bytes of a file as it is stored otherwise, if that is known; else the file is encoded to measure it. Files
+/// with a hint keep it.
 ///
 /// # Errors
-/// A file that cannot be read, a codec that fails.
+/// A file that cannot be read; a failing codec.
 pub fn store_hot(
     tree: &Tree,
-    (hot_as, budget): (HotAs, u64),
+    (hot_method, budget): (HotMethod, u64),
     stored_len: &dyn Fn(NodeId) -> Option<u64>,
     options: &mut BuildOptions,
-) -> Result<HotFiles, Error> {
+) -> Result<HotFiles, BuildError> {
     let mut found = HotFiles::default();
-    let way = match hot_as {
-        HotAs::Same => return Ok(found),
-        HotAs::Lz4 => hint_way("lz4hc", options).ok().flatten(),
-        HotAs::Plain => None,
+    let spec = match hot_method {
+        HotMethod::Same => return Ok(found),
+        HotMethod::Lz4 => hint_spec("lz4hc", options).ok().flatten(),
+        HotMethod::Plain => None,
     };
-    let is_same = |spec: Spec| way.is_some_and(|way| way.method.algorithm() == spec.method.algorithm());
+    let is_same = |default: Spec| spec.is_some_and(|spec| spec.method.algorithm() == default.method.algorithm());
     let mut measure = Measure { tree, text: Vec::new(), out: Vec::new() };
     for node in options.order.clone() {
         let Kind::File { len, .. } = tree.node(node).kind else { continue };
@@ -77,8 +78,8 @@ pub fn store_hot(
         }
         let block_len = options.block_bits.len();
         let now = stored_len(node).map_or_else(|| measure.encoded_len(node, len, default), Ok)?;
-        let then = match way {
-            Some(way) => measure.encoded_len(node, len, way)?,
+        let then = match spec {
+            Some(spec) => measure.encoded_len(node, len, spec)?,
             None => len,
         };
         // What does not get smaller is not compressed anyway.
@@ -92,12 +93,12 @@ pub fn store_hot(
         }
         found.extra_bytes += extra;
         found.nodes.push(node);
-        options.hints.insert(node, way);
+        options.hints.insert(node, spec);
     }
     Ok(found)
 }
 
-/// Encodes files to find out how long they become.
+/// Encoder that measures encoded lengths of files.
 struct Measure<'a> {
     tree: &'a Tree,
     text: Vec<u8>,
@@ -105,7 +106,7 @@ struct Measure<'a> {
 }
 
 impl Measure<'_> {
-    fn encoded_len(&mut self, node: NodeId, len: u64, spec: Spec) -> Result<u64, Error> {
+    fn encoded_len(&mut self, node: NodeId, len: u64, spec: Spec) -> Result<u64, BuildError> {
         let mut encoder = Encoder::new(&spec).map_err(BuildError::from)?;
         let mut content = self.tree.open(node).map_err(BuildError::from)?;
         let mut encoded = 0;

@@ -1,34 +1,38 @@
-//! What users write for the way in which some files are compressed.
+//! Syntax of the compression of single files.
 
-use kiln_builder::{BuildOptions, OptionProblem, PclusterLimits, Spec, check_method};
+use kiln_codec::Spec;
 use std::fmt::Display;
 
-/// Pclusters where neither the way nor anything else says how large they are.
+use crate::options::BuildOptions;
+use crate::options::preset::error::OptionProblem;
+use crate::options::preset::limits::{PclusterLimits, check_method};
+
+/// Length in bytes of pclusters if nothing states one.
 const PCLUSTER_LEN: u32 = 64 << 10;
 
-/// A text that is no way of compression, or one that the image cannot have.
+/// A text that is not a method of compression, or one that the image cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct WayError(String);
+pub struct HintSpecError(String);
 
-/// What `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both stand for, where files are compressed as `options` have it otherwise: what
-/// the text does not say comes from there. `None`: the files are stored. For [`Hint::glob`](kiln_source::filter::Hint::glob).
+/// Parses the compression of single files: `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` (the length of pclusters),
+/// or both. The rest comes from `options`. Returns `None` for files that are stored uncompressed.
 ///
 /// ```
-/// # use kiln::builder::Choices;
+/// # use kiln_builder::{Choices, hint_spec};
 /// let options = Choices::default().build_options()?;
-/// assert_eq!(kiln::hint_way("none", &options)?, None);
-/// assert_eq!(kiln::hint_way("lzma,9:1M", &options)?.map(|spec| (spec.level, spec.pcluster_len)), Some((9, 1 << 20)));
+/// assert_eq!(hint_spec("none", &options)?, None);
+/// assert_eq!(hint_spec("lzma,9:1M", &options)?.map(|spec| (spec.level, spec.pcluster_len)), Some((9, 1 << 20)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// Methods, levels and sizes that there are not, or that the kernel lacks.
-pub fn hint_way(text: &str, options: &BuildOptions) -> Result<Option<Spec>, WayError> {
+/// Unknown methods, invalid levels and sizes, and methods that the kernel lacks.
+pub fn hint_spec(text: &str, options: &BuildOptions) -> Result<Option<Spec>, HintSpecError> {
     if text == "none" {
         return Ok(None);
     }
-    let refuse = |reason: &dyn Display| WayError(format!("{text}: {reason}"));
+    let refuse = |reason: &dyn Display| HintSpecError(format!("{text}: {reason}"));
     let (algorithm, len) = text.split_once(':').map_or((text, None), |(algorithm, len)| (algorithm, Some(len)));
     let asked = len.map(|len| kiln_codec::parse_size(len).map_err(|error| refuse(&error))).transpose()?;
     let default_len = options.compression.map_or(PCLUSTER_LEN, |spec| spec.pcluster_len);
@@ -38,7 +42,7 @@ pub fn hint_way(text: &str, options: &BuildOptions) -> Result<Option<Spec>, WayE
         _ => Spec::parse(algorithm, default_len).map_err(|error| refuse(&error))?,
     };
     let limits = PclusterLimits::new(spec.method, options);
-    let refuse = |problem: OptionProblem| WayError(problem.message(text));
+    let refuse = |problem: OptionProblem| HintSpecError(problem.message(text));
     let pcluster_len = asked.map_or(Ok(limits.nearest(default_len)), |len| limits.check(len)).map_err(refuse)?;
     check_method(spec.method, options.kernel).map_err(refuse)?;
     Ok(Some(Spec { pcluster_len, ..spec }))

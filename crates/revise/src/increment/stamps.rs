@@ -7,15 +7,13 @@
 
 use kiln_format::Hex;
 use kiln_read::hotlist::path::{self, Octal};
+use kiln_source::filter::{FileError, SyntaxError};
+use kiln_source::{FileStamps, SourceError, Unreadable};
 use kiln_tree::{Kind, Tree};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-
-use crate::error::{SourceError, Unreadable};
-use crate::filter::{FileError, SyntaxError};
-use crate::source::FileStamps;
 
 /// Start of the first line.
 const MAGIC: &[u8] = b"#kiln-stamp 1 ";
@@ -91,7 +89,6 @@ impl Stamps {
     /// out files that may have changed after the scan without a change of their times.
     ///
     /// # Errors
-    /// Those of `out`.
     /// Those of `out`.
     pub fn write(out: &mut impl Write, identity: &[u8], tree: &Tree, stamps: &FileStamps) -> io::Result<()> {
         out.write_all(MAGIC)?;

@@ -1,6 +1,6 @@
-//! Images whose last generation is lost: an older one that is whole becomes what the image shows.
+//! Repair of images whose last generation is lost: they show an older one that is whole.
 //!
-//! One sector is written, as at the end of an update. What lies behind the generation stays until the next update overwrites it.
+//! One sector is written, as at the end of an update. Data behind the generation stays until the next update overwrites it.
 
 use kiln_format::superblock::SUPERBLOCK_OFF;
 use kiln_output::{Output, write_all_at};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use super::error::{NEW_IS_IN_PLACE, UpdateError, io_error};
 use super::head::Head;
-use crate::error::Error;
+use crate::error::ReviseError;
 
-/// Bytes that are copied at a time.
+/// Length in bytes of a copied piece.
 const COPY_LEN: usize = 1 << 20;
 
 /// An image that may be damaged, and its generations.
@@ -24,30 +24,30 @@ pub struct Repair<'a> {
 }
 
 impl<'a> Repair<'a> {
-    /// Look at the image in `source`, which errors call `path`. Nothing is written.
+    /// Examines the image in `source`, which error messages call `path`. Nothing is written.
     ///
     /// # Errors
-    /// A source that is no image, not even a part of one; a failing source.
-    pub fn of(path: &'a Path, source: Arc<dyn ReadAt>) -> Result<Self, Error> {
+    /// A source that is not even a part of an image; a failing source.
+    pub fn of(path: &'a Path, source: Arc<dyn ReadAt>) -> Result<Self, ReviseError> {
         let found = find_generations(&source).map_err(unreadable(path))?;
         Ok(Self { path, source, found })
     }
 
-    /// The generations that are whole, and what is wrong with the image.
+    /// Returns the generations that are whole, and the damage of the image.
     pub fn found(&self) -> &FoundGenerations {
         &self.found
     }
 
-    /// Tells if the image shows its last generation, as far as opening it shows that.
+    /// Returns true if the image shows its last generation, as far as opening it shows that.
     pub fn is_needless(&self) -> bool {
         self.found.damage.is_none() && Image::open(self.source.clone(), Vec::new(), &ImageOptions::default()).is_ok()
     }
 
-    /// Read all of generation `number`; how many problems that finds. `None`: it cannot be opened.
+    /// Checks all of generation `number`. Returns the number of problems, or `None` if it cannot be opened.
     ///
     /// # Errors
     /// A generation that was not found; a failing source.
-    pub fn problems(&self, number: u32, threads: Threads, progress: &dyn Fn(u64)) -> Result<Option<u64>, Error> {
+    pub fn problems(&self, number: u32, threads: Threads, progress: &dyn Fn(u64)) -> Result<Option<u64>, ReviseError> {
         let source = self.shown(number)?.source(self.source.clone()).map_err(unreadable(self.path))?;
         match Image::open(source, Vec::new(), &ImageOptions::default()) {
             Ok(image) => {
@@ -59,21 +59,22 @@ impl<'a> Repair<'a> {
         }
     }
 
-    /// Make generation `number` what the image shows; `output` is the image.
+    /// Lets the image show generation `number`; `output` is the image.
     ///
     /// # Errors
-    /// A generation that was not found; an output that cannot be written. The image is as it was then, but for an error when the sector is synced.
-    pub fn show(&self, number: u32, output: &dyn Output) -> Result<(), Error> {
+    /// A generation that was not found; an output that cannot be written. The image then is unchanged, except after an
+    /// error of the sync.
+    pub fn show(&self, number: u32, output: &dyn Output) -> Result<(), ReviseError> {
         let generation = self.shown(number)?;
         write_all_at(output, &generation.head, SUPERBLOCK_OFF).map_err(self.failed("write the superblock"))?;
         output.sync().map_err(self.failed(NEW_IS_IN_PLACE))
     }
 
-    /// Write the image of generation `number` to `output`. It is not synced.
+    /// Writes the image of generation `number` to `output`. It is not synced.
     ///
     /// # Errors
     /// A generation that was not found; an image that cannot be read; an output that cannot be written.
-    pub fn copy(&self, number: u32, output: &dyn Output) -> Result<(), Error> {
+    pub fn copy(&self, number: u32, output: &dyn Output) -> Result<(), ReviseError> {
         let generation = self.shown(number)?;
         let source = generation.source(self.source.clone()).map_err(unreadable(self.path))?;
         let (mut buf, mut at) = (vec![0; COPY_LEN], 0);
@@ -86,24 +87,26 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// A generation with the head that it is to be shown with: the checksum of its block is made anew, as the front of the image may be lost.
-    fn shown(&self, number: u32) -> Result<Generation, Error> {
+    /// Returns a generation with its head. The checksum of its block is computed again, as the front of the image may be
+    /// lost.
+    fn shown(&self, number: u32) -> Result<Generation, ReviseError> {
         let found = self.found.whole.iter().find(|generation| generation.number == number);
         let what = "is not whole, or not there: kiln generations lists those that are";
-        let failed = || Error::Update { image: self.path.to_owned(), source: UpdateError::Generation { number, what } };
+        let failed =
+            || ReviseError::Update { image: self.path.to_owned(), source: UpdateError::Generation { number, what } };
         let found = found.ok_or_else(failed)?;
         let head = Head { superblock: found.superblock.clone(), bytes: found.head.to_vec() };
         let head = head.sector(&found.head, &self.source).map_err(self.failed("read it"))?;
         Ok(Generation { head, ..found.clone() })
     }
 
-    fn failed(&self, action: &'static str) -> impl Fn(io::Error) -> Error + use<> {
+    fn failed(&self, action: &'static str) -> impl Fn(io::Error) -> ReviseError + use<> {
         let image = self.path.to_owned();
-        move |source| Error::Update { image: image.clone(), source: io_error(action)(source) }
+        move |source| ReviseError::Update { image: image.clone(), source: io_error(action)(source) }
     }
 }
 
-fn unreadable(path: &Path) -> impl Fn(ReadError) -> Error + use<> {
+fn unreadable(path: &Path) -> impl Fn(ReadError) -> ReviseError + use<> {
     let image = path.to_owned();
-    move |source| Error::Read { image: image.clone(), source }
+    move |source| ReviseError::Read { image: image.clone(), source }
 }

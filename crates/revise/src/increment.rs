@@ -6,6 +6,7 @@ mod moved;
 mod pairs;
 mod stamps;
 
+use kiln_source::{CLOCK_SECS, Scan, ScanOptions, Source, SourceError};
 use kiln_tree::{
     Content, ContentError, ContentId, Contents, DigestOf, PreviousVersion, Stored, StoredDigest, Stores, Version,
 };
@@ -13,10 +14,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::versions::{Versions, open_previous, previous_of, versions};
-use crate::error::SourceError;
-use crate::image::erofs::BaseImage;
-use crate::source::{CLOCK_SECS, Scan, ScanOptions, Source};
+use crate::base::BaseImage;
+use crate::versions::{Versions, open_previous, previous_of, versions};
 use comparison::{CompareGoal, Compared, Differences};
 use moved::Moved;
 use pairs::{Evidence, Pairs};

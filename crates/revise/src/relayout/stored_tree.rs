@@ -1,24 +1,24 @@
 //! Tree of an image that keeps all stored data, for another image with a different layout.
 
-use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
-use kiln_read::{Nid, ReadError};
+use kiln_builder::{BuildOptions, Hints, HotZone, SMALL_FILE_LEN};
+use kiln_format::Compat;
+use kiln_format::inode::InodeData;
+use kiln_read::ReadError;
+use kiln_source::image::erofs::reusable_data;
+use kiln_source::{Scan, ScanOptions, SourceError};
 use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, Kind, NodeId, ReusedData, ReusedExtent, ReusedExtents, Stored,
     StoredDigest, Stores, Tree, Version,
 };
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
-use super::base::BaseImage;
-use super::reuse;
-use super::survey::Survey;
-use crate::error::SourceError;
-use crate::source::{Scan, ScanOptions};
+use crate::base::BaseImage;
+use crate::style::{Depth, ImageStyle};
 
 /// An image whose stored data is to be laid out differently.
-pub struct Relayout {
+pub(super) struct StoredTree {
     /// Tree of the image.
     tree: Tree,
     /// Stored forms of reusable files, by content id.
@@ -27,60 +27,53 @@ pub struct Relayout {
     options: BuildOptions,
 }
 
-impl Relayout {
+impl StoredTree {
     /// Scans `base` and the options with which it was made.
     ///
     /// # Errors
     /// Unreadable metadata; [`SourceError::Interrupted`].
-    pub fn of(base: &Arc<BaseImage>, options: &ScanOptions<'_>) -> Result<Self, SourceError> {
+    pub(super) fn of(base: &Arc<BaseImage>, options: &ScanOptions<'_>) -> Result<Self, SourceError> {
         let (Scan { tree, .. }, nids) = base.scan_with_nids(options)?;
-        let (image, mut survey) = (base.image(), Survey::default());
+        let image = base.image();
         let mut reused = vec![None; nids.len()];
-        let failed = |node: NodeId, source: ReadError| {
-            let source = source.at_path(&tree.path(node));
-            SourceError::Image { path: base.path().to_owned(), offset: 0, source }
-        };
+        let mut hints = Hints::default();
+        let failed = |source: ReadError| SourceError::Image { path: base.path().to_owned(), offset: 0, source };
         for (node, found) in tree.nodes() {
-            let Kind::File { content, .. } = found.kind else { continue };
+            let Kind::File { content, len, .. } = found.kind else { continue };
             options.check_stop()?;
-            let mut look = |nid: Nid| -> Result<Option<ReusedData>, ReadError> {
-                let inode = image.inode(nid)?;
-                let how = reuse::reusable(image, &inode)?;
-                survey.file((image, node), &inode, how.as_ref())?;
-                Ok(how)
-            };
             let idx = content.0 as usize;
-            reused[idx] = look(nids[idx]).map_err(|error| failed(node, error))?;
-        }
-        let found = image.inode(image.root_nid()).and_then(|root| {
-            survey.directory(&root);
-            let dirs = image.walk(&root, b"").filter(|entry| !matches!(entry, Ok(entry) if !entry.inode.is_dir()));
-            for entry in dirs {
-                survey.directory(&entry?.inode);
+            let stored = image.inode(nids[idx]).and_then(|inode| Ok((reusable_data(image, &inode)?, inode)));
+            let (data, inode) = stored.map_err(|source| failed(source.at_path(&tree.path(node))))?;
+            // Uncompressed files that are stored again stay uncompressed.
+            if data.is_none() && len > 0 && !matches!(inode.meta.data, InodeData::Compressed { .. }) {
+                hints.insert(node, None);
             }
-            survey.options(image)
-        });
-        let options = found.map_err(|error| failed(NodeId::ROOT, error))?;
+            reused[idx] = data;
+        }
+        let style = ImageStyle::of(image, Depth::All).map_err(failed)?;
+        let superblock = image.superblock();
+        let options = BuildOptions {
+            hints,
+            label: superblock.volume_name,
+            build_time: base.built_at(),
+            checksum: superblock.compat.contains(Compat::SB_CHKSUM),
+            ..style.build_options()
+        };
         Ok(Self { tree, reused, base: base.clone(), options })
     }
 
     /// Returns the tree of the image.
-    pub fn tree(&self) -> &Tree {
+    pub(super) fn tree(&self) -> &Tree {
         &self.tree
     }
 
     /// Returns build options for an image made like this one, with the same label.
-    pub fn options(&self) -> &BuildOptions {
+    pub(super) fn options(&self) -> &BuildOptions {
         &self.options
     }
 
-    /// Returns the path for messages.
-    pub fn path(&self) -> &Path {
-        self.base.path()
-    }
-
     /// Returns the stored form of a regular file, if it can be reused.
-    pub fn reused(&self, node: NodeId) -> Option<&ReusedData> {
+    pub(super) fn reused(&self, node: NodeId) -> Option<&ReusedData> {
         match self.tree.node(node).kind {
             Kind::File { content, .. } => self.reused[content.0 as usize].as_ref(),
             _ => None,
@@ -89,7 +82,7 @@ impl Relayout {
 
     /// Returns the stored length in bytes of a regular file, if it can be reused. For data
     /// compressed together with other files it is the file's share.
-    pub fn stored_len(&self, node: NodeId) -> Option<u64> {
+    pub(super) fn stored_len(&self, node: NodeId) -> Option<u64> {
         let Kind::File { len, .. } = self.tree.node(node).kind else { return None };
         let sum = |list: &[ReusedExtent]| {
             list.iter().fold((0u64, 0u64), |(text, stored), one| {
@@ -111,7 +104,7 @@ impl Relayout {
     }
 
     /// Marks a regular file to be re-encoded with the options.
-    pub fn store_anew(&mut self, node: NodeId) {
+    pub(super) fn store_anew(&mut self, node: NodeId) {
         if let Kind::File { content, .. } = self.tree.node(node).kind {
             self.reused[content.0 as usize] = None;
         }
@@ -119,7 +112,7 @@ impl Relayout {
 
     /// Marks small files to be re-encoded if they are in packed pclusters of which `zone` needs
     /// less than half. They are then stored together, and reading them reads nothing else.
-    pub fn gather(&mut self, zone: &HotZone) {
+    pub(super) fn gather(&mut self, zone: &HotZone) {
         let list = &self.base.facts().packed.list;
         let mut hot = vec![0_u64; list.len()];
         let mut files = Vec::new();
@@ -151,7 +144,7 @@ impl Relayout {
     }
 
     /// Returns the tree, with all reusable data.
-    pub fn into_tree(self) -> Tree {
+    pub(super) fn into_tree(self) -> Tree {
         let Self { tree, reused, base, .. } = self;
         tree.with_contents(|contents| Box::new(StoredContents { contents, reused, base }))
     }
@@ -192,7 +185,7 @@ impl Contents for StoredContents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::erofs::base::tests::empty_base;
+    use crate::base::tests::empty_base;
     use kiln_tree::conformance::{Echo, assert_forwards};
 
     #[test]

@@ -9,16 +9,16 @@ use kiln_read::{Generation, Image, ImageOptions, ReadAt, ReadError, Superblock};
 use std::io;
 use std::sync::Arc;
 
-/// What is to lie where the superblock is.
+/// New superblock sector.
 pub(super) struct Head {
     /// The superblock.
     pub superblock: Superblock,
-    /// Superblock and configuration records, and as much of what is behind them as is to be replaced, too.
+    /// Superblock and configuration records, and the bytes behind them that are replaced, too.
     pub bytes: Vec<u8>,
 }
 
 impl Head {
-    /// The whole sector, behind the head as in `before`, with the checksum of the superblock's block if there is to be one.
+    /// Returns the whole sector, behind the head as in `before`, with the checksum of the superblock's block if it has one.
     ///
     /// # Errors
     /// An image that cannot be read.
@@ -40,8 +40,8 @@ impl Head {
     }
 }
 
-/// Bytes behind a superblock's record of 128 bytes that configuration records may take: as many as in the last generation, and those behind that
-/// nothing of any generation uses.
+/// Returns the number of bytes for configuration records behind a superblock's record of 128 bytes: as many as in the last
+/// generation, and those behind that no generation uses.
 ///
 /// # Errors
 /// An image that cannot be read.
@@ -70,7 +70,7 @@ pub(super) fn records_room(generations: &[Generation], source: &Arc<dyn ReadAt>)
     Ok(free.saturating_sub(BASE_LEN as u64))
 }
 
-/// The first byte of the image as it was built that an inode has, or shared attributes; or one at or before `floor`.
+/// Returns the first byte of inodes and shared attributes of the image as it was built; or one at or before `floor`.
 fn first_metadata_byte(generation: &Generation, floor: u64, source: &Arc<dyn ReadAt>) -> Result<u64, ReadError> {
     let options = ImageOptions::default().with_generation(Some(generation.number));
     let image = Image::open(source.clone(), Vec::new(), &options)?;

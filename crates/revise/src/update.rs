@@ -1,21 +1,20 @@
-//! Images that are updated in place: new data and metadata are appended, then one sector is replaced.
+//! Updates in place: new data and metadata are appended to an image, then one sector is replaced.
 //!
-//! At every moment the image is the old one or the new one. What is appended lies behind all that the old one has, and is synced before the sector
-//! of the superblock is written, which names the new metadata. Disks write a sector as a whole, and nothing else of the old image is written to; so
-//! whoever has it mounted keeps the old tree.
+//! At every moment the image is the old one or the new one. New data lies behind all data of the old image, and is
+//! synced before the sector of the superblock is written, which names the new metadata. Disks write a sector as a whole,
+//! and nothing else of the old image is overwritten: existing mounts keep the old tree.
 //!
 //! # Inside
 //!
-//! An update is a build of a tree whose base is the image itself: `Reuse::InPlace` leaves reused extents where they are, and `Out::behind` says that
-//! data and metadata begin behind the old image. `builder::build_behind` writes nothing else and returns the head (superblock and configuration
-//! records), which the update writes last; [`Repair`] writes that of an older generation. `format::generation` has the records by which
-//! `read::metadata::generations` finds older trees, and `read::metadata::recovery` those of a damaged image;
-//! `source::merge::EditedImage` is an image with edits as a source.
+//! An update is a build of a tree whose base is the image itself: `Reuse::InPlace` leaves reused extents where they are,
+//! and `Out::behind` says that data and metadata begin behind the old image. `builder::build_behind` writes nothing else
+//! and returns the head (superblock and configuration records), which the update writes last; [`Repair`] writes that of
+//! an older generation. `format::generation` has the records by which `read::metadata::generations` finds older trees,
+//! and `read::metadata::recovery` those of a damaged image.
 
 pub(crate) mod error;
 mod file;
 mod head;
-mod inferred;
 mod repair;
 mod unchanged;
 
@@ -28,31 +27,32 @@ use kiln_format::generation::{END_LEN, GenerationEnd, GenerationRecord, LABEL_MA
 use kiln_format::superblock::{SUPERBLOCK_OFF, set_blocks};
 use kiln_output::write_all_at;
 use kiln_read::{Generation, Image, ImageOptions, ReadAt, Superblock, generations};
-use kiln_source::image::erofs::BaseImage;
 use kiln_tree::Tree;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::base::BaseImage;
+use crate::error::ReviseError;
+use crate::style::{Depth, ImageStyle};
 use error::{NEW_IS_IN_PLACE, io_error};
 use head::Head;
 
-/// What may be overwritten behind an image.
+/// Data behind an image that may be overwritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BehindImage {
-    /// What an update has left that was cut short, and zeros.
+    /// Remains of an interrupted update, and zeros.
     #[default]
     OwnRemains,
-    /// Anything.
+    /// Any data.
     Anything,
 }
 
-/// What tells of an update.
+/// Description of an update, stored in its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// When it began, in seconds since 1970.
+    /// Start of the update in seconds since 1970.
     pub time: i64,
-    /// What it does, for people. What is too long is cut.
+    /// Description for users. It is truncated if it is too long.
     pub label: String,
 }
 
@@ -61,29 +61,29 @@ pub struct Update<'a> {
     target: UpdateTarget<'a>,
     generations: Vec<Generation>,
     base: Arc<BaseImage>,
-    /// Bytes behind the superblock's record that configuration records may take.
+    /// Number of bytes for configuration records behind the superblock's record.
     records_max_len: u64,
 }
 
 /// A generation that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Added {
-    /// Its number.
+    /// Number of the generation.
     pub number: u32,
-    /// Bytes that were appended.
+    /// Number of appended bytes.
     pub appended_bytes: u64,
 }
 
 impl<'a> Update<'a> {
-    /// Look at the image. Nothing is written.
+    /// Examines the image. Nothing is written.
     ///
     /// # Errors
-    /// What is no image, a damaged one, one that cannot be updated; something that lies behind it.
-    pub fn begin(target: UpdateTarget<'a>, behind: BehindImage) -> Result<Self, Error> {
+    /// A target that is not an image, is damaged, or cannot be updated; data behind the image.
+    pub fn begin(target: UpdateTarget<'a>, behind: BehindImage) -> Result<Self, ReviseError> {
         let path = target.path;
-        let unreadable = |source| Error::Read { image: path.to_owned(), source };
+        let unreadable = |source| ReviseError::Read { image: path.to_owned(), source };
         let generations = generations(&target.source).map_err(unreadable)?;
-        let failed = |source| Error::Update { image: path.to_owned(), source };
+        let failed = |source| ReviseError::Update { image: path.to_owned(), source };
         let last = last(&generations)?;
         check_supported(&last.superblock).map_err(failed)?;
         let len = target.source.len().map_err(|source| failed(io_error("find the end of the image")(source)))?;
@@ -98,52 +98,54 @@ impl<'a> Update<'a> {
         Ok(Self { base: Arc::new(base), target, generations, records_max_len })
     }
 
-    /// The image as it is.
+    /// Returns the image before the update.
     pub fn image(&self) -> &Image {
         self.base.image()
     }
 
-    /// Its generations, the oldest first.
+    /// Returns its generations, the oldest first.
     pub fn generations(&self) -> &[Generation] {
         &self.generations
     }
 
-    /// The number of the last one.
+    /// Returns the number of the last generation.
     pub fn number(&self) -> u32 {
         self.generations.last().map_or(0, |last| last.number)
     }
 
-    /// Bytes of the image as it is.
+    /// Returns the length in bytes of the image before the update.
     pub fn image_bytes(&self) -> u64 {
         self.end()
     }
 
-    /// The image as the base of the new one.
+    /// Returns the image as the base of the new one.
     pub fn base(&self) -> &Arc<BaseImage> {
         &self.base
     }
 
-    /// How new data is to be stored so that it is as what is there, as far as the image tells.
+    /// Returns choices that store new data as the image stores what it has, from a sample of its files.
     ///
     /// # Errors
     /// An image that cannot be read.
-    pub fn choices(&self) -> Result<Choices, Error> {
-        let found = inferred::choices(self.base.image(), &self.base);
-        found.map_err(|source| Error::Read { image: self.target.path.to_owned(), source })
+    pub fn choices(&self) -> Result<Choices, ReviseError> {
+        let style = ImageStyle::of(self.image(), Depth::Sample);
+        style
+            .map(|style| style.choices())
+            .map_err(|source| ReviseError::Read { image: self.target.path.to_owned(), source })
     }
 
-    /// Make the image that of `tree`, which has the [base](Self::base). Its UUID and label stay, unless `options` have others.
+    /// Appends `tree`, which has the [base](Self::base). The image keeps UUID and label unless `options` have others.
     ///
     /// # Errors
-    /// As [`kiln_builder::build`]; a target that cannot be written. The image is the old one then, but for an error when the last sector is
-    /// synced, after which it is the old or the new one.
+    /// Those of [`kiln_builder::build`]; a target that cannot be written. The image stays the old one, except after an
+    /// error of the last sync, after which it is the old or the new one.
     pub fn build<'t>(
         &self,
         tree: &'t Tree,
         options: &BuildOptions,
         control: &Control<'_>,
         about: &About,
-    ) -> Result<(Summary, Reasons<'t>, Added), Error> {
+    ) -> Result<(Summary, Reasons<'t>, Added), ReviseError> {
         let appended = self.append(None, about, |start, number| {
             let superblock = self.image().superblock();
             let options = BuildOptions {
@@ -166,12 +168,12 @@ impl<'a> Update<'a> {
         Ok((summary, reasons, added))
     }
 
-    /// Show the tree of generation `number` again: as a new generation, so that none is lost.
+    /// Appends a generation that shows the tree of generation `number` again.
     ///
     /// # Errors
-    /// A generation that the image does not have, shows already, or whose tree cannot be opened; a target that cannot be written.
-    pub fn roll_back(&self, number: u32, about: &About) -> Result<Added, Error> {
-        let failed = |source| Error::Update { image: self.target.path.to_owned(), source };
+    /// A generation that does not exist, is shown already, or cannot be opened; a target that cannot be written.
+    pub fn roll_back(&self, number: u32, about: &About) -> Result<Added, ReviseError> {
+        let failed = |source| ReviseError::Update { image: self.target.path.to_owned(), source };
         let refused = |what| failed(UpdateError::Generation { number, what });
         let last = last(&self.generations)?;
         if number == last.number {
@@ -182,7 +184,7 @@ impl<'a> Update<'a> {
         // Nothing leads back from a tree that cannot be opened: every update opens the last one.
         let options = ImageOptions::default().with_generation(Some(number));
         Image::open(self.target.source.clone(), Vec::new(), &options)
-            .map_err(|source| Error::Read { image: self.target.path.to_owned(), source })?;
+            .map_err(|source| ReviseError::Read { image: self.target.path.to_owned(), source })?;
         let (_, added) = self.append(Some(number), about, |start, new| {
             let block_len = found.superblock.block_bits.len();
             // The end may lie in the last block of the record.
@@ -200,27 +202,27 @@ impl<'a> Update<'a> {
         Ok(added)
     }
 
-    /// Byte behind the image as it is.
+    /// Returns the end of the image before the update, in bytes.
     fn end(&self) -> u64 {
         self.generations.last().map_or(0, |last| last.end)
     }
 
-    /// Append a generation: its record, and what `write` writes from a byte on for a number. That returns what is to lie where the superblock is,
-    /// and the byte behind what was written.
+    /// Appends a generation: its record, and the data that `write` writes from a byte on, given its number. `write`
+    /// returns the new head, and the end of the written data in bytes.
     fn append<T>(
         &self,
         restored: Option<u32>,
         about: &About,
-        write: impl FnOnce(u64, u32) -> Result<(T, Head, u64), Error>,
-    ) -> Result<(T, Added), Error> {
+        write: impl FnOnce(u64, u32) -> Result<(T, Head, u64), ReviseError>,
+    ) -> Result<(T, Added), ReviseError> {
         let failed = |action| {
-            move |source| Error::Update { image: self.target.path.to_owned(), source: io_error(action)(source) }
+            move |source| ReviseError::Update { image: self.target.path.to_owned(), source: io_error(action)(source) }
         };
         let last = last(&self.generations)?;
         let output = self.target.output;
         if last.number >= NUMBER_MAX {
             let source = UpdateError::TooManyGenerations;
-            return Err(Error::Update { image: self.target.path.to_owned(), source });
+            return Err(ReviseError::Update { image: self.target.path.to_owned(), source });
         }
         let (number, position) = (last.number + 1, last.end);
         let record = GenerationRecord {
@@ -236,8 +238,8 @@ impl<'a> Update<'a> {
         let block_len = last.superblock.block_bits.len() as usize;
         bytes.resize(RECORD_LEN.next_multiple_of(block_len), 0);
         let start = position + bytes.len() as u64;
-        let append = || -> Result<_, Error> {
-            // What is behind the image begins with this from now on: remains are known as such.
+        let append = || -> Result<_, ReviseError> {
+            // From now on the data behind the image begins with this record, so that remains are recognised.
             write_all_at(output, &bytes, position).and_then(|()| output.sync()).map_err(failed("write the image"))?;
             let (done, head, end) = write(start, number)?;
             output.sync().map_err(failed("sync the image"))?;
@@ -246,7 +248,7 @@ impl<'a> Update<'a> {
         let (done, sector, end) = match append() {
             Ok(appended) => appended,
             Err(error) => {
-                // What was appended is of no use. It does not matter, either, if it cannot be taken away.
+                // The appended data is useless. It does not matter if it cannot be removed.
                 if self.target.extent == TargetExtent::File {
                     let _ = output.set_len(position);
                 }
@@ -259,18 +261,18 @@ impl<'a> Update<'a> {
     }
 }
 
-fn last(generations: &[Generation]) -> Result<&Generation, Error> {
+fn last(generations: &[Generation]) -> Result<&Generation, ReviseError> {
     let none = || BuildError::Internal("an image without a generation".to_owned());
     Ok(generations.last().ok_or_else(none)?)
 }
 
-/// The front of `text` that takes at most `len` bytes.
+/// Returns the longest prefix of `text` of at most `len` bytes.
 fn cut(text: &str, len: usize) -> &str {
     let end = (0..=len.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]
 }
 
-/// Refuse images that are not updated in place.
+/// Refuses images that cannot be updated in place.
 fn check_supported(superblock: &Superblock) -> Result<(), UpdateError> {
     let refuse = |what: String| Err(UpdateError::Unsupported { what });
     if superblock.extra_devices > 0 {
@@ -282,7 +284,7 @@ fn check_supported(superblock: &Superblock) -> Result<(), UpdateError> {
     Ok(())
 }
 
-/// Refuse to overwrite what lies behind the image, unless an update that was cut short has left it.
+/// Refuses to overwrite data behind the image, except remains of an interrupted update.
 fn check_behind(target: &UpdateTarget<'_>, last: &Generation, len: u64) -> Result<(), UpdateError> {
     let end = last.end;
     let failed = io_error("read what lies behind the image");
@@ -318,10 +320,11 @@ fn check_behind(target: &UpdateTarget<'_>, last: &Generation, len: u64) -> Resul
     Ok(())
 }
 
-/// Open the image at `path` to be updated, for this process alone. Symbolic links are followed.
+/// Opens the image at `path` for an update, with a lock. Symbolic links are followed.
 ///
 /// # Errors
-/// A file that cannot be opened for writing, or is neither a regular file nor a block device; one that another process updates.
-pub fn open_for_update(path: &Path) -> Result<UpdatedFile, Error> {
-    UpdatedFile::open(path).map_err(|source| Error::Update { image: PathBuf::from(path), source })
+/// A file that cannot be opened for writing, or is neither a regular file nor a block device; an update by another
+/// process.
+pub fn open_for_update(path: &Path) -> Result<UpdatedFile, ReviseError> {
+    UpdatedFile::open(path).map_err(|source| ReviseError::Update { image: PathBuf::from(path), source })
 }

@@ -4,14 +4,14 @@ use kiln_tree::{Content, ContentError, ContentId, Contents, Kind, PreviousVersio
 use std::collections::HashMap;
 use std::io::ErrorKind;
 
-use super::same_paths;
+use crate::same_paths;
 
 /// Contents of an image that may be previous versions of those of a tree, with their lengths in
 /// bytes.
-pub(super) type Versions = HashMap<u32, (ContentId, u64)>;
+pub(crate) type Versions = HashMap<u32, (ContentId, u64)>;
 
 /// Finds long files at the same path in two trees, of which the second is that of an image.
-pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
+pub(crate) fn versions([new, old]: [&Tree; 2]) -> Versions {
     let mut found = Versions::new();
     same_paths::visit([new, old], |same| {
         let Kind::File { len: PreviousVersion::MIN_LEN.., content, .. } = new.node(same.nodes[0]).kind else { return };
@@ -28,7 +28,7 @@ pub(super) fn versions([new, old]: [&Tree; 2]) -> Versions {
 ///
 /// # Errors
 /// Those of [`Contents::stored`].
-pub(super) fn previous_of(
+pub(crate) fn previous_of(
     old: &dyn Contents,
     previous: &Versions,
     id: ContentId,
@@ -44,7 +44,7 @@ pub(super) fn previous_of(
 ///
 /// # Errors
 /// As [`Contents::open`]; contents without a previous version.
-pub(super) fn open_previous(
+pub(crate) fn open_previous(
     old: &dyn Contents,
     previous: &Versions,
     id: ContentId,

@@ -1,11 +1,11 @@
 //! Files that two trees have at the same path, classified as unchanged or in doubt.
 
+use kiln_source::FileStamps;
 use kiln_tree::{ContentId, Kind, Metadata, NodeId, Tree};
 use std::collections::HashMap;
 
 use super::stamps::Stamps;
-use crate::merge::same_paths;
-use crate::source::FileStamps;
+use crate::same_paths;
 
 /// Evidence that a file is unchanged.
 pub(super) enum Evidence<'a> {

@@ -9,28 +9,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::UpdateError;
-use crate::error::Error;
+use crate::error::ReviseError;
 
-/// Where an image is that is updated.
+/// Target of an update.
 pub struct UpdateTarget<'a> {
-    /// What errors call it.
+    /// Name in error messages.
     pub path: &'a Path,
-    /// Read and written; nobody else may write to it meanwhile.
+    /// Output, which is read and written. Nothing else may write to it during the update.
     pub output: &'a dyn Output,
-    /// The same bytes, as far as there are some now.
+    /// Source of the same bytes.
     pub source: Arc<dyn ReadAt>,
-    /// Whether its length is its own.
+    /// Kind of the target.
     pub extent: TargetExtent,
-    /// When it was changed last, in seconds since 1970, if something tells.
+    /// Modification time in seconds since 1970, if known.
     pub changed_at: Option<i64>,
 }
 
-/// Whether the length of a target is that of an image.
+/// Relation of the length of a target to that of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetExtent {
-    /// It is a file, which ends with the image.
+    /// A file, which ends with the image.
     File,
-    /// It is a device, on which anything may lie behind the image.
+    /// A device, which may hold other data behind the image.
     Device,
 }
 
@@ -43,8 +43,8 @@ pub struct UpdatedFile {
     changed_at: Option<i64>,
 }
 
-/// Lock an image that is about to be written to in its place, until `file` is closed: by `update`, `rollback` and
-/// patches in place alike. Readers take no such lock.
+/// Locks an image that is changed in place (by `update`, `rollback` or a patch), until `file` is closed. Readers take no
+/// such lock.
 ///
 /// # Errors
 /// [`UpdateError::Locked`]; a file that cannot be locked.
@@ -61,7 +61,7 @@ impl UpdatedFile {
         let failed = |action| move |source| UpdateError::Io { action, source };
         let file = File::options().read(true).write(true).open(path).map_err(failed("open it for writing"))?;
         lock_for_update(&file)?;
-        // Once it is locked: whoever had the lock before has changed it.
+        // After locking: the previous owner of the lock may have changed it.
         let meta = file.metadata().map_err(failed("look at it"))?;
         let extent = match meta.file_type() {
             kind if kind.is_file() => TargetExtent::File,
@@ -75,18 +75,18 @@ impl UpdatedFile {
         Ok(Self { path: path.to_owned(), file, extent, changed_at })
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The target of an update.
+    /// Returns the target of an update.
     ///
     /// # Errors
     /// Errors of the system.
-    pub fn target(&self) -> Result<UpdateTarget<'_>, Error> {
+    pub fn target(&self) -> Result<UpdateTarget<'_>, ReviseError> {
         let source = self.file.try_clone().and_then(FileSource::from_file);
-        let source = source.map_err(|source| Error::Update {
+        let source = source.map_err(|source| ReviseError::Update {
             image: self.path.clone(),
             source: UpdateError::Io { action: "read it", source },
         })?;

@@ -1,13 +1,13 @@
-//! Why an image cannot be updated.
+//! Errors of updates in place.
 
 use kiln_format::generation::NUMBER_MAX;
 use std::io;
 
-/// Why an image cannot be updated.
+/// Error of an update in place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
-    /// Something that is not done in place.
+    /// A property of the image that excludes updates in place.
     #[error(
         "{what}: such an image is not updated in place; pack a new one (kiln pack --base reuses what has not changed)"
     )]
@@ -15,17 +15,17 @@ pub enum UpdateError {
         /// The property, its field and value.
         what: String,
     },
-    /// Something lies behind the image.
+    /// Data of unknown origin behind the image.
     #[error(
         "{len} bytes lie behind the end of the image (byte {end}), where what is new would go, and nothing says that they are the remains of an \
          update: {what}"
     )]
     SomethingBehind {
-        /// Byte behind the blocks that the superblock counts.
+        /// End of the blocks that the superblock counts, in bytes.
         end: u64,
-        /// Bytes behind it.
+        /// Length in bytes of the data behind it.
         len: u64,
-        /// What they may be, and what to do.
+        /// Probable origin, and advice.
         what: &'static str,
     },
     /// The image is shorter than its superblock says.
@@ -34,20 +34,20 @@ pub enum UpdateError {
          shows the newest of it"
     )]
     Short {
-        /// Bytes that the superblock counts.
+        /// Length in bytes that the superblock counts.
         blocks_len: u64,
-        /// Bytes that are there.
+        /// Length in bytes of the file.
         len: u64,
     },
-    /// No more generations have room.
+    /// The image has the maximum number of generations.
     #[error("the image has {NUMBER_MAX} generations, the most that can be told apart; pack a new one")]
     TooManyGenerations,
-    /// A generation that is there already, or not at all.
+    /// A generation that is shown already, or does not exist.
     #[error("generation {number} {what}")]
     Generation {
-        /// Which one.
+        /// Number of the generation.
         number: u32,
-        /// What is wrong with it.
+        /// Description of the problem.
         what: &'static str,
     },
     /// Another process updates the image.
@@ -56,18 +56,18 @@ pub enum UpdateError {
     /// The image cannot be written to.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// The last step of an update, as in "cannot ...": it fails when everything is there.
+/// Last step of an update, as in "cannot ..."; when it fails, the new tree is complete.
 pub(super) const NEW_IS_IN_PLACE: &str =
     "sync the superblock (the image shows the new tree all the same, but a crash may bring back what it was)";
 
-/// An error of the system, and what was tried.
+/// Returns a closure that adds the failed action to an error of the system.
 pub(super) fn io_error(action: &'static str) -> impl Fn(io::Error) -> UpdateError {
     move |source| UpdateError::Io { action, source }
 }

@@ -2,25 +2,23 @@
 
 use kiln_tree::{Kind, NodeId, Tree};
 
-use crate::filter::path::join;
-
 /// Two nodes at the same path.
-pub(super) struct SamePath<'a> {
+pub(crate) struct SamePath<'a> {
     dir: &'a [u8],
     name: &'a [u8],
     /// Node of the first tree, and of the second one.
-    pub(super) nodes: [NodeId; 2],
+    pub(crate) nodes: [NodeId; 2],
 }
 
 impl SamePath<'_> {
-    pub(super) fn path(&self) -> Vec<u8> {
+    pub(crate) fn path(&self) -> Vec<u8> {
         join(self.dir, self.name)
     }
 }
 
 /// Calls `found` for each path that exists in both trees, below directories that exist in both. The
 /// roots are not included.
-pub(super) fn visit([one, other]: [&Tree; 2], mut found: impl FnMut(&SamePath<'_>)) {
+pub(crate) fn visit([one, other]: [&Tree; 2], mut found: impl FnMut(&SamePath<'_>)) {
     let mut dirs = vec![(Vec::new(), [NodeId::ROOT; 2])];
     while let Some((path, dir)) = dirs.pop() {
         // Names are sorted by their bytes in both trees.
@@ -35,4 +33,8 @@ pub(super) fn visit([one, other]: [&Tree; 2], mut found: impl FnMut(&SamePath<'_
             found(&SamePath { dir: &path, name: entry.name, nodes });
         }
     }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }

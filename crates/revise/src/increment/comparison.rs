@@ -1,14 +1,13 @@
 //! Comparison of contents, for files whose metadata is not conclusive.
 
 use kiln_parallel::ordered::{self, Costed};
+use kiln_source::{ScanOptions, SourceError};
 use kiln_tree::{Content, ContentError, ContentId, Kind, NodeId, PreviousVersion, ReusedData, Stored, Tree};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::pairs::Doubt;
-use crate::error::SourceError;
-use crate::source::ScanOptions;
 
 /// Length in bytes of a read. It is long enough that decoding a pcluster twice at its ends costs
 /// little.

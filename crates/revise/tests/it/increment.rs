@@ -1,12 +1,10 @@
 //! Increments: which files are found in the base, and which must be read for that.
 
-use crate::common::GOING;
 use kiln_builder::{BuildOptions, Control, Preset};
 use kiln_output::MemoryOutput;
 use kiln_read::MemorySource;
+use kiln_revise::{BaseImage, IncrementBase, Stamps, Trust, increment};
 use kiln_source::dir::DirSource;
-use kiln_source::image::erofs::BaseImage;
-use kiln_source::merge::{IncrementBase, Stamps, Trust, increment};
 use kiln_source::{Scan, ScanOptions, Scanned, Source, SourceError};
 use kiln_tests::temp::TempDir;
 use kiln_tree::{Content, ContentError, ContentId, Contents, NodeId, Stored, StoredDigest, Stores, Tree, Version};
@@ -14,8 +12,11 @@ use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Stop flag that is never set.
+static GOING: AtomicBool = AtomicBool::new(false);
 
 /// A directory that counts how often its files are opened.
 struct Counted {

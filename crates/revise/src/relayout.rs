@@ -1,67 +1,71 @@
-//! Images whose stored data lies elsewhere in another one: what programs read first in front, and nothing that belongs to no file.
+//! Relayouts: images with the stored data of another one in another order, hot data first, without
+//! unreferenced data.
 
-use kiln_builder::{BuildOptions, Control, Out, PhaseClock, Progress, Summary};
+mod stored_tree;
+
+use kiln_builder::{BuildOptions, Control, HotFiles, HotMethod, Out, PhaseClock, Progress, Summary, store_hot};
 use kiln_output::{AtomicFile, Existing};
 use kiln_parallel::Threads;
 use kiln_source::ScanOptions;
 use kiln_source::dir::FileId;
 use kiln_source::filter::PathOrder;
-use kiln_source::image::erofs::{BaseImage, Relayout};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::error::Error;
-use crate::hot_as::{HotAs, HotFiles, store_hot};
+use crate::base::BaseImage;
+use crate::error::ReviseError;
+use stored_tree::StoredTree;
 
-/// What is to become of an image, for callers that write the new one themselves; [`relayout`] makes files.
+/// A new layout of an image, for callers that write the new image themselves; [`relayout`] writes files.
 #[derive(Clone, Copy)]
 pub struct RelayoutRequest<'a> {
-    /// The image that is there.
+    /// Path of the image.
     pub image: &'a Path,
-    /// What comes first; an empty one: all data lies by path.
+    /// Data that comes first. If it is empty, all data is ordered by path.
     pub order: &'a PathOrder,
-    /// How files of the order are stored, and how many bytes more they may take, see [`store_hot`].
-    pub hot_as: (HotAs, u64),
-    /// The UUID of the new image; `None`: it comes from its contents.
+    /// Method by which files of the order are stored, and the number of bytes that they may take in addition, see
+    /// [`store_hot`].
+    pub hot_method: (HotMethod, u64),
+    /// UUID of the new image; `None` to derive it from its contents.
     pub uuid: Option<[u8; 16]>,
-    /// Leave out contents that are to be stored anew and cannot be read, and store those as they are read that do not have the digests that the image
-    /// stores for them.
+    /// True to leave out contents that must be stored again and cannot be read, and to store contents that do not
+    /// match their stored digests as they are read.
     pub keep_going: bool,
-    /// How many threads work. The image does not depend on it.
+    /// Number of threads. The image does not depend on it.
     pub threads: Threads,
     /// Files that are being written: the image must not be among them.
     pub outputs: &'a [FileId],
-    /// Where nameless files are made.
+    /// Directory for unnamed files.
     pub scratch_dir: &'a Path,
-    /// Ends the work with an error once set.
+    /// Flag that ends the work with an error when set.
     pub stop: &'a AtomicBool,
 }
 
-/// An image that was made of another one.
+/// Result of a relayout.
 #[derive(Debug)]
 pub struct Relaid {
-    /// What is in the new image, and what it takes. Data that was moved as it is stored counts as reused.
+    /// Summary of the build. Data that was moved as stored counts as reused.
     pub summary: Summary,
-    /// Paths of the order at which nothing is.
+    /// Paths of the order that do not exist.
     pub unmatched: Vec<Vec<u8>>,
-    /// Files that are stored otherwise than before.
+    /// Files that are stored by another method than before.
     pub hot_files: HotFiles,
-    /// Bytes of the old image.
+    /// Length in bytes of the old image.
     pub old_len: u64,
 }
 
 impl RelayoutRequest<'_> {
-    /// Write the new image to `out`, which is empty. On an error it holds rubbish.
+    /// Writes the new image to `out`, which must be empty. After an error, its contents are undefined.
     ///
     /// # Errors
     /// An image that cannot be read, or has extra devices; an output that cannot be written.
-    pub fn build(&self, out: Out<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Relaid, Error> {
-        let Self { image, order, hot_as, uuid, keep_going, threads, outputs, scratch_dir, stop } = *self;
+    pub fn build(&self, out: Out<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Relaid, ReviseError> {
+        let Self { image, order, hot_method, uuid, keep_going, threads, outputs, scratch_dir, stop } = *self;
         let clock = PhaseClock::start();
         let base = Arc::new(BaseImage::open(image)?);
         let old_len = base.image().source_len();
-        let mut found = Relayout::of(&base, &ScanOptions { threads, outputs, ..ScanOptions::new(stop) })?;
+        let mut found = StoredTree::of(&base, &ScanOptions { threads, outputs, ..ScanOptions::new(stop) })?;
         let (nodes, unmatched) = order.of(found.tree());
         let mut options = BuildOptions {
             threads,
@@ -73,7 +77,7 @@ impl RelayoutRequest<'_> {
             ..found.options().clone()
         };
         found.gather(&options.hot);
-        let hot_files = store_hot(found.tree(), hot_as, &|node| found.stored_len(node), &mut options)?;
+        let hot_files = store_hot(found.tree(), hot_method, &|node| found.stored_len(node), &mut options)?;
         hot_files.nodes.iter().for_each(|node| found.store_anew(*node));
         let tree = found.into_tree();
         clock.finish("scan");
@@ -83,9 +87,10 @@ impl RelayoutRequest<'_> {
     }
 }
 
-/// Move the data that `image` stores into the new file `out`, which appears when it is complete, or not at all: first what `order` says, in its
-/// order, then all else by path. Chunks, data beside inodes, and small files of the order that lie among others are stored anew in the same way; all else
-/// is not compressed again. What belongs to no file is left out: with an empty order, an image that was [updated](crate::update) becomes a tight one.
+/// Moves the data that `image` stores into the new file `out`, which appears when it is complete, or not at all: first
+/// the data of `order`, then all other data by path. Chunks, data beside inodes, and small files of the order that lie
+/// among others are stored again in the same way; all other data is not compressed again. Unreferenced data is left out:
+/// with an empty order, this compacts an image that was [updated](crate::update).
 ///
 /// ```
 /// use kiln::read::FollowLast;
@@ -99,7 +104,7 @@ impl RelayoutRequest<'_> {
 /// # }
 /// # kiln::pack(&src, &image, kiln::Preset::Balanced)?;
 /// let order = PathOrder::parse(b"/c\n", "what programs read")?;
-/// let relaid = kiln::relayout(&image, &out, &order)?;
+/// let relaid = kiln_revise::relayout(&image, &out, &order)?;
 /// assert!(relaid.unmatched.is_empty());
 ///
 /// let moved = kiln::open(&out)?;
@@ -110,13 +115,13 @@ impl RelayoutRequest<'_> {
 ///
 /// # Errors
 /// As [`RelayoutRequest::build`]; a file that exists.
-pub fn relayout(image: impl AsRef<Path>, out: impl AsRef<Path>, order: &PathOrder) -> Result<Relaid, Error> {
+pub fn relayout(image: impl AsRef<Path>, out: impl AsRef<Path>, order: &PathOrder) -> Result<Relaid, ReviseError> {
     let file = AtomicFile::create(out.as_ref(), Existing::Keep)?;
     let outputs: Vec<FileId> = FileId::of(file.file()).into_iter().collect();
     let request = RelayoutRequest {
         image: image.as_ref(),
         order,
-        hot_as: (HotAs::Same, 0),
+        hot_method: (HotMethod::Same, 0),
         uuid: None,
         keep_going: false,
         threads: Threads::default(),

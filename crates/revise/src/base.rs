@@ -1,6 +1,10 @@
 //! Image whose stored data an increment reuses.
 
 use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
+use kiln_source::dir::{FileId, FileStamp};
+use kiln_source::filter::Filter;
+use kiln_source::image::erofs::{ImageSource, reusable_extents};
+use kiln_source::{Scan, ScanOptions, Source, SourceError, Unreadable};
 use kiln_tree::{Base, BaseFacts, ContentError, Reuse, ReusedExtents};
 use std::fs::File;
 use std::io;
@@ -8,20 +12,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::reuse;
-use super::scan::{Named, scan};
-use super::source::ImageSource;
-use crate::dir::FileId;
-use crate::dir::contents::Stamp;
-use crate::error::{SourceError, Unreadable};
-use crate::filter::Filter;
-use crate::source::{Scan, ScanOptions, Source};
-
 /// An image whose stored data another image reuses.
 pub struct BaseImage {
     path: PathBuf,
     /// The image's file, to copy from, and its stamp when it was opened.
-    file: Option<(File, Stamp)>,
+    file: Option<(File, FileStamp)>,
     source: Arc<dyn ReadAt>,
     image: Image,
     facts: BaseFacts,
@@ -38,7 +33,7 @@ impl BaseImage {
         let unreadable = |source| SourceError::Unreadable(Unreadable { path: path.to_owned(), source });
         let failed = |source| SourceError::Image { path: path.to_owned(), offset: 0, source };
         let file = File::open(path).map_err(unreadable)?;
-        let stamp = Stamp::of(&file).map_err(|error| unreadable(io::Error::other(error)))?;
+        let stamp = FileStamp::of(&file).map_err(|error| unreadable(io::Error::other(error)))?;
         let source = FileSource::from_file(file.try_clone().map_err(unreadable)?).map_err(unreadable)?;
         let source: Arc<dyn ReadAt> = Arc::new(source);
         let image = Image::open(source.clone(), Vec::new(), &ImageOptions::default()).map_err(failed)?;
@@ -106,13 +101,13 @@ impl BaseImage {
     ///
     /// # Errors
     /// Those of [`BaseImage::scan`].
-    pub(super) fn scan_with_nids(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<[Nid]>), SourceError> {
+    pub(crate) fn scan_with_nids(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<[Nid]>), SourceError> {
         let id = self.file.as_ref().and_then(|(file, _)| FileId::of(file).ok());
         if id.is_some_and(|id| options.outputs.contains(&id)) {
             return Err(SourceError::IsOutput { path: self.path.clone() });
         }
-        let named = Named { image: &self.image, path: &self.path, offset: 0 };
-        scan(named, (None, None), &ScanOptions { keep_going: false, ..*options })
+        let source = ImageSource::new(self.image.clone(), &self.path);
+        source.scan_with_nids(&ScanOptions { keep_going: false, ..*options })
     }
 
     /// Returns the path of the image.
@@ -140,7 +135,7 @@ fn changed_at(file: &File) -> Option<i64> {
 fn facts(image: &Image, reuse: Reuse) -> Result<BaseFacts, ReadError> {
     let superblock = image.superblock();
     let packed = match superblock.packed_nid {
-        Some(nid) => reuse::extents(image, &image.inode(nid)?)?.filter(|extents| extents.fragment.is_none()),
+        Some(nid) => reusable_extents(image, &image.inode(nid)?)?.filter(|extents| extents.fragment.is_none()),
         None => None,
     };
     Ok(BaseFacts {
@@ -176,17 +171,15 @@ impl Base for BaseImage {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::stored::StoredFiles;
     use kiln_builder::{BuildOptions, Control};
     use kiln_output::MemoryOutput;
     use kiln_read::MemorySource;
-    use kiln_tree::{Builder, Metadata};
+    use kiln_tree::{Builder, Metadata, NoContents};
     use std::sync::atomic::AtomicBool;
 
     /// Returns an image of an empty directory.
     pub(crate) fn empty_base() -> Arc<BaseImage> {
-        let contents = Arc::new(StoredFiles::default()).in_archive(Arc::new(MemorySource::new(Vec::new())));
-        let tree = Builder::new(Metadata::default()).finish(Box::new(contents)).unwrap();
+        let tree = Builder::new(Metadata::default()).finish(Box::new(NoContents)).unwrap();
         let (output, stop) = (MemoryOutput::default(), AtomicBool::new(false));
         let control = Control { stop: &stop, progress: &|_| {} };
         kiln_builder::build(&tree, &output, &BuildOptions::default(), &control).unwrap();
