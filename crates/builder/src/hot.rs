@@ -47,10 +47,10 @@ impl FromStr for HotMethod {
     }
 }
 
-/// Chooses files of [`BuildOptions::order`], in their order, and adds hints to store them by a method. Together they take
-/// at most `budget` bytes more than without it; files that would exceed the budget are skipped. `stored_len` returns the
-/// length in bytes of a file as it is stored otherwise, if that is known; else the file is encoded to measure it. Files
-/// with a hint keep it.
+/// Chooses files of [`BuildOptions::order`], in their order, and adds hints to store them by a method. Together they
+/// take at most `budget` bytes more than without it; files that would exceed the budget are skipped. `stored_len`
+/// returns the length in bytes of a file as it is stored otherwise, if that is known; else the file is encoded to
+/// measure it. Files with a hint keep it.
 ///
 /// # Errors
 /// A file that cannot be read; a failing codec.

@@ -40,8 +40,8 @@ impl BaseImage {
         let devices = image.superblock().extra_devices;
         if devices > 0 {
             let reason = format!(
-                "a base with {devices} extra devices (extra_devices) is not supported; pack it into an image without them first \
-                 (kiln pack --device), or pack without a base"
+                "a base with {devices} extra devices (extra_devices) is not supported; pack it into an image without them \
+                 first (kiln pack --device), or pack without a base"
             );
             return Err(SourceError::Unsupported { path: path.to_owned(), reason });
         }

@@ -78,7 +78,7 @@ impl RelayoutRequest<'_> {
         };
         found.gather(&options.hot);
         let hot_files = store_hot(found.tree(), hot_method, &|node| found.stored_len(node), &mut options)?;
-        hot_files.nodes.iter().for_each(|node| found.store_anew(*node));
+        hot_files.nodes.iter().for_each(|node| found.store_again(*node));
         let tree = found.into_tree();
         clock.finish("scan");
         let mut summary = kiln_builder::build(&tree, out, &options, &Control { stop, progress })?;
@@ -89,8 +89,8 @@ impl RelayoutRequest<'_> {
 
 /// Moves the data that `image` stores into the new file `out`, which appears when it is complete, or not at all: first
 /// the data of `order`, then all other data by path. Chunks, data beside inodes, and small files of the order that lie
-/// among others are stored again in the same way; all other data is not compressed again. Unreferenced data is left out:
-/// with an empty order, this compacts an image that was [updated](crate::update).
+/// among others are stored again in the same way; all other data is not compressed again. Unreferenced data is left
+/// out: with an empty order, this compacts an image that was [updated](crate::update).
 ///
 /// ```
 /// use kiln::read::FollowLast;

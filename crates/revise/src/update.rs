@@ -1,16 +1,16 @@
 //! Updates in place: new data and metadata are appended to an image, then one sector is replaced.
 //!
 //! At every moment the image is the old one or the new one. New data lies behind all data of the old image, and is
-//! synced before the sector of the superblock is written, which names the new metadata. Disks write a sector as a whole,
-//! and nothing else of the old image is overwritten: existing mounts keep the old tree.
+//! synced before the sector of the superblock is written, which names the new metadata. Disks write a sector as a
+//! whole, and nothing else of the old image is overwritten: existing mounts keep the old tree.
 //!
 //! # Inside
 //!
-//! An update is a build of a tree whose base is the image itself: `Reuse::InPlace` leaves reused extents where they are,
-//! and `Out::behind` says that data and metadata begin behind the old image. `builder::build_behind` writes nothing else
-//! and returns the head (superblock and configuration records), which the update writes last; [`Repair`] writes that of
-//! an older generation. `format::generation` has the records by which `read::metadata::generations` finds older trees,
-//! and `read::metadata::recovery` those of a damaged image.
+//! An update is a build of a tree whose base is the image itself: `Reuse::InPlace` leaves reused extents where they
+//! are, and `Out::behind` says that data and metadata begin behind the old image. `builder::build_behind` writes
+//! nothing else and returns the head (superblock and configuration records), which the update writes last; [`Repair`]
+//! writes that of an older generation. `format::generation` has the records by which `read::metadata::generations`
+//! finds older trees, and `read::metadata::recovery` those of a damaged image.
 
 pub(crate) mod error;
 mod file;

@@ -106,7 +106,7 @@ pub struct BaseFacts {
     pub len: u64,
     /// Length of its blocks.
     pub block_bits: BlockBits,
-    /// What readers need for what it has compressed.
+    /// Configuration that readers need for its compressed data.
     pub cfgs: ComprCfgs,
     /// Extents of its packed inode; none if they cannot be reused.
     pub packed: ReusedExtents,

@@ -104,7 +104,7 @@ impl StoredTree {
     }
 
     /// Marks a regular file to be re-encoded with the options.
-    pub(super) fn store_anew(&mut self, node: NodeId) {
+    pub(super) fn store_again(&mut self, node: NodeId) {
         if let Kind::File { content, .. } = self.tree.node(node).kind {
             self.reused[content.0 as usize] = None;
         }
@@ -140,7 +140,7 @@ impl StoredTree {
             holding.into_iter().any(|(extent, hot)| hot.saturating_mul(2) < extent.llen.into())
         };
         let sparse: Vec<NodeId> = files.iter().filter(|(_, bytes)| is_sparse(bytes)).map(|(node, _)| *node).collect();
-        sparse.into_iter().for_each(|node| self.store_anew(node));
+        sparse.into_iter().for_each(|node| self.store_again(node));
     }
 
     /// Returns the tree, with all reusable data.

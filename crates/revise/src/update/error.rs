@@ -17,8 +17,8 @@ pub enum UpdateError {
     },
     /// Data of unknown origin behind the image.
     #[error(
-        "{len} bytes lie behind the end of the image (byte {end}), where what is new would go, and nothing says that they are the remains of an \
-         update: {what}"
+        "{len} bytes lie behind the end of the image (byte {end}), where what is new would go, and nothing says that they are the \
+         remains of an update: {what}"
     )]
     SomethingBehind {
         /// End of the blocks that the superblock counts, in bytes.
@@ -30,8 +30,8 @@ pub enum UpdateError {
     },
     /// The image is shorter than its superblock says.
     #[error(
-        "damaged: its superblock counts {blocks_len} bytes (blocks), but it has {len}: kiln generations lists what is whole, and kiln repair \
-         shows the newest of it"
+        "damaged: its superblock counts {blocks_len} bytes (blocks), but it has {len}: kiln generations lists what is whole, \
+         and kiln repair shows the newest of it"
     )]
     Short {
         /// Length in bytes that the superblock counts.

@@ -43,8 +43,8 @@ pub struct UpdatedFile {
     changed_at: Option<i64>,
 }
 
-/// Locks an image that is changed in place (by `update`, `rollback` or a patch), until `file` is closed. Readers take no
-/// such lock.
+/// Locks an image that is changed in place (by `update`, `rollback` or a patch), until `file` is closed. Readers take
+/// no such lock.
 ///
 /// # Errors
 /// [`UpdateError::Locked`]; a file that cannot be locked.

@@ -18,7 +18,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Returns the whole sector, behind the head as in `before`, with the checksum of the superblock's block if it has one.
+    /// Returns the whole sector, behind the head as in `before`, with the checksum of the superblock's block if it has
+    /// one.
     ///
     /// # Errors
     /// An image that cannot be read.
@@ -40,8 +41,8 @@ impl Head {
     }
 }
 
-/// Returns the number of bytes for configuration records behind a superblock's record of 128 bytes: as many as in the last
-/// generation, and those behind that no generation uses.
+/// Returns the number of bytes for configuration records behind a superblock's record of 128 bytes: as many as in the
+/// last generation, and those behind that no generation uses.
 ///
 /// # Errors
 /// An image that cannot be read.

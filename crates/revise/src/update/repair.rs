@@ -1,6 +1,7 @@
 //! Repair of images whose last generation is lost: they show an older one that is whole.
 //!
-//! One sector is written, as at the end of an update. Data behind the generation stays until the next update overwrites it.
+//! One sector is written, as at the end of an update. Data behind the generation stays until the next update overwrites
+//! it.
 
 use kiln_format::superblock::SUPERBLOCK_OFF;
 use kiln_output::{Output, write_all_at};
@@ -87,8 +88,8 @@ impl<'a> Repair<'a> {
         Ok(())
     }
 
-    /// Returns a generation with its head. The checksum of its block is computed again, as the front of the image may be
-    /// lost.
+    /// Returns a generation with its head. The checksum of its block is computed again, as the front of the image may
+    /// be lost.
     fn shown(&self, number: u32) -> Result<Generation, ReviseError> {
         let found = self.found.whole.iter().find(|generation| generation.number == number);
         let what = "is not whole, or not there: kiln generations lists those that are";

@@ -11,8 +11,8 @@ use crate::error::ReviseError;
 use crate::update::Update;
 
 impl Update<'_> {
-    /// Returns true if the image has all of `tree`, which has the [base](Self::base), already: an update would only append the
-    /// same metadata again.
+    /// Returns true if the image has all of `tree`, which has the [base](Self::base), already: an update would only
+    /// append the same metadata again.
     ///
     /// Names, metadata, attributes and hard links are compared, and what `options` say of the image as a whole: UUID,
     /// label, digests of contents. How what is new is stored does not count, for nothing is. Contents that the tree
