@@ -70,7 +70,6 @@ pub use kiln_codec::Spec;
 pub use kiln_parallel::Threads;
 pub use options::digests::ContentDigests;
 pub use options::hints::Hints;
-pub use options::hot::HotZone;
 pub use options::preset::choices::{Choices, Compression, MetadataChoice, MethodChoice};
 pub use options::preset::error::{OptionError, OptionField, OptionProblem};
 pub use options::preset::limits::{PclusterLimits, check_method, feature_of};

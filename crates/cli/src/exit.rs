@@ -11,8 +11,8 @@ use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
 use kiln_sink::SinkError;
-use kiln_source::SourceError;
-use kiln_source::filter::PolicyError;
+use kiln_source::{SourceError, UnfitXattr};
+use kiln_tree::policy::PolicyError;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -80,6 +80,9 @@ pub enum Failure {
     /// A tree cannot be what the options want.
     #[error("{0}")]
     Policy(PolicyError),
+    /// An attribute cannot be stored, and may not be left out.
+    #[error("{0}")]
+    Xattr(UnfitXattr),
     /// Trees could not be compared.
     #[error("{0}")]
     Diff(DiffError),

@@ -3,11 +3,11 @@
 use kiln_format::BlockBits;
 use std::ops::Range;
 
-use crate::options::hot::HotZone;
 use crate::plan::file::FilePlan;
 use crate::plan::file_list::FileIndex;
 use crate::plan::kept::rules::overlapping;
 use crate::plan::kept::{KeptFiles, KeptPacked};
+use kiln_tree::storage::HotZone;
 use kiln_tree::{Kept, KeptExtent, KeptExtents};
 
 /// Stored bytes of the base that come first in the image, in this order: the first of each, and how many. Some may come several times.

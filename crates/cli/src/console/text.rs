@@ -1,7 +1,7 @@
 //! Values of an inode as text.
 
+use kiln_format::Escaped;
 use kiln_format::inode::FileType;
-use kiln_read::Escaped;
 
 /// Type and permissions as `ls -l` shows them: `drwxr-xr-x`.
 pub fn mode(file_type: FileType, permissions: u16) -> String {

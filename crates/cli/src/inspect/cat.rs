@@ -3,7 +3,8 @@
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use kiln_read::{Escaped, FollowLast, Image, ReadError};
+use kiln_format::Escaped;
+use kiln_read::{FollowLast, Image, ReadError};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;

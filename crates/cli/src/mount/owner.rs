@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::pack;
 use kiln_mount::fuse::{Ids, Owners};
-use kiln_source::filter::{IdMap, IdRange};
+use kiln_tree::policy::{IdMap, IdRange};
 use std::ffi::OsString;
 use std::sync::Arc;
 

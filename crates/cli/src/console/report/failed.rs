@@ -92,7 +92,7 @@ impl ErrorJson {
                 self.kind = "exists";
             }
             Failure::Usage(_) => self.kind = "usage",
-            Failure::Policy(_) => self.kind = "input",
+            Failure::Policy(_) | Failure::Xattr(_) => self.kind = "input",
             Failure::Diff(_) => self.kind = "not_found",
             Failure::Uncompared(_) | Failure::Incomplete => self.kind = "incomplete",
             Failure::Mount(_) | Failure::Background(_) => self.kind = "mount",

@@ -2,8 +2,9 @@
 
 use crate::dropin::source::Named;
 use crate::dropin::{log, stored};
+use kiln_format::Escaped;
 use kiln_format::inode::FileType;
-use kiln_read::{DigestCheck, Escaped, Image, Inode, Nid, ReadError, WalkEntry};
+use kiln_read::{DigestCheck, Image, Inode, Nid, ReadError, WalkEntry};
 use std::collections::HashSet;
 
 /// Bytes that are read at once.

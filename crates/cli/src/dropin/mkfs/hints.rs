@@ -6,7 +6,7 @@ use crate::dropin::getopt::{Misuse, number};
 use crate::exit::Failure;
 use kiln_builder::{BuildOptions, PclusterLimits};
 use kiln_codec::Spec;
-use kiln_source::filter::{Hint, HintRules};
+use kiln_tree::storage::{Hint, HintRules};
 use std::fs;
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn read(
     compressors: &[Compression],
     build: &BuildOptions,
     warnings: &mut Vec<String>,
-) -> Result<HintRules, Stop> {
+) -> Result<HintRules<Option<Spec>>, Stop> {
     let text = fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })?;
     let mut hints = Vec::new();
     for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
@@ -39,7 +39,7 @@ fn hint(
     default: Spec,
     build: &BuildOptions,
     warnings: &mut Vec<String>,
-) -> Result<Hint, Stop> {
+) -> Result<Hint<Option<Spec>>, Stop> {
     let misuse = |what: String| Misuse::Other(format!("compress hint `{line}`: {what}"));
     let tokens: Vec<&str> = line.split_whitespace().collect();
     let (len, idx, regex) = match tokens[..] {

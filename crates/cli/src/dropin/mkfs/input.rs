@@ -10,10 +10,11 @@ use kiln_format::BlockBits;
 use kiln_read::ReadAt;
 use kiln_source::archive::tar::{DotDot, TarData, TarIndex, TarOptions, TarSource};
 use kiln_source::dir::DirSource;
-use kiln_source::merge::{MergePart, Merged, Whiteouts};
+use kiln_source::merge::{MergePart, Merged};
 use kiln_source::{
     KINDS, ScanOptions, Scanned, Source, SourceError, SourceKind, SourceOptions, StreamFormat, Unreadable, open_as,
 };
+use kiln_tree::merge::Whiteouts;
 use kiln_tree::{Implied, Metadata};
 use std::ffi::OsString;
 use std::fs::File;

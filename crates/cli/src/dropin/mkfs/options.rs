@@ -16,13 +16,13 @@ use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, Label, source_date_epoch};
 use crate::process::threads::processors;
 use kiln::ByPath;
-use kiln_builder::Threads;
-use kiln_builder::{BuildOptions, ContentDigests};
+use kiln_builder::{BuildOptions, ContentDigests, Threads};
 use kiln_format::BlockBits;
 use kiln_format::xattr::FINGERPRINT_NAME;
-use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
-use kiln_source::manifest::FsConfig;
+use kiln_source::manifest::parse_fs_config;
 use kiln_tree::DigestName;
+use kiln_tree::filter::Filter;
+use kiln_tree::policy::{FileContexts, FsConfig, IdBase, Labels, NameGlobs, Policy};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -344,7 +344,7 @@ fn labels(path: &Path, mount_point: Vec<u8>) -> Result<Labels, Failure> {
 
 fn fs_config(path: &Path, mount_point: &[u8]) -> Result<FsConfig, Failure> {
     let text = fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })?;
-    let config = FsConfig::list(&text, &path.to_string_lossy(), mount_point);
+    let config = parse_fs_config(&text, &path.to_string_lossy(), mount_point);
     config.map_err(|error| Failure::Usage(error.to_string()))
 }
 

@@ -1,6 +1,6 @@
 //! What `-T`, its companions and the environment make of times.
 
-use kiln_source::filter::Times;
+use kiln_tree::policy::Times;
 
 /// What was asked for, in seconds since 1970.
 #[derive(Default)]
