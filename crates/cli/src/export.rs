@@ -78,14 +78,14 @@ pub struct Args {
     json: bool,
 }
 
-/// What is written.
+/// The format of the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
     Dir,
     Archive(Format, Option<StreamCompression>),
 }
 
-/// Value of `--to`.
+/// Parses the value of `--to`.
 pub fn parse_to(text: &str) -> Result<To, &'static str> {
     match text {
         "dir" => Ok(To::Dir),
@@ -94,7 +94,7 @@ pub fn parse_to(text: &str) -> Result<To, &'static str> {
     }
 }
 
-/// What the end of a file's name says.
+/// Returns the format that the end of a file's name indicates.
 pub fn of_name(name: impl AsRef<Path>) -> Option<To> {
     let name = name.as_ref().as_os_str().as_bytes();
     Format::of_name(name).map(|(format, compression)| To::Archive(format, compression))
@@ -137,11 +137,11 @@ pub struct Archive<'a> {
     pub out: &'a Path,
     pub format: Format,
     pub compression: Option<StreamCompression>,
-    /// How well it is compressed.
+    /// Level of compression.
     pub level: Option<u32>,
-    /// Whether it may replace a file.
+    /// Permission to replace a file.
     pub force: bool,
-    /// Whether it is written even if the image is damaged, as far as that can be read.
+    /// Option to go on if the image is damaged, with all that can be read.
     pub keep_going: bool,
     pub threads: Threads,
     pub progress: &'a ProgressArgs,
@@ -149,7 +149,7 @@ pub struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// Write what is selected of the image that `open` opens, and report. `failure` tells of what cannot be read of it.
+    /// Writes the selection of the image that `open` opens, and reports. `failure` converts errors of reading it.
     pub fn write(
         &self,
         selection: &Selection,
@@ -171,7 +171,7 @@ impl Archive<'_> {
         let target = Target::create(destination, force)?;
         let meter = progress.meter();
         if meter.is_shown() {
-            // An error will come again, from the work itself.
+            // The work itself will report an error.
             meter.set(0, selection.contents_len(&image).unwrap_or(0));
         }
         let options = ExportOptions { compression, level, keep_going, threads, format };
@@ -193,7 +193,7 @@ impl Archive<'_> {
     }
 }
 
-/// Refuse a level that there is not.
+/// Refuses a level that does not exist.
 fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCompression>) -> Result<(), Failure> {
     let (name, levels) = match (format, compression) {
         (Format::Zip, _) => ("ZIP", 0..=9),
@@ -212,11 +212,11 @@ fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCom
     }
 }
 
-/// Where an archive goes.
+/// The destination of an archive.
 enum Target {
-    /// To a name that it gets when it is complete.
+    /// A file that gets its name when it is complete.
     File(AtomicFile),
-    /// Somewhere that takes it as it comes.
+    /// A stream that is written front to back.
     Stream(Stream),
 }
 

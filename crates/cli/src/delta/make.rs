@@ -67,7 +67,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct MadeJson {
     patch_bytes: u64,
@@ -77,7 +77,7 @@ struct MadeJson {
     encoded_bytes: u64,
     carried_bytes: u64,
     literal_bytes: u64,
-    /// Packing NEW with OLD as its base would make the patch far shorter.
+    /// If NEW were packed with OLD as its base, the patch would be far shorter.
     base_helps: bool,
 }
 
@@ -146,14 +146,14 @@ fn tell(made: &MakeReport) {
     ));
 }
 
-/// Open an image in a file or a block device.
+/// Opens an image in a file or a block device.
 pub(super) fn open(path: &Path) -> Result<Arc<dyn ReadAt>, Failure> {
     let source = FileSource::open(path);
     let source = source.map_err(|source| Failure::Read { image: path.to_owned(), source })?;
     Ok(Arc::new(source))
 }
 
-/// An error with the names that the user knows.
+/// Converts an error, with the names that the user knows.
 pub(super) fn failure(error: DeltaError, signals: &Signals, old: &Path, new: Option<&Path>, out: &Path) -> Failure {
     use kiln_delta::Side;
     match (error, signals.caught()) {

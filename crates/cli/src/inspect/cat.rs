@@ -30,7 +30,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open()?;
-    // Each write is large: no buffer between.
+    // Each write is large: a buffer would gain nothing.
     let mut out = io::stdout().lock();
     let mut exit = Exit::Done;
     for path in &args.paths {
