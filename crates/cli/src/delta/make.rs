@@ -113,8 +113,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         if made.base_helps() {
             let (old, new) = (args.old.display(), args.new.display());
             note(format_args!(
-                "most contents of {new} are those of {old}, but stored otherwise: packed with kiln pack --base {old}, it needs a far \
-                 smaller patch"
+                "most contents of {new} are those of {old}, but stored in other ways: packed with kiln pack --base {old}, \
+                 it would need a far smaller patch"
             ));
         }
     }
