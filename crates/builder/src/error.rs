@@ -101,8 +101,8 @@ pub enum BuildError {
     TooLarge(FormatError),
     /// A base whose blocks have another size.
     #[error(
-        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data is taken over only with \
-         --block-size {base_len}"
+        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data can only be \
+         reused with --block-size {base_len}"
     )]
     BaseBlocks {
         /// Bytes in a block of the base.
@@ -112,8 +112,8 @@ pub enum BuildError {
     },
     /// Stored data that lies outside the base, or overlaps too often: the base is damaged.
     #[error(
-        "the base is damaged: it has {base_len} bytes, and {len} bytes at byte {pa} of it are behind its end, or overlap others too often; \
-         build without it"
+        "the base is damaged: it has {base_len} bytes, and {len} bytes at byte {pa} of it are behind its end, or \
+         overlap others too often; build without it"
     )]
     BaseRange {
         /// First byte of the extent in the base.
@@ -134,15 +134,16 @@ pub enum BuildError {
         source: io::Error,
     },
     /// A base that has changed since it was opened.
-    #[error("the base {source}: what was taken over from it may be wrong")]
+    #[error("the base {source}: data reused from it may be wrong")]
     BaseChanged {
         /// The change.
         source: ContentError,
     },
     /// An older image, behind which the new one goes, has no room for the configuration records of its compression.
     #[error(
-        "the configuration records of its compression take {len} bytes behind the superblock (available_compr_algs), but only {max_len} are \
-         free in the image: use what it is compressed by already (without -z, -C and --preset), or pack a new image"
+        "the configuration records of its compression take {len} bytes behind the superblock (available_compr_algs), \
+         but only {max_len} are free in the image: keep its compression (without -z, -C and --preset), or pack a new \
+         image"
     )]
     RecordsRoom {
         /// Length of the records in bytes.

@@ -32,7 +32,6 @@
 //!   methods on samples, within a budget of modelled CPU time. Last, `verify` compares data that will be read from
 //!   images with the digests that are stored there. Files whose data in the base turns out to differ from the
 //!   source are planned again, without the base.
-//!   has otherwise than the source, though it was believed to be the same, is looked at anew.
 //! * **Deduplication** (`plan/dedupe/`): content-defined chunks (`chunker`) nominate equal text, `matching` extends
 //!   matches to the byte, `split_points` cuts stored text where references begin. `revalidation` hashes shared text
 //!   again as it is stored: a file that changed between the two passes is an error even if no timestamp shows it.

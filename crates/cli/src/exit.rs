@@ -90,8 +90,8 @@ pub enum Failure {
     #[error("{}: {source} (no journal at {}; --journal names another one)", old.display(), journal.display())]
     NoJournal { old: PathBuf, journal: PathBuf, source: Box<DeltaError> },
     /// A journal is not of the target, or could not be replayed.
-    #[error("{}: {source}: the journal is {}: complete its own target, or use another --journal for this one; if its own target \
-             is gone for good, remove it", old.display(), journal.display())]
+    #[error("{}: {source}: the journal is {}: complete its own target, or use another --journal for this one; if its \
+             own target is gone for good, remove it", old.display(), journal.display())]
     Journal { old: PathBuf, journal: PathBuf, source: Box<DeltaError> },
     /// A journal lies beside an image that cannot be read, or that is about to be changed.
     #[error("{}: {}{}", image.display(), source.as_ref().map(|source| format!("{source}: ")).unwrap_or_default(),

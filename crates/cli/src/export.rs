@@ -21,15 +21,17 @@ use std::path::{Path, PathBuf};
 
 /// Write an image, or parts of it, as an archive
 ///
-/// The end of OUT's name is the format: .tar, .cpio, .mtree and .pseudo, each with .gz, .zst, .xz, .bz2 or .lz4 behind it, .tgz and
-/// its kin, and .zip. A path names a file, or a directory with all below it, which are archived with the directories that they lie
-/// in; globs are those of `kiln extract`. The same image gives the same bytes, whatever the number of threads.
+/// The end of OUT's name is the format: .tar, .cpio, .mtree and .pseudo, each with .gz, .zst, .xz, .bz2 or .lz4
+/// behind it, .tgz and its kin, and .zip. A path names a file, or a directory with all below it, which are archived
+/// with the directories that they lie in; globs are those of `kiln extract`. The same image gives the same bytes,
+/// whatever the number of threads.
 ///
-/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes. Contents are compared with the digests
-/// that IMAGE stores for them, if it does.
+/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes. Contents
+/// are compared with the digests that IMAGE stores for them, if it does.
 ///
-/// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links, tar no sockets, cpio
-/// no extended attributes. Fractions of seconds, which only tar and mtree have, are told without that.
+/// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links,
+/// tar no sockets, cpio no extended attributes. Fractions of seconds, which only tar and mtree have, are told
+/// without that.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln export [OPTIONS] <IMAGE> [PATH|GLOB]... <OUT>",
@@ -44,13 +46,13 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// What to export, everything by default, and last the archive; - is standard output, which gets a tar archive unless --to
-    /// says else
+    /// What to export, everything by default, and last the archive; - is standard output, which gets a tar archive
+    /// unless --to says else
     #[arg(value_name = "OUT", required = true)]
     select_and_out: Vec<OsString>,
 
-    /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression as in tar.zst; dir is a
-    /// directory, as by `kiln extract`
+    /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression
+    /// as in tar.zst; dir is a directory, as by `kiln extract`
     #[arg(long, value_name = "FORMAT", value_parser = parse_to)]
     to: Option<To>,
 
@@ -62,8 +64,9 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left out, contents without
-    /// their stored digest are written as they were read. All are listed, and the exit code is 3
+    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left
+    /// out, contents without their stored digest are written as they were read. All are listed, and the exit code
+    /// is 3
     #[arg(long)]
     keep_going: bool,
 

@@ -25,14 +25,15 @@ const RANGES_SHOWN: usize = 8;
 
 /// Write an image, or parts of it, as a directory
 ///
-/// A path names a file, or a directory with all below it, and is created with its parents. What names no file is read as a glob:
-/// `*` and `?` stop at a slash, `**` does not. As root, owners, devices and all extended attributes are restored. Nothing is
-/// ever written outside DIR, whatever the image says.
+/// A path names a file, or a directory with all below it, and is created with its parents. What names no file is
+/// read as a glob: `*` and `?` stop at a slash, `**` does not. As root, owners, devices and all extended attributes
+/// are restored. Nothing is ever written outside DIR, whatever the image says.
 ///
-/// Contents are compared with the digests that IMAGE stores for them, if it does (`kiln pack --content-digests`): no file is left with others.
+/// Contents are compared with the digests that IMAGE stores for them, if it does (`kiln pack --content-digests`):
+/// no file is left with others.
 ///
-/// Files of a composefs image whose contents are objects outside of it are listed with their objects and skipped: the exit code
-/// is 3 then. Directories and all other files are restored as the image has them.
+/// Files of a composefs image whose contents are objects outside of it are listed with their objects and skipped:
+/// the exit code is 3 then. Directories and all other files are restored as the image has them.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

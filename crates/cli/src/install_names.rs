@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Make this program answer to the names of erofs-utils
 ///
-/// Called as mkfs.erofs, fsck.erofs, dump.erofs or erofsfuse, it takes the options of that program. Nothing is replaced that is not this
-/// program already, unless --force.
+/// Called as mkfs.erofs, fsck.erofs, dump.erofs or erofsfuse, it takes the options of that program. Nothing is
+/// replaced that is not this program already, unless --force.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -36,9 +36,9 @@ const FUSE_THREADS_MIN: usize = 4;
 
 /// Mount an image
 ///
-/// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which. A
-/// FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then. Every mount is read-only,
-/// and without -o suid,dev set-user-id bits and device files mean nothing in it.
+/// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which.
+/// A FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then. Every mount is
+/// read-only, and without -o suid,dev set-user-id bits and device files mean nothing in it.
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -72,26 +72,28 @@ pub struct Args {
     #[arg(long)]
     pub foreground: bool,
 
-    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most half as much again, 12M in any
-    /// case, is taken while data is decoded
+    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most half as much
+    /// again, 12M in any case, is taken while data is decoded
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
 
-    /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: 1M with root, else the kernel's, 128K]
+    /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: 1M with root, else the
+    /// kernel's, 128K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub read_ahead: Option<u64>,
 
-    /// FUSE: what the kernel gets before it asks: file contents and names (`all`), contents only (`data`), or nothing (`off`)
+    /// FUSE: what the kernel gets before it asks: file contents and names (`all`), contents only (`data`), or
+    /// nothing (`off`)
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     pub prefetch: PrefetchArg,
 
-    /// Read these files into the system's cache once mounted: a hot list, whose ranges come in its order, or paths in the image,
-    /// one a line. Half of the memory at most
+    /// Read these files into the system's cache once mounted: a hot list, whose ranges come in its order, or paths
+    /// in the image, one a line. Half of the memory at most
     #[arg(long, value_name = "LIST")]
     pub preload: Option<PathBuf>,
 
-    /// FUSE: decode what --preload names once mounted, in its order, and keep so much of it in memory beside --cache, whatever else is
-    /// read
+    /// FUSE: decode what --preload names once mounted, in its order, and keep so much of it in memory beside
+    /// --cache, whatever else is read
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "preload")]
     pub pin: Option<u64>,
 

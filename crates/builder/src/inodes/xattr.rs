@@ -1,7 +1,8 @@
 //! Extended attributes: the shared ones, and the body of each inode.
 //!
-//! Equal sets of attributes are kept once, however many inodes have them: a tree with one label on a million files has one set.
-//! A (name, value) pair with several owners goes to the shared area; ids count from the start of that area.
+//! Equal sets of attributes are kept once, however many inodes have them: a tree with one label on a million files
+//! has one set. A (name, value) pair with several owners goes to the shared area; ids count from the start of that
+//! area.
 
 use kiln_format::xattr::{self, BODY_HEADER_LEN, HIDDEN, RawXattrBodyHeader, SHARED_MAX};
 use std::collections::HashMap;

@@ -42,7 +42,7 @@ pub fn find(image: &Path) -> Option<PathBuf> {
 pub fn hint(image: &Path, journal: &Path) -> String {
     let (image, journal) = (image.display(), journal.display());
     format!(
-        "`kiln apply --in-place` has left a journal, {journal}: `kiln apply --in-place --complete {image}` completes the new image, and --status \
-         tells how far it is"
+        "`kiln apply --in-place` has left a journal, {journal}: `kiln apply --in-place --complete {image}` completes \
+         the new image, and --status shows its state"
     )
 }

@@ -17,14 +17,16 @@ use std::sync::Arc;
 
 /// Write a patch that makes one image of another one
 ///
-/// `kiln apply` makes NEW of OLD and the patch, byte for byte. The patch has the differences of the files' contents, not of compressed bytes:
-/// whoever applies it compresses them as NEW is compressed, which is tried here before the patch relies on it. What compression does not give
-/// again, as in images of other programs, is carried compressed.
+/// `kiln apply` makes NEW of OLD and the patch, byte for byte. The patch has the differences of the files'
+/// contents, not of compressed bytes: whoever applies it compresses them as NEW is compressed, which is tried here
+/// before the patch relies on it. What compression does not give again, as in images of other programs, is carried
+/// compressed.
 ///
-/// Images that were packed apart may share little as they are stored. Where that makes the patch large, this is said: a NEW that is packed with
-/// `kiln pack --base OLD` keeps what has not changed.
+/// Images that were packed apart may share little as they are stored. Where that makes the patch large, this is
+/// said: a NEW that is packed with `kiln pack --base OLD` keeps what has not changed.
 ///
-/// A patch needs the encoders of the program that made it, and says so where they are missing; --portable makes one that needs none, and is larger.
+/// A patch needs the encoders of the program that made it, and says so where they are missing; --portable makes one
+/// that needs none, and is larger.
 ///
 /// Memory: about 500 MiB, and 1/20 of what OLD holds.
 #[derive(clap::Args)]
@@ -113,8 +115,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         if made.base_helps() {
             let (old, new) = (args.old.display(), args.new.display());
             note(format_args!(
-                "most contents of {new} are those of {old}, but stored in other ways: packed with kiln pack --base {old}, \
-                 it would need a far smaller patch"
+                "most contents of {new} are those of {old}, but stored in other ways: packed with kiln pack \
+                 --base {old}, it would need a far smaller patch"
             ));
         }
     }

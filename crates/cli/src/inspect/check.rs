@@ -14,9 +14,10 @@ use std::fmt;
 
 /// Read everything in an image and report what is wrong
 ///
-/// Metadata must be consistent, and compressed data decodable. Damage to data that leaves it decodable, as it does in files that are
-/// stored as they are, shows only where digests of contents are stored (`kiln pack --content-digests`), as the format has no checksums
-/// of data. The last line says of how many bytes there are some; where there are none, contents are not verifiable.
+/// Metadata must be consistent, and compressed data decodable. Damage to data that leaves it decodable, as it does
+/// in files that are stored as they are, shows only where digests of contents are stored (`kiln pack
+/// --content-digests`), as the format has no checksums of data. The last line says of how many bytes there are
+/// some; where there are none, contents are not verifiable.
 ///
 /// Exit codes as fsck(8): 0 nothing wrong, 4 errors found, 8 the check itself failed, 16 wrong usage.
 #[derive(clap::Args)]
@@ -113,7 +114,8 @@ fn tell(args: &Args, report: &CheckReport) {
     }
     let bytes = Human(*bytes);
     note(format_args!(
-        "{image}: {inodes} inodes, {directories} of them directories, {extents} extents, contents of {bytes}: {problem_count} problems"
+        "{image}: {inodes} inodes, {directories} of them directories, {extents} extents, contents of {bytes}: \
+         {problem_count} problems"
     ));
     if *problem_count == 0 {
         note(format_args!("{image}: {}", Proof(report)));

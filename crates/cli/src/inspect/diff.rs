@@ -24,9 +24,9 @@ use std::path::PathBuf;
 
 /// Compare two trees: images or directories
 ///
-/// One line for each path that is different, in the order of a walk: `+` only in B, `-` only in A, `~` in both, with what is
-/// different. Contents are compared byte by byte, where sizes are equal. Names in A that are hard links of each other must
-/// be so in B.
+/// One line for each path that is different, in the order of a walk: `+` only in B, `-` only in A, `~` in both,
+/// with what is different. Contents are compared byte by byte, where sizes are equal. Names in A that are hard
+/// links of each other must be so in B.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes, as diff(1): 0 the same; 1 different; 2 trouble: what could not be read was not compared.

@@ -16,8 +16,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Show what reading a file, or a part of it, costs
 ///
-/// Blocks that are fetched, bytes that are decoded. The read is a cold one: no data is in memory. Stored data is fetched in whole blocks, and a compressed extent is
-/// decoded as kiln's own reader does it. Nothing is read but metadata.
+/// Blocks that are fetched, bytes that are decoded. The read is a cold one: no data is in memory. Stored data is
+/// fetched in whole blocks, and a compressed extent is decoded as kiln's own reader does it. Nothing is read but
+/// metadata.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

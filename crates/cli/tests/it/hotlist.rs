@@ -23,8 +23,8 @@ fn lists(scratch: &Scratch) -> (String, String) {
 fn recordings_merge_into_one() {
     let scratch = Scratch::new();
     let (first, second) = lists(&scratch);
-    let merged = "#kiln-hotlist 1\n0+0\t3\tlib\n0+4096\t10\tlib/c.so\n4096+2048\t900\tlib/c.so\n8192+100\t25\tlib/c.so\n\
-                  0+5\t901\tnew\n0+7\t1500000\tetc/a\\011b\n";
+    let merged = "#kiln-hotlist 1\n0+0\t3\tlib\n0+4096\t10\tlib/c.so\n4096+2048\t900\tlib/c.so\n\
+                  8192+100\t25\tlib/c.so\n0+5\t901\tnew\n0+7\t1500000\tetc/a\\011b\n";
     assert_eq!(String::from_utf8(stdout(&["hotlist", "merge", &first, &second, "-o", "-"])).unwrap(), merged);
     let out = scratch.path("out.list");
     stdout(&["hotlist", "merge", &second, &first, "-o", &out]);

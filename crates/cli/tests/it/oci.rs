@@ -71,9 +71,10 @@ fn tar(scratch: &Scratch, name: &str, files: &[(&str, &str)]) -> Vec<u8> {
 fn two_layers(scratch: &Scratch, layout: &Layout) -> Value {
     let lower = tar(scratch, "lower", &[("a", "below"), ("dir/gone", "x"), ("dir/stays", "y")]);
     let upper = tar(scratch, "upper", &[("a", "above"), ("dir/.wh.gone", ""), ("opaque/.wh..wh..opq", "")]);
+    let diff_ids = [&lower, &upper].map(|layer| format!("sha256:{}", hex(layer)));
     let config = json!({ "os": "linux", "architecture": "arm64", "config": { "Cmd": ["sh"] },
         "history": [{ "created_by": "one" }, { "created_by": "none", "empty_layer": true }, { "created_by": "two" }],
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&lower)), format!("sha256:{}", hex(&upper))] } });
+        "rootfs": { "type": "layers", "diff_ids": diff_ids } });
     layout.image(&config, &[layout.blob(TAR, &lower), layout.blob(TAR, &upper)])
 }
 

@@ -77,7 +77,8 @@ impl Scene {
 
 /// Commands that read a page of `a`, two pages of `b` by its other name, a few bytes, and all of a file.
 const READS: &str = "cd /; dd if=$1/a bs=100 skip=50 count=1 2>/dev/null >&2
-    dd if=$1/dir/b2 bs=4096 skip=3 count=2 2>/dev/null >&2; head -c 3 $1/dir/small >/dev/null; cat $1/dir/deep/d >/dev/null
+    dd if=$1/dir/b2 bs=4096 skip=3 count=2 2>/dev/null >&2; head -c 3 $1/dir/small >/dev/null
+    cat $1/dir/deep/d >/dev/null
     cat $1/empty \"$1/odd\tname\" >/dev/null; dd if=$1/a bs=4096 count=2 2>/dev/null >&2";
 
 #[test]
@@ -171,7 +172,8 @@ fn it_ends_as_the_command_does() {
     // A signal to kiln is forwarded to the command, and the list is written. In a group of its own the command is
     // not in a terminal's foreground.
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let line = "trap 'cat $1/b >/dev/null; exit 5' INT TERM HUP; cat $1/a >/dev/null; echo ready; while :; do sleep 0.01; done";
+        let line = "trap 'cat $1/b >/dev/null; exit 5' INT TERM HUP; cat $1/a >/dev/null; echo ready
+            while :; do sleep 0.01; done";
         let record = ["record", "--force", "-o", &scene.list, &scene.dir, "--", "sh", "-c", line, "sh", &scene.dir];
         let mut command = signalled(&record);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();

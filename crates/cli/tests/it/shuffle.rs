@@ -160,7 +160,8 @@ fn a_file_called_shuffle_is_told_from_the_word() {
     assert_eq!(order(&[]), "path");
     assert_eq!(order(&["--order", "shuffle"]), "shuffle:0");
     assert_eq!(order(&["--order", "shuffle:18446744073709551615"]), "shuffle:18446744073709551615");
-    let refused = "--order shuffle:7x: seed `7x`: use a number from 0 to 18446744073709551615; a file of that name is ./shuffle:7x";
+    let refused = "--order shuffle:7x: seed `7x`: use a number from 0 to 18446744073709551615; \
+                   a file of that name is ./shuffle:7x";
     fails(&["pack", "--order", "shuffle:7x", &root, &scratch.path("none")], 2, refused);
     assert!(!Path::new(&scratch.path("none")).exists());
 }

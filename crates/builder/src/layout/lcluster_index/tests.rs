@@ -169,7 +169,8 @@ proptest! {
         let mut bytes = vec![0xEE; body_off];
         encode(shape, Algorithm::Zstd, &extents, &mut bytes).unwrap();
         prop_assert_eq!(len_behind(body_off as u64, shape).unwrap(), (bytes.len() - body_off) as u64);
-        prop_assert!(bytes.len() - body_off.next_multiple_of(8) <= index_len(shape).unwrap() as usize, "{} bytes", bytes.len());
+        let behind_body = bytes.len() - body_off.next_multiple_of(8);
+        prop_assert!(behind_body <= index_len(shape).unwrap() as usize, "{behind_body} bytes");
         let entries = entries(&bytes, body_off, shape);
         prop_assert_eq!(extents_of(&entries, shape.len), extents);
         distances_lead_to_heads(&entries, shape.scattered);

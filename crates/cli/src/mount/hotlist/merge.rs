@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Make one list of several recordings
 ///
-/// First entries of all lists come before all second ones, and so on; bytes that several lists have are there once. The order
-/// of the lists makes no difference.
+/// First entries of all lists come before all second ones, and so on; bytes that several lists have are there once.
+/// The order of the lists makes no difference.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

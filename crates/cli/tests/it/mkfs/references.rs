@@ -164,7 +164,7 @@ fn indexes_know_holes() {
     }
 }
 
-/// A member of an archive with this header, in which the size stands, and what follows it.
+/// Returns a member of an archive with this header, which contains the size, and its contents.
 fn member(name: &str, type_flag: u8, size: usize, data: &[u8]) -> Vec<u8> {
     let mut member = vec![0; 512];
     member[..name.len()].copy_from_slice(name.as_bytes());
@@ -184,7 +184,7 @@ fn member(name: &str, type_flag: u8, size: usize, data: &[u8]) -> Vec<u8> {
     member
 }
 
-/// Data that do not lie in the archive in whole records are in the image.
+/// Data that is not in whole records of the archive is copied into the image.
 #[test]
 fn indexes_have_what_no_record_begins() {
     let place = Place::new();
@@ -214,7 +214,7 @@ fn indexes_have_what_no_record_begins() {
     assert!((9000..16_000).contains(&len), "{len}");
 }
 
-/// The headers of an archive, without data.
+/// Returns the headers of an archive, without data.
 fn headers(tar: &[u8]) -> Vec<u8> {
     let (mut headers, mut at) = (Vec::new(), 0);
     while at + 512 <= tar.len() {
@@ -222,7 +222,7 @@ fn headers(tar: &[u8]) -> Vec<u8> {
         headers.extend_from_slice(header);
         let size = header[124..135].iter().filter(|byte| byte.is_ascii_digit());
         let len = size.fold(0, |sum, digit| sum * 8 + usize::from(digit - b'0')).next_multiple_of(512);
-        // An extended header is one, with what it says.
+        // An extended header is copied with its contents.
         if matches!(header[156], b'x' | b'g' | b'L' | b'K') {
             headers.extend_from_slice(&tar[at + 512..at + 512 + len]);
         }
@@ -258,7 +258,7 @@ fn archives_may_be_headers_only() {
         file.set_times(FileTimes::new().set_modified(found.modified().unwrap())).unwrap();
     }
     place.holds(&place.src, &place.image, &[]);
-    // What has data between its headers is none.
+    // An archive with data between its headers is refused.
     place.fails(&["--tar=headerball", &place.image, &tar], &["plain.tar: at byte"]);
 }
 
