@@ -10,7 +10,7 @@ use kiln_tree::storage::{Hint, HintRules};
 use std::fs;
 use std::path::Path;
 
-/// Read the hints of a file. Without compression there are none, whatever it says.
+/// Reads the hints of a file. Without compression there are none, whatever the file contains.
 pub fn read(
     path: &Path,
     compressors: &[Compression],
@@ -28,7 +28,7 @@ pub fn read(
             );
         }
     }
-    // Of several the first decides.
+    // The first of several matching hints decides.
     hints.reverse();
     HintRules::new(hints).map_err(|error| Misuse::Other(error.to_string()).into())
 }
