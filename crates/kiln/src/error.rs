@@ -7,8 +7,8 @@ use kiln_read::ReadError;
 use kiln_revise::ReviseError;
 use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
-use kiln_source::SourceError;
-use kiln_source::filter::PolicyError;
+use kiln_source::{SourceError, UnfitXattr};
+use kiln_tree::policy::PolicyError;
 use std::path::PathBuf;
 
 /// Why something failed.
@@ -24,6 +24,9 @@ pub enum Error {
     /// A tree cannot be what the policy wants.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// An attribute cannot be stored, and may not be left out.
+    #[error(transparent)]
+    Xattr(#[from] UnfitXattr),
     /// An image cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),

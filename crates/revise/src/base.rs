@@ -2,9 +2,9 @@
 
 use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
 use kiln_source::dir::{FileId, FileStamp};
-use kiln_source::filter::Filter;
 use kiln_source::image::erofs::{ImageSource, reusable_extents};
 use kiln_source::{Scan, ScanOptions, Source, SourceError, Unreadable};
+use kiln_tree::filter::Filter;
 use kiln_tree::{Base, BaseFacts, ContentError, Reuse, ReusedExtents};
 use std::fs::File;
 use std::io;

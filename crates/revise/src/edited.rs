@@ -1,11 +1,12 @@
 //! Image with edits: removed paths, sources merged over it, replaced contents. Unedited files keep
 //! the stored data of the image.
 
-use kiln_source::merge::{Draft, MergedContents, Overlay, Whiteouts, content_count};
-use kiln_source::{Scan, ScanOptions, Scanned, Source, SourceError, SourceOptions};
+use kiln_source::merge::Draft;
+use kiln_source::{Note, Scan, ScanOptions, Scanned, Source, SourceError, SourceOptions};
+use kiln_tree::merge::{MergedContents, Overlay, Whiteouts};
 use kiln_tree::{
     Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
-    Tree, TreeError, TreeProblem, Version,
+    Tree, TreeError, TreeProblem, Version, content_count,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -135,7 +136,7 @@ impl Source for EditedImage {
             let lost = SourceError::tree(source.path());
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
             let mut overlay = Overlay { builder: &mut builder, whiteouts: Whiteouts::Apply, first_content };
-            notes.extend(overlay.put(&scan.tree, b"").map_err(&lost)?.notes(source.path()));
+            notes.extend(Note::of_links(overlay.put(&scan.tree, b"").map_err(&lost)?, source.path()));
             contents.add(first_content, with_previous(scan.tree), b"");
         }
         if let Some(tree) = replaced {

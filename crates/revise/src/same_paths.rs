@@ -1,5 +1,6 @@
 //! Parallel walk of two trees over their common paths.
 
+use kiln_tree::path::join;
 use kiln_tree::{Kind, NodeId, Tree};
 
 /// Two nodes at the same path.
@@ -33,8 +34,4 @@ pub(crate) fn visit([one, other]: [&Tree; 2], mut found: impl FnMut(&SamePath<'_
             found(&SamePath { dir: &path, name: entry.name, nodes });
         }
     }
-}
-
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }

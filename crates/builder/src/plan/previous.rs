@@ -1,8 +1,8 @@
-//! Changed files whose previous version the base stores in extents: extents whose text is unchanged are reused, and
-//! the text between them is stored again.
+//! Changed files whose previous version the base stores in extents. Extents whose text is unchanged are reused; text
+//! between them is stored again.
 //!
-//! Extents are compared at their places, so this is for files that change here and there, or at their end: databases, disks of virtual machines,
-//! logs. Text that has moved is new text.
+//! Extents are compared at their places, so this suits files that change here and there, or at their end: databases,
+//! disks of virtual machines, logs. Text that has moved is new text.
 
 use kiln_codec::Spec;
 use kiln_format::BlockBits;
@@ -15,25 +15,25 @@ use crate::options::{BuildOptions, REST_MAX_BLOCKS};
 use crate::plan::file::FilePlan;
 use kiln_tree::{Content, ContentError, NodeId, PreviousVersion, ReusedExtent, ReusedExtents, Tree, Version};
 
-/// Of the text of a file, one part in so many must be the same, or all of it is stored again.
+/// Least part of a file's text that must be unchanged, one in so many; otherwise all of it is stored again.
 const SAME_SHARE: u64 = 8;
-/// Bytes of text that are compared as one job, but for what the last extent has more.
+/// Bytes of text that are compared as one job; the last extent may exceed it.
 const COMPARE_LEN: u64 = 4 << 20;
 
 /// A file that may be the same in parts.
 pub(crate) struct Candidate {
     /// Place in the plan.
     pub file: u32,
-    /// What the base has.
+    /// The previous version in the base.
     pub previous: PreviousVersion,
 }
 
-/// Reused extents of a file, and the gaps between them.
+/// Reused and other parts of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Patched {
-    /// Reused extents.
+    /// Extents that are reused.
     pub reused: ReusedExtents,
-    /// What lies between them and behind them.
+    /// Ranges between and behind them.
     pub gaps: Vec<Range<u64>>,
 }
 
@@ -44,7 +44,7 @@ struct Compare<'a> {
     extents: &'a [ReusedExtent],
 }
 
-/// A file as it is now, and as the base has it.
+/// The current and the previous version of a file.
 struct OpenVersions {
     node: NodeId,
     new: Box<dyn Content>,
@@ -52,14 +52,14 @@ struct OpenVersions {
 }
 
 impl OpenVersions {
-    /// Open both, if that can be done.
+    /// Opens both versions, if that is possible.
     fn open(tree: &Tree, node: NodeId) -> Option<Self> {
         Some(Self { node, new: tree.open(node).ok()?, old: tree.open_version(node, Version::Previous).ok()? })
     }
 }
 
-/// Find out which extents of `candidates` have the text of the new files, by comparing it on all cores where it is not known. What cannot be read
-/// is not the same; why shows when it is stored.
+/// Finds the extents of `candidates` that have the text of the new files, by comparing it on all cores where it is
+/// not known. Unreadable text counts as different; the error shows when it is stored.
 ///
 /// # Errors
 /// An interruption.
@@ -83,7 +83,7 @@ pub(crate) fn compare(
     let jobs = jobs.map(|job| Costed { cost: 2 * text_len(job.extents), job });
     let worker = || {
         let (mut new, mut old) = (Vec::new(), Vec::new());
-        // What was opened last serves the next job, too: as a rule it is of the same file.
+        // The last opened file serves the next job, too: as a rule it is of the same file.
         let mut open: Option<OpenVersions> = None;
         Ok(move |job: Compare<'_>| {
             control.check()?;
@@ -115,12 +115,12 @@ pub(crate) fn compare(
     Ok(patched.collect())
 }
 
-/// The least bytes of text that are stored between extents. See [`crate::plan::dedupe::split_points`] for both forms.
+/// Returns the least bytes of text stored between extents. See [`crate::plan::dedupe::split_points`] for both forms.
 fn min_len(options: &BuildOptions) -> u64 {
     if options.encoded_extents { 4096 } else { 2 * options.block_bits.len() }
 }
 
-/// Runs of extents of about [`COMPARE_LEN`] bytes of text.
+/// Returns runs of extents of about [`COMPARE_LEN`] bytes of text.
 fn pieces(list: &[ReusedExtent]) -> impl Iterator<Item = &[ReusedExtent]> {
     let mut rest = list;
     std::iter::from_fn(move || {
@@ -132,12 +132,12 @@ fn pieces(list: &[ReusedExtent]) -> impl Iterator<Item = &[ReusedExtent]> {
     })
 }
 
-/// Bytes of text of extents that follow one another.
+/// Returns the bytes of text of contiguous extents.
 fn text_len(extents: &[ReusedExtent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.llen)).sum()
 }
 
-/// Which of the extents have the same text in both contents, of which the new one has `new_len` bytes.
+/// Returns which of the extents have the same text in both contents; the new one has `new_len` bytes.
 fn equal_extents(
     extents: &[ReusedExtent],
     new_len: u64,
@@ -145,7 +145,7 @@ fn equal_extents(
     [new_content, old_content]: [&mut dyn Content; 2],
 ) -> Result<Vec<bool>, ContentError> {
     let Some(first) = extents.first() else { return Ok(Vec::new()) };
-    // What ends behind the new end is not the same.
+    // An extent beyond the new end is not the same.
     let whole = extents.iter().take_while(|extent| extent.end() <= new_len).count();
     let len = text_len(&extents[..whole]) as usize;
     new_content.read_exact_at(&mut new[..len], first.la)?;
@@ -156,7 +156,7 @@ fn equal_extents(
     Ok(extents.iter().enumerate().map(is_same).collect())
 }
 
-/// Which of the extents have text of which nothing lies within `differences`, nor behind `len`.
+/// Returns which of the extents lie outside `differences` and end by `len`.
 fn outside(extents: &[ReusedExtent], differences: &[Range<u64>], len: u64) -> Vec<bool> {
     let mut rest = differences.iter().peekable();
     let is_outside = |extent: &ReusedExtent| {
@@ -166,7 +166,7 @@ fn outside(extents: &[ReusedExtent], differences: &[Range<u64>], len: u64) -> Ve
     extents.iter().map(is_outside).collect()
 }
 
-/// Returns the reused extents of a file of which these have the same text, if reuse is worth it.
+/// Returns the reused and other parts of a file in which these extents are the same, if reuse is worth it.
 fn patched(previous: &PreviousVersion, same: &[bool], file: &FilePlan, options: &BuildOptions) -> Option<Patched> {
     let list = &previous.extents.list;
     let mut reuse = same.to_vec();
@@ -174,13 +174,13 @@ fn patched(previous: &PreviousVersion, same: &[bool], file: &FilePlan, options: 
     if file.len > previous.len
         && let Some(last) = reuse.last_mut()
     {
-        // What begins behind it must begin in another lcluster than it does.
+        // The text behind it must begin in another lcluster than it does.
         *last = false;
     }
     widen(list, &mut reuse, min_len(options));
     let most_blocks = file.compression.map_or(0, |spec| options.pcluster_blocks(spec));
     if !options.encoded_extents && most_blocks < REST_MAX_BLOCKS {
-        // What is left over before an extent may take more blocks than pclusters have. Nothing is left over at the end.
+        // Left-over text before an extent may take more blocks than pclusters have. Nothing is left over at the end.
         reuse.iter_mut().skip_while(|reuse| **reuse).for_each(|reuse| *reuse = false);
     }
     let reused: Vec<ReusedExtent> =
@@ -195,7 +195,8 @@ fn patched(previous: &PreviousVersion, same: &[bool], file: &FilePlan, options: 
     Some(Patched { reused: ReusedExtents { algorithm, list: reused, blocks, ..ReusedExtents::default() }, gaps })
 }
 
-/// Give up extents behind gaps that are shorter than `min_len`, until none is: but for one at the end of the file, which may be as short as it is.
+/// Gives up extents behind gaps shorter than `min_len`, until there are none, except for one at the end of the file,
+/// which may be short.
 fn widen(list: &[ReusedExtent], reuse: &mut [bool], min_len: u64) {
     let run = |reuse: &[bool], from: usize| from + reuse[from..].iter().take_while(|reuse| !**reuse).count();
     let mut start = 0;
@@ -213,7 +214,7 @@ fn widen(list: &[ReusedExtent], reuse: &mut [bool], min_len: u64) {
     }
 }
 
-/// What no extent of `reused` has of a file of `len` bytes.
+/// Returns the ranges of a file of `len` bytes that no extent of `reused` has.
 fn gaps(reused: &[ReusedExtent], len: u64) -> Vec<Range<u64>> {
     let mut gaps = Vec::new();
     let mut end = 0;
@@ -229,8 +230,8 @@ fn gaps(reused: &[ReusedExtent], len: u64) -> Vec<Range<u64>> {
     gaps
 }
 
-/// The parts in which a gap is stored, in order: whole segments, each from a block boundary on, but for the first. Whether what follows begins at a
-/// block boundary, or nothing does, is said of each.
+/// Returns the parts in which a gap is stored, in order: whole segments, each starting at a block boundary, except
+/// the first. The flag of each tells whether the next text begins at a block boundary, or there is none.
 pub(crate) fn parts(gap: &Range<u64>, len: u64, segment: u64, block_bits: BlockBits) -> Vec<(Range<u64>, bool)> {
     let min_len = 2 * block_bits.len();
     let mut cuts: Vec<u64> = (gap.start / segment + 1..)
@@ -249,7 +250,8 @@ pub(crate) fn parts(gap: &Range<u64>, len: u64, segment: u64, block_bits: BlockB
     cuts.into_iter().map(part).collect()
 }
 
-/// How a changed file is compressed, so that its map can name extents of the base: as it would be anyway, if that is by their algorithm.
+/// Returns the compression of a changed file whose map can refer to extents of the base: the one it would have
+/// anyway, if that uses their algorithm.
 pub(crate) fn spec(previous: &PreviousVersion, file: &FilePlan) -> Option<Spec> {
     file.compression.filter(|spec| previous.extents.algorithm == Some(spec.method.algorithm()))
 }

@@ -1,4 +1,5 @@
-//! Files that are reused from the base, as a whole or in extents, and its packed inode.
+//! Files that the base stores already: selection of those that are reused, and of the reused part of its packed
+//! inode.
 
 mod list;
 mod packed;
@@ -18,20 +19,20 @@ use kiln_tree::{Base, PreviousVersion, ReusedData, Stored};
 
 pub(crate) use packed::ReusedPacked;
 
-/// Data that is reused from a base.
+/// Data reused from a base.
 #[derive(Default)]
 pub(crate) struct ReusedFiles {
-    /// Where it is copied from.
+    /// The base, if there is one.
     pub base: Option<Arc<dyn Base>>,
-    /// How the base stores them.
+    /// Their storage in the base.
     pub files: ReusedList,
-    /// Reused extents of its packed inode.
+    /// The reused part of its packed inode.
     pub packed: ReusedPacked,
     /// Stored bytes of the base that come first, see [`hot::runs`](crate::plan::hot::runs).
     pub hot: Vec<(u64, u64)>,
 }
 
-/// Ranges of partly reused files that are stored again.
+/// Ranges to be stored in files that are partly reused.
 pub(crate) type Gaps = HashMap<u32, Vec<Range<u64>>>;
 
 /// Plans the files that are reused from the base of the tree, of those that it has (`reusable`), and the files of which
@@ -78,7 +79,7 @@ pub(crate) fn plan(
     Ok((files, ReusedFiles { base: Some(base), files: reused, packed, hot: Vec::new() }, gaps))
 }
 
-/// Decides of which of `candidates` extents are reused, and puts these files into `reused`. Returns the gaps between the
+/// Decides which extents of `candidates` are reused, and puts these files into `reused`. Returns the gaps between the
 /// extents.
 fn patch(
     files: &mut [FilePlan],

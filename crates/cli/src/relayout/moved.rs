@@ -14,7 +14,7 @@ use kiln_builder::HotMethod;
 use kiln_builder::{PhaseClock, Progress, Summary};
 use kiln_output::Existing;
 use kiln_revise::{Relaid, RelayoutRequest};
-use kiln_source::filter::{DataOrder, PathOrder};
+use kiln_tree::storage::{DataOrder, PathOrder};
 use std::path::Path;
 use uuid::Uuid;
 

@@ -4,8 +4,7 @@
 //! considered: an unchanged tree costs nothing. Equal stamps prove that two files are the same.
 //! Otherwise size and time, or size and name, nominate a file, and its bytes decide.
 
-use kiln_source::merge::content_count;
-use kiln_tree::{ContentId, Kind, NodeId, PreviousVersion, Tree};
+use kiln_tree::{ContentId, Kind, NodeId, PreviousVersion, Tree, content_count};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 

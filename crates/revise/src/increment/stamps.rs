@@ -7,9 +7,8 @@
 
 use kiln_format::Hex;
 use kiln_read::hotlist::path::{self, Octal};
-use kiln_source::filter::{FileError, SyntaxError};
 use kiln_source::{FileStamps, SourceError, Unreadable};
-use kiln_tree::{Kind, Tree};
+use kiln_tree::{FileError, Kind, SyntaxError, Tree};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

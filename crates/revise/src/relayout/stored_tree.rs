@@ -1,11 +1,12 @@
 //! Tree of an image that keeps all stored data, for another image with a different layout.
 
-use kiln_builder::{BuildOptions, Hints, HotZone, SMALL_FILE_LEN};
+use kiln_builder::{BuildOptions, Hints, SMALL_FILE_LEN};
 use kiln_format::Compat;
 use kiln_format::inode::InodeData;
 use kiln_read::ReadError;
 use kiln_source::image::erofs::reusable_data;
 use kiln_source::{Scan, ScanOptions, SourceError};
+use kiln_tree::storage::HotZone;
 use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, Kind, NodeId, ReusedData, ReusedExtent, ReusedExtents, Stored,
     StoredDigest, Stores, Tree, Version,

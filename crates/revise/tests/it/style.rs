@@ -23,7 +23,7 @@ fn see(name: &str, image: &Image) -> BuildOptions {
     assert_eq!((update.kernel, update.block_bits), (relayout.kernel, relayout.block_bits), "{name}");
     assert_eq!(update.encoded_extents, relayout.encoded_extents, "{name}");
     if let (Some(len), Some(spec)) = (choices.pcluster_len, relayout.compression) {
-        assert_eq!(len, spec.pcluster_len.into(), "{name}");
+        assert_eq!(len, u64::from(spec.pcluster_len), "{name}");
     }
     if let Some(len) = choices.packed_pcluster_len {
         assert_eq!(Some(len as u32), relayout.packed_pcluster_len, "{name}");

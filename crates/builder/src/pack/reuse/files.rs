@@ -1,4 +1,4 @@
-//! Reused files and the packed inode of a base.
+//! Files that are reused from a base, and its packed inode.
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
@@ -13,7 +13,7 @@ use crate::plan::text::TextSource;
 use kiln_tree::{ReusedData, ReusedExtent};
 
 impl Packing<'_, '_> {
-    /// Copies the hot extents first, regardless of file.
+    /// Copies the hot zone first, regardless of files, which then refer to it.
     pub(in crate::pack) fn reuse_hot(&mut self) -> Result<(), BuildError> {
         let sources = self.sources;
         for &run in &sources.reused.hot {
@@ -22,7 +22,8 @@ impl Packing<'_, '_> {
         Ok(())
     }
 
-    /// Reuses the files up to `stream` in the plan that the base has: before the front of the packed inode, all files.
+    /// Copies the reused data of all files up to `stream` in plan order, and of `stream`; of all files before the
+    /// front of the packed inode.
     ///
     /// # Errors
     /// Those of the base and of the device; an interruption.
@@ -55,7 +56,7 @@ impl Packing<'_, '_> {
         self.data.device(Destination::Image).align(self.context.options.data_align);
         let moved = |off| sources.reused.packed.moved(off).ok_or_else(lost);
         let stored = match sources.reused.files.get(file).ok_or_else(lost)? {
-            // It is read as the tails of others are.
+            // It is read like other tails.
             ReusedData::Flat { tail_len, .. } if *tail_len == len => return Ok(()),
             ReusedData::Flat { pa, tail_len } => {
                 let blocks = (len - tail_len).next_multiple_of(self.block_bits.len());
@@ -110,7 +111,7 @@ impl Packing<'_, '_> {
             self.feature(Feature::Fragments);
         }
         self.reused.big |= u64::from(plen) > self.block_bits.len();
-        // In an encoded extent, what is plain has no padding.
+        // Plain encoded extents have no padding.
         let plen = if self.encoded && plain { plen.min(llen) } else { plen };
         let kind = if plain { HeadKind::Plain } else { HeadKind::Head1 };
         Ok(ZExtent { la, llen, plen, pa, kind, partial })
@@ -133,7 +134,7 @@ impl Packing<'_, '_> {
         Ok(())
     }
 
-    /// Where these bytes of the base are in the image.
+    /// Returns the place in the image of these bytes of the base.
     fn copy(&mut self, pa: u64, len: u64) -> Result<u64, BuildError> {
         let bits = self.block_bits;
         let nothing = || BuildError::Internal("there is no base".to_owned());
@@ -146,7 +147,7 @@ impl Packing<'_, '_> {
         Ok(to)
     }
 
-    /// Copy what is left to be copied, and tell what readers need for what was.
+    /// Copies the remaining data, and records what readers need for it.
     pub(in crate::pack) fn finish_reuse(&mut self) -> Result<(), BuildError> {
         let Some(copier) = &mut self.copier else { return Ok(()) };
         copier.flush(self.data.device(Destination::Image))?;

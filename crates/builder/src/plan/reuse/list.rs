@@ -1,8 +1,8 @@
-//! How a base stores files, by their places in the plan.
+//! Storage of files in a base, by their indexes in the plan.
 
 use kiln_tree::ReusedData;
 
-/// Reused files, in the order of the plan: nearly all files of an increment, so that a hash table would cost more than
+/// Files that are reused, in plan order: nearly all files of an increment, so that a hash table would cost more than
 /// the search.
 #[derive(Default)]
 pub(crate) struct ReusedList {
@@ -10,7 +10,7 @@ pub(crate) struct ReusedList {
 }
 
 impl ReusedList {
-    /// How this file is stored.
+    /// Returns the storage of this file.
     pub(crate) fn get(&self, file: u32) -> Option<&ReusedData> {
         self.list.binary_search_by_key(&file, |(idx, _)| *idx).ok().map(|at| &self.list[at].1)
     }
@@ -25,7 +25,7 @@ impl ReusedList {
 }
 
 impl Extend<(u32, ReusedData)> for ReusedList {
-    /// Add files that are not there yet.
+    /// Adds files that are not in the list.
     fn extend<T: IntoIterator<Item = (u32, ReusedData)>>(&mut self, more: T) {
         self.list.extend(more);
         // Sorted runs merge in linear time.
