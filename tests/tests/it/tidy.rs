@@ -16,6 +16,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "tree",
         &[
+            "kiln-output",
+            "kiln-parallel",
             "kiln-codec",
             "kiln-read",
             "kiln-builder",
