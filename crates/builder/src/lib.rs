@@ -23,10 +23,9 @@
 //!   from the image that the contents come from.
 //! * **Plan** (`plan/`): the way in which each file is stored, in plain-text coordinates. Data that is on a device
 //!   already (`placed`) is described in chunks, and neither read nor stored. The same holds for data that is reused
-//!   from a base (`kept`, `pack::kept`), whose packed inode becomes the front of the new one: an increment reuses
-//!   some files, `kiln relayout` all of them (`source::image::erofs::relayout`, with options that `survey` finds in
-//!   the image). `hot` selects the data that comes first. For changed files, `former` compares the text of each
-//!   extent. `analysis` reads each file once, on all cores. Decisions are taken in walk order, so that the number
+//!   from a base (`reuse`, `pack::reuse`), whose packed inode becomes the front of the new one: an increment reuses
+//!   some files, `kiln relayout` all of them (crate `revise`). `hot` selects the data that comes first. For changed
+//!   files, `previous` compares the text of each extent. `analysis` reads each file once, on all cores. Decisions are taken in walk order, so that the number
 //!   of threads has no influence. A digest only nominates; bytes decide. `fragments` orders small files for the
 //!   packed inode, by their first 16 bytes within windows of 4 MiB of walk order. `method_selection` tries several
 //!   methods on samples, within a budget of modelled CPU time. Last, `verify` compares data that will be read from
@@ -58,6 +57,7 @@ mod context;
 mod error;
 mod estimate;
 mod explain;
+mod hot;
 mod inodes;
 mod layout;
 mod options;
@@ -73,10 +73,12 @@ pub use context::progress::{Control, Progress};
 pub use error::{BuildError, InputProblem, Skipped};
 pub use estimate::{Estimate, Interval, estimate};
 pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
+pub use hot::{HotFiles, HotMethod, store_hot};
 pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
 pub use kiln_parallel::Threads;
 pub use options::digests::ContentDigests;
+pub use options::hint_spec::{HintSpecError, hint_spec};
 pub use options::hints::Hints;
 pub use options::preset::choices::{Choices, Compression, MetadataChoice, MethodChoice};
 pub use options::preset::error::{OptionError, OptionField, OptionProblem};

@@ -1,6 +1,7 @@
 //! What a caller chooses.
 
 pub(crate) mod digests;
+pub(crate) mod hint_spec;
 pub(crate) mod hints;
 pub(crate) mod preset;
 

@@ -44,12 +44,12 @@ mod digest_name;
 mod entries;
 mod error;
 pub mod filter;
-mod kept;
 pub mod merge;
 pub mod path;
 pub mod placed;
 pub mod policy;
 mod rare;
+mod reuse;
 pub mod storage;
 mod syntax;
 
@@ -60,9 +60,9 @@ pub use content::{
 pub use digest_name::DigestName;
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};
-pub use kept::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
+pub use reuse::{Base, BaseFacts, PreviousVersion, Reuse, ReusedData, ReusedExtent, ReusedExtents};
 pub use syntax::{FileError, SyntaxError};
 
 /// Index of a node in its tree.
