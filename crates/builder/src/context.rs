@@ -1,5 +1,5 @@
-//! What all phases of a build are given: the tree, the options, how a caller follows and ends it, and where they post what they
-//! leave out.
+//! Context of a build, the same for all phases: tree, format, progress and interruption, and the ledger of files that
+//! are left out.
 
 pub(crate) mod clock;
 pub(crate) mod ledger;
@@ -7,16 +7,16 @@ pub(crate) mod progress;
 
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use kiln_tree::Tree;
 
-/// What is built, how, and how a caller ends it: the same for all phases.
+/// Context of a build.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    /// The tree.
+    /// Tree that is built.
     pub tree: &'a Tree,
-    /// What the caller chose.
-    pub options: &'a BuildOptions,
+    /// Decisions about the image.
+    pub format: &'a Format,
     /// Progress and interruption.
     pub control: &'a Control<'a>,
     /// Files that are not stored as they were scanned.

@@ -1,4 +1,4 @@
-//! Why a build failed, sorted by the party that must act: the user, the machine's owner, or we.
+//! Errors of a build, sorted by the party that must act: the user, the machine's owner, or we.
 
 use kiln_codec::CodecError;
 use kiln_format::dirent::PATH_MAX_LEN;
@@ -6,103 +6,104 @@ use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{FormatError, KernelVersion};
 use std::io;
 
+use crate::options::kernel::Lack;
 use kiln_tree::{ContentError, TreeError, UnreadableFile};
 
-/// Why a build failed.
+/// Error of a build.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// A source that cannot be read.
+    /// Source that cannot be read.
     #[error("{}: {source}", lossy(path))]
     Read {
         /// Path in the tree.
         path: Vec<u8>,
-        /// What went wrong.
+        /// Cause.
         source: ContentError,
     },
-    /// A source that the format cannot represent.
+    /// Source that the format cannot represent.
     #[error("{}: {reason}", lossy(path))]
     Input {
         /// Path in the tree.
         path: Vec<u8>,
-        /// Why not.
+        /// Reason.
         reason: InputProblem,
     },
-    /// A tree that contradicts itself.
+    /// Tree that contradicts itself.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The image (or scratch file) cannot be written.
+    /// Image or scratch file that cannot be written.
     #[error("cannot {action}: {source}")]
     Write {
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
-        /// What the system said.
+        /// Answer of the system.
         source: io::Error,
     },
-    /// An option asks for what the chosen kernel does not have.
+    /// Feature that the chosen kernel does not have: an option needs it, or the image uses it.
     #[error("{feature} needs Linux {needs}, but the image is for Linux {kernel}")]
     Kernel {
-        /// What was asked for.
+        /// Name of the feature.
         feature: &'static str,
-        /// The first kernel that has it.
+        /// First kernel that has it.
         needs: KernelVersion,
-        /// The kernel that was named.
+        /// Kernel that was chosen.
         kernel: KernelVersion,
     },
-    /// A pcluster length that blocks cannot make up, or that is too long.
+    /// Pcluster length that is not a multiple of the block size, or too long.
     #[error("pclusters of {len} bytes: use a multiple of the block size, {block_len} bytes, up to {max_len}")]
     PclusterLen {
-        /// What was asked for, in bytes.
+        /// Value that was asked for, in bytes.
         len: u32,
         /// Bytes in a block.
         block_len: u64,
-        /// Bytes of the longest one.
+        /// Bytes of the longest pcluster.
         max_len: u32,
     },
-    /// An alignment that is no whole blocks.
+    /// Alignment that is not a multiple of the block size, or too large.
     #[error("an alignment of {align} bytes: use a multiple of the block size, {block_len} bytes, up to 1 GiB")]
     Alignment {
-        /// What was asked for, in bytes.
+        /// Value that was asked for, in bytes.
         align: u64,
         /// Bytes in a block.
         block_len: u64,
     },
-    /// A limit of extents that they cannot keep.
+    /// Limit of extents that is too small.
     #[error("extents of at most {len} bytes: use {min} or more")]
     ExtentMaxLen {
-        /// What was asked for.
+        /// Value that was asked for, in bytes.
         len: u32,
-        /// The least that can be had.
+        /// Least value, in bytes.
         min: u32,
     },
-    /// More room for attributes than an inode has.
+    /// More room for attributes than an inode can have.
     #[error("{len} bytes for attributes of the root: the format has {BODY_MAX_LEN} at most")]
     RootXattrLen {
-        /// What was asked for.
+        /// Value that was asked for, in bytes.
         len: usize,
     },
-    /// A prefix of attributes' names that cannot be had.
+    /// Prefix of attributes' names that the format does not have.
     #[error("prefix {} of extended attributes: {reason}", lossy(name))]
     XattrPrefix {
-        /// What was asked for.
+        /// Prefix that was asked for.
         name: Vec<u8>,
-        /// Why not.
+        /// Reason.
         reason: &'static str,
     },
-    /// Chunks that the format does not have.
+    /// Length of chunks that the format does not have.
     #[error("chunks of 2^{bits} bytes: use a block, {block_len} bytes, to 2^31 of them")]
     ChunkBits {
-        /// log2 of what was asked for.
+        /// Value that was asked for: log2 of the length in bytes.
         bits: u8,
         /// Bytes in a block.
         block_len: u64,
     },
-    /// The image grows beyond what its addresses can hold.
+    /// Image that is larger than its addresses can describe.
     #[error("the image is too large: {0}")]
     TooLarge(FormatError),
-    /// A base whose blocks have another size.
+    /// Base whose blocks have another size.
     #[error(
-        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data is taken over only with \
-         --block-size {base_len}"
+        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data is taken \
+         over only with --block-size {base_len}"
     )]
     BaseBlocks {
         /// Bytes in a block of the base.
@@ -110,67 +111,68 @@ pub enum BuildError {
         /// Bytes in a block of the image.
         block_len: u64,
     },
-    /// Stored data that a base cannot have.
+    /// Stored data outside the base.
     #[error(
-        "the base is damaged: it has {base_len} bytes, and {len} bytes at byte {pa} of it are behind its end, or overlap others too often; \
-         build without it"
+        "the base is damaged: it has {base_len} bytes, and {len} bytes at byte {pa} of it are behind its end, or \
+         overlap others too often; build without it"
     )]
     BaseRange {
-        /// First byte in the base.
+        /// Byte of the base at which it begins.
         pa: u64,
-        /// How many.
+        /// Length in bytes.
         len: u64,
-        /// Bytes of the base.
+        /// Length of the base in bytes.
         base_len: u64,
     },
-    /// Stored data that cannot be read.
+    /// Stored data of the base that cannot be read.
     #[error("cannot read {len} bytes at byte {pa} of the base: {source}")]
     BaseRead {
-        /// First byte in the base.
+        /// Byte of the base at which it begins.
         pa: u64,
-        /// How many.
+        /// Length in bytes.
         len: u64,
-        /// What the system said.
+        /// Answer of the system.
         source: io::Error,
     },
-    /// A base that is another one now.
+    /// Base that was replaced or changed during the build.
     #[error("the base {source}: what was taken over from it may be wrong")]
     BaseChanged {
-        /// What has changed.
+        /// Change that was noticed.
         source: ContentError,
     },
-    /// Compression for whose configuration records an older image, behind which the new one goes, has no room.
+    /// Compression whose configuration records have no room in the image that is updated.
     #[error(
-        "the configuration records of its compression take {len} bytes behind the superblock (available_compr_algs), but only {max_len} are \
-         free in the image: use what it is compressed by already (without -z, -C and --preset), or pack a new image"
+        "the configuration records of its compression take {len} bytes behind the superblock (available_compr_algs), \
+         but only {max_len} are free in the image: use what it is compressed by already (without -z, -C and --preset), \
+         or pack a new image"
     )]
     RecordsRoom {
         /// Bytes of the records.
         len: u64,
-        /// Bytes for which there is room.
+        /// Bytes of the room.
         max_len: u64,
     },
-    /// What images behind older ones do not have.
+    /// Property that an image updated in place cannot get.
     #[error("{what}: not in an image that is updated in place; pack a new image")]
     Behind {
-        /// What was asked for.
+        /// Property that was asked for.
         what: &'static str,
     },
-    /// Compression failed (out of memory, as a rule).
+    /// Failed compression, usually for lack of memory.
     #[error("{0}")]
     Codec(#[from] CodecError),
-    /// The caller asked to stop.
+    /// Interruption by the caller.
     #[error("interrupted")]
     Interrupted,
-    /// Our own mistake.
+    /// Mistake of this library.
     #[error("internal error, please report it: {0}")]
     Internal(String),
 }
 
-/// What the format cannot represent.
+/// Property of an input that the format cannot represent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputProblem {
-    /// Device numbers.
+    /// Device number.
     #[error("device number {major}:{minor} is beyond 12 and 20 bits")]
     Rdev {
         /// Major number.
@@ -178,18 +180,18 @@ pub enum InputProblem {
         /// Minor number.
         minor: u32,
     },
-    /// Symbolic links.
+    /// Length of a symbolic link.
     #[error("symbolic link of {0} bytes: targets have 1 to 4095")]
     SymlinkLen(usize),
-    /// Extended attributes.
+    /// Length of all extended attributes of a file.
     #[error("extended attributes need {0} bytes: the format holds 262148 of one file")]
     XattrBody(usize),
-    /// An extended attribute.
+    /// Extended attribute.
     #[error("extended attribute {}: {reason}", lossy(name))]
     Xattr {
         /// Full name.
         name: Vec<u8>,
-        /// What is wrong.
+        /// Reason.
         reason: &'static str,
     },
     /// Data on a device beside the image.
@@ -197,30 +199,30 @@ pub enum InputProblem {
         "an image with blocks of {block_len} bytes cannot refer to its data at byte {pa} of device {device}: {reason}"
     )]
     Placed {
-        /// First byte of the data there.
+        /// Byte of the device at which the data begins.
         pa: u64,
         /// Number of the device.
         device: u16,
         /// Bytes in a block of the image.
         block_len: u64,
-        /// Why not.
+        /// Reason.
         reason: &'static str,
     },
-    /// Sizes.
+    /// Size of a file.
     #[error("file of {0} bytes: the format ends at 2^63")]
     FileLen(u64),
-    /// Paths, of which errors have the front.
+    /// Length of a path; the error has its front.
     #[error("a path of {0} bytes begins so: readers of images follow paths of {PATH_MAX_LEN} bytes at most")]
     PathLen(usize),
 }
 
 impl BuildError {
-    /// Whether skipping the file that the error names would let the build go on.
+    /// Returns true if the build could go on without the file that the error names.
     pub fn is_input(&self) -> bool {
         matches!(self, BuildError::Read { .. } | BuildError::Input { .. })
     }
 
-    /// Whether a file is no longer what was scanned or planned, but may well be readable.
+    /// Returns true if a file changed after it was scanned or planned. It may well be readable.
     pub fn is_change(&self) -> bool {
         matches!(self, BuildError::Read { source: ContentError::Changed(_), .. })
     }
@@ -230,10 +232,15 @@ pub(crate) fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(path)
 }
 
-/// Errors of records that the builder itself filled wrongly.
 impl From<UnreadableFile> for BuildError {
     fn from(UnreadableFile { path, source }: UnreadableFile) -> Self {
         Self::Read { path, source }
+    }
+}
+
+impl From<Lack> for BuildError {
+    fn from(Lack { feature, kernel }: Lack) -> Self {
+        Self::Kernel { feature: feature.name(), needs: feature.since(), kernel }
     }
 }
 
@@ -243,11 +250,11 @@ impl From<FormatError> for BuildError {
     }
 }
 
-/// An input that was left out, or is not what it was.
+/// Input that was left out, or has changed.
 #[derive(Debug)]
 pub struct Skipped {
     /// Path in the tree.
     pub path: Vec<u8>,
-    /// Why.
+    /// Error about it.
     pub error: BuildError,
 }

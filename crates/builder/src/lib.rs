@@ -17,6 +17,8 @@
 //! * **Tree** (crate `kiln-tree`): names, metadata and handles to contents, in the same order from every source. Any
 //!   thread can open contents, more than once; a file that changes between scan and read is an error that names it.
 //!   `plan/stored` asks the tree where contents are stored already.
+//! * **Format** (`format`): decisions for the whole image, made once from [`BuildOptions`] and the tree. No phase sees
+//!   the options or a kernel version. The table in `options/kernel` says which options each kernel grants.
 //! * **Inodes** (`inodes/`): what each inode needs before data is read: compact or extended form, xattr set, room for a tail. Digests of contents
 //!   that become attributes (`digest`) are made before, or carried over from the image that the contents come from.
 //! * **Plan** (`plan/`): what is stored how, in plain-text coordinates. What is on a device already (`placed`) is told in chunks, and neither read
@@ -50,6 +52,7 @@ mod context;
 mod error;
 mod estimate;
 mod explain;
+mod format;
 mod inodes;
 mod layout;
 mod options;
@@ -68,14 +71,16 @@ pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
 pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
 pub use kiln_parallel::Threads;
-pub use options::digests::ContentDigests;
+pub use options::data::{ChunkEntries, CompressionOptions, Fragments, LayoutOptions, PackingOptions, Trial};
 pub use options::hints::Hints;
 pub use options::hot::HotZone;
+pub use options::kernel::{KernelFallback, KernelRule, feature_of, kernel_rules};
+pub use options::metadata::{ContentDigests, MetadataOptions};
 pub use options::preset::choices::{Choices, Compression, MetadataChoice, MethodChoice};
 pub use options::preset::error::{OptionError, OptionField, OptionProblem};
-pub use options::preset::limits::{PclusterLimits, check_method, feature_of};
+pub use options::preset::limits::{PclusterLimits, check_method};
 pub use options::preset::{Preset, SMALL_FILE_LEN};
-pub use options::{BuildOptions, ChunkEntries, Dedupe, Fragments, Holes, Trial};
+pub use options::{BuildOptions, Dedupe, Holes, IdentityOptions, WorkOptions};
 pub use out::{Behind, Blob, Out};
 pub use pack::refill::{RefillEnd, RefillForm, Refilled, RefilledExtent, Refiller, inline_room};
 pub use summary::{CompressionUse, Summary};

@@ -47,7 +47,7 @@ impl FromStr for HotAs {
     }
 }
 
-/// Have the files of [`BuildOptions::order`] stored `hot_as`, in their order, as long as all of them take at most `budget` bytes more than
+/// Have the files of [`LayoutOptions::order`](kiln_builder::LayoutOptions::order) stored `hot_as`, in their order, as long as all of them take at most `budget` bytes more than
 /// otherwise; one that would take more is passed over. `stored_len` are the bytes that a file takes otherwise, where that is known; else
 /// encoding it tells. Files with a hint keep it. What is chosen becomes a hint.
 ///
@@ -67,9 +67,11 @@ pub fn store_hot(
     };
     let is_same = |spec: Spec| way.is_some_and(|way| way.method.algorithm() == spec.method.algorithm());
     let mut measure = Measure { tree, text: Vec::new(), out: Vec::new() };
-    for node in options.order.clone() {
+    for node in options.layout.order.clone() {
         let Kind::File { len, .. } = tree.node(node).kind else { continue };
-        let Some(default) = options.compression.filter(|_| len > 0 && options.hints.get(node).is_none()) else {
+        let Some(default) =
+            options.compression.spec.filter(|_| len > 0 && options.compression.hints.get(node).is_none())
+        else {
             continue;
         };
         if is_same(default) {
@@ -92,7 +94,7 @@ pub fn store_hot(
         }
         found.extra_bytes += extra;
         found.nodes.push(node);
-        options.hints.insert(node, way);
+        options.compression.hints.insert(node, way);
     }
     Ok(found)
 }

@@ -1,6 +1,6 @@
 //! Images whose stored data lies elsewhere in another one: what programs read first in front, and nothing that belongs to no file.
 
-use kiln_builder::{BuildOptions, Control, Out, PhaseClock, Progress, Summary};
+use kiln_builder::{Control, Out, PhaseClock, Progress, Summary};
 use kiln_output::{AtomicFile, Existing};
 use kiln_parallel::Threads;
 use kiln_source::ScanOptions;
@@ -63,16 +63,15 @@ impl RelayoutRequest<'_> {
         let old_len = base.image().source_len();
         let mut found = Relayout::of(&base, &ScanOptions { threads, outputs, ..ScanOptions::new(stop) })?;
         let (nodes, unmatched) = order.of(found.tree());
-        let mut options = BuildOptions {
-            threads,
-            uuid,
-            keep_going,
-            scratch_dir: scratch_dir.to_owned(),
-            order: nodes,
-            hot: order.hot_zone(found.tree()),
-            ..found.options().clone()
-        };
-        found.gather(&options.hot);
+        let mut options = found.options().clone().with(|options| {
+            options.work.threads = threads;
+            options.identity.uuid = uuid;
+            options.work.keep_going = keep_going;
+            options.work.scratch_dir = scratch_dir.to_owned();
+            options.layout.order = nodes;
+            options.layout.hot = order.hot_zone(found.tree());
+        });
+        found.gather(&options.layout.hot);
         let hot_files = store_hot(found.tree(), hot_as, &|node| found.stored_len(node), &mut options)?;
         hot_files.nodes.iter().for_each(|node| found.store_anew(*node));
         let tree = found.into_tree();

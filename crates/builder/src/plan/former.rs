@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::{BuildOptions, REST_MAX_BLOCKS};
+use crate::format::{Format, REST_MAX_BLOCKS};
 use crate::plan::file::FilePlan;
 use kiln_tree::{Content, ContentError, Former, KeptExtent, KeptExtents, NodeId, Tree, Version};
 
@@ -70,7 +70,7 @@ pub(crate) fn compare(
     files: &[FilePlan],
     context: Context<'_>,
 ) -> Result<Vec<Option<Patched>>, BuildError> {
-    let Context { tree, options, control, .. } = context;
+    let Context { tree, format, control, .. } = context;
     let known = |candidate: &Candidate| {
         let Former { extents, differences, .. } = &candidate.former;
         Some(outside(&extents.list, differences.as_ref()?, files[candidate.file as usize].len))
@@ -106,20 +106,20 @@ pub(crate) fn compare(
             Ok::<_, BuildError>((job.candidate, same))
         })
     };
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(candidate, found)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(candidate, found)| {
         same[candidate].extend(found);
         Ok(())
     })?;
     let patched = candidates.iter().zip(same).map(|(candidate, same)| {
         let file = &files[candidate.file as usize];
-        patched(&candidate.former, &same, file, options)
+        patched(&candidate.former, &same, file, format)
     });
     Ok(patched.collect())
 }
 
 /// The least bytes of text that are stored between extents. See [`crate::plan::dedupe::split_points`] for both forms.
-fn min_len(options: &BuildOptions) -> u64 {
-    if options.encoded_extents { 4096 } else { 2 * options.block_bits.len() }
+fn min_len(format: &Format) -> u64 {
+    if format.compression.encoded_extents { 4096 } else { 2 * format.block_bits.len() }
 }
 
 /// Runs of extents of about [`COMPARE_LEN`] bytes of text.
@@ -169,7 +169,7 @@ fn outside(extents: &[KeptExtent], differences: &[Range<u64>], len: u64) -> Vec<
 }
 
 /// What is taken over of a file where these extents are the same, if it is worth it.
-fn patched(former: &Former, same: &[bool], file: &FilePlan, options: &BuildOptions) -> Option<Patched> {
+fn patched(former: &Former, same: &[bool], file: &FilePlan, format: &Format) -> Option<Patched> {
     let list = &former.extents.list;
     let mut keep = same.to_vec();
     keep.resize(list.len(), false);
@@ -179,9 +179,9 @@ fn patched(former: &Former, same: &[bool], file: &FilePlan, options: &BuildOptio
         // What begins behind it must begin in another lcluster than it does.
         *last = false;
     }
-    widen(list, &mut keep, min_len(options));
-    let most_blocks = file.compression.map_or(0, |spec| options.pcluster_blocks(spec));
-    if !options.encoded_extents && most_blocks < REST_MAX_BLOCKS {
+    widen(list, &mut keep, min_len(format));
+    let most_blocks = file.compression.map_or(0, |spec| format.pcluster_blocks(spec));
+    if !format.compression.encoded_extents && most_blocks < REST_MAX_BLOCKS {
         // What is left over before an extent may take more blocks than pclusters have. Nothing is left over at the end.
         keep.iter_mut().skip_while(|keep| **keep).for_each(|keep| *keep = false);
     }
@@ -191,7 +191,7 @@ fn patched(former: &Former, same: &[bool], file: &FilePlan, options: &BuildOptio
         return None;
     }
     let gaps = gaps(&kept, file.len);
-    let blocks: u64 = kept.iter().map(|extent| options.block_bits.blocks_for(extent.plen.into())).sum();
+    let blocks: u64 = kept.iter().map(|extent| format.block_bits.blocks_for(extent.plen.into())).sum();
     let (algorithm, blocks) = (former.extents.algorithm, blocks as u32);
     Some(Patched { kept: KeptExtents { algorithm, list: kept, blocks, ..KeptExtents::default() }, gaps })
 }

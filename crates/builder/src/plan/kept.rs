@@ -46,9 +46,9 @@ pub(crate) fn plan(
     previous: Vec<(u32, Former)>,
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, KeptFiles, Gaps), BuildError> {
-    let Context { tree, options, ledger, .. } = context;
+    let Context { tree, format, ledger, .. } = context;
     let Some(base) = tree.stores().base else { return Ok((files, KeptFiles::default(), Gaps::new())) };
-    let (rules, distrusted) = (Rules::new(base.facts(), options), ledger.distrusted());
+    let (rules, distrusted) = (Rules::new(base.facts(), format), ledger.distrusted());
     let is_long = |idx: &u32| files[*idx as usize].len >= FORMER_MIN_LEN;
     let long: Vec<u32> = reused.iter().map(|(idx, _)| *idx).filter(is_long).collect();
     let kept = reused.into_iter().filter(|(idx, how)| {

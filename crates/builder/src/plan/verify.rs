@@ -20,7 +20,7 @@ const RATIO_MAX: u64 = 64;
 /// # Errors
 /// The first file that does not have its digest, unless the build keeps going: it is told then, and keeps the digest. An interruption.
 pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeId>, BuildError> {
-    let Context { tree, options, control, ledger } = context;
+    let Context { tree, format, control, ledger } = context;
     let distrusted = ledger.distrusted();
     let is_read = |(idx, file): &(u32, &FilePlan)| {
         let is_elsewhere = matches!(file.storage, Storage::LeftOut | Storage::Empty | Storage::Placed { .. });
@@ -32,11 +32,11 @@ pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeI
         Ok(move |file: &FilePlan| {
             control.check()?;
             let found = mismatch(file, plan, context, &mut buf);
-            Ok::<_, BuildError>((file.node, skippable(found, options)?))
+            Ok::<_, BuildError>((file.node, skippable(found, format)?))
         })
     };
     let mut anew = BTreeSet::new();
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(node, found)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(node, found)| {
         // What cannot be read shows again when it is stored.
         let Ok(Some((of, mismatch))) = found else { return Ok(()) };
         if of == DigestOf::Kept {
@@ -45,7 +45,7 @@ pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeI
         }
         let path = tree.path(node);
         let error = BuildError::Read { path: path.clone(), source: Box::new(mismatch).into() };
-        if !options.keep_going {
+        if !format.work.keep_going {
             return Err(error);
         }
         ledger.damage(node, Skipped { path, error });
@@ -62,10 +62,10 @@ fn mismatch(
     context: Context<'_>,
     buf: &mut Vec<u8>,
 ) -> Result<Option<(DigestOf, DigestMismatch)>, BuildError> {
-    let Context { tree, options, .. } = context;
+    let Context { tree, format, .. } = context;
     let Kind::File { len, sparse, .. } = tree.node(file.node).kind else { return Ok(None) };
     let Some(StoredDigest { sha256: stored, image, of }) = tree.stored_digest(file.node)? else { return Ok(None) };
-    if of == DigestOf::Kept && !options.has_digests() {
+    if of == DigestOf::Kept && !format.metadata.has_digests {
         return Ok(None);
     }
     // Equal bytes have equal digests.

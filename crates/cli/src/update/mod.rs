@@ -22,7 +22,9 @@ use crate::process::threads::{NiceArgs, ThreadsArgs};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
 use kiln::{Error, PackRequest};
-use kiln_builder::{BuildOptions, Choices, Compression, Control, PhaseClock, Progress};
+use kiln_builder::{
+    BuildOptions, Choices, Compression, Control, IdentityOptions, MetadataOptions, PhaseClock, Progress, WorkOptions,
+};
 use kiln_format::KernelVersion;
 use kiln_output::Existing;
 use kiln_read::Escaped;
@@ -293,12 +295,21 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
     };
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
     Ok(BuildOptions {
-        threads: args.threads.threads(),
-        content_digests: args.digests.choice(options.content_digests),
-        source_date_epoch: source_date_epoch()?,
-        build_time: Some(time),
-        keep_going: args.keep_going,
-        scratch_dir: spool_dir(args.spool.as_deref()),
+        work: WorkOptions {
+            threads: args.threads.threads(),
+            keep_going: args.keep_going,
+            scratch_dir: spool_dir(args.spool.as_deref()),
+            ..options.work
+        },
+        metadata: MetadataOptions {
+            content_digests: args.digests.choice(options.metadata.content_digests),
+            ..options.metadata
+        },
+        identity: IdentityOptions {
+            source_date_epoch: source_date_epoch()?,
+            build_time: Some(time),
+            ..options.identity
+        },
         ..options
     })
 }

@@ -50,7 +50,7 @@ impl From<PathOrder> for DataOrder {
 
 impl DataOrder {
     /// Returns the nodes of `tree` whose order is given, for
-    /// [`BuildOptions::order`](kiln_builder::BuildOptions), and the paths of a list that do not
+    /// [`LayoutOptions::order`](kiln_builder::LayoutOptions::order), and the paths of a list that do not
     /// exist.
     pub fn of(&self, tree: &Tree) -> (Vec<NodeId>, Vec<Vec<u8>>) {
         match self {
@@ -61,7 +61,7 @@ impl DataOrder {
     }
 
     /// Returns the files and metadata to store first, for
-    /// [`BuildOptions::hot`](kiln_builder::BuildOptions).
+    /// [`LayoutOptions::hot`](kiln_builder::LayoutOptions::hot).
     pub fn hot_zone(&self, tree: &Tree) -> HotZone {
         match self {
             Self::List(list) => list.hot_zone(tree),

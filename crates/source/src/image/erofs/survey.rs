@@ -1,6 +1,9 @@
 //! Survey of an image: derives the options to make an image like it.
 
-use kiln_builder::{BuildOptions, ContentDigests, Dedupe, Fragments, Hints, Spec};
+use kiln_builder::{
+    BuildOptions, CompressionOptions, ContentDigests, Dedupe, Fragments, Hints, IdentityOptions, LayoutOptions,
+    MetadataOptions, PackingOptions, Spec,
+};
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use kiln_format::inode::{Form, InodeData};
 use kiln_format::xattr::split_name;
@@ -151,29 +154,44 @@ impl Survey {
             (superblock.build_time > 0).then(|| superblock.epoch.saturating_add(superblock.build_time.into()));
         Ok(BuildOptions {
             block_bits,
-            chunk_bits: self.chunk_bits,
-            inline_tails: self.has_inline || !self.has_padded,
-            compact_inodes: self.has_compact,
-            omit_dot: self.omits_dot,
-            xattr_prefixes: prefixes(image),
-            plain_xattr_prefixes: superblock.compat.contains(Compat::PLAIN_XATTR_PFX),
-            content_digests,
-            compression,
-            hints,
             kernel: Some(kernel),
             dedupe: Dedupe::Files,
-            fragments,
-            packed_pcluster_len: compression
-                .filter(|_| packed_use.text_bytes > 0)
-                .map(|spec| form.pcluster_len(spec, packed_use)),
-            pack_directories: self.packs_directories,
-            metabox: metabox.map(|(algorithm, used)| form.spec(algorithm, used)),
-            tail_packing: superblock.incompat.contains(Incompat::ZTAILPACKING),
-            encoded_extents,
-            own_mtimes: kernel >= Feature::Addr48Bit.since(),
-            label: superblock.volume_name,
-            build_time: built_at,
-            checksum: superblock.compat.contains(Compat::SB_CHKSUM),
+            layout: LayoutOptions {
+                chunk_bits: self.chunk_bits,
+                inline_tails: self.has_inline || !self.has_padded,
+                ..LayoutOptions::default()
+            },
+            metadata: MetadataOptions {
+                compact_inodes: self.has_compact,
+                omit_dot: self.omits_dot,
+                xattr_prefixes: prefixes(image),
+                plain_xattr_prefixes: superblock.compat.contains(Compat::PLAIN_XATTR_PFX),
+                content_digests,
+                metabox: metabox.map(|(algorithm, used)| form.spec(algorithm, used)),
+                own_mtimes: kernel >= Feature::Addr48Bit.since(),
+                ..MetadataOptions::default()
+            },
+            compression: CompressionOptions {
+                spec: compression,
+                hints,
+                encoded_extents,
+                ..CompressionOptions::default()
+            },
+            packing: PackingOptions {
+                fragments,
+                pcluster_len: compression
+                    .filter(|_| packed_use.text_bytes > 0)
+                    .map(|spec| form.pcluster_len(spec, packed_use)),
+                directories: self.packs_directories,
+                tail_packing: superblock.incompat.contains(Incompat::ZTAILPACKING),
+                ..PackingOptions::default()
+            },
+            identity: IdentityOptions {
+                label: superblock.volume_name,
+                build_time: built_at,
+                checksum: superblock.compat.contains(Compat::SB_CHKSUM),
+                ..IdentityOptions::default()
+            },
             ..BuildOptions::default()
         })
     }
@@ -224,7 +242,10 @@ impl PclusterForm {
     fn pcluster_len(self, spec: Spec, used: AlgorithmUse) -> u32 {
         let Self { block_bits, encoded_extents } = self;
         let len = if encoded_extents { used.text_max_len } else { used.pcluster_max_len };
-        let options = BuildOptions { block_bits, encoded_extents, ..BuildOptions::default() };
+        let options = BuildOptions::default().with(|options| {
+            options.block_bits = block_bits;
+            options.compression.encoded_extents = encoded_extents;
+        });
         let longest = u64::from(options.pcluster_max_len(spec.method));
         let block_len = block_bits.len();
         len.min(longest).next_multiple_of(block_len).clamp(block_len, longest.max(block_len)) as u32
