@@ -1,5 +1,4 @@
-//! Context of a build, the same for all phases: tree, format, progress and interruption, and the ledger of files that
-//! are left out.
+//! The input of all phases: the tree, the format, the caller's control, and the ledger of files that are left out.
 
 pub(crate) mod clock;
 pub(crate) mod ledger;
@@ -10,10 +9,10 @@ use crate::context::progress::Control;
 use crate::format::Format;
 use kiln_tree::Tree;
 
-/// Context of a build.
+/// The tree, the format and the caller's control: the same for all phases.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    /// Tree that is built.
+    /// The tree.
     pub tree: &'a Tree,
     /// Decisions about the image.
     pub format: &'a Format,

@@ -6,7 +6,6 @@
 
 pub(crate) mod data;
 pub(crate) mod hints;
-pub(crate) mod hot;
 pub(crate) mod kernel;
 pub(crate) mod metadata;
 pub(crate) mod preset;

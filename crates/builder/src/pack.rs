@@ -1,4 +1,4 @@
-//! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
+//! Packing of the plan's data into blocks of the image: parts are packed on all cores and appended in plan order.
 
 pub(crate) mod append;
 pub(crate) mod chunks;
@@ -45,14 +45,14 @@ use kiln_parallel::ordered::{self, Costed};
 
 pub(crate) use stored::{Extents, Stored};
 
-/// What a job costs beside its bytes.
+/// Cost of a job beside its bytes.
 const JOB_COST: u64 = 4096;
 
 /// The data of an image.
 pub(crate) struct StoredData {
-    /// By index of the plan's files.
+    /// Stored data of each file, by index in the plan.
     pub stored: Vec<Stored>,
-    /// Where the text of the packed inode lies, but for directories.
+    /// Places of the packed inode's text, except directories.
     pub fragments: Extents,
     /// Its length in bytes, ends of files included.
     pub fragments_len: u64,
@@ -60,11 +60,11 @@ pub(crate) struct StoredData {
     pub tails: Tails,
     /// Blocks of the extra device, if there is one.
     pub blob_blocks: Option<u64>,
-    /// Bytes of chunks that are stored once though they occur several times.
+    /// Bytes of chunks that are stored once though they occur several times: the repetitions.
     pub shared_chunk_bytes: u64,
-    /// What was taken over from a base.
+    /// Data that was reused from a base.
     pub kept: KeptUse,
-    /// Bytes of the image where what comes first lies, at the front of the data.
+    /// Bytes of the image that hold the hot zone, at the front of the data.
     pub hot: Range<u64>,
     /// Features in use.
     pub features: Vec<Feature>,
@@ -73,16 +73,16 @@ pub(crate) struct StoredData {
 }
 
 impl StoredData {
-    /// Whether a file turned out to be unreadable.
+    /// Returns whether a file turned out to be unreadable.
     pub(crate) fn is_left_out(&self, file: u32) -> bool {
         self.left_out.contains(&file)
     }
 }
 
-/// Store the data of all files of `plan` at the end of `data`, which is returned with it.
+/// Stores the data of all files of `plan` at the end of `data`, which is returned as well.
 ///
 /// # Errors
-/// As [`crate::build`].
+/// Those of [`crate::build`].
 pub(crate) fn pack<'b>(
     plan: &Plan,
     sources: PackSources,
@@ -133,27 +133,27 @@ struct Packing<'a, 'b> {
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
-    /// By index of the plan's files.
+    /// Stored data of each file, by index in the plan.
     stored: Vec<Stored>,
-    /// Of the packed inode.
+    /// Extents of the packed inode.
     fragments: Extents,
-    /// Its length so far.
+    /// Length of the packed inode so far.
     fragments_len: u64,
     tails: Tails,
     features: Vec<Feature>,
-    /// Files that could not be read, and why.
+    /// Files that could not be read, with the reasons.
     left_out: BTreeMap<u32, BuildError>,
-    /// Files that have changed, and how.
+    /// Files that have changed, with the changes.
     changed: BTreeMap<u32, BuildError>,
     /// A pcluster of zeros for each algorithm, as an extent of all that it decodes to.
     zeros: HashMap<Algorithm, ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
-    /// What files leave for the packed inode, in plan order.
+    /// Ends of files that are left for the packed inode, in plan order.
     ends: Vec<LeftEnd>,
     /// Copies from the base, if there is one.
     copier: Option<KeptCopier>,
-    /// How many of the plan's files are stored already as far as the base has them, and the packed inode behind them.
+    /// Number of files, in plan order, whose reused data is stored already, and the packed inode after them.
     kept_up_to: usize,
     kept: KeptUse,
     turn: Turn,
@@ -201,7 +201,8 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    /// Do jobs on all cores, those of the packed inode with text from `fragments`, and append what they give in order.
+    /// Runs jobs on all cores, those of the packed inode with text from `fragments`, and appends their results in
+    /// order.
     fn run(
         &mut self,
         jobs: impl Iterator<Item = PackJob> + Send,
@@ -226,12 +227,12 @@ impl<'a, 'b> Packing<'a, 'b> {
         })
     }
 
-    /// Take the output of the next job, in plan order.
+    /// Takes the output of the next job, in plan order.
     fn append(&mut self, job: &PackJob, output: PackOutput) -> Result<(), BuildError> {
         if matches!(job.stream, TextSource::File(file) if self.left_out.contains_key(&file)) {
             return Ok(());
         }
-        // What comes first is there already, extent by extent; the rest of those files comes behind it.
+        // Data of the hot zone is stored already, extent by extent; the rest of those files follows.
         if self.turn == Turn::Rest {
             self.keep_up_to(job.stream)?;
         }
@@ -274,7 +275,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         Ok(())
     }
 
-    /// Whether nothing of a stream is stored yet.
+    /// Returns whether nothing of a stream is stored yet.
     fn is_first(&self, stream: TextSource) -> bool {
         match stream {
             TextSource::File(file) => self.stored[file as usize] == Stored::Nothing,
@@ -282,7 +283,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    /// Extents that follow each other from `at` on.
+    /// Appends extents that are contiguous from `at` on.
     fn append_extents(
         &mut self,
         stream: TextSource,
@@ -299,7 +300,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         Ok(())
     }
 
-    /// Give the ends of files their places in the packed inode, behind the files that are in it. Returns that part of it.
+    /// Gives the ends of files their places in the packed inode, behind the files in it. Returns that part of it.
     fn place_ends(&mut self) -> Result<FragmentStream, BuildError> {
         let mut stream = FragmentStream::behind(self.fragments_len);
         for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
@@ -322,7 +323,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         Ok(stream)
     }
 
-    /// The extents of a stream that is compressed.
+    /// Returns the extents of a compressed stream.
     fn extents_mut(&mut self, stream: TextSource) -> &mut Extents {
         let TextSource::File(file) = stream else { return &mut self.fragments };
         let stored = &mut self.stored[file as usize];
@@ -337,11 +338,11 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     fn leave_out(&mut self, stream: TextSource, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| self.originals.contains(&file) || self.sources.parts.has(file);
-        // What has changed can be had where nothing depends on what it was.
+        // A changed file can be stored if nothing depends on its former contents.
         let is_late = |file| error.is_change() && !self.plan.apart.contains(&file);
         let file = match stream {
             TextSource::File(file) if !is_shared(file) && !is_late(file) => file,
-            // Others were to share its data, which cannot be had any more, or a digest tells of it.
+            // Others were to share its data, which is gone, or a digest describes it.
             _ => return Err(error),
         };
         self.stored[file as usize] = Stored::Nothing;
@@ -355,7 +356,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    /// Post what was left out and what has changed, and complete what ends in a hole.
+    /// Records files that were left out or have changed, and completes files that end in a hole.
     fn finish(mut self) -> Result<(StoredData, Appender<'b>), BuildError> {
         self.finish_keeping()?;
         for member in self.sources.fragments.members() {
@@ -416,7 +417,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         Ok((data, self.data))
     }
 
-    /// The feature that a file needs which is stored like this.
+    /// Returns the feature that a file stored like this needs.
     fn feature_of(&self, stored: &Stored) -> Option<Feature> {
         match stored {
             Stored::Chunks { .. } => Some(Feature::ChunkedFile),

@@ -21,15 +21,17 @@ use std::path::{Path, PathBuf};
 
 /// Write an image, or parts of it, as an archive
 ///
-/// The end of OUT's name is the format: .tar, .cpio, .mtree and .pseudo, each with .gz, .zst, .xz, .bz2 or .lz4 behind it, .tgz and
-/// its kin, and .zip. A path names a file, or a directory with all below it, which are archived with the directories that they lie
-/// in; globs are those of `kiln extract`. The same image gives the same bytes, whatever the number of threads.
+/// The end of OUT's name is the format: .tar, .cpio, .mtree and .pseudo, each with .gz, .zst, .xz, .bz2 or .lz4
+/// behind it, .tgz and its kin, and .zip. A path names a file, or a directory with all below it, which are archived
+/// with the directories that they lie in; globs are those of `kiln extract`. The same image gives the same bytes,
+/// whatever the number of threads.
 ///
-/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes. Contents are compared with the digests
-/// that IMAGE stores for them, if it does.
+/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes. Contents
+/// are compared with the digests that IMAGE stores for them, if it does.
 ///
-/// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links, tar no sockets, cpio
-/// no extended attributes. Fractions of seconds, which only tar and mtree have, are told without that.
+/// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links,
+/// tar no sockets, cpio no extended attributes. Fractions of seconds, which only tar and mtree have, are told
+/// without that.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln export [OPTIONS] <IMAGE> [PATH|GLOB]... <OUT>",
@@ -44,13 +46,13 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// What to export, everything by default, and last the archive; - is standard output, which gets a tar archive unless --to
-    /// says else
+    /// What to export, everything by default, and last the archive; - is standard output, which gets a tar archive
+    /// unless --to says else
     #[arg(value_name = "OUT", required = true)]
     select_and_out: Vec<OsString>,
 
-    /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression as in tar.zst; dir is a
-    /// directory, as by `kiln extract`
+    /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression
+    /// as in tar.zst; dir is a directory, as by `kiln extract`
     #[arg(long, value_name = "FORMAT", value_parser = parse_to)]
     to: Option<To>,
 
@@ -62,8 +64,9 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left out, contents without
-    /// their stored digest are written as they were read. All are listed, and the exit code is 3
+    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left
+    /// out, contents without their stored digest are written as they were read. All are listed, and the exit code
+    /// is 3
     #[arg(long)]
     keep_going: bool,
 
@@ -78,14 +81,14 @@ pub struct Args {
     json: bool,
 }
 
-/// What is written.
+/// The format of the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
     Dir,
     Archive(Format, Option<StreamCompression>),
 }
 
-/// Value of `--to`.
+/// Parses the value of `--to`.
 pub fn parse_to(text: &str) -> Result<To, &'static str> {
     match text {
         "dir" => Ok(To::Dir),
@@ -94,7 +97,7 @@ pub fn parse_to(text: &str) -> Result<To, &'static str> {
     }
 }
 
-/// What the end of a file's name says.
+/// Returns the format that the end of a file's name indicates.
 pub fn of_name(name: impl AsRef<Path>) -> Option<To> {
     let name = name.as_ref().as_os_str().as_bytes();
     Format::of_name(name).map(|(format, compression)| To::Archive(format, compression))
@@ -137,11 +140,11 @@ pub struct Archive<'a> {
     pub out: &'a Path,
     pub format: Format,
     pub compression: Option<StreamCompression>,
-    /// How well it is compressed.
+    /// Level of compression.
     pub level: Option<u32>,
-    /// Whether it may replace a file.
+    /// Permission to replace a file.
     pub force: bool,
-    /// Whether it is written even if the image is damaged, as far as that can be read.
+    /// Option to go on if the image is damaged, with all that can be read.
     pub keep_going: bool,
     pub threads: Threads,
     pub progress: &'a ProgressArgs,
@@ -149,7 +152,7 @@ pub struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// Write what is selected of the image that `open` opens, and report. `failure` tells of what cannot be read of it.
+    /// Writes the selection of the image that `open` opens, and reports. `failure` converts errors of reading it.
     pub fn write(
         &self,
         selection: &Selection,
@@ -171,7 +174,7 @@ impl Archive<'_> {
         let target = Target::create(destination, force)?;
         let meter = progress.meter();
         if meter.is_shown() {
-            // An error will come again, from the work itself.
+            // The work itself will report an error.
             meter.set(0, selection.contents_len(&image).unwrap_or(0));
         }
         let options = ExportOptions { compression, level, keep_going, threads, format };
@@ -193,7 +196,7 @@ impl Archive<'_> {
     }
 }
 
-/// Refuse a level that there is not.
+/// Refuses a level that does not exist.
 fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCompression>) -> Result<(), Failure> {
     let (name, levels) = match (format, compression) {
         (Format::Zip, _) => ("ZIP", 0..=9),
@@ -212,11 +215,11 @@ fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCom
     }
 }
 
-/// Where an archive goes.
+/// The destination of an archive.
 enum Target {
-    /// To a name that it gets when it is complete.
+    /// A file that gets its name when it is complete.
     File(AtomicFile),
-    /// Somewhere that takes it as it comes.
+    /// A stream that is written front to back.
     Stream(Stream),
 }
 

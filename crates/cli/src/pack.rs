@@ -45,9 +45,8 @@ use kiln_builder::{
     BuildOptions, Choices, Compression, Dedupe, Fragments, IdentityOptions, MetadataChoice, PhaseClock, Preset,
     Progress, Reasons, SMALL_FILE_LEN, WorkOptions,
 };
-use kiln_format::{BlockBits, KernelVersion};
+use kiln_format::{BlockBits, Escaped, KernelVersion};
 use kiln_output::Existing;
-use kiln_read::Escaped;
 use kiln_source::Source;
 use layout_args::LayoutArgs;
 use preset::{Extents, PresetArg};

@@ -1,4 +1,5 @@
-//! The process that runs the command: its memory, signals, threads, programs that it runs, and how it starts itself again.
+//! The process that runs the command: its memory, signals and threads, programs that it runs, and its restart in the
+//! background.
 
 pub mod child;
 pub mod memory;

@@ -5,8 +5,8 @@ use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
 use kiln_sink::SinkError;
-use kiln_source::SourceError;
-use kiln_source::filter::PolicyError;
+use kiln_source::{SourceError, UnfitXattr};
+use kiln_tree::policy::PolicyError;
 use std::path::PathBuf;
 
 use crate::update::error::UpdateError;
@@ -24,6 +24,9 @@ pub enum Error {
     /// A tree cannot be what the policy wants.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// An attribute cannot be stored, and may not be left out.
+    #[error(transparent)]
+    Xattr(#[from] UnfitXattr),
     /// An image cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),

@@ -2,16 +2,18 @@
 
 use kiln_builder::{
     BuildError, BuildOptions, Choices, ContentDigests, Estimate, IdentityOptions, Interval, LayoutOptions,
-    MetadataOptions, OptionError, Out, PhaseClock, Preset, Progress, Summary, WorkOptions,
+    MetadataOptions, OptionError, Out, PhaseClock, Preset, Progress, Spec, Summary, WorkOptions,
 };
 use kiln_format::KernelVersion;
 use kiln_output::{AtomicFile, Existing, Output};
 use kiln_parallel::Threads;
 use kiln_source::dir::FileId;
-use kiln_source::filter::{DataOrder, Filter, HintRules, Policy};
 use kiln_source::merge::IncrementBase;
 use kiln_source::{LeftOutXattrs, Note, Scan, Source, SourceOptions, Unreadable};
 use kiln_tree::DigestName;
+use kiln_tree::filter::Filter;
+use kiln_tree::policy::Policy;
+use kiln_tree::storage::{DataOrder, HintRules};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -130,7 +132,7 @@ impl Packer {
     }
 
     /// How some files are compressed.
-    pub fn hints(mut self, hints: HintRules) -> Self {
+    pub fn hints(mut self, hints: HintRules<Option<Spec>>) -> Self {
         self.by_path.hints = hints;
         self
     }
@@ -151,7 +153,7 @@ impl Packer {
     ///
     /// ```
     /// use kiln::Packer;
-    /// use kiln::source::filter::DataOrder;
+    /// use kiln::tree::storage::DataOrder;
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));

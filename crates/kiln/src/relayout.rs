@@ -5,8 +5,8 @@ use kiln_output::{AtomicFile, Existing};
 use kiln_parallel::Threads;
 use kiln_source::ScanOptions;
 use kiln_source::dir::FileId;
-use kiln_source::filter::PathOrder;
 use kiln_source::image::erofs::{BaseImage, Relayout};
+use kiln_tree::storage::PathOrder;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -88,7 +88,7 @@ impl RelayoutRequest<'_> {
 ///
 /// ```
 /// use kiln::read::FollowLast;
-/// use kiln::source::filter::PathOrder;
+/// use kiln::tree::storage::PathOrder;
 ///
 /// # let tmp = tempfile::tempdir().unwrap();
 /// # let [src, image, out] = ["src", "image.erofs", "out.erofs"].map(|name| tmp.path().join(name));

@@ -1,11 +1,13 @@
 //! From a source to an image, step by step, for callers that do something between the steps.
 
-use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Summary, WorkOptions};
+use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Spec, Summary, WorkOptions};
 use kiln_source::dir::FileId;
-use kiln_source::filter::{self, DataOrder, Filter, HintRules, Policy, XattrPolicy};
 use kiln_source::merge::IncrementBase;
-use kiln_source::{Scan, ScanOptions, Source};
+use kiln_source::{Scan, ScanOptions, Source, leave_out_unfit};
 use kiln_tree::Tree;
+use kiln_tree::filter::Filter;
+use kiln_tree::policy::{Policy, XattrPolicy, apply};
+use kiln_tree::storage::{DataOrder, HintRules};
 use std::sync::atomic::AtomicBool;
 
 use crate::error::Error;
@@ -35,7 +37,7 @@ pub struct PackRequest<'a> {
 #[derive(Clone, Default)]
 pub struct ByPath {
     /// How files are compressed.
-    pub hints: HintRules,
+    pub hints: HintRules<Option<Spec>>,
     /// In which order data is stored.
     pub order: DataOrder,
 }
@@ -53,8 +55,8 @@ impl ByPath {
     /// Make them choices about the files of `tree`.
     pub fn resolve(&self, tree: &Tree, options: &mut BuildOptions) -> Unmatched {
         let (order, paths) = self.order.of(tree);
-        (options.compression.hints, options.layout.order, options.layout.hot) =
-            (self.hints.of(tree), order, self.order.hot_zone(tree));
+        options.compression.hints = self.hints.of(tree).into_iter().collect();
+        (options.layout.order, options.layout.hot) = (order, self.order.hot_zone(tree));
         Unmatched { paths, hints: self.hints.unmatched(tree).into_iter().map(Into::into).collect() }
     }
 }
@@ -73,10 +75,10 @@ impl PackRequest<'_> {
             Some(base) => kiln_source::merge::increment(self.source, base, &scan_options)?,
             None => self.source.scan(&scan_options)?,
         };
-        let mut tree = filter::apply(scan.tree, self.policy)?;
+        let mut tree = apply(scan.tree, self.policy)?;
         let xattrs = &self.policy.xattrs;
         let xattrs = XattrPolicy { strict: xattrs.strict || is_backup, ..xattrs.clone() };
-        let left_out_xattrs = filter::leave_out_unfit(&mut tree, &xattrs, scan.left_out_xattrs)?;
+        let left_out_xattrs = leave_out_unfit(&mut tree, &xattrs, scan.left_out_xattrs)?;
         Ok(Scan { tree, left_out_xattrs, ..scan })
     }
 

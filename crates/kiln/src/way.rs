@@ -12,7 +12,7 @@ const PCLUSTER_LEN: u32 = 64 << 10;
 pub struct WayError(String);
 
 /// What `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both stand for, where files are compressed as `options` have it otherwise: what
-/// the text does not say comes from there. `None`: the files are stored. For [`Hint::glob`](kiln_source::filter::Hint::glob).
+/// the text does not say comes from there. `None`: the files are stored. For [`Hint::glob`](kiln_tree::storage::Hint::glob).
 ///
 /// ```
 /// # use kiln::builder::Choices;

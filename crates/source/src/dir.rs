@@ -8,6 +8,7 @@
 pub(crate) mod contents;
 pub(crate) mod entry;
 pub(crate) mod file_id;
+mod ignore;
 pub(crate) mod source;
 mod walk;
 mod xattrs;

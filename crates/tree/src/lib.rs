@@ -13,15 +13,23 @@ use kiln_format::inode::{FileType, Rdev};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 
+use path::join;
+
 mod builder;
 pub mod conformance;
 mod content;
 mod digest_name;
 mod entries;
 mod error;
+pub mod filter;
 mod kept;
+pub mod merge;
+pub mod path;
 pub mod placed;
+pub mod policy;
 mod rare;
+pub mod storage;
+mod syntax;
 
 pub use builder::{Builder, Implied};
 pub use content::{
@@ -33,6 +41,7 @@ pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, Unreadable
 pub use kept::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
+pub use syntax::{FileError, SyntaxError};
 
 /// Index of a node in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -341,6 +350,11 @@ impl Tree {
     }
 }
 
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+/// Returns the number of ids that the contents of a tree need: the largest plus 1.
+pub fn content_count(tree: &Tree) -> u32 {
+    let content = |(_, node): (NodeId, &Node)| match node.kind {
+        Kind::File { content, .. } => content.0 + 1,
+        _ => 0,
+    };
+    tree.nodes().map(content).max().unwrap_or(0)
 }

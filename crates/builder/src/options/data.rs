@@ -4,7 +4,7 @@ use kiln_codec::Spec;
 use kiln_tree::NodeId;
 
 use crate::options::hints::Hints;
-use crate::options::hot::HotZone;
+use kiln_tree::storage::HotZone;
 
 /// Compression of file data.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! Files that are taken over from a base, and its packed inode.
+//! Files that are reused from a base, and its packed inode.
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
@@ -13,7 +13,7 @@ use crate::plan::text::TextSource;
 use kiln_tree::{Kept, KeptExtent};
 
 impl Packing<'_, '_> {
-    /// Take over what comes first, whatever files have it: they find it where it is.
+    /// Copies the hot zone first, regardless of files, which then refer to it.
     pub(super) fn keep_hot(&mut self) -> Result<(), BuildError> {
         let sources = self.sources;
         for &run in &sources.kept.hot {
@@ -22,8 +22,8 @@ impl Packing<'_, '_> {
         Ok(())
     }
 
-    /// Take over the files that stand in the plan before `stream`, and `stream`, as far as the base has them: before the front of the packed
-    /// inode all files.
+    /// Copies the reused data of all files up to `stream` in plan order, and of `stream`; of all files before the
+    /// front of the packed inode.
     ///
     /// # Errors
     /// Those of the base and of the device; an interruption.
@@ -56,7 +56,7 @@ impl Packing<'_, '_> {
         self.data.device(Destination::Image).align(self.context.format.layout.data_align);
         let moved = |off| sources.kept.packed.moved(off).ok_or_else(lost);
         let stored = match sources.kept.files.get(file).ok_or_else(lost)? {
-            // It is read as the tails of others are.
+            // It is read like other tails.
             Kept::Flat { tail_len, .. } if *tail_len == len => return Ok(()),
             Kept::Flat { pa, tail_len } => {
                 let blocks = (len - tail_len).next_multiple_of(self.block_bits.len());
@@ -111,13 +111,13 @@ impl Packing<'_, '_> {
             self.feature(Feature::Fragments);
         }
         self.kept.big |= u64::from(plen) > self.block_bits.len();
-        // In an encoded extent, what is plain has no padding.
+        // Plain encoded extents have no padding.
         let plen = if self.encoded && plain { plen.min(llen) } else { plen };
         let kind = if plain { HeadKind::Plain } else { HeadKind::Head1 };
         Ok(ZExtent { la, llen, plen, pa, kind, partial })
     }
 
-    /// Take over the end of a file that lies beside its inode.
+    /// Reuses the end of a file that lies beside its inode.
     fn keep_inline(&mut self, kept: &KeptExtent, extents: &mut Extents) -> Result<(), BuildError> {
         let KeptExtent { la, llen, pa, plen, plain, .. } = *kept;
         let nothing = || BuildError::Internal("there is no base".to_owned());
@@ -134,7 +134,7 @@ impl Packing<'_, '_> {
         Ok(())
     }
 
-    /// Where these bytes of the base are in the image.
+    /// Returns the place in the image of these bytes of the base.
     fn copy(&mut self, pa: u64, len: u64) -> Result<u64, BuildError> {
         let bits = self.block_bits;
         let nothing = || BuildError::Internal("there is no base".to_owned());
@@ -147,7 +147,7 @@ impl Packing<'_, '_> {
         Ok(to)
     }
 
-    /// Copy what is left to be copied, and tell what readers need for what was.
+    /// Copies the remaining data, and records what readers need for it.
     pub(super) fn finish_keeping(&mut self) -> Result<(), BuildError> {
         let Some(copier) = &mut self.copier else { return Ok(()) };
         copier.flush(self.data.device(Destination::Image))?;

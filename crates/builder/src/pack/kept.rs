@@ -1,4 +1,5 @@
-//! Copies from a base: in runs, each pcluster at its first use.
+//! Copies of reused pclusters from a base. Adjacent ones are merged into runs; each pcluster is copied at its first
+//! use.
 
 use kiln_format::{Blkaddr, BlockBits, FormatError};
 use rustix::fs::copy_file_range;
@@ -12,21 +13,22 @@ use crate::pack::device::Device;
 use kiln_output as output;
 use kiln_tree::{Base, Taking};
 
-/// Bytes that are copied through memory at a time, where the system does not copy by itself.
+/// Bytes that are copied through memory at a time, if the system cannot copy by itself.
 const COPY_LEN: usize = 1 << 20;
-/// Bytes of a run that are copied at once, so that others are written meanwhile and an interruption is seen.
+/// Most bytes of a run that are copied at once, so that other data is written meanwhile and an interruption is
+/// noticed.
 const RUN_MAX_LEN: u64 = 64 << 20;
 
-/// What was taken over from a base.
+/// Data reused from a base.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeptUse {
     /// Stored bytes.
     pub bytes: u64,
-    /// Whether a pcluster has several blocks.
+    /// A pcluster has several blocks.
     pub big: bool,
     /// The algorithms, as in `available_compr_algs`.
     pub algorithms: u16,
-    /// What readers need for them.
+    /// Configuration records of these algorithms.
     pub cfgs: kiln_format::compr_cfg::ComprCfgs,
 }
 
@@ -45,9 +47,10 @@ pub(super) struct KeptCopier {
     pub(super) base: Arc<dyn Base>,
     /// All runs, by their first byte in the base.
     runs: BTreeMap<u64, CopiedRun>,
-    /// What is to be copied next.
+    /// Run to be copied next.
     pending: Option<CopiedRun>,
-    /// All bytes keep their place within a block, not only those that begin one: a pcluster of DEFLATE must end where it ended.
+    /// All bytes keep their place within a block, not only those that begin one: a pcluster of DEFLATE must end
+    /// where it ended.
     keeps_places: bool,
     /// Bytes of all runs.
     pub copied: u64,
@@ -61,8 +64,9 @@ impl KeptCopier {
         Self { base, runs: BTreeMap::new(), pending: None, keeps_places, copied: 0, kept: 0 }
     }
 
-    /// Where `len` bytes of the base from `pa` on are in the image: where they are already, or behind all others. What begins a block in the
-    /// base does so in the image. If the image goes behind the base, they are where they are there.
+    /// Returns the place in the image of `len` bytes of the base from `pa` on: an existing one, or one behind all
+    /// data. Data that begins a block in the base does so in the image. If the image goes behind the base, data
+    /// stays in place.
     ///
     /// # Errors
     /// Bytes behind the end of the base, or more than it has; those of the device.
@@ -112,7 +116,7 @@ impl KeptCopier {
         Ok(run.to + (pa - run.from))
     }
 
-    /// Copy what is still to be copied.
+    /// Copies the pending run.
     ///
     /// # Errors
     /// Those of the base and of the device.
@@ -138,7 +142,8 @@ impl KeptCopier {
     }
 }
 
-/// Let the system copy, which shares blocks where the filesystem can. Returns how many bytes it has copied: less where it cannot.
+/// Lets the system copy, which shares blocks if the filesystem can. Returns the number of bytes copied, which is
+/// lower if it cannot.
 fn copied_by_system(base: &File, from: u64, file: &File, to: u64, len: u64) -> Result<u64, BuildError> {
     let (mut off_in, mut off_out, mut left) = (from, to, len);
     while left > 0 {
@@ -150,7 +155,7 @@ fn copied_by_system(base: &File, from: u64, file: &File, to: u64, len: u64) -> R
             Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) => {
                 return Err(BuildError::Write { action: "write the image", source: io::Error::from(error) });
             }
-            // Not these files, or not on this system. What cannot be read or written shows when it is tried by hand.
+            // Not for these files, or not on this system. Read and write errors show in the fallback.
             Err(_) => break,
         }
     }
@@ -158,7 +163,7 @@ fn copied_by_system(base: &File, from: u64, file: &File, to: u64, len: u64) -> R
 }
 
 impl Device<'_> {
-    /// Leave room for bytes that are written later.
+    /// Leaves room for bytes that are written later.
     fn reserve(&mut self, len: u64) -> Result<(), BuildError> {
         self.end += len;
         let blocks = self.block_bits().blocks_for(self.end);
@@ -273,7 +278,7 @@ mod tests {
             let error = copier(100_000).place((pa, len), &mut device, BlockBits::DEFAULT).unwrap_err();
             assert!(matches!(error, BuildError::BaseRange { .. }), "{error}");
         }
-        // Pclusters that overlap may be copied several times, but not without end.
+        // Overlapping pclusters may be copied several times, but with a limit.
         let mut copier = copier(100_000);
         let copied = (0..).map_while(|n| copier.place((n * 10, 50_000 - n), &mut device, BlockBits::DEFAULT).ok());
         assert_eq!(copied.count(), 2);

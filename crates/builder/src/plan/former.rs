@@ -1,8 +1,8 @@
-//! Changed files whose former version the base stores in extents: those of which the text is the same are taken over, what lies between them is
-//! stored anew.
+//! Changed files whose former version the base stores in extents. Extents whose text is unchanged are reused; text
+//! between them is stored again.
 //!
-//! Extents are compared at their places, so this is for files that change here and there, or at their end: databases, disks of virtual machines,
-//! logs. Text that has moved is new text.
+//! Extents are compared at their places, so this suits files that change here and there, or at their end: databases,
+//! disks of virtual machines, logs. Text that has moved is new text.
 
 use kiln_codec::Spec;
 use kiln_format::BlockBits;
@@ -15,27 +15,27 @@ use crate::format::{Format, REST_MAX_BLOCKS};
 use crate::plan::file::FilePlan;
 use kiln_tree::{Content, ContentError, Former, KeptExtent, KeptExtents, NodeId, Tree, Version};
 
-/// Shorter files are stored anew.
+/// Least length in bytes of files that are compared; shorter ones are stored again.
 pub(crate) const FORMER_MIN_LEN: u64 = 256 << 10;
-/// Of the text of a file, one part in so many must be the same, or all of it is stored anew.
+/// Least part of a file's text that must be unchanged, one in so many; otherwise all of it is stored again.
 const SAME_SHARE: u64 = 8;
-/// Bytes of text that are compared as one job, but for what the last extent has more.
+/// Bytes of text that are compared as one job; the last extent may exceed it.
 const COMPARE_LEN: u64 = 4 << 20;
 
 /// A file that may be the same in parts.
 pub(crate) struct Candidate {
     /// Place in the plan.
     pub file: u32,
-    /// What the base has.
+    /// The former version in the base.
     pub former: Former,
 }
 
-/// What is taken over of a file, and what is not.
+/// Reused and other parts of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Patched {
-    /// Extents that are taken over.
+    /// Extents that are reused.
     pub kept: KeptExtents,
-    /// What lies between them and behind them.
+    /// Ranges between and behind them.
     pub gaps: Vec<Range<u64>>,
 }
 
@@ -46,7 +46,7 @@ struct Compare<'a> {
     extents: &'a [KeptExtent],
 }
 
-/// A file as it is now, and as the base has it.
+/// The current and the former version of a file.
 struct OpenVersions {
     node: NodeId,
     new: Box<dyn Content>,
@@ -54,14 +54,14 @@ struct OpenVersions {
 }
 
 impl OpenVersions {
-    /// Open both, if that can be done.
+    /// Opens both versions, if that is possible.
     fn open(tree: &Tree, node: NodeId) -> Option<Self> {
         Some(Self { node, new: tree.open(node).ok()?, old: tree.open_version(node, Version::Previous).ok()? })
     }
 }
 
-/// Find out which extents of `candidates` have the text of the new files, by comparing it on all cores where it is not known. What cannot be read
-/// is not the same; why shows when it is stored.
+/// Finds the extents of `candidates` that have the text of the new files, by comparing it on all cores where it is
+/// not known. Unreadable text counts as different; the error shows when it is stored.
 ///
 /// # Errors
 /// An interruption.
@@ -85,7 +85,7 @@ pub(crate) fn compare(
     let jobs = jobs.map(|job| Costed { cost: 2 * text_len(job.extents), job });
     let worker = || {
         let (mut new, mut old) = (Vec::new(), Vec::new());
-        // What was opened last serves the next job, too: as a rule it is of the same file.
+        // The last opened file serves the next job, too: as a rule it is of the same file.
         let mut open: Option<OpenVersions> = None;
         Ok(move |job: Compare<'_>| {
             control.check()?;
@@ -117,12 +117,12 @@ pub(crate) fn compare(
     Ok(patched.collect())
 }
 
-/// The least bytes of text that are stored between extents. See [`crate::plan::dedupe::split_points`] for both forms.
+/// Returns the least bytes of text stored between extents. See [`crate::plan::dedupe::split_points`] for both forms.
 fn min_len(format: &Format) -> u64 {
     if format.compression.encoded_extents { 4096 } else { 2 * format.block_bits.len() }
 }
 
-/// Runs of extents of about [`COMPARE_LEN`] bytes of text.
+/// Returns runs of extents of about [`COMPARE_LEN`] bytes of text.
 fn pieces(list: &[KeptExtent]) -> impl Iterator<Item = &[KeptExtent]> {
     let mut rest = list;
     std::iter::from_fn(move || {
@@ -134,12 +134,12 @@ fn pieces(list: &[KeptExtent]) -> impl Iterator<Item = &[KeptExtent]> {
     })
 }
 
-/// Bytes of text of extents that follow one another.
+/// Returns the bytes of text of contiguous extents.
 fn text_len(extents: &[KeptExtent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.llen)).sum()
 }
 
-/// Which of the extents have the same text in both contents, of which the new one has `new_len` bytes.
+/// Returns which of the extents have the same text in both contents; the new one has `new_len` bytes.
 fn equal_extents(
     extents: &[KeptExtent],
     new_len: u64,
@@ -147,7 +147,7 @@ fn equal_extents(
     [new_content, old_content]: [&mut dyn Content; 2],
 ) -> Result<Vec<bool>, ContentError> {
     let Some(first) = extents.first() else { return Ok(Vec::new()) };
-    // What ends behind the new end is not the same.
+    // An extent beyond the new end is not the same.
     let whole = extents.iter().take_while(|extent| extent.end() <= new_len).count();
     let len = text_len(&extents[..whole]) as usize;
     new_content.read_exact_at(&mut new[..len], first.la)?;
@@ -158,7 +158,7 @@ fn equal_extents(
     Ok(extents.iter().enumerate().map(is_same).collect())
 }
 
-/// Which of the extents have text of which nothing lies within `differences`, nor behind `len`.
+/// Returns which of the extents lie outside `differences` and end by `len`.
 fn outside(extents: &[KeptExtent], differences: &[Range<u64>], len: u64) -> Vec<bool> {
     let mut rest = differences.iter().peekable();
     let is_outside = |extent: &KeptExtent| {
@@ -168,7 +168,7 @@ fn outside(extents: &[KeptExtent], differences: &[Range<u64>], len: u64) -> Vec<
     extents.iter().map(is_outside).collect()
 }
 
-/// What is taken over of a file where these extents are the same, if it is worth it.
+/// Returns the reused and other parts of a file in which these extents are the same, if reuse is worth it.
 fn patched(former: &Former, same: &[bool], file: &FilePlan, format: &Format) -> Option<Patched> {
     let list = &former.extents.list;
     let mut keep = same.to_vec();
@@ -176,13 +176,13 @@ fn patched(former: &Former, same: &[bool], file: &FilePlan, format: &Format) -> 
     if file.len > former.len
         && let Some(last) = keep.last_mut()
     {
-        // What begins behind it must begin in another lcluster than it does.
+        // The text behind it must begin in another lcluster than it does.
         *last = false;
     }
     widen(list, &mut keep, min_len(format));
     let most_blocks = file.compression.map_or(0, |spec| format.pcluster_blocks(spec));
     if !format.compression.encoded_extents && most_blocks < REST_MAX_BLOCKS {
-        // What is left over before an extent may take more blocks than pclusters have. Nothing is left over at the end.
+        // Left-over text before an extent may take more blocks than pclusters have. Nothing is left over at the end.
         keep.iter_mut().skip_while(|keep| **keep).for_each(|keep| *keep = false);
     }
     let kept: Vec<KeptExtent> = list.iter().zip(&keep).filter(|(_, keep)| **keep).map(|(extent, _)| *extent).collect();
@@ -196,7 +196,8 @@ fn patched(former: &Former, same: &[bool], file: &FilePlan, format: &Format) -> 
     Some(Patched { kept: KeptExtents { algorithm, list: kept, blocks, ..KeptExtents::default() }, gaps })
 }
 
-/// Give up extents behind gaps that are shorter than `min_len`, until none is: but for one at the end of the file, which may be as short as it is.
+/// Gives up extents behind gaps shorter than `min_len`, until there are none, except for one at the end of the file,
+/// which may be short.
 fn widen(list: &[KeptExtent], keep: &mut [bool], min_len: u64) {
     let run = |keep: &[bool], from: usize| from + keep[from..].iter().take_while(|keep| !**keep).count();
     let mut start = 0;
@@ -214,7 +215,7 @@ fn widen(list: &[KeptExtent], keep: &mut [bool], min_len: u64) {
     }
 }
 
-/// What no extent of `kept` has of a file of `len` bytes.
+/// Returns the ranges of a file of `len` bytes that no extent of `kept` has.
 fn gaps(kept: &[KeptExtent], len: u64) -> Vec<Range<u64>> {
     let mut gaps = Vec::new();
     let mut end = 0;
@@ -230,8 +231,8 @@ fn gaps(kept: &[KeptExtent], len: u64) -> Vec<Range<u64>> {
     gaps
 }
 
-/// The parts in which a gap is stored, in order: whole segments, each from a block boundary on, but for the first. Whether what follows begins at a
-/// block boundary, or nothing does, is said of each.
+/// Returns the parts in which a gap is stored, in order: whole segments, each starting at a block boundary, except
+/// the first. The flag of each tells whether the next text begins at a block boundary, or there is none.
 pub(crate) fn parts(gap: &Range<u64>, len: u64, segment: u64, block_bits: BlockBits) -> Vec<(Range<u64>, bool)> {
     let min_len = 2 * block_bits.len();
     let mut cuts: Vec<u64> = (gap.start / segment + 1..)
@@ -250,7 +251,8 @@ pub(crate) fn parts(gap: &Range<u64>, len: u64, segment: u64, block_bits: BlockB
     cuts.into_iter().map(part).collect()
 }
 
-/// How a changed file is compressed, so that its map can name extents of the base: as it would be anyway, if that is by their algorithm.
+/// Returns the compression of a changed file whose map can refer to extents of the base: the one it would have
+/// anyway, if that uses their algorithm.
 pub(crate) fn spec(former: &Former, file: &FilePlan) -> Option<Spec> {
     file.compression.filter(|spec| former.extents.algorithm == Some(spec.method.algorithm()))
 }

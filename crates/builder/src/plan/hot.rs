@@ -1,16 +1,17 @@
-//! Which stored bytes of a base come first: those of the pclusters that hold what a program reads first.
+//! The stored bytes of a base that come first: those of the pclusters that a program reads first.
 
 use kiln_format::BlockBits;
 use std::ops::Range;
 
-use crate::options::hot::HotZone;
 use crate::plan::file::FilePlan;
 use crate::plan::file_list::FileIndex;
 use crate::plan::kept::rules::overlapping;
 use crate::plan::kept::{KeptFiles, KeptPacked};
+use kiln_tree::storage::HotZone;
 use kiln_tree::{Kept, KeptExtent, KeptExtents};
 
-/// Stored bytes of the base that come first in the image, in this order: the first of each, and how many. Some may come several times.
+/// Returns the stored bytes of the base that come first in the image, in this order: first byte and length. Some may
+/// occur several times.
 pub(crate) fn runs(
     zone: &HotZone,
     (files, index): (&[FilePlan], &FileIndex),
@@ -30,7 +31,7 @@ pub(crate) fn runs(
     runs
 }
 
-/// Add the stored bytes that hold `range` of a file of `len` bytes.
+/// Adds the stored bytes that hold `range` of a file of `len` bytes.
 fn push(
     how: &Kept,
     (len, range): (u64, Range<u64>),
@@ -38,7 +39,7 @@ fn push(
     runs: &mut Vec<(u64, u64)>,
 ) {
     match how {
-        // Blocks that follow one another are all that an inode can say.
+        // An inode can only describe contiguous blocks.
         Kept::Flat { pa, tail_len } if range.start < len - tail_len => {
             runs.push((*pa, (len - tail_len).next_multiple_of(block_bits.len())));
         }

@@ -1,4 +1,5 @@
-//! Files that the base stores already: which of them are taken over as they are stored, and what of its packed inode.
+//! Files that the base stores already: selection of those that are reused, and of the reused part of its packed
+//! inode.
 
 mod list;
 mod packed;
@@ -18,20 +19,20 @@ use kiln_tree::{Base, Former, Kept, Stored};
 
 pub(crate) use packed::KeptPacked;
 
-/// What is taken over from a base.
+/// Data reused from a base.
 #[derive(Default)]
 pub(crate) struct KeptFiles {
-    /// Where it is copied from.
+    /// The base, if there is one.
     pub base: Option<Arc<dyn Base>>,
-    /// How the base stores them.
+    /// Their storage in the base.
     pub files: KeptList,
-    /// What is taken over of its packed inode.
+    /// The reused part of its packed inode.
     pub packed: KeptPacked,
     /// Stored bytes of the base that come first, see [`hot::runs`](crate::plan::hot::runs).
     pub hot: Vec<(u64, u64)>,
 }
 
-/// What is to be stored of files of which only parts are taken over.
+/// Ranges to be stored in files that are partly reused.
 pub(crate) type Gaps = HashMap<u32, Vec<Range<u64>>>;
 
 /// Plans the files that are reused from the base of the tree, of those that it has (`reused`), and the files of which
@@ -78,7 +79,7 @@ pub(crate) fn plan(
     Ok((files, KeptFiles { base: Some(base), files: kept, packed, hot: Vec::new() }, gaps))
 }
 
-/// Decides of which of `candidates` extents are reused, and puts these files into `kept`. Returns the gaps between the
+/// Decides which extents of `candidates` are reused, and puts these files into `kept`. Returns the gaps between the
 /// extents.
 fn patch(
     files: &mut [FilePlan],

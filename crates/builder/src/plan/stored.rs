@@ -1,4 +1,4 @@
-//! Files whose contents are stored already, on devices or in a base, as the tree tells.
+//! Files whose contents are stored already, on devices or in a base, according to the tree.
 
 use kiln_format::BlockBits;
 use kiln_parallel::ordered::{self, Costed};
@@ -25,8 +25,8 @@ pub(crate) struct StoredFiles {
 
 /// Asks the tree about all of `files`, on all cores.
 ///
-/// # Errors
-/// A base of another block size, or a damaged one, also where unreadable files are left out: the source has these files.
+/// # Errors A base of another block size, or a damaged one, also where unreadable files are left out: the source
+/// has these files.
 pub(crate) fn look_up(files: &[FilePlan], context: Context<'_>) -> Result<StoredFiles, BuildError> {
     let Context { tree, format, control, .. } = context;
     let stores = tree.stores();

@@ -1,8 +1,8 @@
 //! A FUSE server in the background: this program once more, in a session of its own.
 //!
-//! The first process returns only when the mount answers, or when it is certain that it never will. The two talk by one pipe,
-//! the standard output of the second: a line means ready, its end without one means failure. Errors go to the standard error
-//! that both share, until the mount is ready.
+//! The first process returns only when the mount answers, or when it is certain that it never will. The two
+//! communicate by one pipe, the standard output of the second: a line means ready, its end without one means
+//! failure. Errors go to the standard error that both share, until the mount is ready.
 
 use crate::exit::Failure;
 use crate::process::program;
@@ -14,7 +14,7 @@ use std::process::Stdio;
 
 const LINE: &[u8] = b"ready\n";
 
-/// Start this program with `arguments`, and return once it reports that it is ready.
+/// Starts this program with `arguments`, and returns once it reports that it is ready.
 pub fn start(arguments: &[OsString]) -> Result<(), Failure> {
     let mut command = program::command().map_err(fail("find this program"))?;
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -36,15 +36,16 @@ pub fn start(arguments: &[OsString]) -> Result<(), Failure> {
 pub struct Ready(());
 
 impl Ready {
-    /// Leave the session of the terminal, so that its end does not end us.
+    /// Leaves the session of the terminal, so that its end does not end this process.
     pub fn detach() -> Result<Self, Failure> {
         rustix::process::setsid().map_err(io::Error::from).map_err(fail("start a session"))?;
         Ok(Self(()))
     }
 
-    /// Say so, and let go of everything that the first process has lent: its streams and its working directory.
+    /// Reports readiness, and releases everything that the first process has lent: its streams and its working
+    /// directory.
     pub fn report(self) {
-        // Nothing here can fail in a way that the mount, which works, should end for.
+        // No failure here is a reason to end the mount, which works.
         let _ = std::env::set_current_dir("/");
         let mut stdout = io::stdout().lock();
         let _ = stdout.write_all(LINE).and_then(|()| stdout.flush());

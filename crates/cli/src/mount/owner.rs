@@ -1,13 +1,13 @@
-//! Whose files a mount shows.
+//! Owners of the files that a mount shows.
 
 use crate::exit::Failure;
 use crate::pack;
 use kiln_mount::fuse::{Ids, Owners};
-use kiln_source::filter::{IdMap, IdRange};
+use kiln_tree::policy::{IdMap, IdRange};
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// What an id becomes that is in no range of a map, as in user namespaces.
+/// Replacement for an id outside all ranges of a map, as in user namespaces.
 const OVERFLOW_ID: u32 = 65534;
 
 /// Options about owners.
@@ -28,7 +28,7 @@ pub struct OwnerArgs {
 }
 
 impl OwnerArgs {
-    /// The first option that is given.
+    /// Returns the first option that is given.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             (self.owner.is_some(), "--owner"),
@@ -38,7 +38,7 @@ impl OwnerArgs {
         given.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
     }
 
-    /// Whose files they are.
+    /// Returns the owners.
     ///
     /// # Errors
     /// Ranges that overlap.
@@ -47,7 +47,7 @@ impl OwnerArgs {
         Ok(Owners { uid: ids(uid, &self.uid_map, "--uid-map")?, gid: ids(gid, &self.gid_map, "--gid-map")? })
     }
 
-    /// The same options once more.
+    /// Returns the options as arguments again.
     pub fn arguments(&self) -> impl Iterator<Item = OsString> {
         let owner = self.owner.map(|(uid, gid)| format!("--owner={uid}:{gid}"));
         let uid_map = self.uid_map.iter().map(|range| format!("--uid-map={range}"));

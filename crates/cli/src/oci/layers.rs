@@ -12,8 +12,9 @@ use kiln::{Error, PackRequest};
 use kiln_builder::{BuildOptions, Choices, IdentityOptions, Out, Progress, WorkOptions};
 use kiln_source::Source;
 use kiln_source::dir::FileId;
-use kiln_source::filter::{Filter, Policy};
 use kiln_source::oci::records::Descriptor;
+use kiln_tree::filter::Filter;
+use kiln_tree::policy::Policy;
 use std::path::Path;
 
 /// How layers are made.

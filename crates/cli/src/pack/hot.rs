@@ -4,7 +4,7 @@ use crate::console::report::note;
 use crate::console::size::{self, Human};
 use crate::exit::Failure;
 use kiln::{HotAs, HotFiles};
-use kiln_source::filter::DataOrder;
+use kiln_tree::storage::DataOrder;
 
 #[derive(clap::Args)]
 pub struct HotArgs {

@@ -52,6 +52,7 @@ pub fn failure(error: Error, signals: &Signals, image: &Path) -> Failure {
     match (error, signals.caught()) {
         (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
         (Error::Policy(error), _) => Failure::Policy(error),
+        (Error::Xattr(error), _) => Failure::Xattr(error),
         (Error::Build(BuildError::Interrupted), Some(number)) => Failure::Signal(number),
         (Error::Build(source), _) => Failure::Build { image: image.to_owned(), source },
         (Error::Read { image, source }, _) => Failure::of_image(&image, 0, DEVICE_OPTION, source),

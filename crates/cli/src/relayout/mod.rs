@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::pack::hot::HotArgs;
 use crate::pack::list_order;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
-use kiln_source::filter::DataOrder;
+use kiln_tree::storage::DataOrder;
 use moved::Moved;
 use std::path::PathBuf;
 use uuid::Uuid;

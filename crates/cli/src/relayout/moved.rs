@@ -12,7 +12,7 @@ use crate::process::signals::Signals;
 use kiln::{HotAs, Relaid, RelayoutRequest, Unmatched};
 use kiln_builder::{PhaseClock, Progress, Summary};
 use kiln_output::Existing;
-use kiln_source::filter::{DataOrder, PathOrder};
+use kiln_tree::storage::{DataOrder, PathOrder};
 use std::path::Path;
 use uuid::Uuid;
 

@@ -25,9 +25,8 @@ use kiln::{Error, PackRequest};
 use kiln_builder::{
     BuildOptions, Choices, Compression, Control, IdentityOptions, MetadataOptions, PhaseClock, Progress, WorkOptions,
 };
-use kiln_format::KernelVersion;
+use kiln_format::{Escaped, KernelVersion};
 use kiln_output::Existing;
-use kiln_read::Escaped;
 use kiln_source::dir::FileId;
 use kiln_source::merge::{EditedImage, IncrementBase, Stamps};
 use kiln_source::{Source, SourceKind, SourceOptions};

@@ -2,9 +2,9 @@
 
 use kiln::builder::{Choices, Compression, Dedupe, MethodChoice, Progress, Spec};
 use kiln::format::KernelVersion;
-use kiln::source::filter::{
-    DataOrder, Filter, Hint, HintRules, IdBase, IdPolicy, PathList, PathOrder, Policy, Rule, Rules, XattrPolicy,
-};
+use kiln::tree::filter::{Filter, PathList, Rule, Rules};
+use kiln::tree::policy::{IdBase, IdPolicy, Policy, XattrPolicy};
+use kiln::tree::storage::{DataOrder, Hint, HintRules, PathOrder};
 use kiln::{Packer, Preset, Threads};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -1,22 +1,20 @@
 //! Image with edits: removed paths, sources merged over it, replaced contents. Unedited files keep
 //! the stored data of the image.
 
+use kiln_tree::merge::{MergedContents, Overlay, Whiteouts};
 use kiln_tree::{
     Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
-    Tree, TreeError, TreeProblem, Version,
+    Tree, TreeError, TreeProblem, Version, content_count,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Whiteouts;
-use super::contents::{MergedContents, content_count};
 use super::draft::Draft;
-use super::overlay::Overlay;
 use super::versions::{Versions, former_of, open_former, versions};
 use crate::error::SourceError;
 use crate::image::erofs::BaseImage;
 use crate::input::candidate::SourceOptions;
-use crate::source::{Scan, ScanOptions, Scanned, Source};
+use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
 
 /// An image with edits, as a source. Edits are applied in this order: removals, additions,
 /// replacements.
@@ -140,7 +138,7 @@ impl Source for EditedImage {
             let lost = SourceError::tree(source.path());
             let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
             let mut overlay = Overlay { builder: &mut builder, whiteouts: Whiteouts::Apply, first_content };
-            notes.extend(overlay.put(&scan.tree, b"").map_err(&lost)?.notes(source.path()));
+            notes.extend(Note::of_links(overlay.put(&scan.tree, b"").map_err(&lost)?, source.path()));
             contents.add(first_content, with_previous(scan.tree), b"");
         }
         if let Some(tree) = replaced {

@@ -2,7 +2,7 @@
 
 use kiln_tree::{Kind, NodeId, Tree};
 
-use crate::filter::path::join;
+use kiln_tree::path::join;
 
 /// Two nodes at the same path.
 pub(super) struct SamePath<'a> {

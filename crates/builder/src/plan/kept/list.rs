@@ -1,15 +1,16 @@
-//! How a base stores files, by their places in the plan.
+//! Storage of files in a base, by their indexes in the plan.
 
 use kiln_tree::Kept;
 
-/// Files that are taken over, in the order of the plan: nearly all files of an increment, so that a hash table would cost more than the search.
+/// Files that are reused, in plan order: nearly all files of an increment, so that a hash table would cost more than
+/// the search.
 #[derive(Default)]
 pub(crate) struct KeptList {
     list: Vec<(u32, Kept)>,
 }
 
 impl KeptList {
-    /// How this file is stored.
+    /// Returns the storage of this file.
     pub(crate) fn get(&self, file: u32) -> Option<&Kept> {
         self.list.binary_search_by_key(&file, |(idx, _)| *idx).ok().map(|at| &self.list[at].1)
     }
@@ -24,7 +25,7 @@ impl KeptList {
 }
 
 impl Extend<(u32, Kept)> for KeptList {
-    /// Add files that are not there yet.
+    /// Adds files that are not in the list.
     fn extend<T: IntoIterator<Item = (u32, Kept)>>(&mut self, more: T) {
         self.list.extend(more);
         // Sorted runs merge in linear time.

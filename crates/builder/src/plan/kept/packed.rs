@@ -1,28 +1,28 @@
-//! What is taken over of the packed inode of a base.
+//! The reused part of the packed inode of a base.
 
 use kiln_tree::KeptExtent;
 
-/// What is taken over of the packed inode of a base: the front of that of the new image.
+/// The reused part of the packed inode of a base: the front of the new packed inode.
 #[derive(Default)]
 pub(crate) struct KeptPacked {
-    /// Its extents, one behind the other as they will be, each with the byte of the base's packed inode where it began.
+    /// Its extents, contiguous as in the new image, each with its old start in the base's packed inode.
     pub extents: Vec<(u64, KeptExtent)>,
 }
 
 impl KeptPacked {
-    /// Bytes of plain text.
+    /// Returns the bytes of plain text.
     pub(crate) fn len(&self) -> u64 {
         self.extents.last().map_or(0, |(_, extent)| extent.end())
     }
 
-    /// Where byte `off` of the base's packed inode will be.
+    /// Returns the new place of byte `off` of the base's packed inode.
     pub(crate) fn moved(&self, off: u64) -> Option<u64> {
         let behind = self.extents.partition_point(|(was, _)| *was <= off);
         let (was, extent) = self.extents.get(behind.checked_sub(1)?)?;
         (off - was < u64::from(extent.llen)).then(|| extent.la + (off - was))
     }
 
-    /// The extents that hold `len` bytes of the base's packed inode from `off` on.
+    /// Returns the extents that hold `len` bytes of the base's packed inode from `off` on.
     pub(crate) fn holding(&self, off: u64, len: u64) -> impl Iterator<Item = &KeptExtent> {
         let first = self.extents.partition_point(|(was, extent)| was + u64::from(extent.llen) <= off);
         let behind = off.saturating_add(len);

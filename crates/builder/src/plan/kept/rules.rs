@@ -1,4 +1,5 @@
-//! What can be taken over of a base: which extents an index or a map of the new image can name, and which packed text pays.
+//! Rules of reuse: the extents that an index or a map of the new image can express, and the packed text that is
+//! worth it.
 
 use kiln_codec::Spec;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
@@ -12,15 +13,16 @@ use crate::plan::kept::list::KeptList;
 use crate::plan::kept::packed::KeptPacked;
 use kiln_tree::{BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 
-/// Of the text of a packed pcluster, at least one part in so many must be in use still, or its files are stored anew.
+/// Least part of a packed pcluster's text that must still be in use, one in so many; otherwise its files are stored
+/// again.
 const USED_SHARE: u64 = 4;
 
-/// What can be taken over into an image with these options.
+/// Rules of reuse in an image with these options.
 pub(super) struct Rules<'a> {
     facts: &'a BaseFacts,
     format: &'a Format,
     block_bits: BlockBits,
-    /// How the packed inode will be compressed, if there may be one.
+    /// Compression of the packed inode, if there may be one.
     packed: Option<Spec>,
 }
 
@@ -29,7 +31,7 @@ impl<'a> Rules<'a> {
         Self { facts, format, block_bits: format.block_bits, packed: format.packing.spec }
     }
 
-    /// Whether a file can be taken over. Of fragments only whether there may be any.
+    /// Returns whether a file can be reused. For fragments only whether there may be any.
     pub(super) fn allow(&self, how: &Kept, file: &FilePlan) -> bool {
         match how {
             Kept::Flat { pa, tail_len } => {
@@ -51,13 +53,14 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Whether fragments of the base can be taken over: its packed inode is compressed as the new one.
+    /// Returns whether fragments of the base can be reused: its packed inode is compressed like the new one.
     fn packs(&self) -> bool {
         let same = |spec: Spec| self.facts.packed.algorithm.is_none_or(|one| one == spec.method.algorithm());
         self.format.reusable.shared && self.packed.is_some_and(same) && !self.facts.packed.list.is_empty()
     }
 
-    /// Whether a pcluster of `len` bytes has room beside the inode of a file, behind the longest index that this may get.
+    /// Returns whether a pcluster of `len` bytes has room beside the inode of a file, behind the longest index that
+    /// it may get.
     fn has_room(&self, len: u32, file: &FilePlan) -> bool {
         let (block_bits, inode_len) = (self.block_bits, u64::from(file.inode_len));
         let end = MapEnd::Inline(len as u16);
@@ -68,7 +71,8 @@ impl<'a> Rules<'a> {
             && inode_len.saturating_add(index_len).saturating_add(len.into()) <= block_bits.len()
     }
 
-    /// Whether extents of an older version of a file can be taken over one by one: they follow one another from its beginning on.
+    /// Returns whether extents of an older version of a file can be reused one by one: they must be contiguous from
+    /// its beginning on.
     pub(super) fn allow_former(&self, former: &Former) -> bool {
         let list = &former.extents.list;
         let mut heads = list.iter().scan(0, |next, extent| Some(std::mem::replace(next, extent.end()) == extent.la));
@@ -77,7 +81,8 @@ impl<'a> Rules<'a> {
         is_short && list.len() > 1 && heads.all(|follows| follows) && self.allow_extents(&former.extents, None)
     }
 
-    /// Whether a map can say where such extents lie. `end`: where the file goes on in the packed inode, or beside its inode.
+    /// Returns whether a map can express such extents. `end` is the byte at which the file continues in the packed
+    /// inode, or beside its inode.
     fn allow_extents(&self, extents: &KeptExtents, end: Option<u64>) -> bool {
         let has_algorithm = self.algorithm(extents).is_some_and(|one| self.format.reusable.has(one));
         let has_partial = extents.list.iter().any(|extent| extent.partial);
@@ -85,8 +90,9 @@ impl<'a> Rules<'a> {
         has_algorithm && has_refs && (self.format.compression.encoded_extents || self.fits_index(&extents.list, end))
     }
 
-    /// Whether an index can say where extents lie: pclusters of whole blocks, plain ones of one, one head in each lcluster, and none in the one behind
-    /// the head of a pcluster of several blocks, where their count stands. What follows the last of the list begins at `end`, or nothing does.
+    /// Returns whether an index can express extents: pclusters are whole blocks, plain ones one block, each lcluster
+    /// has one head, and the one behind the head of a pcluster of several blocks has none, as it holds their number.
+    /// The text behind the last of the list begins at `end`, if there is any.
     fn fits_index(&self, list: &[KeptExtent], end: Option<u64>) -> bool {
         let block_len = self.block_bits.len();
         let in_blocks = |extent: &KeptExtent| {
@@ -98,12 +104,12 @@ impl<'a> Rules<'a> {
         let nexts = list.iter().skip(1).map(|extent| Some(extent.la)).chain([end]);
         let has_room = |(extent, next): (&KeptExtent, Option<u64>)| {
             let is_big = u64::from(extent.plen) > block_len;
-            // The last one of a file may be alone in an lcluster; where it is not, the end marker has one.
+            // The last extent of a file may be alone in an lcluster; otherwise the end marker has one.
             let lclusters = if is_big { 2 } else { u64::from(next.is_some()) };
             let next = next.unwrap_or(extent.end());
             next >> self.block_bits.bits() >= (extent.la >> self.block_bits.bits()) + lclusters
         };
-        // What is damaged may begin anywhere: nothing is added to that.
+        // A damaged extent may begin anywhere: nothing is added to that.
         let mut starts = list.iter().scan(0, |next, extent| Some(std::mem::replace(next, extent.end()) == extent.la));
         starts.all(|follows| follows)
             && list.iter().all(in_blocks)
@@ -112,18 +118,19 @@ impl<'a> Rules<'a> {
             && end.is_none_or(|end| list.last().map_or(0, KeptExtent::end) == end)
     }
 
-    /// What the map of a file says that its pclusters are compressed by.
+    /// Returns the algorithm that the map of a file names for its pclusters.
     pub(super) fn algorithm(&self, extents: &KeptExtents) -> Option<Algorithm> {
         extents.algorithm.or_else(|| Algorithm::ALL.into_iter().find(|one| self.facts.cfgs.has(*one)))
     }
 
-    /// What is taken over of the packed inode. Files of which some text lies where too little of it is in use are taken out of `kept`.
+    /// Returns the reused part of the packed inode. Removes files from `kept` that have text where too little is in
+    /// use.
     pub(super) fn packed(&self, kept: &mut KeptList, files: &[FilePlan]) -> KeptPacked {
         let list = &self.facts.packed.list;
         let stays = |extent: &KeptExtent, used: u64| {
             let llen = u64::from(extent.llen);
             let fits = self.format.compression.encoded_extents || self.fits_anywhere(extent);
-            // What stays where it is costs nothing.
+            // Data that stays in place costs nothing.
             let pays = match self.facts.taking {
                 Taking::Copied => used.saturating_mul(USED_SHARE) >= llen,
                 Taking::InPlace => used > 0,
@@ -150,24 +157,25 @@ impl<'a> Rules<'a> {
         KeptPacked { extents }
     }
 
-    /// Whether an extent can lie anywhere in an index, and another one behind it. The first byte of an lcluster is the worst place.
+    /// Returns whether an extent can lie anywhere in an index, with another one behind it. The first byte of an
+    /// lcluster is the worst place.
     fn fits_anywhere(&self, extent: &KeptExtent) -> bool {
         self.fits_index(&[KeptExtent { la: 0, ..*extent }], Some(extent.llen.into()))
     }
 }
 
-/// What a file has of the base's packed inode.
+/// The part of a file in the base's packed inode.
 struct Span {
     file: u32,
-    /// The first byte.
+    /// First byte.
     off: u64,
-    /// How many.
+    /// Length in bytes.
     len: u64,
-    /// The extents that have some of them.
+    /// The extents that hold some of these bytes.
     extents: Range<usize>,
 }
 
-/// What a file that is stored like this has of the base's packed inode, of which these are the extents.
+/// Returns the part of a file, stored as `how`, in the base's packed inode, which has these extents.
 fn span(how: &Kept, file: u32, (files, list): (&[FilePlan], &[KeptExtent])) -> Option<Span> {
     let file_len = files[file as usize].len;
     let (off, len) = match how {
@@ -178,19 +186,19 @@ fn span(how: &Kept, file: u32, (files, list): (&[FilePlan], &[KeptExtent])) -> O
     Some(Span { file, off, len, extents: overlapping(list, off, len) })
 }
 
-/// Which of the extents have some of `len` bytes from `off` on.
+/// Returns the extents that hold some of `len` bytes from `off` on.
 pub(crate) fn overlapping(list: &[KeptExtent], off: u64, len: u64) -> Range<usize> {
     let first = list.partition_point(|extent| extent.end() <= off);
     let end = list.partition_point(|extent| extent.la < off.saturating_add(len));
     first..end.max(first)
 }
 
-/// How many of `len` bytes from `off` on an extent has.
+/// Returns the number of those of `len` bytes from `off` on that an extent holds.
 fn overlap(extent: &KeptExtent, off: u64, len: u64) -> u64 {
     extent.end().min(off.saturating_add(len)).saturating_sub(extent.la.max(off))
 }
 
-/// How many bytes of each extent files have, those that share some counted for each.
+/// Returns for each extent the bytes that files use; shared bytes count for each file.
 fn used(list: &[KeptExtent], spans: &[Span]) -> Vec<u64> {
     let mut used = vec![0_u64; list.len()];
     for Span { off, len, extents, .. } in spans {

@@ -27,7 +27,7 @@ use std::fmt;
 use std::io::{self, Write};
 use uuid::Uuid;
 
-/// What `--help` says. containerd looks for `--tar=` in it.
+/// The text of `--help`. containerd looks for `--tar=` in it.
 pub const USAGE: &str = "\
 [OPTIONS] FILE SOURCE...
 Generate EROFS image (FILE) from SOURCE: a directory, a tar archive (--tar), or
@@ -122,7 +122,8 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut said = Said::beside(destination.stream(), request.quiet);
     said.write(format_args!("mkfs.erofs {}\n", super::OPTIONS_OF))?;
     let signals = Signals::catch()?;
-    // The original syncs nothing, and its callers know: containerd has an option for it, systemd-repart syncs by itself.
+    // The original syncs nothing, and its callers know: containerd has an option for it, systemd-repart syncs by
+    // itself.
     let target = Target::create(destination, Existing::Replace, request.offset, None)?;
     let mut target = target.with_durability(Durability::LeftToCaller);
     if let Some(blob) = &request.blob {
@@ -172,11 +173,11 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     Ok(said.write(report(&summary))?)
 }
 
-/// What the program says beside the image.
+/// The destination of the report.
 enum Said {
-    /// As the original.
+    /// Standard output, as in the original.
     Stdout,
-    /// The image goes to standard output.
+    /// Standard error, as the image goes to standard output.
     Stderr,
     Nowhere,
 }
@@ -201,7 +202,7 @@ impl Said {
     }
 }
 
-/// In the words of the original, which scripts read.
+/// Formats the report in the words of the original, which scripts read.
 fn report(summary: &Summary) -> String {
     let inodes = summary.files + summary.directories + summary.others + summary.special_inodes;
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
@@ -221,7 +222,7 @@ fn report(summary: &Summary) -> String {
     )
 }
 
-/// For [`Stop::Version`].
+/// Returns the version to print.
 fn version() -> Stop {
     Stop::Version(COMPRESSORS)
 }

@@ -14,8 +14,8 @@ use super::source::ImageSource;
 use crate::dir::FileId;
 use crate::dir::contents::Stamp;
 use crate::error::{SourceError, Unreadable};
-use crate::filter::Filter;
 use crate::source::{Scan, ScanOptions, Source};
+use kiln_tree::filter::Filter;
 
 /// An image whose stored data another image reuses.
 pub struct BaseImage {

@@ -1,7 +1,8 @@
 //! Tree of an image that keeps all stored data, for another image with a different layout.
 
-use kiln_builder::{BuildOptions, HotZone, SMALL_FILE_LEN};
+use kiln_builder::{BuildOptions, SMALL_FILE_LEN};
 use kiln_read::{Nid, ReadError};
+use kiln_tree::storage::HotZone;
 use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, Kept, KeptExtent, KeptExtents, Kind, NodeId, Stored,
     StoredDigest, Stores, Tree, Version,

@@ -10,8 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::pairs::{Doubt, Evidence};
 use super::stamps::inode_of;
-use crate::merge::contents::content_count;
 use crate::merge::versions::{VERSION_MIN_LEN, Versions};
+use kiln_tree::content_count;
 
 /// Maximum number of files of the image that a file is compared with.
 const TRIES: usize = 4;

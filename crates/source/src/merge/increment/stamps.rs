@@ -14,8 +14,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{SourceError, Unreadable};
-use crate::filter::{FileError, SyntaxError};
 use crate::source::FileStamps;
+use kiln_tree::{FileError, SyntaxError};
 
 /// Start of the first line.
 const MAGIC: &[u8] = b"#kiln-stamp 1 ";
