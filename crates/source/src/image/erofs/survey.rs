@@ -184,7 +184,6 @@ impl Survey {
                     .map(|spec| form.pcluster_len(spec, packed_use)),
                 directories: self.packs_directories,
                 tail_packing: superblock.incompat.contains(Incompat::ZTAILPACKING),
-                ..PackingOptions::default()
             },
             identity: IdentityOptions {
                 label: superblock.volume_name,
