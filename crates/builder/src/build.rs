@@ -21,7 +21,7 @@ use crate::summary::{self, Summary};
 use crate::write::special_inodes::SpecialInodes;
 use crate::write::superblock::{Head, Header};
 use crate::write::{self, ImageParts};
-use kiln_tree::{NodeId, Taking, Tree};
+use kiln_tree::{NodeId, Reuse, Tree};
 
 /// Builds `tree` into `out`, for example an empty file. After an error the contents of `out` are undefined: give the
 /// output its final name only after success.
@@ -52,7 +52,7 @@ pub fn build_explained<'t, 'a>(
 }
 
 /// Builds an image as [`build_explained`] does, behind an older one if `out` says so: data that the base of the tree
-/// stores stays in place ([`Taking::InPlace`]), new data and all metadata are appended. Nothing that exists is
+/// stores stays in place ([`Reuse::InPlace`]), new data and all metadata are appended. Nothing that exists is
 /// overwritten. The image becomes the new one when the caller writes the head that is returned to byte 1024, with a
 /// checksum if the options ask for one.
 ///
@@ -125,10 +125,10 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     clock.finish("plan");
     let (placed, stored) = (context.tree.stores().devices.len(), usize::from(out.blob.is_some()));
     let base = context.tree.stores().base;
-    let taking = base.as_ref().map(|base| base.facts().taking).unwrap_or_default();
+    let reuse = base.as_ref().map(|base| base.facts().reuse).unwrap_or_default();
     let header = match out.behind {
         Some(behind) => Header::behind(behind, placed + stored, format)?,
-        None if taking == Taking::InPlace => {
+        None if reuse == Reuse::InPlace => {
             return Err(BuildError::Internal(
                 "what stays in place is in no image to which this one is added".to_owned(),
             ));

@@ -82,7 +82,7 @@ pub enum How {
         chunk_len: u64,
     },
     /// Reused from the base: neither read nor encoded.
-    Kept,
+    Reused,
     /// Compressed.
     Compressed {
         /// Number of extents, including references and holes.
@@ -198,7 +198,7 @@ impl<'a> Reasons<'a> {
                 let holes = hole::total(self.plan.holes(idx));
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes }
             }
-            (Storage::Kept { .. }, _) => How::Kept,
+            (Storage::Reused { .. }, _) => How::Reused,
             (Storage::Placed { chunk_bits }, _) => How::Placed { chunk_len: 1 << chunk_bits },
             (_, Stored::Chunks { chunk_bits, .. }) => {
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: 0 }

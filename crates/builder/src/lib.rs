@@ -25,10 +25,9 @@
 //!   from the image that the contents come from.
 //! * **Plan** (`plan/`): the way in which each file is stored, in plain-text coordinates. Data that is on a device
 //!   already (`placed`) is described in chunks, and neither read nor stored. The same holds for data that is reused
-//!   from a base (`kept`, `pack::kept`), whose packed inode becomes the front of the new one: an increment reuses
-//!   some files, `kiln relayout` all of them (`source::image::erofs::relayout`, with options that `survey` finds in
-//!   the image). `hot` selects the data that comes first. For changed files, `former` compares the text of each
-//!   extent. `analysis` reads each file once, on all cores. Decisions are taken in walk order, so that the number
+//!   from a base (`reuse`, `pack::reuse`), whose packed inode becomes the front of the new one: an increment reuses
+//!   some files, `kiln relayout` all of them (crate `revise`). `hot` selects the data that comes first. For changed
+//!   files, `previous` compares the text of each extent. `analysis` reads each file once, on all cores. Decisions are taken in walk order, so that the number
 //!   of threads has no influence. A digest only nominates; bytes decide. `fragments` orders small files for the
 //!   packed inode, by their first 16 bytes within windows of 4 MiB of walk order. `method_selection` tries several
 //!   methods on samples, within a budget of modelled CPU time. Last, `verify` compares data that will be read from
@@ -61,6 +60,7 @@ mod error;
 mod estimate;
 mod explain;
 mod format;
+mod hot;
 mod inodes;
 mod layout;
 mod options;
@@ -76,10 +76,12 @@ pub use context::progress::{Control, Progress};
 pub use error::{BuildError, InputProblem, Skipped};
 pub use estimate::{Estimate, Interval, estimate};
 pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
+pub use hot::{HotFiles, HotMethod, store_hot};
 pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
 pub use kiln_parallel::Threads;
 pub use options::data::{ChunkEntries, CompressionOptions, Fragments, LayoutOptions, PackingOptions, Trial};
+pub use options::hint_spec::{HintSpecError, hint_spec};
 pub use options::hints::Hints;
 pub use options::kernel::{KernelFallback, KernelRule, feature_of, kernel_rules};
 pub use options::metadata::{ContentDigests, MetadataOptions};

@@ -5,6 +5,7 @@
 //! from few choices.
 
 pub(crate) mod data;
+pub(crate) mod hint_spec;
 pub(crate) mod hints;
 pub(crate) mod kernel;
 pub(crate) mod metadata;

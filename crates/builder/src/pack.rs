@@ -11,10 +11,9 @@ pub(crate) mod worker;
 pub(crate) mod zero_pcluster;
 
 mod holes;
-mod keeping;
-pub(crate) mod kept;
 mod plain;
 mod refs;
+pub(crate) mod reuse;
 pub(crate) mod stored;
 
 use kiln_format::feature::Feature;
@@ -33,7 +32,7 @@ use crate::pack::chunks::{ChunkStore, ChunkedText};
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
 use crate::pack::jobs::{PackJob, Turn};
-use crate::pack::kept::{KeptCopier, KeptUse};
+use crate::pack::reuse::{ReuseCopier, ReuseTotals};
 use crate::pack::stored::ExtentStart;
 use crate::pack::worker::{PackOutput, PackWorker, Shape};
 use crate::plan::analysis::skippable;
@@ -63,7 +62,7 @@ pub(crate) struct StoredData {
     /// Bytes of chunks that are stored once though they occur several times: the repetitions.
     pub shared_chunk_bytes: u64,
     /// Data that was reused from a base.
-    pub kept: KeptUse,
+    pub reused: ReuseTotals,
     /// Bytes of the image that hold the hot zone, at the front of the data.
     pub hot: Range<u64>,
     /// Features in use.
@@ -91,18 +90,18 @@ pub(crate) fn pack<'b>(
 ) -> Result<(StoredData, Appender<'b>), BuildError> {
     let format = context.format;
     let mut packing = Packing::new(plan, &sources, data, context);
-    if let Some(base) = &sources.kept.base {
+    if let Some(base) = &sources.reused.base {
         packing.data.digest.update(&base.facts().identity);
     }
     packing.write_zeros()?;
     let start = packing.data.end();
-    packing.keep_hot()?;
+    packing.reuse_hot()?;
     if plan.ordered_count > 0 {
         packing.run(jobs::jobs_of(Turn::First, plan, format), &sources.fragments)?;
     }
     (packing.hot, packing.turn) = (start..packing.data.end(), Turn::Rest);
     packing.run(jobs::jobs_of(Turn::Rest, plan, format), &sources.fragments)?;
-    packing.keep_up_to(TextSource::Fragments)?;
+    packing.reuse_up_to(TextSource::Fragments)?;
     packing.fragments.list.sort_unstable_by_key(|extent| extent.la);
     if let Some(parts) = &plan.parts {
         let late = packing.resolve(parts)?;
@@ -152,10 +151,10 @@ struct Packing<'a, 'b> {
     /// Ends of files that are left for the packed inode, in plan order.
     ends: Vec<LeftEnd>,
     /// Copies from the base, if there is one.
-    copier: Option<KeptCopier>,
+    copier: Option<ReuseCopier>,
     /// Number of files, in plan order, whose reused data is stored already, and the packed inode after them.
-    kept_up_to: usize,
-    kept: KeptUse,
+    reused_up_to: usize,
+    reused: ReuseTotals,
     turn: Turn,
     hot: Range<u64>,
     progress: Progress,
@@ -165,8 +164,8 @@ impl<'a, 'b> Packing<'a, 'b> {
     fn new(plan: &'a Plan, sources: &'a PackSources, data: Appender<'b>, context: Context<'a>) -> Self {
         let format = context.format;
         let stored = |file: &&FilePlan| {
-            use Storage::{Duplicate, Kept, LeftOut, Placed};
-            !matches!(file.storage, Duplicate(_) | LeftOut | Placed { .. } | Kept { .. })
+            use Storage::{Duplicate, LeftOut, Placed, Reused};
+            !matches!(file.storage, Duplicate(_) | LeftOut | Placed { .. } | Reused { .. })
         };
         let referred = plan.parts.iter().flat_map(|parts| &parts.plan.refs).map(|one| one.len).sum::<u64>();
         let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum::<u64>() - referred;
@@ -192,9 +191,9 @@ impl<'a, 'b> Packing<'a, 'b> {
             zeros: HashMap::new(),
             originals: plan.files.iter().filter_map(original).collect(),
             ends: Vec::new(),
-            copier: sources.kept.base.clone().map(KeptCopier::new),
-            kept_up_to: 0,
-            kept: KeptUse::default(),
+            copier: sources.reused.base.clone().map(ReuseCopier::new),
+            reused_up_to: 0,
+            reused: ReuseTotals::default(),
             turn: Turn::First,
             hot: 0..0,
             progress: Progress { done_bytes: 0, total_bytes },
@@ -234,7 +233,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
         // Data of the hot zone is stored already, extent by extent; the rest of those files follows.
         if self.turn == Turn::Rest {
-            self.keep_up_to(job.stream)?;
+            self.reuse_up_to(job.stream)?;
         }
         let destination = Destination::of(self.plan, job.stream, &output.shape);
         if self.is_first(job.stream) && !output.bytes.is_empty() {
@@ -358,7 +357,7 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     /// Records files that were left out or have changed, and completes files that end in a hole.
     fn finish(mut self) -> Result<(StoredData, Appender<'b>), BuildError> {
-        self.finish_keeping()?;
+        self.finish_reuse()?;
         for member in self.sources.fragments.members() {
             self.stored[member.file as usize] = Stored::Fragment(member.off);
         }
@@ -409,7 +408,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             tails: self.tails,
             blob_blocks,
             shared_chunk_bytes: self.chunks.shared_bytes,
-            kept: self.kept,
+            reused: self.reused,
             hot: self.hot,
             features: self.features,
             left_out,

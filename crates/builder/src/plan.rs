@@ -8,19 +8,19 @@
 pub(crate) mod analysis;
 pub(crate) mod dedupe;
 pub(crate) mod file;
-pub(crate) mod former;
 pub(crate) mod fragments;
 pub(crate) mod hole;
 mod hot;
 pub(crate) mod method_selection;
+pub(crate) mod previous;
 pub(crate) mod text;
 pub(crate) mod verify;
 
 mod duplicates;
 mod file_list;
 mod findings;
-pub(crate) mod kept;
 mod placed;
+pub(crate) mod reuse;
 mod stored;
 
 use kiln_codec::Spec;
@@ -37,8 +37,8 @@ use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::findings::Findings;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole::Holes;
-use crate::plan::kept::{Gaps, KeptFiles};
 use crate::plan::placed::PlacedFiles;
+use crate::plan::reuse::{Gaps, ReusedFiles};
 use crate::plan::stored::StoredFiles;
 use crate::plan::text::TextSource;
 use kiln_tree::NodeId;
@@ -54,7 +54,7 @@ pub(crate) struct Plan {
     /// Bytes of the files that are compressed together, and of reused ones before them.
     pub fragments_len: u64,
     /// Bytes of reused text of the base's packed inode: the front of the packed inode.
-    pub kept_packed_len: u64,
+    pub reused_packed_len: u64,
     /// Compression of the packed inode.
     pub fragment_compression: Option<Spec>,
     /// Compression of files whose ends go to the packed inode, too.
@@ -86,7 +86,7 @@ pub(crate) struct PackSources {
     /// Places of files that are on devices already.
     pub placed: PlacedFiles,
     /// Data reused from a base.
-    pub kept: KeptFiles,
+    pub reused: ReusedFiles,
 }
 
 impl Plan {
@@ -99,16 +99,16 @@ impl Plan {
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
         let StoredFiles { elsewhere, reused, previous } = stored::look_up(&files, context)?;
         let (files, placed) = placed::plan(files, elsewhere, context)?;
-        let (files, mut kept, gaps) = kept::plan(files, reused, previous, context)?;
-        kept.hot = hot::runs(&format.layout.hot, (&files, &index), &kept, format.block_bits);
-        let kept_packed_len = kept.packed.len();
+        let (files, mut reused, gaps) = reuse::plan(files, reused, previous, context)?;
+        reused.hot = hot::runs(&format.layout.hot, (&files, &index), &reused, format.block_bits);
+        let reused_packed_len = reused.packed.len();
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();
         let findings = Findings::gather(files, apart, context)?;
         let Findings { files, holes, filled_holes, entropies, apart, small, chunks, pairs } = findings;
         let (files, originals) = duplicates::confirm(files, pairs, context)?;
         let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
         let files = method_selection::choose(files, is_packable, context)?;
-        let (files, fragments) = fragments::choose(files, small, (kept_packed_len, ordered_count), format)?;
+        let (files, fragments) = fragments::choose(files, small, (reused_packed_len, ordered_count), format)?;
         let compressed = Compressed { files: &files, holes: &holes, apart: &apart, fragments: &fragments };
         let parts = format.dedupes_parts().then(|| Deduplication::plan(&compressed, chunks, context)).transpose()?;
         let (parts, part_checks) = parts.unzip();
@@ -116,7 +116,7 @@ impl Plan {
             ordered_count,
             ordered_fragments_end: fragments.end_of_first(ordered_count),
             fragments_len: fragments.len(),
-            kept_packed_len,
+            reused_packed_len,
             fragment_compression: format.packing.spec,
             tail_compression: format.compression.spec.filter(|_| format.packing.ends),
             files,
@@ -128,7 +128,7 @@ impl Plan {
             holes,
             gaps,
         };
-        Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default(), placed, kept }))
+        Ok((plan, PackSources { fragments, originals, parts: part_checks.unwrap_or_default(), placed, reused }))
     }
 
     /// Returns the holes of a file, as it is to be stored.
@@ -143,7 +143,7 @@ impl Plan {
 
     /// Returns whether all of a file is reused from a base.
     pub(crate) fn is_kept_whole(&self, file: u32) -> bool {
-        matches!(self.files[file as usize].storage, Storage::Kept { .. }) && self.gaps(file).is_empty()
+        matches!(self.files[file as usize].storage, Storage::Reused { .. }) && self.gaps(file).is_empty()
     }
 
     /// Returns the index in `files` of a node, if it is there.
@@ -169,7 +169,7 @@ impl Plan {
 
     /// Returns whether a file comes first though it is not reused. Reused data comes first in extents, see [`hot`].
     pub(crate) fn is_first(&self, file: u32) -> bool {
-        file < self.ordered_count && !matches!(self.files[file as usize].storage, Storage::Kept { .. })
+        file < self.ordered_count && !matches!(self.files[file as usize].storage, Storage::Reused { .. })
     }
 
     /// Returns whether the end of a file may go to the packed inode.

@@ -46,9 +46,9 @@ pub struct Summary {
     /// Bytes of these devices, in whole blocks.
     pub device_bytes: u64,
     /// Number of files that are reused from the base as stored.
-    pub kept_files: u64,
+    pub reused_files: u64,
     /// Bytes of these files.
-    pub kept_bytes: u64,
+    pub reused_bytes: u64,
     /// Stored bytes that were copied for these files.
     pub copied_bytes: u64,
     /// First byte of the hot zone in the image.
@@ -130,7 +130,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         device_bytes: device_blocks.sum::<u64>() * block_len,
         metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
         shared_bytes: view.data.shared_chunk_bytes,
-        copied_bytes: view.data.kept.bytes,
+        copied_bytes: view.data.reused.bytes,
         hot_start: view.data.hot.start,
         hot_bytes: view.data.hot.end - view.data.hot.start,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
@@ -177,11 +177,11 @@ impl Summary {
             self.placed_files += 1;
             self.placed_bytes += len;
         }
-        if matches!(storage, Some(Storage::Kept { .. })) {
+        if matches!(storage, Some(Storage::Reused { .. })) {
             let gaps = file.map_or(&[][..], |idx| view.plan.gaps(idx));
             // For a file that has changed, only unchanged text counts.
-            self.kept_files += u64::from(gaps.is_empty());
-            self.kept_bytes += len - gaps.iter().map(|gap| gap.end - gap.start).sum::<u64>();
+            self.reused_files += u64::from(gaps.is_empty());
+            self.reused_bytes += len - gaps.iter().map(|gap| gap.end - gap.start).sum::<u64>();
         }
         if matches!(storage, Some(Storage::Fragment)) {
             self.packed_files += 1;

@@ -2,7 +2,6 @@
 
 use crate::delta::left_over;
 use crate::process::memory;
-use kiln::update::UpdateError;
 use kiln_builder::BuildError;
 use kiln_codec::CodecError;
 use kiln_delta::DeltaError;
@@ -10,6 +9,7 @@ use kiln_diff::DiffError;
 use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
+use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;

@@ -40,10 +40,10 @@ use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
 use base::BaseArgs;
 use by_path::ByPathArgs;
-use kiln::{PackRequest, Unmatched, store_hot};
+use kiln::{PackRequest, Unmatched};
 use kiln_builder::{
     BuildOptions, Choices, Compression, Dedupe, Fragments, IdentityOptions, MetadataChoice, PhaseClock, Preset,
-    Progress, Reasons, SMALL_FILE_LEN, WorkOptions,
+    Progress, Reasons, SMALL_FILE_LEN, WorkOptions, store_hot,
 };
 use kiln_format::{BlockBits, Escaped, KernelVersion};
 use kiln_output::Existing;

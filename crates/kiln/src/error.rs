@@ -4,12 +4,12 @@ use kiln_builder::{BuildError, OptionError};
 use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
+use kiln_revise::ReviseError;
+use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
 use std::path::PathBuf;
-
-use crate::update::error::UpdateError;
 
 /// Why something failed.
 #[derive(Debug, thiserror::Error)]
@@ -72,4 +72,16 @@ pub enum Error {
     /// An image cannot be mounted or unmounted.
     #[error(transparent)]
     Mount(#[from] MountError),
+}
+
+impl From<ReviseError> for Error {
+    fn from(error: ReviseError) -> Self {
+        match error {
+            ReviseError::Source(source) => Self::Source(source),
+            ReviseError::Build(source) => Self::Build(source),
+            ReviseError::Output(source) => Self::Output(source),
+            ReviseError::Read { image, source } => Self::Read { image, source },
+            ReviseError::Update { image, source } => Self::Update { image, source },
+        }
+    }
 }

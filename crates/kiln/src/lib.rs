@@ -35,23 +35,18 @@
 //!
 //! [`Packer`] has more choices than a preset. The crates that do the work are modules here: [`read`] for images, [`builder`] for
 //! making them, [`source`] for what they are made of, [`oci`] for images of containers, [`sink`] for extracting and exporting,
-//! [`delta`] for patches between images, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! [`revise`] for images that reuse data of older ones, [`delta`] for patches between images, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 mod error;
-mod hot_as;
 mod mounted;
 pub mod oci;
 mod packer;
-mod relayout;
 mod request;
 mod sources;
-pub mod update;
-mod way;
 
 pub use error::Error;
-pub use hot_as::{HotAs, HotFiles, store_hot};
 pub use kiln_builder as builder;
 pub use kiln_builder::{Preset, Summary};
 pub use kiln_codec as codec;
@@ -63,6 +58,7 @@ pub use kiln_output::Existing;
 pub use kiln_parallel::Threads;
 pub use kiln_read as read;
 pub use kiln_read::Image;
+pub use kiln_revise as revise;
 pub use kiln_sink as sink;
 pub use kiln_sink::archive::ExportReport;
 pub use kiln_sink::dir::ExtractReport;
@@ -70,10 +66,8 @@ pub use kiln_source as source;
 pub use kiln_tree as tree;
 pub use mounted::{MountVia, MountedImage, mount};
 pub use packer::{Estimated, Packed, Packer};
-pub use relayout::{Relaid, RelayoutRequest, relayout};
 pub use request::{ByPath, PackRequest, Unmatched};
 pub use sources::{SourceAt, open_sources};
-pub use way::{WayError, hint_way};
 
 use kiln_output::AtomicFile;
 use kiln_read::ImageOptions;

@@ -7,8 +7,8 @@ use kiln_builder::{
 use kiln_format::KernelVersion;
 use kiln_output::{AtomicFile, Existing, Output};
 use kiln_parallel::Threads;
+use kiln_revise::IncrementBase;
 use kiln_source::dir::FileId;
-use kiln_source::merge::IncrementBase;
 use kiln_source::{LeftOutXattrs, Note, Scan, Source, SourceOptions, Unreadable};
 use kiln_tree::DigestName;
 use kiln_tree::filter::Filter;
@@ -125,7 +125,7 @@ impl Packer {
         self
     }
 
-    /// Take over stored data of an older image for what has not changed since, see [`increment`](kiln_source::merge::increment()).
+    /// Reuse stored data of an older image for what has not changed since, see [`increment`](kiln_revise::increment()).
     pub fn base(mut self, base: IncrementBase) -> Self {
         self.base = Some(Arc::new(base));
         self

@@ -1,8 +1,8 @@
 //! From a source to an image, step by step, for callers that do something between the steps.
 
 use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Spec, Summary, WorkOptions};
+use kiln_revise::IncrementBase;
 use kiln_source::dir::FileId;
-use kiln_source::merge::IncrementBase;
 use kiln_source::{Scan, ScanOptions, Source, leave_out_unfit};
 use kiln_tree::Tree;
 use kiln_tree::filter::Filter;
@@ -17,8 +17,8 @@ use crate::error::Error;
 pub struct PackRequest<'a> {
     /// What is packed.
     pub source: &'a dyn Source,
-    /// An older image of the source, whose stored data is taken over for what has not changed, see
-    /// [`increment`](kiln_source::merge::increment()).
+    /// An older image of the source, whose stored data is reused for what has not changed, see
+    /// [`increment`](kiln_revise::increment()).
     pub base: Option<&'a IncrementBase>,
     /// What of it is left out.
     pub filter: &'a Filter,
@@ -72,7 +72,7 @@ impl PackRequest<'_> {
         let scan_options = ScanOptions { threads, keep_going, filter, outputs, sync: is_backup, stop };
         // Times are compared as the source has them.
         let scan = match self.base {
-            Some(base) => kiln_source::merge::increment(self.source, base, &scan_options)?,
+            Some(base) => kiln_revise::increment(self.source, base, &scan_options)?,
             None => self.source.scan(&scan_options)?,
         };
         let mut tree = apply(scan.tree, self.policy)?;

@@ -13,5 +13,6 @@ pub(crate) mod source;
 mod walk;
 mod xattrs;
 
+pub use contents::Stamp as FileStamp;
 pub use file_id::FileId;
 pub use source::DirSource;

@@ -24,7 +24,7 @@
 //!   images (`oci/archive`) or files, so that it is read only once.
 //! * `merge::Merged` is several sources as one, and `oci` merges the layers of an image: both with
 //!   `kiln_tree::merge`. `merge::Draft` is a tree that a program builds from bytes, files and
-//!   sources; `merge::EditedImage` is an image with edits.
+//!   sources.
 //! * Filters are values of `kiln_tree::filter`. A directory asks them while it is read (`dir/walk`,
 //!   `dir/ignore`); other sources are filtered when they have been read (`Source::scan`).
 //! * `manifest` has the parsers of definition files. The edits that they give are values of
@@ -35,9 +35,6 @@
 //!   decoded once (`archive/decoded`). For an archive or image to which the new image only refers,
 //!   they return their positions on that device (`Contents::placed`); `merge` numbers the devices
 //!   of all its trees.
-//! * `merge::increment` is a tree that reuses the data of an older image of the same source.
-//!   `image::erofs::Relayout` is an image as the base of itself, with the options that `survey`
-//!   finds in it.
 #![warn(unreachable_pub)]
 #![deny(unsafe_code)]
 
@@ -66,6 +63,6 @@ pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;
 pub use open::{KINDS, open, open_as, open_bytes};
-pub use source::{FileStamps, Note, Scan, ScanOptions, Scanned, Source};
+pub use source::{CLOCK_SECS, FileStamps, Note, Scan, ScanOptions, Scanned, Source};
 pub use stored::{StoredFiles, StoredRun};
 pub use xattrs::{LeftOutXattr, LeftOutXattrs, UnfitXattr, leave_out_unfit};

@@ -3,15 +3,9 @@
 
 mod draft;
 mod draft_source;
-mod edited;
-mod increment;
-mod same_paths;
-mod versions;
 
 pub use draft::Draft;
 pub use draft_source::DraftSource;
-pub use edited::EditedImage;
-pub use increment::{IncrementBase, Stamps, Trust, increment};
 
 use kiln_format::BlockBits;
 use kiln_tree::filter::Filter;

@@ -17,7 +17,7 @@ use crate::xattrs::left_out::LeftOutXattrs;
 
 /// Length in seconds of the period before the scan in which times are not conclusive: within the
 /// resolution of the filesystem's clock, a file may change again without a new time.
-pub(crate) const CLOCK_SECS: i64 = 2;
+pub const CLOCK_SECS: i64 = 2;
 
 /// Options of a scan.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ pub struct Note {
 
 impl Note {
     /// Returns the notes about the links that the tree of the source at `path` replaces.
-    pub(crate) fn of_links(links: LostLinks, path: &Path) -> impl Iterator<Item = Note> {
+    pub fn of_links(links: LostLinks, path: &Path) -> impl Iterator<Item = Note> {
         links.into_texts().map(|text| Note { path: path.to_owned(), text })
     }
 }
@@ -105,7 +105,7 @@ pub struct FileStamps {
 
 impl FileStamps {
     /// Returns the stamp of contents, if an equal stamp proves that they are unchanged.
-    pub(crate) fn of(&self, content: ContentId) -> Option<u128> {
+    pub fn of(&self, content: ContentId) -> Option<u128> {
         let is_unsettled = self.unsettled.binary_search_by_key(&content.0, |one| one.0).is_ok();
         self.all.get(content.0 as usize).filter(|_| !is_unsettled).map(Stamp::value)
     }

@@ -10,7 +10,7 @@ use crate::format::Format;
 use crate::inodes::digest;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::inline_tails::{TailRef, Tails};
-use crate::pack::kept::KeptUse;
+use crate::pack::reuse::ReuseTotals;
 use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::{FilePlan, Storage};
@@ -45,7 +45,7 @@ pub(super) fn stored(
     let shape = |stream, len, holes| extents(stream, len, holes, plan, format);
     let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
         // A tree with a base is not estimated.
-        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Kept { .. } => Stored::Nothing,
+        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Reused { .. } => Stored::Nothing,
         // The members below hold the place.
         Storage::Fragment => Stored::Fragment(0),
         Storage::Chunks { chunk_bits, .. } | Storage::Placed { chunk_bits } => {
@@ -75,7 +75,7 @@ pub(super) fn stored(
         tails: Tails::new(format.work.scratch_dir.clone(), format.work.tails_memory()),
         blob_blocks: has_blob.then_some(0),
         shared_chunk_bytes: 0,
-        kept: KeptUse::default(),
+        reused: ReuseTotals::default(),
         hot: 0..0,
         features,
         left_out: BTreeSet::new(),

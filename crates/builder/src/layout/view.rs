@@ -59,7 +59,7 @@ impl<'a> View<'a> {
     pub(crate) fn new(inodes: &'a Inodes, plan: &'a Plan, data: &'a StoredData, context: Context<'a>) -> Self {
         let Context { tree, format, .. } = context;
         let block_bits = format.block_bits;
-        let big = format.max_pcluster_blocks() > 1 || data.kept.big;
+        let big = format.max_pcluster_blocks() > 1 || data.reused.big;
         let encoded = format.compression.encoded_extents;
         let chunk_entry = match format.layout.chunk_entries {
             ChunkEntries::Short if data.blob_blocks.is_none() && tree.stores().devices.is_empty() => {
@@ -135,8 +135,8 @@ impl<'a> View<'a> {
 
     /// Returns the algorithm that compresses a regular file, if one does.
     pub(crate) fn algorithm_of(&self, file: NodeId) -> Option<Algorithm> {
-        let kept = || self.plan.files[self.original(file)?].kept_algorithm();
-        self.compression_of(file).map(|spec| spec.method.algorithm()).or_else(kept)
+        let reused = || self.plan.files[self.original(file)?].reused_algorithm();
+        self.compression_of(file).map(|spec| spec.method.algorithm()).or_else(reused)
     }
 
     /// Returns the compression of a regular file, if it has one.

@@ -8,9 +8,9 @@ use crate::plan::Plan;
 use crate::plan::dedupe::input::Deduplication;
 use crate::plan::dedupe::split_points::StoredPart;
 use crate::plan::file::{FilePlan, Storage};
-use crate::plan::former;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole;
+use crate::plan::previous;
 use crate::plan::text::{TextSource, segment_len};
 
 /// Bytes of an uncompressed file that are copied at a time.
@@ -83,7 +83,7 @@ pub(crate) fn jobs_of<'a>(turn: Turn, plan: &'a Plan, format: &'a Format) -> imp
             let step = plan.fragment_compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             let segment =
                 |range| PackJob { stream: TextSource::Fragments, range, task: Task::Segment, ends_stream: true };
-            Box::new(steps(plan.kept_packed_len..plan.fragments_len, step).map(segment))
+            Box::new(steps(plan.reused_packed_len..plan.fragments_len, step).map(segment))
         }
     };
     let is_first = move |job: &PackJob| job.range.start < plan.ordered_fragments_end;
@@ -124,12 +124,12 @@ fn parts<'a>(
     let whole = |compress| Box::new(std::iter::once(part(0..len, Task::Whole { compress, inode_len })));
     match plan.storage {
         // Reused data is not read, except tails beside inodes.
-        Storage::Kept { tail_len, .. } => {
+        Storage::Reused { tail_len, .. } => {
             let tail = len - u64::from(tail_len);
             let read = (tail_len > 0).then(|| part(tail..len, Task::Tail));
             let segment = plan.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             let between: Vec<_> =
-                gaps.iter().flat_map(|gap| former::parts(gap, len, segment, format.block_bits)).collect();
+                gaps.iter().flat_map(|gap| previous::parts(gap, len, segment, format.block_bits)).collect();
             let between = between
                 .into_iter()
                 .map(move |(range, ends_stream)| PackJob { ends_stream, ..part(range, Task::Segment) });

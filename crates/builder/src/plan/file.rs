@@ -29,9 +29,9 @@ const _: () = assert!(size_of::<FilePlan>() <= 48);
 
 impl FilePlan {
     /// Returns the algorithm that compresses it in the base, if it is reused from there.
-    pub(crate) fn kept_algorithm(&self) -> Option<Algorithm> {
+    pub(crate) fn reused_algorithm(&self) -> Option<Algorithm> {
         match self.storage {
-            Storage::Kept { algorithm, .. } => algorithm,
+            Storage::Reused { algorithm, .. } => algorithm,
             _ => None,
         }
     }
@@ -63,7 +63,7 @@ pub(crate) enum Storage {
         chunk_bits: u8,
     },
     /// As the base stores it.
-    Kept {
+    Reused {
         /// Algorithm that compresses it, if any.
         algorithm: Option<Algorithm>,
         /// Bytes at its end that are stored again, beside the inode.

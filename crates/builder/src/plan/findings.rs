@@ -107,7 +107,7 @@ fn requests(files: &[FilePlan], apart: &BTreeSet<u32>, tree: &Tree, format: &For
         let request = AnalysisRequest { file, node, len, digest, holes, samples, head, chunks, is_apart: false };
         let request = if apart.contains(&file) { request.apart() } else { request };
         let is_stored =
-            len > 0 && !matches!(plan.storage, Storage::Placed { .. } | Storage::Kept { .. } | Storage::LeftOut);
+            len > 0 && !matches!(plan.storage, Storage::Placed { .. } | Storage::Reused { .. } | Storage::LeftOut);
         (is_stored && request.is_any()).then_some(request)
     };
     (0..).zip(files).filter_map(request).collect()

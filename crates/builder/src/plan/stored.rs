@@ -2,7 +2,7 @@
 
 use kiln_format::BlockBits;
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{Former, Kept, PlacedRun, Stored};
+use kiln_tree::{PlacedRun, PreviousVersion, ReusedData, Stored};
 use std::ops::Range;
 
 use crate::context::Context;
@@ -18,9 +18,9 @@ pub(crate) struct StoredFiles {
     /// Files on devices, and errors of files of a tree without a base.
     pub elsewhere: Vec<(u32, Result<Vec<PlacedRun>, BuildError>)>,
     /// Files that the base has.
-    pub reused: Vec<(u32, Kept)>,
+    pub reused: Vec<(u32, ReusedData)>,
     /// Files of which the base has a previous version.
-    pub previous: Vec<(u32, Former)>,
+    pub previous: Vec<(u32, PreviousVersion)>,
 }
 
 /// Asks the tree about all of `files`, on all cores.

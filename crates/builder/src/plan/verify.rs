@@ -40,7 +40,7 @@ pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeI
     ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(node, found)| {
         // A file that cannot be read fails again when it is stored.
         let Ok(Some((of, mismatch))) = found else { return Ok(()) };
-        if of == DigestOf::Kept {
+        if of == DigestOf::Reused {
             anew.insert(node);
             return Ok(());
         }
@@ -66,7 +66,7 @@ fn mismatch(
     let Context { tree, format, .. } = context;
     let Kind::File { len, sparse, .. } = tree.node(file.node).kind else { return Ok(None) };
     let Some(StoredDigest { sha256: stored, image, of }) = tree.stored_digest(file.node)? else { return Ok(None) };
-    if of == DigestOf::Kept && !format.metadata.has_digests {
+    if of == DigestOf::Reused && !format.metadata.has_digests {
         return Ok(None);
     }
     // Equal bytes have equal digests.

@@ -111,11 +111,11 @@ impl Header {
     /// # Errors
     /// Prefixes that cannot be used; more devices than the format counts; options outside the kernel's limits, which
     /// is a bug.
-    pub(crate) fn new(devices: usize, kept: ComprCfgs, format: &Format) -> Result<Self, BuildError> {
+    pub(crate) fn new(devices: usize, reused: ComprCfgs, format: &Format) -> Result<Self, BuildError> {
         let too_many = |_| FormatError::does_not_fit("erofs_super_block", "extra_devices", devices as u64);
         let devices = u16::try_from(devices).map_err(too_many)?;
         let record_len = BASE_LEN as u64 + if format.metadata.metabox.is_some() { EXTSLOT_LEN } else { 0 };
-        let records = with_kept(compr_cfgs(format.specs(), format), kept, u16::MAX).encode()?;
+        let records = with_reused(compr_cfgs(format.specs(), format), reused, u16::MAX).encode()?;
         let records_end = SUPERBLOCK_OFF + record_len + records.len() as u64;
         let slot_len = DEVICE_SLOT_LEN as u64;
         let devt_off = (devices > 0).then(|| records_end.next_multiple_of(slot_len));
@@ -272,24 +272,24 @@ fn specs_in_use<'a>(view: &View<'a>, special: SpecialNids) -> impl Iterator<Item
 
 /// Returns the configuration records of all compression in use.
 pub(crate) fn records(view: &View<'_>, special: SpecialNids) -> ComprCfgs {
-    let kept = &view.data.kept;
-    with_kept(compr_cfgs(specs_in_use(view, special), view.format), kept.cfgs, kept.algorithms)
+    let reused = &view.data.reused;
+    with_reused(compr_cfgs(specs_in_use(view, special), view.format), reused.cfgs, reused.algorithms)
 }
 
-/// Merges into `cfgs` those records of `kept` whose algorithms are in `algorithms`, a set as in
+/// Merges into `cfgs` those records of `reused` whose algorithms are in `algorithms`, a set as in
 /// `available_compr_algs`.
-fn with_kept(cfgs: ComprCfgs, kept: ComprCfgs, algorithms: u16) -> ComprCfgs {
+fn with_reused(cfgs: ComprCfgs, reused: ComprCfgs, algorithms: u16) -> ComprCfgs {
     let is_in_use = |algorithm: Algorithm| algorithms & algorithm.bit() != 0;
-    let lz4 = match (cfgs.lz4, kept.lz4.filter(|_| is_in_use(Algorithm::Lz4))) {
+    let lz4 = match (cfgs.lz4, reused.lz4.filter(|_| is_in_use(Algorithm::Lz4))) {
         (Some(one), Some(other)) => Some(Lz4Cfg {
             max_distance: one.max_distance.max(other.max_distance),
             max_pclusterblks: one.max_pclusterblks.max(other.max_pclusterblks),
         }),
         (one, other) => one.or(other),
     };
-    let lzma = kept.lzma_dict_size.filter(|_| is_in_use(Algorithm::Lzma));
-    let deflate = kept.deflate_windowbits.filter(|_| is_in_use(Algorithm::Deflate));
-    let zstd = kept.zstd_windowlog.filter(|_| is_in_use(Algorithm::Zstd));
+    let lzma = reused.lzma_dict_size.filter(|_| is_in_use(Algorithm::Lzma));
+    let deflate = reused.deflate_windowbits.filter(|_| is_in_use(Algorithm::Deflate));
+    let zstd = reused.zstd_windowlog.filter(|_| is_in_use(Algorithm::Zstd));
     ComprCfgs {
         lz4,
         lzma_dict_size: cfgs.lzma_dict_size.max(lzma),

@@ -3,9 +3,9 @@
 use super::applying::file_failure;
 use super::device;
 use crate::exit::Failure;
-use kiln::update::lock_for_update;
 use kiln_delta::in_place::{Identity, Resize, Target};
 use kiln_mount::claim_unused;
+use kiln_revise::update::lock_for_update;
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata};
 use std::io::{Seek, SeekFrom};

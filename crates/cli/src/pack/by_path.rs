@@ -122,7 +122,7 @@ impl Base<'_> {
 
     /// What `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both stand for.
     fn way(&self, text: &str) -> Result<Option<Spec>, Failure> {
-        kiln::hint_way(text, self.options).map_err(usage)
+        kiln_builder::hint_spec(text, self.options).map_err(usage)
     }
 }
 

@@ -42,14 +42,14 @@ impl Job<'_> {
     }
 
     /// What ended a step.
-    pub fn failure(&self, error: Error) -> Failure {
+    pub fn failure(&self, error: impl Into<Error>) -> Failure {
         failure(error, self.signals, self.image)
     }
 }
 
 /// What ended a step on the way to the image `image`, with the names that the user knows.
-pub fn failure(error: Error, signals: &Signals, image: &Path) -> Failure {
-    match (error, signals.caught()) {
+pub fn failure(error: impl Into<Error>, signals: &Signals, image: &Path) -> Failure {
+    match (error.into(), signals.caught()) {
         (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
         (Error::Policy(error), _) => Failure::Policy(error),
         (Error::Xattr(error), _) => Failure::Xattr(error),

@@ -9,9 +9,11 @@ use crate::pack::output::{Destination, Stream};
 use crate::pack::target::Target;
 use crate::pack::{PackJson, Report, failure, tell_left_out, tell_unmatched, verifiable};
 use crate::process::signals::Signals;
-use kiln::{HotAs, Relaid, RelayoutRequest, Unmatched};
+use kiln::Unmatched;
+use kiln_builder::HotMethod;
 use kiln_builder::{PhaseClock, Progress, Summary};
 use kiln_output::Existing;
+use kiln_revise::{Relaid, RelayoutRequest};
 use kiln_tree::storage::{DataOrder, PathOrder};
 use std::path::Path;
 use uuid::Uuid;
@@ -42,13 +44,13 @@ impl Moved<'_> {
         let existing = if *force { Existing::Replace } else { Existing::Keep };
         let target = Target::create(destination, existing, 0, spool.as_deref())?;
         let outputs = target.ids();
-        let hot_as = self.hot.map_or(Ok((HotAs::Same, 0)), |hot| hot.choice(self.order))?;
+        let hot_as = self.hot.map_or(Ok((HotMethod::Same, 0)), |hot| hot.choice(self.order))?;
         let nothing = PathOrder::default();
         let order = if let DataOrder::List(list) = self.order { list } else { &nothing };
         let request = RelayoutRequest {
             image: self.image,
             order,
-            hot_as,
+            hot_method: hot_as,
             uuid: uuid.map(Uuid::into_bytes),
             keep_going: *keep_going,
             threads: threads.threads(),
@@ -85,7 +87,7 @@ impl Moved<'_> {
 
 /// Say what became of an image of `old_len` bytes.
 fn tell(report: &Report<'_>, old_len: u64) {
-    let Summary { files, image_bytes, bytes_in, kept_files, kept_bytes, copied_bytes, .. } = *report.summary;
+    let Summary { files, image_bytes, bytes_in, reused_files, reused_bytes, copied_bytes, .. } = *report.summary;
     let (src, image) = (report.src.display(), report.image.display());
     note(format_args!(
         "{src}: {} became {image}: {}; {}",
@@ -94,11 +96,11 @@ fn tell(report: &Report<'_>, old_len: u64) {
         verifiable(report.summary)
     ));
     note(format_args!(
-        "moved as stored: {kept_files} files, {} stored as {}; stored anew: {} files, {}",
-        Human(kept_bytes),
+        "moved as stored: {reused_files} files, {} stored as {}; stored anew: {} files, {}",
+        Human(reused_bytes),
         Human(copied_bytes),
-        files - kept_files,
-        Human(bytes_in - kept_bytes)
+        files - reused_files,
+        Human(bytes_in - reused_bytes)
     ));
     let Summary { hot_start, hot_bytes, .. } = *report.summary;
     if hot_bytes > 0 {

@@ -38,11 +38,11 @@ fn increments_have_the_tree() {
         stdout(&[&["pack", "--quiet", &scratch.path("src"), &scratch.path("0.erofs")], options].concat());
         edit(&src, 1);
         let told = increment(&scratch, options, ["0.erofs", "1.erofs"]);
-        assert!(number(&told, "kept_files") > 0, "{options:?}: {told}");
+        assert!(number(&told, "reused_files") > 0, "{options:?}: {told}");
         // An increment is a base, too.
         edit(&src, 2);
         let told = increment(&scratch, options, ["1.erofs", "2.erofs"]);
-        assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / 3, "{options:?}: {told}");
+        assert!(number(&told, "reused_bytes") > number(&told, "bytes_in") / 3, "{options:?}: {told}");
     }
 }
 
@@ -105,7 +105,7 @@ fn what_is_taken_over_is_not_read() {
     write(src.join("late"), text(13, 900), OLD + 99);
     set_time(src, OLD + 100);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &scratch.path("src"), &new]));
-    assert_eq!(["kept_files", "kept_bytes"].map(|key| number(&told, key)), [2, 509_000]);
+    assert_eq!(["reused_files", "reused_bytes"].map(|key| number(&told, key)), [2, 509_000]);
     for (name, seed, len) in [("large", 1, 500_000), ("small", 2, 9000), ("late", 13, 900)] {
         assert!(stdout(&["cat", &new, &format!("/{name}")]) == text(seed, len), "{name}");
     }
@@ -119,7 +119,7 @@ fn times_and_sizes_tell_what_has_changed() {
     write(path.join("large"), text(11, 500_000), OLD - 1);
     write(path.join("small"), text(12, 9001), OLD);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 0);
+    assert_eq!(number(&told, "reused_files"), 0);
     assert_eq!(number(&told, "copied_bytes"), 0);
     stdout(&["diff", &new, &src]);
 }
@@ -132,22 +132,22 @@ fn what_times_do_not_tell_is_compared() {
     // All times in the base are equal, so they distinguish no files.
     stdout(&["pack", "--quiet", "--force", "--mtime", "0", &src, &old]);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 3);
+    assert_eq!(number(&told, "reused_files"), 3);
     assert!(number(&told, "copied_bytes") > 0);
     stdout(&["diff", &new, &src]);
     write(path.join("large"), [text(1, 499_999), b"x".into()].concat(), OLD + 1);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 2);
+    assert_eq!(number(&told, "reused_files"), 2);
     stdout(&["diff", &new, &src]);
     // Contents are trusted where times are not.
     stdout(&["pack", "--quiet", "--force", &src, &old]);
     write(path.join("large"), text(11, 500_000), OLD + 1);
     set_time(path, OLD + 100);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 3, "the time is the same");
+    assert_eq!(number(&told, "reused_files"), 3, "the time is the same");
     let content = ["--base-trust", "content"];
     let command = [&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new][..], &content].concat();
-    assert_eq!(number(&json(&stdout(&command)), "kept_files"), 2);
+    assert_eq!(number(&json(&stdout(&command)), "reused_files"), 2);
     stdout(&["diff", &new, &src]);
 }
 
@@ -201,7 +201,7 @@ fn new_packed_files_share_text_behind_those_of_the_base() {
             write(path.join(format!("new-{at}")), bytes, OLD + 9901);
         }
         let command = [&["pack", "--quiet", "--json", "--base", &old, &src, &new], &options[..]].concat();
-        kept += number(&json(&stdout(&command)), "kept_files");
+        kept += number(&json(&stdout(&command)), "reused_files");
         has_tree(&new, &src);
     }
     assert!(kept > 0);
@@ -209,7 +209,7 @@ fn new_packed_files_share_text_behind_those_of_the_base() {
 
 /// Definitions change the tree around a file of which most has not changed.
 #[test]
-fn definitions_lose_nothing_of_what_is_kept() {
+fn definitions_lose_nothing_of_what_is_reused() {
     let scratch = Scratch::new();
     let [src, old, new, updated, defs] =
         ["src", "old.erofs", "new.erofs", "updated.erofs", "defs"].map(|name| scratch.path(name));
@@ -223,9 +223,9 @@ fn definitions_lose_nothing_of_what_is_kept() {
     fs::write(&defs, "/dev d 755 0 0\n").unwrap();
     fs::copy(&old, &updated).unwrap();
     let told = json(&stdout(&["update", "--quiet", "--json", "--pseudo", &defs, &updated, &src]));
-    assert!(number(&told, "kept_bytes") > 3_000_000, "{told}");
+    assert!(number(&told, "reused_bytes") > 3_000_000, "{told}");
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, "--pseudo", &defs, &src, &new]));
-    assert!(number(&told, "kept_bytes") > 3_000_000, "{told}");
+    assert!(number(&told, "reused_bytes") > 3_000_000, "{told}");
     for image in [&new, &updated] {
         assert!(stdout(&["cat", image, "/long"]) == bytes);
         stdout(&["check", image]);
@@ -247,7 +247,7 @@ fn stamps_tell_what_times_do_not() {
     assert_eq!(text_of_stamps.lines().count(), 4, "{text_of_stamps}");
     write(path.join("large"), text(11, 500_000), OLD);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 2);
+    assert_eq!(number(&told, "reused_files"), 2);
     stdout(&["diff", &new, &src]);
     // Stamps of another image are useless, and damaged ones are refused.
     stdout(&["pack", "--quiet", "--force", "--label", "other", &src, &old]);
@@ -277,7 +277,7 @@ fn the_command_says_what_it_took_over() {
     let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
     write(Path::new(&src).join("late"), text(13, 900), OLD + 99);
     let output = run(&["pack", "--explain", "--base", &old, &src, &new]);
-    assert!(stderr(&output).contains("taken over from the base: 2 files, 497.1 KiB stored as "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("reused from the base: 2 files, 497.1 KiB stored as "), "{}", stderr(&output));
     assert!(stderr(&output).contains("anew: 1 files, 900"), "{}", stderr(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("as the base stores it"));
 }

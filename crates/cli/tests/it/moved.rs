@@ -63,7 +63,7 @@ fn moved_and_renamed_files_are_not_stored_again() {
             fs::rename(src.join("other").join(name), src.join(format!("x{name}"))).unwrap();
         }
         for told in both(&scratch, options) {
-            assert_eq!(number(&told, "kept_bytes"), number(&told, "bytes_in"), "{options:?}: {told}");
+            assert_eq!(number(&told, "reused_bytes"), number(&told, "bytes_in"), "{options:?}: {told}");
         }
     }
 }
@@ -79,7 +79,7 @@ fn another_file_of_the_same_size_time_and_name_is_stored() {
     *bytes.last_mut().unwrap() ^= 1;
     write(src.join("4"), bytes, OLD + 4);
     for told in both(&scratch, &[]) {
-        assert_eq!(number(&told, "kept_bytes"), number(&told, "bytes_in") - 470_001, "{told}");
+        assert_eq!(number(&told, "reused_bytes"), number(&told, "bytes_in") - 470_001, "{told}");
     }
 }
 
@@ -106,6 +106,6 @@ fn rotated_logs_cost_what_is_new() {
         let told = json(&stdout(&["update", "--quiet", "--json", &image, &src]));
         has_tree(&image, &src);
         // The new log, and the last extent of the previous one.
-        assert!(number(&told, "kept_bytes") + 800_000 > number(&told, "bytes_in"), "night {night}: {told}");
+        assert!(number(&told, "reused_bytes") + 800_000 > number(&told, "bytes_in"), "night {night}: {told}");
     }
 }

@@ -146,7 +146,7 @@ fn what_a_list_needs_is_one_stretch() {
         let is_cut = !options.contains(&"plain") && !options.contains(&"dataset");
         assert!(!is_cut || zone.end < 1_500_000, "{options:?}: ranges, not whole files: {zone:?}");
         // Only data beside inodes, and data that completed the last packed pcluster, was encoded again.
-        let anew = number(&told, "bytes_in") - number(&told, "kept_bytes");
+        let anew = number(&told, "bytes_in") - number(&told, "reused_bytes");
         // Uncompressed files with holes are in chunks, which are stored again.
         let most = number(&told, "bytes_in") / if is_cut { 20 } else { 2 } + number(&told, "hole_bytes");
         assert!(anew < most, "{options:?}: {told}");

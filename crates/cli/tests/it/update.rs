@@ -110,7 +110,7 @@ fn updated_images_have_the_tree_and_all_trees_before() {
             assert_eq!(number(&told, "generation"), round, "{options:?}");
             // Compressed ends beside inodes, which most files of the preset have, are stored again.
             let share = if options.contains(&"dataset") { 40 } else { 3 };
-            assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / share, "{options:?}: {told}");
+            assert!(number(&told, "reused_bytes") > number(&told, "bytes_in") / share, "{options:?}: {told}");
             trees.push(of_dir(&src).unwrap());
             for (number, tree) in (0..).zip(&trees) {
                 assert_same(tree, &tree_of(&image, Some(number)), &format!("seed {seed}, generation {number}"));
@@ -187,7 +187,7 @@ fn generations_are_listed_and_mounted() {
     write(Path::new(&src).join("late"), text(4, 7000), OLD + 1);
     let told = kiln().args(["update", "--json", &image, &src]).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
     assert!(stderr(&told).contains("generation 1, "), "{}", stderr(&told));
-    assert!(stderr(&told).contains("kept where they are: 2 files, "), "{}", stderr(&told));
+    assert!(stderr(&told).contains("reused in place: 2 files, "), "{}", stderr(&told));
     stdout(&["rollback", "--quiet", &image]);
     let listed = String::from_utf8(stdout(&["generations", &image])).unwrap();
     let lines: Vec<&str> = listed.lines().collect();
@@ -302,7 +302,7 @@ fn edits_are_made() {
     let replace = format!("/large={other}");
     let told =
         stdout(&["update", "--quiet", "--json", &image, "--add", &more, "--remove", "small", "--replace", &replace]);
-    assert_eq!(json(&told)["kept_files"], 0);
+    assert_eq!(json(&told)["reused_files"], 0);
     fs::create_dir(Path::new(&src).join("dir")).unwrap();
     write(Path::new(&src).join("dir/new"), text(5, 40_000), OLD);
     fs::remove_file(Path::new(&src).join("small")).unwrap();
@@ -313,7 +313,7 @@ fn edits_are_made() {
     stdout(&["check", &image]);
     // Unedited data stays in place.
     let told = json(&stdout(&["update", "--quiet", "--json", &image, "--remove", "/dir"]));
-    assert_eq!((number(&told, "kept_files"), number(&told, "data_bytes")), (1, 0));
+    assert_eq!((number(&told, "reused_files"), number(&told, "data_bytes")), (1, 0));
     let before = fs::read(&image).unwrap();
     fails(&["update", &image, "--remove", "/dir"], 1, "/dir: nothing is there");
     fails(&["update", &image, "--replace", &format!("nothing={other}")], 1, "nothing: nothing is there");
@@ -334,7 +334,7 @@ fn stamps_tell_what_times_do_not_and_are_kept_up_to_date() {
     let told = |options: &[&str]| {
         let told = json(&stdout(&[&["update", "--quiet", "--json", &image, &src][..], options].concat()));
         stdout(&["diff", &image, &src]);
-        number(&told, "kept_files")
+        number(&told, "reused_files")
     };
     assert_eq!(told(&["--stamp"]), 2);
     let first = fs::read_to_string(&stamps).unwrap();
@@ -498,7 +498,7 @@ fn a_long_file_costs_what_changes_in_it() {
             // Such kernels have pclusters of one block: data behind the first change is stored again.
             if !options.contains(&"5.4") {
                 assert!(number(&told, "data_bytes") < stored / 3, "{what}");
-                assert!(number(&told, "kept_bytes") > bytes.len() as u64 / 2, "{what}");
+                assert!(number(&told, "reused_bytes") > bytes.len() as u64 / 2, "{what}");
             }
         }
     }

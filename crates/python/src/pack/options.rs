@@ -100,7 +100,7 @@ impl Options {
         }
         let options = packer.build_options().map_err(|error| of_options(&error))?;
         let hint = |(Name(glob), way): &(Name, Option<String>)| {
-            let way = kiln::hint_way(way.as_deref().unwrap_or("none"), &options)
+            let way = kiln::builder::hint_spec(way.as_deref().unwrap_or("none"), &options)
                 .map_err(|error| refusal_of("hints", error))?;
             Hint::glob(glob, way).map_err(|error| refusal_of("hints", error))
         };

@@ -52,7 +52,7 @@ impl LeftOutXattrs {
     }
 
     /// Adds the counts of another part of the tree; `path` maps its paths to those of this tree.
-    pub(crate) fn extend(&mut self, other: Self, path: impl Fn(&[u8]) -> Vec<u8>) {
+    pub fn extend(&mut self, other: Self, path: impl Fn(&[u8]) -> Vec<u8>) {
         for (names, other) in other.0 {
             let new = || LeftOutXattr { path: path(&other.path), count: 0, ..other.clone() };
             self.0.entry(names).or_insert_with(new).count += other.count;

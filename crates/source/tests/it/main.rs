@@ -11,7 +11,6 @@ mod erofs;
 mod ext4;
 mod filter;
 mod fs_config;
-mod increment;
 mod merge;
 mod mtree;
 mod oci;

@@ -2,11 +2,11 @@
 
 use super::Bytes;
 use crate::exit::Failure;
-use kiln::update::UpdateError;
 use kiln_builder::BuildError;
 use kiln_delta::DeltaError;
 use kiln_format::FormatError;
 use kiln_read::{Defect, ReadError};
+use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::SourceError;
 use kiln_tree::TreeError;

@@ -17,7 +17,7 @@ fn stays(image: &str, src: &str, options: &[&str]) {
     let told = json(&output.stdout);
     assert!(fs::read(image).unwrap() == before, "{options:?}: {told}");
     assert_eq!((&told["unchanged"], number(&told, "appended_bytes")), (&true.into(), 0), "{told}");
-    assert_eq!(number(&told, "kept_bytes"), number(&told, "bytes_in"), "{told}");
+    assert_eq!(number(&told, "reused_bytes"), number(&told, "bytes_in"), "{told}");
     assert_eq!(number(&told, "image_bytes"), before.len() as u64);
     assert!(stderr(&output).contains("nothing has changed: generation "), "{}", stderr(&output));
     assert!(crate::json::undocumented(&told).is_empty(), "{told}");
