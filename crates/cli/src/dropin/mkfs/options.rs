@@ -268,7 +268,6 @@ impl Options {
                 uuid: self.uuid,
                 label: self.label.padded(),
                 source_date_epoch: latest,
-                ..layout.identity
             },
             compression: CompressionOptions { extent_max_len: self.extent_max_len, ..layout.compression },
             work: WorkOptions { threads: Threads::at_least_one(threads), ..layout.work },
