@@ -16,7 +16,7 @@ use crate::pack::{
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::PackRequest;
-use kiln_builder::{BuildError, BuildOptions, Choices, Out, Preset, Progress, Summary};
+use kiln_builder::{BuildError, BuildOptions, Choices, IdentityOptions, Out, Preset, Progress, Summary, WorkOptions};
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_output::{Existing, Spool};
 use kiln_read::{FileSource, Image, ImageOptions, ReadError};
@@ -198,7 +198,11 @@ impl Args {
         let choices = Choices { preset: wanted.preset, ..Choices::default() };
         let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
         let (threads, scratch_dir) = (self.threads.threads(), wanted.scratch_dir.to_owned());
-        let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
+        let options = BuildOptions {
+            work: WorkOptions { threads, scratch_dir, ..options.work },
+            identity: IdentityOptions { source_date_epoch: source_date_epoch()?, ..options.identity },
+            ..options
+        };
         let (spool_dir, spool_limit) = (self.spool.clone(), self.spool_max.limit());
         let (stop, concatenated) = (Some(signals.stop().clone()), self.concatenated.concatenated);
         let place = SourceOptions { spool_dir, spool_limit, concatenated, stop, ..SourceOptions::default() };

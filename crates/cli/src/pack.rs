@@ -42,8 +42,8 @@ use base::BaseArgs;
 use by_path::ByPathArgs;
 use kiln::{PackRequest, Unmatched};
 use kiln_builder::{
-    BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, PhaseClock, Preset, Progress, Reasons,
-    SMALL_FILE_LEN, store_hot,
+    BuildOptions, Choices, Compression, Dedupe, Fragments, IdentityOptions, MetadataChoice, PhaseClock, Preset,
+    Progress, Reasons, SMALL_FILE_LEN, WorkOptions, store_hot,
 };
 use kiln_format::{BlockBits, Escaped, KernelVersion};
 use kiln_output::Existing;
@@ -302,7 +302,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if let Some(path) = &args.layout.vmdk {
         target = target.with_descriptor(path, image, existing)?;
     }
-    options.scratch_dir = target.scratch_dir().to_owned();
+    options.work.scratch_dir = target.scratch_dir().to_owned();
     let source = referred.map_or_else(|| open(Some(&signals)), Ok)?;
     let base = args.base.open()?;
     let before = PhaseClock::start();
@@ -404,14 +404,21 @@ fn choices(args: &Args, preset: Preset, block_len: Option<u64>) -> Result<Choice
 fn options(args: &Args, preset: Preset, block_len: Option<u64>) -> Result<BuildOptions, Failure> {
     let choices = choices(args, preset, block_len)?;
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
+    let options = args.layout.apply(options)?;
     Ok(BuildOptions {
-        threads: args.threads.threads(),
-        memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
-        uuid: args.uuid.map(Uuid::into_bytes),
-        label: args.label.padded(),
-        source_date_epoch: source_date_epoch()?,
-        keep_going: args.keep_going,
-        ..args.layout.apply(options)?
+        work: WorkOptions {
+            threads: args.threads.threads(),
+            memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
+            keep_going: args.keep_going,
+            ..options.work
+        },
+        identity: IdentityOptions {
+            uuid: args.uuid.map(Uuid::into_bytes),
+            label: args.label.padded(),
+            source_date_epoch: source_date_epoch()?,
+            ..options.identity
+        },
+        ..options
     })
 }
 

@@ -1,8 +1,8 @@
 //! Packing with choices.
 
 use kiln_builder::{
-    BuildError, BuildOptions, Choices, ContentDigests, Estimate, Interval, OptionError, Out, PhaseClock, Preset,
-    Progress, Spec, Summary,
+    BuildError, BuildOptions, Choices, ContentDigests, Estimate, IdentityOptions, Interval, LayoutOptions,
+    MetadataOptions, OptionError, Out, PhaseClock, Preset, Progress, Spec, Summary, WorkOptions,
 };
 use kiln_format::KernelVersion;
 use kiln_output::{AtomicFile, Existing, Output};
@@ -143,7 +143,7 @@ impl Packer {
         self
     }
 
-    /// Store the ends of uncompressed files as blocks, not beside their inodes: see [`BuildOptions::inline_tails`].
+    /// Store the ends of uncompressed files as blocks, not beside their inodes: see [`LayoutOptions::inline_tails`].
     pub fn without_inline_tails(mut self) -> Self {
         self.no_inline_tails = true;
         self
@@ -278,7 +278,7 @@ impl Packer {
     /// # Errors
     /// As [`Packer::pack`].
     pub fn pack_to(&self, source: impl AsRef<Path>, output: &dyn Output) -> Result<Packed, Error> {
-        let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..self.build_options()? };
+        let options = self.build_options()?.with(|options| options.work.scratch_dir = std::env::temp_dir());
         let source = kiln_source::open(source.as_ref(), &SourceOptions::default())?;
         self.pack_into(&*source, Out { image: output, offset: 0, blob: None, behind: None }, &[], options)
     }
@@ -287,9 +287,15 @@ impl Packer {
         let Self { threads, keep_going, source_date_epoch, .. } = *self;
         let choices = Choices { preset, ..self.choices.clone() };
         let options = choices.build_options()?;
-        let content_digests = self.content_digests.clone().unwrap_or(options.content_digests);
-        let inline_tails = options.inline_tails && !self.no_inline_tails;
-        Ok(BuildOptions { threads, keep_going, source_date_epoch, inline_tails, content_digests, ..options })
+        let content_digests = self.content_digests.clone().unwrap_or(options.metadata.content_digests);
+        let inline_tails = options.layout.inline_tails && !self.no_inline_tails;
+        Ok(BuildOptions {
+            work: WorkOptions { threads, keep_going, ..options.work },
+            identity: IdentityOptions { source_date_epoch, ..options.identity },
+            layout: LayoutOptions { inline_tails, ..options.layout },
+            metadata: MetadataOptions { content_digests, ..options.metadata },
+            ..options
+        })
     }
 
     fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {
@@ -301,7 +307,7 @@ impl Packer {
     fn pack_file(&self, source: &dyn Source, file: AtomicFile) -> Result<Packed, Error> {
         let replaced = file.replaced().and_then(|old| FileId::of(old).ok());
         let outputs: Vec<FileId> = FileId::of(file.file()).ok().into_iter().chain(replaced).collect();
-        let options = BuildOptions { scratch_dir: file.dir_path().to_owned(), ..self.build_options()? };
+        let options = self.build_options()?.with(|options| options.work.scratch_dir = file.dir_path().to_owned());
         let mut packed = self.pack_into(source, Out::from(&file), &outputs, options)?;
         if self.stop.load(Ordering::Relaxed) {
             return Err(BuildError::Interrupted.into());

@@ -1,6 +1,6 @@
 //! From a source to an image, step by step, for callers that do something between the steps.
 
-use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Spec, Summary};
+use kiln_builder::{BuildOptions, Control, Estimate, Out, Reasons, Spec, Summary, WorkOptions};
 use kiln_revise::IncrementBase;
 use kiln_source::dir::FileId;
 use kiln_source::{Scan, ScanOptions, Source, leave_out_unfit};
@@ -55,8 +55,8 @@ impl ByPath {
     /// Make them choices about the files of `tree`.
     pub fn resolve(&self, tree: &Tree, options: &mut BuildOptions) -> Unmatched {
         let (order, paths) = self.order.of(tree);
-        options.hints = self.hints.of(tree).into_iter().collect();
-        (options.order, options.hot) = (order, self.order.hot_zone(tree));
+        options.compression.hints = self.hints.of(tree).into_iter().collect();
+        (options.layout.order, options.layout.hot) = (order, self.order.hot_zone(tree));
         Unmatched { paths, hints: self.hints.unmatched(tree).into_iter().map(Into::into).collect() }
     }
 }
@@ -67,7 +67,7 @@ impl PackRequest<'_> {
     /// # Errors
     /// A source that cannot be read, a tree that cannot be what the policy wants.
     pub fn scan(&self, options: &BuildOptions) -> Result<Scan, Error> {
-        let BuildOptions { threads, keep_going, .. } = *options;
+        let WorkOptions { threads, keep_going, .. } = options.work;
         let Self { filter, outputs, is_backup, stop, .. } = *self;
         let scan_options = ScanOptions { threads, keep_going, filter, outputs, sync: is_backup, stop };
         // Times are compared as the source has them.

@@ -49,7 +49,7 @@ fn trees(seed: u64) -> TempDir {
 
 fn options(preset: Preset, kernel: Option<&str>) -> BuildOptions {
     let options = BuildOptions::preset(preset, kernel.map(|kernel| kernel.parse().unwrap())).unwrap();
-    BuildOptions { scratch_dir: std::env::temp_dir(), ..options }
+    options.with(|o| o.work.scratch_dir = std::env::temp_dir())
 }
 
 /// Begins an update of the image on `disk`.
@@ -75,7 +75,7 @@ fn update(disk: &Disk, extent: TargetExtent, dir: &Path) -> Result<Added, Error>
         is_backup: false,
         stop: &stop,
     };
-    let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..update.choices()?.build_options()? };
+    let options = update.choices()?.build_options()?.with(|o| o.work.scratch_dir = std::env::temp_dir());
     let scan = request.scan(&options)?;
     let control = Control { stop: &stop, progress: &|_| {} };
     let (_, _, added) = update.build(&scan.tree, &options, &control, &About::default())?;

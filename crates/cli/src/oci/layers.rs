@@ -9,7 +9,7 @@ use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
 use kiln::oci::{LayerType, LayoutDir};
 use kiln::{Error, PackRequest};
-use kiln_builder::{BuildOptions, Choices, Out, Progress};
+use kiln_builder::{BuildOptions, Choices, IdentityOptions, Out, Progress, WorkOptions};
 use kiln_source::Source;
 use kiln_source::dir::FileId;
 use kiln_source::oci::records::Descriptor;
@@ -54,7 +54,11 @@ impl LayerArgs {
         let choices = Choices { preset: self.preset.into(), ..Choices::default() };
         let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
         let (threads, scratch_dir) = (self.threads.threads(), blob.dir_path().to_owned());
-        let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
+        let options = BuildOptions {
+            work: WorkOptions { threads, scratch_dir, ..options.work },
+            identity: IdentityOptions { source_date_epoch: source_date_epoch()?, ..options.identity },
+            ..options
+        };
         let outputs: Vec<FileId> = FileId::of(blob.file()).into_iter().collect();
         let (policy, filter) = (Policy::default(), Filter::default());
         let request = PackRequest {

@@ -49,7 +49,7 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
     for (preset, options) in choices {
         let outcome = match options {
             Ok(mut options) => {
-                options.hints = args.by_path.hints(&options)?.of(&scan.tree).into_iter().collect();
+                options.compression.hints = args.by_path.hints(&options)?.of(&scan.tree).into_iter().collect();
                 let mut estimate = job.estimate(&scan.tree, has_blob, &options)?;
                 estimate.cpu_secs = estimate.cpu_secs + Interval::exact(scanned.cpu.as_secs_f64());
                 estimate.wall_secs = estimate.wall_secs + Interval::exact(scanned.wall.as_secs_f64());

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
 use kiln::PackRequest;
-use kiln_builder::{BuildOptions, Out, Progress};
+use kiln_builder::{Out, Progress};
 use kiln_output::{AtomicFile, Existing, OutputError};
 use kiln_source::dir::FileId;
 use kiln_source::oci::OciImage;
@@ -35,7 +35,8 @@ struct LayerJson<'a> {
 
 /// Pack the layers of an image of a container into the directory `dir`.
 pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Failure> {
-    let mut options = BuildOptions { scratch_dir: dir.to_owned(), ..options(args, args.preset.into(), None)? };
+    let mut options =
+        options(args, args.preset.into(), None)?.with(|options| options.work.scratch_dir = dir.to_owned());
     let by_path = args.by_path.resolve(&options)?;
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
     args.nice.apply()?;

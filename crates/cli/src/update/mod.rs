@@ -21,7 +21,9 @@ use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln::{Error, PackRequest};
-use kiln_builder::{BuildOptions, Choices, Compression, Control, PhaseClock, Progress};
+use kiln_builder::{
+    BuildOptions, Choices, Compression, Control, IdentityOptions, MetadataOptions, PhaseClock, Progress, WorkOptions,
+};
 use kiln_format::{Escaped, KernelVersion};
 use kiln_output::Existing;
 use kiln_revise::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
@@ -292,12 +294,21 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
     };
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
     Ok(BuildOptions {
-        threads: args.threads.threads(),
-        content_digests: args.digests.choice(options.content_digests),
-        source_date_epoch: source_date_epoch()?,
-        build_time: Some(time),
-        keep_going: args.keep_going,
-        scratch_dir: spool_dir(args.spool.as_deref()),
+        work: WorkOptions {
+            threads: args.threads.threads(),
+            keep_going: args.keep_going,
+            scratch_dir: spool_dir(args.spool.as_deref()),
+            ..options.work
+        },
+        metadata: MetadataOptions {
+            content_digests: args.digests.choice(options.metadata.content_digests),
+            ..options.metadata
+        },
+        identity: IdentityOptions {
+            source_date_epoch: source_date_epoch()?,
+            build_time: Some(time),
+            ..options.identity
+        },
         ..options
     })
 }

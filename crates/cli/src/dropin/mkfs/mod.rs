@@ -138,7 +138,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         .map(|path| target.sibling(path, Existing::Replace, "the archive that is kept needs a file of its own"));
     let kept = kept.transpose()?;
     let source = request.input.open(kept.as_ref().map(AtomicFile::file), &signals)?;
-    request.build.scratch_dir = target.scratch_dir().to_owned();
+    request.build.work.scratch_dir = target.scratch_dir().to_owned();
     let outputs: Vec<_> = target.ids().into_iter().chain(kept.iter().flat_map(ids)).collect();
     let pack = PackRequest {
         base: None,
