@@ -9,7 +9,7 @@ use kiln_builder::{Choices, MethodChoice, OptionError, OptionField, OptionProble
 use kiln_codec::Spec;
 use std::sync::Arc;
 
-/// Where a choice of options starts.
+/// Preset from which options start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum PresetArg {
     /// No compression
@@ -41,7 +41,7 @@ impl From<PresetArg> for Preset {
     }
 }
 
-/// How compressed files tell where their data is.
+/// Record of the places of compressed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Extents {
     /// An index of whole blocks
