@@ -21,7 +21,8 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub block_size: Option<u64>,
 
-    /// Where in IMAGE the file system begins; what lies before and behind it in an existing file or block device stays
+    /// Where in IMAGE the file system begins; what lies before and behind it in an existing file or block device, into
+    /// which --force writes, stays
     #[arg(long, value_name = "BYTE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     pub offset: u64,
 
