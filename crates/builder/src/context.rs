@@ -1,5 +1,4 @@
-//! What all phases of a build are given: the tree, the options, how a caller follows and ends it, and where they post what they
-//! leave out.
+//! The input of all phases: the tree, the options, the caller's control, and the ledger of files that are left out.
 
 pub(crate) mod clock;
 pub(crate) mod ledger;
@@ -10,12 +9,12 @@ use crate::context::progress::Control;
 use crate::options::BuildOptions;
 use kiln_tree::Tree;
 
-/// What is built, how, and how a caller ends it: the same for all phases.
+/// The tree, the options and the caller's control: the same for all phases.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// The tree.
     pub tree: &'a Tree,
-    /// What the caller chose.
+    /// The options.
     pub options: &'a BuildOptions,
     /// Progress and interruption.
     pub control: &'a Control<'a>,

@@ -1,8 +1,8 @@
 //! What a caller chooses.
 
 pub(crate) mod digests;
+pub(crate) mod hint_spec;
 pub(crate) mod hints;
-pub(crate) mod hot;
 pub(crate) mod preset;
 
 use kiln_codec::{Method, Spec};
@@ -19,7 +19,7 @@ use crate::error::BuildError;
 use crate::layout::allocator::inline_tail_len;
 use crate::options::digests::ContentDigests;
 use crate::options::hints::Hints;
-use crate::options::hot::HotZone;
+use kiln_tree::storage::HotZone;
 use kiln_tree::{DigestName, NodeId, Tree};
 
 /// Which data is stored once though it occurs several times.

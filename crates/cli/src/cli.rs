@@ -1,4 +1,4 @@
-//! The one definition of all flags: help, completions and man pages come from it.
+//! The only definition of all flags: help, completions and man pages come from it.
 
 mod help;
 
@@ -62,12 +62,12 @@ pub enum Command {
     Generate(crate::generate::Args),
 }
 
-/// The definition of the command, for help, completions and man pages.
+/// Returns the definition of the command, for help, completions and man pages.
 pub fn definition() -> clap::Command {
     help::with_both(Cli::command())
 }
 
-/// What the arguments say, the command's name first, or what is wrong with them.
+/// Parses the arguments, which begin with the command's name.
 pub fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = definition().try_get_matches_from(args)?;
     Cli::from_arg_matches(&matches)

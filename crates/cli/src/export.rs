@@ -22,15 +22,17 @@ use std::path::{Path, PathBuf};
 
 /// Write an image, or parts of it, as an archive
 ///
-/// The end of OUT's name is the format: .tar, .cpio, .mtree and .pseudo, each with .gz, .zst, .xz, .bz2 or .lz4 behind it, .tgz and
-/// its kin, and .zip. A path names a file, or a directory with all below it, which are archived with the directories that they lie
-/// in; globs are those of `kiln extract`. The same image gives the same bytes, whatever the number of threads.
+/// The end of OUT's name is the format: .tar, .cpio, .mtree and .pseudo, each with .gz, .zst, .xz, .bz2 or .lz4
+/// behind it, .tgz and its kin, and .zip. A path names a file, or a directory with all below it, which are archived
+/// with the directories that they lie in; globs are those of `kiln extract`. The same image gives the same bytes,
+/// whatever the number of threads.
 ///
-/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes. Contents are compared with the digests
-/// that IMAGE stores for them, if it does.
+/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes. Contents
+/// are compared with the digests that IMAGE stores for them, if it does.
 ///
-/// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links, tar no sockets, cpio
-/// no extended attributes. Fractions of seconds, which only tar and mtree have, are told without that.
+/// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links,
+/// tar no sockets, cpio no extended attributes. Fractions of seconds, which only tar and mtree have, are told
+/// without that.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln export [OPTIONS] <IMAGE> [PATH|GLOB]... <OUT>",
@@ -45,13 +47,13 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// What to export, everything by default, and last the archive; - is standard output, which gets a tar archive unless --to
-    /// says else
+    /// What to export, everything by default, and last the archive; - is standard output, which gets a tar archive
+    /// unless --to says else
     #[arg(value_name = "OUT", required = true)]
     select_and_out: Vec<OsString>,
 
-    /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression as in tar.zst; dir is a
-    /// directory, as by `kiln extract`
+    /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression
+    /// as in tar.zst; dir is a directory, as by `kiln extract`
     #[arg(long, value_name = "FORMAT", value_parser = parse_to)]
     to: Option<To>,
 
@@ -62,8 +64,9 @@ pub struct Args {
     #[command(flatten)]
     replace: ReplaceArg,
 
-    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left out, contents without
-    /// their stored digest are written as they were read. All are listed, and the exit code is 3
+    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left
+    /// out, contents without their stored digest are written as they were read. All are listed, and the exit code
+    /// is 3
     #[arg(long)]
     keep_going: bool,
 
@@ -74,14 +77,14 @@ pub struct Args {
     quiet: QuietArgs,
 }
 
-/// Kind of the output.
+/// The format of the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
     Dir,
     Archive(Format, Option<StreamCompression>),
 }
 
-/// Value of `--to`.
+/// Parses the value of `--to`.
 pub fn parse_to(text: &str) -> Result<To, &'static str> {
     match text {
         "dir" => Ok(To::Dir),
@@ -90,7 +93,7 @@ pub fn parse_to(text: &str) -> Result<To, &'static str> {
     }
 }
 
-/// Returns the kind that the end of a file's name says.
+/// Returns the format that the end of a file's name indicates.
 pub fn of_name(name: impl AsRef<Path>) -> Option<To> {
     let name = name.as_ref().as_os_str().as_bytes();
     Format::of_name(name).map(|(format, compression)| To::Archive(format, compression))
@@ -167,7 +170,7 @@ impl Archive<'_> {
         let (name, quiet) = (destination.name(out), quiet || destination.is_stderr());
         let target = Target::create(destination, existing)?;
         if meter.is_shown() {
-            // An error will come again, from the work itself.
+            // The work itself will report an error.
             meter.set(0, selection.contents_len(&image).unwrap_or(0));
         }
         let options = ExportOptions { compression, level, keep_going, threads: work.threads(), format };
@@ -208,11 +211,11 @@ fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCom
     }
 }
 
-/// Target of an archive.
+/// The destination of an archive.
 enum Target {
-    /// To a name that it gets when it is complete.
+    /// A file that gets its name when it is complete.
     File(AtomicFile),
-    /// Somewhere that takes it as it comes.
+    /// A stream that is written front to back.
     Stream(Stream),
 }
 

@@ -37,9 +37,9 @@ const FUSE_THREADS_MIN: usize = 4;
 
 /// Mount an image
 ///
-/// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which. A
-/// FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then. Every mount is read-only,
-/// and without -o suid,dev set-user-id bits and device files mean nothing in it.
+/// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which.
+/// A FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then. Every mount is
+/// read-only, and without -o suid,dev set-user-id bits and device files mean nothing in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 #[command(after_help = "\
 Examples:
@@ -75,27 +75,29 @@ pub struct Args {
     #[arg(long)]
     pub foreground: bool,
 
-    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most half as much again, 12M in any
-    /// case, is taken while data is decoded
+    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most half as much
+    /// again, 12M in any case, is taken while data is decoded
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
 
-    /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: 1M with root, else the kernel's, 128K]
+    /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: 1M with root, else the
+    /// kernel's, 128K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub read_ahead: Option<u64>,
 
-    /// FUSE: what the kernel gets before it asks: file contents and names (`all`), contents only (`data`), or nothing (`off`)
+    /// FUSE: what the kernel gets before it asks: file contents and names (`all`), contents only (`data`), or
+    /// nothing (`off`)
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     pub prefetch: PrefetchArg,
 
-    /// Read these files into the system's cache once mounted: a hot list, whose ranges come in its order, or paths in the image,
-    /// one a line. Half of the memory at most
+    /// Read these files into the system's cache once mounted: a hot list, whose ranges come in its order, or paths
+    /// in the image, one a line. Half of the memory at most
     #[arg(long, value_name = "LIST")]
     #[serde(with = "crate::process::request::absolute_paths")]
     pub preload: Option<PathBuf>,
 
-    /// FUSE: decode what --preload names once mounted, in its order, and keep so much of it in memory beside --cache, whatever else is
-    /// read
+    /// FUSE: decode what --preload names once mounted, in its order, and keep so much of it in memory beside
+    /// --cache, whatever else is read
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "preload")]
     pub pin: Option<u64>,
 
@@ -212,7 +214,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(tell(args, "FUSE", options.attributes))
 }
 
-/// The way that was asked for: by name, or by what only one has.
+/// Returns the way to mount that the options ask for: by name, or because only one way has them.
 fn via(args: &Args, options: &MountOptions) -> Result<Option<Via>, Failure> {
     if options.pin.is_some() && args.preload.is_none() {
         return Err(Failure::Usage("-o pin: --preload names the list of what is pinned".into()));
@@ -239,7 +241,7 @@ fn via(args: &Args, options: &MountOptions) -> Result<Option<Via>, Failure> {
     }
 }
 
-/// Say something that is no error.
+/// Prints a message that is not an error.
 fn say(args: &Args, line: fmt::Arguments<'_>) {
     if !args.quiet {
         note(line);
@@ -252,7 +254,7 @@ fn tell(args: &Args, how: &str, attributes: Attributes) -> Exit {
     Exit::Done
 }
 
-/// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
+/// Serves by FUSE until the end. A signal is an orderly way to end, so it is not a failure.
 fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Exit, Failure> {
     kiln_mount::return_freed_memory();
     kiln_mount::load_program();
@@ -303,7 +305,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
     Ok(Exit::Done)
 }
 
-/// In the background, standard error is gone once the mount answers.
+/// Returns the destination of the log. In the background, standard error is gone once the mount answers.
 fn log_target(args: &Args) -> Result<Target, Failure> {
     match &args.log {
         Some(path) => Target::file(path),
@@ -312,7 +314,7 @@ fn log_target(args: &Args) -> Result<Target, Failure> {
     }
 }
 
-/// Preload a mount by the kernel's driver, and say what could not be. FUSE servers do that themselves.
+/// Preloads a mount by the kernel's driver, and prints the failures. FUSE servers preload by themselves.
 fn warm_up(args: &Args, list: &HotList) {
     match kiln_mount::preload(&args.dir, list, Preload::Read, default_preload(), &AtomicBool::new(false)) {
         Ok(done) => {

@@ -1,19 +1,20 @@
 //! Choices about packing. The steps that they lead to are in `steps`.
 
-use kiln_builder::{BuildOptions, Choices, ContentDigests, OptionError, Preset, Progress};
+use kiln_builder::{BuildOptions, Choices, ContentDigests, HotMethod, OptionError, Preset, Progress, Spec};
 use kiln_format::KernelVersion;
 use kiln_output::Existing;
 use kiln_parallel::Threads;
+use kiln_revise::IncrementBase;
 use kiln_source::dir::FileId;
-use kiln_source::filter::{DataOrder, Filter, HintRules, Policy};
-use kiln_source::merge::IncrementBase;
 use kiln_tree::DigestName;
+use kiln_tree::filter::Filter;
+use kiln_tree::policy::Policy;
+use kiln_tree::storage::{DataOrder, HintRules};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::hot_as::HotAs;
 use crate::label::ImageLabel;
 
 /// Packs directories, archives and images into images.
@@ -78,10 +79,10 @@ pub struct Packer {
     pub(crate) dry_run: bool,
     pub(crate) filter: Filter,
     pub(crate) policy: Policy,
-    pub(crate) hints: HintRules,
+    pub(crate) hints: HintRules<Option<Spec>>,
     pub(crate) order: DataOrder,
     /// Storage of files that come first, and bytes that it may add.
-    pub(crate) hot_as: (HotAs, u64),
+    pub(crate) hot_as: (HotMethod, u64),
     pub(crate) base: Option<Arc<IncrementBase>>,
     pub(crate) outputs: Vec<FileId>,
     pub(crate) has_extra_device: bool,
@@ -228,14 +229,14 @@ impl Packer {
     }
 
     /// Reuses stored data of an older image for files that have not changed since, see
-    /// [`increment`](kiln_source::merge::increment()).
+    /// [`increment`](kiln_revise::increment()).
     pub fn base(mut self, base: impl Into<Arc<IncrementBase>>) -> Self {
         self.base = Some(base.into());
         self
     }
 
     /// Sets rules by which some files are compressed in another way.
-    pub fn hints(mut self, hints: HintRules) -> Self {
+    pub fn hints(mut self, hints: HintRules<Option<Spec>>) -> Self {
         self.hints = hints;
         self
     }
@@ -245,7 +246,7 @@ impl Packer {
     ///
     /// ```
     /// use kiln::Packer;
-    /// use kiln::source::filter::DataOrder;
+    /// use kiln::tree::storage::DataOrder;
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
@@ -273,8 +274,9 @@ impl Packer {
     /// most `budget` bytes more than otherwise.
     ///
     /// ```
-    /// use kiln::source::filter::PathOrder;
-    /// use kiln::{HotAs, Packer};
+    /// use kiln::source::manifest::parse_order;
+    /// use kiln::Packer;
+    /// use kiln::builder::HotMethod;
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
@@ -282,12 +284,12 @@ impl Packer {
     /// # for name in ["init", "other"] {
     /// #     std::fs::write(src.join(name), name.repeat(100_000)).unwrap();
     /// # }
-    /// let list = PathOrder::parse(b"init\n", "boot.list").unwrap();
-    /// let packed = Packer::new().order(list).hot_as(HotAs::Plain, 64 << 20).pack(&src, &out)?;
+    /// let list = parse_order(b"init\n", "boot.list").unwrap();
+    /// let packed = Packer::new().order(list).hot_as(HotMethod::Plain, 64 << 20).pack(&src, &out)?;
     /// assert_eq!(packed.hot_files.nodes.len(), 1);
     /// # Ok::<(), kiln::Error>(())
     /// ```
-    pub fn hot_as(mut self, hot_as: HotAs, budget: u64) -> Self {
+    pub fn hot_as(mut self, hot_as: HotMethod, budget: u64) -> Self {
         self.hot_as = (hot_as, budget);
         self
     }

@@ -1,4 +1,4 @@
-//! What became of a sample.
+//! Results of packing a sample.
 
 use kiln_format::Blkaddr;
 use std::collections::HashSet;
@@ -10,29 +10,29 @@ use crate::pack::Stored;
 use crate::pack::chunks::ChunkRun;
 use crate::pack::jobs::Task;
 
-/// What was seen of a stratum.
+/// Results of a stratum's sample.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     /// The files of the sample.
     pub observed: Vec<Observed>,
-    /// What LZ4 makes of text, by its length, at the other places.
+    /// Ratios that LZ4 reaches at the other places.
     pub lz4_samples: Vec<f64>,
     /// Bytes of text in all files.
     pub text: u64,
-    /// CPU time that reading and packing them took.
+    /// CPU time in seconds of reading and packing them.
     pub secs: f64,
 }
 
-/// What became of a job, or of a piece.
+/// Result of packing a job or a piece.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observed {
-    /// Which job, if it was packed whole.
+    /// Index of the job, if it was packed whole.
     pub part: Option<u32>,
     /// Bytes of text that count.
     pub text: u64,
-    /// Bytes of blocks that they became.
+    /// Bytes of blocks that store them.
     pub blocks: u64,
-    /// Bytes that go beside the inode.
+    /// Bytes that are stored beside the inode.
     pub inline: u64,
     /// It stays uncompressed.
     pub is_flat: bool,
@@ -40,12 +40,12 @@ pub(super) struct Observed {
     pub in_chunks: bool,
     /// It is all of its file.
     pub is_file: bool,
-    /// What LZ4 makes of the text, by its length; not of jobs.
+    /// Ratio that LZ4 reaches on the text; only for pieces.
     pub lz4: f64,
 }
 
 impl Observed {
-    /// What became of `len` bytes of text. `chunks` are those of the files before.
+    /// Reads off the result of `len` bytes of text. `chunks` are those of the files before.
     pub(super) fn of(
         stored: &Stored,
         len: u64,
@@ -79,7 +79,7 @@ impl Observed {
                 };
                 Self { text, blocks: bytes - inline, inline, is_flat: false, ..whole }
             }
-            // All of its chunks are those of another file.
+            // All of its chunks are shared with another file.
             Stored::Nothing => Self { in_chunks: true, ..whole },
             stored => {
                 let inline = stored.as_flat().and_then(|(_, tail)| tail).map_or(0, |tail| u64::from(tail.len));

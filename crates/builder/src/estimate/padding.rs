@@ -1,4 +1,4 @@
-//! What lies between streams, because they start at multiples of something.
+//! Padding between streams, which start at multiples of an alignment.
 
 use super::Interval;
 use super::frame::Frame;
@@ -7,10 +7,10 @@ use crate::options::BuildOptions;
 use crate::pack::jobs::{PackJob, Task};
 use crate::plan::Plan;
 
-/// Half the interval that holds 95 of 100 numbers of a uniform distribution over an interval of length 1.
+/// Half the interval that contains 95 of 100 numbers of a uniform distribution over an interval of length 1.
 const UNIFORM_ERROR: f64 = 0.475;
 
-/// What lies behind a job: what starts at a block behind encoded extents takes half a block on average.
+/// Returns the padding behind a job: half a block on average, if a block boundary follows encoded extents.
 pub(super) fn behind(one: &Observed, options: &BuildOptions) -> f64 {
     match one.blocks > 0 {
         true if one.is_file && options.data_align > 1 => rest(one.blocks, options.data_align) as f64,
@@ -19,7 +19,7 @@ pub(super) fn behind(one: &Observed, options: &BuildOptions) -> f64 {
     }
 }
 
-/// What lies behind streams of several jobs in the image, less what is too much: nothing lies behind the last of all streams.
+/// Returns the padding behind streams of several jobs in the image. Nothing lies behind the last of all streams.
 pub(super) fn behind_streams(frame: &Frame, plan: &Plan, has_blob: bool, options: &BuildOptions) -> Interval {
     let align = options.data_align;
     if align == 1 {
@@ -34,7 +34,7 @@ pub(super) fn behind_streams(frame: &Frame, plan: &Plan, has_blob: bool, options
     streams.chain((!frame.parts.is_empty()).then_some(unknown(-1.0))).sum()
 }
 
-/// Bytes of a stream that is not compressed.
+/// Returns the bytes of a stream that is not compressed.
 fn stored_len(parts: &[PackJob], options: &BuildOptions) -> Option<u64> {
     let len = |part: &PackJob| match part.task {
         Task::Copy | Task::Chunks(_) => {
@@ -46,7 +46,7 @@ fn stored_len(parts: &[PackJob], options: &BuildOptions) -> Option<u64> {
     parts.iter().map(len).sum()
 }
 
-/// A length that is a multiple of `align`.
+/// Rounds a length up to a multiple of `align`.
 pub(super) fn whole(len: Interval, align: u64) -> Interval {
     match align {
         1 => len,
@@ -57,7 +57,7 @@ pub(super) fn whole(len: Interval, align: u64) -> Interval {
     }
 }
 
-/// From byte `len` to the next multiple of `align`.
+/// Returns the distance from byte `len` to the next multiple of `align`.
 fn rest(len: u64, align: u64) -> u64 {
     len.next_multiple_of(align) - len
 }

@@ -1,4 +1,4 @@
-//! The sample of a stratum: its text becomes the files of a tree, and that is built.
+//! The sample of a stratum: its text becomes the files of a tree, and that tree is built.
 
 use kiln_codec::{Spec, probe};
 use std::collections::HashSet;
@@ -23,16 +23,16 @@ use crate::plan::text::TextSource;
 use crate::plan::{PackSources, Plan};
 use kiln_parallel::ordered::{self, Costed};
 
-/// A file of a sample, and what LZ4 makes of each unit of its text.
+/// A file of a sample, with the LZ4 length of each unit of its text.
 struct ReadFile {
     drawn: DrawnFile,
     text: Vec<u8>,
     lz4: Lz4Lens,
-    /// CPU time that reading took.
+    /// CPU time of reading, in seconds.
     secs: f64,
 }
 
-/// Takes samples of what is planned.
+/// Takes samples of a plan.
 pub(super) struct Sampler<'a> {
     plan: &'a Plan,
     text: PlannedText<'a>,
@@ -41,13 +41,13 @@ pub(super) struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    /// A sampler of `frame`.
+    /// Creates a sampler of `frame`.
     pub(super) fn new(plan: &'a Plan, sources: &'a PackSources, frame: &'a Frame, context: Context<'a>) -> Self {
         let text = PlannedText { tree: context.tree, plan, fragments: &sources.fragments };
         Self { plan, text, frame, context }
     }
 
-    /// Draw the sample of a stratum and build it. What cannot be read is left out where that may be.
+    /// Draws the sample of a stratum and builds it. Leaves out files that cannot be read, if options allow that.
     ///
     /// # Errors
     /// A file that cannot be read, unless such files are to be skipped; an interruption.
@@ -62,7 +62,8 @@ impl<'a> Sampler<'a> {
         Ok(Sample { lz4_samples, ..self.build(stratum, files)? })
     }
 
-    /// Read the text of `drawn` on all cores, and look at it there, with the CPU time that reading took. In order.
+    /// Reads the text of `drawn` on all cores and looks at it there, with the CPU time of reading. Results are in
+    /// order.
     fn read<T: Send, R: Send>(
         &self,
         drawn: Vec<T>,
@@ -91,7 +92,7 @@ impl<'a> Sampler<'a> {
         Ok(seen)
     }
 
-    /// Make files a tree, build it, and see what became of each.
+    /// Makes a tree of files, builds it, and returns the result of each.
     fn build(&self, stratum: &Stratum, files: Vec<ReadFile>) -> Result<Sample, BuildError> {
         let Context { tree, control, .. } = self.context;
         let mut sample = SampleTree::default();
@@ -130,14 +131,14 @@ impl<'a> Sampler<'a> {
         })
     }
 
-    /// How the text of a job is compressed, if it is.
+    /// Returns the compression of a job's text, if it has one.
     fn compression_of(&self, job: &PackJob) -> Option<Spec> {
         let compresses = matches!(job.task, Task::Segment | Task::Whole { compress: true, .. });
         self.plan.compression_of(job.stream).filter(|_| compresses)
     }
 }
 
-/// How the sample of a stratum is built: as `all`, but what the plan has decided is not decided again.
+/// Returns the options for the sample of a stratum: those of `all`, but decisions of the plan are not taken again.
 fn options(stratum: &Stratum, hints: Hints, all: &BuildOptions) -> BuildOptions {
     let is_of_files = !stratum.is_in_pieces();
     let compares_chunks = is_of_files && all.chunk_bits.is_some() && all.dedupe != Dedupe::Off;
@@ -148,17 +149,17 @@ fn options(stratum: &Stratum, hints: Hints, all: &BuildOptions) -> BuildOptions 
         dedupe: if compares_chunks { Dedupe::Files } else { Dedupe::Off },
         fragments: Fragments::Off,
         pack_directories: false,
-        // What lies between files is known without a sample.
+        // Padding between files is known without a sample.
         data_align: 1,
         image_align: 1,
-        // Pieces end in the middle of what they are from.
+        // Pieces end in the middle of their source.
         inline_tails: all.inline_tails && is_of_files,
         tail_packing: all.tail_packing && is_of_files,
         ..all.clone()
     }
 }
 
-/// What LZ4 makes of text, in units that it sees at once.
+/// LZ4 lengths of text, in units that it compresses at once.
 #[derive(Debug, Default)]
 struct Lz4Lens(Vec<usize>);
 
@@ -167,7 +168,7 @@ impl Lz4Lens {
         Self(text.chunks(probe::UNIT_LEN).map(probe::estimated_len).collect())
     }
 
-    /// What is left of the first `len` bytes, as far as units go, by their length.
+    /// Returns the ratio that LZ4 reaches on the first `len` bytes, rounded to whole units.
     fn share(&self, len: usize) -> f64 {
         let units = &self.0[..(len / probe::UNIT_LEN).max(1).min(self.0.len())];
         let text = len.min(units.len() * probe::UNIT_LEN).max(1);

@@ -1,4 +1,4 @@
-//! Packed data as it will be, as far as metadata depends on it.
+//! Synthetic packed data: all that the metadata's length depends on.
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
@@ -10,7 +10,7 @@ use crate::inodes::digest;
 use crate::layout::lcluster_index::ZExtent;
 use crate::options::BuildOptions;
 use crate::pack::inline_tails::{TailRef, Tails};
-use crate::pack::kept::KeptUse;
+use crate::pack::reuse::ReuseTotals;
 use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::{FilePlan, Storage};
@@ -18,14 +18,14 @@ use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
 use kiln_tree::{NodeId, Tree};
 
-/// What a file of one job becomes.
+/// The stored form of a file that is one job.
 #[derive(Clone, Copy)]
 pub(super) enum Outcome {
     Flat,
     Compressed { inline: u64 },
 }
 
-/// Attributes as long as the digests of all files, of which no two are equal.
+/// Returns attributes as long as the digests of all files, no two of them equal.
 pub(super) fn digests(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
     let value = |id: NodeId| {
         let mut value = [0; digest::VALUE_LEN];
@@ -35,7 +35,7 @@ pub(super) fn digests(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Bo
     digest::files(tree, options).map(|(id, ..)| (id, value(id))).collect()
 }
 
-/// Where all files would lie. Addresses mean nothing, and there are no more extents than maps need.
+/// Returns places for all files. Addresses mean nothing, and there are no more extents than maps need.
 pub(super) fn stored(
     plan: &Plan,
     (fragments, has_blob): (&FragmentStream, bool),
@@ -45,8 +45,8 @@ pub(super) fn stored(
     let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
     let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
         // A tree with a base is not estimated.
-        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Kept { .. } => Stored::Nothing,
-        // The members below say where.
+        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Reused { .. } => Stored::Nothing,
+        // The members below hold the place.
         Storage::Fragment => Stored::Fragment(0),
         Storage::Chunks { chunk_bits, .. } | Storage::Placed { chunk_bits } => {
             Stored::Chunks { chunk_bits, runs: Box::default() }
@@ -75,14 +75,14 @@ pub(super) fn stored(
         tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
         blob_blocks: has_blob.then_some(0),
         shared_chunk_bytes: 0,
-        kept: KeptUse::default(),
+        reused: ReuseTotals::default(),
         hot: 0..0,
         features,
         left_out: BTreeSet::new(),
     }
 }
 
-/// Bytes beside inodes, each file's once.
+/// Returns the bytes beside inodes, counting each file once.
 pub(super) fn inline_len(packed: &StoredData) -> u64 {
     let tail = |stored: &Stored| match stored {
         Stored::Compressed(extents) => extents.inline,
@@ -91,7 +91,8 @@ pub(super) fn inline_len(packed: &StoredData) -> u64 {
     packed.stored.iter().filter_map(tail).map(|tail| u64::from(tail.len)).sum()
 }
 
-/// What became of the files that were packed whole; each that was not becomes what the one before it in its stratum became.
+/// Returns the results of files that were packed whole; any other file gets that of the one before it in its
+/// stratum.
 pub(super) fn outcomes(frame: &Frame, samples: &[Sample]) -> BTreeMap<u32, Outcome> {
     let mut outcomes = BTreeMap::new();
     for (stratum, sample) in frame.strata.iter().zip(samples) {
@@ -110,7 +111,7 @@ pub(super) fn outcomes(frame: &Frame, samples: &[Sample]) -> BTreeMap<u32, Outco
     outcomes
 }
 
-/// A tail of which nothing but the length is known.
+/// Returns a tail of which only the length is known.
 fn tail_of(len: u16) -> TailRef {
     TailRef { off: 0, len }
 }
@@ -123,13 +124,13 @@ fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
     Stored::flat(None, (tail > 0).then(|| tail_of(tail as u16)))
 }
 
-/// Extents whose map is as long as it will be.
+/// Returns extents whose map has the expected length.
 fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, options: &BuildOptions) -> Extents {
     let is_shared = plan.parts.as_ref().is_some_and(|streams| streams.is_shared(stream));
     let scattered = has_holes || is_shared;
     let unit = match plan.compression_of(stream).filter(|_| options.encoded_extents) {
         Some(spec) => u64::from(spec.pcluster_len),
-        // Of an index only the kind matters.
+        // For an index only its kind matters.
         None => len.max(1),
     };
     let extent = |n: u64| ZExtent {

@@ -1,4 +1,4 @@
-//! The length of the metadata. It is laid out for real; what is compressed of it is guessed.
+//! The length of the metadata. The layout is real; only the ratio of its compression is guessed.
 
 use kiln_format::Nid;
 use kiln_format::addr::SLOT_LEN;
@@ -12,12 +12,12 @@ use crate::options::BuildOptions;
 use crate::pack::Extents;
 use crate::write::superblock::SpecialNids;
 
-/// What compression leaves of metadata, and how far off that may be. Trees of sources and of programs have 0.2 to 0.45.
+/// Ratio of compressed metadata, and its error. Trees of sources and of programs have 0.2 to 0.45.
 const LEFT: f64 = 0.33;
 const LEFT_ERROR: f64 = 0.2;
 
-/// Bytes of all metadata, whole blocks, of which `random_len` beside inodes do not compress; and whether there are special
-/// inodes, at places that mean nothing.
+/// Returns the bytes of all metadata in whole blocks, `random_len` of them beside inodes and incompressible, and
+/// whether there are special inodes, at places that mean nothing.
 ///
 /// # Errors
 /// Block sizes that the compact index cannot have.
@@ -50,7 +50,7 @@ pub(super) fn measure(
     Ok((Interval::exact(plain as f64) + compressed, special))
 }
 
-/// Where a special inode behind `zone` ends.
+/// Returns the end of a special inode behind `zone`.
 fn inode_end(zone: u64, view: &View<'_>, contents: &SpecialInode) -> Result<u64, BuildError> {
     let inode_len = contents.form().len() as u64;
     Ok(zone.next_multiple_of(SLOT_LEN) + inode_len + contents.shape(view)?.len_behind(inode_len)?)

@@ -1,4 +1,4 @@
-//! Digests of contents that are stored beside inodes, so that readers can share what is equal.
+//! Digests of contents that are stored beside inodes, so that readers can share equal files.
 
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -14,20 +14,21 @@ use crate::plan::hole::{self, Holes, data_runs};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Content, ContentError, Kind, NodeId, Tree};
 
-/// What the values begin with.
+/// Prefix of the values.
 const ALGORITHM: &[u8] = b"sha256:";
-/// Bytes of a digest.
+/// Length of a digest in bytes.
 pub(crate) const DIGEST_LEN: usize = 32;
-/// Bytes of a value.
+/// Length of a value in bytes.
 pub(crate) const VALUE_LEN: usize = ALGORITHM.len() + DIGEST_LEN;
-/// Zeros that holes are hashed as.
+/// Zeros that stand for holes in hashing.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The values of all files that are not empty: those that an image stores already, else those of the contents. Files that are apart have none of
-/// the latter, as they may change; nor has a file that cannot be read, where such files are skipped.
+/// Returns the values of all files that are not empty: those that an image stores already, else those of the
+/// contents. Files that are apart have none of the latter, as they may change; neither have files that cannot be
+/// read, if such files are skipped.
 ///
 /// # Errors
-/// The first file that cannot be read, otherwise; an interruption.
+/// The first file that cannot be read, unless such files are skipped; an interruption.
 pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
     let Context { tree, options, control, ledger } = context;
     let (apart, distrusted) = (ledger.apart(), ledger.distrusted());
@@ -56,7 +57,7 @@ pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, Bu
     Ok(values)
 }
 
-/// Files that have one, with their lengths, and whether they may have holes.
+/// Returns the files that have a digest, with their lengths, and with flags that tell which ones may have holes.
 pub(crate) fn files(tree: &Tree, options: &BuildOptions) -> impl Iterator<Item = (NodeId, u64, bool)> {
     let wanted = options.has_digests();
     tree.nodes().filter_map(move |(id, node)| match node.kind {
@@ -65,7 +66,7 @@ pub(crate) fn files(tree: &Tree, options: &BuildOptions) -> impl Iterator<Item =
     })
 }
 
-/// A file that is to be hashed.
+/// A file to be hashed.
 pub(crate) struct Hashed<'a> {
     id: NodeId,
     len: u64,
@@ -75,7 +76,7 @@ pub(crate) struct Hashed<'a> {
 }
 
 impl<'a> Hashed<'a> {
-    /// Open a file of a length, which may have holes.
+    /// Opens a file of a given length, which may have holes.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -90,12 +91,12 @@ impl<'a> Hashed<'a> {
         Ok(Self { id, len, content, holes, context })
     }
 
-    /// Bytes that are no holes.
+    /// Returns the bytes that are not holes.
     pub(crate) fn data_len(&self) -> u64 {
         self.len - hole::total(&self.holes)
     }
 
-    /// Its SHA-256.
+    /// Returns the SHA-256 of the contents.
     ///
     /// # Errors
     /// A file that cannot be read; an interruption.
@@ -108,7 +109,7 @@ impl<'a> Hashed<'a> {
     }
 }
 
-/// Holes are not read: their zeros come from memory.
+/// Hashes contents without reading holes: their zeros come from memory.
 fn hash(
     content: &mut dyn Content,
     (len, holes): (u64, &[Range<u64>]),
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// A file in whose holes nothing may be read.
+    /// A file whose holes must not be read.
     struct Sparse {
         text: Vec<u8>,
         holes: Vec<Range<u64>>,

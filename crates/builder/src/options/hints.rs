@@ -14,6 +14,15 @@ pub struct Hints {
     compression_of: HashMap<NodeId, usize>,
 }
 
+/// Collects hints in order: a later one for the same file replaces an earlier one.
+impl<'a> FromIterator<(NodeId, &'a Option<Spec>)> for Hints {
+    fn from_iter<I: IntoIterator<Item = (NodeId, &'a Option<Spec>)>>(hints: I) -> Self {
+        let mut all = Self::default();
+        hints.into_iter().for_each(|(file, compression)| all.insert(file, *compression));
+        all
+    }
+}
+
 impl Hints {
     /// Compress a file so, or not at all. A later hint for the same file replaces an earlier one.
     pub fn insert(&mut self, file: NodeId, compression: Option<Spec>) {

@@ -1,7 +1,7 @@
-//! Uncompressed files in chunks of one size, of which equal ones are stored once and those of zeros not at all.
+//! Uncompressed files in chunks of one size. Equal chunks are stored once, and chunks of zeros not at all.
 //!
-//! Workers take the digests; the one thread that writes looks for a chunk with the same, and reads it back: a digest only
-//! nominates, bytes decide.
+//! Workers take the digests; the one thread that writes looks for a chunk with the same, and reads it back: a
+//! digest only nominates, bytes decide.
 
 use kiln_format::{Blkaddr, BlockBits};
 use std::collections::HashMap;
@@ -12,10 +12,10 @@ use crate::options::{BuildOptions, Dedupe};
 use crate::pack::device::Device;
 use kiln_tree::PlacedRun;
 
-/// Bytes that an entry of the index takes, about.
+/// Approximate bytes of an index entry.
 const ENTRY_LEN: usize = 64;
 
-/// What a worker knows of a chunk.
+/// Contents of a chunk, as found by a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChunkText {
     /// It has nothing but zeros.
@@ -25,7 +25,7 @@ pub(crate) enum ChunkText {
 }
 
 impl ChunkText {
-    /// Look at each chunk of `text`, whose last one may be shorter.
+    /// Examines each chunk of `text`, whose last one may be shorter.
     pub(crate) fn of_all(text: &[u8], chunk_bits: u8, dedupe: Dedupe) -> Vec<Self> {
         let look = |chunk: &[u8]| match chunk.iter().all(|&byte| byte == 0) {
             true => ChunkText::Zeros,
@@ -42,16 +42,16 @@ pub(crate) struct ChunkedText<'a> {
     pub chunk_bits: u8,
     /// Their bytes, whole blocks; the last chunk may be shorter.
     pub bytes: &'a [u8],
-    /// What is known of each.
+    /// Contents of each chunk.
     pub texts: &'a [ChunkText],
 }
 
 /// Chunks of a file that lie one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkRun {
-    /// Number of the first one.
+    /// Number of the first chunk.
     pub first: u64,
-    /// How many.
+    /// Number of chunks.
     pub count: u64,
     /// 0 for the image, else the number of an extra device.
     pub device: u16,
@@ -62,7 +62,7 @@ pub(crate) struct ChunkRun {
 /// Runs of chunks of a file, in order. The rest are holes.
 pub(crate) type ChunkRuns = Vec<ChunkRun>;
 
-/// Append a run. It may go on where the last one ends.
+/// Appends a run, which may continue the last one.
 pub(crate) fn push_run(runs: &mut ChunkRuns, run: ChunkRun, blocks_per_chunk: u64) {
     let follows = |last: &ChunkRun| {
         let is_next = last.first + last.count == run.first && last.device == run.device;
@@ -74,7 +74,8 @@ pub(crate) fn push_run(runs: &mut ChunkRuns, run: ChunkRun, blocks_per_chunk: u6
     }
 }
 
-/// Where a file lies that is on devices already, in chunks of 2^`chunk_bits` bytes: each is part of one of `runs`, or a hole.
+/// Returns the runs of a file that lies on devices already, in chunks of 2^`chunk_bits` bytes: each is part of one
+/// of `runs`, or a hole.
 pub(crate) fn of_placed(runs: &[PlacedRun], chunk_bits: u8, block_bits: BlockBits) -> ChunkRuns {
     let chunks = runs.iter().map(|run| {
         let first = run.la >> chunk_bits;
@@ -92,12 +93,12 @@ pub(crate) struct ChunkStore {
     by_digest: HashMap<(u128, u64), Blkaddr>,
     count_max: usize,
     buf: Vec<u8>,
-    /// Bytes of chunks that were there already.
+    /// Bytes of chunks that were stored already.
     pub shared_bytes: u64,
 }
 
 impl ChunkStore {
-    /// None yet.
+    /// Creates an empty store.
     pub(crate) fn new(options: &BuildOptions) -> Self {
         Self {
             block_bits: options.block_bits,
@@ -108,7 +109,7 @@ impl ChunkStore {
         }
     }
 
-    /// Store the chunks of a file from `number` on, and add them to its `runs`.
+    /// Stores the chunks of a file from `number` on, and adds them to its `runs`.
     ///
     /// # Errors
     /// Those of the device.
@@ -133,7 +134,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Where a chunk lies: where an equal one does, or behind all others.
+    /// Returns the place of a chunk: that of an equal one, or a new one behind all others.
     fn store(&mut self, device: &mut Device<'_>, chunk: &[u8], digest: Option<u128>) -> Result<Blkaddr, BuildError> {
         let key = digest.map(|digest| (digest, chunk.len() as u64));
         if let Some(&at) = key.and_then(|key| self.by_digest.get(&key))
@@ -180,7 +181,7 @@ mod tests {
         ] {
             assert_eq!(stored(&options), (runs.clone(), 49152, 0));
         }
-        // What only seems to be equal is stored.
+        // A chunk that only seems equal is stored.
         let mut device = Device::new(3, (&file, 0), bits, 4096);
         let (mut store, mut runs) = (ChunkStore::new(&BuildOptions::default()), ChunkRuns::new());
         let texts = [ChunkText::Text(Some(7)); 2];

@@ -11,8 +11,8 @@ use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{ContentError, Kind};
 
-/// Compare the bytes of each pair of `files`; the second of equal ones becomes a duplicate of the first. Returns the files, and
-/// what was seen of those that others equal.
+/// Compares the bytes of each pair of `files`; the second of equal ones becomes a duplicate of the first. Returns
+/// the files, and the checked text of those that others equal.
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; one that changes meanwhile; an interruption.
@@ -38,7 +38,7 @@ pub(crate) fn confirm(
 /// Pairs of equal files.
 struct EqualPairs {
     pairs: Vec<[u32; 2]>,
-    /// What was seen of the first of each.
+    /// Checked text of the first file of each pair.
     originals: BTreeMap<u32, Seen>,
 }
 
@@ -60,7 +60,7 @@ fn equal_pairs(files: &[FilePlan], pairs: Vec<[u32; 2]>, context: Context<'_>) -
     let mut duplicates = Vec::new();
     let mut changed = None;
     ordered::run(options.threads, options.backlog(), jobs, worker, |([first, second], same)| {
-        // What cannot be compared is stored on its own, and fails there if it must.
+        // A file that cannot be compared is stored on its own, and fails there if it must.
         if let Ok(Some(seen)) = same {
             if originals.get(&first).is_some_and(|before| *before != seen) {
                 changed = changed.or(Some(first));

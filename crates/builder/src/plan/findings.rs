@@ -1,4 +1,4 @@
-//! What analyses tell of files, alone and in relation to each other.
+//! Results of analyses, for single files and for their relations.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,29 +14,29 @@ use crate::plan::hole::{self, Holes};
 use crate::plan::text::segment_len;
 use kiln_tree::{Kind, Tree};
 
-/// What was found out about all files.
+/// Facts about all files.
 pub(crate) struct Findings {
     /// The files, each stored as it would be alone.
     pub files: Vec<FilePlan>,
-    /// Holes of the files of which nothing is stored where they are.
+    /// Holes that are stored as holes, by file.
     pub holes: HashMap<u32, Holes>,
-    /// Bytes of the holes of the files of which zeros are stored instead.
+    /// Bytes of holes that are stored as zeros, by file.
     pub filled_holes: HashMap<u32, u64>,
     /// Entropy in bits per byte of the files whose samples do not compress.
     pub entropies: HashMap<u32, f64>,
-    /// Files that share nothing with others: those that were to be apart, and those that have changed.
+    /// Files that share nothing with others: those that are apart, and those that have changed.
     pub apart: BTreeSet<u32>,
     /// Files that may go into the packed inode, in plan order.
     pub small: Vec<FragmentCandidate>,
     /// Chunks of files that fit one window.
     pub chunks: FileChunks,
-    /// Files that may be the same.
+    /// Files that may be equal.
     pub pairs: Vec<[u32; 2]>,
 }
 
 impl Findings {
-    /// Find out on all cores what the decisions need, and decide how each file is stored if it is stored alone. Those of `apart`
-    /// share nothing.
+    /// Finds out on all cores what the decisions need, and decides how each file is stored if it is stored alone.
+    /// Those of `apart` share nothing.
     ///
     /// # Errors
     /// The first file that cannot be read, unless such files are to be skipped.
@@ -89,7 +89,7 @@ impl Findings {
     }
 }
 
-/// What is to be found out, of the files of which anything is.
+/// Returns the requests for files about which something is to be found out.
 fn requests(files: &[FilePlan], apart: &BTreeSet<u32>, tree: &Tree, options: &BuildOptions) -> Vec<AnalysisRequest> {
     let mut same_len = HashMap::<u64, u32>::new();
     for file in files {
@@ -107,7 +107,7 @@ fn requests(files: &[FilePlan], apart: &BTreeSet<u32>, tree: &Tree, options: &Bu
         let request = AnalysisRequest { file, node, len, digest, holes, samples, head, chunks, is_apart: false };
         let request = if apart.contains(&file) { request.apart() } else { request };
         let is_stored =
-            len > 0 && !matches!(plan.storage, Storage::Placed { .. } | Storage::Kept { .. } | Storage::LeftOut);
+            len > 0 && !matches!(plan.storage, Storage::Placed { .. } | Storage::Reused { .. } | Storage::LeftOut);
         (is_stored && request.is_any()).then_some(request)
     };
     (0..).zip(files).filter_map(request).collect()

@@ -1,7 +1,7 @@
-//! Metadata that is compressed: large directories in the packed inode, inodes in the metabox.
+//! Compression of metadata: large directories in the packed inode, inodes in the metabox.
 //!
-//! A directory holds nids, and these depend on how long the inodes are, but not on where they start. So the layout comes
-//! first; then directories can be compressed and, once their blocks have an address, the inodes.
+//! A directory contains nids, which depend on the lengths of the inodes, but not on the address of the first one. So
+//! the layout comes first; then directories can be compressed and, once their blocks have an address, the inodes.
 
 use kiln_codec::Spec;
 
@@ -22,12 +22,12 @@ use crate::write::directory;
 use crate::write::inode_writer::InodeWriter;
 use kiln_parallel::ordered::{self, Costed};
 
-/// Bytes of uncompressed metadata that are written at a time: whole blocks.
+/// Bytes of uncompressed metadata that are written at a time: a multiple of all block sizes.
 pub(crate) const WRITE_LEN: usize = 1 << 20;
 
-/// The inodes without names, whose contents lie among the data.
+/// The inodes without names, whose contents lie within the data.
 pub(crate) struct SpecialInodes {
-    /// The packed inode, if there is one: files, then directories.
+    /// The packed inode, if there is one: its contents are files, then directories.
     pub packed: Option<SpecialInode>,
     /// The metabox.
     pub metabox: Option<Metabox>,
@@ -35,14 +35,14 @@ pub(crate) struct SpecialInodes {
 
 /// All inodes but the special ones.
 pub(crate) struct Metabox {
-    /// Their bytes.
+    /// Their bytes, as the contents of the metabox.
     pub contents: SpecialInode,
-    /// How many they are.
+    /// Number of inodes.
     pub inodes: u64,
 }
 
 impl SpecialInodes {
-    /// Compress what is to be compressed, behind `data`, which is returned with it.
+    /// Compresses directories and inodes, if options ask for it, behind `data`, which is returned as well.
     ///
     /// # Errors
     /// As [`crate::build`].
@@ -68,7 +68,7 @@ struct MetadataPacker<'a, 'b> {
 }
 
 impl MetadataPacker<'_, '_> {
-    /// The packed inode: the files that are stored already, then directories.
+    /// Packs the packed inode: the files that are stored already, then directories.
     fn packed_inode(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<SpecialInode, BuildError> {
         let algorithm = spec.method.algorithm();
         let directories = layout.packed_directories.iter().map(|dir| directory::data(view, layout, *dir));
@@ -76,7 +76,7 @@ impl MetadataPacker<'_, '_> {
         Ok(SpecialInode { len: end, extents: view.data.fragments.followed_by(directories), algorithm })
     }
 
-    /// The blocks of directories, then the metabox, which says where they are.
+    /// Packs the blocks of directories, then the metabox, which holds their addresses.
     fn metabox(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Metabox, BuildError> {
         let mut writer = InodeWriter::new(view, layout, self.data.next_block(), 0);
         for piece in pieces(bytes(&layout.blocks, layout, &mut writer), WRITE_LEN) {
@@ -88,8 +88,8 @@ impl MetadataPacker<'_, '_> {
         Ok(Metabox { contents, inodes: writer.serial })
     }
 
-    /// Compress `texts`, which follow each other in a special inode from byte `start` on, into whole blocks. Returns where they
-    /// lie, and the byte of the inode where they end.
+    /// Compresses `texts`, which follow one another in a special inode from byte `start` on, into whole blocks.
+    /// Returns their places, and the byte of the inode at which they end.
     fn compress(
         &mut self,
         texts: impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send,
@@ -123,7 +123,7 @@ impl MetadataPacker<'_, '_> {
     }
 }
 
-/// The bytes of a run: each region with the zeros before it.
+/// Returns the bytes of a run: each region with the zeros before it.
 pub(crate) fn bytes<'a, 'b>(
     run: &'a Run,
     layout: &'a Layout,
@@ -145,7 +145,7 @@ pub(crate) fn bytes<'a, 'b>(
     })
 }
 
-/// `texts` one behind the other, in pieces of `len` bytes, the last of what is left.
+/// Returns `texts` in sequence, in pieces of `len` bytes, the last one shorter.
 pub(crate) fn pieces(
     mut texts: impl Iterator<Item = Result<Vec<u8>, BuildError>>,
     len: usize,

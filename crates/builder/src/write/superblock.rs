@@ -1,4 +1,4 @@
-//! What lies before the data: superblock, configuration records, device slots and the table of prefixes.
+//! Records before the data: superblock, configuration records, device slots and the table of prefixes.
 
 use kiln_codec::Spec;
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
@@ -18,7 +18,7 @@ use crate::out::{Behind, Out};
 use crate::pack::Stored;
 use kiln_tree::NodeId;
 
-/// Where the table of prefixes may lie, in bytes.
+/// Alignment of the table of prefixes in bytes.
 const PREFIX_ALIGN: u64 = 4;
 
 /// The inodes that no name leads to.
@@ -30,17 +30,17 @@ pub(crate) struct SpecialNids {
     pub metabox: Option<Nid>,
 }
 
-/// What lies before the data, but for the table of prefixes.
+/// Records before the data, except the table of prefixes.
 pub(crate) struct HeaderRecords {
     /// The superblock, without UUID and checksum.
     pub superblock: Superblock,
-    /// How things are compressed.
+    /// Configuration records of compression.
     pub compression: ComprCfgs,
     /// The extra devices.
     pub slots: Vec<DeviceSlot>,
 }
 
-/// Places of all that lies before the data, for whatever the options may need.
+/// Places of all records before the data, with room for whatever the options may need.
 pub(crate) struct Header {
     /// Length of the superblock's record.
     record_len: u64,
@@ -49,13 +49,13 @@ pub(crate) struct Header {
     /// Byte of the device table, if there is one.
     devt_off: Option<u64>,
     prefixes: Prefixes,
-    /// Byte of their table.
+    /// Byte of the table of prefixes.
     prefixes_off: u64,
     /// Blocks before the first data block.
     pub blocks: u64,
 }
 
-/// Superblock and configuration records, as they are to lie from byte 1024 on.
+/// Superblock and configuration records, as they lie in the image from byte 1024 on.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// The superblock, with its UUID. If the image goes behind an older one, its checksum is still to be computed.
@@ -65,7 +65,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Its bytes.
+    /// Returns the bytes of the head.
     ///
     /// # Errors
     /// As [`Superblock::encode`].
@@ -75,11 +75,12 @@ impl Head {
 }
 
 impl Header {
-    /// The header of an image behind an older one, whose superblock it takes over later: of its parts, only the table of prefixes has a place of
-    /// its own, in front of the data.
+    /// Returns the header of an image behind an older one, whose superblock it replaces later. Only the table of
+    /// prefixes has a place of its own, in front of the data.
     ///
     /// # Errors
-    /// Compression whose configuration records have no room in the older image; what lies elsewhere in such an image.
+    /// Compression whose configuration records do not fit into the older image; features that such an image cannot
+    /// have.
     pub(crate) fn behind(behind: Behind<'_>, devices: usize, options: &BuildOptions) -> Result<Self, BuildError> {
         let own = options.compression.map_or_else(ComprCfgs::default, |spec| compr_cfgs([spec].into_iter(), options));
         let is_big = options.compression.is_some_and(|spec| options.pcluster_blocks(spec) > 1);
@@ -103,15 +104,16 @@ impl Header {
         })
     }
 
-    /// The header of an image with so many extra devices, and perhaps with what another one has compressed so.
+    /// Returns the header of an image with a number of extra devices, and with the compression of reused data.
     ///
     /// # Errors
-    /// Prefixes that cannot be had; more devices than the format counts; options outside the kernel's limits: our own mistake.
-    pub(crate) fn new(devices: usize, kept: ComprCfgs, options: &BuildOptions) -> Result<Self, BuildError> {
+    /// Prefixes that cannot be used; more devices than the format counts; options outside the kernel's limits, which
+    /// is a bug.
+    pub(crate) fn new(devices: usize, reused: ComprCfgs, options: &BuildOptions) -> Result<Self, BuildError> {
         let too_many = |_| FormatError::does_not_fit("erofs_super_block", "extra_devices", devices as u64);
         let devices = u16::try_from(devices).map_err(too_many)?;
         let record_len = BASE_LEN as u64 + if options.metabox.is_some() { EXTSLOT_LEN } else { 0 };
-        let records = with_kept(compr_cfgs(options.specs(), options), kept, u16::MAX).encode()?;
+        let records = with_reused(compr_cfgs(options.specs(), options), reused, u16::MAX).encode()?;
         let records_end = SUPERBLOCK_OFF + record_len + records.len() as u64;
         let slot_len = DEVICE_SLOT_LEN as u64;
         let devt_off = (devices > 0).then(|| records_end.next_multiple_of(slot_len));
@@ -122,10 +124,11 @@ impl Header {
         Ok(Self { record_len, devices, devt_off, prefixes, prefixes_off, blocks })
     }
 
-    /// The superblock, but for what depends on where metadata starts and ends, and for UUID and checksum.
+    /// Returns the superblock without UUID and checksum, and without the values that depend on start and end of the
+    /// metadata.
     ///
     /// # Errors
-    /// A root without a place, features that have no bit: our own mistake.
+    /// A root without a place, features that have no bit: both are bugs.
     pub(crate) fn superblock(
         &self,
         view: &View<'_>,
@@ -142,7 +145,7 @@ impl Header {
         }
         if xattr_prefix_count > 0 {
             incompat |= Incompat::XATTR_PREFIXES;
-            // Without special inodes every kernel looks for them in the image itself.
+            // Without special inodes, every kernel looks for prefixes in the image itself.
             if options.plain_xattr_prefixes || special.packed.is_some() || special.metabox.is_some() {
                 compat |= Compat::PLAIN_XATTR_PFX;
             }
@@ -178,8 +181,8 @@ impl Header {
         })
     }
 
-    /// Write all of it, the superblock with UUID and checksum, which is returned. Behind an older image, superblock and configuration records are
-    /// not written, but only returned.
+    /// Writes all records, and returns superblock and configuration records, with UUID and checksum. Behind an older
+    /// image these two are only returned, not written.
     ///
     /// # Errors
     /// An output that cannot be written; features that the chosen kernel does not have.
@@ -233,14 +236,14 @@ impl Header {
     }
 }
 
-/// Refuse configuration records that take more than `max_len` bytes.
+/// Refuses configuration records that take more than `max_len` bytes.
 fn check_room(cfgs: &ComprCfgs, max_len: u64) -> Result<(), BuildError> {
     let len = cfgs.encode()?.len() as u64;
     if len <= max_len { Ok(()) } else { Err(BuildError::RecordsRoom { len, max_len }) }
 }
 
-/// Configuration records of the algorithms of `specs`. What suits the larger pclusters and windows suits the
-/// smaller ones.
+/// Returns configuration records of the algorithms of `specs`. Those that suit larger pclusters and windows suit
+/// smaller ones, too.
 fn compr_cfgs(specs: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
     let mut cfgs = ComprCfgs::default();
     for spec in specs {
@@ -260,7 +263,7 @@ fn compr_cfgs(specs: impl Iterator<Item = Spec>, options: &BuildOptions) -> Comp
     cfgs
 }
 
-/// All compression that is in use: a hint that fits no file needs no kernel that knows its algorithm.
+/// Returns all compression in use: a hint that fits no file does not require a kernel that knows its algorithm.
 fn specs_in_use<'a>(view: &View<'a>, special: SpecialNids) -> impl Iterator<Item = Spec> + use<'a> {
     let plan = view.plan;
     let files = view.data.stored.iter().zip(&plan.files);
@@ -270,25 +273,26 @@ fn specs_in_use<'a>(view: &View<'a>, special: SpecialNids) -> impl Iterator<Item
     files.chain(packed).chain(view.options.metabox.filter(|_| special.metabox.is_some()))
 }
 
-/// Configuration records of what is in use.
+/// Returns the configuration records of all compression in use.
 pub(crate) fn records(view: &View<'_>, special: SpecialNids) -> ComprCfgs {
-    let kept = &view.data.kept;
-    with_kept(compr_cfgs(specs_in_use(view, special), view.options), kept.cfgs, kept.algorithms)
+    let reused = &view.data.reused;
+    with_reused(compr_cfgs(specs_in_use(view, special), view.options), reused.cfgs, reused.algorithms)
 }
 
-/// What suits `cfgs`, and of `kept` the `algorithms`, a set as in `available_compr_algs`.
-fn with_kept(cfgs: ComprCfgs, kept: ComprCfgs, algorithms: u16) -> ComprCfgs {
+/// Merges into `cfgs` those records of `reused` whose algorithms are in `algorithms`, a set as in
+/// `available_compr_algs`.
+fn with_reused(cfgs: ComprCfgs, reused: ComprCfgs, algorithms: u16) -> ComprCfgs {
     let is_in_use = |algorithm: Algorithm| algorithms & algorithm.bit() != 0;
-    let lz4 = match (cfgs.lz4, kept.lz4.filter(|_| is_in_use(Algorithm::Lz4))) {
+    let lz4 = match (cfgs.lz4, reused.lz4.filter(|_| is_in_use(Algorithm::Lz4))) {
         (Some(one), Some(other)) => Some(Lz4Cfg {
             max_distance: one.max_distance.max(other.max_distance),
             max_pclusterblks: one.max_pclusterblks.max(other.max_pclusterblks),
         }),
         (one, other) => one.or(other),
     };
-    let lzma = kept.lzma_dict_size.filter(|_| is_in_use(Algorithm::Lzma));
-    let deflate = kept.deflate_windowbits.filter(|_| is_in_use(Algorithm::Deflate));
-    let zstd = kept.zstd_windowlog.filter(|_| is_in_use(Algorithm::Zstd));
+    let lzma = reused.lzma_dict_size.filter(|_| is_in_use(Algorithm::Lzma));
+    let deflate = reused.deflate_windowbits.filter(|_| is_in_use(Algorithm::Deflate));
+    let zstd = reused.zstd_windowlog.filter(|_| is_in_use(Algorithm::Zstd));
     ComprCfgs {
         lz4,
         lzma_dict_size: cfgs.lzma_dict_size.max(lzma),
@@ -311,7 +315,8 @@ fn compat(view: &View<'_>, has_metabox: bool) -> Compat {
     compat
 }
 
-/// How data is compressed. LZ4 in pclusters of one block needs no records, and so no more than Linux 5.4.
+/// Returns the compression as the superblock describes it. LZ4 in pclusters of one block needs no records, and so no
+/// more than Linux 5.4.
 fn compr_info(view: &View<'_>, records: &ComprCfgs) -> ComprInfo {
     let has_records = view.big || view.encoded || records.algorithms() & !Algorithm::Lz4.bit() != 0;
     match records.lz4 {
@@ -355,7 +360,7 @@ fn incompat(view: &View<'_>, special: SpecialNids, records: &ComprCfgs) -> Resul
     Ok((incompat, compr_info))
 }
 
-/// Version 8 (custom) from the digest of everything but the UUID itself.
+/// Returns a UUID of version 8 (custom) from the digest of everything but the UUID itself.
 fn content_uuid(digest: &blake3::Hasher) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest.finalize().as_bytes()[..16]);

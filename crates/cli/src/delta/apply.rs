@@ -20,22 +20,26 @@ use std::path::{Path, PathBuf};
 
 /// Make the new image of the old one and a patch
 ///
-/// OLD is checked first: nothing is written if the patch was made for another image, or needs encoders that this program does not have. NEW is
-/// verified (BLAKE3) before it gets its name; it appears when it is complete, or not at all. Of an image of 64 MiB and more, what was made
-/// stays beside NEW, under a hidden name, when the command fails, is interrupted, or the system crashes: the same command goes on from there. Through
-/// a pipe, the exit code tells whether NEW is right; a block device is written with --force only.
+/// OLD is checked first: nothing is written if the patch was made for another image, or needs encoders that this
+/// program does not have. NEW is verified (BLAKE3) before it gets its name; it appears when it is complete, or not
+/// at all. Of an image of 64 MiB and more, what was made stays beside NEW, under a hidden name, when the command
+/// fails, is interrupted, or the system crashes: the same command goes on from there. Through a pipe, the exit code
+/// tells whether NEW is right; a block device is written with --force only.
 ///
-/// With --in-place, NEW takes the place of OLD, in a file or on a block device that nothing has mounted. What changes is first written to a
-/// journal, which takes as much room. After a crash OLD is there as it was, or the same command completes NEW, and so
-/// does --complete without the patch; until then the first 4 KiB are zeros, and nothing mounts it. A journal is of one
-/// target, which is compared with it before anything is written.
+/// With --in-place, NEW takes the place of OLD, in a file or on a block device that nothing has mounted. What
+/// changes is first written to a journal, which takes as much room. After a crash OLD is there as it was, or the
+/// same command completes NEW, and so does --complete without the patch; until then the first 4 KiB are zeros, and
+/// nothing mounts it. A journal is of one target, which is compared with it before anything is written.
 ///
 /// Exit codes of --status: 0 OLD is the new image, 10 the old one as it was, 11 unfinished, 12 unknown.
 ///
 /// Memory: 64 MiB, and what the encoder takes.
 #[derive(clap::Args)]
 #[command(
-    override_usage = "kiln apply [OPTIONS] <OLD> <PATCH> <NEW>\n       kiln apply [OPTIONS] --in-place <OLD> <PATCH>\n       kiln apply [OPTIONS] --in-place --complete <OLD>\n       kiln apply [OPTIONS] --in-place --status <OLD> [PATCH]",
+    override_usage = "kiln apply [OPTIONS] <OLD> <PATCH> <NEW>
+       kiln apply [OPTIONS] --in-place <OLD> <PATCH>
+       kiln apply [OPTIONS] --in-place --complete <OLD>
+       kiln apply [OPTIONS] --in-place --status <OLD> [PATCH]",
     after_help = "\
 Examples:
   kiln apply v1.erofs v1-v2.patch v2.erofs
@@ -69,7 +73,8 @@ pub struct Args {
     #[arg(long, requires = "in_place")]
     status: bool,
 
-    /// With --in-place: the journal, by default beside OLD, and in /var/tmp for a block device; it is removed in the end
+    /// With --in-place: the journal, by default beside OLD, and in /var/tmp for a block device; it is removed in
+    /// the end
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 

@@ -18,14 +18,16 @@ use std::sync::Arc;
 
 /// Write a patch that makes one image of another one
 ///
-/// `kiln apply` makes NEW of OLD and the patch, byte for byte. The patch has the differences of the files' contents, not of compressed bytes:
-/// whoever applies it compresses them as NEW is compressed, which is tried here before the patch relies on it. What compression does not give
-/// again, as in images of other programs, is carried compressed.
+/// `kiln apply` makes NEW of OLD and the patch, byte for byte. The patch has the differences of the files'
+/// contents, not of compressed bytes: whoever applies it compresses them as NEW is compressed, which is tried here
+/// before the patch relies on it. What compression does not give again, as in images of other programs, is carried
+/// compressed.
 ///
-/// Images that were packed apart may share little as they are stored. Where that makes the patch large, this is said: a NEW that is packed with
-/// `kiln pack --base OLD` keeps what has not changed.
+/// Images that were packed apart may share little as they are stored. Where that makes the patch large, this is
+/// said: a NEW that is packed with `kiln pack --base OLD` keeps what has not changed.
 ///
-/// A patch needs the encoders of the program that made it, and says so where they are missing; --portable makes one that needs none, and is larger.
+/// A patch needs the encoders of the program that made it, and says so where they are missing; --portable makes one
+/// that needs none, and is larger.
 ///
 /// Memory: about 500 MiB, and 1/20 of what OLD holds.
 #[derive(clap::Args)]
@@ -68,7 +70,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct MadeJson {
     patch_bytes: u64,
@@ -78,7 +80,7 @@ struct MadeJson {
     encoded_bytes: u64,
     carried_bytes: u64,
     literal_bytes: u64,
-    /// Packing NEW with OLD as its base would make the patch far shorter.
+    /// If NEW were packed with OLD as its base, the patch would be far shorter.
     base_helps: bool,
 }
 
@@ -111,8 +113,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         if made.base_helps() {
             let (old, new) = (args.old.display(), args.new.display());
             note(format_args!(
-                "most contents of {new} are those of {old}, but stored otherwise: packed with kiln pack --base {old}, it needs a far \
-                 smaller patch"
+                "most contents of {new} are those of {old}, but stored in other ways: packed with kiln pack \
+                 --base {old}, it would need a far smaller patch"
             ));
         }
     }
@@ -144,14 +146,14 @@ fn tell(made: &MakeReport) {
     ));
 }
 
-/// Open an image in a file or a block device.
+/// Opens an image in a file or a block device.
 pub(super) fn open(path: &Path) -> Result<Arc<dyn ReadAt>, Failure> {
     let source = FileSource::open(path);
     let source = source.map_err(|source| Failure::Read { image: path.to_owned(), source })?;
     Ok(Arc::new(source))
 }
 
-/// An error with the names that the user knows.
+/// Converts an error, with the names that the user knows.
 pub(super) fn failure(error: DeltaError, signals: &Signals, old: &Path, new: Option<&Path>, out: &Path) -> Failure {
     use kiln_delta::Side;
     match (error, signals.caught()) {

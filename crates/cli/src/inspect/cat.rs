@@ -3,18 +3,19 @@
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use kiln_read::{Escaped, FollowLast, Image, ReadError};
+use kiln_format::Escaped;
+use kiln_read::{FollowLast, Image, ReadError};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 /// Write files of an image to standard output
 ///
-/// Contents are compared with the digest that IMAGE stores for them, if it does: others have been written when that shows, and the exit code
-/// tells.
+/// Contents are compared with the digest that IMAGE stores for them, if it does: others have been written when that
+/// shows, and the exit code tells.
 ///
-/// A file of a composefs image whose contents are an object outside of it is named with its object and skipped: the exit code
-/// is 3 then.
+/// A file of a composefs image whose contents are an object outside of it is named with its object and skipped: the
+/// exit code is 3 then.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -30,7 +31,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open()?;
-    // Each write is large: no buffer between.
+    // Each write is large: a buffer would gain nothing.
     let mut out = io::stdout().lock();
     let mut exit = Exit::Done;
     for path in &args.paths {

@@ -23,9 +23,9 @@ use std::path::PathBuf;
 
 /// Compare two trees: images or directories
 ///
-/// One line for each path that is different, in the order of a walk: `+` only in B, `-` only in A, `~` in both, with what is
-/// different. Contents are compared byte by byte, where sizes are equal. Names in A that are hard links of each other must
-/// be so in B.
+/// One line for each path that is different, in the order of a walk: `+` only in B, `-` only in A, `~` in both,
+/// with what is different. Contents are compared byte by byte, where sizes are equal. Names in A that are hard
+/// links of each other must be so in B.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes, as diff(1): 0 the same; 1 different; 2 trouble: what could not be read was not compared.
@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         (error, _) => Failure::Diff(error),
     })?;
     match printer.finish(&summary) {
-        // A reader that closes the pipe early gets the answer by the exit code all the same.
+        // A reader that closes the pipe early still gets the answer from the exit code.
         Err(failure) if !failure.is_broken_pipe() => return Err(failure),
         _ => {}
     }
@@ -181,7 +181,7 @@ struct Printer<'a> {
     args: &'a Args,
     sides: [&'a Compared; 2],
     output: Output,
-    /// Why printing has ended early.
+    /// The reason why printing ended early.
     failure: Option<Failure>,
 }
 

@@ -16,8 +16,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Show what reading a file, or a part of it, costs
 ///
-/// Blocks that are fetched, bytes that are decoded. The read is a cold one: no data is in memory. Stored data is fetched in whole blocks, and a compressed extent is
-/// decoded as kiln's own reader does it. Nothing is read but metadata.
+/// Blocks that are fetched, bytes that are decoded. The read is a cold one: no data is in memory. Stored data is
+/// fetched in whole blocks, and a compressed extent is decoded as kiln's own reader does it. Nothing is read but
+/// metadata.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -118,7 +119,7 @@ struct ExplainJson<'d, 'i, F: Fn(ReadError) -> Failure> {
     #[serde(skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
     pieces: &'d Streamed<Pieces<'i>, F>,
-    /// Behind the pieces: only then it is known.
+    /// Comes after the pieces: it is not known before.
     #[serde(flatten)]
     cost: Total<'d, 'i, F>,
 }
@@ -169,7 +170,7 @@ impl PieceJson {
     }
 }
 
-/// The cost of all pieces that were written.
+/// Cost of all pieces that were written.
 struct Total<'d, 'i, F>(&'d Streamed<Pieces<'i>, F>);
 
 impl<F> Serialize for Total<'_, '_, F> {

@@ -1,4 +1,4 @@
-//! `kiln hotlist`: lists of what programs read.
+//! `kiln hotlist`: lists of the reads of programs.
 
 mod diff;
 mod merge;
@@ -9,9 +9,9 @@ use clap::Subcommand;
 
 /// Merge, show and compare lists of what programs read
 ///
-/// A hot list has the ranges of files that a program has read, in its order. kiln pack --order puts their data first, kiln mount
-/// --preload and kiln preload read it in advance. The first line is `#kiln-hotlist 1`, each other one
-/// OFFSET+LENGTH<TAB>MICROSECONDS<TAB>PATH.
+/// A hot list has the ranges of files that a program has read, in its order. kiln pack --order puts their data
+/// first, kiln mount --preload and kiln preload read it in advance. The first line is `#kiln-hotlist 1`, each other
+/// one OFFSET+LENGTH<TAB>MICROSECONDS<TAB>PATH.
 #[derive(clap::Args)]
 #[command(
     subcommand_required = true,
@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether exit codes are those of diff(1).
+    /// Returns whether exit codes are those of diff(1).
     pub fn is_diff(&self) -> bool {
         matches!(self.what, What::Diff(_))
     }

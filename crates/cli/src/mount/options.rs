@@ -1,11 +1,11 @@
-//! `kiln mount -o LIST`, as mount(8) has it.
+//! `kiln mount -o LIST`, with the options of mount(8).
 
 use crate::console::size;
 use kiln_mount::Attributes;
 use std::fmt;
 use std::str::FromStr;
 
-/// One of the list.
+/// An item of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOption {
     text: String,
@@ -14,7 +14,7 @@ pub struct MountOption {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Effect {
-    /// It is so anyway.
+    /// No effect: it is the default.
     None,
     Suid(bool),
     Dev(bool),
@@ -26,14 +26,14 @@ enum Effect {
     Pin(u64),
 }
 
-/// What a list says. Of options that contradict each other, the last one counts.
+/// The options of a list. The last one of several that contradict each other counts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
     pub attributes: Attributes,
     pub allow_other: bool,
     pub default_permissions: bool,
     pub fsname: Option<String>,
-    /// Bytes of decoded data that are kept.
+    /// Bytes of decoded data to keep.
     pub pin: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl FromStr for MountOption {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let effect = match text {
-            // Access times are not kept in what is read-only. A list may end with a comma.
+            // A read-only filesystem stores no access times. A list may end with a comma.
             "" | "ro" | "noatime" | "nodiratime" | "relatime" => Effect::None,
             "suid" => Effect::Suid(true),
             "nosuid" => Effect::Suid(false),

@@ -12,13 +12,14 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Paths that are told one by one.
+/// Most paths that are printed one by one.
 const TOLD_MAX: usize = 10;
 
 /// Read ahead what a list says, on a filesystem that is mounted
 ///
-/// Inodes and directories are read in the order of the list, and the kernel is told to read the ranges of files ahead, which it
-/// does by itself: programs that read them find them in memory. For mounts by the kernel, by FUSE, and any others.
+/// Inodes and directories are read in the order of the list, and the kernel is told to read the ranges of files
+/// ahead, which it does by itself: programs that read them find them in memory. For mounts by the kernel, by FUSE,
+/// and any others.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

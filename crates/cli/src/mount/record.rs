@@ -13,9 +13,10 @@ use std::process::Command;
 
 /// Run a command, and list what is read on a mount meanwhile
 ///
-/// The list has the ranges of files in the order in which they were read first, for kiln pack --order, kiln mount --preload and kiln
-/// preload. Cached pages of the mount are dropped before. Of a FUSE mount by kiln, ranges are pages; prefetch is off meanwhile, and with
-/// root readahead. Of a mount by the kernel, which needs root, they are whole files. Other programs that read on the mount are recorded, too.
+/// The list has the ranges of files in the order in which they were read first, for kiln pack --order, kiln mount
+/// --preload and kiln preload. Cached pages of the mount are dropped before. Of a FUSE mount by kiln, ranges are
+/// pages; prefetch is off meanwhile, and with root readahead. Of a mount by the kernel, which needs root, they are
+/// whole files. Other programs that read on the mount are recorded, too.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes: that of COMMAND; 128 + n if signal n has ended it; 126 or 127 if it could not be run.
@@ -53,7 +54,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::Usage("name a command behind --".into()));
     };
-    // What is wrong with the output is told before the command runs.
+    // Errors of the output are reported before the command runs.
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let file = AtomicFile::create(&args.output, existing)?;
     let signals = Forwarding::begin()?;

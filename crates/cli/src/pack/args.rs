@@ -15,7 +15,7 @@ use crate::process::work::WorkArgs;
 use kiln::{ImageLabel, Packer};
 use kiln_builder::{BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, Preset, SMALL_FILE_LEN};
 use kiln_format::KernelVersion;
-use kiln_source::filter::DataOrder;
+use kiln_tree::storage::DataOrder;
 use std::str::FromStr;
 use uuid::Uuid;
 

@@ -6,7 +6,9 @@ use crate::exit::Failure;
 use kiln::Packer;
 use kiln_builder::BuildOptions;
 use kiln_codec::Spec;
-use kiln_source::filter::{DataOrder, Hint, HintRules, PathOrder, lines};
+use kiln_source::manifest::parse_order;
+use kiln_tree::filter::lines;
+use kiln_tree::storage::{DataOrder, Hint, HintRules};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -40,7 +42,7 @@ pub struct ByPathArgs {
 pub fn list_order(path: &Path) -> Result<DataOrder, Failure> {
     match named_order(path.as_os_str().as_bytes())? {
         Some(order) => Ok(order),
-        None => Ok(PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?.into()),
+        None => Ok(parse_order(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?.into()),
     }
 }
 
@@ -81,7 +83,7 @@ impl ByPathArgs {
     }
 
     /// Returns the hints, where files are compressed as `options` have it otherwise.
-    pub fn hints(&self, options: &BuildOptions) -> Result<HintRules, Failure> {
+    pub fn hints(&self, options: &BuildOptions) -> Result<HintRules<Option<Spec>>, Failure> {
         let base = Base { options };
         let mut hints = Vec::new();
         for path in &self.hints {
@@ -107,7 +109,7 @@ struct Base<'a> {
 
 impl Base<'_> {
     /// Parses a hint, `GLOB=WAY`.
-    fn hint(&self, text: &[u8]) -> Result<Hint, String> {
+    fn hint(&self, text: &[u8]) -> Result<Hint<Option<Spec>>, String> {
         let shown = String::from_utf8_lossy(text);
         // A way has signs of its own, behind the names of its options.
         let is_inner = |at: &usize| OPTIONS.iter().any(|name| text[..*at].ends_with(name));
@@ -121,7 +123,7 @@ impl Base<'_> {
 
     /// Parses a way: `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both.
     fn way(&self, text: &str) -> Result<Option<Spec>, Failure> {
-        kiln::hint_way(text, self.options).map_err(usage)
+        kiln_builder::hint_spec(text, self.options).map_err(usage)
     }
 }
 

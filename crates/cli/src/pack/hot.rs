@@ -3,15 +3,15 @@
 use crate::console::report::note;
 use crate::console::size::{self, Human};
 use crate::exit::Failure;
-use kiln::{HotAs, HotFiles};
-use kiln_source::filter::DataOrder;
+use kiln_builder::{HotFiles, HotMethod};
+use kiln_tree::storage::DataOrder;
 
 #[derive(clap::Args)]
 pub struct HotArgs {
     /// Store the files of --order so that decoding them costs less, as far as --hot-budget goes: by lz4, or none: as they are. Same is the
     /// default. Files with a hint keep it
     #[arg(long, value_name = "lz4|none|same", requires = "order", default_value = "same", hide_default_value = true)]
-    hot_as: HotAs,
+    hot_as: HotMethod,
 
     /// Bytes that these files may take more than otherwise, in the order of the list; a file that would take more than is left is passed over
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "hot_as", default_value = "64M")]
@@ -23,8 +23,8 @@ impl HotArgs {
     ///
     /// # Errors
     /// An order that is no list.
-    pub fn choice(&self, order: &DataOrder) -> Result<(HotAs, u64), Failure> {
-        if self.hot_as != HotAs::Same && !matches!(order, DataOrder::List(_)) {
+    pub fn choice(&self, order: &DataOrder) -> Result<(HotMethod, u64), Failure> {
+        if self.hot_as != HotMethod::Same && !matches!(order, DataOrder::List(_)) {
             return Err(Failure::Usage(
                 "--hot-as: --order must be a list: of a random order no file comes first".into(),
             ));
@@ -36,9 +36,9 @@ impl HotArgs {
     pub fn tell(&self, found: &HotFiles) {
         let HotFiles { nodes, extra_bytes, left } = found;
         let how = match self.hot_as {
-            HotAs::Same => return,
-            HotAs::Lz4 => "by lz4",
-            HotAs::Plain => "as they are",
+            HotMethod::Same => return,
+            HotMethod::Lz4 => "by lz4",
+            HotMethod::Plain => "as they are",
         };
         let left = if *left > 0 { format!("; no budget was left for {left} files") } else { String::new() };
         let extra = Human(*extra_bytes);

@@ -4,12 +4,13 @@ use crate::exit::Failure;
 use clap::ArgGroup;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln_source::Unreadable;
-use kiln_source::filter::{
-    Chmod, FileContexts, Filter, IdBase, IdMap, IdPolicy, IdRange, Labels, NameGlobs, PathList, Policy, Regexes, Rule,
-    Rules, SyntaxError, Times, XattrPolicy, parse_xattr,
+use kiln_source::manifest::{ListError, parse_device_table, parse_fs_config, read_fs_config, read_pseudo};
+use kiln_tree::filter::{Filter, PathList, Regexes, Rule, Rules};
+use kiln_tree::policy::{
+    Chmod, FileContexts, FsConfig, IdBase, IdMap, IdPolicy, IdRange, Labels, NameGlobs, Policy, Times, TreeEdits,
+    XattrPolicy, parse_xattr,
 };
-use kiln_source::manifest::{FsConfig, ListError, TreeEdits};
-use kiln_tree::Xattr;
+use kiln_tree::{SyntaxError, Xattr};
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::io::{self, Read};
@@ -208,17 +209,17 @@ impl TreeArgs {
 
     fn fs_config(&self) -> Result<Option<FsConfig>, Failure> {
         let list =
-            |path: &PathBuf| FsConfig::list(&read(path)?, &path.to_string_lossy(), self.mount_point()).map_err(usage);
+            |path: &PathBuf| parse_fs_config(&read(path)?, &path.to_string_lossy(), self.mount_point()).map_err(usage);
         match &self.product_out {
-            Some(dir) => FsConfig::rules(dir, self.mount_point()).map(Some).map_err(of_list),
+            Some(dir) => read_fs_config(dir, self.mount_point()).map(Some).map_err(of_list),
             None => self.fs_config.as_ref().map(list).transpose(),
         }
     }
 
     fn edits(&self) -> Result<Vec<TreeEdits>, Failure> {
         let tables = self.device_table.iter();
-        let tables = tables.map(|path| TreeEdits::device_table(&read(path)?, path).map_err(of_list));
-        tables.chain(self.pseudo.iter().map(|path| TreeEdits::pseudo(path).map_err(of_list))).collect()
+        let tables = tables.map(|path| parse_device_table(&read(path)?, path).map_err(of_list));
+        tables.chain(self.pseudo.iter().map(|path| read_pseudo(path).map_err(of_list))).collect()
     }
 
     fn mount_point(&self) -> &[u8] {

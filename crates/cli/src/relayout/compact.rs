@@ -3,7 +3,7 @@
 use super::CommonArgs;
 use super::moved::Moved;
 use crate::exit::{Exit, Failure};
-use kiln_source::filter::DataOrder;
+use kiln_tree::storage::DataOrder;
 use std::path::PathBuf;
 
 /// Make a new image without what nothing refers to

@@ -1,4 +1,4 @@
-//! The help texts, as files: a change of them is a change that a reviewer sees. `KILN_BLESS=1` rewrites the files.
+//! The help texts, as files: a reviewer sees any change of them. `KILN_BLESS=1` rewrites the files.
 
 use crate::common::{Scratch, kiln, run, stdout};
 use std::fs;
@@ -53,7 +53,7 @@ fn check(name: &str, help: &[u8]) {
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{name}: lines end at column 100");
 }
 
-/// What `kiln COMMAND --help` prints.
+/// Returns the output of `kiln COMMAND --help`.
 fn help_of(command: &str) -> Vec<u8> {
     stdout(&command.split(' ').chain(["--help"]).collect::<Vec<_>>())
 }
@@ -74,10 +74,10 @@ fn short_help_is_one_screen() {
         let output = kiln().args(&command).env("COLUMNS", "80").output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && help.contains("-h, --help"), "{command:?}: {help}");
-        // The list of commands has a line for each.
+        // The list of commands has one line for each.
         let lines_max = if command.len() == 1 { 39 } else { 30 };
         assert!(help.lines().count() <= lines_max, "{command:?}: {} lines\n{help}", help.lines().count());
-        // And each option that it shows is one of the whole help.
+        // Each option in the short help also occurs in the long one.
         let all = String::from_utf8(stdout(&[&command[..command.len() - 1], &["--help"]].concat())).unwrap();
         let options = help.split_whitespace().filter(|word| word.starts_with("--"));
         for option in options.map(|word| word.trim_end_matches([',', ']', '\'', ')'])) {
@@ -90,7 +90,7 @@ fn short_help_is_one_screen() {
 fn every_command_is_reviewed() {
     let help = String::from_utf8(stdout(&["--help"])).unwrap();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // Lines that go on are indented further.
+    // Continued lines are indented further.
     let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let commands: Vec<_> = commands.filter(|name| !name.is_empty()).collect();
     let reviewed: Vec<_> = COMMANDS.into_iter().filter(|name| !name.contains(' ')).chain(["help"]).collect();
@@ -115,7 +115,7 @@ fn packagers_get_man_pages_and_completions() {
         for title in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
             assert!(has(&text, title), "{command} has no {title}");
         }
-        // Each example of the help is there, as it is typed.
+        // Each example of the help occurs there as typed.
         let help = String::from_utf8(help_of(called)).unwrap();
         let examples = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
         let typed = text.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ga", "`").replace("\\e", "\\");

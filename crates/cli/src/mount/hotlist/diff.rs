@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 /// Compare what two lists have
 ///
-/// Ranges that only A has begin with -, those that only B has with +, in the order and form of their lists. Order and times are
-/// not compared.
+/// Ranges that only A has begin with -, those that only B has with +, in the order and form of their lists. Order
+/// and times are not compared.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes: 0 the same, 1 different, 2 trouble.

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Make one list of several recordings
 ///
-/// First entries of all lists come before all second ones, and so on; bytes that several lists have are there once. The order
-/// of the lists makes no difference.
+/// First entries of all lists come before all second ones, and so on; bytes that several lists have are there once.
+/// The order of the lists makes no difference.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The output is none of the lists.
+/// Checks that the output is none of the lists.
 fn refuse_inputs(args: &Args) -> Result<(), Failure> {
     let id = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let Some(output) = id(&args.output) else { return Ok(()) };
