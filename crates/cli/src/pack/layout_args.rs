@@ -21,7 +21,8 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub block_size: Option<u64>,
 
-    /// Where in IMAGE the file system begins; what lies before and behind it in an existing file or block device stays
+    /// Where in IMAGE the file system begins; what lies before and behind it in an existing file or block device, into
+    /// which --force writes, stays
     #[arg(long, value_name = "BYTE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     pub offset: u64,
 
@@ -48,11 +49,6 @@ pub struct LayoutArgs {
     /// Write a VMDK descriptor to FILE: image and extra device as one disk of a virtual machine
     #[arg(long, value_name = "FILE")]
     pub vmdk: Option<PathBuf>,
-
-    /// Where an image waits that goes to a stream or into something that exists; the default is $TMPDIR, then /var/tmp, or the
-    /// directory of the file that it goes into
-    #[arg(long, value_name = "DIR")]
-    pub spool: Option<PathBuf>,
 
     /// Keep the last bytes of uncompressed files with the rest of them, not beside their inodes
     #[arg(long)]

@@ -13,13 +13,11 @@ use crate::dropin::Stop;
 use crate::dropin::getopt::{Item, Misuse, number};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
-use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, Label, source_date_epoch};
+use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, source_date_epoch};
 use crate::process::threads::processors;
-use kiln::ByPath;
-use kiln_builder::{
-    BuildOptions, CompressionOptions, ContentDigests, IdentityOptions, LayoutOptions, MetadataOptions, Threads,
-    WorkOptions,
-};
+use kiln::{ImageLabel, Packer};
+use kiln_builder::Threads;
+use kiln_builder::{BuildOptions, ContentDigests};
 use kiln_format::BlockBits;
 use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_source::manifest::parse_fs_config;
@@ -49,7 +47,7 @@ pub struct Options {
     extended: Extended,
     times: TimeWishes,
     uuid: Option<[u8; 16]>,
-    label: Label,
+    label: ImageLabel,
     workers: Option<usize>,
     filter: Filter,
     policy: Policy,
@@ -89,10 +87,7 @@ pub struct Request {
     pub blob: Option<PathBuf>,
     /// File for a VMDK descriptor, if one is wanted.
     pub vmdk: Option<PathBuf>,
-    pub filter: Filter,
-    pub policy: Policy,
-    pub build: BuildOptions,
-    pub by_path: ByPath,
+    pub packer: Packer,
     pub warnings: Vec<String>,
 }
 
@@ -273,12 +268,12 @@ impl Options {
             work: WorkOptions { threads: Threads::at_least_one(threads), ..layout.work },
             ..layout
         };
-        let mut by_path = ByPath::default();
+        let mut packer = Packer::new().filter(self.filter).policy(policy);
         if let Some(path) = &self.hints {
-            by_path.hints = hints::read(path, &self.compressors, &build, &mut warnings)?;
+            packer = packer.hints(hints::read(path, &self.compressors, &build, &mut warnings)?);
         }
         let log = if self.quiet { Log::QUIET } else { self.log };
-        let (offset, blob, vmdk, filter) = (self.offset, self.blob, self.vmdk, self.filter);
+        let (offset, blob, vmdk) = (self.offset, self.blob, self.vmdk);
         Ok(Request {
             log,
             quiet: self.quiet,
@@ -287,10 +282,7 @@ impl Options {
             offset,
             blob,
             vmdk,
-            filter,
-            policy,
-            build,
-            by_path,
+            packer: packer.options(build),
             warnings,
         })
     }
