@@ -16,8 +16,10 @@ use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, source_date_epoch};
 use crate::process::threads::processors;
 use kiln::{ImageLabel, Packer};
-use kiln_builder::Threads;
-use kiln_builder::{BuildOptions, ContentDigests};
+use kiln_builder::{
+    BuildOptions, CompressionOptions, ContentDigests, IdentityOptions, LayoutOptions, MetadataOptions, Threads,
+    WorkOptions,
+};
 use kiln_format::BlockBits;
 use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_source::manifest::parse_fs_config;
