@@ -1,16 +1,17 @@
 //! `kiln export`
 
-use crate::console::progress::ProgressArgs;
+use crate::console::progress::QuietArgs;
 use crate::console::report::{Counts, PathJson, SkippedJson, note, print_document};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::extract;
 use crate::image::ImageArgs;
+use crate::pack::out_args::ReplaceArg;
 use crate::pack::output::{Destination, Stream};
 use crate::process::signals::Signals;
-use crate::process::threads::ThreadsArgs;
+use crate::process::work::WorkArgs;
 use kiln_output::{AtomicFile, Existing};
-use kiln_read::{Image, ImageOptions, ReadError, Threads};
+use kiln_read::{Image, ImageOptions, ReadError};
 use kiln_sink::archive::{Control, ExportOptions, ExportReport, Format, Loss, LossCount, StreamCompression, export};
 use kiln_sink::{Selection, SinkError};
 use serde::Serialize;
@@ -60,9 +61,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     level: Option<u32>,
 
-    /// Replace OUT if it exists
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    replace: ReplaceArg,
 
     /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left
     /// out, contents without their stored digest are written as they were read. All are listed, and the exit code
@@ -71,14 +71,10 @@ pub struct Args {
     keep_going: bool,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
+    work: WorkArgs,
 
     #[command(flatten)]
-    progress: ProgressArgs,
-
-    /// One JSON document on standard output
-    #[arg(long)]
-    json: bool,
+    quiet: QuietArgs,
 }
 
 /// The format of the output.
@@ -113,8 +109,8 @@ pub fn run(mut args: Args) -> Result<Exit, Failure> {
             Err(Failure::Usage(format!("{out}: the end of its name is no format that is known: name one with --to")))
         }
         Some(To::Dir) => {
-            let Args { image, select_and_out: select, force, keep_going, threads, progress, json, .. } = args;
-            let way = extract::Way { force, keep_going, threads, progress, json };
+            let Args { image, select_and_out: select, replace, keep_going, work, quiet, .. } = args;
+            let way = extract::Way { force: replace.force, keep_going, work, quiet };
             extract::run(&extract::Args::whole(image, out, select, way))
         }
         Some(To::Archive(format, compression)) => archive(&args, &out, format, compression),
@@ -127,10 +123,12 @@ fn archive(args: &Args, out: &Path, format: Format, compression: Option<StreamCo
         false => Selection::of(args.select_and_out.iter().map(|path| path.clone().into_vec()))
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
-    let image = || args.image.open_with(&ImageOptions::default().with_cache_bytes(extract::CACHE_LEN));
-    let Args { level, force, keep_going, threads, progress, json, .. } = args;
-    let (level, force, keep_going, threads, json) = (*level, *force, *keep_going, threads.threads(), *json);
-    let archive = Archive { out, format, compression, level, force, keep_going, threads, progress, json };
+    let options = ImageOptions::default().with_cache_bytes(extract::CACHE_LEN);
+    let image = || Ok((args.image.open_with(&options)?, Vec::new()));
+    args.work.apply_nice()?;
+    let Args { level, replace, keep_going, work, quiet, .. } = args;
+    let (level, existing, keep_going, quiet) = (*level, replace.existing(), *keep_going, quiet.quiet);
+    let archive = Archive { out, format, compression, level, existing, keep_going, work, quiet };
     archive.write(&selection, image, &Signals::catch()?, &|error| args.image.failure(error))
 }
 
@@ -142,42 +140,40 @@ pub struct Archive<'a> {
     pub compression: Option<StreamCompression>,
     /// Level of compression.
     pub level: Option<u32>,
-    /// Permission to replace a file.
-    pub force: bool,
-    /// Option to go on if the image is damaged, with all that can be read.
+    /// Treatment of a file that exists.
+    pub existing: Existing,
+    /// True to write as much of a damaged image as can be read.
     pub keep_going: bool,
-    pub threads: Threads,
-    pub progress: &'a ProgressArgs,
-    pub json: bool,
+    pub work: &'a WorkArgs,
+    pub quiet: bool,
 }
 
 impl Archive<'_> {
-    /// Writes the selection of the image that `open` opens, and reports. `failure` converts errors of reading it.
+    /// Writes the selected parts of the image that `open` opens, and reports. `open` also lists entries of the source
+    /// of the image that are not in it as they were. `failure` makes failures of errors of the image.
     pub fn write(
         &self,
         selection: &Selection,
-        open: impl FnOnce() -> Result<Image, Failure>,
+        open: impl FnOnce() -> Result<(Image, Vec<SkippedJson>), Failure>,
         signals: &Signals,
         failure: &dyn Fn(ReadError) -> Failure,
     ) -> Result<Exit, Failure> {
-        let Self { out, format, compression, level, force, keep_going, threads, progress, json } = *self;
+        let Self { out, format, compression, level, existing, keep_going, work, quiet } = *self;
         check_level(level, format, compression)?;
-        let image = open()?;
+        let (image, skipped) = open()?;
+        let has_all = skipped.is_empty();
         let destination = Destination::find(out)?;
-        let stream = destination.stream();
-        if json && stream.is_some_and(Stream::is_stdout) {
-            let message = "the archive goes to standard output, so --json, which prints there, is not possible";
-            return Err(Failure::Usage(message.into()));
+        if work.json {
+            destination.refuse_json("archive")?;
         }
-        let quiet = progress.quiet || stream.is_some_and(Stream::is_stderr);
-        let name = stream.map_or(out, Stream::name).to_owned();
-        let target = Target::create(destination, force)?;
-        let meter = progress.meter();
+        let meter = work.meter(quiet);
+        let (name, quiet) = (destination.name(out), quiet || destination.is_stderr());
+        let target = Target::create(destination, existing)?;
         if meter.is_shown() {
             // The work itself will report an error.
             meter.set(0, selection.contents_len(&image).unwrap_or(0));
         }
-        let options = ExportOptions { compression, level, keep_going, threads, format };
+        let options = ExportOptions { compression, level, keep_going, threads: work.threads(), format };
         let control = Control { stop: signals.stop(), progress: &|bytes| meter.advance(bytes) };
         let result = export(&image, selection, &options, &control, &mut target.writer());
         drop(meter);
@@ -189,10 +185,10 @@ impl Archive<'_> {
         })?;
         target.commit()?;
         tell(&report, quiet);
-        if json {
-            print_document(&ReportJson::new(&report))?;
+        if work.json {
+            print_document(&ReportJson::new(&report, skipped))?;
         }
-        Ok(if report.is_incomplete() { Exit::Skipped } else { Exit::Done })
+        Ok(if report.is_incomplete() || !has_all { Exit::Skipped } else { Exit::Done })
     }
 }
 
@@ -224,8 +220,7 @@ enum Target {
 }
 
 impl Target {
-    fn create(destination: Destination, force: bool) -> Result<Self, Failure> {
-        let existing = if force { Existing::Replace } else { Existing::Keep };
+    fn create(destination: Destination, existing: Existing) -> Result<Self, Failure> {
         match destination {
             Destination::Stream(stream) => Ok(Self::Stream(stream)),
             Destination::File(path) => Ok(Self::File(AtomicFile::create(&path, existing)?)),
@@ -306,7 +301,8 @@ struct LossJson {
 }
 
 impl ReportJson {
-    fn new(report: &ExportReport) -> Self {
+    fn new(report: &ExportReport, mut skipped: Vec<SkippedJson>) -> Self {
+        skipped.extend(report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)));
         let loss = |(loss, lost): (&Loss, &LossCount)| LossJson {
             loss: loss.key(),
             count: lost.count,
@@ -317,7 +313,7 @@ impl ReportJson {
             losses: report.losses.iter().map(loss).collect(),
             damaged: report.damaged.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
             rotten: report.rotten.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
-            skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
+            skipped,
         }
     }
 }

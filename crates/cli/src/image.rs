@@ -5,18 +5,21 @@ use crate::console::size;
 use crate::delta::left_over;
 use crate::exit::Failure;
 use kiln_read::{FollowLast, Image, ImageOptions, Inode, ReadError};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Which image.
-#[derive(Debug, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 pub struct ImageArgs {
     /// The image: a file or a block device
+    #[serde(with = "crate::process::request::absolute_paths")]
     pub image: PathBuf,
 
     /// An extra device of the image; name all of them, in order
     #[arg(long, value_name = "FILE")]
+    #[serde(with = "crate::process::request::absolute_paths")]
     pub device: Vec<PathBuf>,
 
     /// Where the image begins in its file
@@ -29,11 +32,16 @@ pub struct ImageArgs {
 
     /// The option that names extra devices, for messages
     #[arg(skip = DEVICE_OPTION)]
+    #[serde(skip, default = "device_option")]
     pub device_option: &'static str,
 }
 
 /// The option that names extra devices, where one image is read.
 pub const DEVICE_OPTION: &str = "--device";
+
+fn device_option() -> &'static str {
+    DEVICE_OPTION
+}
 
 impl Default for ImageArgs {
     /// Returns arguments without an image.

@@ -1,8 +1,10 @@
-//! The process that runs the command: its memory, signals and threads, programs that it runs, and its restart in the
-//! background.
+//! The process that runs the command: its memory, signals, threads, options of long work, programs that it runs, and how
+//! it starts itself again.
 
 pub mod child;
 pub mod memory;
 pub mod program;
+pub mod request;
 pub mod signals;
 pub mod threads;
+pub mod work;

@@ -1,6 +1,7 @@
-//! Why something failed, whatever it was.
+//! Error of all operations.
 
 use kiln_builder::{BuildError, OptionError};
+use kiln_diff::DiffError;
 use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
@@ -11,7 +12,7 @@ use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
 use std::path::PathBuf;
 
-/// Why something failed.
+/// Reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -38,7 +39,7 @@ pub enum Error {
     NotALayout {
         /// The directory.
         path: PathBuf,
-        /// What is in it.
+        /// Contents that do not belong there.
         reason: String,
     },
     /// The configuration of an image of a container is no object.
@@ -49,7 +50,7 @@ pub enum Error {
     Read {
         /// The image.
         image: PathBuf,
-        /// What is wrong with it.
+        /// Defect, or error of the system.
         source: ReadError,
     },
     /// An image cannot be updated in place.
@@ -66,6 +67,9 @@ pub enum Error {
         /// The archive.
         path: PathBuf,
     },
+    /// Two trees cannot be compared.
+    #[error(transparent)]
+    Diff(#[from] DiffError),
     /// An image cannot be extracted or exported.
     #[error(transparent)]
     Extract(#[from] SinkError),

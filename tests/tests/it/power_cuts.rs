@@ -4,7 +4,7 @@
 //! `KILN_UPDATE_ROUNDS=n` sets the number of trees: one per kind of image by default, 60 with
 //! `./test.sh --long`.
 
-use kiln::{Error, PackRequest};
+use kiln::{Error, Packer, Scanned};
 use kiln_builder::{BuildOptions, Control, Preset};
 use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, generations};
 use kiln_revise::EditedImage;
@@ -16,8 +16,6 @@ use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use kiln_tests::snapshot::{Snapshot, of_image};
 use kiln_tests::temp::TempDir;
-use kiln_tree::filter::Filter;
-use kiln_tree::policy::Policy;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +47,7 @@ fn trees(seed: u64) -> TempDir {
 
 fn options(preset: Preset, kernel: Option<&str>) -> BuildOptions {
     let options = BuildOptions::preset(preset, kernel.map(|kernel| kernel.parse().unwrap())).unwrap();
-    BuildOptions { scratch_dir: std::env::temp_dir(), ..options }
+    options.with(|o| o.work.scratch_dir = std::env::temp_dir())
 }
 
 /// Begins an update of the image on `disk`.
@@ -62,22 +60,11 @@ fn begin(disk: &Disk, extent: TargetExtent) -> Result<Update<'_>, Error> {
 /// Merges the tree at `dir` into that of the image.
 fn update(disk: &Disk, extent: TargetExtent, dir: &Path) -> Result<Added, Error> {
     let update = begin(disk, extent)?;
-    let stop = AtomicBool::new(false);
     let mut edited = EditedImage::new(update.base().clone());
     edited.add(kiln_source::open(dir, &SourceOptions::default())?);
-    let (filter, policy) = (Filter::default(), Policy::default());
-    let request = PackRequest {
-        source: &edited,
-        base: None,
-        filter: &filter,
-        policy: &policy,
-        outputs: &[],
-        is_backup: false,
-        stop: &stop,
-    };
-    let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..update.choices()?.build_options()? };
-    let scan = request.scan(&options)?;
-    let control = Control { stop: &stop, progress: &|_| {} };
+    let packer = Packer::new().options(update.choices()?.build_options()?).scratch_dir(std::env::temp_dir());
+    let Scanned { scan, options, .. } = packer.scan(&edited)?;
+    let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
     let (_, _, added) = update.build(&scan.tree, &options, &control, &About::default())?;
     Ok(added)
 }

@@ -3,7 +3,7 @@
 use clap::{Arg, Command};
 
 /// Of commands with more options than a screen has lines, those that `-h` shows. What is not named here is for `--help`.
-const COMMON: [(&str, &[&str]); 12] = [
+const COMMON: [(&str, &[&str]); 14] = [
     ("pack", &["preset", "compression", "pcluster_len", "kernel", "exclude", "force", "quiet"]),
     ("update", &["add", "remove", "replace", "preset", "exclude", "quiet"]),
     (
@@ -12,6 +12,8 @@ const COMMON: [(&str, &[&str]); 12] = [
     ),
     ("relayout", &["order", "hot_as", "hot_budget", "force", "quiet", "json"]),
     ("compact", &["force", "quiet", "json"]),
+    ("convert", &["to", "preset", "force", "keep_going", "quiet", "json"]),
+    ("apply", &["in_place", "complete", "status", "journal", "force", "quiet", "json"]),
     ("diff", &["ignore", "contents", "brief", "quiet", "json"]),
     ("export", &["to", "level", "force", "keep_going", "quiet", "json"]),
     ("extract", &["force", "no_owners", "keep_going", "quiet", "json"]),

@@ -1,9 +1,10 @@
 //! Values that all ways to apply a patch share.
 
-use crate::console::progress::{Meter, ShownArgs};
+use crate::console::progress::Meter;
 use crate::console::size::Human;
 use crate::exit::Failure;
 use crate::process::signals::Signals;
+use crate::process::work::WorkArgs;
 use kiln_delta::{ApplyReport, DeltaError, Patch};
 use std::io::{self, Read};
 use std::path::Path;
@@ -18,8 +19,7 @@ pub(super) struct Applying<'a> {
     pub old: &'a Path,
     /// Print nothing but errors.
     pub quiet: bool,
-    /// Options about showing progress.
-    pub shown: &'a ShownArgs,
+    pub work: &'a WorkArgs,
     pub signals: &'a Signals,
     /// Converts an error for the user.
     pub of_patch: &'a dyn Fn(DeltaError) -> Failure,
@@ -28,7 +28,7 @@ pub(super) struct Applying<'a> {
 impl Applying<'_> {
     /// Returns the meter of the new image's progress.
     pub(super) fn meter(&self) -> Meter {
-        if self.quiet { Meter::Nothing } else { self.shown.meter() }
+        self.work.meter(self.quiet)
     }
 }
 

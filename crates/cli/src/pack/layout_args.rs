@@ -3,7 +3,7 @@
 use super::digests::DigestArgs;
 use crate::console::size;
 use crate::exit::Failure;
-use kiln_builder::{BuildOptions, ChunkEntries};
+use kiln_builder::{BuildOptions, ChunkEntries, CompressionOptions, IdentityOptions, LayoutOptions, MetadataOptions};
 use kiln_format::BlockBits;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,8 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub block_size: Option<u64>,
 
-    /// Where in IMAGE the file system begins; what lies before and behind it in an existing file or block device stays
+    /// Where in IMAGE the file system begins; what lies before and behind it in an existing file or block device, into
+    /// which --force writes, stays
     #[arg(long, value_name = "BYTE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     pub offset: u64,
 
@@ -48,11 +49,6 @@ pub struct LayoutArgs {
     /// Write a VMDK descriptor to FILE: image and extra device as one disk of a virtual machine
     #[arg(long, value_name = "FILE")]
     pub vmdk: Option<PathBuf>,
-
-    /// Where an image waits that goes to a stream or into something that exists; the default is $TMPDIR, then /var/tmp, or the
-    /// directory of the file that it goes into
-    #[arg(long, value_name = "DIR")]
-    pub spool: Option<PathBuf>,
 
     /// Keep the last bytes of uncompressed files with the rest of them, not beside their inodes
     #[arg(long)]
@@ -99,20 +95,28 @@ impl LayoutArgs {
     pub fn apply(&self, options: BuildOptions) -> Result<BuildOptions, Failure> {
         let block_bits = options.block_bits;
         Ok(BuildOptions {
-            data_align: align("--align", self.align, block_bits)?,
-            image_align: align("--align-image", self.align_image, block_bits)?,
-            chunk_bits: self.chunk_size.map(|len| chunk_bits(len, block_bits)).transpose()?,
-            chunk_entries: if self.chunk_indexes { ChunkEntries::Indexes } else { ChunkEntries::Short },
-            inline_tails: !self.no_inline_data,
-            compact_inodes: !self.extended_inodes,
-            omit_dot: self.omit_dot,
-            xattr_share_min: self.xattr_share,
-            xattr_prefixes: self.xattr_prefix.iter().map(|name| name.as_bytes().to_vec()).collect(),
-            content_digests: self.digests.choice(options.content_digests),
-            root_xattr_len: usize::try_from(self.root_xattr_size).unwrap_or(usize::MAX),
-            extent_max_len: self.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
-            build_time: self.build_time,
-            checksum: !self.no_checksum,
+            layout: LayoutOptions {
+                data_align: align("--align", self.align, block_bits)?,
+                image_align: align("--align-image", self.align_image, block_bits)?,
+                chunk_bits: self.chunk_size.map(|len| chunk_bits(len, block_bits)).transpose()?,
+                chunk_entries: if self.chunk_indexes { ChunkEntries::Indexes } else { ChunkEntries::Short },
+                inline_tails: !self.no_inline_data,
+                ..options.layout
+            },
+            metadata: MetadataOptions {
+                compact_inodes: !self.extended_inodes,
+                omit_dot: self.omit_dot,
+                xattr_share_min: self.xattr_share,
+                xattr_prefixes: self.xattr_prefix.iter().map(|name| name.as_bytes().to_vec()).collect(),
+                content_digests: self.digests.choice(options.metadata.content_digests),
+                root_xattr_len: usize::try_from(self.root_xattr_size).unwrap_or(usize::MAX),
+                ..options.metadata
+            },
+            compression: CompressionOptions {
+                extent_max_len: self.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
+                ..options.compression
+            },
+            identity: IdentityOptions { build_time: self.build_time, checksum: !self.no_checksum, ..options.identity },
             ..options
         })
     }

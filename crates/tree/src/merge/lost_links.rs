@@ -12,7 +12,7 @@ const TOLD_MAX: usize = 10;
 /// Maximum number of links that are followed, as in Linux.
 const LINKS_MAX: u32 = 40;
 
-/// Replaced links of one tree.
+/// Symbolic links that one upper tree replaces by directories.
 #[derive(Default)]
 pub struct LostLinks {
     told: Vec<String>,
@@ -27,7 +27,8 @@ impl LostLinks {
             self.has_more = self.told.len() == TOLD_MAX;
             if !self.has_more {
                 self.told.push(format!(
-                    "{} was a symbolic link to the directory {} and becomes a directory, which hides the files of the other one",
+                    "{} was a symbolic link to the directory {} and becomes a directory, \
+                     which hides the files of the other one",
                     path.escape_ascii(),
                     target.escape_ascii()
                 ));

@@ -82,7 +82,8 @@ fn put_mark(xattrs: &mut ThinSlice<Xattr>, name: &[u8], value: &[u8]) {
 
 /// Removes the marks of overlayfs: whiteouts and attributes.
 pub fn strip(builder: &mut Builder) {
-    let is_whiteout = |builder: &Builder, id: NodeId| matches!(builder.nodes()[id.idx()].kind, Kind::CharDevice(rdev) if rdev == WHITEOUT);
+    let is_whiteout =
+        |builder: &Builder, id: NodeId| matches!(builder.nodes()[id.idx()].kind, Kind::CharDevice(WHITEOUT));
     for id in (0..builder.nodes().len() as u32).map(NodeId) {
         if let Kind::Directory(entries) = &builder.nodes()[id.idx()].kind
             && entries.iter().any(|entry| is_whiteout(builder, entry.node))
