@@ -6,6 +6,7 @@ use crate::context::ledger::{ClosedLedger, Ledger};
 use crate::context::progress::Control;
 use crate::error::{BuildError, Skipped};
 use crate::explain::Reasons;
+use crate::format::{Format, check};
 use crate::inodes::{Inodes, digest};
 use crate::layout::Layout;
 use crate::layout::view::View;
@@ -63,14 +64,14 @@ pub fn build_behind<'t>(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<(Summary, Reasons<'t>, Head), BuildError> {
-    let options = &*options.of_tree(tree);
-    options.check()?;
+    let format = &Format::of(options, tree)?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
     let Built { summary, inodes, plan, data, head } =
-        run(out, &clock, Context { tree, options, control, ledger: &ledger })?;
+        run(out, &clock, Context { tree, format, control, ledger: &ledger })?;
+    check::features(&head.superblock.features(), options)?;
     let ClosedLedger { skipped, changed, damaged } = ledger.close(|node| is_stored(&plan, &data, node));
     let summary = Summary { phases: clock.phases(), skipped, changed, damaged, ..summary };
-    Ok((summary, Reasons::new(tree, inodes, plan, data, options), head))
+    Ok((summary, Reasons::new(tree, inodes, plan, data, format), head))
 }
 
 /// An image that was written, with the values of its phases.
@@ -92,7 +93,7 @@ pub(crate) struct Built {
 /// # Errors
 /// As [`build`].
 pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
-    let Context { tree, options, ledger, .. } = context;
+    let Context { tree, format, ledger, .. } = context;
     loop {
         let error = match attempt(out, clock, context) {
             Ok(built) => return Ok(built),
@@ -101,7 +102,7 @@ pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Res
         // Others were to share text that is gone. The file's own data may still be readable.
         let BuildError::Read { path, .. } = &error else { return Err(error) };
         let node = tree.find(path.split(|&byte| byte == b'/')).filter(|node| !ledger.apart().contains(node));
-        let Some(node) = node.filter(|_| options.keep_going) else { return Err(error) };
+        let Some(node) = node.filter(|_| format.work.keep_going) else { return Err(error) };
         ledger.begin_again(node, Skipped { path: path.clone(), error });
         out.clear()?;
         clock.finish("begun again");
@@ -110,7 +111,7 @@ pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Res
 
 /// Builds an image in which the files that are apart share nothing.
 fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
-    let options = context.options;
+    let format = context.format;
     let (inodes, plan, sources) = loop {
         let digests = digest::all(context)?;
         let inodes = Inodes::gather(&digests, context)?;
@@ -126,16 +127,16 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     let base = context.tree.stores().base;
     let reuse = base.as_ref().map(|base| base.facts().reuse).unwrap_or_default();
     let header = match out.behind {
-        Some(behind) => Header::behind(behind, placed + stored, options)?,
+        Some(behind) => Header::behind(behind, placed + stored, format)?,
         None if reuse == Reuse::InPlace => {
             return Err(BuildError::Internal(
                 "what stays in place is in no image to which this one is added".to_owned(),
             ));
         }
-        None => Header::new(placed + stored, base.map(|base| base.facts().cfgs).unwrap_or_default(), options)?,
+        None => Header::new(placed + stored, base.map(|base| base.facts().cfgs).unwrap_or_default(), format)?,
     };
     // The device that is written comes behind the existing ones: it has the last number.
-    let data = Appender::new(out, header.blocks, header.devices, options);
+    let data = Appender::new(out, header.blocks, header.devices, format);
     let (stored, data) = pack::pack(&plan, sources, data, context)?;
     let data_end = data.end();
     clock.finish("pack");

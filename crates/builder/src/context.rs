@@ -1,4 +1,4 @@
-//! The input of all phases: the tree, the options, the caller's control, and the ledger of files that are left out.
+//! The input of all phases: the tree, the format, the caller's control, and the ledger of files that are left out.
 
 pub(crate) mod clock;
 pub(crate) mod ledger;
@@ -6,16 +6,16 @@ pub(crate) mod progress;
 
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use kiln_tree::Tree;
 
-/// The tree, the options and the caller's control: the same for all phases.
+/// The tree, the format and the caller's control: the same for all phases.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// The tree.
     pub tree: &'a Tree,
-    /// The options.
-    pub options: &'a BuildOptions,
+    /// Decisions about the image.
+    pub format: &'a Format,
     /// Progress and interruption.
     pub control: &'a Control<'a>,
     /// Files that are not stored as they were scanned.

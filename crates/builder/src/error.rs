@@ -6,6 +6,7 @@ use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{FormatError, KernelVersion};
 use std::io;
 
+use crate::options::kernel::Lack;
 use kiln_tree::{ContentError, TreeError, UnreadableFile};
 
 /// The reason why a build failed.
@@ -38,7 +39,7 @@ pub enum BuildError {
         /// Error of the system.
         source: io::Error,
     },
-    /// An option asks for a feature that the chosen kernel lacks.
+    /// A feature that the chosen kernel lacks: an option asks for it, or the image uses it.
     #[error("{feature} needs Linux {needs}, but the image is for Linux {kernel}")]
     Kernel {
         /// The feature.
@@ -235,6 +236,12 @@ pub(crate) fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {
 impl From<UnreadableFile> for BuildError {
     fn from(UnreadableFile { path, source }: UnreadableFile) -> Self {
         Self::Read { path, source }
+    }
+}
+
+impl From<Lack> for BuildError {
+    fn from(Lack { feature, kernel }: Lack) -> Self {
+        Self::Kernel { feature: feature.name(), needs: feature.since(), kernel }
     }
 }
 

@@ -34,11 +34,12 @@ use crate::context::clock::{Phase, PhaseClock, thread_cpu};
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::error::BuildError;
+use crate::format::{Format, Packing, check};
 use crate::inodes::Inodes;
 use crate::inodes::digest::DIGEST_LEN;
 use crate::layout::Layout;
 use crate::layout::view::View;
-use crate::options::{BuildOptions, Dedupe, Fragments};
+use crate::options::{BuildOptions, Dedupe};
 use crate::pack::jobs;
 use crate::plan::Plan;
 use crate::write::superblock::{self, Header};
@@ -92,21 +93,22 @@ pub fn estimate(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Estimate, BuildError> {
-    let options = &*options.of_tree(tree);
-    options.check()?;
+    let format = &Format::of(options, tree)?;
     // The caller sees the progress of a single build, so the inner ones report nothing.
     let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
-    let context = Context { tree, options, control: &control, ledger: &ledger };
-    match len(tree) <= frame::sample_len(options) {
+    let context = Context { tree, format, control: &control, ledger: &ledger };
+    let estimate = match len(tree) <= frame::sample_len(format) {
         true => from_build(has_blob, context),
         false => from_sample(has_blob, context),
-    }
+    }?;
+    check::features(estimate.oldest_kernel_because.as_slice(), options)?;
+    Ok(estimate)
 }
 
 /// Builds a small tree and returns the exact result.
 fn from_build(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildError> {
     let (Built { summary, plan, .. }, phases) = in_memory::build(has_blob, context)?;
-    let text_bytes = jobs::jobs(&plan, context.options).map(|job| job.range.end - job.range.start).sum();
+    let text_bytes = jobs::jobs(&plan, context.format).map(|job| job.range.end - job.range.start).sum();
     let secs = |of: fn(&Phase) -> Duration| {
         Interval::exact(phases.iter().map(of).sum::<Duration>().as_secs_f64()).with_error(TIME_ERROR)
     };
@@ -126,29 +128,26 @@ fn from_build(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildErr
 
 /// Estimates from a sample of a tree.
 fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildError> {
-    let Context { tree, options, .. } = context;
+    let Context { tree, format, .. } = context;
     let bytes_in = len(tree);
-    let parts_ignored = options.dedupes_parts() && bytes_in > PARTS_MAX_LEN;
-    let dedupe = if parts_ignored { Dedupe::Files } else { options.dedupe };
+    let parts_ignored = format.dedupes_parts() && bytes_in > PARTS_MAX_LEN;
+    let dedupe = if parts_ignored { Dedupe::Files } else { format.dedupe };
     // Savings from ends of files, half a percent or less, are unknown before they are packed.
-    let fragments = match options.fragments {
-        Fragments::Tails(len) => Fragments::UpTo(len),
-        other => other,
-    };
-    let options = &BuildOptions { dedupe, fragments, ..options.clone() };
-    let context = Context { options, ..context };
+    let packing = Packing { ends: false, ..format.packing };
+    let format = &Format { dedupe, packing, ..format.clone() };
+    let context = Context { format, ..context };
     let clock = PhaseClock::start();
-    let digests = synthetic::digests(tree, options);
+    let digests = synthetic::digests(tree, format);
     let inodes = Inodes::gather(&digests, context)?;
     let (plan, sources) = Plan::make(&inodes, context)?;
     clock.finish("plan");
-    let frame = Frame::of(&plan, options);
+    let frame = Frame::of(&plan, format);
     let sampler = Sampler::new(&plan, &sources, &frame, context);
     let samples = frame.strata.iter().map(|stratum| sampler.take(stratum)).collect::<Result<Vec<_>, _>>()?;
     let layout_clock = PhaseClock::start();
     let outcomes = synthetic::outcomes(&frame, &samples);
     let devices = tree.stores().devices.len() + usize::from(has_blob);
-    let mut synthetic = synthetic::stored(&plan, (&sources.fragments, has_blob), &outcomes, options);
+    let mut synthetic = synthetic::stored(&plan, (&sources.fragments, has_blob), &outcomes, format);
     synthetic.features.extend((devices > 0).then_some(Feature::DeviceTable));
     let view = View::new(&inodes, &plan, &synthetic, context);
     let layout = Layout::make(&view)?;
@@ -157,17 +156,17 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
     let goes_to_blob = |one: &Observed| has_blob && one.in_chunks;
     let of_image = |one: &Observed| match goes_to_blob(one) {
         true => 0.0,
-        false => (one.blocks + one.inline) as f64 + padding::behind(one, options),
+        false => (one.blocks + one.inline) as f64 + padding::behind(one, format),
     };
-    let stored = total(&frame, &samples, of_image) + padding::behind_streams(&frame, &plan, has_blob, options);
+    let stored = total(&frame, &samples, of_image) + padding::behind_streams(&frame, &plan, has_blob, format);
     let blob_bytes = total(&frame, &samples, |one| if goes_to_blob(one) { one.blocks as f64 } else { 0.0 });
-    let header = Header::new(devices, ComprCfgs::default(), options)?;
-    let header_len = (header.blocks * options.block_bits.len()).next_multiple_of(options.data_align);
+    let header = Header::new(devices, ComprCfgs::default(), format)?;
+    let header_len = (header.blocks * format.block_bits.len()).next_multiple_of(format.layout.data_align);
     // Inline data of the synthetic files is part of the layout and of the stored data: count it once.
     let known = header_len as f64 - synthetic::inline_len(&synthetic) as f64;
     let random_len = (digests.len() * DIGEST_LEN) as u64;
-    let (metadata, special) = zone::measure(&view, &layout, random_len, options)?;
-    let image_bytes = padding::whole(Interval::exact(known) + metadata + stored, options.image_align);
+    let (metadata, special) = zone::measure(&view, &layout, random_len, format)?;
+    let image_bytes = padding::whole(Interval::exact(known) + metadata + stored, format.layout.image_align);
     let pack_secs = frame.strata.iter().zip(&samples).map(|(stratum, sample)| stratum.pack_secs(sample)).sum();
     let (plan_time, layout_time) = (clock.phases()[0], layout_clock.phases()[0]);
     let alone_secs = Interval::exact(layout_time.cpu.as_secs_f64());
@@ -178,14 +177,14 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
     let because = features.into_iter().max_by_key(|feature| feature.since());
     let text_bytes = frame.strata.iter().map(Stratum::text).sum();
     let is_whole = frame.strata.iter().all(Stratum::is_whole);
-    let chunks_ignored = options.chunk_bits.is_some() && options.dedupe != Dedupe::Off && !is_whole;
+    let chunks_ignored = format.layout.chunk_bits.is_some() && format.dedupe != Dedupe::Off && !is_whole;
     Ok(Estimate {
         bytes_in,
         image_bytes,
         blob_bytes,
         cpu_secs: Interval::exact(plan_time.cpu.as_secs_f64()) + busy_secs + alone_secs,
         wall_secs: Interval::exact(plan_time.wall.as_secs_f64())
-            + busy_secs / options.threads.count() as f64
+            + busy_secs / format.work.threads.count() as f64
             + alone_secs,
         oldest_kernel: because.map_or(OLDEST_KERNEL, Feature::since),
         oldest_kernel_because: because,

@@ -6,8 +6,8 @@ use kiln_format::zmap::HeadKind;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use crate::format::Format;
 use crate::inodes::{ExtendedBecause, Inodes};
-use crate::options::BuildOptions;
 use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
@@ -145,14 +145,14 @@ pub struct Reasons<'a> {
     stored: Vec<Stored>,
     /// Files that could not be read when they were packed.
     left_out: BTreeSet<u32>,
-    options: BuildOptions,
+    format: Format,
     /// References in the packed stream, by place.
     packed_refs: Vec<Range<u64>>,
 }
 
 impl<'a> Reasons<'a> {
     /// Takes the decisions from the values of a build; drops inline tails, which need memory.
-    pub(crate) fn new(tree: &'a Tree, inodes: Inodes, plan: Plan, data: StoredData, options: &BuildOptions) -> Self {
+    pub(crate) fn new(tree: &'a Tree, inodes: Inodes, plan: Plan, data: StoredData, format: &Format) -> Self {
         let refs = plan.parts.iter().flat_map(|parts| {
             let target = |one: &crate::plan::dedupe::split_points::Ref| match parts.locate(one.target) {
                 (TextSource::Fragments, at) => Some(at..at + one.len),
@@ -163,7 +163,7 @@ impl<'a> Reasons<'a> {
         let mut packed_refs: Vec<_> = refs.collect();
         packed_refs.sort_unstable_by_key(|range| range.start);
         let StoredData { stored, left_out, .. } = data;
-        Self { tree, inodes, plan, stored, left_out, options: options.clone(), packed_refs }
+        Self { tree, inodes, plan, stored, left_out, format: format.clone(), packed_refs }
     }
 
     /// Returns every regular file of the image in walk order.
@@ -216,34 +216,36 @@ impl<'a> Reasons<'a> {
     }
 
     fn decision(&self, node: NodeId, spec: Spec) -> Decision {
-        match self.options.hints.get(node) {
+        match self.format.compression.hints.get(node) {
             Some(_) => Decision::Hint,
-            None if Some(spec) == self.options.compression => Decision::Default,
+            None if Some(spec) == self.format.compression.spec => Decision::Default,
             None => Decision::Trial,
         }
     }
 
     fn uncompressed(&self, idx: u32) -> Uncompressed {
         match self.plan.entropies.get(&idx) {
-            _ if self.options.hints.get(self.plan.files[idx as usize].node) == Some(None) => Uncompressed::Hint,
+            _ if self.format.compression.hints.get(self.plan.files[idx as usize].node) == Some(None) => {
+                Uncompressed::Hint
+            }
             _ if self.plan.files[idx as usize].compression.is_none() => Uncompressed::NoCompression,
             _ if matches!(self.plan.files[idx as usize].storage, Storage::Chunks { sparse: true, .. }) => {
                 Uncompressed::MostlyHoles
             }
             Some(&bits_per_byte) => Uncompressed::Incompressible { bits_per_byte },
-            None if self.plan.files[idx as usize].len <= self.options.block_bits.len() => Uncompressed::OneBlock,
+            None if self.plan.files[idx as usize].len <= self.format.block_bits.len() => Uncompressed::OneBlock,
             None => Uncompressed::NoGain,
         }
     }
 
     fn unpacked(&self, idx: u32) -> Option<Unpacked> {
         let file = &self.plan.files[idx as usize];
-        let most = self.options.fragment_max_len();
+        let most = self.format.packing.max_len;
         let has_own = matches!(file.storage, Storage::Flat | Storage::Chunks { .. } | Storage::Compressed { .. });
         match self.tree.node(file.node).kind {
             _ if most == 0 || !has_own => None,
             _ if file.len > most => Some(Unpacked::TooLong),
-            _ if file.compression != self.options.compression => Some(Unpacked::OtherWay),
+            _ if file.compression != self.format.compression.spec => Some(Unpacked::OtherWay),
             Kind::File { sparse: true, .. } => Some(Unpacked::Sparse),
             _ => Some(Unpacked::Incompressible),
         }
@@ -252,7 +254,7 @@ impl<'a> Reasons<'a> {
     fn extended_because(&self, node: NodeId) -> Vec<ExtendedBecause> {
         match self.inodes.forms[node.idx()] {
             Form::Compact => Vec::new(),
-            Form::Extended => self.inodes.extended_because(self.tree, node, &self.options),
+            Form::Extended => self.inodes.extended_because(self.tree, node, &self.format),
         }
     }
 }

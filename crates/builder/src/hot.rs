@@ -47,7 +47,7 @@ impl FromStr for HotMethod {
     }
 }
 
-/// Chooses files of [`BuildOptions::order`], in their order, and adds hints to store them by a method. Together they
+/// Chooses files of [`LayoutOptions::order`], in their order, and adds hints to store them by a method. Together they
 /// take at most `budget` bytes more than without it; files that would exceed the budget are skipped. `stored_len`
 /// returns the length in bytes of a file as it is stored otherwise, if that is known; else the file is encoded to
 /// measure it. Files with a hint keep it.
@@ -68,9 +68,11 @@ pub fn store_hot(
     };
     let is_same = |default: Spec| spec.is_some_and(|spec| spec.method.algorithm() == default.method.algorithm());
     let mut measure = Measure { tree, text: Vec::new(), out: Vec::new() };
-    for node in options.order.clone() {
+    for node in options.layout.order.clone() {
         let Kind::File { len, .. } = tree.node(node).kind else { continue };
-        let Some(default) = options.compression.filter(|_| len > 0 && options.hints.get(node).is_none()) else {
+        let Some(default) =
+            options.compression.spec.filter(|_| len > 0 && options.compression.hints.get(node).is_none())
+        else {
             continue;
         };
         if is_same(default) {
@@ -93,7 +95,7 @@ pub fn store_hot(
         }
         found.extra_bytes += extra;
         found.nodes.push(node);
-        options.hints.insert(node, spec);
+        options.compression.hints.insert(node, spec);
     }
     Ok(found)
 }

@@ -13,8 +13,8 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::error::InputProblem;
 use crate::error::Skipped;
+use crate::format::Format;
 use crate::inodes::xattr::{Collector, Prefixes, SetId, Xattrs};
-use crate::options::BuildOptions;
 use kiln_tree::{Kind, Metadata, NodeId, Tree};
 
 /// Longest symbolic link that Linux follows.
@@ -62,9 +62,9 @@ impl Inodes {
     /// A path that readers would not follow; the first node that the format cannot represent, unless such nodes are
     /// to be skipped; attributes that the format cannot hold.
     pub(crate) fn gather(digests: &HashMap<NodeId, Box<[u8]>>, context: Context<'_>) -> Result<Self, BuildError> {
-        let Context { tree, options, ledger, .. } = context;
+        let Context { tree, format, ledger, .. } = context;
         paths::check(tree)?;
-        let mut collector = Collector::new(Prefixes::new(options)?);
+        let mut collector = Collector::new(Prefixes::new(&format.metadata)?);
         let mut xattr_sets = vec![None; tree.len()];
         let (mut is_left_out, mut has_digest) = (vec![false; tree.len()], vec![false; tree.len()]);
         for id in tree.walk() {
@@ -77,7 +77,7 @@ impl Inodes {
                     xattr_sets[id.idx()] = collector.add(node, digest).map_err(refuse)?;
                     has_digest[id.idx()] = digest.is_some();
                 }
-                Err(reason) if options.keep_going => {
+                Err(reason) if format.work.keep_going => {
                     ledger.leave_out(Skipped { path: tree.path(id), error: refuse(reason) });
                     is_left_out[id.idx()] = true;
                 }
@@ -85,14 +85,14 @@ impl Inodes {
             }
         }
         let eligible = |id: NodeId| extended_because(tree, id).next().is_none();
-        let time = |meta: &Metadata| mtime(meta, options);
+        let time = |meta: &Metadata| mtime(meta, format);
         let times = tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta));
-        let allowed = options.compact_times();
+        let allowed = format.metadata.compact_times;
         // The build time counts from the epoch, forwards.
-        let build_time = options.build_time.map(|secs| Epoch { secs, nsec: 0 });
+        let build_time = format.identity.build_time.map(|secs| Epoch { secs, nsec: 0 });
         let best = epoch::choose(times, allowed);
         let epoch = build_time.map_or(best, |time| best.min(time));
-        let fits = |id: NodeId| options.compact_inodes && eligible(id);
+        let fits = |id: NodeId| format.metadata.compact_inodes && eligible(id);
         let mut compact_times = CompactTimes::Shared;
         let mut form = |id: NodeId, meta: &Metadata| match allowed.i_mtime(time(meta), epoch).filter(|_| fits(id)) {
             None => Form::Extended,
@@ -103,9 +103,9 @@ impl Inodes {
             }
         };
         let forms = tree.nodes().map(|(id, node)| form(id, &node.meta)).collect();
-        let xattrs = collector.finish(options.xattr_share_min);
+        let xattrs = collector.finish(format.metadata.xattr_share_min);
         // A header alone is not a body.
-        let root_xattr_len = match options.root_xattr_len {
+        let root_xattr_len = match format.metadata.root_xattr_len {
             0 => 0,
             len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
         };
@@ -113,11 +113,11 @@ impl Inodes {
     }
 
     /// Returns the properties that keep a node's inode from being compact.
-    pub(crate) fn extended_because(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<ExtendedBecause> {
-        if !options.compact_inodes {
+    pub(crate) fn extended_because(&self, tree: &Tree, id: NodeId, format: &Format) -> Vec<ExtendedBecause> {
+        if !format.metadata.compact_inodes {
             return vec![ExtendedBecause::Anything];
         }
-        let other_time = (mtime(&tree.node(id).meta, options) != self.epoch).then_some(ExtendedBecause::Mtime);
+        let other_time = (mtime(&tree.node(id).meta, format) != self.epoch).then_some(ExtendedBecause::Mtime);
         extended_because(tree, id).chain(other_time).collect()
     }
 
@@ -159,9 +159,9 @@ fn extended_because(tree: &Tree, id: NodeId) -> impl Iterator<Item = ExtendedBec
 }
 
 /// Returns the time that a node's inode shows.
-pub(crate) fn mtime(meta: &Metadata, options: &BuildOptions) -> Epoch {
+pub(crate) fn mtime(meta: &Metadata, format: &Format) -> Epoch {
     let time = Epoch { secs: meta.mtime, nsec: meta.mtime_nsec };
-    match options.source_date_epoch {
+    match format.identity.source_date_epoch {
         Some(secs) => time.min(Epoch { secs, nsec: 0 }),
         None => time,
     }

@@ -113,7 +113,7 @@ impl Layout {
             }
         };
         let is_there = |node: &NodeId| node.idx() < view.tree.len() && !view.is_left_out(*node);
-        for node in view.options.hot.metadata.iter().copied().filter(is_there) {
+        for node in view.format.layout.hot.metadata.iter().copied().filter(is_there) {
             if layout.inode_pos[node.idx()] == NOWHERE {
                 layout.place_inode(node, view, &mut zone)?;
             }

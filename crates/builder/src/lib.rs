@@ -18,6 +18,8 @@
 //! * **Tree** (crate `kiln-tree`): names, metadata and handles to contents, in the same order from every source.
 //!   Any thread can open contents, more than once. A file that changes between scan and read is an error that names
 //!   it. `plan/stored` asks the tree which contents are stored already, and where.
+//! * **Format** (`format`): decisions for the whole image, made once from [`BuildOptions`] and the tree. No phase sees
+//!   the options or a kernel version. The table in `options/kernel` says which options each kernel grants.
 //! * **Inodes** (`inodes/`): the needs of each inode, known before data is read: compact or extended form, xattr
 //!   set, room for a tail. Digests of contents that become attributes (`digest`) are computed earlier, or copied
 //!   from the image that the contents come from.
@@ -57,6 +59,7 @@ mod context;
 mod error;
 mod estimate;
 mod explain;
+mod format;
 mod hot;
 mod inodes;
 mod layout;
@@ -77,14 +80,16 @@ pub use hot::{HotFiles, HotMethod, store_hot};
 pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
 pub use kiln_parallel::Threads;
-pub use options::digests::ContentDigests;
+pub use options::data::{ChunkEntries, CompressionOptions, Fragments, LayoutOptions, PackingOptions, Trial};
 pub use options::hint_spec::{HintSpecError, hint_spec};
 pub use options::hints::Hints;
+pub use options::kernel::{KernelFallback, KernelRule, feature_of, kernel_rules};
+pub use options::metadata::{ContentDigests, MetadataOptions};
 pub use options::preset::choices::{Choices, Compression, MetadataChoice, MethodChoice};
 pub use options::preset::error::{OptionError, OptionField, OptionProblem};
-pub use options::preset::limits::{PclusterLimits, check_method, feature_of};
+pub use options::preset::limits::{PclusterLimits, check_method};
 pub use options::preset::{Preset, SMALL_FILE_LEN};
-pub use options::{BuildOptions, ChunkEntries, Dedupe, Fragments, Holes, Trial};
+pub use options::{BuildOptions, Dedupe, Holes, IdentityOptions, WorkOptions};
 pub use out::{Behind, Blob, Out};
 pub use pack::refill::{RefillEnd, RefillForm, Refilled, RefilledExtent, Refiller, inline_room};
 pub use summary::{CompressionUse, Summary};

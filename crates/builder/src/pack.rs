@@ -88,7 +88,7 @@ pub(crate) fn pack<'b>(
     data: Appender<'b>,
     context: Context<'_>,
 ) -> Result<(StoredData, Appender<'b>), BuildError> {
-    let options = context.options;
+    let format = context.format;
     let mut packing = Packing::new(plan, &sources, data, context);
     if let Some(base) = &sources.reused.base {
         packing.data.digest.update(&base.facts().identity);
@@ -97,10 +97,10 @@ pub(crate) fn pack<'b>(
     let start = packing.data.end();
     packing.reuse_hot()?;
     if plan.ordered_count > 0 {
-        packing.run(jobs::jobs_of(Turn::First, plan, options), &sources.fragments)?;
+        packing.run(jobs::jobs_of(Turn::First, plan, format), &sources.fragments)?;
     }
     (packing.hot, packing.turn) = (start..packing.data.end(), Turn::Rest);
-    packing.run(jobs::jobs_of(Turn::Rest, plan, options), &sources.fragments)?;
+    packing.run(jobs::jobs_of(Turn::Rest, plan, format), &sources.fragments)?;
     packing.reuse_up_to(TextSource::Fragments)?;
     packing.fragments.list.sort_unstable_by_key(|extent| extent.la);
     if let Some(parts) = &plan.parts {
@@ -162,7 +162,7 @@ struct Packing<'a, 'b> {
 
 impl<'a, 'b> Packing<'a, 'b> {
     fn new(plan: &'a Plan, sources: &'a PackSources, data: Appender<'b>, context: Context<'a>) -> Self {
-        let options = context.options;
+        let format = context.format;
         let stored = |file: &&FilePlan| {
             use Storage::{Duplicate, LeftOut, Placed, Reused};
             !matches!(file.storage, Duplicate(_) | LeftOut | Placed { .. } | Reused { .. })
@@ -178,13 +178,13 @@ impl<'a, 'b> Packing<'a, 'b> {
             sources,
             context,
             data,
-            chunks: ChunkStore::new(options),
-            block_bits: options.block_bits,
-            encoded: options.encoded_extents,
+            chunks: ChunkStore::new(format),
+            block_bits: format.block_bits,
+            encoded: format.compression.encoded_extents,
             stored: vec![Stored::Nothing; plan.files.len()],
             fragments: Extents::default(),
             fragments_len: plan.fragments_len,
-            tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
+            tails: Tails::new(format.work.scratch_dir.clone(), format.work.tails_memory()),
             features: Vec::new(),
             left_out: BTreeMap::new(),
             changed: BTreeMap::new(),
@@ -208,16 +208,16 @@ impl<'a, 'b> Packing<'a, 'b> {
         fragments: &FragmentStream,
     ) -> Result<(), BuildError> {
         let (plan, sources, context) = (self.plan, self.sources, self.context);
-        let Context { options, control, .. } = context;
+        let Context { format, control, .. } = context;
         let worker = || {
             let mut worker = PackWorker::new(plan, sources, fragments, context);
             Ok(move |job: PackJob| {
-                let output = skippable(worker.pack(&job), options)?;
+                let output = skippable(worker.pack(&job), format)?;
                 Ok((job, output))
             })
         };
         let jobs = jobs.map(|job| Costed { cost: job.range.end - job.range.start + JOB_COST, job });
-        ordered::run(options.threads, options.backlog(), jobs, worker, |(job, output)| {
+        ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(job, output)| {
             control.check()?;
             match output {
                 Ok(output) => self.append(&job, output),
@@ -237,7 +237,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
         let destination = Destination::of(self.plan, job.stream, &output.shape);
         if self.is_first(job.stream) && !output.bytes.is_empty() {
-            self.data.device(destination).align(self.context.options.data_align);
+            self.data.device(destination).align(self.context.format.layout.data_align);
         }
         let output = self.data.adjust_for_position(output, self.plan.compression_of(job.stream));
         match (&output.shape, job.stream) {
@@ -315,7 +315,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             extents.fragment = Some(off);
         }
         self.feature(Feature::Fragments);
-        if self.context.options.packs_directories() {
+        if self.context.format.packing.directories {
             stream.pad(lcluster_index::pack_start(stream.len(), self.block_bits)?);
         }
         self.fragments_len = stream.len();

@@ -95,12 +95,12 @@ impl Plan {
     /// # Errors
     /// The first file that cannot be read, unless such files are to be skipped.
     pub(crate) fn make(inodes: &Inodes, context: Context<'_>) -> Result<(Self, PackSources), BuildError> {
-        let options = context.options;
+        let format = context.format;
         let FileList { files, index, ordered_count } = FileList::of(inodes, context);
         let StoredFiles { elsewhere, reused, previous } = stored::look_up(&files, context)?;
         let (files, placed) = placed::plan(files, elsewhere, context)?;
         let (files, mut reused, gaps) = reuse::plan(files, reused, previous, context)?;
-        reused.hot = hot::runs(&options.hot, (&files, &index), &reused, options.block_bits);
+        reused.hot = hot::runs(&format.layout.hot, (&files, &index), &reused, format.block_bits);
         let reused_packed_len = reused.packed.len();
         let apart = context.ledger.apart().into_iter().filter_map(|node| index.get(node)).collect();
         let findings = Findings::gather(files, apart, context)?;
@@ -108,17 +108,17 @@ impl Plan {
         let (files, originals) = duplicates::confirm(files, pairs, context)?;
         let is_packable = |file: u32| small.binary_search_by_key(&file, |candidate| candidate.file).is_ok();
         let files = method_selection::choose(files, is_packable, context)?;
-        let (files, fragments) = fragments::choose(files, small, (reused_packed_len, ordered_count), options)?;
+        let (files, fragments) = fragments::choose(files, small, (reused_packed_len, ordered_count), format)?;
         let compressed = Compressed { files: &files, holes: &holes, apart: &apart, fragments: &fragments };
-        let parts = options.dedupes_parts().then(|| Deduplication::plan(&compressed, chunks, context)).transpose()?;
+        let parts = format.dedupes_parts().then(|| Deduplication::plan(&compressed, chunks, context)).transpose()?;
         let (parts, part_checks) = parts.unzip();
         let plan = Self {
             ordered_count,
             ordered_fragments_end: fragments.end_of_first(ordered_count),
             fragments_len: fragments.len(),
             reused_packed_len,
-            fragment_compression: options.packed_spec(),
-            tail_compression: options.compression.filter(|_| options.packs_ends()),
+            fragment_compression: format.packing.spec,
+            tail_compression: format.compression.spec.filter(|_| format.packing.ends),
             files,
             parts,
             filled_holes,

@@ -53,14 +53,14 @@ pub(crate) struct ImageParts<'a> {
 /// Writes the metadata zone behind `data`, and the header.
 ///
 /// # Errors
-/// An output that cannot be written; features that the chosen kernel does not have.
+/// An output that cannot be written.
 pub(crate) fn write(
     parts: ImageParts<'_>,
     data: Appender<'_>,
     out: Out<'_>,
     context: Context<'_>,
 ) -> Result<Written, BuildError> {
-    let Context { options, control, .. } = context;
+    let Context { format, control, .. } = context;
     let ImageParts { view, layout, special_inodes, header } = parts;
     let start = data.next_block();
     let mut zone = ZoneWriter { out, start: start.0 * view.block_bits.len(), len: 0, digest: data.digest };
@@ -88,7 +88,7 @@ pub(crate) fn write(
     zone.fill_to(view.block_bits.len())?;
     let metadata_end = zone.start + zone.len;
     // Behind an older image, readers look for the end of the last block.
-    let image_align = if out.behind.is_some() { 1 } else { options.image_align };
+    let image_align = if out.behind.is_some() { 1 } else { format.layout.image_align };
     let blocks = view.block_bits.blocks_for(metadata_end.next_multiple_of(image_align));
     if blocks >= Blkaddr::HOLE32.0 {
         return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
@@ -103,7 +103,7 @@ pub(crate) fn write(
         ..header.superblock(view, layout, special, &compression)?
     };
     let slots = slots(Blkaddr(blocks), view, out);
-    let head = header.write(HeaderRecords { superblock, compression, slots }, zone.digest, out, options)?;
+    let head = header.write(HeaderRecords { superblock, compression, slots }, zone.digest, out, format)?;
     out.set_len(blocks * view.block_bits.len())?;
     Ok(Written {
         blocks,

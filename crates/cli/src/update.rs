@@ -274,15 +274,15 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
         ..found
     };
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
-    Ok(BuildOptions {
-        threads: args.work.threads(),
-        content_digests: args.digests.choice(options.content_digests),
-        source_date_epoch: source_date_epoch()?,
-        build_time: Some(time),
-        keep_going: args.keep_going,
-        scratch_dir: spool_dir(args.spool.asked()),
-        ..options
-    })
+    let source_date_epoch = source_date_epoch()?;
+    Ok(options.with(|options| {
+        options.work.threads = args.work.threads();
+        options.work.keep_going = args.keep_going;
+        options.work.scratch_dir = spool_dir(args.spool.asked());
+        options.metadata.content_digests = args.digests.choice(options.metadata.content_digests.clone());
+        options.identity.source_date_epoch = source_date_epoch;
+        options.identity.build_time = Some(time);
+    }))
 }
 
 /// An error of the library or of the command line.

@@ -141,11 +141,11 @@ impl Packer {
     ///
     /// ```
     /// use kiln::Packer;
-    /// use kiln::builder::{BuildOptions, Choices};
+    /// use kiln::builder::Choices;
     ///
-    /// let options = BuildOptions { checksum: false, ..Choices::default().build_options()? };
+    /// let options = Choices::default().build_options()?.with(|options| options.identity.checksum = false);
     /// let packer = Packer::new().options(options);
-    /// assert!(!packer.build_options()?.checksum);
+    /// assert!(!packer.build_options()?.identity.checksum);
     /// # Ok::<(), kiln::Error>(())
     /// ```
     pub fn options(mut self, options: BuildOptions) -> Self {
@@ -158,8 +158,8 @@ impl Packer {
     /// ```
     /// use kiln::Packer;
     ///
-    /// let packer = Packer::new().adjust(|options| options.data_align = 64 << 10);
-    /// assert_eq!(packer.build_options()?.data_align, 64 << 10);
+    /// let packer = Packer::new().adjust(|options| options.layout.data_align = 64 << 10);
+    /// assert_eq!(packer.build_options()?.layout.data_align, 64 << 10);
     /// # Ok::<(), kiln::Error>(())
     /// ```
     pub fn adjust(mut self, change: impl Fn(&mut BuildOptions) + Send + Sync + 'static) -> Self {
@@ -169,43 +169,43 @@ impl Packer {
 
     /// Sets the label of the image.
     pub fn label(self, label: ImageLabel) -> Self {
-        self.adjust(move |options| options.label = label.padded())
+        self.adjust(move |options| options.identity.label = label.padded())
     }
 
     /// Sets the UUID of the image. Without this call it is derived from the contents.
     pub fn uuid(self, uuid: [u8; 16]) -> Self {
-        self.adjust(move |options| options.uuid = Some(uuid))
+        self.adjust(move |options| options.identity.uuid = Some(uuid))
     }
 
     /// Sets the number of threads. The image does not depend on it.
     pub fn threads(self, threads: Threads) -> Self {
-        self.adjust(move |options| options.threads = threads)
+        self.adjust(move |options| options.work.threads = threads)
     }
 
     /// Sets the latest time in the image, in seconds since 1970. This library does not read the environment.
     pub fn source_date_epoch(self, secs: i64) -> Self {
-        self.adjust(move |options| options.source_date_epoch = Some(secs))
+        self.adjust(move |options| options.identity.source_date_epoch = Some(secs))
     }
 
     /// Stores the SHA-256 of each file's contents, so that readers can verify them. Files are read once more.
     pub fn content_digests(self) -> Self {
-        self.adjust(|options| options.content_digests = ContentDigests::Named(DigestName::Usual))
+        self.adjust(|options| options.metadata.content_digests = ContentDigests::Named(DigestName::Usual))
     }
 
-    /// Stores the ends of uncompressed files as blocks, not beside their inodes: see [`BuildOptions::inline_tails`].
+    /// Stores the ends of uncompressed files as blocks, not beside their inodes: see [`LayoutOptions::inline_tails`](kiln_builder::LayoutOptions::inline_tails).
     pub fn without_inline_tails(self) -> Self {
-        self.adjust(|options| options.inline_tails = false)
+        self.adjust(|options| options.layout.inline_tails = false)
     }
 
     /// Leaves out what cannot be read, and lists it, instead of failing.
     pub fn keep_going(self) -> Self {
-        self.adjust(|options| options.keep_going = true)
+        self.adjust(|options| options.work.keep_going = true)
     }
 
     /// Sets the directory for nameless temporary files. [`Packer::pack`] uses that of the image.
     pub fn scratch_dir(self, dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
-        self.adjust(move |options| options.scratch_dir.clone_from(&dir))
+        self.adjust(move |options| options.work.scratch_dir.clone_from(&dir))
     }
 
     /// Misses nothing, and leaves nothing out in silence: the system writes what programs have written to a directory

@@ -126,8 +126,8 @@ impl Packer {
     fn scan_only(&self, source: &dyn Source, options: &BuildOptions) -> Result<Scan, Error> {
         let is_backup = self.is_backup();
         let scan_options = ScanOptions {
-            threads: options.threads,
-            keep_going: options.keep_going,
+            threads: options.work.threads,
+            keep_going: options.work.keep_going,
             filter: &self.filter,
             outputs: &self.outputs,
             sync: is_backup,

@@ -3,7 +3,7 @@
 
 mod stored_tree;
 
-use kiln_builder::{BuildOptions, Control, HotFiles, HotMethod, Out, PhaseClock, Progress, Summary, store_hot};
+use kiln_builder::{Control, HotFiles, HotMethod, Out, PhaseClock, Progress, Summary, store_hot};
 use kiln_output::{AtomicFile, Existing};
 use kiln_parallel::Threads;
 use kiln_source::ScanOptions;
@@ -67,16 +67,15 @@ impl RelayoutRequest<'_> {
         let old_len = base.image().source_len();
         let mut found = StoredTree::of(&base, &ScanOptions { threads, outputs, ..ScanOptions::new(stop) })?;
         let (nodes, unmatched) = order.of(found.tree());
-        let mut options = BuildOptions {
-            threads,
-            uuid,
-            keep_going,
-            scratch_dir: scratch_dir.to_owned(),
-            order: nodes,
-            hot: order.hot_zone(found.tree()),
-            ..found.options().clone()
-        };
-        found.gather(&options.hot);
+        let mut options = found.options().clone().with(|options| {
+            options.work.threads = threads;
+            options.identity.uuid = uuid;
+            options.work.keep_going = keep_going;
+            options.work.scratch_dir = scratch_dir.to_owned();
+            options.layout.order = nodes;
+            options.layout.hot = order.hot_zone(found.tree());
+        });
+        found.gather(&options.layout.hot);
         let hot_files = store_hot(found.tree(), hot_method, &|node| found.stored_len(node), &mut options)?;
         hot_files.nodes.iter().for_each(|node| found.store_again(*node));
         let tree = found.into_tree();

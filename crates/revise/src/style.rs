@@ -8,7 +8,8 @@
 mod survey;
 
 use kiln_builder::{
-    BuildOptions, Choices, Compression, ContentDigests, Dedupe, Fragments, Preset, SMALL_FILE_LEN, Spec,
+    BuildOptions, Choices, Compression, CompressionOptions, ContentDigests, Dedupe, Fragments, LayoutOptions,
+    MetadataOptions, PackingOptions, Preset, SMALL_FILE_LEN, Spec,
 };
 use kiln_codec::Method;
 use kiln_format::feature::Feature;
@@ -157,34 +158,45 @@ impl ImageStyle {
         };
         BuildOptions {
             block_bits: self.block_bits,
-            chunk_bits: found.chunk_bits,
-            inline_tails: found.has_inline || !found.has_padded,
-            compact_inodes: found.has_compact,
-            omit_dot: found.omits_dot,
-            xattr_prefixes: self.xattr_prefixes.clone(),
-            plain_xattr_prefixes: self.plain_xattr_prefixes,
-            content_digests,
-            compression,
             kernel: Some(self.kernel),
-            dedupe: Dedupe::Files,
-            fragments: match (found.packed_max_len, found.packs_ends) {
-                (len, true) => Fragments::Tails(len.max(1)),
-                (0, false) => Fragments::Off,
-                (len, false) => Fragments::UpTo(len),
+            compression: CompressionOptions {
+                spec: compression,
+                encoded_extents: found.has_encoded_extents,
+                ..CompressionOptions::default()
             },
-            packed_pcluster_len: compression.and_then(|spec| len(spec.method, &self.packed)),
-            pack_directories: found.packs_directories,
-            metabox: self.metabox.map(|(algorithm, lens)| spec(algorithm, len(self.method(algorithm), &lens))),
-            tail_packing: self.has_tail_packing && !found.has_encoded_extents,
-            encoded_extents: found.has_encoded_extents,
-            own_mtimes: self.kernel >= Feature::Addr48Bit.since(),
+            dedupe: Dedupe::Files,
+            packing: PackingOptions {
+                fragments: match (found.packed_max_len, found.packs_ends) {
+                    (len, true) => Fragments::Tails(len.max(1)),
+                    (0, false) => Fragments::Off,
+                    (len, false) => Fragments::UpTo(len),
+                },
+                pcluster_len: compression.and_then(|spec| len(spec.method, &self.packed)),
+                directories: found.packs_directories,
+                tail_packing: self.has_tail_packing && !found.has_encoded_extents,
+            },
+            layout: LayoutOptions {
+                chunk_bits: found.chunk_bits,
+                inline_tails: found.has_inline || !found.has_padded,
+                ..LayoutOptions::default()
+            },
+            metadata: MetadataOptions {
+                compact_inodes: found.has_compact,
+                own_mtimes: self.kernel >= Feature::Addr48Bit.since(),
+                omit_dot: found.omits_dot,
+                xattr_prefixes: self.xattr_prefixes.clone(),
+                plain_xattr_prefixes: self.plain_xattr_prefixes,
+                content_digests,
+                metabox: self.metabox.map(|(algorithm, lens)| spec(algorithm, len(self.method(algorithm), &lens))),
+                ..MetadataOptions::default()
+            },
             ..BuildOptions::default()
         }
     }
 
     /// Returns method and level of an algorithm: those of the preset, or else the defaults.
     fn spec(&self, algorithm: Algorithm) -> Spec {
-        let of_preset = BuildOptions::preset(self.preset(), None).ok().and_then(|options| options.compression);
+        let of_preset = BuildOptions::preset(self.preset(), None).ok().and_then(|options| options.compression.spec);
         let of_preset = of_preset.filter(|spec| spec.method.algorithm() == algorithm);
         let default = || {
             let method = default_method(algorithm);
@@ -210,7 +222,8 @@ impl ImageStyle {
     /// Returns the length of pclusters for new data, as a build supports it.
     fn len(&self, method: Method, len: Option<u64>) -> Option<u64> {
         let (block_bits, encoded_extents) = (self.block_bits, self.found.has_encoded_extents);
-        let form = BuildOptions { block_bits, encoded_extents, kernel: Some(self.kernel), ..BuildOptions::default() };
+        let form = BuildOptions { block_bits, kernel: Some(self.kernel), ..BuildOptions::default() };
+        let form = form.with(|options| options.compression.encoded_extents = encoded_extents);
         let stated = if method.algorithm() == Algorithm::Lz4 { self.lz4_max_len } else { u64::MAX };
         let longest = u64::from(form.pcluster_max_len(method)).min(stated);
         len.map(|len| len.next_multiple_of(block_bits.len()).min(longest))

@@ -148,13 +148,13 @@ impl<'a> Update<'a> {
     ) -> Result<(Summary, Reasons<'t>, Added), ReviseError> {
         let appended = self.append(None, about, |start, number| {
             let superblock = self.image().superblock();
-            let options = BuildOptions {
-                block_bits: superblock.block_bits,
-                uuid: options.uuid.or(Some(superblock.uuid)),
-                label: if options.label == [0; 16] { superblock.volume_name } else { options.label },
-                checksum: superblock.compat.contains(kiln_format::Compat::SB_CHKSUM),
-                ..options.clone()
-            };
+            let options = options.clone().with(|new| {
+                new.block_bits = superblock.block_bits;
+                new.identity.uuid = options.identity.uuid.or(Some(superblock.uuid));
+                new.identity.label =
+                    if options.identity.label == [0; 16] { superblock.volume_name } else { options.identity.label };
+                new.identity.checksum = superblock.compat.contains(kiln_format::Compat::SB_CHKSUM);
+            });
             let position = self.end();
             let end = |end| GenerationEnd { number, position, end }.encode().to_vec();
             let behind = Behind { start, end: &end, end_len: END_LEN, records_max_len: self.records_max_len };

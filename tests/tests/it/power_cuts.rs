@@ -47,7 +47,7 @@ fn trees(seed: u64) -> TempDir {
 
 fn options(preset: Preset, kernel: Option<&str>) -> BuildOptions {
     let options = BuildOptions::preset(preset, kernel.map(|kernel| kernel.parse().unwrap())).unwrap();
-    BuildOptions { scratch_dir: std::env::temp_dir(), ..options }
+    options.with(|o| o.work.scratch_dir = std::env::temp_dir())
 }
 
 /// Begins an update of the image on `disk`.
@@ -62,8 +62,7 @@ fn update(disk: &Disk, extent: TargetExtent, dir: &Path) -> Result<Added, Error>
     let update = begin(disk, extent)?;
     let mut edited = EditedImage::new(update.base().clone());
     edited.add(kiln_source::open(dir, &SourceOptions::default())?);
-    let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..update.choices()?.build_options()? };
-    let packer = Packer::new().options(options);
+    let packer = Packer::new().options(update.choices()?.build_options()?).scratch_dir(std::env::temp_dir());
     let Scanned { scan, options, .. } = packer.scan(&edited)?;
     let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
     let (_, _, added) = update.build(&scan.tree, &options, &control, &About::default())?;

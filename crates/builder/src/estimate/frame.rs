@@ -16,7 +16,7 @@ use kiln_codec::{Method, Spec};
 use super::drawn::{Draw, DrawnFile, PIECE_LEN};
 use super::interval::Interval;
 use super::observed::{Observed, Sample};
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::pack::jobs::{self, PackJob, Task};
 use crate::plan::Plan;
 use crate::plan::text::TextSource;
@@ -71,19 +71,19 @@ pub(super) struct Stratum {
 
 impl Frame {
     /// Sorts the jobs of `plan` into strata.
-    pub(super) fn of(plan: &Plan, options: &BuildOptions) -> Self {
-        let parts: Vec<PackJob> = jobs::jobs(plan, options).collect();
+    pub(super) fn of(plan: &Plan, format: &Format) -> Self {
+        let parts: Vec<PackJob> = jobs::jobs(plan, format).collect();
         let mut strata = std::collections::BTreeMap::<Kind, Stratum>::new();
         for (idx, part) in (0..).zip(&parts) {
             let kind = Kind::of(part);
-            strata.entry(kind).or_insert_with(|| Stratum::new(kind, options)).push(idx, part);
+            strata.entry(kind).or_insert_with(|| Stratum::new(kind, format)).push(idx, part);
         }
         let mut strata: Vec<_> = strata.into_values().filter(|stratum| stratum.text() > 0).collect();
         let compressed: u64 = strata.iter().filter(|stratum| stratum.kind != Kind::Copied).map(Stratum::text).sum();
         for stratum in &mut strata {
             stratum.budget = match stratum.kind {
                 Kind::Copied => COPIED_LEN,
-                _ => (sample_len(options) as f64 * stratum.text() as f64 / compressed as f64) as u64,
+                _ => (sample_len(format) as f64 * stratum.text() as f64 / compressed as f64) as u64,
             };
         }
         Self { parts, strata }
@@ -92,8 +92,8 @@ impl Frame {
 
 /// Returns the bytes of text that are packed for an estimate: at most a few seconds' work. It must not depend on the
 /// machine, or the sample would.
-pub(super) fn sample_len(options: &BuildOptions) -> u64 {
-    options.compression.map_or(COPIED_LEN, compressed_sample_len)
+pub(super) fn sample_len(format: &Format) -> u64 {
+    format.compression.spec.map_or(COPIED_LEN, compressed_sample_len)
 }
 
 fn compressed_sample_len(spec: Spec) -> u64 {
@@ -122,11 +122,11 @@ impl Kind {
 }
 
 impl Stratum {
-    fn new(kind: Kind, options: &BuildOptions) -> Self {
-        let spec = if kind == Kind::FragmentPieces { options.packed_spec() } else { options.compression };
+    fn new(kind: Kind, format: &Format) -> Self {
+        let spec = if kind == Kind::FragmentPieces { format.packing.spec } else { format.compression.spec };
         let pcluster_len = spec.map_or(0, |spec| u64::from(spec.pcluster_len));
         // Encoded extents are cut from text at known places.
-        let piece_len = match options.encoded_extents {
+        let piece_len = match format.compression.encoded_extents {
             true => PIECE_LEN.next_multiple_of(pcluster_len.max(1)),
             false => PIECE_LEN + PIECE_RATIO * pcluster_len,
         };
@@ -222,6 +222,7 @@ fn places(len: u64, count: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::BuildOptions;
 
     #[test]
     fn places_are_spread_evenly() {
@@ -232,7 +233,8 @@ mod tests {
 
     #[test]
     fn pieces_stay_within_their_jobs() {
-        let options = BuildOptions { compression: Spec::parse("zstd", 65536).ok(), ..BuildOptions::default() };
+        let compression = Spec::parse("zstd", 65536).unwrap().into();
+        let format = Format::decide(&BuildOptions { compression, ..BuildOptions::default() }, None);
         let lens = [9 << 20, 600 << 10, 3 << 20];
         let part = |(file, &len): (u32, &u64)| PackJob {
             stream: TextSource::File(file),
@@ -241,7 +243,7 @@ mod tests {
             ends_stream: true,
         };
         let parts: Vec<PackJob> = (0..).zip(&lens).map(part).collect();
-        let mut stratum = Stratum::new(Kind::Pieces, &options);
+        let mut stratum = Stratum::new(Kind::Pieces, &format);
         for (idx, part) in (0..).zip(&parts) {
             stratum.push(idx, part);
         }

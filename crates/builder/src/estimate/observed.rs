@@ -4,8 +4,8 @@ use kiln_format::Blkaddr;
 use std::collections::HashSet;
 
 use super::drawn::{DrawnFile, PIECE_LEN};
+use crate::format::Format;
 use crate::layout::lcluster_index::ZExtent;
-use crate::options::BuildOptions;
 use crate::pack::Stored;
 use crate::pack::chunks::ChunkRun;
 use crate::pack::jobs::Task;
@@ -50,15 +50,15 @@ impl Observed {
         stored: &Stored,
         len: u64,
         drawn: &DrawnFile,
-        options: &BuildOptions,
+        format: &Format,
         chunks: &mut HashSet<Blkaddr>,
     ) -> Self {
-        let block_len = options.block_bits.len();
+        let block_len = format.block_bits.len();
         let is_file = matches!(drawn.job.task, Task::Whole { .. });
         let whole = Self { part: drawn.member, text: len, is_file, is_flat: true, ..Self::default() };
         match stored {
             Stored::Chunks { chunk_bits, runs } => {
-                let (bits, blocks_per_chunk) = (*chunk_bits, 1 << (chunk_bits - options.block_bits.bits()));
+                let (bits, blocks_per_chunk) = (*chunk_bits, 1 << (chunk_bits - format.block_bits.bits()));
                 let all = runs.iter().flat_map(|&ChunkRun { first, count, start, .. }| {
                     (0..count).map(move |n| (first + n, Blkaddr(start.0 + n * blocks_per_chunk)))
                 });

@@ -15,8 +15,10 @@ use crate::context::clock::thread_cpu;
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::error::BuildError;
+use crate::format::{Format, Packing};
+use crate::options::Dedupe;
+use crate::options::data::{CompressionOptions, LayoutOptions, Trial};
 use crate::options::hints::Hints;
-use crate::options::{BuildOptions, Dedupe, Fragments, Trial};
 use crate::pack::jobs::{PackJob, Task};
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::text::TextSource;
@@ -70,7 +72,7 @@ impl<'a> Sampler<'a> {
         job_of: impl Fn(&T) -> &PackJob + Sync,
         look: impl Fn(T, &[u8], f64) -> R + Sync,
     ) -> Result<Vec<R>, BuildError> {
-        let Context { options, control, .. } = self.context;
+        let Context { format, control, .. } = self.context;
         let len = |one: &T| job_of(one).range.end - job_of(one).range.start;
         let jobs: Vec<_> = drawn.into_iter().map(|job| Costed { cost: ANALYSIS_COST + len(&job), job }).collect();
         let worker = || {
@@ -79,13 +81,13 @@ impl<'a> Sampler<'a> {
             Ok(move |one: T| {
                 control.check()?;
                 let start = thread_cpu();
-                let read = skippable(self.text.read(job_of(&one), &mut text), options)?;
+                let read = skippable(self.text.read(job_of(&one), &mut text), format)?;
                 let secs = (thread_cpu() - start).as_secs_f64();
                 Ok::<_, BuildError>(read.ok().map(|()| look(one, &text, secs)))
             })
         };
         let mut seen = Vec::with_capacity(jobs.len());
-        ordered::run(options.threads, options.backlog(), jobs.into_iter(), worker, |one| {
+        ordered::run(format.work.threads, format.work.backlog(), jobs.into_iter(), worker, |one| {
             seen.extend(one);
             Ok(())
         })?;
@@ -110,16 +112,16 @@ impl<'a> Sampler<'a> {
             hints.insert(id, self.compression_of(&drawn.job));
             seen.push((id, len, drawn, lz4));
         }
-        let options = options(stratum, hints, self.context.options);
+        let format = format(stratum, hints, self.context.format);
         let sample = sample.finish()?;
         let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
-        let context = Context { tree: &sample, options: &options, control: &control, ledger: &ledger };
+        let context = Context { tree: &sample, format: &format, control: &control, ledger: &ledger };
         let (Built { plan, data, .. }, phases) = in_memory::build(false, context)?;
         let pack = phases.iter().find(|phase| phase.name == "pack");
         let mut chunks = HashSet::new();
         let observe = |(id, len, drawn, lz4): &(_, u64, DrawnFile, Lz4Lens)| {
             let stored = plan.file_of(*id).map(|file| &data.stored[file as usize])?;
-            let observed = Observed::of(stored, *len, drawn, &options, &mut chunks);
+            let observed = Observed::of(stored, *len, drawn, &format, &mut chunks);
             let in_chunks = observed.in_chunks || self.plan.is_in_chunks(drawn.job.stream);
             Some(Observed { lz4: lz4.share(observed.text as usize), in_chunks, ..observed })
         };
@@ -138,23 +140,24 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// Returns the options for the sample of a stratum: those of `all`, but decisions of the plan are not taken again.
-fn options(stratum: &Stratum, hints: Hints, all: &BuildOptions) -> BuildOptions {
+/// Returns the format of the sample of a stratum: that of `all`, but decisions of the plan are not taken again.
+fn format(stratum: &Stratum, hints: Hints, all: &Format) -> Format {
     let is_of_files = !stratum.is_in_pieces();
-    let compares_chunks = is_of_files && all.chunk_bits.is_some() && all.dedupe != Dedupe::Off;
-    BuildOptions {
-        hints,
-        trial: Trial::default(),
-        order: Vec::new(),
+    let compares_chunks = is_of_files && all.layout.chunk_bits.is_some() && all.dedupe != Dedupe::Off;
+    let tails = all.packing.tails && is_of_files;
+    Format {
+        compression: CompressionOptions { hints, trial: Trial::default(), ..all.compression.clone() },
         dedupe: if compares_chunks { Dedupe::Files } else { Dedupe::Off },
-        fragments: Fragments::Off,
-        pack_directories: false,
-        // Padding between files is known without a sample.
-        data_align: 1,
-        image_align: 1,
-        // Pieces end in the middle of their source.
-        inline_tails: all.inline_tails && is_of_files,
-        tail_packing: all.tail_packing && is_of_files,
+        packing: Packing { max_len: 0, ends: false, directories: false, tails, ..all.packing },
+        layout: LayoutOptions {
+            order: Vec::new(),
+            // Padding between files is known without a sample.
+            data_align: 1,
+            image_align: 1,
+            // Pieces end in the middle of their source.
+            inline_tails: all.layout.inline_tails && is_of_files,
+            ..all.layout.clone()
+        },
         ..all.clone()
     }
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::frame::Frame;
 use super::observed::Sample;
+use crate::format::Format;
 use crate::inodes::digest;
 use crate::layout::lcluster_index::ZExtent;
-use crate::options::BuildOptions;
 use crate::pack::inline_tails::{TailRef, Tails};
 use crate::pack::reuse::ReuseTotals;
 use crate::pack::{Extents, Stored, StoredData};
@@ -26,13 +26,13 @@ pub(super) enum Outcome {
 }
 
 /// Returns attributes as long as the digests of all files, no two of them equal.
-pub(super) fn digests(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
+pub(super) fn digests(tree: &Tree, format: &Format) -> HashMap<NodeId, Box<[u8]>> {
     let value = |id: NodeId| {
         let mut value = [0; digest::VALUE_LEN];
         value[digest::VALUE_LEN - 4..].copy_from_slice(&id.0.to_le_bytes());
         value.into()
     };
-    digest::files(tree, options).map(|(id, ..)| (id, value(id))).collect()
+    digest::files(tree, format).map(|(id, ..)| (id, value(id))).collect()
 }
 
 /// Returns places for all files. Addresses mean nothing, and there are no more extents than maps need.
@@ -40,9 +40,9 @@ pub(super) fn stored(
     plan: &Plan,
     (fragments, has_blob): (&FragmentStream, bool),
     outcomes: &BTreeMap<u32, Outcome>,
-    options: &BuildOptions,
+    format: &Format,
 ) -> StoredData {
-    let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
+    let shape = |stream, len, holes| extents(stream, len, holes, plan, format);
     let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
         // A tree with a base is not estimated.
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Reused { .. } => Stored::Nothing,
@@ -51,9 +51,9 @@ pub(super) fn stored(
         Storage::Chunks { chunk_bits, .. } | Storage::Placed { chunk_bits } => {
             Stored::Chunks { chunk_bits, runs: Box::default() }
         }
-        Storage::Flat => plain(file, options),
+        Storage::Flat => plain(file, format),
         Storage::Compressed { sparse } => match outcomes.get(&idx) {
-            Some(Outcome::Flat) => plain(file, options),
+            Some(Outcome::Flat) => plain(file, format),
             outcome => {
                 let inline = match outcome {
                     Some(&Outcome::Compressed { inline }) if inline > 0 => Some(tail_of(inline as u16)),
@@ -67,12 +67,12 @@ pub(super) fn stored(
     for member in fragments.members() {
         stored[member.file as usize] = Stored::Fragment(member.off);
     }
-    let features = features(&stored, plan, options);
+    let features = features(&stored, plan, format);
     StoredData {
         fragments_len: plan.fragments_len,
         fragments: shape(TextSource::Fragments, plan.fragments_len, false),
         stored,
-        tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
+        tails: Tails::new(format.work.scratch_dir.clone(), format.work.tails_memory()),
         blob_blocks: has_blob.then_some(0),
         shared_chunk_bytes: 0,
         reused: ReuseTotals::default(),
@@ -116,19 +116,19 @@ fn tail_of(len: u16) -> TailRef {
     TailRef { off: 0, len }
 }
 
-fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
-    if let Some(chunk_bits) = options.chunk_bits {
+fn plain(file: &FilePlan, format: &Format) -> Stored {
+    if let Some(chunk_bits) = format.layout.chunk_bits {
         return Stored::Chunks { chunk_bits, runs: Box::default() };
     }
-    let tail = options.inline_tail_len(file.len, file.inode_len as usize);
+    let tail = format.inline_tail_len(file.len, file.inode_len as usize);
     Stored::flat(None, (tail > 0).then(|| tail_of(tail as u16)))
 }
 
 /// Returns extents whose map has the expected length.
-fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, options: &BuildOptions) -> Extents {
+fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, format: &Format) -> Extents {
     let is_shared = plan.parts.as_ref().is_some_and(|streams| streams.is_shared(stream));
     let scattered = has_holes || is_shared;
-    let unit = match plan.compression_of(stream).filter(|_| options.encoded_extents) {
+    let unit = match plan.compression_of(stream).filter(|_| format.compression.encoded_extents) {
         Some(spec) => u64::from(spec.pcluster_len),
         // For an index only its kind matters.
         None => len.max(1),
@@ -144,11 +144,11 @@ fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, options: 
     Extents { list: (0..len.div_ceil(unit)).map(extent).collect(), ..Extents::default() }
 }
 
-fn features(stored: &[Stored], plan: &Plan, options: &BuildOptions) -> Vec<Feature> {
+fn features(stored: &[Stored], plan: &Plan, format: &Format) -> Vec<Feature> {
     let has_refs = plan.parts.as_ref().is_some_and(|streams| !streams.plan.refs.is_empty());
     let has_holes = |file: &FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
     let mut features = HashSet::new();
-    if has_refs || !options.encoded_extents && plan.files.iter().any(has_holes) {
+    if has_refs || !format.compression.encoded_extents && plan.files.iter().any(has_holes) {
         features.insert(Feature::Fragments);
     }
     for one in stored {
@@ -159,7 +159,7 @@ fn features(stored: &[Stored], plan: &Plan, options: &BuildOptions) -> Vec<Featu
             _ => false,
         };
         let is_compressed = matches!(one, Stored::Compressed(_) | Stored::Fragment(_));
-        if options.encoded_extents && is_compressed {
+        if format.compression.encoded_extents && is_compressed {
             features.insert(Feature::Addr48Bit);
         }
     }

@@ -5,10 +5,10 @@ use kiln_format::addr::SLOT_LEN;
 
 use super::Interval;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::layout::Layout;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
-use crate::options::BuildOptions;
 use crate::pack::Extents;
 use crate::write::superblock::SpecialNids;
 
@@ -25,17 +25,17 @@ pub(super) fn measure(
     view: &View<'_>,
     layout: &Layout,
     random_len: u64,
-    options: &BuildOptions,
+    format: &Format,
 ) -> Result<(Interval, SpecialNids), BuildError> {
     let directories: u64 = layout.packed_directories.iter().filter_map(|dir| view.packed_directory_len(*dir)).sum();
     let mut zone = if view.has_metabox { SLOT_LEN } else { layout.inodes.len };
     let packed_len = view.data.fragments_len + directories;
-    if let Some(spec) = options.packed_spec().filter(|_| packed_len > 0) {
+    if let Some(spec) = format.packing.spec.filter(|_| packed_len > 0) {
         let extents = view.data.fragments.clone();
         zone = inode_end(zone, view, &SpecialInode { len: packed_len, extents, algorithm: spec.method.algorithm() })?;
     }
     let mut compressed = directories;
-    if let Some(spec) = options.metabox {
+    if let Some(spec) = format.metadata.metabox {
         let (len, algorithm) = (layout.inodes.len, spec.method.algorithm());
         zone = inode_end(zone, view, &SpecialInode { len, extents: Extents::default(), algorithm })?;
         let random_len = random_len.min(len);
@@ -45,8 +45,8 @@ pub(super) fn measure(
     let block_bits = view.block_bits;
     let plain = (block_bits.blocks_for(zone) << block_bits.bits()) + layout.blocks.len;
     let compressed = Interval { value: LEFT, error: LEFT_ERROR }.times(compressed as f64);
-    let is_packed = packed_len > 0 && options.packed_spec().is_some();
-    let special = SpecialNids { packed: is_packed.then_some(Nid(0)), metabox: options.metabox.map(|_| Nid(0)) };
+    let is_packed = packed_len > 0 && format.packing.spec.is_some();
+    let special = SpecialNids { packed: is_packed.then_some(Nid(0)), metabox: format.metadata.metabox.map(|_| Nid(0)) };
     Ok((Interval::exact(plain as f64) + compressed, special))
 }
 

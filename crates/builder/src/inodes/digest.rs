@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
 use crate::plan::hole::{self, Holes, data_runs};
@@ -30,9 +30,9 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// # Errors
 /// The first file that cannot be read, unless such files are skipped; an interruption.
 pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
-    let Context { tree, options, control, ledger } = context;
+    let Context { tree, format, control, ledger } = context;
     let (apart, distrusted) = (ledger.apart(), ledger.distrusted());
-    let jobs = files(tree, options).map(|job| Costed { job, cost: ANALYSIS_COST });
+    let jobs = files(tree, format).map(|job| Costed { job, cost: ANALYSIS_COST });
     let worker = || {
         let mut buf = Vec::new();
         let (apart, distrusted) = (&apart, &distrusted);
@@ -45,11 +45,11 @@ pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, Bu
                 Ok(None) => Hashed::open((id, len, sparse), context).and_then(|file| file.digest(&mut buf)).map(Some),
                 Err(error) => Err(error.into()),
             };
-            Ok::<_, BuildError>((id, skippable(digest, options)?))
+            Ok::<_, BuildError>((id, skippable(digest, format)?))
         })
     };
     let mut values = HashMap::new();
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(id, digest)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(id, digest)| {
         let value = digest.ok().flatten().map(|digest| [ALGORITHM, &digest].concat().into());
         values.extend(value.map(|value| (id, value)));
         Ok(())
@@ -58,8 +58,8 @@ pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, Bu
 }
 
 /// Returns the files that have a digest, with their lengths, and with flags that tell which ones may have holes.
-pub(crate) fn files(tree: &Tree, options: &BuildOptions) -> impl Iterator<Item = (NodeId, u64, bool)> {
-    let wanted = options.has_digests();
+pub(crate) fn files(tree: &Tree, format: &Format) -> impl Iterator<Item = (NodeId, u64, bool)> {
+    let wanted = format.metadata.has_digests;
     tree.nodes().filter_map(move |(id, node)| match node.kind {
         Kind::File { len, sparse, .. } if len > 0 && wanted => Some((id, len, sparse)),
         _ => None,
@@ -81,10 +81,10 @@ impl<'a> Hashed<'a> {
     /// # Errors
     /// A file that cannot be read.
     pub(crate) fn open((id, len, sparse): (NodeId, u64, bool), context: Context<'a>) -> Result<Self, BuildError> {
-        let Context { tree, options, .. } = context;
+        let Context { tree, format, .. } = context;
         let mut content = tree.open(id)?;
         let holes = match sparse {
-            true => hole::find(&mut *content, len, options.block_bits)
+            true => hole::find(&mut *content, len, format.block_bits)
                 .map_err(|source| BuildError::Read { path: tree.path(id), source })?,
             false => Holes::default(),
         };

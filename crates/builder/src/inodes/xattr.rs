@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::error::BuildError;
 use crate::error::InputProblem;
-use crate::options::BuildOptions;
+use crate::format::MetadataFormat;
 use kiln_tree::{Node, Xattr};
 
 /// Id of a set of attributes that one or more inodes have.
@@ -43,8 +43,8 @@ impl Prefixes {
     ///
     /// # Errors
     /// A name without a base, or with nothing behind it; too many of them.
-    pub(crate) fn new(options: &BuildOptions) -> Result<Self, BuildError> {
-        let names = &options.xattr_prefixes;
+    pub(crate) fn new(metadata: &MetadataFormat) -> Result<Self, BuildError> {
+        let names = &metadata.xattr_prefixes;
         let prefix = |name: &Vec<u8>| {
             let refuse = |reason| BuildError::XattrPrefix { name: name.clone(), reason };
             match xattr::split_name(name) {
@@ -56,18 +56,18 @@ impl Prefixes {
         };
         let refuse = |name: &[u8], reason| Err(BuildError::XattrPrefix { name: name.to_vec(), reason });
         let mut list: Vec<(u8, Box<[u8]>)> = names.iter().map(prefix).collect::<Result<_, _>>()?;
-        if let Some(name) = options.digest_prefix() {
+        if let Some(name) = &metadata.digest_prefix {
             if name.is_empty() || name.len() > xattr::NAME_MAX_LEN {
                 return refuse(name, "names of digests have 1 to 255 bytes");
             }
             let visible = xattr::split_name(name).filter(|(_, infix)| !infix.is_empty());
-            let (index, infix) = visible.unwrap_or((HIDDEN, name));
+            let (index, infix) = visible.unwrap_or((HIDDEN, &**name));
             list.push((index, infix.into()));
         }
         if list.len() > xattr::LONG_PREFIX_MAX {
             return refuse(&list[xattr::LONG_PREFIX_MAX].1, "an image has 128 prefixes at most");
         }
-        Ok(Self { list, has_digests: options.digest_prefix().is_some() })
+        Ok(Self { list, has_digests: metadata.digest_prefix.is_some() })
     }
 
     /// Returns the number of the prefix that names digests of contents, if there are any.

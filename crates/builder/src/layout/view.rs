@@ -8,13 +8,14 @@ use std::collections::HashMap;
 
 use crate::context::Context;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::inodes::Inodes;
 use crate::layout::allocator::inline_tail_len;
 use crate::layout::encoded_extents::RecordShape;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::layout::map_shape::MapShape;
 use crate::layout::measure;
-use crate::options::{BuildOptions, ChunkEntries};
+use crate::options::data::ChunkEntries;
 use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
@@ -34,7 +35,7 @@ pub(crate) struct View<'a> {
     /// The data.
     pub data: &'a StoredData,
     /// The options.
-    pub options: &'a BuildOptions,
+    pub format: &'a Format,
     /// Block size.
     pub block_bits: BlockBits,
     /// Pclusters may have several blocks.
@@ -56,11 +57,11 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     /// Combines the decisions about the tree of `context`.
     pub(crate) fn new(inodes: &'a Inodes, plan: &'a Plan, data: &'a StoredData, context: Context<'a>) -> Self {
-        let Context { tree, options, .. } = context;
-        let block_bits = options.block_bits;
-        let big = options.max_pcluster_blocks() > 1 || data.reused.big;
-        let encoded = options.encoded_extents;
-        let chunk_entry = match options.chunk_entries {
+        let Context { tree, format, .. } = context;
+        let block_bits = format.block_bits;
+        let big = format.max_pcluster_blocks() > 1 || data.reused.big;
+        let encoded = format.compression.encoded_extents;
+        let chunk_entry = match format.layout.chunk_entries {
             ChunkEntries::Short if data.blob_blocks.is_none() && tree.stores().devices.is_empty() => {
                 ChunkEntry::BlockMap
             }
@@ -71,14 +72,14 @@ impl<'a> View<'a> {
             inodes,
             plan,
             data,
-            options,
+            format,
             block_bits,
             big,
             encoded,
-            packs_directories: options.packs_directories(),
-            has_metabox: options.metabox.is_some(),
+            packs_directories: format.packing.directories,
+            has_metabox: format.metadata.metabox.is_some(),
             chunk_entry,
-            omits_dot: options.omit_dot,
+            omits_dot: format.metadata.omit_dot,
             directory_lens: HashMap::new(),
         };
         let dirs = tree.nodes().filter(|(_, node)| matches!(node.kind, Kind::Directory(_)));

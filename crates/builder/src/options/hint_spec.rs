@@ -35,8 +35,8 @@ pub fn hint_spec(text: &str, options: &BuildOptions) -> Result<Option<Spec>, Hin
     let refuse = |reason: &dyn Display| HintSpecError(format!("{text}: {reason}"));
     let (algorithm, len) = text.split_once(':').map_or((text, None), |(algorithm, len)| (algorithm, Some(len)));
     let asked = len.map(|len| kiln_codec::parse_size(len).map_err(|error| refuse(&error))).transpose()?;
-    let default_len = options.compression.map_or(PCLUSTER_LEN, |spec| spec.pcluster_len);
-    let spec = match (algorithm, options.compression) {
+    let default_len = options.compression.spec.map_or(PCLUSTER_LEN, |spec| spec.pcluster_len);
+    let spec = match (algorithm, options.compression.spec) {
         ("", Some(spec)) => spec,
         ("", None) => return Err(refuse(&"nothing is compressed otherwise: name an algorithm")),
         _ => Spec::parse(algorithm, default_len).map_err(|error| refuse(&error))?,

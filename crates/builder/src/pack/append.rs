@@ -5,7 +5,7 @@ use kiln_codec::{Method, Spec};
 use kiln_format::{Blkaddr, BlockBits};
 
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::out::Out;
 use crate::pack::device::Device;
 use crate::pack::fill::Filled;
@@ -47,8 +47,8 @@ pub(crate) struct Appender<'a> {
 
 impl<'a> Appender<'a> {
     /// Starts behind `header_blocks` blocks. The extra device, if there is one, has the number `blob_number`.
-    pub(crate) fn new(out: Out<'a>, header_blocks: u64, blob_number: u16, options: &BuildOptions) -> Self {
-        let (block_bits, encoded) = (options.block_bits, options.encoded_extents);
+    pub(crate) fn new(out: Out<'a>, header_blocks: u64, blob_number: u16, format: &Format) -> Self {
+        let (block_bits, encoded) = (format.block_bits, format.compression.encoded_extents);
         let image = Device::new(0, (out.image, out.offset), block_bits, header_blocks << block_bits.bits());
         let blob = out.blob.map(|blob| Device::new(blob_number, (blob.file, 0), block_bits, 0));
         Self { image, blob, block_bits, encoded, digest: blake3::Hasher::new() }

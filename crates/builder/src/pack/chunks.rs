@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::BuildError;
-use crate::options::{BuildOptions, Dedupe};
+use crate::format::Format;
+use crate::options::Dedupe;
 use crate::pack::device::Device;
 use kiln_tree::PlacedRun;
 
@@ -99,11 +100,11 @@ pub(crate) struct ChunkStore {
 
 impl ChunkStore {
     /// Creates an empty store.
-    pub(crate) fn new(options: &BuildOptions) -> Self {
+    pub(crate) fn new(format: &Format) -> Self {
         Self {
-            block_bits: options.block_bits,
+            block_bits: format.block_bits,
             by_digest: HashMap::new(),
-            count_max: options.index_budget() / ENTRY_LEN,
+            count_max: format.work.index_budget() / ENTRY_LEN,
             buf: Vec::new(),
             shared_bytes: 0,
         }
@@ -154,6 +155,7 @@ impl ChunkStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::{BuildOptions, WorkOptions};
     use rustix::fs::{MemfdFlags, memfd_create};
     use std::fs::File;
 
@@ -163,27 +165,28 @@ mod tests {
         let bits = BlockBits::DEFAULT;
         let chunk = |fill: u8| vec![fill; 8192];
         let bytes = [chunk(1), chunk(2), chunk(1), chunk(0), chunk(3), chunk(4), vec![1; 4096]].concat();
-        let stored = |options: &BuildOptions| {
+        let stored = |format: &Format| {
             let mut device = Device::new(3, (&file, 512), bits, 100);
-            let (mut store, mut runs) = (ChunkStore::new(options), ChunkRuns::new());
-            let texts = ChunkText::of_all(&bytes, 13, options.dedupe);
+            let (mut store, mut runs) = (ChunkStore::new(format), ChunkRuns::new());
+            let texts = ChunkText::of_all(&bytes, 13, format.dedupe);
             let chunks = ChunkedText { chunk_bits: 13, bytes: &bytes, texts: &texts };
             store.append(&mut device, 10, chunks, &mut runs).unwrap();
             (runs, device.end, store.shared_bytes)
         };
         let run = |(first, count, start)| ChunkRun { first, count, device: 3, start: Blkaddr(start) };
         let runs = [(10, 2, 1), (12, 1, 1), (14, 3, 5)].map(run).to_vec();
-        assert_eq!(stored(&BuildOptions::default()), (runs, 40960, 8192));
+        let default = Format::decide(&BuildOptions::default(), None);
+        assert_eq!(stored(&default), (runs, 40960, 8192));
         let runs = [(10, 3, 1), (14, 3, 7)].map(run).to_vec();
-        for options in [
-            BuildOptions { dedupe: Dedupe::Off, ..BuildOptions::default() },
-            BuildOptions { memory: 0, ..BuildOptions::default() },
+        for format in [
+            Format { dedupe: Dedupe::Off, ..default.clone() },
+            Format { work: WorkOptions { memory: 0, ..default.work.clone() }, ..default.clone() },
         ] {
-            assert_eq!(stored(&options), (runs.clone(), 49152, 0));
+            assert_eq!(stored(&format), (runs.clone(), 49152, 0));
         }
         // A chunk that only seems equal is stored.
         let mut device = Device::new(3, (&file, 0), bits, 4096);
-        let (mut store, mut runs) = (ChunkStore::new(&BuildOptions::default()), ChunkRuns::new());
+        let (mut store, mut runs) = (ChunkStore::new(&default), ChunkRuns::new());
         let texts = [ChunkText::Text(Some(7)); 2];
         let chunks = ChunkedText { chunk_bits: 12, bytes: &[[1; 4096], [2; 4096]].concat(), texts: &texts };
         store.append(&mut device, 0, chunks, &mut runs).unwrap();

@@ -7,8 +7,8 @@ use kiln_format::zmap::HeadKind;
 
 use crate::context::progress::Control;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
-use crate::options::REST_MAX_BLOCKS;
+use crate::format::{Format, REST_MAX_BLOCKS};
+use crate::options::data::CompressionOptions;
 
 /// An extent relative to the stored bytes of its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +111,9 @@ pub(crate) struct FillForm {
 
 impl FillForm {
     /// Returns the form for an image with these options.
-    pub(crate) fn of(options: &BuildOptions) -> Self {
-        let BuildOptions { block_bits, encoded_extents, extent_max_len, .. } = *options;
-        Self { block_bits, encoded_extents, extent_max_len }
+    pub(crate) fn of(format: &Format) -> Self {
+        let CompressionOptions { encoded_extents, extent_max_len, .. } = format.compression;
+        Self { block_bits: format.block_bits, encoded_extents, extent_max_len }
     }
 }
 

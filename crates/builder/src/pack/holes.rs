@@ -29,7 +29,7 @@ impl Packing<'_, '_> {
             if self.zeros.contains_key(&algorithm) {
                 continue;
             }
-            let (block, llen) = zero_pcluster::pcluster(&spec, self.context.options)?;
+            let (block, llen) = zero_pcluster::pcluster(&spec, self.context.format)?;
             let plen = block.len() as u32;
             let pa = self.data.append(&PackOutput::new(block, Shape::Flat { tail: Vec::new() }), Destination::Image)?;
             self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });

@@ -3,7 +3,7 @@
 use kiln_codec::Spec;
 use std::ops::Range;
 
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::Plan;
 use crate::plan::dedupe::input::Deduplication;
 use crate::plan::dedupe::split_points::StoredPart;
@@ -62,23 +62,19 @@ pub(crate) enum Turn {
 }
 
 /// Returns all jobs of a build.
-pub(crate) fn jobs<'a>(plan: &'a Plan, options: &'a BuildOptions) -> impl Iterator<Item = PackJob> + Send + 'a {
-    jobs_of(Turn::First, plan, options).chain(jobs_of(Turn::Rest, plan, options))
+pub(crate) fn jobs<'a>(plan: &'a Plan, format: &'a Format) -> impl Iterator<Item = PackJob> + Send + 'a {
+    jobs_of(Turn::First, plan, format).chain(jobs_of(Turn::Rest, plan, format))
 }
 
 /// Returns the jobs of a turn: files in plan order, then the packed stream, so that its pclusters are contiguous.
-pub(crate) fn jobs_of<'a>(
-    turn: Turn,
-    plan: &'a Plan,
-    options: &'a BuildOptions,
-) -> impl Iterator<Item = PackJob> + Send + 'a {
+pub(crate) fn jobs_of<'a>(turn: Turn, plan: &'a Plan, format: &'a Format) -> impl Iterator<Item = PackJob> + Send + 'a {
     let turn_of = |is_first| if is_first { Turn::First } else { Turn::Rest };
     let files = (0..).zip(&plan.files).filter(move |(idx, _)| turn_of(plan.is_first(*idx)) == turn);
     let files = files.flat_map(move |(idx, file)| {
         let stream = TextSource::File(idx);
         match &plan.parts {
             Some(parts) if parts.is_shared(stream) => stored_parts(parts, stream),
-            _ => parts(stream, file, [plan.holes(idx), plan.gaps(idx)], options),
+            _ => parts(stream, file, [plan.holes(idx), plan.gaps(idx)], format),
         }
     });
     let packed = match &plan.parts {
@@ -121,7 +117,7 @@ fn parts<'a>(
     stream: TextSource,
     plan: &FilePlan,
     [holes, gaps]: [&[Range<u64>]; 2],
-    options: &BuildOptions,
+    format: &Format,
 ) -> Box<dyn Iterator<Item = PackJob> + Send + 'a> {
     let (len, inode_len) = (plan.len, plan.inode_len as usize);
     let part = move |range, task| PackJob { stream, range, task, ends_stream: true };
@@ -133,7 +129,7 @@ fn parts<'a>(
             let read = (tail_len > 0).then(|| part(tail..len, Task::Tail));
             let segment = plan.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
             let between: Vec<_> =
-                gaps.iter().flat_map(|gap| previous::parts(gap, len, segment, options.block_bits)).collect();
+                gaps.iter().flat_map(|gap| previous::parts(gap, len, segment, format.block_bits)).collect();
             let between = between
                 .into_iter()
                 .map(move |(range, ends_stream)| PackJob { ends_stream, ..part(range, Task::Segment) });
@@ -144,13 +140,13 @@ fn parts<'a>(
         }
         Storage::Flat if len <= COPY_LEN => whole(false),
         Storage::Flat => {
-            let tail = options.inline_tail_len(len, inode_len) as u64;
+            let tail = format.inline_tail_len(len, inode_len) as u64;
             let copies = steps(0..len - tail, COPY_LEN).map(move |range| part(range, Task::Copy));
             Box::new(copies.chain((tail > 0).then(|| part(len - tail..len, Task::Tail))))
         }
         Storage::Chunks { chunk_bits: bits, .. } => {
             let runs = hole::stored_chunks(len, holes, bits);
-            let compared = options.chunk_bits == Some(bits) && 1 << bits <= COPY_LEN;
+            let compared = format.layout.chunk_bits == Some(bits) && 1 << bits <= COPY_LEN;
             let task = if compared { Task::Chunks(bits) } else { Task::Copy };
             let ranges = runs.into_iter().map(move |run| run.start << bits..(run.end << bits).min(len));
             Box::new(ranges.flat_map(|range| steps(range, COPY_LEN)).map(move |range| part(range, task.clone())))

@@ -9,8 +9,9 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
-use crate::options::{BuildOptions, Dedupe};
+use crate::options::Dedupe;
 use crate::pack::chunks::ChunkText;
 use crate::pack::fill::{End, FillForm, Filled, PartExtent, PclusterWriter};
 use crate::pack::jobs::{PackJob, Task};
@@ -87,7 +88,7 @@ pub(crate) struct PackWorker<'a> {
     sources: &'a PackSources,
     /// Source of the packed inode's text.
     fragments: &'a FragmentStream,
-    options: &'a BuildOptions,
+    format: &'a Format,
     control: &'a Control<'a>,
     block_bits: BlockBits,
     /// Encoders, each created on first use.
@@ -103,10 +104,10 @@ impl<'a> PackWorker<'a> {
         fragments: &'a FragmentStream,
         context: Context<'a>,
     ) -> Self {
-        let Context { tree, options, control, .. } = context;
-        let block_bits = options.block_bits;
+        let Context { tree, format, control, .. } = context;
+        let block_bits = format.block_bits;
         let (fillers, text) = (HashMap::new(), Vec::new());
-        Self { tree, plan, sources, fragments, options, control, block_bits, fillers, text }
+        Self { tree, plan, sources, fragments, format, control, block_bits, fillers, text }
     }
 
     /// Runs a job.
@@ -153,7 +154,7 @@ impl<'a> PackWorker<'a> {
                 amiss.changed.extend(change.map(|change| (file, change)));
             }),
             TextSource::Fragments => self.fragments.read(part.range.start, &mut text, |file, off, piece| {
-                match skippable(self.read_file(file, off, piece), self.options)? {
+                match skippable(self.read_file(file, off, piece), self.format)? {
                     Ok(change) => amiss.changed.extend(change.map(|change| (file, change))),
                     Err(error) => {
                         piece.fill(0);
@@ -196,20 +197,20 @@ impl<'a> PackWorker<'a> {
     /// Returns whether a file may differ from the plan, as long as others find the text that they share. A digest
     /// would describe the old contents.
     fn may_change(&self, file: u32) -> bool {
-        let has_digest = self.options.has_digests() && !self.plan.apart.contains(&file);
-        self.options.keep_going && !has_digest
+        let has_digest = self.format.metadata.has_digests && !self.plan.apart.contains(&file);
+        self.format.work.keep_going && !has_digest
     }
 
     /// Stores the text uncompressed, in chunks if options say so.
     fn plain(&mut self, inode_len: usize) -> PackOutput {
-        match self.options.chunk_bits {
+        match self.format.layout.chunk_bits {
             Some(chunk_bits) => self.chunks(chunk_bits),
             None => self.flat(inode_len),
         }
     }
 
     fn chunks(&mut self, chunk_bits: u8) -> PackOutput {
-        self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, self.options.dedupe), chunk_bits)
+        self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, self.format.dedupe), chunk_bits)
     }
 
     /// Stores the text in chunks like [`PackWorker::chunks`], but without sharing any.
@@ -223,7 +224,7 @@ impl<'a> PackWorker<'a> {
 
     /// Stores the text uncompressed, with an inline tail if the inode has room for it.
     fn flat(&mut self, inode_len: usize) -> PackOutput {
-        let tail_len = self.options.inline_tail_len(self.text.len() as u64, inode_len);
+        let tail_len = self.format.inline_tail_len(self.text.len() as u64, inode_len);
         self.split_at(self.text.len() - tail_len)
     }
 
@@ -250,7 +251,7 @@ impl<'a> PackWorker<'a> {
 
     /// Returns the bytes beside the inode of a compressed file of `len` bytes that may hold the end of its data.
     fn inline_room(&self, len: u64, inode_len: usize) -> Result<usize, BuildError> {
-        if !self.options.packs_tails() {
+        if !self.format.packing.tails {
             return Ok(0);
         }
         let index_len = lcluster_index::len_behind(inode_len as u64, self.index_shape(len))?;
@@ -259,18 +260,18 @@ impl<'a> PackWorker<'a> {
 
     /// Returns the shape of the index of a file of `len` bytes whose pclusters are contiguous.
     fn index_shape(&self, len: u64) -> IndexShape {
-        let big = self.options.max_pcluster_blocks() > 1;
+        let big = self.format.max_pcluster_blocks() > 1;
         IndexShape { len, block_bits: self.block_bits, big, scattered: false, end: MapEnd::Stored }
     }
 
     /// Returns whether a compressed file, including its map, is smaller than the plain one.
     fn gains(&self, packed: &PackOutput, part: &PackJob) -> Result<bool, BuildError> {
         let len = part.range.end;
-        if self.options.encoded_extents {
+        if self.format.compression.encoded_extents {
             // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go
             // beside their inode, but not into the metabox, where a walk would have to decode them.
             let small = self.plan.compression_of(part.stream).is_some_and(|spec| len <= spec.pcluster_len.into());
-            let inline = len < self.block_bits.len() && self.options.metabox.is_none();
+            let inline = len < self.block_bits.len() && self.format.metadata.metabox.is_none();
             return Ok(small && !inline || (packed.bytes.len() as u64) < len);
         }
         let shape = self.index_shape(len);
@@ -288,7 +289,7 @@ impl<'a> PackWorker<'a> {
         let filler = match self.fillers.entry(self.plan.compression_of(stream).ok_or_else(nothing)?) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let filler = PclusterWriter::new(entry.key(), FillForm::of(self.options))?;
+                let filler = PclusterWriter::new(entry.key(), FillForm::of(self.format))?;
                 entry.insert(filler)
             }
         };

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
@@ -87,10 +87,10 @@ pub(crate) fn analyze(
     context: Context<'_>,
     mut take: impl FnMut(AnalysisRequest, Result<Analysis, BuildError>),
 ) -> Result<(), BuildError> {
-    let Context { tree, options, control, .. } = context;
+    let Context { tree, format, control, .. } = context;
     let read = |wanted: &AnalysisRequest| if wanted.is_whole() { wanted.len } else { 0 };
     let jobs = wanted.map(|job| Costed { cost: ANALYSIS_COST + read(&job), job });
-    let (block_bits, method) = (options.block_bits, options.compression.map(|spec| spec.method));
+    let (block_bits, method) = (format.block_bits, format.compression.spec.map(|spec| spec.method));
     let worker = || {
         let mut surveyor = Surveyor { block_bits, method, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
         Ok(move |wanted: AnalysisRequest| {
@@ -101,20 +101,20 @@ pub(crate) fn analyze(
             };
             let analysis = match look(tree.open(wanted.node).map_err(Into::into), wanted) {
                 // A digest of the former contents is to be stored.
-                Err(change) if change.is_change() && options.has_digests() && !wanted.is_apart => {
+                Err(change) if change.is_change() && format.metadata.has_digests && !wanted.is_apart => {
                     return Err(change);
                 }
-                Err(change) if options.keep_going && change.is_change() => {
+                Err(change) if format.work.keep_going && change.is_change() => {
                     let analysis =
                         look(tree.open_version(wanted.node, Version::Changed).map_err(Into::into), wanted.apart());
                     analysis.map(|analysis| Analysis { changed: Some(change), ..analysis })
                 }
                 analysis => analysis,
             };
-            Ok::<_, BuildError>((wanted, skippable(analysis, options)?))
+            Ok::<_, BuildError>((wanted, skippable(analysis, format)?))
         })
     };
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(wanted, analysis)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(wanted, analysis)| {
         take(wanted, analysis);
         Ok(())
     })
@@ -123,10 +123,10 @@ pub(crate) fn analyze(
 /// Turns an input's error into a value if inputs may be skipped.
 pub(crate) fn skippable<T>(
     outcome: Result<T, BuildError>,
-    options: &BuildOptions,
+    format: &Format,
 ) -> Result<Result<T, BuildError>, BuildError> {
     match outcome {
-        Err(error) if !(options.keep_going && error.is_input()) => Err(error),
+        Err(error) if !(format.work.keep_going && error.is_input()) => Err(error),
         outcome => Ok(outcome),
     }
 }

@@ -4,7 +4,7 @@ use kiln_codec::Spec;
 use kiln_format::Algorithm;
 use std::ops::Range;
 
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::hole;
 use kiln_tree::NodeId;
 
@@ -77,14 +77,14 @@ pub(crate) enum Storage {
 }
 
 /// Decides how a file with bytes of its own is stored alone.
-pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
-    let (len, block_bits, sparse) = (file.len, options.block_bits, !holes.is_empty());
+pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, format: &Format) -> Storage {
+    let (len, block_bits, sparse) = (file.len, format.block_bits, !holes.is_empty());
     let chunks = || {
-        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
+        let chunk_bits = format.layout.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
         Storage::Chunks { chunk_bits, sparse }
     };
-    let plain = || match options.chunk_bits {
-        None if !sparse || !options.chunks_keep_holes() => Storage::Flat,
+    let plain = || match format.layout.chunk_bits {
+        None if !sparse || !format.holes.plain => Storage::Flat,
         _ => chunks(),
     };
     match (file.compression, sparse) {
@@ -93,11 +93,11 @@ pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: boo
         (Some(_), false) => Storage::Compressed { sparse },
         (Some(_), true) => {
             // Before partial references, zeros are compressed like anything else.
-            let are_shared = options.extents_keep_holes();
+            let are_shared = format.holes.compressed;
             let zeros_len = if are_shared { 0 } else { hole::total(holes) / hole::ZEROS_RATIO };
             // An index has 8 bytes for each block, even in holes: too much for a file that is nearly all holes.
             let index_len = block_bits.blocks_for(len) * 8;
-            if options.chunks_keep_holes() && index_len + zeros_len > (len - hole::total(holes)) / 2 {
+            if format.holes.plain && index_len + zeros_len > (len - hole::total(holes)) / 2 {
                 chunks()
             } else {
                 Storage::Compressed { sparse: are_shared }

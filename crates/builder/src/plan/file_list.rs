@@ -34,21 +34,21 @@ pub(crate) struct FileList {
 impl FileList {
     /// Lists the files of a tree.
     pub(crate) fn of(inodes: &Inodes, context: Context<'_>) -> Self {
-        let Context { tree, options, .. } = context;
+        let Context { tree, format, .. } = context;
         let mut files = Vec::new();
         let mut index = vec![None; tree.len()];
         let mut add = |node: NodeId, files: &mut Vec<FilePlan>| match tree.node(node).kind {
             Kind::File { len, .. } if !inodes.is_left_out[node.idx()] && index[node.idx()].is_none() => {
                 // There are fewer files than nodes, and fewer nodes than numbers.
                 index[node.idx()] = NonZeroU32::new(files.len() as u32 + 1).map(FileIdx);
-                let (inode_len, compression) = (inodes.inode_len(node) as u32, options.compression_of(node));
+                let (inode_len, compression) = (inodes.inode_len(node) as u32, format.compression.of(node));
                 let file = FilePlan { node, len, inode_len, storage: Storage::Empty, compression };
-                let storage = if len == 0 { Storage::Empty } else { storage(&file, &[], false, options) };
+                let storage = if len == 0 { Storage::Empty } else { storage(&file, &[], false, format) };
                 files.push(FilePlan { storage, ..file });
             }
             _ => {}
         };
-        options.order.iter().filter(|node| node.idx() < tree.len()).for_each(|&node| add(node, &mut files));
+        format.layout.order.iter().filter(|node| node.idx() < tree.len()).for_each(|&node| add(node, &mut files));
         let ordered_count = files.len() as u32;
         tree.walk().for_each(|node| add(node, &mut files));
         Self { files, index: FileIndex(index), ordered_count }

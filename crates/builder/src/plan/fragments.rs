@@ -8,8 +8,8 @@
 use std::ops::Range;
 
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::layout::lcluster_index;
-use crate::options::BuildOptions;
 use crate::plan::file::{FilePlan, Storage};
 
 /// Plain text of files in plan order that are sorted together.
@@ -47,16 +47,16 @@ pub(crate) fn choose(
     mut files: Vec<FilePlan>,
     mut small: Vec<FragmentCandidate>,
     (start, ordered_count): (u64, u32),
-    options: &BuildOptions,
+    format: &Format,
 ) -> Result<(Vec<FilePlan>, FragmentStream), BuildError> {
     small.retain(|candidate| {
         let file = &files[candidate.file as usize];
-        file.compression == options.compression && matches!(file.storage, Storage::Compressed { .. })
+        file.compression == format.compression.spec && matches!(file.storage, Storage::Compressed { .. })
     });
     let mut stream = FragmentStream::behind(start).with(&mut small, ordered_count, |file| files[file as usize].len);
-    if options.packs_directories() || options.packs_ends() {
+    if format.packing.directories || format.packing.ends {
         // The next files may lie elsewhere in the image than those before.
-        stream.pad(lcluster_index::pack_start(stream.len(), options.block_bits)?);
+        stream.pad(lcluster_index::pack_start(stream.len(), format.block_bits)?);
     }
     for member in stream.members() {
         files[member.file as usize].storage = Storage::Fragment;

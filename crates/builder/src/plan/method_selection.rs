@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
@@ -59,14 +59,16 @@ pub(crate) fn choose(
     is_packable: impl Fn(u32) -> bool,
     context: Context<'_>,
 ) -> Result<Vec<FilePlan>, BuildError> {
-    let Context { tree, options, control, .. } = context;
-    let Some(default) = options.compression.filter(|_| !options.trial.specs.is_empty()) else { return Ok(files) };
+    let Context { tree, format, control, .. } = context;
+    let Some(default) = format.compression.spec.filter(|_| !format.compression.trial.specs.is_empty()) else {
+        return Ok(files);
+    };
     let compressed =
         |file: &&FilePlan| file.compression == Some(default) && matches!(file.storage, Storage::Compressed { .. });
     let cost: u128 = files.iter().filter(compressed).map(|file| costs(default, file.len)).sum();
-    let mut budget = cost * u128::from(options.trial.budget_percent.saturating_sub(100)) / 100;
-    let specs: Vec<Spec> = std::iter::once(default).chain(options.trial.specs.iter().copied()).collect();
-    let candidates = candidates(&files, is_packable, &specs, options, budget / TRYING_SHARE);
+    let mut budget = cost * u128::from(format.compression.trial.budget_percent.saturating_sub(100)) / 100;
+    let specs: Vec<Spec> = std::iter::once(default).chain(format.compression.trial.specs.iter().copied()).collect();
+    let candidates = candidates(&files, is_packable, &specs, format, budget / TRYING_SHARE);
     budget -= candidates.iter().map(|one| trying_costs(&specs, one.len)).sum::<u128>();
     let mut offers = Vec::new();
     let nodes = &files;
@@ -75,13 +77,13 @@ pub(crate) fn choose(
         Ok(move |one: Candidate| {
             control.check()?;
             let lens = encoder.encode_samples(tree, nodes[one.file as usize].node, one.len);
-            Ok::<_, BuildError>((one, skippable(lens, options)?))
+            Ok::<_, BuildError>((one, skippable(lens, format)?))
         })
     };
     let jobs = candidates.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST + sampled_len(default, job.len) });
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(one, lens)| {
         // A file that cannot be read fails where it is stored.
-        offers.extend(lens.into_iter().flat_map(|lens| savings_of(one, &specs, &lens, options.block_bits)));
+        offers.extend(lens.into_iter().flat_map(|lens| savings_of(one, &specs, &lens, format.block_bits)));
         Ok(())
     })?;
     for (file, spec) in knapsack(offers, budget) {
@@ -96,14 +98,14 @@ fn candidates(
     files: &[FilePlan],
     is_packable: impl Fn(u32) -> bool,
     specs: &[Spec],
-    options: &BuildOptions,
+    format: &Format,
     mut budget: u128,
 ) -> Vec<Candidate> {
     let candidate = |(file, plan): (u32, &FilePlan)| {
         let is_packable = is_packable(file);
         let least = if is_packable { PACKED_MIN_LEN } else { FILE_MIN_LEN };
         let dense = matches!(plan.storage, Storage::Compressed { sparse: false });
-        let is_open = dense && plan.len >= least && options.hints.get(plan.node).is_none();
+        let is_open = dense && plan.len >= least && format.compression.hints.get(plan.node).is_none();
         (is_open && plan.compression == Some(specs[0])).then_some(Candidate { file, len: plan.len, is_packable })
     };
     let mut candidates: Vec<_> = (0..).zip(files).filter_map(candidate).collect();

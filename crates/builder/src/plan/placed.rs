@@ -23,16 +23,16 @@ pub(crate) fn plan(
     elsewhere: Vec<(u32, Result<Vec<PlacedRun>, BuildError>)>,
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, PlacedFiles), BuildError> {
-    let Context { tree, options, ledger, .. } = context;
+    let Context { tree, format, ledger, .. } = context;
     let (devices, mut all) = (tree.stores().devices, PlacedFiles::new());
     for (idx, runs) in elsewhere {
         let file = &mut files[idx as usize];
         let found = runs.and_then(|runs| {
             let runs = placed::joined(runs);
             let refuse = |reason| BuildError::Input { path: tree.path(file.node), reason };
-            Ok((chunk_bits(file.len, &runs, &devices, options.block_bits).map_err(refuse)?, runs))
+            Ok((chunk_bits(file.len, &runs, &devices, format.block_bits).map_err(refuse)?, runs))
         });
-        match skippable(found, options)? {
+        match skippable(found, format)? {
             Ok((chunk_bits, runs)) => {
                 (file.storage, file.compression) = (Storage::Placed { chunk_bits }, None);
                 all.insert(idx, runs);

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::{BuildOptions, REST_MAX_BLOCKS};
+use crate::format::{Format, REST_MAX_BLOCKS};
 use crate::plan::file::FilePlan;
 use kiln_tree::{Content, ContentError, NodeId, PreviousVersion, ReusedExtent, ReusedExtents, Tree, Version};
 
@@ -68,7 +68,7 @@ pub(crate) fn compare(
     files: &[FilePlan],
     context: Context<'_>,
 ) -> Result<Vec<Option<Patched>>, BuildError> {
-    let Context { tree, options, control, .. } = context;
+    let Context { tree, format, control, .. } = context;
     let known = |candidate: &Candidate| {
         let PreviousVersion { extents, differences, .. } = &candidate.previous;
         Some(outside(&extents.list, differences.as_ref()?, files[candidate.file as usize].len))
@@ -104,20 +104,20 @@ pub(crate) fn compare(
             Ok::<_, BuildError>((job.candidate, same))
         })
     };
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(candidate, found)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(candidate, found)| {
         same[candidate].extend(found);
         Ok(())
     })?;
     let patched = candidates.iter().zip(same).map(|(candidate, same)| {
         let file = &files[candidate.file as usize];
-        patched(&candidate.previous, &same, file, options)
+        patched(&candidate.previous, &same, file, format)
     });
     Ok(patched.collect())
 }
 
 /// Returns the least bytes of text stored between extents. See [`crate::plan::dedupe::split_points`] for both forms.
-fn min_len(options: &BuildOptions) -> u64 {
-    if options.encoded_extents { 4096 } else { 2 * options.block_bits.len() }
+fn min_len(format: &Format) -> u64 {
+    if format.compression.encoded_extents { 4096 } else { 2 * format.block_bits.len() }
 }
 
 /// Returns runs of extents of about [`COMPARE_LEN`] bytes of text.
@@ -167,7 +167,7 @@ fn outside(extents: &[ReusedExtent], differences: &[Range<u64>], len: u64) -> Ve
 }
 
 /// Returns the reused and other parts of a file in which these extents are the same, if reuse is worth it.
-fn patched(previous: &PreviousVersion, same: &[bool], file: &FilePlan, options: &BuildOptions) -> Option<Patched> {
+fn patched(previous: &PreviousVersion, same: &[bool], file: &FilePlan, format: &Format) -> Option<Patched> {
     let list = &previous.extents.list;
     let mut reuse = same.to_vec();
     reuse.resize(list.len(), false);
@@ -177,9 +177,9 @@ fn patched(previous: &PreviousVersion, same: &[bool], file: &FilePlan, options: 
         // The text behind it must begin in another lcluster than it does.
         *last = false;
     }
-    widen(list, &mut reuse, min_len(options));
-    let most_blocks = file.compression.map_or(0, |spec| options.pcluster_blocks(spec));
-    if !options.encoded_extents && most_blocks < REST_MAX_BLOCKS {
+    widen(list, &mut reuse, min_len(format));
+    let most_blocks = file.compression.map_or(0, |spec| format.pcluster_blocks(spec));
+    if !format.compression.encoded_extents && most_blocks < REST_MAX_BLOCKS {
         // Left-over text before an extent may take more blocks than pclusters have. Nothing is left over at the end.
         reuse.iter_mut().skip_while(|reuse| **reuse).for_each(|reuse| *reuse = false);
     }
@@ -190,7 +190,7 @@ fn patched(previous: &PreviousVersion, same: &[bool], file: &FilePlan, options: 
         return None;
     }
     let gaps = gaps(&reused, file.len);
-    let blocks: u64 = reused.iter().map(|extent| options.block_bits.blocks_for(extent.plen.into())).sum();
+    let blocks: u64 = reused.iter().map(|extent| format.block_bits.blocks_for(extent.plen.into())).sum();
     let (algorithm, blocks) = (previous.extents.algorithm, blocks as u32);
     Some(Patched { reused: ReusedExtents { algorithm, list: reused, blocks, ..ReusedExtents::default() }, gaps })
 }

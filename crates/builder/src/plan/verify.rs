@@ -21,7 +21,7 @@ const RATIO_MAX: u64 = 64;
 /// The first file that differs from its digest, unless the build keeps going: then it is reported, and keeps the
 /// digest. An interruption.
 pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeId>, BuildError> {
-    let Context { tree, options, control, ledger } = context;
+    let Context { tree, format, control, ledger } = context;
     let distrusted = ledger.distrusted();
     let is_read = |(idx, file): &(u32, &FilePlan)| {
         let is_elsewhere = matches!(file.storage, Storage::LeftOut | Storage::Empty | Storage::Placed { .. });
@@ -33,11 +33,11 @@ pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeI
         Ok(move |file: &FilePlan| {
             control.check()?;
             let found = mismatch(file, plan, context, &mut buf);
-            Ok::<_, BuildError>((file.node, skippable(found, options)?))
+            Ok::<_, BuildError>((file.node, skippable(found, format)?))
         })
     };
     let mut anew = BTreeSet::new();
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(node, found)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(node, found)| {
         // A file that cannot be read fails again when it is stored.
         let Ok(Some((of, mismatch))) = found else { return Ok(()) };
         if of == DigestOf::Reused {
@@ -46,7 +46,7 @@ pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeI
         }
         let path = tree.path(node);
         let error = BuildError::Read { path: path.clone(), source: Box::new(mismatch).into() };
-        if !options.keep_going {
+        if !format.work.keep_going {
             return Err(error);
         }
         ledger.damage(node, Skipped { path, error });
@@ -63,10 +63,10 @@ fn mismatch(
     context: Context<'_>,
     buf: &mut Vec<u8>,
 ) -> Result<Option<(DigestOf, DigestMismatch)>, BuildError> {
-    let Context { tree, options, .. } = context;
+    let Context { tree, format, .. } = context;
     let Kind::File { len, sparse, .. } = tree.node(file.node).kind else { return Ok(None) };
     let Some(StoredDigest { sha256: stored, image, of }) = tree.stored_digest(file.node)? else { return Ok(None) };
-    if of == DigestOf::Reused && !options.has_digests() {
+    if of == DigestOf::Reused && !format.metadata.has_digests {
         return Ok(None);
     }
     // Equal bytes have equal digests.

@@ -129,7 +129,7 @@ impl<'a> InodeWriter<'a> {
     fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
         let view = self.view;
         let node = view.tree.node(id);
-        let time = mtime(&node.meta, view.options);
+        let time = mtime(&node.meta, view.format);
         let (file_type, size, data) = self.contents(id)?;
         Ok(Inode {
             form: view.inodes.forms[id.idx()],

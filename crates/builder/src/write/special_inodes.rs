@@ -8,10 +8,10 @@ use kiln_codec::Spec;
 use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, Run};
-use crate::options::BuildOptions;
 use crate::pack::Extents;
 use crate::pack::append::{Appender, Destination};
 use crate::pack::fill::{End, FillForm, PclusterWriter};
@@ -52,10 +52,10 @@ impl SpecialInodes {
         data: Appender<'b>,
         context: Context<'_>,
     ) -> Result<(Self, Appender<'b>), BuildError> {
-        let Context { options, control, .. } = context;
-        let mut packer = MetadataPacker { data, options, control };
-        let packed = options.packed_spec().map(|spec| packer.packed_inode(spec, view, layout)).transpose()?;
-        let metabox = options.metabox.map(|spec| packer.metabox(spec, view, layout)).transpose()?;
+        let Context { format, control, .. } = context;
+        let mut packer = MetadataPacker { data, format, control };
+        let packed = format.packing.spec.map(|spec| packer.packed_inode(spec, view, layout)).transpose()?;
+        let metabox = format.metadata.metabox.map(|spec| packer.metabox(spec, view, layout)).transpose()?;
         Ok((Self { packed: packed.filter(|contents| contents.len > 0), metabox }, packer.data))
     }
 }
@@ -63,7 +63,7 @@ impl SpecialInodes {
 /// Compresses metadata and appends it to the data.
 struct MetadataPacker<'a, 'b> {
     data: Appender<'b>,
-    options: &'a BuildOptions,
+    format: &'a Format,
     control: &'a Control<'a>,
 }
 
@@ -96,10 +96,10 @@ impl MetadataPacker<'_, '_> {
         spec: Spec,
         start: u64,
     ) -> Result<(Extents, u64), BuildError> {
-        let Self { data, options, control } = self;
-        let (options, control, block_bits) = (*options, *control, options.block_bits);
+        let Self { data, format, control } = self;
+        let (format, control, block_bits) = (*format, *control, format.block_bits);
         let worker = || {
-            let mut filler = PclusterWriter::new(&spec, FillForm::of(options))?;
+            let mut filler = PclusterWriter::new(&spec, FillForm::of(format))?;
             Ok(move |text: Result<Vec<u8>, BuildError>| {
                 let text = text?;
                 let output = worker::compress(&mut filler, &text, true, End::Padded, control)?;
@@ -109,7 +109,7 @@ impl MetadataPacker<'_, '_> {
         let segment = segment_len(spec.pcluster_len);
         let jobs = pieces(texts, segment as usize).map(|job| Costed { job, cost: segment });
         let (mut extents, mut end) = (Extents::default(), start);
-        ordered::run(options.threads, options.backlog(), jobs, worker, |(len, output)| {
+        ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(len, output)| {
             control.check()?;
             let output = data.adjust_for_position(output, Some(spec));
             let pa = data.append(&output, Destination::Image)?;

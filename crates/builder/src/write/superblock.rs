@@ -10,10 +10,10 @@ use kiln_format::{Algorithm, Blkaddr, Compat, FormatError, Incompat, Nid};
 use zerocopy::IntoBytes;
 
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::inodes::xattr::Prefixes;
 use crate::layout::Layout;
 use crate::layout::view::View;
-use crate::options::BuildOptions;
 use crate::out::{Behind, Out};
 use crate::pack::Stored;
 use kiln_tree::NodeId;
@@ -81,19 +81,21 @@ impl Header {
     /// # Errors
     /// Compression whose configuration records do not fit into the older image; features that such an image cannot
     /// have.
-    pub(crate) fn behind(behind: Behind<'_>, devices: usize, options: &BuildOptions) -> Result<Self, BuildError> {
-        let own = options.compression.map_or_else(ComprCfgs::default, |spec| compr_cfgs([spec].into_iter(), options));
-        let is_big = options.compression.is_some_and(|spec| options.pcluster_blocks(spec) > 1);
-        let needs_records = is_big || options.encoded_extents || own.algorithms() & !Algorithm::Lz4.bit() != 0;
+    pub(crate) fn behind(behind: Behind<'_>, devices: usize, format: &Format) -> Result<Self, BuildError> {
+        let own =
+            format.compression.spec.map_or_else(ComprCfgs::default, |spec| compr_cfgs([spec].into_iter(), format));
+        let is_big = format.compression.spec.is_some_and(|spec| format.pcluster_blocks(spec) > 1);
+        let needs_records =
+            is_big || format.compression.encoded_extents || own.algorithms() & !Algorithm::Lz4.bit() != 0;
         if needs_records {
             check_room(&own, behind.records_max_len)?;
         }
-        if devices > 0 || options.metabox.is_some() {
+        if devices > 0 || format.metadata.metabox.is_some() {
             let what = if devices > 0 { "extra devices" } else { "compressed metadata" };
             return Err(BuildError::Behind { what });
         }
-        let prefixes = Prefixes::new(options)?;
-        let blocks = options.block_bits.blocks_for(behind.start + prefixes.table().len() as u64);
+        let prefixes = Prefixes::new(&format.metadata)?;
+        let blocks = format.block_bits.blocks_for(behind.start + prefixes.table().len() as u64);
         Ok(Self {
             record_len: BASE_LEN as u64,
             devices: 0,
@@ -109,18 +111,18 @@ impl Header {
     /// # Errors
     /// Prefixes that cannot be used; more devices than the format counts; options outside the kernel's limits, which
     /// is a bug.
-    pub(crate) fn new(devices: usize, reused: ComprCfgs, options: &BuildOptions) -> Result<Self, BuildError> {
+    pub(crate) fn new(devices: usize, reused: ComprCfgs, format: &Format) -> Result<Self, BuildError> {
         let too_many = |_| FormatError::does_not_fit("erofs_super_block", "extra_devices", devices as u64);
         let devices = u16::try_from(devices).map_err(too_many)?;
-        let record_len = BASE_LEN as u64 + if options.metabox.is_some() { EXTSLOT_LEN } else { 0 };
-        let records = with_reused(compr_cfgs(options.specs(), options), reused, u16::MAX).encode()?;
+        let record_len = BASE_LEN as u64 + if format.metadata.metabox.is_some() { EXTSLOT_LEN } else { 0 };
+        let records = with_reused(compr_cfgs(format.specs(), format), reused, u16::MAX).encode()?;
         let records_end = SUPERBLOCK_OFF + record_len + records.len() as u64;
         let slot_len = DEVICE_SLOT_LEN as u64;
         let devt_off = (devices > 0).then(|| records_end.next_multiple_of(slot_len));
-        let prefixes = Prefixes::new(options)?;
+        let prefixes = Prefixes::new(&format.metadata)?;
         let prefixes_off =
             devt_off.map_or(records_end, |off| off + u64::from(devices) * slot_len).next_multiple_of(PREFIX_ALIGN);
-        let blocks = options.block_bits.blocks_for(prefixes_off + prefixes.table().len() as u64);
+        let blocks = format.block_bits.blocks_for(prefixes_off + prefixes.table().len() as u64);
         Ok(Self { record_len, devices, devt_off, prefixes, prefixes_off, blocks })
     }
 
@@ -136,7 +138,7 @@ impl Header {
         special: SpecialNids,
         records: &ComprCfgs,
     ) -> Result<Superblock, BuildError> {
-        let options = view.options;
+        let format = view.format;
         let (mut incompat, compr_info) = incompat(view, special, records)?;
         let mut compat = compat(view, special.metabox.is_some());
         let (xattr_prefix_count, digest_id) = (self.prefixes.count(), self.prefixes.digest_id());
@@ -146,12 +148,12 @@ impl Header {
         if xattr_prefix_count > 0 {
             incompat |= Incompat::XATTR_PREFIXES;
             // Without special inodes, every kernel looks for prefixes in the image itself.
-            if options.plain_xattr_prefixes || special.packed.is_some() || special.metabox.is_some() {
+            if format.metadata.plain_xattr_prefixes || special.packed.is_some() || special.metabox.is_some() {
                 compat |= Compat::PLAIN_XATTR_PFX;
             }
         }
         let epoch = view.inodes.epoch;
-        let build_time = options.build_time.or(options.source_date_epoch);
+        let build_time = format.identity.build_time.or(format.identity.source_date_epoch);
         let build_time = build_time.and_then(|secs| u32::try_from(secs.checked_sub(epoch.secs)?).ok());
         Ok(Superblock {
             block_bits: view.block_bits,
@@ -166,7 +168,7 @@ impl Header {
             meta_blkaddr: Blkaddr(0),
             xattr_blkaddr: Blkaddr(0),
             uuid: [0; 16],
-            volume_name: options.label,
+            volume_name: format.identity.label,
             compr_info,
             extra_devices: self.devices,
             devt_off: self.devt_off.unwrap_or(0),
@@ -185,26 +187,21 @@ impl Header {
     /// image these two are only returned, not written.
     ///
     /// # Errors
-    /// An output that cannot be written; features that the chosen kernel does not have.
+    /// An output that cannot be written.
     pub(crate) fn write(
         &self,
         records: HeaderRecords,
         mut digest: blake3::Hasher,
         out: Out<'_>,
-        options: &BuildOptions,
+        format: &Format,
     ) -> Result<Head, BuildError> {
         let HeaderRecords { mut superblock, compression, slots } = records;
-        if let Some(kernel) = options.kernel
-            && let Some(feature) = superblock.features().iter().find(|feature| feature.since() > kernel)
-        {
-            return Err(BuildError::Kernel { feature: feature.name(), needs: feature.since(), kernel });
-        }
         let table = self.prefixes.table();
         let slots = slots.iter().map(DeviceSlot::encode).collect::<Result<Vec<_>, _>>()?;
         digest.update(&superblock.encode()?);
         digest.update(slots.as_bytes());
         digest.update(&table);
-        superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
+        superblock.uuid = format.identity.uuid.unwrap_or_else(|| content_uuid(&digest));
         let records = match superblock.compr_info {
             ComprInfo::AvailableAlgs(_) => compression.encode()?,
             ComprInfo::Lz4MaxDistance(_) => Vec::new(),
@@ -225,7 +222,7 @@ impl Header {
         }
         put(self.prefixes_off, &table);
         put(SUPERBLOCK_OFF, &superblock.encode()?);
-        if options.checksum {
+        if format.identity.checksum {
             let covered = &bytes[SUPERBLOCK_OFF as usize..][..superblock::checksum_len(block_bits)];
             superblock.checksum = superblock::checksum(covered);
             let record = superblock.encode()?;
@@ -244,12 +241,12 @@ fn check_room(cfgs: &ComprCfgs, max_len: u64) -> Result<(), BuildError> {
 
 /// Returns configuration records of the algorithms of `specs`. Those that suit larger pclusters and windows suit
 /// smaller ones, too.
-fn compr_cfgs(specs: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
+fn compr_cfgs(specs: impl Iterator<Item = Spec>, format: &Format) -> ComprCfgs {
     let mut cfgs = ComprCfgs::default();
     for spec in specs {
         match spec.method.algorithm() {
             Algorithm::Lz4 => {
-                let blocks = options.pcluster_blocks(spec) as u16;
+                let blocks = format.pcluster_blocks(spec) as u16;
                 let before = cfgs.lz4.map_or(0, |cfg| cfg.max_pclusterblks);
                 cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks: blocks.max(before) });
             }
@@ -270,13 +267,13 @@ fn specs_in_use<'a>(view: &View<'a>, special: SpecialNids) -> impl Iterator<Item
     let files =
         files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.compression);
     let packed = plan.fragment_compression.filter(|_| special.packed.is_some());
-    files.chain(packed).chain(view.options.metabox.filter(|_| special.metabox.is_some()))
+    files.chain(packed).chain(view.format.metadata.metabox.filter(|_| special.metabox.is_some()))
 }
 
 /// Returns the configuration records of all compression in use.
 pub(crate) fn records(view: &View<'_>, special: SpecialNids) -> ComprCfgs {
     let reused = &view.data.reused;
-    with_reused(compr_cfgs(specs_in_use(view, special), view.options), reused.cfgs, reused.algorithms)
+    with_reused(compr_cfgs(specs_in_use(view, special), view.format), reused.cfgs, reused.algorithms)
 }
 
 /// Merges into `cfgs` those records of `reused` whose algorithms are in `algorithms`, a set as in
@@ -303,7 +300,7 @@ fn with_reused(cfgs: ComprCfgs, reused: ComprCfgs, algorithms: u16) -> ComprCfgs
 
 fn compat(view: &View<'_>, has_metabox: bool) -> Compat {
     let mut compat = Compat::MTIME;
-    if view.options.checksum {
+    if view.format.identity.checksum {
         compat |= Compat::SB_CHKSUM;
     }
     if view.inodes.has_xattrs() {

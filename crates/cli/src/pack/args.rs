@@ -228,15 +228,15 @@ impl Args {
     pub(super) fn options(&self, preset: Preset, block_len: Option<u64>) -> Result<BuildOptions, Failure> {
         let choices = self.choices(preset, block_len)?;
         let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
-        Ok(BuildOptions {
-            threads: self.work.threads(),
-            memory: usize::try_from(self.memory).unwrap_or(usize::MAX),
-            uuid: self.uuid.map(Uuid::into_bytes),
-            label: self.label.padded(),
-            source_date_epoch: source_date_epoch()?,
-            keep_going: self.keep_going,
-            ..self.layout.apply(options)?
-        })
+        let source_date_epoch = source_date_epoch()?;
+        Ok(self.layout.apply(options)?.with(|options| {
+            options.work.threads = self.work.threads();
+            options.work.memory = usize::try_from(self.memory).unwrap_or(usize::MAX);
+            options.work.keep_going = self.keep_going;
+            options.identity.uuid = self.uuid.map(Uuid::into_bytes);
+            options.identity.label = self.label.padded();
+            options.identity.source_date_epoch = source_date_epoch;
+        }))
     }
 
     /// Returns a packer with these options and choices by path, and the order of data.

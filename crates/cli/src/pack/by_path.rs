@@ -134,7 +134,10 @@ mod tests {
 
     fn way(text: &str, compression: Option<Spec>, kernel: &str) -> Result<Option<Spec>, String> {
         let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
-        let options = &BuildOptions { compression, kernel, ..BuildOptions::default() };
+        let options = &BuildOptions::default().with(|o| {
+            o.compression.spec = compression;
+            o.kernel = kernel;
+        });
         Base { options }.way(text).map_err(|failure| failure.to_string())
     }
 

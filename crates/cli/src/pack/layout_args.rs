@@ -3,7 +3,7 @@
 use super::digests::DigestArgs;
 use crate::console::size;
 use crate::exit::Failure;
-use kiln_builder::{BuildOptions, ChunkEntries};
+use kiln_builder::{BuildOptions, ChunkEntries, CompressionOptions, IdentityOptions, LayoutOptions, MetadataOptions};
 use kiln_format::BlockBits;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -95,20 +95,28 @@ impl LayoutArgs {
     pub fn apply(&self, options: BuildOptions) -> Result<BuildOptions, Failure> {
         let block_bits = options.block_bits;
         Ok(BuildOptions {
-            data_align: align("--align", self.align, block_bits)?,
-            image_align: align("--align-image", self.align_image, block_bits)?,
-            chunk_bits: self.chunk_size.map(|len| chunk_bits(len, block_bits)).transpose()?,
-            chunk_entries: if self.chunk_indexes { ChunkEntries::Indexes } else { ChunkEntries::Short },
-            inline_tails: !self.no_inline_data,
-            compact_inodes: !self.extended_inodes,
-            omit_dot: self.omit_dot,
-            xattr_share_min: self.xattr_share,
-            xattr_prefixes: self.xattr_prefix.iter().map(|name| name.as_bytes().to_vec()).collect(),
-            content_digests: self.digests.choice(options.content_digests),
-            root_xattr_len: usize::try_from(self.root_xattr_size).unwrap_or(usize::MAX),
-            extent_max_len: self.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
-            build_time: self.build_time,
-            checksum: !self.no_checksum,
+            layout: LayoutOptions {
+                data_align: align("--align", self.align, block_bits)?,
+                image_align: align("--align-image", self.align_image, block_bits)?,
+                chunk_bits: self.chunk_size.map(|len| chunk_bits(len, block_bits)).transpose()?,
+                chunk_entries: if self.chunk_indexes { ChunkEntries::Indexes } else { ChunkEntries::Short },
+                inline_tails: !self.no_inline_data,
+                ..options.layout
+            },
+            metadata: MetadataOptions {
+                compact_inodes: !self.extended_inodes,
+                omit_dot: self.omit_dot,
+                xattr_share_min: self.xattr_share,
+                xattr_prefixes: self.xattr_prefix.iter().map(|name| name.as_bytes().to_vec()).collect(),
+                content_digests: self.digests.choice(options.metadata.content_digests),
+                root_xattr_len: usize::try_from(self.root_xattr_size).unwrap_or(usize::MAX),
+                ..options.metadata
+            },
+            compression: CompressionOptions {
+                extent_max_len: self.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
+                ..options.compression
+            },
+            identity: IdentityOptions { build_time: self.build_time, checksum: !self.no_checksum, ..options.identity },
             ..options
         })
     }

@@ -60,8 +60,8 @@ pub type Estimated = Result<Estimate, OptionError>;
 pub(super) fn resolve(packer: &Packer, tree: &Tree, options: &mut BuildOptions) -> Unmatched {
     let Packer { hints, order, .. } = packer;
     let (nodes, paths) = order.of(tree);
-    options.hints = hints.of(tree).into_iter().collect();
-    (options.order, options.hot) = (nodes, order.hot_zone(tree));
+    options.compression.hints = hints.of(tree).into_iter().collect();
+    (options.layout.order, options.layout.hot) = (nodes, order.hot_zone(tree));
     Unmatched { paths, hints: hints.unmatched(tree).into_iter().map(Into::into).collect() }
 }
 

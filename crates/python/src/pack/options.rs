@@ -1,6 +1,6 @@
 //! Options of packing, read from the attributes of `kilnfs.PackOptions`.
 
-use kiln::builder::{Choices, Compression, Dedupe, Fragments, MethodChoice, Progress, Spec};
+use kiln::builder::{Choices, Compression, Dedupe, MethodChoice, Progress, Spec};
 use kiln::format::KernelVersion;
 use kiln::tree::filter::{Filter, PathList, Rule, Rules};
 use kiln::tree::policy::{IdBase, IdPolicy, Policy, XattrPolicy};
@@ -108,7 +108,7 @@ impl Options {
         packer = packer.hints(HintRules::new(hints).map_err(|error| refusal_of("hints", error))?);
         let shuffled = DataOrder::Shuffled { seed: self.seed };
         Ok(match &self.order {
-            None if options.fragments == Fragments::Off => Plan { packer: packer.order(shuffled), order: "shuffle" },
+            None if !options.packs_files() => Plan { packer: packer.order(shuffled), order: "shuffle" },
             None => Plan { packer, order: "path" },
             Some(Order::Name(name)) if name == "path" => Plan { packer, order: "path" },
             Some(Order::Name(name)) if name == "shuffle" => Plan { packer: packer.order(shuffled), order: "shuffle" },

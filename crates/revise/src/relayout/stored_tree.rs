@@ -53,13 +53,12 @@ impl StoredTree {
         }
         let style = ImageStyle::of(image, Depth::All).map_err(failed)?;
         let superblock = image.superblock();
-        let options = BuildOptions {
-            hints,
-            label: superblock.volume_name,
-            build_time: base.built_at(),
-            checksum: superblock.compat.contains(Compat::SB_CHKSUM),
-            ..style.build_options()
-        };
+        let options = style.build_options().with(|options| {
+            options.compression.hints = hints;
+            options.identity.label = superblock.volume_name;
+            options.identity.build_time = base.built_at();
+            options.identity.checksum = superblock.compat.contains(Compat::SB_CHKSUM);
+        });
         Ok(Self { tree, reused, base: base.clone(), options })
     }
 

@@ -31,16 +31,16 @@ impl Update<'_> {
         if !has_header(image, tree, options).map_err(unreadable)? {
             return Ok(false);
         }
-        let scan_options = ScanOptions { threads: options.threads, ..ScanOptions::new(control.stop) };
+        let scan_options = ScanOptions { threads: options.work.threads, ..ScanOptions::new(control.stop) };
         let old = self.base.scan(&scan_options)?.tree;
         let is_same = |a: NodeId, b: NodeId| is_stored_alike(&old, a, tree, b);
         let all = DiffOptions {
             path: b"",
             ignore: &[],
-            latest_mtime: options.source_date_epoch,
+            latest_mtime: options.identity.source_date_epoch,
             is_same: Some(&is_same),
             brief: true,
-            threads: options.threads,
+            threads: options.work.threads,
             stop: control.stop,
             progress: None,
         };
@@ -67,12 +67,12 @@ fn has_header(image: &Image, tree: &Tree, options: &BuildOptions) -> Result<bool
     let superblock = image.superblock();
     let unnamed = [superblock.packed_nid, superblock.metabox_nid].into_iter().flatten().count();
     let is_other = superblock.inos != (tree.len() + unnamed) as u64
-        || options.uuid.is_some_and(|uuid| uuid != superblock.uuid)
-        || options.label != [0; 16] && options.label != superblock.volume_name;
+        || options.identity.uuid.is_some_and(|uuid| uuid != superblock.uuid)
+        || options.identity.label != [0; 16] && options.identity.label != superblock.volume_name;
     if is_other {
         return Ok(false);
     }
-    Ok(match &options.content_digests {
+    Ok(match &options.metadata.content_digests {
         ContentDigests::AsSource => true,
         ContentDigests::Off => has_digests(image)? != Some(true),
         ContentDigests::Named(_) => has_digests(image)? != Some(false),

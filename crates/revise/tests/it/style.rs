@@ -18,15 +18,15 @@ fn see(name: &str, image: &Image) -> BuildOptions {
     assert_eq!(format!("{:?}", sample.choices()), format!("{:?}", all.choices()), "{name}");
     let choices = sample.choices();
     let (update, relayout) = (choices.build_options().unwrap(), all.build_options());
-    let method = |options: &BuildOptions| options.compression.map(|spec| (spec.method, spec.level));
+    let method = |options: &BuildOptions| options.compression.spec.map(|spec| (spec.method, spec.level));
     assert_eq!(method(&update), method(&relayout), "{name}");
     assert_eq!((update.kernel, update.block_bits), (relayout.kernel, relayout.block_bits), "{name}");
-    assert_eq!(update.encoded_extents, relayout.encoded_extents, "{name}");
-    if let (Some(len), Some(spec)) = (choices.pcluster_len, relayout.compression) {
+    assert_eq!(update.compression.encoded_extents, relayout.compression.encoded_extents, "{name}");
+    if let (Some(len), Some(spec)) = (choices.pcluster_len, relayout.compression.spec) {
         assert_eq!(len, u64::from(spec.pcluster_len), "{name}");
     }
     if let Some(len) = choices.packed_pcluster_len {
-        assert_eq!(Some(len as u32), relayout.packed_pcluster_len, "{name}");
+        assert_eq!(Some(len as u32), relayout.packing.pcluster_len, "{name}");
     }
     relayout
 }
@@ -59,8 +59,9 @@ fn images_of_presets_have_their_methods() {
             let source = Arc::new(MemorySource::new(output.into_bytes()));
             let image = Image::open(source, Vec::new(), &ImageOptions::default()).unwrap();
             let found = see(&name, &image);
-            let of =
-                |options: &BuildOptions| options.compression.map(|spec| (spec.method.algorithm(), spec.pcluster_len));
+            let of = |options: &BuildOptions| {
+                options.compression.spec.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
+            };
             assert_eq!(of(&found), of(&options), "{name}");
         }
     }

@@ -53,7 +53,7 @@ impl Packing<'_, '_> {
         let sources = self.sources;
         let lost = || BuildError::Internal(format!("file {file} is reused, but nothing says how"));
         let len = self.plan.files[file as usize].len;
-        self.data.device(Destination::Image).align(self.context.options.data_align);
+        self.data.device(Destination::Image).align(self.context.format.layout.data_align);
         let moved = |off| sources.reused.packed.moved(off).ok_or_else(lost);
         let stored = match sources.reused.files.get(file).ok_or_else(lost)? {
             // It is read like other tails.

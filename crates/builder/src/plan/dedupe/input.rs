@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::analysis::{ANALYSIS_COST, chunks_of};
 use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
@@ -110,12 +110,12 @@ impl Deduplication {
         chunks: FileChunks,
         context: Context<'_>,
     ) -> Result<(Self, ContentChecks), BuildError> {
-        let Context { tree, options, .. } = context;
+        let Context { tree, format, .. } = context;
         let fragments = stored.fragments;
-        let sources = sources(stored, options);
-        let text = || PlainText::new(stored, &sources, tree, options);
+        let sources = sources(stored, format);
+        let text = || PlainText::new(stored, &sources, tree, format);
         let (runs, stats, mut checks) = matched(&sources, fragments, &chunks, text, context)?;
-        let rules = rules(options);
+        let rules = rules(format);
         let parts = split_points::plan_parts(&runs, rules);
         let mut numbers = HashMap::<TextSource, Range<u32>>::new();
         for (number, source) in (0..).zip(&sources) {
@@ -190,9 +190,9 @@ fn matched<'a>(
     new_text: impl Fn() -> PlainText<'a> + Sync,
     context: Context<'_>,
 ) -> Result<(Runs, MatchStats, ContentChecks), BuildError> {
-    let Context { options, control, .. } = context;
+    let Context { format, control, .. } = context;
     let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
-    let mut matcher = Matcher::new(options.min_match(), options.index_budget());
+    let mut matcher = Matcher::new(format.min_match(), format.work.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, fragments));
     let jobs = jobs.map(|mut window| {
         window.known = window.whole_file.and_then(|file| chunks.get(file));
@@ -213,7 +213,7 @@ fn matched<'a>(
         })
     };
     let (mut current, mut checks) = (None, ContentChecks::default());
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(stream, place, chunks)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(stream, place, chunks)| {
         if current != Some(stream) {
             if current.is_some() {
                 matcher.end();
@@ -237,7 +237,7 @@ fn matched<'a>(
     let (mut runs, stats) = matcher.finish();
     for ((number, source), saved) in (0..).zip(sources).zip(savings) {
         // A file with references has the full index, the packed inode with a million lclusters too.
-        if !options.encoded_extents && saved < options.block_bits.blocks_for(source.len) * FULL_INDEX_COST {
+        if !format.compression.encoded_extents && saved < format.block_bits.blocks_for(source.len) * FULL_INDEX_COST {
             runs.forget_refs(number);
         }
     }
@@ -245,20 +245,20 @@ fn matched<'a>(
 }
 
 /// Returns the limits on extents from the maps of files.
-fn rules(options: &BuildOptions) -> IndexRules {
-    let longest = options.specs().map(|spec| spec.pcluster_len).max();
+fn rules(format: &Format) -> IndexRules {
+    let longest = format.specs().map(|spec| spec.pcluster_len).max();
     let segment = segment_len(longest.unwrap_or(0));
-    match options.encoded_extents {
+    match format.compression.encoded_extents {
         true => IndexRules::encoded_extents(segment),
-        false => IndexRules::lclusters(options.block_bits, segment),
+        false => IndexRules::lclusters(format.block_bits, segment),
     }
 }
 
 /// Returns all streams that are long enough to hold a match.
-fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<TextRun> {
-    let min_match = options.min_match();
+fn sources(stored: &Compressed<'_>, format: &Format) -> Vec<TextRun> {
+    let min_match = format.min_match();
     // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
-    let mut groups = vec![read_compat(options.compression)];
+    let mut groups = vec![read_compat(format.compression.spec)];
     let mut group_of = |compression: Option<Spec>| {
         let group = groups.iter().position(|group| *group == read_compat(compression)).unwrap_or(groups.len());
         if group == groups.len() {
@@ -338,9 +338,9 @@ struct PlainText<'a> {
 }
 
 impl<'a> PlainText<'a> {
-    fn new(stored: &Compressed<'a>, sources: &'a [TextRun], tree: &'a Tree, options: &BuildOptions) -> Self {
+    fn new(stored: &Compressed<'a>, sources: &'a [TextRun], tree: &'a Tree, format: &Format) -> Self {
         let Compressed { files, fragments, .. } = *stored;
-        Self { tree, files, fragments, sources, min_saving: options.min_saving(), saved: 0, open: Vec::new() }
+        Self { tree, files, fragments, sources, min_saving: format.min_saving(), saved: 0, open: Vec::new() }
     }
 
     fn read_file(&mut self, file: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {

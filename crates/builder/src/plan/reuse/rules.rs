@@ -3,12 +3,11 @@
 
 use kiln_codec::Spec;
 use kiln_format::compr_cfg::EXTENT_MAX_LEN;
-use kiln_format::feature::Feature;
 use kiln_format::{Algorithm, BlockBits};
 use std::ops::Range;
 
+use crate::format::Format;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
-use crate::options::BuildOptions;
 use crate::plan::file::FilePlan;
 use crate::plan::reuse::list::ReusedList;
 use crate::plan::reuse::packed::ReusedPacked;
@@ -21,32 +20,33 @@ const USED_SHARE: u64 = 4;
 /// Rules of reuse in an image with these options.
 pub(super) struct Rules<'a> {
     facts: &'a BaseFacts,
-    options: &'a BuildOptions,
+    format: &'a Format,
     block_bits: BlockBits,
     /// Compression of the packed inode, if there may be one.
     packed: Option<Spec>,
 }
 
 impl<'a> Rules<'a> {
-    pub(super) fn new(facts: &'a BaseFacts, options: &'a BuildOptions) -> Self {
-        Self { facts, options, block_bits: options.block_bits, packed: options.packed_spec() }
+    pub(super) fn new(facts: &'a BaseFacts, format: &'a Format) -> Self {
+        Self { facts, format, block_bits: format.block_bits, packed: format.packing.spec }
     }
 
     /// Returns whether a file can be reused. For fragments only whether there may be any.
     pub(super) fn allow(&self, how: &ReusedData, file: &FilePlan) -> bool {
         match how {
             ReusedData::Flat { pa, tail_len } => {
-                let tail = self.options.inline_tail_len(file.len, file.inode_len as usize) as u64;
+                let tail = self.format.inline_tail_len(file.len, file.inode_len as usize) as u64;
                 // A tail needs room beside the inode, and a file without one needs none.
                 pa.is_multiple_of(self.block_bits.len()) && (*tail_len == 0 || *tail_len == tail)
             }
             ReusedData::Extents(extents) => {
-                let ends_packed = extents.fragment.is_none_or(|_| !self.options.encoded_extents && self.packs());
+                let ends_packed =
+                    extents.fragment.is_none_or(|_| !self.format.compression.encoded_extents && self.packs());
                 let ends_inline = extents.inline.is_none_or(|inline| self.has_room(inline.plen, file));
                 let ends = extents.fragment.map(|(la, _)| la).or(extents.inline.map(|inline| inline.la));
                 let covered = extents.list.last().map_or(0, ReusedExtent::end);
                 // An index has no holes, but one that is damaged may end too early.
-                let is_whole = self.options.encoded_extents || covered >= ends.unwrap_or(file.len);
+                let is_whole = self.format.compression.encoded_extents || covered >= ends.unwrap_or(file.len);
                 ends_packed && ends_inline && is_whole && self.allow_extents(extents, ends)
             }
             ReusedData::Fragment { .. } => self.packs(),
@@ -56,9 +56,7 @@ impl<'a> Rules<'a> {
     /// Returns whether fragments of the base can be reused: its packed inode is compressed like the new one.
     fn packs(&self) -> bool {
         let same = |spec: Spec| self.facts.packed.algorithm.is_none_or(|one| one == spec.method.algorithm());
-        self.options.kernel_has(Feature::Fragments.since())
-            && self.packed.is_some_and(same)
-            && !self.facts.packed.list.is_empty()
+        self.format.reusable.shared && self.packed.is_some_and(same) && !self.facts.packed.list.is_empty()
     }
 
     /// Returns whether a pcluster of `len` bytes has room beside the inode of a file, behind the longest index that
@@ -68,8 +66,8 @@ impl<'a> Rules<'a> {
         let end = MapEnd::Inline(len as u16);
         let full = IndexShape { len: file.len, block_bits, big: true, scattered: true, end };
         let index_len = lcluster_index::len_behind(inode_len, full).unwrap_or(u64::MAX);
-        !self.options.encoded_extents
-            && self.options.kernel_has(Feature::TailPacking.since())
+        !self.format.compression.encoded_extents
+            && self.format.reusable.tails
             && inode_len.saturating_add(index_len).saturating_add(len.into()) <= block_bits.len()
     }
 
@@ -86,10 +84,10 @@ impl<'a> Rules<'a> {
     /// Returns whether a map can express such extents. `end` is the byte at which the file continues in the packed
     /// inode, or beside its inode.
     fn allow_extents(&self, extents: &ReusedExtents, end: Option<u64>) -> bool {
-        let has_algorithm = self.algorithm(extents).is_some_and(|one| self.options.kernel_has(since(one)));
+        let has_algorithm = self.algorithm(extents).is_some_and(|one| self.format.reusable.has(one));
         let has_partial = extents.list.iter().any(|extent| extent.partial);
-        let has_refs = !has_partial || self.options.kernel_has(Feature::Fragments.since());
-        has_algorithm && has_refs && (self.options.encoded_extents || self.fits_index(&extents.list, end))
+        let has_refs = !has_partial || self.format.reusable.shared;
+        has_algorithm && has_refs && (self.format.compression.encoded_extents || self.fits_index(&extents.list, end))
     }
 
     /// Returns whether an index can express extents: pclusters are whole blocks, plain ones one block, each lcluster
@@ -115,7 +113,7 @@ impl<'a> Rules<'a> {
         let mut starts = list.iter().scan(0, |next, extent| Some(std::mem::replace(next, extent.end()) == extent.la));
         starts.all(|follows| follows)
             && list.iter().all(in_blocks)
-            && (!is_big || self.options.kernel_has(Feature::BigPcluster.since()))
+            && (!is_big || self.format.reusable.big_pclusters)
             && list.iter().zip(nexts).all(has_room)
             && end.is_none_or(|end| list.last().map_or(0, ReusedExtent::end) == end)
     }
@@ -131,7 +129,7 @@ impl<'a> Rules<'a> {
         let list = &self.facts.packed.list;
         let stays = |extent: &ReusedExtent, used: u64| {
             let llen = u64::from(extent.llen);
-            let fits = self.options.encoded_extents || self.fits_anywhere(extent);
+            let fits = self.format.compression.encoded_extents || self.fits_anywhere(extent);
             // Data that stays in place costs nothing.
             let pays = match self.facts.reuse {
                 Reuse::Copy => used.saturating_mul(USED_SHARE) >= llen,
@@ -163,16 +161,6 @@ impl<'a> Rules<'a> {
     /// lcluster is the worst place.
     fn fits_anywhere(&self, extent: &ReusedExtent) -> bool {
         self.fits_index(&[ReusedExtent { la: 0, ..*extent }], Some(extent.llen.into()))
-    }
-}
-
-/// Returns the first kernel that supports an algorithm.
-fn since(algorithm: Algorithm) -> kiln_format::KernelVersion {
-    match algorithm {
-        Algorithm::Lz4 => Feature::Lz4.since(),
-        Algorithm::Lzma => Feature::Lzma.since(),
-        Algorithm::Deflate => Feature::Deflate.since(),
-        Algorithm::Zstd => Feature::Zstd.since(),
     }
 }
 
@@ -224,6 +212,7 @@ fn used(list: &[ReusedExtent], spans: &[Span]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::BuildOptions;
     use kiln_format::compr_cfg::ComprCfgs;
 
     fn extent(la: u64, llen: u32) -> ReusedExtent {
@@ -235,8 +224,8 @@ mod tests {
         let packed = ReusedExtents { algorithm: Some(Algorithm::Lzma), ..ReusedExtents::default() };
         let (identity, block_bits, cfgs) = (Vec::new(), BlockBits::DEFAULT, ComprCfgs::default());
         let facts = BaseFacts { reuse: Reuse::InPlace, identity, len: 1 << 20, block_bits, cfgs, packed };
-        let options = BuildOptions::default();
-        let rules = Rules::new(&facts, &options);
+        let format = Format::decide(&BuildOptions::default(), None);
+        let rules = Rules::new(&facts, &format);
         let big = |la, llen| ReusedExtent { plen: 8192, ..extent(la, llen) };
         for (list, end, fits) in [
             (&[extent(0, 4096), extent(4096, 1)][..], None, true),

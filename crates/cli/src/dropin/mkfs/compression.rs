@@ -150,14 +150,14 @@ impl MetadataCompression {
     /// named, and `None` if none is named at all.
     pub fn spec(self, files: &BuildOptions) -> Result<Option<Spec>, Stop> {
         let method =
-            self.compression.map(|compression| compression.method).or(files.compression.map(|spec| spec.method));
+            self.compression.map(|compression| compression.method).or(files.compression.spec.map(|spec| spec.method));
         // Without compression the length is checked all the same.
         let limits = PclusterLimits::new(method.unwrap_or(Method::Zstd), files);
         let invalid = || value::invalid("metadata pcluster size", &self.pcluster_len.to_string().into());
         let pcluster_len = limits.fit(self.pcluster_len).ok_or_else(invalid)?;
         match self.compression {
             Some(compression) => Ok(Some(compression.spec(pcluster_len))),
-            None => Ok(files.compression.map(|spec| Spec { pcluster_len, ..spec })),
+            None => Ok(files.compression.spec.map(|spec| Spec { pcluster_len, ..spec })),
         }
     }
 }

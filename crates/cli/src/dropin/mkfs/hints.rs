@@ -24,7 +24,7 @@ pub fn read(
         let line = str::from_utf8(line).map_err(|_| at("no text"))?;
         if !line.trim().is_empty() && !line.starts_with('#') {
             hints.extend(
-                build.compression.map(|default| hint(line, compressors, default, build, warnings)).transpose()?,
+                build.compression.spec.map(|default| hint(line, compressors, default, build, warnings)).transpose()?,
             );
         }
     }

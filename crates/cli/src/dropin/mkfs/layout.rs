@@ -4,7 +4,10 @@ use super::compression::Compression;
 use super::extended::Extended;
 use super::value::invalid;
 use crate::dropin::Stop;
-use kiln_builder::{BuildOptions, Dedupe, Fragments, Holes, PclusterLimits, feature_of};
+use kiln_builder::{
+    BuildOptions, CompressionOptions, Dedupe, Fragments, Holes, MetadataOptions, PackingOptions, PclusterLimits,
+    feature_of,
+};
 use kiln_codec::Method;
 use kiln_format::BlockBits;
 use kiln_format::feature::Feature;
@@ -25,7 +28,10 @@ pub fn layout(
     let method = compression.map_or(Method::Zstd, |compression| compression.method);
     let limits = PclusterLimits::new(
         method,
-        &BuildOptions { block_bits, encoded_extents: extended.bits48, ..BuildOptions::default() },
+        &BuildOptions::default().with(|options| {
+            options.block_bits = block_bits;
+            options.compression.encoded_extents = extended.bits48;
+        }),
     );
     let fit = |what, len: Option<u64>| {
         let fit = |len| limits.fit(len).ok_or_else(|| invalid(what, &len.to_string().into()));
@@ -38,13 +44,19 @@ pub fn layout(
     let compression = compression.map(|compression| compression.spec(pcluster_len));
     Ok(BuildOptions {
         block_bits,
-        compression,
         dedupe: if extended.dedupe { Dedupe::Parts } else { Dedupe::Files },
-        fragments: extended.fragments,
-        packed_pcluster_len,
-        tail_packing: extended.tail_packing,
-        encoded_extents: extended.bits48 && compression.is_some(),
-        own_mtimes: extended.bits48,
+        compression: CompressionOptions {
+            spec: compression,
+            encoded_extents: extended.bits48 && compression.is_some(),
+            ..CompressionOptions::default()
+        },
+        packing: PackingOptions {
+            fragments: extended.fragments,
+            pcluster_len: packed_pcluster_len,
+            tail_packing: extended.tail_packing,
+            ..PackingOptions::default()
+        },
+        metadata: MetadataOptions { own_mtimes: extended.bits48, ..MetadataOptions::default() },
         ..BuildOptions::default()
     })
 }
@@ -52,8 +64,9 @@ pub fn layout(
 /// Returns the treatment of holes: zeros, as in the original, unless other options require kernels that support
 /// holes anyway.
 pub fn holes(files: &BuildOptions) -> Holes {
-    let since = files.compression.map(|spec| feature_of(spec.method.algorithm()).since());
-    let newer = files.encoded_extents || files.fragments != Fragments::Off || files.dedupe == Dedupe::Parts;
+    let since = files.compression.spec.map(|spec| feature_of(spec.method.algorithm()).since());
+    let newer =
+        files.compression.encoded_extents || files.packing.fragments != Fragments::Off || files.dedupe == Dedupe::Parts;
     match newer || since >= Some(Feature::Fragments.since()) {
         true => Holes::Kept,
         false => Holes::Filled,

@@ -16,8 +16,10 @@ use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, source_date_epoch};
 use crate::process::threads::processors;
 use kiln::{ImageLabel, Packer};
-use kiln_builder::Threads;
-use kiln_builder::{BuildOptions, ContentDigests};
+use kiln_builder::{
+    BuildOptions, CompressionOptions, ContentDigests, IdentityOptions, LayoutOptions, MetadataOptions, Threads,
+    WorkOptions,
+};
 use kiln_format::BlockBits;
 use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_source::manifest::parse_fs_config;
@@ -213,7 +215,7 @@ impl Options {
             warnings.push("--zD: nothing is compressed, directories neither".into());
         }
         let layout = self.layout()?;
-        if self.metadata.is_some() && layout.metabox.is_none() {
+        if self.metadata.is_some() && layout.metadata.metabox.is_none() {
             warnings.push("-m: nothing is compressed, metadata neither".into());
         }
         let chunk_bits = self.chunk_bits(layout.block_bits)?;
@@ -236,28 +238,36 @@ impl Options {
             _ => Err(invalid(what, &blocks.to_string().into())),
         };
         let build = BuildOptions {
-            chunk_bits,
-            chunk_entries: self.extended.chunk_entries,
-            inline_tails: self.extended.inline_tails,
-            compact_inodes: !self.extended.extended_inodes,
-            omit_dot: self.extended.omit_dot,
-            checksum: self.extended.checksum,
-            // By default an attribute of two owners is shared, which makes the image smaller.
-            xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
-            root_xattr_len: self.root_xattr_len,
-            xattr_prefixes: self.xattr_prefixes,
-            content_digests: self
-                .content_digests
-                .map_or(ContentDigests::Off, |name| ContentDigests::Named(DigestName::Prefix(name))),
-            plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
-            extent_max_len: self.extent_max_len,
-            build_time,
-            data_align: align("dsunit", self.dsunit)?,
-            image_align: align("fsalignblks", self.fsalignblks)?,
-            threads: Threads::at_least_one(threads),
-            uuid: self.uuid,
-            label: self.label.padded(),
-            source_date_epoch: latest,
+            layout: LayoutOptions {
+                chunk_bits,
+                chunk_entries: self.extended.chunk_entries,
+                inline_tails: self.extended.inline_tails,
+                data_align: align("dsunit", self.dsunit)?,
+                image_align: align("fsalignblks", self.fsalignblks)?,
+                ..layout.layout
+            },
+            metadata: MetadataOptions {
+                compact_inodes: !self.extended.extended_inodes,
+                omit_dot: self.extended.omit_dot,
+                // By default an attribute of two owners is shared, which makes the image smaller.
+                xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
+                root_xattr_len: self.root_xattr_len,
+                xattr_prefixes: self.xattr_prefixes,
+                content_digests: self
+                    .content_digests
+                    .map_or(ContentDigests::Off, |name| ContentDigests::Named(DigestName::Prefix(name))),
+                plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
+                ..layout.metadata
+            },
+            identity: IdentityOptions {
+                checksum: self.extended.checksum,
+                build_time,
+                uuid: self.uuid,
+                label: self.label.padded(),
+                source_date_epoch: latest,
+            },
+            compression: CompressionOptions { extent_max_len: self.extent_max_len, ..layout.compression },
+            work: WorkOptions { threads: Threads::at_least_one(threads), ..layout.work },
             ..layout
         };
         let mut packer = Packer::new().filter(self.filter).policy(policy);
@@ -286,10 +296,14 @@ impl Options {
             Some(metadata) => metadata.spec(&files)?,
             None => None,
         };
-        // The metabox needs a later kernel than 48bit does.
-        let own_mtimes = files.own_mtimes || metabox.is_some();
-        let pack_directories = self.compress_directories;
-        Ok(BuildOptions { holes: holes(&files), pack_directories, metabox, own_mtimes, ..files })
+        let holes = holes(&files);
+        Ok(files.with(|options| {
+            options.holes = holes;
+            options.packing.directories = self.compress_directories;
+            options.metadata.metabox = metabox;
+            // The metabox needs a later kernel than 48bit does.
+            options.metadata.own_mtimes |= metabox.is_some();
+        }))
     }
 
     /// Returns log2 of the size of chunks, if there are any.
