@@ -2,7 +2,7 @@
 //! the stored data of the image.
 
 use kiln_source::merge::Draft;
-use kiln_source::{Note, Scan, ScanOptions, Scanned, Source, SourceError, SourceOptions};
+use kiln_source::{Note, Scan, ScanOptions, Source, SourceEntries, SourceError, SourceOptions};
 use kiln_tree::merge::{MergedContents, Overlay, Whiteouts};
 use kiln_tree::{
     Builder, Content, ContentError, ContentId, Contents, Kind, Metadata, Node, NodeId, Stored, StoredDigest, Stores,
@@ -106,7 +106,7 @@ impl Source for EditedImage {
     }
 
     /// Reads the image and applies the edits. The filter applies to added sources only.
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let Scan { tree, mut skipped, mut notes, mut left_out_xattrs, .. } = self.base.scan(options)?;
         let lost = SourceError::tree(self.path());
         let (mut contents, mut outputs) = (MergedContents::default(), Vec::new());
@@ -145,13 +145,13 @@ impl Source for EditedImage {
         }
         outputs.sort();
         let tree = builder.finish(Box::new(contents)).map_err(&lost)?;
-        Ok(Scanned::Selected(Scan { skipped, notes, left_out_xattrs, outputs, ..Scan::from(tree) }))
+        Ok(SourceEntries::Selected(Scan { skipped, notes, left_out_xattrs, outputs, ..Scan::from(tree) }))
     }
 
     /// Scans without checking that the image is not the output: it may be appended to.
     fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
         match self.read(options)? {
-            Scanned::Selected(scan) | Scanned::Everything(scan) => Ok(scan),
+            SourceEntries::Selected(scan) | SourceEntries::Everything(scan) => Ok(scan),
         }
     }
 }

@@ -15,7 +15,7 @@ use kiln_tree::{Builder, Metadata};
 use std::path::Path;
 
 use crate::error::SourceError;
-use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+use crate::source::{Note, Scan, ScanOptions, Source, SourceEntries};
 use crate::xattrs::left_out::LeftOutXattrs;
 
 /// One of several sources.
@@ -84,7 +84,7 @@ impl Source for Merged {
         self.parts.iter().rev().find_map(|part| part.source.block_bits())
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let root = Builder::new(Metadata { permissions: 0o755, ..Metadata::default() });
         let mut merged = MergeBuilder::new(root, self.whiteouts);
         let (mut skipped, mut notes, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
@@ -100,6 +100,6 @@ impl Source for Merged {
         }
         outputs.sort();
         let tree = merged.finish().map_err(SourceError::tree(self.path()))?;
-        Ok(Scanned::Everything(Scan { skipped, notes, left_out_xattrs, outputs, ..Scan::from(tree) }))
+        Ok(SourceEntries::Everything(Scan { skipped, notes, left_out_xattrs, outputs, ..Scan::from(tree) }))
     }
 }

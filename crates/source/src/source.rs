@@ -118,8 +118,8 @@ impl From<Tree> for Scan {
     }
 }
 
-/// Result of reading a source.
-pub enum Scanned {
+/// Entries that a source has read.
+pub enum SourceEntries {
     /// All entries; the filter is applied afterwards.
     Everything(Scan),
     /// Entries selected by the filter, applied by a source that does not read excluded ones.
@@ -142,7 +142,7 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// A source that cannot be read or is not a tree; [`SourceError::Interrupted`].
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError>;
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError>;
 
     /// Scans the source and returns the tree of the selected entries.
     ///
@@ -154,8 +154,8 @@ pub trait Source: Send + Sync {
             return Err(SourceError::IsOutput { path: self.path().to_owned() });
         }
         match self.read(options)? {
-            Scanned::Selected(scan) => Ok(scan),
-            Scanned::Everything(scan) => select_found(scan, self.path(), options),
+            SourceEntries::Selected(scan) => Ok(scan),
+            SourceEntries::Everything(scan) => select_found(scan, self.path(), options),
         }
     }
 }

@@ -5,7 +5,7 @@ use kiln_output::MemoryOutput;
 use kiln_read::MemorySource;
 use kiln_revise::{BaseImage, IncrementBase, Stamps, Trust, increment};
 use kiln_source::dir::DirSource;
-use kiln_source::{Scan, ScanOptions, Scanned, Source, SourceError};
+use kiln_source::{Scan, ScanOptions, Source, SourceEntries, SourceError};
 use kiln_tests::temp::TempDir;
 use kiln_tree::{Content, ContentError, ContentId, Contents, NodeId, Stored, StoredDigest, Stores, Tree, Version};
 use std::fs::{self, File, FileTimes};
@@ -29,15 +29,15 @@ impl Source for Counted {
         self.dir.path()
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let counted = |scan: Scan| {
             let opened = self.opened.clone();
             let tree = scan.tree.with_contents(|contents| Box::new(CountedContents { contents, opened }));
             Scan { tree, ..scan }
         };
         Ok(match self.dir.read(options)? {
-            Scanned::Selected(scan) => Scanned::Selected(counted(scan)),
-            Scanned::Everything(scan) => Scanned::Everything(counted(scan)),
+            SourceEntries::Selected(scan) => SourceEntries::Selected(counted(scan)),
+            SourceEntries::Everything(scan) => SourceEntries::Everything(counted(scan)),
         })
     }
 }

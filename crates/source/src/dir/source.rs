@@ -11,7 +11,7 @@ use super::walk::{Found, Walk};
 use crate::error::{SourceError, Unreadable, settle};
 use crate::input::candidate::SourceOptions;
 use crate::kind::SourceKind;
-use crate::source::{FileStamps, Scan, ScanOptions, Scanned, Source};
+use crate::source::{FileStamps, Scan, ScanOptions, Source, SourceEntries};
 
 /// The kind "directory".
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -47,7 +47,7 @@ impl Source for DirSource {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let root = &self.path;
         let unreadable = |source: io::Error| Unreadable { path: root.clone(), source };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -65,6 +65,6 @@ impl Source for DirSource {
         let contents = Box::new(DirContents { root: root_fd, stamps: stamps.all.clone() });
         let tree = failed.map_or_else(|| builder.finish(contents), Err).map_err(SourceError::tree(root))?;
         outputs.sort();
-        Ok(Scanned::Selected(Scan { skipped, outputs, stamps: Some(stamps), ..Scan::from(tree) }))
+        Ok(SourceEntries::Selected(Scan { skipped, outputs, stamps: Some(stamps), ..Scan::from(tree) }))
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::Candidate;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
-use crate::source::{Scan, ScanOptions, Scanned, Source};
+use crate::source::{Scan, ScanOptions, Source, SourceEntries};
 use listing::Listing;
 
 /// First bytes of manifests of FreeBSD and bsdtar. Those of NetBSD start with any comment, or none.
@@ -50,7 +50,7 @@ impl Source for ManifestSource {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let tape = Tape::in_place(Arc::clone(&self.bytes));
         let tape = tape.map_err(|source| Unreadable { path: self.path.clone(), source })?;
         let root = self.root.as_deref().map(open_root).transpose()?;
@@ -58,7 +58,7 @@ impl Source for ManifestSource {
         let (builder, files, skipped) = listing.read(tape)?;
         let contents = Box::new(files.below(root));
         let tree = builder.finish(contents).map_err(SourceError::tree(&self.path))?;
-        Ok(Scanned::Everything(Scan { skipped, ..Scan::from(tree) }))
+        Ok(SourceEntries::Everything(Scan { skipped, ..Scan::from(tree) }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::draft::Draft;
 use crate::error::SourceError;
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{ScanOptions, Source, SourceEntries};
 
 /// A draft as a source. It can be read once.
 pub struct DraftSource {
@@ -31,11 +31,11 @@ impl Source for DraftSource {
         &self.name
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         options.check_stop()?;
         let reason = "the draft has been read already; it can be read only once";
         let taken = || SourceError::Options { path: self.name.clone(), reason };
         let draft = self.draft.lock().take().ok_or_else(taken)?;
-        draft.finish_scan().map(Scanned::Everything)
+        draft.finish_scan().map(SourceEntries::Everything)
     }
 }

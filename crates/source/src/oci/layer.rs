@@ -9,7 +9,7 @@ use crate::error::{SourceError, Unreadable};
 use crate::image::erofs::source as erofs;
 use crate::input::candidate::Candidate;
 use crate::kind::{SourceKind, open_candidate};
-use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+use crate::source::{Note, Scan, ScanOptions, Source, SourceEntries};
 use kiln_tree::filter::Filter;
 use kiln_tree::policy::marks::{from_aufs, strip};
 
@@ -97,7 +97,7 @@ impl Source for Layer {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        self.read_all(options).map(Scanned::Everything)
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
+        self.read_all(options).map(SourceEntries::Everything)
     }
 }

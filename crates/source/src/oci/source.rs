@@ -19,7 +19,7 @@ use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::SourceKind;
 use crate::merge::{MergePart, Merged};
-use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+use crate::source::{Note, Scan, ScanOptions, Source, SourceEntries};
 use kiln_tree::filter::Filter;
 use kiln_tree::merge::Whiteouts;
 
@@ -241,9 +241,9 @@ impl Source for OciSource {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         if let Some(files) = self.files(options)? {
-            return Ok(Scanned::Everything(files));
+            return Ok(SourceEntries::Everything(files));
         }
         let image = self.image(options)?;
         let layer = |at| Ok(MergePart::new(image.lone_layer(at, &self.options, options)?, b""));
@@ -261,6 +261,6 @@ impl Source for OciSource {
             scan.skipped.extend(of_archive.iter().flat_map(|scan| &scan.skipped).map(Unreadable::again));
             scan.notes.extend(of_archive.iter().flat_map(|scan| &scan.notes).chain(note).cloned());
         }
-        Ok(Scanned::Everything(scan))
+        Ok(SourceEntries::Everything(scan))
     }
 }

@@ -12,7 +12,7 @@ use super::plain::LayerDigest;
 use crate::archive::left_out::LeftOut;
 use crate::error::SourceError;
 use crate::input::candidate::{Candidate, SourceOptions};
-use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+use crate::source::{Note, Scan, ScanOptions, Source, SourceEntries};
 use kiln_tree::merge::{LostLinks, Overlay, Whiteouts, with_marks};
 use kiln_tree::policy::marks::is_opaque;
 
@@ -177,7 +177,7 @@ impl Source for StackedLayer {
         self.layer.path()
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let found = self.layer.read_all(options)?;
         let Scan { mut tree, mut notes, .. } = found;
         let mut known = self.stack.lower.lock();
@@ -185,6 +185,6 @@ impl Source for StackedLayer {
         lower.lend(&mut tree, self.path())?;
         notes.extend(Note::of_links(lower.put(&tree, self.path())?, self.path()));
         *known = Some(lower);
-        Ok(Scanned::Everything(Scan { tree, notes, ..found }))
+        Ok(SourceEntries::Everything(Scan { tree, notes, ..found }))
     }
 }

@@ -6,7 +6,7 @@
 //! `h` hard link with their targets, `w` whiteout, `o` opaque directory.
 
 use kiln_read::ReadAt;
-use kiln_source::{Candidate, ScanOptions, Scanned, Source, SourceError, SourceKind, Unreadable};
+use kiln_source::{Candidate, ScanOptions, Source, SourceEntries, SourceError, SourceKind, Unreadable};
 use kiln_tree::{
     Builder, Content, ContentError, ContentId, Kind, Metadata, Node, PlainContents, ThinSlice, TreeError, Version,
 };
@@ -104,7 +104,7 @@ impl Source for Archive {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let (mut builder, mut ranges, mut off) = (Builder::default(), Vec::new(), MAGIC.len() as u64);
         while let Some(entry) = self.header(off)? {
             options.check_stop()?;
@@ -112,7 +112,7 @@ impl Source for Archive {
             self.insert(&mut builder, entry, &mut ranges)?;
         }
         let contents = Box::new(ArchiveContents { bytes: Arc::clone(&self.bytes), ranges });
-        Ok(Scanned::Everything(builder.finish(contents).map_err(SourceError::tree(&self.path))?.into()))
+        Ok(SourceEntries::Everything(builder.finish(contents).map_err(SourceError::tree(&self.path))?.into()))
     }
 }
 

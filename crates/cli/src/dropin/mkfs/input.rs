@@ -12,7 +12,8 @@ use kiln_source::archive::tar::{DotDot, TarData, TarIndex, TarOptions, TarSource
 use kiln_source::dir::DirSource;
 use kiln_source::merge::{MergePart, Merged};
 use kiln_source::{
-    KINDS, ScanOptions, Scanned, Source, SourceError, SourceKind, SourceOptions, StreamFormat, Unreadable, open_as,
+    KINDS, ScanOptions, Source, SourceEntries, SourceError, SourceKind, SourceOptions, StreamFormat, Unreadable,
+    open_as,
 };
 use kiln_tree::merge::Whiteouts;
 use kiln_tree::{Implied, Metadata};
@@ -229,10 +230,10 @@ impl Source for KeptTar<'_> {
         self.tar.path()
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let TarIndex { scan, archive, .. } = self.tar.index(options)?;
         self.keep(&*archive, options)?;
-        Ok(Scanned::Selected(scan))
+        Ok(SourceEntries::Selected(scan))
     }
 }
 

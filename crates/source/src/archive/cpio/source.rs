@@ -14,7 +14,7 @@ use crate::input::candidate::Candidate;
 use crate::input::spool::SpoolPlace;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{ScanOptions, Source, SourceEntries};
 
 /// The kind "cpio archive".
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -54,7 +54,7 @@ impl Source for CpioSource {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
         let tape = self.tape.lock().take();
         let in_vain = || unreadable(io::Error::other("an earlier attempt to read the archive failed"));
@@ -66,6 +66,6 @@ impl Source for CpioSource {
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);
         let Archived { found, .. } = members.finish(archive, None)?;
-        Ok(Scanned::Everything(found))
+        Ok(SourceEntries::Everything(found))
     }
 }

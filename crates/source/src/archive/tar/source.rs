@@ -18,7 +18,7 @@ use crate::input::candidate::{Candidate, HEAD_LEN, SourceOptions};
 use crate::input::stream_format::StreamFormat;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
-use crate::source::{Scan, ScanOptions, Scanned, Source, select_found};
+use crate::source::{Scan, ScanOptions, Source, SourceEntries, select_found};
 use crate::stored::{ArchiveDevice, StoredFiles};
 
 /// The kind "tar archive".
@@ -160,7 +160,7 @@ impl Source for TarSource {
         (self.options.data == TarData::Placed).then_some(RECORD_BITS)
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        Ok(Scanned::Everything(self.read_all(options)?.found))
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
+        Ok(SourceEntries::Everything(self.read_all(options)?.found))
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::Candidate;
 use crate::input::spool::SpoolPlace;
 use crate::kind::SourceKind;
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{ScanOptions, Source, SourceEntries};
 
 /// First bytes of a member, of an archive without members, and of a split archive that fits into
 /// one part.
@@ -68,7 +68,7 @@ impl Source for ZipSource {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        scan(&self.archive, &self.path, &self.spool_place, options).map(Scanned::Everything)
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
+        scan(&self.archive, &self.path, &self.spool_place, options).map(SourceEntries::Everything)
     }
 }

@@ -11,7 +11,7 @@ use super::volume::Volume;
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{ScanOptions, Source, SourceEntries};
 
 /// The kind "cramfs image".
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -79,10 +79,10 @@ impl Source for CramfsSource {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let intact = self.check_crc(options);
         let (bytes, superblock) = (Arc::clone(&self.bytes), &self.superblock);
         let volume = Volume { bytes, order: superblock.order, root_off: superblock.root_off(), len: self.len };
-        scan(&Arc::new(volume), &self.path, intact, options).map(Scanned::Everything)
+        scan(&Arc::new(volume), &self.path, intact, options).map(SourceEntries::Everything)
     }
 }

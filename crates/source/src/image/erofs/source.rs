@@ -12,7 +12,7 @@ use super::scan::{Named, scan};
 use crate::error::SourceError;
 use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
-use crate::source::{Scan, ScanOptions, Scanned, Source};
+use crate::source::{Scan, ScanOptions, Source, SourceEntries};
 
 /// The kind "EROFS image".
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -100,7 +100,7 @@ impl Source for ImageSource {
 
     /// Reads the image. An inode with several names is one node. Attributes that Linux does not
     /// show are left out, and of several with the same name the first is used, as in Linux.
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        Ok(Scanned::Everything(self.scan_with_nids(options)?.0))
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
+        Ok(SourceEntries::Everything(self.scan_with_nids(options)?.0))
     }
 }

@@ -10,7 +10,7 @@ use super::volume::Volume;
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{ScanOptions, Source, SourceEntries};
 
 /// The kind "ext2, ext3 or ext4 image".
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -45,9 +45,9 @@ impl Source for Ext4Source {
         &self.path
     }
 
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let volume = Volume::new(Arc::clone(&self.bytes), self.superblock.clone())
             .map_err(|source| Unreadable { path: self.path.clone(), source })?;
-        scan(&volume, Arc::clone(&self.bytes), &self.path, options).map(Scanned::Everything)
+        scan(&volume, Arc::clone(&self.bytes), &self.path, options).map(SourceEntries::Everything)
     }
 }

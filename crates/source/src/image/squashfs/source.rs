@@ -11,7 +11,7 @@ use super::superblock::{LEN, MAGIC_BIG, MAGIC_LITTLE, Refusal, Superblock, u16_l
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{ScanOptions, Source, SourceEntries};
 
 /// The kind "SquashFS image".
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -68,9 +68,9 @@ impl Source for SquashfsSource {
     }
 
     /// Reads the image. An inode with several names is one node.
-    fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         match scan(&self.blocks, &self.superblock, &self.path, options) {
-            Ok(scan) => Ok(Scanned::Everything(scan)),
+            Ok(scan) => Ok(SourceEntries::Everything(scan)),
             Err(problem) => Err(problem.of_image(&self.path)),
         }
     }

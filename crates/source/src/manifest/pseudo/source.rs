@@ -11,7 +11,7 @@ use crate::error::SourceError;
 use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
 use crate::manifest::lines::ListError;
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{ScanOptions, Source, SourceEntries};
 
 /// The kind "pseudo file definitions": files that begin with the definition of the root directory.
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -48,11 +48,11 @@ impl Source for PseudoSource {
         &self.path
     }
 
-    fn read(&self, _: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
+    fn read(&self, _: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let builder = Builder::default();
         let empty = builder.finish(Box::new(NoContents)).map_err(SourceError::tree(&self.path))?;
         match self.edits.apply(empty) {
-            Ok(tree) => Ok(Scanned::Everything(tree.into())),
+            Ok(tree) => Ok(SourceEntries::Everything(tree.into())),
             Err(PolicyError::Edit(error)) => Err(error.into()),
             Err(PolicyError::Tree(error)) => Err(SourceError::tree(&self.path)(error)),
             Err(other) => Err(SourceError::Unsupported { path: self.path.clone(), reason: other.to_string() }),
