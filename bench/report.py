@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turn the JSON files of the suites into documents: bench/results.md, the README's tables and its chart.
+"""Turn the JSON files of the suites into documents: bench/results.md, the README's table and its chart.
 
 `report.py add FILE...` adds JSON files of `pack.py` and `read.py` to `bench/results/`, without paths and single runs.
 `report.py` generates the documents from these files; `report.py --check` only tells if they are up to date.
@@ -34,14 +34,6 @@ PACK_ROWS = [
 PACK_TREE = "rootfs"
 # The chart compares these rows of the table.
 CHART_ROWS = [("kiln", PACK_ROWS[0]), ("mksquashfs", PACK_ROWS[1]), ("mkfs.erofs", PACK_ROWS[5])]
-# Steps of `read.py` in the README: tree, method, step.
-READ_STEPS = [
-    ("every file, by a walk", "every file, in the order of a walk"),
-    ("every file, shuffled", "every file, in random order"),
-    ("ls -lR, cold", "`ls -lR`"),
-]
-READ_TREE, READ_METHOD = "mini", "zstd"
-READERS = ["kiln", "library", "erofsfuse", "kernel EROFS", "squashfuse_ll"]
 COLOURS = {
     "light": {"text": "#1f2328", "quiet": "#59636e", "ours": "#bc4c00", "theirs": "#8c959f"},
     "dark": {"text": "#f0f6fc", "quiet": "#9198a1", "ours": "#f0883e", "theirs": "#656c76"},
@@ -193,7 +185,7 @@ def results() -> str:
 
 
 def readme_table() -> str:
-    """Return the README's table: packing, then reading."""
+    """Return the README's table of packing."""
     rows = []
     for text, case, label in PACK_ROWS:
         if one := packed(PACK_TREE, case, label):
@@ -201,19 +193,8 @@ def readme_table() -> str:
                 text, f"{seconds(one['wall_s'])} s", f"{seconds(one['cpu_s'])} s",
                 f"{lib.mb(one['image_bytes']).split('.')[0]} MB", f"{lib.mib(one['peak_rss_bytes'])} MiB",
             ])
-    parts = [lib.markdown_table(["packing a root file system", "time", "CPU time", "image", "peak memory"], rows)] if rows else []
-    by_key = {
-        (one["step"], one["who"]): one["cpu_s"]
-        for document in suites("read") for one in document["results"]
-        if (one["tree"], one["setting"]) == (READ_TREE, READ_METHOD)
-    }
-    readers = [who for who in READERS if any(key[1] == who for key in by_key)]
-    if readers:
-        steps = [one for one in READ_STEPS if any(key[0] == one[0] for key in by_key)]
-        rows = [[text, *(seconds(by_key.get((step, who))) for who in readers)] for step, text in steps]
-        names = [{"kiln": "kiln, FUSE", "library": "kiln, library"}.get(who, who) for who in readers]
-        parts.append(lib.markdown_table(["reading, CPU seconds in all", *names], rows))
-    return "\n\n".join(parts)
+    header = ["packing a root file system", "time", "CPU time", "image", "peak memory"]
+    return lib.markdown_table(header, rows) if rows else ""
 
 
 def chart(colours: Dict[str, str]) -> str:
