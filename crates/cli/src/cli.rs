@@ -5,14 +5,12 @@ mod help;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 
-/// Pack a directory into an EROFS image; mount, read, extract and check such images.
+/// Pack trees into EROFS images; mount, read, extract, update and check such images
 #[derive(Parser)]
 #[command(name = "kiln", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
-Exit codes: 0 done; 1 failed; 2 wrong usage; 3 done, but inputs were skipped (--keep-going);
-128 + n ended by signal n. `kiln check` answers as fsck(8): 0, 4, 8, 16;
-`kiln diff` as diff(1): 0 the same, 1 different, 2 trouble.
-What --json prints is described in kiln-json(5), which `kiln generate man DIR` writes.
+Topics of `kiln help TOPIC`:
+  sources, filters, metadata, edits, compression, layout, order, reuse, mounting, exit-codes
 
 Examples:
   kiln pack rootfs/ rootfs.erofs
@@ -55,16 +53,19 @@ pub enum Command {
     Check(crate::inspect::check::Args),
     Diff(crate::inspect::diff::Args),
     InstallNames(crate::install_names::Args),
-    #[command(hide = true)]
     Generate(crate::generate::Args),
+    Help(crate::help::Args),
 }
 
-/// The definition of the command, for help, completions and man pages.
+/// Returns the definition of the command, for help, completions and man pages.
 pub fn definition() -> clap::Command {
-    help::with_both(Cli::command())
+    help::with_one_help(Cli::command())
 }
 
-/// What the arguments say, the command's name first, or what is wrong with them.
+/// Parses arguments, the first of which is the command's name.
+///
+/// # Errors
+/// Wrong usage; help and the version.
 pub fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = definition().try_get_matches_from(args)?;
     Cli::from_arg_matches(&matches)

@@ -13,6 +13,7 @@ mod exit;
 mod export;
 mod extract;
 mod generate;
+mod help;
 mod image;
 mod inspect;
 mod install_names;
@@ -137,6 +138,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Diff(args) => diff::run(&args),
         Command::InstallNames(args) => install_names::run(&args),
         Command::Generate(args) => generate::run(&args, cli::definition()),
+        Command::Help(args) => help::run(&args, cli::definition()),
     }
 }
 
