@@ -1,29 +1,28 @@
-//! `kiln convert`: pack or export, by the kinds of what is there and what is wanted.
+//! `kiln convert`: packs or exports, depending on the kinds of input and output.
 
-use crate::console::progress::ProgressArgs;
-use crate::console::report::note;
+use crate::console::progress::QuietArgs;
+use crate::console::report::{note, print_document};
 use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
 use crate::image::DEVICE_OPTION;
-use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
-use crate::pack::preset::{PresetArg, refusal};
-
+use crate::pack::out_args::OutArgs;
+use crate::pack::output::{Destination, spool_dir, spool_failure};
+use crate::pack::preset::{self, PresetArg};
 use crate::pack::target::Target;
 use crate::pack::{
-    ConcatenatedArg, Job, SpoolMaxArg, open_source, parse_kind, source_date_epoch, tell, tell_notes, verifiable,
+    ConcatenatedArg, PackJson, Report, failure, open_source, parse_kind, tell, tell_skipped, verifiable,
 };
 use crate::process::signals::Signals;
-use crate::process::threads::ThreadsArgs;
-use kiln::PackRequest;
-use kiln_builder::{BuildError, BuildOptions, Choices, Out, Preset, Progress, Summary};
+use crate::process::work::WorkArgs;
+use kiln::Error;
+use kiln_builder::{BuildError, Out, Preset};
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
-use kiln_output::{Existing, Spool};
+use kiln_output::Spool;
 use kiln_read::{FileSource, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
-use kiln_source::dir::FileId;
-use kiln_source::filter::{Filter, Policy};
-use kiln_source::{SourceKind, SourceOptions};
+use kiln_source::filter::DataOrder;
+use kiln_source::{Source, SourceKind, SourceOptions};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -64,28 +63,25 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     level: Option<u32>,
 
-    /// Replace OUT if it exists
+    /// Skip what cannot be read, store files that change meanwhile as long as they were and as they are read, list both, and exit
+    /// with 3
     #[arg(long)]
-    force: bool,
+    keep_going: bool,
 
-    /// Where files without a name take room
-    #[arg(long, value_name = "DIR")]
-    spool: Option<PathBuf>,
+    #[command(flatten)]
+    out_args: OutArgs,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,
 
     #[command(flatten)]
-    spool_max: SpoolMaxArg,
+    work: WorkArgs,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
-
-    #[command(flatten)]
-    progress: ProgressArgs,
+    quiet: QuietArgs,
 }
 
-/// What is wanted.
+/// Kind of the output.
 #[derive(Clone, Copy)]
 enum Wanted {
     Erofs,
@@ -108,6 +104,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         }
         Wanted::Other(To::Archive(format, compression)) => (format, compression),
     };
+    args.work.apply_nice()?;
     let signals = Signals::catch()?;
     let failure = |error: ReadError| Failure::of_image(&args.src, 0, DEVICE_OPTION, error);
     let archive = Archive {
@@ -115,27 +112,29 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         format,
         compression,
         level: args.level,
-        force: args.force,
-        keep_going: false,
-        threads: args.threads.threads(),
-        progress: &args.progress,
-        json: false,
+        existing: args.out_args.existing(),
+        keep_going: args.keep_going,
+        work: &args.work,
+        quiet: args.quiet.quiet,
     };
     let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
+    let mut exit = Exit::Done;
     let open = || {
         if args.from.is_none() && is_erofs(&args.src) {
             let image = Image::open_path(&args.src, &[], &options).map_err(failure)?;
             return image.require_devices().map(|()| image).map_err(failure);
         }
-        let spool = args.to_spool(&signals)?;
+        let spool;
+        (spool, exit) = to_spool(args, &signals)?;
         let source = FileSource::from_file(spool.into_file());
         let source = source.map_err(|source| Failure::File { path: args.src.clone(), action: "read", source })?;
         Image::open(Arc::new(source), Vec::new(), &options).map_err(failure)
     };
-    archive.write(&Selection::everything(), open, &signals, &failure)
+    let written = archive.write(&Selection::everything(), open, &signals, &failure)?;
+    Ok(exit.or(written))
 }
 
-/// Whether the file at `path` has the magic number of EROFS. What else may be wrong shows when it is opened.
+/// Returns true if the file at `path` has the magic number of EROFS. Opening it shows all other problems.
 fn is_erofs(path: &Path) -> bool {
     let read = || {
         let mut magic = [0; 4];
@@ -146,80 +145,71 @@ fn is_erofs(path: &Path) -> bool {
     read() == Some(MAGIC.to_le_bytes())
 }
 
+/// Packs the source into an image.
 fn pack(args: &Args) -> Result<Exit, Failure> {
+    args.work.apply_nice()?;
     let destination = Destination::find(&args.out)?;
-    let stream = destination.stream();
-    let name = stream.map_or(args.out.as_path(), Stream::name).to_owned();
-    let quiet = args.progress.quiet || stream.is_some_and(Stream::is_stderr);
+    if args.work.json {
+        destination.refuse_json("image")?;
+    }
+    let (name, quiet) = (destination.name(&args.out), args.quiet.quiet || destination.is_stderr());
     let signals = Signals::catch()?;
-    let existing = if args.force { Existing::Replace } else { Existing::Keep };
-    let target = Target::create(destination, existing, 0, args.spool.as_deref())?;
-    let wanted = Built {
-        image: &args.out,
-        preset: args.preset.into(),
-        scratch_dir: target.scratch_dir(),
-        outputs: &target.ids(),
-    };
-    let meter = args.progress.meter();
-    let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let built = args.build(&wanted, target.out(), &signals, &progress);
-    drop(meter);
-    let summary = built.map_err(|failure| target.failure(failure))?;
-    target.commit(&summary, &signals)?;
+    let target = Target::create(destination, args.out_args.existing(), 0, args.out_args.spool.asked())?;
+    let fail = |error| failure(error, &signals, &args.out);
+    let packer = preset::packer(args.preset.into(), &args.work, args.keep_going, &signals)?;
+    let mut packer = target.prepare(packer);
+    if args.preset == PresetArg::Backup {
+        packer = packer.backup();
+    }
+    let source = open(args, &signals)?;
+    let scanned = packer.scan(&*source).map_err(fail)?;
+    let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(target.out(), progress));
+    let mut built = built.map_err(|error| target.failure(fail(error)))?;
+    built.commit_by(|summary| target.commit(summary, &signals))?;
+    let (summary, order) = (&built.summary, &DataOrder::Path);
+    let report = Report { src: &args.src, image: &name, scan: Some(&scanned.scan), order, summary };
+    let exit = tell_skipped(&report);
     if !quiet {
-        tell(&name, &summary);
+        tell(&name, summary);
         if summary.digested_bytes == 0 {
-            note(format_args!("{}", verifiable(&summary)));
+            note(format_args!("{}", verifiable(summary)));
         }
     }
-    Ok(Exit::Done)
+    if args.work.json {
+        print_document(&PackJson::new(&report))?;
+    }
+    Ok(exit)
 }
 
-/// An image to build.
-struct Built<'a> {
-    /// What messages call it.
-    image: &'a Path,
-    preset: Preset,
-    scratch_dir: &'a Path,
-    /// Files that are being written.
-    outputs: &'a [FileId],
+/// Packs the source into an uncompressed image in a nameless file.
+fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Exit), Failure> {
+    let spool = Spool::create(&spool_dir(args.out_args.spool.asked()))?;
+    let packer = preset::packer(Preset::Plain, &args.work, args.keep_going, signals)?.scratch_dir(spool.dir());
+    let source = open(args, signals)?;
+    let fail = |error| failure(error, signals, spool.dir());
+    let scanned = packer.scan(&*source).map_err(fail)?;
+    let out = Out { image: spool.file(), offset: 0, blob: None, behind: None };
+    let exit = match scanned.build(out, &|_| {}) {
+        Ok(built) => tell_skipped(&Report {
+            src: &args.src,
+            image: spool.dir(),
+            scan: Some(&scanned.scan),
+            order: &DataOrder::Path,
+            summary: &built.summary,
+        }),
+        Err(Error::Build(BuildError::Write { source, .. })) => return Err(spool_failure(&spool, source)),
+        Err(error) => return Err(fail(error)),
+    };
+    Ok((spool, exit))
 }
 
-impl Args {
-    /// Build an image of what is there into `out`.
-    fn build(
-        &self,
-        wanted: &Built<'_>,
-        out: Out<'_>,
-        signals: &Signals,
-        progress: &(dyn Fn(Progress) + Sync),
-    ) -> Result<Summary, Failure> {
-        let choices = Choices { preset: wanted.preset, ..Choices::default() };
-        let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
-        let (threads, scratch_dir) = (self.threads.threads(), wanted.scratch_dir.to_owned());
-        let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
-        let (spool_dir, spool_limit) = (self.spool.clone(), self.spool_max.limit());
-        let (stop, concatenated) = (Some(signals.stop().clone()), self.concatenated.concatenated);
-        let place = SourceOptions { spool_dir, spool_limit, concatenated, stop, ..SourceOptions::default() };
-        let source = open_source(&self.src, self.from, &place, Some(signals))?;
-        let (policy, filter, outputs, stop) = (Policy::default(), Filter::default(), wanted.outputs, signals.stop());
-        let (source, base, is_backup) = (&*source, None, wanted.preset == Preset::Backup);
-        let request = PackRequest { source, base, filter: &filter, policy: &policy, outputs, is_backup, stop };
-        let job = Job { request, image: wanted.image, signals };
-        let scan = job.scan(&options)?;
-        tell_notes(&scan);
-        job.build(&scan.tree, out, &options, progress).map(|(summary, _)| summary)
-    }
-
-    /// An uncompressed image of what is there, in a nameless file.
-    fn to_spool(&self, signals: &Signals) -> Result<Spool, Failure> {
-        let spool = Spool::create(&spool_dir(self.spool.as_deref()))?;
-        let wanted = Built { image: spool.dir(), preset: Preset::Plain, scratch_dir: spool.dir(), outputs: &[] };
-        let out = Out { image: spool.file(), offset: 0, blob: None, behind: None };
-        match self.build(&wanted, out, signals, &|_| {}) {
-            Ok(_) => Ok(spool),
-            Err(Failure::Build { source: BuildError::Write { source, .. }, .. }) => Err(spool_failure(&spool, source)),
-            Err(failure) => Err(failure),
-        }
-    }
+fn open(args: &Args, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
+    let options = SourceOptions {
+        spool_dir: args.out_args.spool.asked().map(Path::to_owned),
+        spool_limit: args.out_args.spool.limit(),
+        concatenated: args.concatenated.concatenated,
+        stop: Some(signals.stop().clone()),
+        ..SourceOptions::default()
+    };
+    open_source(&args.src, args.from, &options, Some(signals))
 }

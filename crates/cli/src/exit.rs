@@ -134,6 +134,9 @@ pub enum Failure {
     /// A program could not be run for the user.
     #[error("{}: cannot be run: {source}", program.display())]
     Command { program: PathBuf, source: io::Error },
+    /// Any other error of the library.
+    #[error("{0}")]
+    Library(kiln::Error),
     /// A signal has asked to stop.
     #[error("stopped by signal {0}")]
     Signal(u8),
@@ -226,6 +229,11 @@ impl Failure {
 }
 
 impl Exit {
+    /// Returns the end of two steps: `other`, if this one has skipped nothing.
+    pub fn or(self, other: Self) -> Self {
+        if self == Exit::Done { other } else { self }
+    }
+
     /// The exit code.
     pub fn code(self) -> u8 {
         match self {

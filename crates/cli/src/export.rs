@@ -1,16 +1,17 @@
 //! `kiln export`
 
-use crate::console::progress::ProgressArgs;
+use crate::console::progress::QuietArgs;
 use crate::console::report::{Counts, PathJson, SkippedJson, note, print_document};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::extract;
 use crate::image::ImageArgs;
+use crate::pack::out_args::ReplaceArg;
 use crate::pack::output::{Destination, Stream};
 use crate::process::signals::Signals;
-use crate::process::threads::ThreadsArgs;
+use crate::process::work::WorkArgs;
 use kiln_output::{AtomicFile, Existing};
-use kiln_read::{Image, ImageOptions, ReadError, Threads};
+use kiln_read::{Image, ImageOptions, ReadError};
 use kiln_sink::archive::{Control, ExportOptions, ExportReport, Format, Loss, LossCount, StreamCompression, export};
 use kiln_sink::{Selection, SinkError};
 use serde::Serialize;
@@ -58,9 +59,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     level: Option<u32>,
 
-    /// Replace OUT if it exists
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    replace: ReplaceArg,
 
     /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left out, contents without
     /// their stored digest are written as they were read. All are listed, and the exit code is 3
@@ -68,17 +68,13 @@ pub struct Args {
     keep_going: bool,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
+    work: WorkArgs,
 
     #[command(flatten)]
-    progress: ProgressArgs,
-
-    /// One JSON document on standard output
-    #[arg(long)]
-    json: bool,
+    quiet: QuietArgs,
 }
 
-/// What is written.
+/// Kind of the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
     Dir,
@@ -94,7 +90,7 @@ pub fn parse_to(text: &str) -> Result<To, &'static str> {
     }
 }
 
-/// What the end of a file's name says.
+/// Returns the kind that the end of a file's name says.
 pub fn of_name(name: impl AsRef<Path>) -> Option<To> {
     let name = name.as_ref().as_os_str().as_bytes();
     Format::of_name(name).map(|(format, compression)| To::Archive(format, compression))
@@ -110,8 +106,8 @@ pub fn run(mut args: Args) -> Result<Exit, Failure> {
             Err(Failure::Usage(format!("{out}: the end of its name is no format that is known: name one with --to")))
         }
         Some(To::Dir) => {
-            let Args { image, select_and_out: select, force, keep_going, threads, progress, json, .. } = args;
-            let way = extract::Way { force, keep_going, threads, progress, json };
+            let Args { image, select_and_out: select, replace, keep_going, work, quiet, .. } = args;
+            let way = extract::Way { force: replace.force, keep_going, work, quiet };
             extract::run(&extract::Args::whole(image, out, select, way))
         }
         Some(To::Archive(format, compression)) => archive(&args, &out, format, compression),
@@ -125,9 +121,10 @@ fn archive(args: &Args, out: &Path, format: Format, compression: Option<StreamCo
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
     let image = || args.image.open_with(&ImageOptions::default().with_cache_bytes(extract::CACHE_LEN));
-    let Args { level, force, keep_going, threads, progress, json, .. } = args;
-    let (level, force, keep_going, threads, json) = (*level, *force, *keep_going, threads.threads(), *json);
-    let archive = Archive { out, format, compression, level, force, keep_going, threads, progress, json };
+    args.work.apply_nice()?;
+    let Args { level, replace, keep_going, work, quiet, .. } = args;
+    let (level, existing, keep_going, quiet) = (*level, replace.existing(), *keep_going, quiet.quiet);
+    let archive = Archive { out, format, compression, level, existing, keep_going, work, quiet };
     archive.write(&selection, image, &Signals::catch()?, &|error| args.image.failure(error))
 }
 
@@ -137,19 +134,18 @@ pub struct Archive<'a> {
     pub out: &'a Path,
     pub format: Format,
     pub compression: Option<StreamCompression>,
-    /// How well it is compressed.
+    /// Level of compression.
     pub level: Option<u32>,
-    /// Whether it may replace a file.
-    pub force: bool,
-    /// Whether it is written even if the image is damaged, as far as that can be read.
+    /// Treatment of a file that exists.
+    pub existing: Existing,
+    /// True to write as much of a damaged image as can be read.
     pub keep_going: bool,
-    pub threads: Threads,
-    pub progress: &'a ProgressArgs,
-    pub json: bool,
+    pub work: &'a WorkArgs,
+    pub quiet: bool,
 }
 
 impl Archive<'_> {
-    /// Write what is selected of the image that `open` opens, and report. `failure` tells of what cannot be read of it.
+    /// Writes the selected parts of the image that `open` opens, and reports. `failure` makes failures of errors of the image.
     pub fn write(
         &self,
         selection: &Selection,
@@ -157,24 +153,21 @@ impl Archive<'_> {
         signals: &Signals,
         failure: &dyn Fn(ReadError) -> Failure,
     ) -> Result<Exit, Failure> {
-        let Self { out, format, compression, level, force, keep_going, threads, progress, json } = *self;
+        let Self { out, format, compression, level, existing, keep_going, work, quiet } = *self;
         check_level(level, format, compression)?;
         let image = open()?;
         let destination = Destination::find(out)?;
-        let stream = destination.stream();
-        if json && stream.is_some_and(Stream::is_stdout) {
-            let message = "the archive goes to standard output, so --json, which prints there, is not possible";
-            return Err(Failure::Usage(message.into()));
+        if work.json {
+            destination.refuse_json("archive")?;
         }
-        let quiet = progress.quiet || stream.is_some_and(Stream::is_stderr);
-        let name = stream.map_or(out, Stream::name).to_owned();
-        let target = Target::create(destination, force)?;
-        let meter = progress.meter();
+        let meter = work.meter(quiet);
+        let (name, quiet) = (destination.name(out), quiet || destination.is_stderr());
+        let target = Target::create(destination, existing)?;
         if meter.is_shown() {
             // An error will come again, from the work itself.
             meter.set(0, selection.contents_len(&image).unwrap_or(0));
         }
-        let options = ExportOptions { compression, level, keep_going, threads, format };
+        let options = ExportOptions { compression, level, keep_going, threads: work.threads(), format };
         let control = Control { stop: signals.stop(), progress: &|bytes| meter.advance(bytes) };
         let result = export(&image, selection, &options, &control, &mut target.writer());
         drop(meter);
@@ -186,14 +179,14 @@ impl Archive<'_> {
         })?;
         target.commit()?;
         tell(&report, quiet);
-        if json {
+        if work.json {
             print_document(&ReportJson::new(&report))?;
         }
         Ok(if report.is_incomplete() { Exit::Skipped } else { Exit::Done })
     }
 }
 
-/// Refuse a level that there is not.
+/// Refuses a level that does not exist.
 fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCompression>) -> Result<(), Failure> {
     let (name, levels) = match (format, compression) {
         (Format::Zip, _) => ("ZIP", 0..=9),
@@ -212,7 +205,7 @@ fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCom
     }
 }
 
-/// Where an archive goes.
+/// Target of an archive.
 enum Target {
     /// To a name that it gets when it is complete.
     File(AtomicFile),
@@ -221,8 +214,7 @@ enum Target {
 }
 
 impl Target {
-    fn create(destination: Destination, force: bool) -> Result<Self, Failure> {
-        let existing = if force { Existing::Replace } else { Existing::Keep };
+    fn create(destination: Destination, existing: Existing) -> Result<Self, Failure> {
         match destination {
             Destination::Stream(stream) => Ok(Self::Stream(stream)),
             Destination::File(path) => Ok(Self::File(AtomicFile::create(&path, existing)?)),

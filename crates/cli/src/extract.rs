@@ -1,12 +1,12 @@
 //! `kiln extract`
 
-use crate::console::progress::ProgressArgs;
+use crate::console::progress::QuietArgs;
 use crate::console::report::{Counts, SkippedJson, note, print_document};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::process::signals::Signals;
-use crate::process::threads::ThreadsArgs;
+use crate::process::work::WorkArgs;
 use kiln_read::ImageOptions;
 use kiln_sink::dir::{Control, Existing, ExtractOptions, ExtractReport, LostContents, Owners};
 use kiln_sink::{Selection, SinkError};
@@ -17,10 +17,10 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Decoded data that is kept, in bytes: files that share pclusters are neighbours in a walk.
+/// Bytes of decoded data that are kept: files that share pclusters are neighbours in a walk.
 pub const CACHE_LEN: u64 = 32 << 20;
 
-/// Ranges of a file that are shown, at most; JSON has all.
+/// Maximum number of ranges of a file that are shown; JSON has all.
 const RANGES_SHOWN: usize = 8;
 
 /// Write an image, or parts of it, as a directory
@@ -75,31 +75,26 @@ pub struct Args {
     zeros: bool,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
+    work: WorkArgs,
 
     #[command(flatten)]
-    progress: ProgressArgs,
-
-    /// One JSON document on standard output
-    #[arg(long)]
-    json: bool,
+    quiet: QuietArgs,
 }
 
-/// How `kiln export --to dir` extracts.
+/// Options of an extraction by `kiln export --to dir`.
 pub struct Way {
     pub force: bool,
     pub keep_going: bool,
-    pub threads: ThreadsArgs,
-    pub progress: ProgressArgs,
-    pub json: bool,
+    pub work: WorkArgs,
+    pub quiet: QuietArgs,
 }
 
 impl Args {
-    /// The arguments of an extraction that restores all that it can.
+    /// Returns the arguments of an extraction that restores as much as it can.
     pub fn whole(image: ImageArgs, dir: PathBuf, select: Vec<OsString>, way: Way) -> Self {
-        let Way { force, keep_going, threads, progress, json } = way;
+        let Way { force, keep_going, work, quiet } = way;
         let (no_owners, no_perms, no_xattrs, zeros) = (false, false, false, false);
-        Self { image, dir, select, force, no_owners, no_perms, no_xattrs, keep_going, zeros, threads, progress, json }
+        Self { image, dir, select, force, no_owners, no_perms, no_xattrs, keep_going, zeros, work, quiet }
     }
 }
 
@@ -109,10 +104,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         false => Selection::of(args.select.iter().map(|path| path.clone().into_vec()))
             .map_err(|e| Failure::Usage(e.to_string()))?,
     };
+    args.work.apply_nice()?;
     let image = args.image.open_with(&ImageOptions::default().with_cache_bytes(CACHE_LEN))?;
     let signals = Signals::catch()?;
     let options = ExtractOptions {
-        threads: args.threads.count(),
+        threads: args.work.threads().count(),
         keep_going: args.keep_going,
         zeros: args.zeros,
         owners: if args.no_owners { Owners::Skip } else { Owners::IfRoot },
@@ -121,7 +117,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         existing: if args.force { Existing::Replace } else { Existing::Refuse },
         ..ExtractOptions::default()
     };
-    let meter = args.progress.meter();
+    let meter = args.work.meter(args.quiet.quiet);
     if meter.is_shown() {
         // An error will come again, from the work itself.
         meter.set(0, selection.contents_len(&image).unwrap_or(0));
@@ -141,13 +137,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         (error, _) => Failure::Sink(error),
     })?;
     tell(args, &report);
-    if args.json {
+    if args.work.json {
         print_document(&ReportJson::new(&report))?;
     }
     Ok(if report.skipped.is_empty() && report.lost.is_empty() { Exit::Done } else { Exit::Skipped })
 }
 
-/// The bits that new files of this process do not get.
+/// Returns the permissions that new files of this process do not get.
 pub fn umask() -> u16 {
     // It can only be read by setting it; no other thread makes files yet.
     let mask = rustix::process::umask(Mode::empty());
@@ -172,12 +168,12 @@ fn tell(args: &Args, report: &ExtractReport) {
         let (path, name, count) = (text::escape(path), text::escape(name), report.unset_xattrs);
         note(format_args!("{count} extended attributes could not be set, {name} of {path} first"));
     }
-    if !args.progress.quiet {
+    if !args.quiet.quiet {
         note(format_args!("{}", counts(report)));
     }
 }
 
-/// A range as its first byte and its last one.
+/// Returns a range as its first byte and its last one.
 fn range_text(range: &Range<u64>) -> String {
     format!("{} to {}", range.start, range.end.saturating_sub(1))
 }

@@ -1,7 +1,9 @@
-//! The process that runs the command: its memory, signals, threads, programs that it runs, and how it starts itself again.
+//! The process that runs the command: its memory, signals, threads, options of long work, programs that it runs, and how
+//! it starts itself again.
 
 pub mod child;
 pub mod memory;
 pub mod program;
 pub mod signals;
 pub mod threads;
+pub mod work;

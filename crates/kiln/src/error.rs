@@ -1,6 +1,7 @@
 //! Why something failed, whatever it was.
 
 use kiln_builder::{BuildError, OptionError};
+use kiln_diff::DiffError;
 use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
@@ -63,6 +64,9 @@ pub enum Error {
         /// The archive.
         path: PathBuf,
     },
+    /// Two trees cannot be compared.
+    #[error(transparent)]
+    Diff(#[from] DiffError),
     /// An image cannot be extracted or exported.
     #[error(transparent)]
     Extract(#[from] SinkError),

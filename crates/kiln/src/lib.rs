@@ -24,7 +24,7 @@
 //! # std::env::set_current_dir(old).unwrap();
 //! ```
 //!
-//! Mounting is done by the kernel's own driver where it lets this process, and else by FUSE, which needs no privilege:
+//! The kernel's own driver mounts images if it lets this process; else FUSE does, which needs no privilege:
 //!
 //! ```no_run
 //! let mount = kiln::mount("out.erofs", "mnt")?;
@@ -33,20 +33,22 @@
 //! # Ok::<(), kiln::Error>(())
 //! ```
 //!
-//! [`Packer`] has more choices than a preset. The crates that do the work are modules here: [`read`] for images, [`builder`] for
-//! making them, [`source`] for what they are made of, [`oci`] for images of containers, [`sink`] for extracting and exporting,
-//! [`delta`] for patches between images, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! [`Packer`] has more choices than a preset, and its steps one by one. The crates that do the work are modules here:
+//! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
+//! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`delta`] for patches between images,
+//! [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 mod error;
 mod hot_as;
+mod label;
 mod mounted;
 pub mod oci;
 mod packer;
 mod relayout;
-mod request;
 mod sources;
+mod steps;
 pub mod update;
 mod way;
 
@@ -56,6 +58,7 @@ pub use kiln_builder as builder;
 pub use kiln_builder::{Preset, Summary};
 pub use kiln_codec as codec;
 pub use kiln_delta as delta;
+pub use kiln_diff as diff;
 pub use kiln_format as format;
 pub use kiln_mount as mount;
 pub use kiln_output as output;
@@ -68,25 +71,29 @@ pub use kiln_sink::archive::ExportReport;
 pub use kiln_sink::dir::ExtractReport;
 pub use kiln_source as source;
 pub use kiln_tree as tree;
+pub use label::{ImageLabel, LabelError};
 pub use mounted::{MountVia, MountedImage, mount};
-pub use packer::{Estimated, Packed, Packer};
+pub use packer::Packer;
 pub use relayout::{Relaid, RelayoutRequest, relayout};
-pub use request::{ByPath, PackRequest, Unmatched};
 pub use sources::{SourceAt, open_sources};
+pub use steps::{Built, Estimated, Packed, Scanned, Unmatched, Updated};
 pub use way::{WayError, hint_way};
 
+use kiln_diff::{Change, DiffOptions};
 use kiln_output::AtomicFile;
 use kiln_read::ImageOptions;
 use kiln_sink::Selection;
 use kiln_sink::archive::{ExportOptions, Format};
 use kiln_sink::dir::Control;
 use kiln_sink::dir::ExtractOptions;
+use kiln_source::{ScanOptions, SourceOptions};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// Pack the directory or image `source` into the new file `image`, which appears when it is complete, or not at all. The same
-/// input gives the same bytes, whatever the machine and the number of threads.
+/// Packs the directory, archive or image `source` into the new file `image`, which appears when it is complete, or not at
+/// all. The same input gives the same bytes, whatever the machine and the number of threads.
 ///
 /// # Errors
 /// A source that cannot be read, a file that exists, an output that cannot be written.
@@ -94,7 +101,7 @@ pub fn pack(source: impl AsRef<Path>, image: impl AsRef<Path>, preset: Preset) -
     Packer::new().preset(preset).pack(source, image)
 }
 
-/// Open an image in a file or a block device.
+/// Opens an image in a file or a block device.
 ///
 /// # Errors
 /// A file that cannot be read, or is no EROFS image.
@@ -103,7 +110,7 @@ pub fn open(image: impl AsRef<Path>) -> Result<Image, Error> {
     Image::open_path(image, &[], &options).map_err(|source| Error::Read { image: image.to_owned(), source })
 }
 
-/// Extract all of an image to the directory `dir`, which is made if it does not exist.
+/// Extracts all of an image to the directory `dir`, which is created if it does not exist.
 ///
 /// # Errors
 /// An image that cannot be read, a directory that is not empty, an entry that cannot be made.
@@ -119,9 +126,10 @@ pub fn extract(image: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Extract
     )?)
 }
 
-/// Write all of an image to the new file `archive`, which appears when it is complete, or not at all. The end of its name is the format:
-/// `.tar`, `.cpio`, `.mtree` and `.pseudo`, each with `.gz`, `.zst`, `.xz`, `.bz2` or `.lz4` behind it, `.tgz` and its kin, and `.zip`. What the
-/// format cannot say is counted in the report. For choices, and for streams, see [`kiln_sink::archive::export`].
+/// Exports all of an image to the new file `archive`, which appears when it is complete, or not at all. The end of its name
+/// is the format: `.tar`, `.cpio`, `.mtree` and `.pseudo`, each with `.gz`, `.zst`, `.xz`, `.bz2` or `.lz4` behind it,
+/// `.tgz` and its kin, and `.zip`. The report counts metadata that the format cannot hold. For choices, and for streams,
+/// see [`kiln_sink::archive::export`].
 ///
 /// # Errors
 /// An image that cannot be read, a name that ends in no format, a file that exists, an output that cannot be written.
@@ -135,4 +143,46 @@ pub fn export(image: impl AsRef<Path>, archive: impl AsRef<Path>) -> Result<Expo
     let report = kiln_sink::archive::export(&image, &Selection::everything(), &options, &control, &mut file.file())?;
     file.commit()?;
     Ok(report)
+}
+
+/// Compares two directories, archives or images, and returns the differences in the order of a walk. Contents are compared
+/// byte by byte where sizes are equal. For choices, see [`kiln_diff::diff`](diff::diff()).
+///
+/// ```
+/// use kiln::diff::ChangeKind;
+///
+/// # let tmp = tempfile::tempdir().unwrap();
+/// # let [a, b] = ["a", "b"].map(|name| tmp.path().join(name));
+/// # for dir in [&a, &b] { std::fs::create_dir(dir).unwrap(); std::fs::write(dir.join("file"), "text").unwrap(); }
+/// std::fs::write(b.join("new"), "more")?;
+/// let changes = kiln::diff(&a, &b)?;
+/// let new = changes.iter().find(|change| change.path == b"new").unwrap();
+/// assert!(matches!(new.kind, ChangeKind::Added(_)));
+/// assert!(kiln::diff(&a, &a)?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// A source that cannot be read. Contents that cannot be read are differences.
+pub fn diff(a: impl AsRef<Path>, b: impl AsRef<Path>) -> Result<Vec<Change>, Error> {
+    let stop = AtomicBool::new(false);
+    let scan = |path: &Path| -> Result<_, Error> {
+        Ok(kiln_source::open(path, &SourceOptions::default())?.scan(&ScanOptions::new(&stop))?.tree)
+    };
+    let options = DiffOptions {
+        path: b"",
+        ignore: &[],
+        latest_mtime: None,
+        is_same: None,
+        brief: false,
+        threads: Threads::default(),
+        stop: &stop,
+        progress: None,
+    };
+    let mut changes = Vec::new();
+    kiln_diff::diff(&scan(a.as_ref())?, &scan(b.as_ref())?, &options, &mut |change| {
+        changes.push(change);
+        ControlFlow::Continue(())
+    })?;
+    Ok(changes)
 }

@@ -1,26 +1,24 @@
-//! Packing with choices.
+//! Choices about packing. The steps that they lead to are in `steps`.
 
-use kiln_builder::{
-    BuildError, BuildOptions, Choices, ContentDigests, Estimate, Interval, OptionError, Out, PhaseClock, Preset,
-    Progress, Summary,
-};
+use kiln_builder::{BuildOptions, Choices, ContentDigests, OptionError, Preset, Progress};
 use kiln_format::KernelVersion;
-use kiln_output::{AtomicFile, Existing, Output};
+use kiln_output::Existing;
 use kiln_parallel::Threads;
 use kiln_source::dir::FileId;
 use kiln_source::filter::{DataOrder, Filter, HintRules, Policy};
 use kiln_source::merge::IncrementBase;
-use kiln_source::{LeftOutXattrs, Note, Scan, Source, SourceOptions, Unreadable};
 use kiln_tree::DigestName;
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use crate::error::Error;
-use crate::request::{ByPath, PackRequest, Unmatched};
+use crate::hot_as::HotAs;
+use crate::label::ImageLabel;
 
-/// Packs directories and images into images. Each choice has a default, which is what [`pack`](crate::pack) takes.
+/// Packs directories, archives and images into images.
+///
+/// Each choice has a default; [`pack`](crate::pack) uses the defaults. [`Packer::pack`] does all of the work:
 ///
 /// ```
 /// use kiln::{Packer, Preset, Threads};
@@ -38,116 +36,212 @@ use crate::request::{ByPath, PackRequest, Unmatched};
 /// assert_eq!(packed.summary.files, 1);
 /// # Ok::<(), kiln::Error>(())
 /// ```
+///
+/// # Steps
+///
+/// To do something between the steps, take them one by one: [`Packer::scan`] returns a
+/// [`Scanned`](crate::Scanned), [`Scanned::build`](crate::Scanned::build) a [`Built`](crate::Built), and
+/// [`Built::commit`](crate::Built::commit) gives the image its name.
+///
+/// ```
+/// use kiln::builder::Out;
+/// use kiln::output::{AtomicFile, Existing};
+/// use kiln::source::{self, SourceOptions};
+/// use kiln::Packer;
+///
+/// # let tmp = tempfile::tempdir().unwrap();
+/// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
+/// # std::fs::create_dir(&src).unwrap();
+/// # std::fs::write(src.join("hello"), "world").unwrap();
+/// let file = AtomicFile::create(&out, Existing::Keep)?;
+/// let packer = Packer::new().output(&file);
+///
+/// let source = source::open(&src, &SourceOptions::default())?;
+/// let scanned = packer.scan(&*source)?;
+/// assert_eq!(scanned.scan.tree.len(), 2, "the root and a file");
+///
+/// let mut built = scanned.build(Out::from(&file), &|_| {})?;
+/// for explanation in built.reasons.explain() {
+///     println!("{}: {:?}", explanation.path.escape_ascii(), explanation.how);
+/// }
+/// built.commit(file)?;
+/// println!("{} bytes in {:?}", built.summary.image_bytes, built.summary.phases);
+/// # Ok::<(), kiln::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct Packer {
-    choices: Choices,
-    threads: Threads,
-    keep_going: bool,
-    source_date_epoch: Option<i64>,
-    existing: Existing,
-    dry_run: bool,
-    filter: Filter,
-    policy: Policy,
-    by_path: ByPath,
-    base: Option<Arc<IncrementBase>>,
-    content_digests: Option<ContentDigests>,
-    no_inline_tails: bool,
-    stop: Arc<AtomicBool>,
-    progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    start: Start,
+    adjustments: Vec<Arc<Adjustment>>,
+    /// See [`Packer::backup`].
+    is_strict: bool,
+    pub(crate) existing: Existing,
+    pub(crate) dry_run: bool,
+    pub(crate) filter: Filter,
+    pub(crate) policy: Policy,
+    pub(crate) hints: HintRules,
+    pub(crate) order: DataOrder,
+    /// Storage of files that come first, and bytes that it may add.
+    pub(crate) hot_as: (HotAs, u64),
+    pub(crate) base: Option<Arc<IncrementBase>>,
+    pub(crate) outputs: Vec<FileId>,
+    pub(crate) has_extra_device: bool,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+}
+
+/// A change of options, made after a preset or a caller has chosen them.
+type Adjustment = dyn Fn(&mut BuildOptions) + Send + Sync;
+
+/// Options that adjustments start from.
+#[derive(Clone)]
+enum Start {
+    Choices(Choices),
+    Options(Box<BuildOptions>),
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self::Choices(Choices::default())
+    }
 }
 
 impl fmt::Debug for Packer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Packer").field("choices", &self.choices).field("threads", &self.threads).finish_non_exhaustive()
+        f.debug_struct("Packer").field("options", &self.build_options()).finish_non_exhaustive()
     }
 }
 
-/// An image that was packed.
-#[derive(Debug)]
-pub struct Packed {
-    /// What is in the image, and what it takes.
-    pub summary: Summary,
-    /// Entries of the source that could not be read and were left out, see [`Packer::keep_going`].
-    pub skipped: Vec<Unreadable>,
-    /// Notes on the source: that an archive goes on behind its end mark, for example.
-    pub notes: Vec<Note>,
-    /// Extended attributes, and entries of ACLs, that EROFS cannot hold: they were left out.
-    pub left_out_xattrs: LeftOutXattrs,
-    /// Hints and paths of the order that are about nothing in the source.
-    pub unmatched: Unmatched,
-}
-
-/// What an image will be, or why options cannot be had together.
-pub type Estimated = Result<Estimate, OptionError>;
-
 impl Packer {
-    /// The preset [`Preset::Balanced`] for any kernel, on all processors, to a file that does not exist.
+    /// Returns a packer with the preset [`Preset::Balanced`] for any kernel, which works on all processors and writes
+    /// to a file that does not exist yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the preset, with which the choice of options starts. With [`Preset::Backup`], what programs have written to
-    /// a directory is on disk before it is looked at, and attributes that EROFS cannot hold are an error.
-    pub fn preset(mut self, preset: Preset) -> Self {
-        self.choices.preset = preset;
-        self
+    /// Sets the preset. [`Preset::Backup`] includes [`Packer::backup`].
+    pub fn preset(self, preset: Preset) -> Self {
+        let choices = Choices { preset, ..self.start.choices() };
+        self.choices(choices)
     }
 
-    /// Use only what this kernel can mount.
-    pub fn kernel(mut self, kernel: KernelVersion) -> Self {
-        self.choices.kernel = Some(kernel);
-        self
+    /// Uses only what this kernel can mount.
+    pub fn kernel(self, kernel: KernelVersion) -> Self {
+        let choices = Choices { kernel: Some(kernel), ..self.start.choices() };
+        self.choices(choices)
     }
 
-    /// A preset, a kernel, and options that override the preset.
+    /// Sets a preset, a kernel, and options that override the preset. They replace [`Packer::options`].
     pub fn choices(mut self, choices: Choices) -> Self {
-        self.choices = choices;
+        self.start = Start::Choices(choices);
         self
     }
 
-    /// How many threads work. The image does not depend on it.
-    pub fn threads(mut self, threads: Threads) -> Self {
-        self.threads = threads;
+    /// Sets all options of the build at once, instead of a preset, a kernel and choices.
+    ///
+    /// ```
+    /// use kiln::Packer;
+    /// use kiln::builder::{BuildOptions, Choices};
+    ///
+    /// let options = BuildOptions { checksum: false, ..Choices::default().build_options()? };
+    /// let packer = Packer::new().options(options);
+    /// assert!(!packer.build_options()?.checksum);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    pub fn options(mut self, options: BuildOptions) -> Self {
+        self.start = Start::Options(Box::new(options));
         self
     }
 
-    /// What of the source is left out.
+    /// Changes options after presets, choices and earlier adjustments: where bytes lie, for example.
+    ///
+    /// ```
+    /// use kiln::Packer;
+    ///
+    /// let packer = Packer::new().adjust(|options| options.data_align = 64 << 10);
+    /// assert_eq!(packer.build_options()?.data_align, 64 << 10);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    pub fn adjust(mut self, change: impl Fn(&mut BuildOptions) + Send + Sync + 'static) -> Self {
+        self.adjustments.push(Arc::new(change));
+        self
+    }
+
+    /// Sets the label of the image.
+    pub fn label(self, label: ImageLabel) -> Self {
+        self.adjust(move |options| options.label = label.padded())
+    }
+
+    /// Sets the UUID of the image. Without this call it is derived from the contents.
+    pub fn uuid(self, uuid: [u8; 16]) -> Self {
+        self.adjust(move |options| options.uuid = Some(uuid))
+    }
+
+    /// Sets the number of threads. The image does not depend on it.
+    pub fn threads(self, threads: Threads) -> Self {
+        self.adjust(move |options| options.threads = threads)
+    }
+
+    /// Sets the latest time in the image, in seconds since 1970. This library does not read the environment.
+    pub fn source_date_epoch(self, secs: i64) -> Self {
+        self.adjust(move |options| options.source_date_epoch = Some(secs))
+    }
+
+    /// Stores the SHA-256 of each file's contents, so that readers can verify them. Files are read once more.
+    pub fn content_digests(self) -> Self {
+        self.adjust(|options| options.content_digests = ContentDigests::Named(DigestName::Usual))
+    }
+
+    /// Stores the ends of uncompressed files as blocks, not beside their inodes: see [`BuildOptions::inline_tails`].
+    pub fn without_inline_tails(self) -> Self {
+        self.adjust(|options| options.inline_tails = false)
+    }
+
+    /// Leaves out what cannot be read, and lists it, instead of failing.
+    pub fn keep_going(self) -> Self {
+        self.adjust(|options| options.keep_going = true)
+    }
+
+    /// Sets the directory for nameless temporary files. [`Packer::pack`] uses that of the image.
+    pub fn scratch_dir(self, dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        self.adjust(move |options| options.scratch_dir.clone_from(&dir))
+    }
+
+    /// Misses nothing, and leaves nothing out in silence: the system writes what programs have written to a directory
+    /// before it is scanned ([`ScanOptions::sync`](kiln_source::ScanOptions::sync)), and attributes that EROFS cannot
+    /// hold are an error.
+    pub fn backup(mut self) -> Self {
+        self.is_strict = true;
+        self
+    }
+
+    /// Sets a filter: the entries of the source that are packed.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filter = filter;
         self
     }
 
-    /// What becomes of owners, times, attributes and the like.
+    /// Sets the policy of owners, times, attributes and the like.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Take over stored data of an older image for what has not changed since, see [`increment`](kiln_source::merge::increment()).
-    pub fn base(mut self, base: IncrementBase) -> Self {
-        self.base = Some(Arc::new(base));
+    /// Reuses stored data of an older image for files that have not changed since, see
+    /// [`increment`](kiln_source::merge::increment()).
+    pub fn base(mut self, base: impl Into<Arc<IncrementBase>>) -> Self {
+        self.base = Some(base.into());
         self
     }
 
-    /// How some files are compressed.
+    /// Sets rules by which some files are compressed in another way.
     pub fn hints(mut self, hints: HintRules) -> Self {
-        self.by_path.hints = hints;
+        self.hints = hints;
         self
     }
 
-    /// Store the SHA-256 of each file's contents, so that readers can verify them. Files are read once more.
-    pub fn content_digests(mut self) -> Self {
-        self.content_digests = Some(ContentDigests::Named(DigestName::Usual));
-        self
-    }
-
-    /// Store the ends of uncompressed files as blocks, not beside their inodes: see [`BuildOptions::inline_tails`].
-    pub fn without_inline_tails(mut self) -> Self {
-        self.no_inline_tails = true;
-        self
-    }
-
-    /// In which order data is stored: by path, that of a list, or at random. Names and contents do not depend on it.
+    /// Sets the order in which data is stored: by path, that of a list, or at random. Names and contents do not depend
+    /// on it.
     ///
     /// ```
     /// use kiln::Packer;
@@ -171,164 +265,94 @@ impl Packer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn order(mut self, order: impl Into<DataOrder>) -> Self {
-        self.by_path.order = order.into();
+        self.order = order.into();
         self
     }
 
-    /// The latest time in the image, in seconds since 1970. This library does not read the environment.
-    pub fn source_date_epoch(mut self, secs: i64) -> Self {
-        self.source_date_epoch = Some(secs);
+    /// Stores the files of a list, see [`Packer::order`], so that decoding them costs less, as long as they take at
+    /// most `budget` bytes more than otherwise.
+    ///
+    /// ```
+    /// use kiln::source::filter::PathOrder;
+    /// use kiln::{HotAs, Packer};
+    ///
+    /// # let tmp = tempfile::tempdir().unwrap();
+    /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
+    /// # std::fs::create_dir(&src).unwrap();
+    /// # for name in ["init", "other"] {
+    /// #     std::fs::write(src.join(name), name.repeat(100_000)).unwrap();
+    /// # }
+    /// let list = PathOrder::parse(b"init\n", "boot.list").unwrap();
+    /// let packed = Packer::new().order(list).hot_as(HotAs::Plain, 64 << 20).pack(&src, &out)?;
+    /// assert_eq!(packed.hot_files.nodes.len(), 1);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    pub fn hot_as(mut self, hot_as: HotAs, budget: u64) -> Self {
+        self.hot_as = (hot_as, budget);
         self
     }
 
-    /// Leave out what cannot be read, and list it, instead of failing.
-    pub fn keep_going(mut self) -> Self {
-        self.keep_going = true;
+    /// Adds files that are being written: they are left out of the tree.
+    pub fn outputs(mut self, outputs: impl IntoIterator<Item = FileId>) -> Self {
+        self.outputs.extend(outputs);
         self
     }
 
-    /// Replace the file that has the image's name, in one step, if it is a regular file.
+    /// Tells estimates that chunks go to an extra device ([`Out::blob`](kiln_builder::Out::blob)).
+    pub fn extra_device(mut self) -> Self {
+        self.has_extra_device = true;
+        self
+    }
+
+    /// Replaces the file that has the image's name, in one step, if it is a regular file.
     pub fn replace(mut self) -> Self {
         self.existing = Existing::Replace;
         self
     }
 
-    /// Do everything but keep the image, which needs its room until the end.
+    /// Does everything except keep the image, which needs its room until the end.
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self
     }
 
-    /// End the work with an error once this is set: nothing is there under the image's name then.
+    /// Ends the work with an error once `stop` is set. Nothing has the image's name then.
     pub fn stop(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = stop;
         self
     }
 
-    /// Called as data is written.
+    /// Calls `progress` as data is written by [`Packer::pack`] and its kin.
     pub fn progress(mut self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.progress = Some(Arc::new(progress));
         self
     }
 
-    /// Pack the directory or image `source` into the file `image`, which appears when it is complete, or not at all.
-    ///
-    /// # Errors
-    /// Options that cannot be had, a source that cannot be read, a file that exists, an output that cannot be written.
-    pub fn pack(&self, source: impl AsRef<Path>, image: impl AsRef<Path>) -> Result<Packed, Error> {
-        // What cannot be had shows before the source is looked at.
-        let file = AtomicFile::create(image.as_ref(), self.existing)?;
-        let source = kiln_source::open(source.as_ref(), &SourceOptions::default())?;
-        self.pack_file(&*source, file)
-    }
-
-    /// As [`Packer::pack`], of any source: several as one ([`open_sources`](crate::open_sources)), what is in memory
-    /// ([`kiln_source::open_bytes`]), a tree that a program makes ([`DraftSource`](kiln_source::merge::DraftSource)).
-    ///
-    /// # Errors
-    /// As [`Packer::pack`].
-    pub fn pack_source(&self, source: &dyn Source, image: impl AsRef<Path>) -> Result<Packed, Error> {
-        self.pack_file(source, AtomicFile::create(image.as_ref(), self.existing)?)
-    }
-
-    /// What images of `source` will be, one for each of `presets`, with the other choices as they are; or why they cannot be had together.
-    ///
-    /// # Errors
-    /// A source that cannot be read; as [`kiln_builder::estimate()`].
-    pub fn estimate(&self, source: &dyn Source, presets: &[Preset]) -> Result<Vec<Estimated>, Error> {
-        let of_preset = |&preset| self.options_of(preset);
-        let all: Vec<_> = presets.iter().map(of_preset).collect();
-        // The scan asks for nothing that presets decide.
-        let Some(first) = all.iter().find_map(|options| options.as_ref().ok().cloned()) else {
-            return Ok(all.into_iter().filter_map(Result::err).map(Err).collect());
-        };
-        let request = PackRequest { base: None, ..self.request(source, &[]) };
-        let clock = PhaseClock::start();
-        let scan = request.scan(&first)?;
-        clock.finish("scan");
-        let scanned = clock.phases()[0];
-        let mut estimates = Vec::new();
-        for options in all {
-            estimates.push(match options {
-                Err(refused) => Err(refused),
-                Ok(mut options) => {
-                    self.by_path.resolve(&scan.tree, &mut options);
-                    let mut estimate = request.estimate(&scan.tree, false, &options)?;
-                    estimate.cpu_secs = estimate.cpu_secs + Interval::exact(scanned.cpu.as_secs_f64());
-                    estimate.wall_secs = estimate.wall_secs + Interval::exact(scanned.wall.as_secs_f64());
-                    Ok(estimate)
-                }
-            });
-        }
-        Ok(estimates)
-    }
-
-    /// The options of a build that all choices make together, without those by path.
+    /// Returns the options of the build that all choices make together, without those by path.
     ///
     /// # Errors
     /// Choices that cannot be had together.
     pub fn build_options(&self) -> Result<BuildOptions, OptionError> {
-        self.options_of(self.choices.preset)
+        let mut options = match &self.start {
+            Start::Choices(choices) => choices.build_options()?,
+            Start::Options(options) => (**options).clone(),
+        };
+        self.adjustments.iter().for_each(|adjust| adjust(&mut options));
+        Ok(options)
     }
 
-    /// Pack the directory or image `source` into `output`, which is empty. On an error it holds rubbish.
-    ///
-    /// # Errors
-    /// As [`Packer::pack`].
-    pub fn pack_to(&self, source: impl AsRef<Path>, output: &dyn Output) -> Result<Packed, Error> {
-        let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..self.build_options()? };
-        let source = kiln_source::open(source.as_ref(), &SourceOptions::default())?;
-        self.pack_into(&*source, Out { image: output, offset: 0, blob: None, behind: None }, &[], options)
+    /// Returns true if nothing may be missed, see [`Packer::backup`].
+    pub(crate) fn is_backup(&self) -> bool {
+        self.is_strict || matches!(&self.start, Start::Choices(choices) if choices.preset == Preset::Backup)
     }
+}
 
-    fn options_of(&self, preset: Preset) -> Result<BuildOptions, OptionError> {
-        let Self { threads, keep_going, source_date_epoch, .. } = *self;
-        let choices = Choices { preset, ..self.choices.clone() };
-        let options = choices.build_options()?;
-        let content_digests = self.content_digests.clone().unwrap_or(options.content_digests);
-        let inline_tails = options.inline_tails && !self.no_inline_tails;
-        Ok(BuildOptions { threads, keep_going, source_date_epoch, inline_tails, content_digests, ..options })
-    }
-
-    fn request<'a>(&'a self, source: &'a dyn Source, outputs: &'a [FileId]) -> PackRequest<'a> {
-        let Self { filter, policy, stop, .. } = self;
-        let is_backup = self.choices.preset == Preset::Backup;
-        PackRequest { source, base: self.base.as_deref(), filter, policy, outputs, is_backup, stop }
-    }
-
-    fn pack_file(&self, source: &dyn Source, file: AtomicFile) -> Result<Packed, Error> {
-        let replaced = file.replaced().and_then(|old| FileId::of(old).ok());
-        let outputs: Vec<FileId> = FileId::of(file.file()).ok().into_iter().chain(replaced).collect();
-        let options = BuildOptions { scratch_dir: file.dir_path().to_owned(), ..self.build_options()? };
-        let mut packed = self.pack_into(source, Out::from(&file), &outputs, options)?;
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(BuildError::Interrupted.into());
+impl Start {
+    /// Returns the choices; the defaults if there are options instead.
+    fn choices(&self) -> Choices {
+        match self {
+            Self::Choices(choices) => choices.clone(),
+            Self::Options(_) => Choices::default(),
         }
-        if !self.dry_run {
-            let clock = PhaseClock::start();
-            file.commit()?;
-            clock.finish("sync");
-            packed.summary.phases.extend(clock.phases());
-        }
-        Ok(packed)
-    }
-
-    fn pack_into(
-        &self,
-        source: &dyn Source,
-        out: Out<'_>,
-        outputs: &[FileId],
-        mut options: BuildOptions,
-    ) -> Result<Packed, Error> {
-        let request = self.request(source, outputs);
-        let clock = PhaseClock::start();
-        let scan = request.scan(&options)?;
-        let unmatched = self.by_path.resolve(&scan.tree, &mut options);
-        clock.finish("scan");
-        let progress = |progress| self.progress.iter().for_each(|tell| tell(progress));
-        let (mut summary, _) = request.build(&scan.tree, out, &options, &progress)?;
-        summary.phases.splice(0..0, clock.phases());
-        let Scan { skipped, notes, left_out_xattrs, .. } = scan;
-        Ok(Packed { summary, skipped, notes, left_out_xattrs, unmatched })
     }
 }

@@ -334,15 +334,17 @@ fn the_readme_shows_compiled_code() {
     }
 }
 
-/// Maximum number of files in the `src` of a crate, including folders.
-const FLAT_MAX: usize = 16;
+/// Maximum number of files in the `src` of a crate that have no folder of their name: modules without
+/// children.
+const FLAT_MAX: usize = 14;
 
 #[test]
 fn crates_are_folders_of_folders() {
     for entry in fs::read_dir(project().join("crates")).unwrap() {
         let src = entry.unwrap().path().join("src");
         let names = fs::read_dir(&src).unwrap().map(|entry| entry.unwrap().path());
-        let flat = names.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).count();
+        let files = names.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+        let flat = files.filter(|path| !path.with_extension("").is_dir()).count();
         assert!(flat <= FLAT_MAX, "{}: {flat} files", src.display());
     }
 }

@@ -4,6 +4,7 @@
 use crate::console::report::note;
 use crate::console::size::Human;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kiln_builder::Progress;
 use parking_lot::Mutex;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -11,19 +12,16 @@ use std::time::{Duration, Instant};
 /// From one line to the next.
 const PERIOD: Duration = Duration::from_secs(3);
 
-/// Options of commands that work for long.
-#[derive(clap::Args)]
-pub struct ProgressArgs {
+/// The option `--quiet`.
+#[derive(Clone, Copy, clap::Args)]
+pub struct QuietArgs {
     /// Say nothing but errors and what was skipped
     #[arg(short, long)]
     pub quiet: bool,
-
-    #[command(flatten)]
-    shown: ShownArgs,
 }
 
-/// Whether progress is shown.
-#[derive(clap::Args)]
+/// Options that show or hide progress.
+#[derive(Clone, Copy, clap::Args)]
 pub struct ShownArgs {
     /// Show progress where standard error is no terminal, too: a line with a percentage every few seconds
     #[arg(long, overrides_with = "no_progress")]
@@ -34,18 +32,11 @@ pub struct ShownArgs {
     no_progress: bool,
 }
 
-impl ProgressArgs {
-    /// A meter, which shows nothing where nothing is to be shown.
-    pub fn meter(&self) -> Meter {
-        if self.quiet { Meter::Nothing } else { self.shown.meter() }
-    }
-}
-
 impl ShownArgs {
-    /// A meter, which shows nothing where nothing is to be shown.
-    pub fn meter(&self) -> Meter {
+    /// Returns a meter. It shows nothing for `quiet` commands, and where progress is not wanted.
+    pub fn meter(&self, quiet: bool) -> Meter {
         match io::stderr().is_terminal() {
-            _ if self.no_progress => Meter::Nothing,
+            _ if quiet || self.no_progress => Meter::Nothing,
             true => Meter::bar(),
             false if self.progress => Meter::Lines(Mutex::new(Lines::starting(Instant::now()))),
             false => Meter::Nothing,
@@ -94,6 +85,11 @@ impl Meter {
                 lines.tell();
             }
         }
+    }
+
+    /// Runs `work` and shows its progress. A bar goes away when the work has ended.
+    pub fn watch<T>(self, work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {
+        work(&|progress: Progress| self.set(progress.done_bytes, progress.total_bytes))
     }
 
     /// So many bytes more are done.

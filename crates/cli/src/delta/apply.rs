@@ -3,11 +3,12 @@
 use super::applying::{Applying, PatchInput, file_failure};
 use super::make::{failure, open};
 use super::{in_place, new_image, status};
-use crate::console::progress::ShownArgs;
+use crate::console::progress::{QuietArgs, ShownArgs};
 use crate::exit::{Exit, Failure};
+use crate::pack::out_args::FORCE_HELP;
 use crate::pack::output::Destination;
 use crate::process::signals::Signals;
-use crate::process::threads::ThreadsArgs;
+use crate::process::threads::{NiceArgs, ThreadsArgs};
 use kiln_delta::{DeltaError, Patch};
 use kiln_output::Existing;
 use std::fs::File;
@@ -73,16 +74,17 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 
-    /// Replace NEW if it exists; write over a block device
-    #[arg(long, conflicts_with = "in_place")]
+    #[arg(long, help = FORCE_HELP, conflicts_with = "in_place")]
     force: bool,
 
     #[command(flatten)]
     threads: ThreadsArgs,
 
-    /// Say nothing but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    nice: NiceArgs,
+
+    #[command(flatten)]
+    quiet: QuietArgs,
 
     #[command(flatten)]
     progress: ShownArgs,
@@ -92,8 +94,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.journal.is_some() && !args.in_place {
         return Err(Failure::Usage("--journal is for --in-place".into()));
     }
+    args.nice.apply()?;
     let signals = Signals::catch()?;
-    let Args { old, quiet, progress, .. } = args;
+    let Args { old, quiet: QuietArgs { quiet }, progress, .. } = args;
     let journal = args.journal.as_deref();
     let Some(path) = &args.patch else {
         if args.status {

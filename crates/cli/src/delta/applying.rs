@@ -28,7 +28,7 @@ pub(super) struct Applying<'a> {
 impl Applying<'_> {
     /// What shows how much of the new image is made.
     pub(super) fn meter(&self) -> Meter {
-        if self.quiet { Meter::Nothing } else { self.shown.meter() }
+        self.shown.meter(self.quiet)
     }
 }
 

@@ -1,14 +1,15 @@
 //! `kiln delta`
 
-use crate::console::progress::{Meter, ShownArgs};
+use crate::console::progress::{QuietArgs, ShownArgs};
 use crate::console::report::{note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
-use crate::pack::output::spool_dir;
+use crate::pack::out_args::{ReplaceArg, SpoolDirArg};
 use crate::process::signals::Signals;
-use kiln_builder::{Control, Progress};
+use crate::process::threads::NiceArgs;
+use kiln_builder::Control;
 use kiln_delta::{DeltaError, MakeOptions, MakeReport};
-use kiln_output::{AtomicFile, Existing};
+use kiln_output::AtomicFile;
 use kiln_read::{FileSource, ReadAt};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
@@ -47,17 +48,17 @@ pub struct Args {
     #[arg(long)]
     portable: bool,
 
-    /// Replace PATCH if it exists
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    replace: ReplaceArg,
 
-    /// Where a file without a name takes room for the patch in the making
-    #[arg(long, value_name = "DIR")]
-    spool: Option<PathBuf>,
+    #[command(flatten)]
+    spool: SpoolDirArg,
 
-    /// Say nothing but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
+
+    #[command(flatten)]
+    nice: NiceArgs,
 
     #[command(flatten)]
     progress: ShownArgs,
@@ -87,28 +88,25 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let message = "the patch goes to standard output, so --json, which prints there, is not possible";
         return Err(Failure::Usage(message.into()));
     }
+    args.nice.apply()?;
     let signals = Signals::catch()?;
     let (old, new) = (open(&args.old)?, open(&args.new)?);
-    let options =
-        MakeOptions { portable: args.portable, spool_dir: spool_dir(args.spool.as_deref()), ..MakeOptions::default() };
+    let options = MakeOptions { portable: args.portable, spool_dir: args.spool.dir(), ..MakeOptions::default() };
     let make = |out: &mut dyn Write| {
-        let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
-        let progress = |Progress { done_bytes, total_bytes }: Progress| meter.set(done_bytes, total_bytes);
-        let control = Control { stop: signals.stop(), progress: &progress };
-        let made = kiln_delta::make(&old, &new, out, &options, &control);
-        drop(meter);
+        let meter = args.progress.meter(args.quiet.quiet);
+        let made = meter
+            .watch(|progress| kiln_delta::make(&old, &new, out, &options, &Control { stop: signals.stop(), progress }));
         made.map_err(|error| failure(error, &signals, &args.old, Some(&args.new), &args.patch))
     };
     let made = if to_stdout {
         make(&mut io::stdout().lock())?
     } else {
-        let existing = if args.force { Existing::Replace } else { Existing::Keep };
-        let file = AtomicFile::create(&args.patch, existing)?;
+        let file = AtomicFile::create(&args.patch, args.replace.existing())?;
         let made = make(&mut BufWriter::new(file.file()))?;
         file.commit()?;
         made
     };
-    if !args.quiet {
+    if !args.quiet.quiet {
         tell(&made);
         if made.base_helps() {
             let (old, new) = (args.old.display(), args.new.display());

@@ -1,11 +1,10 @@
 //! `kiln check`
 
-use crate::console::progress::ShownArgs;
 use crate::console::report::{SkippedJson, note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use crate::process::threads::ThreadsArgs;
+use crate::process::work::WorkArgs;
 use crate::update::lost::lost_generations;
 use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
@@ -32,17 +31,11 @@ pub struct Args {
     no_sbcrc: bool,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
-
-    #[command(flatten)]
-    progress: ShownArgs,
-
-    /// One JSON document on standard output
-    #[arg(long)]
-    json: bool,
+    work: WorkArgs,
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    args.work.apply_nice()?;
     // A wrong checksum is one finding of many, not the end.
     let options = ImageOptions::default().with_any_checksum();
     let lost = lost_generations(&args.image);
@@ -51,11 +44,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let image = args.image.open_with(&options)?;
     args.image.note_left_over();
-    let meter = args.progress.meter();
+    let meter = args.work.meter(false);
     if meter.is_shown() {
         meter.set(0, contents_len(&image));
     }
-    let report = image.check_with(args.threads.threads(), &|bytes| meter.advance(bytes));
+    let report = image.check_with(args.work.threads(), &|bytes| meter.advance(bytes));
     drop(meter);
     let mut report = report.map_err(|error| args.image.failure(error))?;
     if args.no_sbcrc
@@ -63,7 +56,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     {
         note(format_args!("{}: {problem} (--no-sbcrc: no error)", args.image.image.display()));
     }
-    if args.json {
+    if args.work.json {
         print_document(&ReportJson::new(&report, lost.as_deref()))?;
     } else {
         tell(args, &report);

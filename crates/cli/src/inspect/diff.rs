@@ -4,14 +4,13 @@ mod json;
 mod side;
 mod words;
 
-use crate::console::progress::{Meter, ShownArgs};
 use crate::console::report::{Out, note, print_document};
 use crate::console::size::{self, Human};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::pack::ConcatenatedArg;
 use crate::process::signals::Signals;
-use crate::process::threads::ThreadsArgs;
+use crate::process::work::WorkArgs;
 use json::{ChangeJson, DiffJson};
 use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Side};
 use kiln_source::SourceOptions;
@@ -85,14 +84,7 @@ pub struct Args {
     concatenated: ConcatenatedArg,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
-
-    #[command(flatten)]
-    progress: ShownArgs,
-
-    /// One JSON document on standard output
-    #[arg(long)]
-    json: bool,
+    work: WorkArgs,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -116,6 +108,7 @@ enum ContentsArg {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    args.work.apply_nice()?;
     let signals = Signals::catch()?;
     let source = |devices: &[PathBuf], offset: u64| {
         let concatenated = args.concatenated.concatenated;
@@ -123,9 +116,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let a = Compared::new(&args.a, &source(&args.device_a, args.offset_a), "--device-a")?;
     let b = Compared::new(&args.b, &source(&args.device_b, args.offset_b), "--device-b")?;
-    let threads = args.threads.threads();
+    let threads = args.work.threads();
     let (tree_a, tree_b) = (a.scan(threads, &signals)?, b.scan(threads, &signals)?);
-    let meter = if args.quiet { Meter::Nothing } else { args.progress.meter() };
+    let meter = args.work.meter(args.quiet);
     let tell = |done: u64, total: u64| meter.set(done, total);
     let options = DiffOptions {
         path: args.path.as_bytes(),
@@ -178,7 +171,7 @@ impl Output {
     fn new(args: &Args) -> Self {
         match args {
             Args { quiet: true, .. } => Output::Quiet,
-            Args { json: true, .. } => Output::Json(Vec::new()),
+            Args { work: WorkArgs { json: true, .. }, .. } => Output::Json(Vec::new()),
             _ => Output::Text(Out::new()),
         }
     }

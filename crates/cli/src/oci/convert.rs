@@ -1,9 +1,9 @@
 //! `kiln oci convert`
 
-use super::layers::{LayerArgs, failure, open_layout};
-use crate::console::report::note;
+use super::layers::{BuiltLayers, LayerArgs, open_layout};
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
+use crate::pack::failure;
 use crate::process::signals::Signals;
 use kiln::oci::{NewImage, host_platform, naming, with_layers};
 use kiln_source::oci::{ImageChoice, OciImage, OciSource, OpenedImage, Platform};
@@ -43,12 +43,15 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    args.layer.work.apply_nice()?;
     let signals = Signals::catch()?;
+    let fail = |error| failure(error, &signals, &args.out);
     let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
     let choice = ImageChoice { name: args.image.clone(), platform: None };
-    let options = SourceOptions { image: choice, ..SourceOptions::default() };
+    let options = SourceOptions { image: choice, ..args.layer.source_options(&signals) };
     let source = OciSource::open(&args.layout, &options).map_err(of_source)?;
-    let scan = ScanOptions::new(signals.stop());
+    let (threads, keep_going) = (args.layer.work.threads(), args.layer.keep_going);
+    let scan = ScanOptions { threads, keep_going, ..ScanOptions::new(signals.stop()) };
     let opened = source.open_platforms(&args.platform, &scan).map_err(of_source)?;
     let Found { images, missing } = there(opened, !args.platform.is_empty()).map_err(of_source)?;
     let configs = images.iter().map(|image| {
@@ -58,30 +61,28 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         })
     });
     let configs = configs.collect::<Result<Vec<serde_json::Value>, _>>()?;
-    let layout = open_layout(&args.out)?;
+    let layout = open_layout(&args.out, &signals)?;
+    let mut built = BuiltLayers::default();
     let mut converted = Vec::with_capacity(images.len());
     for (image, config) in images.iter().zip(configs) {
-        let mut layers = Vec::with_capacity(image.layers().len());
+        let first = built.descriptors.len();
         for at in 0..image.layers().len() {
             let layer = image.layer(at, &options, &scan).map_err(of_source)?;
-            layers.push(args.layer.build(&*layer, &layout, &signals)?);
+            args.layer.build(&*layer, &layout, &signals, &mut built)?;
         }
-        let config = with_layers(config, &layers).map_err(failure)?;
+        let layers = built.descriptors[first..].to_vec();
+        let config = with_layers(config, &layers).map_err(fail)?;
         let platform = image.listed.platform.clone().unwrap_or_else(host_platform);
         converted.push(NewImage { config, layers, annotations: image.annotations.clone(), platform });
     }
     // All platforms of an image have its names.
     let own = || images.first().map(|image| image.listed.namings.clone()).unwrap_or_default();
     let namings = args.layer.tag.as_deref().map_or_else(own, |tag| vec![naming(tag)]);
-    let digest = layout.add_image(converted, &namings).map_err(failure)?;
-    missing.iter().for_each(|missing| note(format_args!("left out: {missing}")));
-    if !args.layer.progress.quiet {
-        note(format_args!("{}: {digest}", args.out.display()));
-    }
-    Ok(if missing.is_empty() { Exit::Done } else { Exit::Skipped })
+    let digest = layout.add_image(converted, &namings).map_err(fail)?;
+    args.layer.finish(&args.out, &digest, built, &missing)
 }
 
-/// Images that are there, and what is wrong with those that are only listed.
+/// Images that are there, and the problems of those that are only listed.
 struct Found {
     images: Vec<OciImage>,
     missing: Vec<String>,

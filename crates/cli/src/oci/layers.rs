@@ -1,22 +1,23 @@
 //! Layers of images: trees that become EROFS images among the blobs of a layout.
 
-use crate::console::progress::ProgressArgs;
-use crate::exit::Failure;
-use crate::image::DEVICE_OPTION;
-use crate::pack::preset::{PresetArg, refusal};
-use crate::pack::{Job, source_date_epoch, tell_notes};
+use crate::console::progress::QuietArgs;
+use crate::console::report::{PathJson, note, print_document};
+use crate::exit::{Exit, Failure};
+use crate::pack::out_args::SpoolArgs;
+use crate::pack::preset::{self, PresetArg};
+use crate::pack::{PackJson, Report, failure, tell_skipped};
 use crate::process::signals::Signals;
-use crate::process::threads::ThreadsArgs;
+use crate::process::work::WorkArgs;
 use kiln::oci::{LayerType, LayoutDir};
-use kiln::{Error, PackRequest};
-use kiln_builder::{BuildOptions, Choices, Out, Progress};
-use kiln_source::Source;
-use kiln_source::dir::FileId;
-use kiln_source::filter::{Filter, Policy};
+use kiln_builder::Out;
+use kiln_source::filter::DataOrder;
 use kiln_source::oci::records::Descriptor;
+use kiln_source::{Source, SourceOptions};
+use serde::Serialize;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// How layers are made.
+/// Options of layers.
 #[derive(clap::Args)]
 pub struct LayerArgs {
     /// The image's name in LAYOUTDIR, which has one image of a name for each platform: one that is there already is no
@@ -32,11 +33,44 @@ pub struct LayerArgs {
     #[arg(long, value_enum, default_value_t, value_name = "erofs|containerd", hide_possible_values = true)]
     media_type: MediaType,
 
-    #[command(flatten)]
-    threads: ThreadsArgs,
+    /// Skip what cannot be read, store files that change meanwhile as long as they were and as they are read, list both, and exit
+    /// with 3
+    #[arg(long)]
+    pub keep_going: bool,
 
     #[command(flatten)]
-    pub progress: ProgressArgs,
+    pub spool: SpoolArgs,
+
+    #[command(flatten)]
+    pub work: WorkArgs,
+
+    #[command(flatten)]
+    pub quiet: QuietArgs,
+}
+
+/// Layers that were built, in the order of calls.
+#[derive(Default)]
+pub struct BuiltLayers {
+    pub descriptors: Vec<Descriptor>,
+    documents: Vec<LayerJson>,
+    exit: Option<Exit>,
+}
+
+/// For programs: a layer.
+#[derive(Serialize)]
+struct LayerJson {
+    digest: String,
+    #[serde(flatten)]
+    packed: PackJson,
+}
+
+/// For programs, on standard output: an image that was added to a layout.
+#[derive(Serialize)]
+struct AddedJson<'a> {
+    layout: PathJson,
+    digest: &'a str,
+    layers: Vec<LayerJson>,
+    left_out: &'a [String],
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
@@ -47,32 +81,62 @@ enum MediaType {
 }
 
 impl LayerArgs {
-    /// Build what `source` has, as a blob of `layout`.
-    pub fn build(&self, source: &dyn Source, layout: &LayoutDir, signals: &Signals) -> Result<Descriptor, Failure> {
+    /// Builds `source` as a blob of `layout`, and appends it to `built`.
+    ///
+    /// # Errors
+    /// A source that cannot be read, a layout that cannot be written.
+    pub fn build(
+        &self,
+        source: &dyn Source,
+        layout: &LayoutDir,
+        signals: &Signals,
+        built: &mut BuiltLayers,
+    ) -> Result<(), Failure> {
         let blob = layout.new_blob()?;
-        let choices = Choices { preset: self.preset.into(), ..Choices::default() };
-        let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
-        let (threads, scratch_dir) = (self.threads.threads(), blob.dir_path().to_owned());
-        let options = BuildOptions { threads, source_date_epoch: source_date_epoch()?, scratch_dir, ..options };
-        let outputs: Vec<FileId> = FileId::of(blob.file()).into_iter().collect();
-        let (policy, filter) = (Policy::default(), Filter::default());
-        let request = PackRequest {
-            source,
-            base: None,
-            filter: &filter,
-            policy: &policy,
-            outputs: &outputs,
-            is_backup: false,
-            stop: signals.stop(),
-        };
-        let job = Job { request, image: blob.dir_path(), signals };
-        let scan = job.scan(&options)?;
-        tell_notes(&scan);
-        let meter = self.progress.meter();
-        let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-        job.build(&scan.tree, Out::from(&blob), &options, &progress)?;
-        drop(meter);
-        layout.add_blob(blob, self.layer_type().media_type()).map_err(failure)
+        let name = blob.dir_path().to_owned();
+        let fail = |error| failure(error, signals, &name);
+        let packer = preset::packer(self.preset.into(), &self.work, self.keep_going, signals)?.output(&blob);
+        let scanned = packer.scan(source).map_err(fail)?;
+        let quiet = self.quiet.quiet;
+        let image = self.work.watch(quiet, |progress| scanned.build(Out::from(&blob), progress)).map_err(fail)?;
+        let descriptor = layout.add_blob(blob, self.layer_type().media_type()).map_err(fail)?;
+        let path = name.join(descriptor.digest.trim_start_matches("sha256:"));
+        let (summary, order) = (&image.summary, &DataOrder::Path);
+        let report = Report { src: source.path(), image: &path, scan: Some(&scanned.scan), order, summary };
+        built.exit = Some(built.exit.unwrap_or(Exit::Done).or(tell_skipped(&report)));
+        if self.work.json {
+            built.documents.push(LayerJson { digest: descriptor.digest.clone(), packed: PackJson::new(&report) });
+        }
+        built.descriptors.push(descriptor);
+        Ok(())
+    }
+
+    /// Returns options of sources, which decompress and spool as was asked for.
+    pub fn source_options(&self, signals: &Signals) -> SourceOptions {
+        SourceOptions {
+            spool_dir: self.spool.asked().map(Path::to_owned),
+            spool_limit: self.spool.limit(),
+            stop: Some(signals.stop().clone()),
+            ..SourceOptions::default()
+        }
+    }
+
+    /// Reports the image `digest`, which was added to the layout at `dir`. `left_out`: images of other platforms that
+    /// were listed and not found.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn finish(&self, dir: &Path, digest: &str, built: BuiltLayers, left_out: &[String]) -> Result<Exit, Failure> {
+        left_out.iter().for_each(|one| note(format_args!("left out: {one}")));
+        if !self.quiet.quiet {
+            note(format_args!("{}: {digest}", dir.display()));
+        }
+        if self.work.json {
+            let layout = PathJson::new(dir.as_os_str().as_bytes());
+            print_document(&AddedJson { layout, digest, layers: built.documents, left_out })?;
+        }
+        let exit = built.exit.unwrap_or(Exit::Done);
+        Ok(if left_out.is_empty() { exit } else { Exit::Skipped })
     }
 
     fn layer_type(&self) -> LayerType {
@@ -83,16 +147,10 @@ impl LayerArgs {
     }
 }
 
-/// The layout at `path`, to add to.
-pub fn open_layout(path: &Path) -> Result<LayoutDir, Failure> {
-    LayoutDir::open_or_create(path).map_err(failure)
-}
-
-/// What a layout as an output can fail for.
-pub fn failure(error: Error) -> Failure {
-    match error {
-        Error::Output(error) => error.into(),
-        Error::Source(error) => Failure::of_source(error, None, DEVICE_OPTION),
-        misuse => Failure::Usage(misuse.to_string()),
-    }
+/// Opens the layout at `path`, or creates it.
+///
+/// # Errors
+/// Something else is there; errors of the system.
+pub fn open_layout(path: &Path, signals: &Signals) -> Result<LayoutDir, Failure> {
+    LayoutDir::open_or_create(path).map_err(|error| failure(error, signals, path))
 }

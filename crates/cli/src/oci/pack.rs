@@ -1,10 +1,9 @@
 //! `kiln oci pack`
 
-use super::layers::{LayerArgs, failure, open_layout};
-use crate::console::report::note;
+use super::layers::{BuiltLayers, LayerArgs, open_layout};
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
-use crate::pack::ConcatenatedArg;
+use crate::pack::{ConcatenatedArg, failure};
 use crate::process::signals::Signals;
 use kiln::oci::{NewImage, host_platform, naming, new_config, with_layers};
 use kiln_source::merge::{MergePart, Merged, Whiteouts};
@@ -47,27 +46,28 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let Some((layout_dir, sources)) = args.operands.split_last() else {
         return Err(Failure::Usage("name what to pack, and a layout".into()));
     };
+    args.layer.work.apply_nice()?;
     let signals = Signals::catch()?;
-    let source = open(sources, args.concatenated.concatenated, &signals)?;
-    let layout = open_layout(layout_dir)?;
-    let layers = vec![args.layer.build(&*source, &layout, &signals)?];
+    let fail = |error| failure(error, &signals, layout_dir);
+    let source = open(args, sources, &signals)?;
+    let layout = open_layout(layout_dir, &signals)?;
+    let mut built = BuiltLayers::default();
+    args.layer.build(&*source, &layout, &signals, &mut built)?;
+    let layers = built.descriptors.clone();
     let platform = args.platform.clone().unwrap_or_else(host_platform);
-    let config = with_layers(new_config(&platform), &layers).map_err(failure)?;
+    let config = with_layers(new_config(&platform), &layers).map_err(fail)?;
     let image = NewImage { config, layers, annotations: Annotations::new(), platform };
-    let digest = layout
-        .add_image(vec![image], &args.layer.tag.as_deref().map(naming).into_iter().collect::<Vec<_>>())
-        .map_err(failure)?;
-    if !args.layer.progress.quiet {
-        note(format_args!("{}: {digest}", layout_dir.display()));
-    }
-    Ok(Exit::Done)
+    let namings: Vec<_> = args.layer.tag.as_deref().map(naming).into_iter().collect();
+    let digest = layout.add_image(vec![image], &namings).map_err(fail)?;
+    args.layer.finish(layout_dir, &digest, built, &[])
 }
 
-fn open(paths: &[PathBuf], concatenated: bool, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
+fn open(args: &Args, paths: &[PathBuf], signals: &Signals) -> Result<Box<dyn Source>, Failure> {
     if paths.iter().filter(|path| *path == Path::new("-")).count() > 1 {
         return Err(Failure::Usage("standard input can be one source only".into()));
     }
-    let options = SourceOptions { concatenated, stop: Some(signals.stop().clone()), ..SourceOptions::default() };
+    let concatenated = args.concatenated.concatenated;
+    let options = SourceOptions { concatenated, ..args.layer.source_options(signals) };
     let open = |path: &PathBuf| {
         kiln_source::open(path, &options).map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     };

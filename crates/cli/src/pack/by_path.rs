@@ -3,7 +3,7 @@
 use super::hot::HotArgs;
 use super::tree_args::{named, read, read_or_stdin, usage};
 use crate::exit::Failure;
-use kiln::ByPath;
+use kiln::Packer;
 use kiln_builder::BuildOptions;
 use kiln_codec::Spec;
 use kiln_source::filter::{DataOrder, Hint, HintRules, PathOrder, lines};
@@ -33,7 +33,7 @@ pub struct ByPathArgs {
     pub hot: HotArgs,
 }
 
-/// The order that the value of `--order` names: a list, or a name of one.
+/// Returns the order that a value of `--order` names: that of a list, or one with a name.
 ///
 /// # Errors
 /// A list that cannot be read, and what is no seed.
@@ -44,7 +44,7 @@ pub fn list_order(path: &Path) -> Result<DataOrder, Failure> {
     }
 }
 
-/// In which order data lies if the value of `--order` is a name for it: `shuffle` or `shuffle:SEED`.
+/// Returns the order that a value of `--order` names, if it is `shuffle` or `shuffle:SEED`.
 fn named_order(value: &[u8]) -> Result<Option<DataOrder>, Failure> {
     match value.strip_prefix(b"shuffle") {
         Some(b"") => Ok(Some(DataOrder::Shuffled { seed: 0 })),
@@ -64,22 +64,23 @@ fn named_order(value: &[u8]) -> Result<Option<DataOrder>, Failure> {
 }
 
 impl ByPathArgs {
-    /// What they say, where files are compressed as `options` have it.
+    /// Returns `packer` with these choices, where files are compressed as `options` have it otherwise, and the order.
     ///
     /// # Errors
-    /// Files that cannot be read, what is no hint or no seed, and what the kernel does not have.
-    pub fn resolve(&self, options: &BuildOptions) -> Result<ByPath, Failure> {
-        Ok(ByPath { hints: self.hints(options)?, order: self.order()? })
+    /// Files that cannot be read, invalid hints and seeds, methods that the kernel does not have, and `--hot-as` for an
+    /// order that is no list.
+    pub fn apply(&self, packer: Packer, options: &BuildOptions) -> Result<(Packer, DataOrder), Failure> {
+        let (hints, order) = (self.hints(options)?, self.order()?);
+        let (hot_as, budget) = self.hot.choice(&order)?;
+        Ok((packer.hints(hints).order(order.clone()).hot_as(hot_as, budget), order))
     }
 
-    fn order(&self) -> Result<DataOrder, Failure> {
+    /// Returns the order of data.
+    pub fn order(&self) -> Result<DataOrder, Failure> {
         self.order.as_deref().map_or(Ok(DataOrder::Path), list_order)
     }
 
-    /// Without the order.
-    ///
-    /// # Errors
-    /// As [`ByPathArgs::resolve`].
+    /// Returns the hints, where files are compressed as `options` have it otherwise.
     pub fn hints(&self, options: &BuildOptions) -> Result<HintRules, Failure> {
         let base = Base { options };
         let mut hints = Vec::new();
@@ -96,16 +97,16 @@ impl ByPathArgs {
     }
 }
 
-/// What stands in front of a sign within a way.
+/// Options of a way, in front of their signs.
 const OPTIONS: [&[u8]; 2] = [b",level", b",dictsize"];
 
-/// What hints start from.
+/// Options that hints start from.
 struct Base<'a> {
     options: &'a BuildOptions,
 }
 
 impl Base<'_> {
-    /// The hint that `text` is: `GLOB=WAY`.
+    /// Parses a hint, `GLOB=WAY`.
     fn hint(&self, text: &[u8]) -> Result<Hint, String> {
         let shown = String::from_utf8_lossy(text);
         // A way has signs of its own, behind the names of its options.
@@ -118,7 +119,7 @@ impl Base<'_> {
         Hint::glob(&text[..split], way).map_err(|error| error.to_string())
     }
 
-    /// What `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both stand for.
+    /// Parses a way: `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both.
     fn way(&self, text: &str) -> Result<Option<Spec>, Failure> {
         kiln::hint_way(text, self.options).map_err(usage)
     }

@@ -1,81 +1,74 @@
-//! `kiln pack --estimate`: what the presets would make of a directory.
+//! `kiln pack --estimate`: images that the presets would make.
 
+use super::args::Args;
+use super::failure::failure;
+use super::preset::PresetArg;
 use super::sources::Operands;
 use super::summary::{InSource, LeftOutXattrJson, NoteJson, tell_notes};
-use super::{Args, Job, options};
 use crate::console::report::{Bytes, Out, SkippedJson, note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
-use crate::pack::preset::PresetArg;
 use crate::process::signals::Signals;
 use clap::ValueEnum;
-use kiln::PackRequest;
-use kiln_builder::{Estimate, Interval, PhaseClock};
+use kiln::Packer;
+use kiln_builder::{Estimate, Interval};
+use kiln_source::Scan;
+use kiln_source::filter::DataOrder;
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
 
-/// Estimate for every preset, with what the other options make of it.
+/// Estimates an image for each preset, with the other options as they are.
 pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
-    let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
+    args.work.apply_nice()?;
+    let tree = (args.tree.filter()?, args.tree.policy()?);
+    let order = args.by_path.order()?;
     let signals = Signals::catch()?;
-    let mut choices = Vec::new();
     // The preset for backups lays images out as another one.
-    for &preset in PresetArg::value_variants().iter().filter(|preset| **preset != PresetArg::Backup) {
-        choices.push((preset, options(args, preset.into(), None)));
-    }
-    let Some(options) = choices.iter().find_map(|(_, options)| options.as_ref().ok().cloned()) else {
+    let presets = PresetArg::value_variants().iter().filter(|preset| **preset != PresetArg::Backup);
+    let candidates = presets.map(|&preset| Ok((name(preset), candidate(args, preset, &order)?)));
+    let mut candidates = candidates.collect::<Result<Vec<_>, Failure>>()?;
+    let Some(first) = candidates.iter().find_map(|(_, packer)| packer.as_ref().ok().cloned()) else {
         // None is possible. The last preset compresses: its reason is not that it does not.
-        return choices.pop().map_or(Ok(Exit::Done), |(_, options)| options.map(|_| Exit::Done));
+        let last = candidates.pop().and_then(|(_, packer)| packer.err());
+        return last.map_or(Ok(Exit::Done), |reason| Err(Failure::Usage(reason)));
     };
-    let source = args.sources.open(operands, args.layout.spool.as_deref(), Some(&signals))?;
-    let request = PackRequest {
-        source: &*source,
-        base: None,
-        filter: &filter,
-        policy: &policy,
-        outputs: &[],
-        is_backup: false,
-        stop: signals.stop(),
-    };
-    let src = args.sources.only_source(operands);
-    let job = Job { request, image: source.path(), signals: &signals };
-    let clock = PhaseClock::start();
-    let scan = job.scan(&options)?;
-    clock.finish("scan");
-    let scanned = clock.phases()[0];
-    let has_blob = args.layout.blob_device.is_some();
+    let source = args.sources.open(operands, &args.out.spool, Some(&signals))?;
+    let fail = |error| failure(error, &signals, source.path());
+    let packer = first.filter(tree.0).policy(tree.1).stop(Arc::clone(signals.stop()));
+    let scanned = packer.scan(&*source).map_err(fail)?;
     let mut rows = Vec::new();
-    for (preset, options) in choices {
-        let outcome = match options {
-            Ok(mut options) => {
-                options.hints = args.by_path.hints(&options)?.of(&scan.tree);
-                let mut estimate = job.estimate(&scan.tree, has_blob, &options)?;
-                estimate.cpu_secs = estimate.cpu_secs + Interval::exact(scanned.cpu.as_secs_f64());
-                estimate.wall_secs = estimate.wall_secs + Interval::exact(scanned.wall.as_secs_f64());
-                Ok(estimate)
-            }
-            Err(Failure::Usage(reason)) => Err(reason),
-            Err(failure) => return Err(failure),
+    for (preset, candidate) in candidates {
+        let outcome = match candidate {
+            Ok(candidate) => scanned.estimate_as(&candidate).map_err(fail)?.map_err(|refused| refused.to_string()),
+            Err(reason) => Err(reason),
         };
-        rows.push((name(preset), outcome));
+        rows.push((preset, outcome));
     }
-    tell_notes(&scan);
+    let (src, scan) = (args.sources.only_source(operands), &scanned.scan);
+    tell_notes(scan);
     for skipped in &scan.skipped {
         note(format_args!("skipped: {}", InSource::new(src, skipped)));
     }
-    match args.json {
-        true => {
-            let path = Bytes(source.path().as_os_str().as_bytes());
-            let skipped = scan.skipped.iter().map(|one| InSource::new(src, one).json()).collect();
-            let estimates = rows.into_iter().map(|(preset, outcome)| RowJson::new(preset, outcome)).collect();
-            let (path, path_b64, notes) = (path.lossy(), path.b64_if_lossy(), NoteJson::list(&scan.notes));
-            let left_out_xattrs = LeftOutXattrJson::list(&scan.left_out_xattrs);
-            print_document(&EstimateJson { path, path_b64, estimates, skipped, notes, left_out_xattrs })?;
-        }
-        false => tell(&rows, args.progress.quiet)?,
+    match args.work.json {
+        true => print_document(&EstimateJson::new(source.path(), src, scan, rows))?,
+        false => tell(&rows, args.quiet.quiet)?,
     }
     Ok(if scan.skipped.is_empty() { Exit::Done } else { Exit::Skipped })
+}
+
+/// Returns the packer for one of the presets, or the reason why the other options cannot be had with it.
+fn candidate(args: &Args, preset: PresetArg, order: &DataOrder) -> Result<Result<Packer, String>, Failure> {
+    let options = match args.options(preset.into(), None) {
+        Ok(options) => options,
+        Err(Failure::Usage(reason)) => return Ok(Err(reason)),
+        Err(failure) => return Err(failure),
+    };
+    let hints = args.by_path.hints(&options)?;
+    let packer = Packer::new().options(options).hints(hints).order(order.clone());
+    Ok(Ok(if args.layout.blob_device.is_some() { packer.extra_device() } else { packer }))
 }
 
 fn name(preset: PresetArg) -> String {
@@ -159,6 +152,20 @@ struct EstimateJson {
     skipped: Vec<SkippedJson>,
     notes: Vec<NoteJson>,
     left_out_xattrs: Vec<LeftOutXattrJson>,
+}
+
+impl EstimateJson {
+    fn new(path: &Path, src: &Path, scan: &Scan, rows: Vec<(String, Result<Estimate, String>)>) -> Self {
+        let path = Bytes(path.as_os_str().as_bytes());
+        Self {
+            path: path.lossy(),
+            path_b64: path.b64_if_lossy(),
+            estimates: rows.into_iter().map(|(preset, outcome)| RowJson::new(preset, outcome)).collect(),
+            skipped: scan.skipped.iter().map(|one| InSource::new(src, one).json()).collect(),
+            notes: NoteJson::list(&scan.notes),
+            left_out_xattrs: LeftOutXattrJson::list(&scan.left_out_xattrs),
+        }
+    }
 }
 
 #[derive(Serialize)]

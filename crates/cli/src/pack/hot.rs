@@ -1,4 +1,4 @@
-//! How files that come first are stored.
+//! Storage of files that come first.
 
 use crate::console::report::note;
 use crate::console::size::{self, Human};
@@ -19,7 +19,7 @@ pub struct HotArgs {
 }
 
 impl HotArgs {
-    /// How files that come first in `order` are stored, and the budget.
+    /// Returns the storage of files that come first in `order`, and the budget.
     ///
     /// # Errors
     /// An order that is no list.
@@ -32,7 +32,7 @@ impl HotArgs {
         Ok((self.hot_as, self.hot_budget))
     }
 
-    /// Say what became of the budget.
+    /// Notes the use of the budget.
     pub fn tell(&self, found: &HotFiles) {
         let HotFiles { nodes, extra_bytes, left } = found;
         let how = match self.hot_as {

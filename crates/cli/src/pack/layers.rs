@@ -1,23 +1,24 @@
 //! `kiln pack --layers`: the layers of an image of a container as images for overlayfs.
 
+use super::args::Args;
+use super::failure::failure;
 use super::sources::Operands;
-use super::summary::{PackJson, Report, tell_briefly};
-use super::target::ids;
-use super::{Args, Job, options, tell_skipped};
+use super::summary::{PackJson, Report, tell_briefly, tell_skipped};
 use crate::console::report::{JsonList, note};
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
-use kiln::PackRequest;
-use kiln_builder::{BuildOptions, Out, Progress};
+use kiln::Packer;
+use kiln_builder::Out;
 use kiln_output::{AtomicFile, Existing, OutputError};
-use kiln_source::dir::FileId;
+use kiln_source::filter::DataOrder;
 use kiln_source::oci::OciImage;
-use kiln_source::{ScanOptions, SourceError};
+use kiln_source::{ScanOptions, Source, SourceError};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A layer, and the image that it becomes.
 struct Layer {
@@ -33,74 +34,79 @@ struct LayerJson<'a> {
     packed: PackJson,
 }
 
-/// Pack the layers of an image of a container into the directory `dir`.
+/// Packs the layers of an image of a container into the directory `dir`.
 pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Failure> {
-    let mut options = BuildOptions { scratch_dir: dir.to_owned(), ..options(args, args.preset.into(), None)? };
-    let by_path = args.by_path.resolve(&options)?;
-    let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
-    args.nice.apply()?;
+    let (packer, order) = args.packer(args.options(args.preset.into(), None)?)?;
+    args.work.apply_nice()?;
     let signals = Signals::catch()?;
     let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
-    let spool_dir = args.layout.spool.as_deref();
-    let source = args.sources.open_images(operands, spool_dir, &signals)?;
-    let scan_options = ScanOptions {
-        keep_going: args.keep_going,
-        threads: args.threads.threads(),
-        ..ScanOptions::new(signals.stop())
-    };
-    let image = source.image(&scan_options).map_err(of_source)?;
-    let layers = layers(&image, dir, &scan_options).map_err(of_source)?;
+    let source = args.sources.open_images(operands, &args.out.spool, &signals)?;
+    let scan =
+        ScanOptions { keep_going: args.keep_going, threads: args.work.threads(), ..ScanOptions::new(signals.stop()) };
+    let image = source.image(&scan).map_err(of_source)?;
+    let layers = layers(&image, dir, &scan).map_err(of_source)?;
     make_dir(dir)?;
-    let existing = if args.force { Existing::Replace } else { Existing::Keep };
-    if existing == Existing::Keep
-        && let Some(Layer { path, .. }) = layers.iter().find(|layer| layer.path.symlink_metadata().is_ok())
-    {
-        return Err(Failure::Exists { path: path.clone() });
-    }
-    let mut list = if args.json { Some(JsonList::start("layers")?) } else { None };
+    refuse_existing(args, &layers)?;
+    let packer = packer.stop(Arc::clone(signals.stop())).scratch_dir(dir);
+    let mut list = if args.work.json { Some(JsonList::start("layers")?) } else { None };
     let mut exit = Exit::Done;
-    for Layer { at, digest, path } in &layers {
-        let file = AtomicFile::create(path, existing)?;
-        let layer =
-            image.layer(*at, &args.sources.options(spool_dir, Some(&signals)), &scan_options).map_err(of_source)?;
-        let outputs: Vec<FileId> = ids(&file).collect();
-        let request = PackRequest {
-            source: &*layer,
-            base: None,
-            filter: &filter,
-            policy: &policy,
-            outputs: &outputs,
-            is_backup: false,
-            stop: signals.stop(),
-        };
-        let job = Job { request, image: path, signals: &signals };
-        let scan = job.scan(&options)?;
-        // Paths of a list are most often those of other layers.
-        by_path.resolve(&scan.tree, &mut options);
-        let meter = args.progress.meter();
-        let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-        let (summary, _) = job.build(&scan.tree, Out::from(&file), &options, &progress)?;
-        drop(meter);
-        if !args.dry_run {
-            file.commit()?;
-        }
-        let (src, order) = (layer.path(), &by_path.order);
-        let report = Report { src, image: path, scan: Some(&scan), order, summary: &summary };
-        if tell_skipped(&report) == Exit::Skipped {
-            exit = Exit::Skipped;
-        }
-        if !args.progress.quiet {
-            tell_briefly(path, &summary);
-        }
-        if let Some(list) = &mut list {
-            list.push(&LayerJson { digest, packed: PackJson::new(&report) })?;
-        }
+    for layer in &layers {
+        let options = args.sources.options(&args.out.spool, Some(&signals));
+        let source = image.layer(layer.at, &options, &scan).map_err(of_source)?;
+        let job = LayerJob { args, packer: &packer, order: &order, signals: &signals };
+        exit = exit.or(job.pack(layer, &*source, list.as_mut())?);
     }
-    if !args.progress.quiet {
+    if !args.quiet.quiet {
         note(format_args!("{}: {} layers, the lowest first", dir.display(), layers.len()));
     }
     list.map_or(Ok(()), JsonList::finish)?;
     Ok(exit)
+}
+
+/// A build of one layer after the other.
+struct LayerJob<'a> {
+    args: &'a Args,
+    packer: &'a Packer,
+    order: &'a DataOrder,
+    signals: &'a Signals,
+}
+
+impl LayerJob<'_> {
+    fn pack(&self, layer: &Layer, source: &dyn Source, list: Option<&mut JsonList>) -> Result<Exit, Failure> {
+        let Self { args, order, signals, .. } = *self;
+        let Layer { digest, path, .. } = layer;
+        let fail = |error| failure(error, signals, path);
+        let file = AtomicFile::create(path, args.out.existing())?;
+        let packer = self.packer.clone().output(&file);
+        // Paths of a list are most often those of other layers: what does not match is not noted.
+        let scanned = packer.scan(source).map_err(fail)?;
+        let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(Out::from(&file), progress));
+        let mut built = built.map_err(fail)?;
+        if !args.dry_run {
+            built.commit(file).map_err(fail)?;
+        }
+        let summary = &built.summary;
+        let report = Report { src: source.path(), image: path, scan: Some(&scanned.scan), order, summary };
+        let exit = tell_skipped(&report);
+        if !args.quiet.quiet {
+            tell_briefly(path, summary);
+        }
+        if let Some(list) = list {
+            list.push(&LayerJson { digest, packed: PackJson::new(&report) })?;
+        }
+        Ok(exit)
+    }
+}
+
+/// Refuses layers that exist already, unless they are to be replaced.
+fn refuse_existing(args: &Args, layers: &[Layer]) -> Result<(), Failure> {
+    if args.out.existing() == Existing::Replace {
+        return Ok(());
+    }
+    match layers.iter().find(|layer| layer.path.symlink_metadata().is_ok()) {
+        Some(layer) => Err(Failure::Exists { path: layer.path.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// The layers of an image, the lowest first. One that is there several times counts at its uppermost place only: what it has below is what it

@@ -49,11 +49,6 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "FILE")]
     pub vmdk: Option<PathBuf>,
 
-    /// Where an image waits that goes to a stream or into something that exists; the default is $TMPDIR, then /var/tmp, or the
-    /// directory of the file that it goes into
-    #[arg(long, value_name = "DIR")]
-    pub spool: Option<PathBuf>,
-
     /// Keep the last bytes of uncompressed files with the rest of them, not beside their inodes
     #[arg(long)]
     no_inline_data: bool,

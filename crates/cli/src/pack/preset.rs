@@ -1,8 +1,13 @@
-//! What the command line calls presets and the options that override them.
+//! Names of presets, and of the options that override them, on the command line.
 
+use super::failure::source_date_epoch;
 use crate::exit::Failure;
+use crate::process::signals::Signals;
+use crate::process::work::WorkArgs;
+use kiln::Packer;
 use kiln_builder::{Choices, MethodChoice, OptionError, OptionField, OptionProblem, Preset};
 use kiln_codec::Spec;
+use std::sync::Arc;
 
 /// Where a choice of options starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -45,14 +50,29 @@ pub enum Extents {
     Encoded,
 }
 
-/// `METHOD[,LEVEL][,dictsize=SIZE]`, the value of `option`.
+/// Returns a packer for commands that have no other options of a build than a preset. It does not include
+/// [`Packer::backup`].
+///
+/// # Errors
+/// `SOURCE_DATE_EPOCH` that is no number.
+pub fn packer(preset: Preset, work: &WorkArgs, keep_going: bool, signals: &Signals) -> Result<Packer, Failure> {
+    let choices = Choices { preset, ..Choices::default() };
+    let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
+    let mut packer = Packer::new().options(options).threads(work.threads()).stop(Arc::clone(signals.stop()));
+    if let Some(secs) = source_date_epoch()? {
+        packer = packer.source_date_epoch(secs);
+    }
+    Ok(if keep_going { packer.keep_going() } else { packer })
+}
+
+/// Parses `METHOD[,LEVEL][,dictsize=SIZE]`, the value of `option`.
 pub fn method(option: &str, text: &str) -> Result<MethodChoice, Failure> {
     // Every method has pclusters of this length.
     let spec = Spec::parse(text, 4096).map_err(|error| Failure::Usage(format!("{option}{text}: {error}")))?;
     Ok(MethodChoice { method: spec.method, level: Some(spec.level), window_len: spec.window_len })
 }
 
-/// The methods of a list: a number or an option belongs to the method before it.
+/// Parses a list of methods: a number or an option belongs to the method before it.
 pub fn methods(option: &str, list: &str) -> Result<Vec<MethodChoice>, Failure> {
     let mut texts: Vec<String> = Vec::new();
     for item in list.split(',') {
@@ -66,7 +86,7 @@ pub fn methods(option: &str, list: &str) -> Result<Vec<MethodChoice>, Failure> {
     texts.iter().map(|text| method(option, text)).collect()
 }
 
-/// An option of `choices` that cannot be had, as the command line calls it.
+/// Returns the failure for an option of `choices` that cannot be had, as the command line calls it.
 pub fn refusal(error: &OptionError, choices: &Choices) -> Failure {
     let name = match error.field {
         OptionField::Kernel => "--kernel",

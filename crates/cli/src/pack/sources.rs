@@ -1,14 +1,14 @@
 //! The operands of `kiln pack`: what goes in, and where it goes.
 
 use crate::console::report::note;
-use crate::console::size;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
+use crate::pack::out_args::SpoolArgs;
 use crate::process::signals::Signals;
 use kiln_source::disk::PartitionChoice;
 use kiln_source::merge::{MergePart, Merged, Whiteouts};
 use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_dir_transport, looks_like_layout};
-use kiln_source::{KINDS, Source, SourceKind, SourceOptions, SpoolLimit};
+use kiln_source::{KINDS, Source, SourceKind, SourceOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -63,9 +63,6 @@ pub struct SourceArgs {
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,
-
-    #[command(flatten)]
-    spool_max: SpoolMaxArg,
 }
 
 /// Extent to which tar archives are read.
@@ -77,31 +74,15 @@ pub struct ConcatenatedArg {
     pub concatenated: bool,
 }
 
-/// How much of sources is kept beside them.
-#[derive(clap::Args)]
-pub struct SpoolMaxArg {
-    /// Fail where what cannot be read twice of all SRC takes more than SIZE: what is decompressed, and what comes from a pipe. For
-    /// archives that may unpack to far more than they seem to; the default is the room on the disk
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    spool_max: Option<u64>,
-}
-
-impl SpoolMaxArg {
-    /// The limit for all sources of this command.
-    pub fn limit(&self) -> SpoolLimit {
-        self.spool_max.map_or_else(SpoolLimit::default, SpoolLimit::new)
-    }
-}
-
-/// What the operands say.
+/// Operands by their roles.
 pub struct Operands<'a> {
     /// Sources that lie over each other, the lowest first.
     layers: &'a [PathBuf],
-    /// Where the image goes; none for an estimate.
+    /// Name of the image; `None` for an estimate.
     pub image: Option<&'a Path>,
 }
 
-/// Open what is at `path`, as a source of the kind `from` if one is named.
+/// Opens `path` as a source, of the kind `from` if one is named.
 ///
 /// # Errors
 /// What cannot be read, and what is no source.
@@ -125,7 +106,7 @@ pub fn parse_kind(text: &str) -> Result<SourceKind, String> {
 }
 
 impl SourceArgs {
-    /// Which operands are sources.
+    /// Returns the operands by their roles: sources and the image.
     ///
     /// # Errors
     /// An image without a source, several sources without `-o`.
@@ -145,14 +126,14 @@ impl SourceArgs {
         }
     }
 
-    /// Open what the operands name. A signal ends the wait for a stream, where signals are caught; else it ends the process.
+    /// Opens the sources. A signal ends the wait for a stream, where signals are caught; else it ends the process.
     ///
     /// # Errors
     /// What cannot be read, and what is no source; a signal.
     pub fn open(
         &self,
         operands: &Operands<'_>,
-        spool_dir: Option<&Path>,
+        spool: &SpoolArgs,
         signals: Option<&Signals>,
     ) -> Result<Box<dyn Source>, Failure> {
         let mut parts: Vec<(&Path, &Path)> =
@@ -170,7 +151,7 @@ impl SourceArgs {
         if parts.iter().filter(|(path, _)| *path == Path::new("-")).count() > 1 {
             return Err(Failure::Usage("standard input can be one source only".into()));
         }
-        let options = self.options(spool_dir, signals);
+        let options = self.options(spool, signals);
         let open = |path: &Path| {
             self.notice_layout(path);
             open_source(path, self.from, &options, signals)
@@ -185,14 +166,14 @@ impl SourceArgs {
         Ok(Box::new(Merged::new(parts, Whiteouts::Apply)))
     }
 
-    /// Open the only operand as images of containers.
+    /// Opens the only operand as images of containers.
     ///
     /// # Errors
     /// Several operands, and what is no source of that kind.
     pub fn open_images(
         &self,
         operands: &Operands<'_>,
-        spool_dir: Option<&Path>,
+        spool: &SpoolArgs,
         signals: &Signals,
     ) -> Result<OciSource, Failure> {
         let [path] = operands.layers else {
@@ -201,17 +182,17 @@ impl SourceArgs {
         if let Some(kind) = self.from.filter(|kind| kind.name != "oci") {
             return Err(Failure::Usage(format!("--from {}: --layers are those of an image of a container", kind.name)));
         }
-        let source = OciSource::open(path, &self.options(spool_dir, Some(signals)));
+        let source = OciSource::open(path, &self.options(spool, Some(signals)));
         source.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     }
 
-    /// What sources are told.
-    pub fn options(&self, spool_dir: Option<&Path>, signals: Option<&Signals>) -> SourceOptions {
+    /// Returns options of sources.
+    pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> SourceOptions {
         let stop = signals.map(|signals| signals.stop().clone());
-        let spool_dir = spool_dir.map(Path::to_owned);
+        let spool_dir = spool.asked().map(Path::to_owned);
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
-        let (spool_limit, reference) = (self.spool_max.limit(), self.reference);
+        let (spool_limit, reference) = (spool.limit(), self.reference);
         let (partition, concatenated) = (self.partition.clone(), self.concatenated.concatenated);
         SourceOptions {
             devices,
@@ -227,7 +208,7 @@ impl SourceArgs {
         }
     }
 
-    /// Say so if a directory is most likely not meant as one.
+    /// Notes that a directory is most likely not meant as one.
     fn notice_layout(&self, path: &Path) {
         let what = match path {
             _ if self.from.is_some() => return,
@@ -238,7 +219,7 @@ impl SourceArgs {
         note(format_args!("{}: packed as a directory; for the image in this {what}, use --from oci", path.display()));
     }
 
-    /// The source, if there is only one: paths in it need not be told with it.
+    /// Returns the source, if there is only one: messages about paths in it do not name it.
     pub fn only_source<'a>(&self, operands: &Operands<'a>) -> &'a Path {
         match operands.layers {
             [only] if self.at.is_empty() => only,

@@ -1,10 +1,12 @@
-//! What `kiln pack` says at the end.
+//! Report of `kiln pack`.
 
 use crate::console::report::{Bytes, Contents, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::Exit;
+use kiln::Unmatched;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
+use kiln_read::Escaped;
 use kiln_source::filter::DataOrder;
 use kiln_source::{LeftOutXattr, LeftOutXattrs, Note, Scan, Unreadable};
 use serde::Serialize;
@@ -20,13 +22,13 @@ const PAGE_LEN: u64 = 4096;
 pub struct Report<'a> {
     /// The directory that was packed.
     pub src: &'a Path,
-    /// What the user calls the image.
+    /// Name of the image, for messages.
     pub image: &'a Path,
     /// Result of the scan of `src`; `None`: an image that was laid out anew.
     pub scan: Option<&'a Scan>,
-    /// In which order its data was stored.
+    /// Order of its data.
     pub order: &'a DataOrder,
-    /// What became of it.
+    /// Contents and sizes of the image.
     pub summary: &'a Summary,
 }
 
@@ -54,7 +56,7 @@ impl fmt::Display for InSource<'_> {
     }
 }
 
-/// Say what there is to know of the sources of an image, and which attributes it has not.
+/// Notes what is to be known of the sources of an image, and the attributes that it does not have.
 pub fn tell_notes(scan: &Scan) {
     scan.notes.iter().for_each(|one| note(format_args!("note: {one}")));
     if !scan.left_out_xattrs.is_empty() {
@@ -129,7 +131,7 @@ impl Report<'_> {
     }
 }
 
-/// What is in an image, and what it takes, for people.
+/// Notes the contents and sizes of an image, for people.
 pub fn tell(image: &Path, summary: &Summary) {
     tell_briefly(image, summary);
     let parts = [
@@ -185,7 +187,7 @@ pub fn verifiable(summary: &Summary) -> Contents {
     Contents { bytes: summary.bytes_in, digested_bytes: summary.digested_bytes, what: "verifiable" }
 }
 
-/// Say what a build has left out, or stored otherwise than it was, for people.
+/// Notes files that a build has left out, or stored otherwise than they were, for people.
 pub fn tell_left_out(summary: &Summary) -> Exit {
     let Summary { skipped, changed, damaged, .. } = summary;
     skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
@@ -195,7 +197,7 @@ pub fn tell_left_out(summary: &Summary) -> Exit {
     if is_complete { Exit::Done } else { Exit::Skipped }
 }
 
-/// The two lines of that which matter most.
+/// Notes the two most important lines of [`tell`].
 pub fn tell_briefly(image: &Path, summary: &Summary) {
     let Summary { files, directories, others, hard_links, .. } = summary;
     note(format_args!("{files} files, {directories} directories, {others} others, {hard_links} hard links"));
@@ -210,19 +212,42 @@ fn ratio(summary: &Summary) -> String {
     }
 }
 
-/// A way of compressing, for people.
+/// Returns a way of compressing, for people.
 pub fn way(way: Spec) -> String {
     let dict = way.window_len.map(|len| format!(",dictsize={len}")).unwrap_or_default();
     format!("{},{}{dict} in {}", way.method.name(), way.level, Human(way.pcluster_len.into()))
 }
 
-/// How long each phase took, for people.
+/// Returns the time that each phase took, for people.
 pub fn phases(phases: &[Phase]) -> String {
     phases.iter().map(phase).collect::<Vec<_>>().join("; ")
 }
 
 fn phase(phase: &Phase) -> String {
     format!("{} {:.2} s ({:.2} s CPU)", phase.name, phase.wall.as_secs_f64(), phase.cpu.as_secs_f64())
+}
+
+/// Notes choices by path that match nothing: most likely they are mistakes.
+pub fn tell_unmatched(unmatched: &Unmatched) {
+    for (what, list) in
+        [("paths of --order are not in the image", &unmatched.paths), ("hints match nothing", &unmatched.hints)]
+    {
+        if let Some(first) = list.first() {
+            let more = if list.len() > 1 { ", ..." } else { "" };
+            note(format_args!("{} {what}: {}{more}", list.len(), Escaped(first)));
+        }
+    }
+}
+
+/// Notes entries that are not in the image as they are in the source.
+pub fn tell_skipped(report: &Report<'_>) -> Exit {
+    report.scan.into_iter().for_each(tell_notes);
+    let unreadable = report.scan.map_or(&[][..], |scan| &scan.skipped);
+    unreadable.iter().for_each(|skipped| note(format_args!("skipped: {}", InSource::new(report.src, skipped))));
+    match (tell_left_out(report.summary), unreadable.is_empty()) {
+        (Exit::Done, false) => Exit::Skipped,
+        (exit, _) => exit,
+    }
 }
 
 /// For programs, on standard output.

@@ -1,10 +1,11 @@
-//! Where an image goes: a file that appears or is replaced when the image is complete; a place inside something that
+//! Targets of images: a file that appears or is replaced when the image is complete; a place inside something that
 //! exists, a block device or a larger file, which is written then; or a stream, which gets it then.
 
 use crate::exit::Failure;
 use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::vmdk::{self, Descriptor, SECTOR_LEN};
 use crate::process::signals::Signals;
+use kiln::Packer;
 use kiln_builder::{Blob, BuildError, Out, Summary};
 use kiln_format::BlockBits;
 use kiln_output::{AtomicFile, Durability, Existing, Output, OutputError, Place, Spool};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of what an image calls its extra device.
 const TAG_LEN: usize = 64;
 
-/// Where an image goes.
+/// Target of an image.
 pub struct Target {
     image: Image,
     offset: u64,
@@ -171,7 +172,13 @@ impl Target {
         Out { image, offset, blob, behind: None }
     }
 
-    /// Where files may be put aside: there must be room for the image anyway.
+    /// Returns `packer` for this output: what is written here is left out of the tree, and temporary files are put aside
+    /// where there must be room anyway.
+    pub fn prepare(&self, packer: Packer) -> Packer {
+        packer.outputs(self.ids()).scratch_dir(self.scratch_dir())
+    }
+
+    /// Directory of temporary files: there must be room for the image anyway.
     pub fn scratch_dir(&self) -> &Path {
         match &self.image {
             Image::New(file) => file.dir_path(),
@@ -196,7 +203,7 @@ impl Target {
         files.chain(sink).chain(FileId::of_written(io::stdout())).chain(FileId::of_written(io::stderr())).collect()
     }
 
-    /// Why a build failed: what cannot be written lies where images wait, if this one does.
+    /// Returns the failure of a build: the temporary file could not be written, if the image waits in one.
     pub fn failure(&self, failure: Failure) -> Failure {
         match (&self.image, failure) {
             (Image::Spooled(spool, _), Failure::Build { source: BuildError::Write { source, .. }, .. }) => {

@@ -5,18 +5,17 @@ use crate::console::report::{note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::pack::hot::HotArgs;
-use crate::pack::output::{Destination, Stream};
+use crate::pack::output::Destination;
 use crate::pack::target::Target;
 use crate::pack::{PackJson, Report, failure, tell_left_out, tell_unmatched, verifiable};
 use crate::process::signals::Signals;
-use kiln::{HotAs, Relaid, RelayoutRequest, Unmatched};
+use kiln::{Error, HotAs, Relaid, RelayoutRequest, Unmatched};
 use kiln_builder::{PhaseClock, Progress, Summary};
-use kiln_output::Existing;
 use kiln_source::filter::{DataOrder, PathOrder};
 use std::path::Path;
 use uuid::Uuid;
 
-/// What is to be made of an image.
+/// A new image of the same tree, to be made.
 pub(super) struct Moved<'a> {
     pub image: &'a Path,
     pub out: &'a Path,
@@ -26,40 +25,20 @@ pub(super) struct Moved<'a> {
 }
 
 impl Moved<'_> {
-    /// Make it.
+    /// Makes it.
     pub(super) fn make(&self) -> Result<Exit, Failure> {
-        let CommonArgs { uuid, force, keep_going, spool, threads, nice, progress: progress_args, json } = self.common;
-        nice.apply()?;
+        let CommonArgs { force, spool, work, quiet, .. } = self.common;
+        work.apply_nice()?;
         let destination = Destination::find(self.out)?;
-        let stream = destination.stream();
-        if *json && stream.is_some_and(Stream::is_stdout) {
-            let message = "the image goes to standard output, so --json, which prints there, is not possible";
-            return Err(Failure::Usage(message.into()));
+        if work.json {
+            destination.refuse_json("image")?;
         }
-        let name = stream.map_or(self.out, Stream::name).to_owned();
-        let quiet = progress_args.quiet || stream.is_some_and(Stream::is_stderr);
+        let name = destination.name(self.out);
+        let quiet_end = quiet.quiet || destination.is_stderr();
         let signals = Signals::catch()?;
-        let existing = if *force { Existing::Replace } else { Existing::Keep };
-        let target = Target::create(destination, existing, 0, spool.as_deref())?;
-        let outputs = target.ids();
+        let target = Target::create(destination, force.existing(), 0, spool.asked())?;
         let hot_as = self.hot.map_or(Ok((HotAs::Same, 0)), |hot| hot.choice(self.order))?;
-        let nothing = PathOrder::default();
-        let order = if let DataOrder::List(list) = self.order { list } else { &nothing };
-        let request = RelayoutRequest {
-            image: self.image,
-            order,
-            hot_as,
-            uuid: uuid.map(Uuid::into_bytes),
-            keep_going: *keep_going,
-            threads: threads.threads(),
-            outputs: &outputs,
-            scratch_dir: target.scratch_dir(),
-            stop: signals.stop(),
-        };
-        let meter = progress_args.meter();
-        let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-        let built = request.build(target.out(), &progress);
-        drop(meter);
+        let built = work.watch(quiet.quiet, |progress| self.build(&target, hot_as, &signals, progress));
         let built = built.map_err(|error| target.failure(failure(error, &signals, self.out)));
         let Relaid { mut summary, unmatched, hot_files, old_len } = built?;
         let after = PhaseClock::start();
@@ -69,21 +48,44 @@ impl Moved<'_> {
         let (src, order) = (self.image, self.order);
         let report = Report { src, image: &name, scan: None, order, summary: &summary };
         let exit = tell_left_out(&summary);
-        if !quiet {
+        if !quiet_end {
             tell_unmatched(&Unmatched { paths: unmatched, hints: Vec::new() });
             tell(&report, old_len);
             if let Some(hot) = self.hot {
                 hot.tell(&hot_files);
             }
         }
-        if *json {
+        if work.json {
             print_document(&PackJson::new(&report))?;
         }
         Ok(exit)
     }
+
+    fn build(
+        &self,
+        target: &Target,
+        hot_as: (HotAs, u64),
+        signals: &Signals,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Relaid, Error> {
+        let CommonArgs { uuid, keep_going, work, .. } = self.common;
+        let nothing = PathOrder::default();
+        let request = RelayoutRequest {
+            image: self.image,
+            order: if let DataOrder::List(list) = self.order { list } else { &nothing },
+            hot_as,
+            uuid: uuid.map(Uuid::into_bytes),
+            keep_going: *keep_going,
+            threads: work.threads(),
+            outputs: &target.ids(),
+            scratch_dir: target.scratch_dir(),
+            stop: signals.stop(),
+        };
+        request.build(target.out(), progress)
+    }
 }
 
-/// Say what became of an image of `old_len` bytes.
+/// Notes the sizes of an image that had `old_len` bytes.
 fn tell(report: &Report<'_>, old_len: u64) {
     let Summary { files, image_bytes, bytes_in, kept_files, kept_bytes, copied_bytes, .. } = *report.summary;
     let (src, image) = (report.src.display(), report.image.display());

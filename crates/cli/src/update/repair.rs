@@ -2,11 +2,11 @@
 
 use super::failure;
 use super::lost::damage_of;
-use crate::console::progress::ShownArgs;
+use crate::console::progress::{QuietArgs, ShownArgs};
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
-use crate::process::threads::ThreadsArgs;
+use crate::process::threads::{NiceArgs, ThreadsArgs};
 use kiln::update::{Repair, open_for_update};
 use kiln_output::{AtomicFile, Existing};
 use kiln_read::{FileSource, ReadAt};
@@ -46,14 +46,17 @@ pub struct Args {
     threads: ThreadsArgs,
 
     #[command(flatten)]
+    nice: NiceArgs,
+
+    #[command(flatten)]
     progress: ShownArgs,
 
-    /// Say nothing but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    args.nice.apply()?;
     let signals = Signals::catch()?;
     let fail = |error| failure(error, &signals, &args.image);
     // Nobody updates it meanwhile.
@@ -69,7 +72,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let message = "its last generation is there: nothing to repair (kiln rollback shows an older one)";
         return Err(Failure::Usage(format!("{image}: {message}")));
     }
-    if let Some(damage) = damage_of(repair.found()).filter(|_| !args.quiet) {
+    if let Some(damage) = damage_of(repair.found()).filter(|_| !args.quiet.quiet) {
         note(format_args!("{image}: {damage}"));
     }
     let Some((number, problems)) = choose(args, &repair).map_err(fail)? else {
@@ -87,7 +90,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         (None, None) => {}
     }
     let shown = args.output.as_ref().unwrap_or(&args.image).display();
-    if !args.quiet {
+    if !args.quiet.quiet {
         note(format_args!("{shown}: shows the tree of generation {number}"));
     }
     match problems {
@@ -99,9 +102,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
 }
 
-/// Which generation is to be shown, and how many problems it has, if it can be opened. `None`: there is none without problems.
+/// Returns the generation to show, and how many problems it has, if it can be opened. `None`: there is none without problems.
 fn choose(args: &Args, repair: &Repair<'_>) -> Result<Option<(u32, Option<u64>)>, kiln::Error> {
-    let meter = args.progress.meter();
+    let meter = args.progress.meter(args.quiet.quiet);
     let look = |number| repair.problems(number, args.threads.threads(), &|bytes| meter.advance(bytes));
     if let Some(number) = args.generation {
         return Ok(Some((number, look(number)?)));

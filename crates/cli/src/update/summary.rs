@@ -1,27 +1,26 @@
-//! What `kiln update` says at the end.
+//! Report of `kiln update`.
 
 use crate::console::report::{Bytes, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::Exit;
 use crate::pack::{InSource, LeftOutXattrJson, NoteJson, PhaseJson, phases, tell_left_out, tell_notes, verifiable};
-use kiln::update::{Added, Update};
+use kiln::update::Added;
 use kiln_builder::Summary;
 use kiln_source::Scan;
-use kiln_tree::{Kind, Tree};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// An update that has come to its end.
 pub struct Report<'a> {
-    /// What the user calls the image.
+    /// Name of the image, for messages.
     pub image: &'a Path,
-    /// What it was updated by.
+    /// Source that it was updated by.
     pub src: &'a Path,
-    /// What was found there.
+    /// Result of the scan of `src`.
     pub scan: &'a Scan,
-    /// What became of it.
+    /// Contents and sizes of the image.
     pub summary: &'a Summary,
     /// Number of the generation that the image shows.
     pub number: u32,
@@ -29,25 +28,8 @@ pub struct Report<'a> {
     pub added: Option<Added>,
 }
 
-/// The summary of an update that leaves an image as it is, which has all of `tree`.
-pub fn unchanged(tree: &Tree, update: &Update<'_>) -> Summary {
-    let mut summary = Summary { image_bytes: update.image_bytes(), ..Summary::default() };
-    for (id, node) in tree.nodes() {
-        summary.hard_links += u64::from(tree.names_of(id) - 1);
-        match node.kind {
-            Kind::File { len, .. } => {
-                summary.files += 1;
-                summary.bytes_in += len;
-            }
-            Kind::Directory(_) => summary.directories += 1,
-            _ => summary.others += 1,
-        }
-    }
-    Summary { kept_files: summary.files, kept_bytes: summary.bytes_in, ..summary }
-}
-
 impl Report<'_> {
-    /// Say what is not in the image as it is in the source.
+    /// Notes entries that are not in the image as they are in the source.
     pub fn tell_skipped(&self) -> Exit {
         tell_notes(self.scan);
         let unreadable = &self.scan.skipped;

@@ -96,6 +96,7 @@ impl ErrorJson {
             Failure::Diff(_) => self.kind = "not_found",
             Failure::Uncompared(_) | Failure::Incomplete => self.kind = "incomplete",
             Failure::Mount(_) | Failure::Background(_) => self.kind = "mount",
+            Failure::Library(_) => self.kind = "internal",
             Failure::Signal(_) => self.kind = "signal",
             Failure::Stdout(_) => {}
         }

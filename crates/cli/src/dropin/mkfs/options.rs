@@ -13,9 +13,9 @@ use crate::dropin::Stop;
 use crate::dropin::getopt::{Item, Misuse, number};
 use crate::dropin::log::Log;
 use crate::exit::Failure;
-use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, Label, source_date_epoch};
+use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, source_date_epoch};
 use crate::process::threads::processors;
-use kiln::ByPath;
+use kiln::{ImageLabel, Packer};
 use kiln_builder::Threads;
 use kiln_builder::{BuildOptions, ContentDigests};
 use kiln_format::BlockBits;
@@ -46,7 +46,7 @@ pub struct Options {
     extended: Extended,
     times: TimeWishes,
     uuid: Option<[u8; 16]>,
-    label: Label,
+    label: ImageLabel,
     workers: Option<usize>,
     filter: Filter,
     policy: Policy,
@@ -86,10 +86,7 @@ pub struct Request {
     pub blob: Option<PathBuf>,
     /// Where a descriptor goes, if one is wanted.
     pub vmdk: Option<PathBuf>,
-    pub filter: Filter,
-    pub policy: Policy,
-    pub build: BuildOptions,
-    pub by_path: ByPath,
+    pub packer: Packer,
     pub warnings: Vec<String>,
 }
 
@@ -262,12 +259,12 @@ impl Options {
             source_date_epoch: latest,
             ..layout
         };
-        let mut by_path = ByPath::default();
+        let mut packer = Packer::new().filter(self.filter).policy(policy);
         if let Some(path) = &self.hints {
-            by_path.hints = hints::read(path, &self.compressors, &build, &mut warnings)?;
+            packer = packer.hints(hints::read(path, &self.compressors, &build, &mut warnings)?);
         }
         let log = if self.quiet { Log::QUIET } else { self.log };
-        let (offset, blob, vmdk, filter) = (self.offset, self.blob, self.vmdk, self.filter);
+        let (offset, blob, vmdk) = (self.offset, self.blob, self.vmdk);
         Ok(Request {
             log,
             quiet: self.quiet,
@@ -276,10 +273,7 @@ impl Options {
             offset,
             blob,
             vmdk,
-            filter,
-            policy,
-            build,
-            by_path,
+            packer: packer.options(build),
             warnings,
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
-use crate::pack::Label;
+use kiln::ImageLabel;
 use kiln_format::BlockBits;
 use kiln_format::xattr::BODY_MAX_LEN;
 use std::ffi::OsString;
@@ -60,7 +60,7 @@ pub fn flag(name: &str, value: Option<OsString>) -> Result<bool, Misuse> {
     }
 }
 
-pub fn label(value: &OsString) -> Result<Label, Misuse> {
+pub fn label(value: &OsString) -> Result<ImageLabel, Misuse> {
     let label = value.to_str().and_then(|text| text.parse().ok());
     label.ok_or_else(|| Misuse::other("invalid volume label"))
 }

@@ -1,4 +1,4 @@
-//! What the name of an output leads to.
+//! Destinations of outputs, by name.
 
 use super::stream::Stream;
 use crate::exit::Failure;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The kernel follows so many symbolic links, too.
 const LINKS_MAX_COUNT: u32 = 40;
 
-/// What the name of an output leads to.
+/// Destination of an output, which a name leads to.
 pub enum Destination {
     /// Something that takes bytes front to back: a pipe, a socket, a character device, an open descriptor.
     Stream(Stream),
@@ -22,7 +22,7 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// What `path` leads to; `-` is standard output. A FIFO is opened, which waits until something reads it.
+    /// Finds the destination that `path` leads to; `-` is standard output. A FIFO is opened, which waits until something reads it.
     ///
     /// # Errors
     /// Terminals and loops of links are refused; errors of the system.
@@ -33,7 +33,7 @@ impl Destination {
         }
     }
 
-    /// What `path` leads to. Symbolic links are followed by hand, for the kernel follows `/dev/stdout` to the file behind
+    /// Finds the destination that `path` leads to. Symbolic links are followed by hand, for the kernel follows `/dev/stdout` to the file behind
     /// the descriptor and so loses the place that the descriptor has in it.
     pub fn of_path(path: &Path) -> Result<Self, Failure> {
         let failed = |source| Failure::File { path: path.to_owned(), action: "look at", source };
@@ -50,6 +50,29 @@ impl Destination {
             }
         }
         Err(failed(rustix::io::Errno::LOOP.into()))
+    }
+
+    /// Returns the name of the output, which is called `path`, for messages.
+    pub fn name(&self, path: &Path) -> PathBuf {
+        self.stream().map_or(path, Stream::name).to_owned()
+    }
+
+    /// Returns true if notes on standard error would come between the bytes.
+    pub fn is_stderr(&self) -> bool {
+        self.stream().is_some_and(Stream::is_stderr)
+    }
+
+    /// Refuses a JSON document that would come between the bytes of `what`.
+    ///
+    /// # Errors
+    /// Standard output.
+    pub fn refuse_json(&self, what: &str) -> Result<(), Failure> {
+        match self.stream().is_some_and(Stream::is_stdout) {
+            true => Err(Failure::Usage(format!(
+                "the {what} goes to standard output, so --json, which prints there, is not possible"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// The stream, if it is one.

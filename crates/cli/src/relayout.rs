@@ -3,11 +3,12 @@
 pub mod compact;
 mod moved;
 
-use crate::console::progress::ProgressArgs;
+use crate::console::progress::QuietArgs;
 use crate::exit::{Exit, Failure};
 use crate::pack::hot::HotArgs;
 use crate::pack::list_order;
-use crate::process::threads::{NiceArgs, ThreadsArgs};
+use crate::pack::out_args::{ForceArg, SpoolDirArg};
+use crate::process::work::WorkArgs;
 use kiln_source::filter::DataOrder;
 use moved::Moved;
 use std::path::PathBuf;
@@ -48,31 +49,22 @@ struct CommonArgs {
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
 
-    /// Replace OUT if it exists, or write to it if it is a block device
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    force: ForceArg,
 
     /// Go on where contents that are stored anew cannot be read, or do not have the digests that IMAGE stores for them: the former are skipped, the
     /// latter stored as they were read, with the old digest. Both are listed, and the exit code is 3
     #[arg(long)]
     keep_going: bool,
 
-    /// Where files without a name take room
-    #[arg(long, value_name = "DIR")]
-    spool: Option<PathBuf>,
+    #[command(flatten)]
+    spool: SpoolDirArg,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
+    work: WorkArgs,
 
     #[command(flatten)]
-    nice: NiceArgs,
-
-    #[command(flatten)]
-    progress: ProgressArgs,
-
-    /// One JSON document on standard output
-    #[arg(long)]
-    json: bool,
+    quiet: QuietArgs,
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {

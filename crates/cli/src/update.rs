@@ -6,23 +6,24 @@ pub mod repair;
 pub mod rollback;
 mod summary;
 
-use crate::console::progress::ProgressArgs;
+use crate::console::progress::QuietArgs;
 use crate::console::report::print_document;
 use crate::console::size;
 use crate::delta::left_over;
 use crate::exit::{Exit, Failure};
+use crate::pack::out_args::SpoolArgs;
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{
-    ConcatenatedArg, DigestArgs, SpoolMaxArg, StampsWanted, TreeArgs, TrustArg, failure, open_source, parse_kind,
-    source_date_epoch, tell_stamps, tell_unused_stamps,
+    ConcatenatedArg, DigestArgs, StampsWanted, TreeArgs, TrustArg, failure, open_source, parse_kind, source_date_epoch,
+    tell_stamps, tell_unused_stamps,
 };
 use crate::process::signals::Signals;
-use crate::process::threads::{NiceArgs, ThreadsArgs};
+use crate::process::work::WorkArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
-use kiln::{Error, PackRequest};
-use kiln_builder::{BuildOptions, Choices, Compression, Control, PhaseClock, Progress};
+use kiln::{Error, Packer, Updated};
+use kiln_builder::{BuildOptions, Choices, Compression, PhaseClock};
 use kiln_format::KernelVersion;
 use kiln_output::Existing;
 use kiln_read::Escaped;
@@ -33,6 +34,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use summary::{Report, UpdateJson};
 
@@ -114,28 +116,17 @@ pub struct Args {
     #[arg(long)]
     keep_going: bool,
 
-    /// Where nameless files are made for what cannot be read twice
-    #[arg(long, value_name = "DIR")]
-    spool: Option<PathBuf>,
+    #[command(flatten)]
+    spool: SpoolArgs,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,
 
     #[command(flatten)]
-    spool_max: SpoolMaxArg,
+    work: WorkArgs,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
-
-    #[command(flatten)]
-    nice: NiceArgs,
-
-    #[command(flatten)]
-    progress: ProgressArgs,
-
-    /// One JSON document on standard output
-    #[arg(long)]
-    json: bool,
+    quiet: QuietArgs,
 
     // The last: its heading goes on to the end.
     #[command(flatten)]
@@ -152,7 +143,7 @@ fn replacement(text: OsString) -> Result<(OsString, PathBuf), &'static str> {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (filter, policy) = (args.tree.filter()?, args.tree.policy()?);
-    args.nice.apply()?;
+    args.work.apply_nice()?;
     let signals = Signals::catch()?;
     let fail = |error: Error| failure(error, &signals, &args.image);
     let started = PhaseClock::start();
@@ -162,53 +153,45 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let update = begin(args, &file).map_err(fail)?;
     let options = options(args, &update, time).map_err(|failure| refuse(failure, fail))?;
     let source = source(args, &update, &signals)?;
-    // The image is what is written, whatever leads to it.
-    let written = [FileId::of(file.file()).ok(), FileId::of_written(io::stdout()), FileId::of_written(io::stderr())];
-    let outputs: Vec<FileId> = written.into_iter().flatten().collect();
-    let base = base(args, &update).map_err(fail)?;
-    let request = PackRequest {
-        source: &*source,
-        base: base.as_ref(),
-        filter: &filter,
-        policy: &policy,
-        outputs: &outputs,
-        is_backup: args.preset == Some(PresetArg::Backup),
-        stop: signals.stop(),
-    };
-    let scan = request.scan(&options).map_err(fail)?;
-    let stamps = stamps(args, base.as_ref());
-    stamps.check(&scan, Existing::Replace)?;
-    started.finish("scan");
-    let meter = args.progress.meter();
-    let progress = |progress: Progress| meter.set(progress.done_bytes, progress.total_bytes);
-    let control = Control { stop: signals.stop(), progress: &progress };
-    let about = About { time, label: label(args) };
-    let built = match update.is_unchanged(&scan.tree, &options, &control) {
-        Ok(true) => Ok((summary::unchanged(&scan.tree, &update), None)),
-        Ok(false) => {
-            update.build(&scan.tree, &options, &control, &about).map(|(summary, _, added)| (summary, Some(added)))
-        }
-        Err(error) => Err(error),
-    };
-    drop(meter);
-    let (mut summary, added) = built.map_err(fail)?;
-    summary.phases.splice(0..0, started.phases());
-    let written = stamps.write(&args.image, &scan, Existing::Replace)?;
-    let src = args.src.as_deref().unwrap_or(&args.image);
-    let number = added.map_or(update.number(), |added| added.number);
-    let report = Report { image: &args.image, src, scan: &scan, summary: &summary, number, added };
-    let exit = report.tell_skipped();
-    if !args.progress.quiet {
-        report.tell();
-        tell_stamps(base.as_ref(), &scan, written);
+    let base = base(args, &update).map_err(fail)?.map(Arc::new);
+    let mut packer = Packer::new().options(options).filter(filter).policy(policy).outputs(written(&file));
+    packer = packer.stop(Arc::clone(signals.stop()));
+    if args.preset == Some(PresetArg::Backup) {
+        packer = packer.backup();
     }
-    if args.json {
+    if let Some(base) = &base {
+        packer = packer.base(Arc::clone(base));
+    }
+    let scanned = packer.scan(&*source).map_err(fail)?;
+    let scan = &scanned.scan;
+    let stamps = stamps(args, base.as_deref());
+    stamps.check(scan, Existing::Replace)?;
+    started.finish("scan");
+    let about = About { time, label: label(args) };
+    let updated = args.work.watch(args.quiet.quiet, |progress| scanned.update(&update, &about, progress));
+    let Updated { mut summary, number, added } = updated.map_err(fail)?;
+    summary.phases.splice(0..0, started.phases());
+    let stamps = stamps.write(&args.image, scan, Existing::Replace)?;
+    let src = args.src.as_deref().unwrap_or(&args.image);
+    let report = Report { image: &args.image, src, scan, summary: &summary, number, added };
+    let exit = report.tell_skipped();
+    if !args.quiet.quiet {
+        report.tell();
+        tell_stamps(base.as_deref(), scan, stamps);
+    }
+    if args.work.json {
         print_document(&UpdateJson::new(&report))?;
     }
     Ok(exit)
 }
 
-/// Refuse an image that is half of another one, or of which a journal says so.
+/// Returns the files that are written: the image, whatever leads to it, and messages.
+fn written(file: &UpdatedFile) -> impl Iterator<Item = FileId> {
+    let written = [FileId::of(file.file()).ok(), FileId::of_written(io::stdout()), FileId::of_written(io::stderr())];
+    written.into_iter().flatten()
+}
+
+/// Refuses an image that a patch in place has half written, as its journal tells.
 fn refuse_left_over(image: &Path) -> Result<(), Failure> {
     match left_over::find(image) {
         Some(journal) => Err(Failure::LeftOver { image: image.to_owned(), journal, source: None }),
@@ -231,7 +214,7 @@ fn base(args: &Args, update: &Update<'_>) -> Result<Option<IncrementBase>, Error
     Ok(Some(base))
 }
 
-/// Which stamps are written: where there were some, they are kept up to date.
+/// Returns the stamps to write: where there were some, they are kept up to date.
 fn stamps(args: &Args, base: Option<&IncrementBase>) -> StampsWanted {
     let path = Stamps::path(&args.image);
     let is_backup = args.preset == Some(PresetArg::Backup) && args.src.is_some() && args.image.is_file();
@@ -242,11 +225,11 @@ fn stamps(args: &Args, base: Option<&IncrementBase>) -> StampsWanted {
     }
 }
 
-/// What the image is to be.
+/// Opens the source of the new tree.
 fn source(args: &Args, update: &Update<'_>, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
     let options = SourceOptions {
-        spool_dir: Some(spool_dir(args.spool.as_deref())),
-        spool_limit: args.spool_max.limit(),
+        spool_dir: Some(spool_dir(args.spool.asked())),
+        spool_limit: args.spool.limit(),
         concatenated: args.concatenated.concatenated,
         stop: Some(signals.stop().clone()),
         ..SourceOptions::default()
@@ -264,7 +247,7 @@ fn source(args: &Args, update: &Update<'_>, signals: &Signals) -> Result<Box<dyn
     Ok(Box::new(edited))
 }
 
-/// How new data is stored: as the image stores what it has, as far as options say nothing else.
+/// Returns options that store new data as the image stores its data, unless the command line has others.
 fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, Refused> {
     let found = match args.preset {
         Some(preset) => {
@@ -293,12 +276,12 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
     };
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
     Ok(BuildOptions {
-        threads: args.threads.threads(),
+        threads: args.work.threads(),
         content_digests: args.digests.choice(options.content_digests),
         source_date_epoch: source_date_epoch()?,
         build_time: Some(time),
         keep_going: args.keep_going,
-        scratch_dir: spool_dir(args.spool.as_deref()),
+        scratch_dir: spool_dir(args.spool.asked()),
         ..options
     })
 }
@@ -334,7 +317,7 @@ fn now() -> Result<i64, Failure> {
     Ok(source_date_epoch()?.unwrap_or_else(clock))
 }
 
-/// What `kiln generations` calls it.
+/// Returns the label that `kiln generations` shows.
 fn label(args: &Args) -> String {
     let shown = |path: &Path| Escaped::path(path).to_string();
     let src = args.src.iter().map(|path| shown(path));

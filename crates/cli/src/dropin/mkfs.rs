@@ -14,17 +14,18 @@ mod value;
 use super::{Stop, getopt};
 use crate::console::text;
 use crate::exit::Failure;
-use crate::pack::Job;
+use crate::pack::failure;
 use crate::pack::output::{Destination, Stream};
 use crate::pack::target::{Target, ids};
 use crate::process::signals::Signals;
-use kiln::PackRequest;
 use kiln_builder::Summary;
 use kiln_output::{AtomicFile, Durability, Existing};
-use options::Options;
+use kiln_source::Scan;
+use options::{Options, Request};
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// What `--help` says. containerd looks for `--tar=` in it.
@@ -114,7 +115,7 @@ const COMPRESSORS: &str = "available compressors: lz4, lz4hc, lzma, deflate, lib
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut options = Options::default();
     options.read(getopt::parse(&table::OPTIONS, args)?)?;
-    let mut request = options.request()?;
+    let request = options.request()?;
     for warning in &request.warnings {
         request.log.warning(format_args!("{warning}"));
     }
@@ -122,6 +123,30 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let mut said = Said::beside(destination.stream(), request.quiet);
     said.write(format_args!("mkfs.erofs {}\n", super::OPTIONS_OF))?;
     let signals = Signals::catch()?;
+    let fail = |error| failure(error, &signals, &request.file);
+    let mut target = target(&request, destination)?;
+    let kept = request
+        .input
+        .kept()
+        .map(|path| target.sibling(path, Existing::Replace, "the archive that is kept needs a file of its own"));
+    let kept = kept.transpose()?;
+    let source = request.input.open(kept.as_ref().map(AtomicFile::file), &signals)?;
+    let packer = target.prepare(request.packer.clone()).outputs(kept.iter().flat_map(ids));
+    let packer = packer.stop(Arc::clone(signals.stop()));
+    let scanned = packer.scan(&*source).map_err(fail)?;
+    target.refer_to(scanned.scan.tree.stores().devices, scanned.options.block_bits)?;
+    let built = scanned.build(target.out(), &|_| {}).map_err(|error| target.failure(fail(error)));
+    let summary = built?.summary;
+    drop(source);
+    if let Some(kept) = kept {
+        kept.commit().map_err(Failure::from)?;
+    }
+    target.commit(&summary, &signals)?;
+    tell(&request, &scanned.scan);
+    Ok(said.write(report(&summary))?)
+}
+
+fn target(request: &Request, destination: Destination) -> Result<Target, Failure> {
     // The original syncs nothing, and its callers know: containerd has an option for it, systemd-repart syncs by itself.
     let target = Target::create(destination, Existing::Replace, request.offset, None)?;
     let mut target = target.with_durability(Durability::LeftToCaller);
@@ -131,34 +156,11 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     if let Some(path) = &request.vmdk {
         target = target.with_descriptor(path, &request.file, Existing::Replace)?;
     }
-    let kept = request
-        .input
-        .kept()
-        .map(|path| target.sibling(path, Existing::Replace, "the archive that is kept needs a file of its own"));
-    let kept = kept.transpose()?;
-    let source = request.input.open(kept.as_ref().map(AtomicFile::file), &signals)?;
-    request.build.scratch_dir = target.scratch_dir().to_owned();
-    let outputs: Vec<_> = target.ids().into_iter().chain(kept.iter().flat_map(ids)).collect();
-    let pack = PackRequest {
-        base: None,
-        source: &*source,
-        filter: &request.filter,
-        policy: &request.policy,
-        outputs: &outputs,
-        is_backup: false,
-        stop: signals.stop(),
-    };
-    let job = Job { request: pack, image: &request.file, signals: &signals };
-    let scan = job.scan(&request.build)?;
-    request.by_path.resolve(&scan.tree, &mut request.build);
-    target.refer_to(scan.tree.stores().devices, request.build.block_bits)?;
-    let built = job.build(&scan.tree, target.out(), &request.build, &|_| {});
-    let (summary, _) = built.map_err(|failure| target.failure(failure))?;
-    drop(source);
-    if let Some(kept) = kept {
-        kept.commit().map_err(Failure::from)?;
-    }
-    target.commit(&summary, &signals)?;
+    Ok(target)
+}
+
+/// Warns of what the image does not have as the source does.
+fn tell(request: &Request, scan: &Scan) {
     for note in &scan.notes {
         request.log.warning(format_args!("{note}"));
     }
@@ -169,7 +171,6 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
         let path = text::escape(path);
         request.log.warning(format_args!("{path} is left out, for it is what is being written"));
     }
-    Ok(said.write(report(&summary))?)
 }
 
 /// What the program says beside the image.

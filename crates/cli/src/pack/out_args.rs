@@ -1,0 +1,101 @@
+//! Options of commands that write an output, or read sources that cannot be read twice.
+
+use crate::console::size;
+use kiln_output::{Existing, Spool};
+use kiln_source::SpoolLimit;
+use std::path::{Path, PathBuf};
+
+/// Help of `--force` where an output can also be a block device.
+pub const FORCE_HELP: &str = "Replace the output if it exists, or write to it if it is a block device";
+
+/// Options of commands that read sources and write an output.
+#[derive(clap::Args)]
+pub struct OutArgs {
+    #[command(flatten)]
+    pub force: ForceArg,
+
+    #[command(flatten)]
+    pub spool: SpoolArgs,
+}
+
+/// The option `--force` of commands that write a file or a block device.
+#[derive(Clone, Copy, clap::Args)]
+pub struct ForceArg {
+    #[arg(long, help = FORCE_HELP)]
+    force: bool,
+}
+
+/// The option `--force` of commands that write a file.
+#[derive(Clone, Copy, clap::Args)]
+pub struct ReplaceArg {
+    /// Replace the output if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Options of commands that read sources.
+#[derive(clap::Args)]
+pub struct SpoolArgs {
+    #[command(flatten)]
+    dir: SpoolDirArg,
+
+    /// Fail where what cannot be read twice of all SRC takes more than SIZE: what is decompressed, and what comes from a pipe. For
+    /// archives that may unpack to far more than they seem to; the default is the room on the disk
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    spool_max: Option<u64>,
+}
+
+/// The option `--spool`.
+#[derive(clap::Args)]
+pub struct SpoolDirArg {
+    /// Directory of nameless temporary files: for input that cannot be read twice, and for an output that goes to a
+    /// stream or into something that exists, until it is complete. The default is $TMPDIR, then /var/tmp; for an output
+    /// that goes into a file, the directory of that file
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+}
+
+impl OutArgs {
+    /// Returns the treatment of an output that exists.
+    pub fn existing(&self) -> Existing {
+        self.force.existing()
+    }
+}
+
+impl ForceArg {
+    /// Returns the treatment of an output that exists.
+    pub fn existing(self) -> Existing {
+        if self.force { Existing::Replace } else { Existing::Keep }
+    }
+}
+
+impl ReplaceArg {
+    /// Returns the treatment of an output that exists.
+    pub fn existing(self) -> Existing {
+        if self.force { Existing::Replace } else { Existing::Keep }
+    }
+}
+
+impl SpoolArgs {
+    /// Returns the directory that was asked for.
+    pub fn asked(&self) -> Option<&Path> {
+        self.dir.asked()
+    }
+
+    /// Returns the limit for all sources of this command together.
+    pub fn limit(&self) -> SpoolLimit {
+        self.spool_max.map_or_else(SpoolLimit::default, SpoolLimit::new)
+    }
+}
+
+impl SpoolDirArg {
+    /// Returns the directory that was asked for.
+    pub fn asked(&self) -> Option<&Path> {
+        self.spool.as_deref()
+    }
+
+    /// Returns the directory that was asked for, or that of the environment.
+    pub fn dir(&self) -> PathBuf {
+        self.spool.clone().unwrap_or_else(Spool::default_dir)
+    }
+}
