@@ -7,7 +7,6 @@
 mod cli;
 mod console;
 mod convert;
-mod delta;
 mod dropin;
 mod exit;
 mod export;
@@ -20,6 +19,7 @@ mod install_names;
 mod mount;
 mod oci;
 mod pack;
+mod patch;
 mod process;
 mod relayout;
 mod update;
@@ -30,7 +30,6 @@ use exit::{Exit, Failure};
 use inspect::{cat, check, diff, du, explain, info, ls, stat, tree};
 use mount::{hotlist, preload, record, stats, umount};
 use process::memory::{self, Advice};
-use relayout::compact;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -92,7 +91,6 @@ fn advice(command: &Command) -> Advice {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
         Command::Mount(_) => "a smaller --cache and fewer --threads need less",
         Command::Check(_)
-        | Command::Compact(_)
         | Command::Convert(_)
         | Command::Diff(_)
         | Command::Export(_)
@@ -122,14 +120,12 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Extract(args) => extract::run(&args),
         Command::Export(args) => export::run(args),
         Command::Convert(args) => convert::run(&args),
-        Command::Delta(args) => delta::make::run(&args),
-        Command::Apply(args) => delta::apply::run(&args),
+        Command::Patch(args) => patch::run(&args),
         Command::Update(args) => update::run(&args),
-        Command::Generations(args) => update::generations::run(&args),
+        Command::Log(args) => update::log::run(&args),
         Command::Rollback(args) => update::rollback::run(&args),
         Command::Repair(args) => update::repair::run(&args),
         Command::Relayout(args) => relayout::run(&args),
-        Command::Compact(args) => compact::run(&args),
         Command::Oci(args) => oci::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),

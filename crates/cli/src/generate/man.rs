@@ -86,7 +86,7 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
             ("1", "failed; standard error tells why"),
             ("2", "wrong usage"),
         ],
-        "apply" => &[
+        "patch-apply" => &[
             ("0", "done; with --status: OLD is the new image"),
             ("1", "failed; standard error tells why"),
             ("2", "wrong usage"),
@@ -131,7 +131,7 @@ fn files(name: &str) -> &'static [(&'static str, &'static str)] {
             ("/dev/fuse", "the kernel's side of FUSE; a container needs it for --via fuse"),
             ("/dev/loop-control", "loop devices, where the kernel's driver insists on block devices"),
             ("/dev/log", "the system's log, to which a FUSE server in the background writes errors"),
-            ("/etc/fuse.conf", "has to hold user_allow_other for users who are not root to use --allow-other"),
+            ("/etc/fuse.conf", "has to hold user_allow_other for users who are not root to use -o allow_other"),
         ],
         "umount" => &[("/proc/self/mountinfo", "what is mounted where: only EROFS images are unmounted")],
         _ => &[],

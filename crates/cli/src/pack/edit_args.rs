@@ -1,6 +1,6 @@
 //! `--edit KIND:FILE`: files that add to a tree or change it.
 
-use super::tree_args::{read, usage};
+use super::arg_files::{read, usage};
 use crate::exit::Failure;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln_source::Unreadable;

@@ -8,12 +8,11 @@ use kiln_source::filter::DataOrder;
 
 #[derive(clap::Args)]
 pub struct HotArgs {
-    /// Store the files of --order so that decoding them costs less, as far as --hot-budget goes: by lz4, or none: as they are. Same is the
-    /// default. Files with a hint keep it
-    #[arg(long, value_name = "lz4|none|same", requires = "order", default_value = "same", hide_default_value = true)]
+    /// Store the files of --order by this method, to decode them in less time
+    #[arg(long, value_name = "lz4|none|same", requires = "order", default_value = "same")]
     hot_as: HotAs,
 
-    /// Bytes that these files may take more than otherwise, in the order of the list; a file that would take more than is left is passed over
+    /// Let these files take up to SIZE more than otherwise
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "hot_as", default_value = "64M")]
     hot_budget: u64,
 }

@@ -1,4 +1,4 @@
-//! Where `kiln apply` makes NEW: in a file, which a later run can go on with, through a pipe, or on a block device.
+//! Where `kiln patch apply` makes NEW: in a file, which a later run can go on with, through a pipe, or on a block device.
 
 use super::applying::{Applying, file_failure, said};
 use super::room;
