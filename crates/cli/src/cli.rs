@@ -51,6 +51,9 @@ pub enum Command {
     Check(crate::inspect::check::Args),
     Diff(crate::inspect::diff::Args),
     InstallNames(crate::install_names::Args),
+    /// Serve a mount in the background, for `kiln mount`
+    #[command(hide = true, name = crate::mount::SERVE)]
+    ServeMount,
     Generate(crate::generate::Args),
     Help(crate::help::Args),
 }

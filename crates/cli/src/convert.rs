@@ -1,7 +1,7 @@
 //! `kiln convert`: packs or exports, depending on the kinds of input and output.
 
 use crate::console::progress::QuietArgs;
-use crate::console::report::{note, print_document};
+use crate::console::report::{SkippedJson, note, print_document};
 use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
@@ -11,7 +11,7 @@ use crate::pack::output::{Destination, spool_dir, spool_failure};
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::target::Target;
 use crate::pack::{
-    ConcatenatedArg, PackJson, Report, failure, open_source, parse_kind, tell, tell_skipped, verifiable,
+    ConcatenatedArg, PackJson, Report, failure, open_source, parse_kind, skipped_json, tell, tell_skipped, verifiable,
 };
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
@@ -117,20 +117,18 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         quiet: args.quiet.quiet,
     };
     let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
-    let mut exit = Exit::Done;
     let open = || {
         if args.from.is_none() && is_erofs(&args.src) {
             let image = Image::open_path(&args.src, &[], &options).map_err(failure)?;
-            return image.require_devices().map(|()| image).map_err(failure);
+            return image.require_devices().map(|()| (image, Vec::new())).map_err(failure);
         }
-        let spool;
-        (spool, exit) = to_spool(args, &signals)?;
+        let (spool, skipped) = to_spool(args, &signals)?;
         let source = FileSource::from_file(spool.into_file());
         let source = source.map_err(|source| Failure::File { path: args.src.clone(), action: "read", source })?;
-        Image::open(Arc::new(source), Vec::new(), &options).map_err(failure)
+        let image = Image::open(Arc::new(source), Vec::new(), &options).map_err(failure)?;
+        Ok((image, skipped))
     };
-    let written = archive.write(&Selection::everything(), open, &signals, &failure)?;
-    Ok(exit.or(written))
+    archive.write(&Selection::everything(), open, &signals, &failure)
 }
 
 /// Returns true if the file at `path` has the magic number of EROFS. Opening it shows all other problems.
@@ -180,26 +178,25 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// Packs the source into an uncompressed image in a nameless file.
-fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Exit), Failure> {
+/// Packs the source into an uncompressed image in a nameless file. The list has the entries that are not in it as they
+/// are in the source.
+fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>), Failure> {
     let spool = Spool::create(&spool_dir(args.out_args.spool.asked()))?;
     let packer = preset::packer(Preset::Plain, &args.work, args.keep_going, signals)?.scratch_dir(spool.dir());
     let source = open(args, signals)?;
     let fail = |error| failure(error, signals, spool.dir());
     let scanned = packer.scan(&*source).map_err(fail)?;
     let out = Out { image: spool.file(), offset: 0, blob: None, behind: None };
-    let exit = match scanned.build(out, &|_| {}) {
-        Ok(built) => tell_skipped(&Report {
-            src: &args.src,
-            image: spool.dir(),
-            scan: Some(&scanned.scan),
-            order: &DataOrder::Path,
-            summary: &built.summary,
-        }),
+    let summary = match scanned.build(out, &|_| {}) {
+        Ok(built) => built.summary,
         Err(Error::Build(BuildError::Write { source, .. })) => return Err(spool_failure(&spool, source)),
         Err(error) => return Err(fail(error)),
     };
-    Ok((spool, exit))
+    let (image, order) = (spool.dir(), &DataOrder::Path);
+    let report = Report { src: &args.src, image, scan: Some(&scanned.scan), order, summary: &summary };
+    tell_skipped(&report);
+    let skipped = skipped_json(&report);
+    Ok((spool, skipped))
 }
 
 fn open(args: &Args, signals: &Signals) -> Result<Box<dyn Source>, Failure> {

@@ -115,7 +115,8 @@ fn archive(args: &Args, out: &Path, format: Format, compression: Option<StreamCo
         false => Selection::of(args.select_and_out.iter().map(|path| path.clone().into_vec()))
             .map_err(|error| Failure::Usage(error.to_string()))?,
     };
-    let image = || args.image.open_with(&ImageOptions::default().with_cache_bytes(extract::CACHE_LEN));
+    let options = ImageOptions::default().with_cache_bytes(extract::CACHE_LEN);
+    let image = || Ok((args.image.open_with(&options)?, Vec::new()));
     args.work.apply_nice()?;
     let Args { level, replace, keep_going, work, quiet, .. } = args;
     let (level, existing, keep_going, quiet) = (*level, replace.existing(), *keep_going, quiet.quiet);
@@ -140,17 +141,19 @@ pub struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// Writes the selected parts of the image that `open` opens, and reports. `failure` makes failures of errors of the image.
+    /// Writes the selected parts of the image that `open` opens, and reports. `open` also lists entries of the source
+    /// of the image that are not in it as they were. `failure` makes failures of errors of the image.
     pub fn write(
         &self,
         selection: &Selection,
-        open: impl FnOnce() -> Result<Image, Failure>,
+        open: impl FnOnce() -> Result<(Image, Vec<SkippedJson>), Failure>,
         signals: &Signals,
         failure: &dyn Fn(ReadError) -> Failure,
     ) -> Result<Exit, Failure> {
         let Self { out, format, compression, level, existing, keep_going, work, quiet } = *self;
         check_level(level, format, compression)?;
-        let image = open()?;
+        let (image, skipped) = open()?;
+        let has_all = skipped.is_empty();
         let destination = Destination::find(out)?;
         if work.json {
             destination.refuse_json("archive")?;
@@ -175,9 +178,9 @@ impl Archive<'_> {
         target.commit()?;
         tell(&report, quiet);
         if work.json {
-            print_document(&ReportJson::new(&report))?;
+            print_document(&ReportJson::new(&report, skipped))?;
         }
-        Ok(if report.is_incomplete() { Exit::Skipped } else { Exit::Done })
+        Ok(if report.is_incomplete() || !has_all { Exit::Skipped } else { Exit::Done })
     }
 }
 
@@ -290,7 +293,8 @@ struct LossJson {
 }
 
 impl ReportJson {
-    fn new(report: &ExportReport) -> Self {
+    fn new(report: &ExportReport, mut skipped: Vec<SkippedJson>) -> Self {
+        skipped.extend(report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)));
         let loss = |(loss, lost): (&Loss, &LossCount)| LossJson {
             loss: loss.key(),
             count: lost.count,
@@ -301,7 +305,7 @@ impl ReportJson {
             losses: report.losses.iter().map(loss).collect(),
             damaged: report.damaged.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
             rotten: report.rotten.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
-            skipped: report.skipped.iter().map(|(path, error)| SkippedJson::new(path, error)).collect(),
+            skipped,
         }
     }
 }

@@ -5,18 +5,21 @@ use crate::console::size;
 use crate::patch::left_over;
 use crate::exit::Failure;
 use kiln_read::{FollowLast, Image, ImageOptions, Inode, ReadError};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Image to read.
-#[derive(Debug, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 pub struct ImageArgs {
     /// Image: a file or a block device
+    #[serde(with = "crate::process::request::absolute_paths")]
     pub image: PathBuf,
 
     /// Extra device of the image that is read; repeat for each, in order
     #[arg(long, value_name = "FILE")]
+    #[serde(with = "crate::process::request::absolute_paths")]
     pub device: Vec<PathBuf>,
 
     /// Byte of the file or device at which the image begins
@@ -29,11 +32,16 @@ pub struct ImageArgs {
 
     /// The option that names extra devices, for messages
     #[arg(skip = DEVICE_OPTION)]
+    #[serde(skip, default = "device_option")]
     pub device_option: &'static str,
 }
 
 /// The option that names extra devices, where one image is read.
 pub const DEVICE_OPTION: &str = "--device";
+
+fn device_option() -> &'static str {
+    DEVICE_OPTION
+}
 
 impl Default for ImageArgs {
     /// No image is named yet.

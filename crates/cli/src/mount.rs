@@ -25,10 +25,11 @@ use kiln_read::hotlist::HotList;
 use log::{Notes, Target};
 use options::{MountOption, MountOptions};
 use owner::OwnerArgs;
-use std::ffi::OsString;
+use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 /// FUSE threads on small machines: some wait for the disk while others decode.
@@ -39,7 +40,7 @@ const FUSE_THREADS_MIN: usize = 4;
 /// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which. A
 /// FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then. Every mount is read-only,
 /// and without -o suid,dev set-user-id bits and device files mean nothing in it.
-#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 #[command(after_help = "\
 Examples:
   kiln mount image.erofs /mnt
@@ -53,6 +54,7 @@ pub struct Args {
     pub image: ImageArgs,
 
     /// Where to mount it: an existing directory
+    #[serde(with = "crate::process::request::absolute_paths")]
     pub dir: PathBuf,
 
     /// Who serves it; the default is the kernel, or FUSE where the kernel refuses
@@ -62,6 +64,7 @@ pub struct Args {
     /// Mount options, as mount(8) has them: ro, [no]suid, [no]dev (default: nosuid,nodev; others need root), [no]exec,
     /// [no]symfollow, noatime; for FUSE: allow_other, default_permissions, fsname=NAME, pin=SIZE
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
+    #[serde(with = "crate::process::request::texts")]
     pub options: Vec<MountOption>,
 
     /// Mount over a directory that is not empty, or where an image is mounted already
@@ -88,6 +91,7 @@ pub struct Args {
     /// Read these files into the system's cache once mounted: a hot list, whose ranges come in its order, or paths in the image,
     /// one a line. Half of the memory at most
     #[arg(long, value_name = "LIST")]
+    #[serde(with = "crate::process::request::absolute_paths")]
     pub preload: Option<PathBuf>,
 
     /// FUSE: decode what --preload names once mounted, in its order, and keep so much of it in memory beside --cache, whatever else is
@@ -97,11 +101,13 @@ pub struct Args {
 
     /// FUSE: keep counters in this file, for Prometheus; `kiln stats` shows them, too
     #[arg(long, value_name = "FILE")]
+    #[serde(with = "crate::process::request::absolute_paths")]
     pub metrics: Option<PathBuf>,
 
     /// FUSE: log errors of reads to the end of this file, at most ten a minute; the default is the system's log
     /// (syslog), with --foreground standard error
     #[arg(long, value_name = "FILE")]
+    #[serde(with = "crate::process::request::absolute_paths")]
     pub log: Option<PathBuf>,
 
     #[command(flatten)]
@@ -127,18 +133,18 @@ pub struct Args {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// This is the background process that the foreground one has started
-    #[arg(long, hide = true, requires = "foreground")]
+    /// True in the background process that the foreground one has started
+    #[arg(skip)]
     pub in_background: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Via {
     Kernel,
     Fuse,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum PrefetchArg {
     Off,
     Data,
@@ -146,12 +152,22 @@ pub enum PrefetchArg {
     All,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum ModesArg {
     /// They say what may be read, as everywhere
     Enforce,
     /// They are only shown
     Show,
+}
+
+/// Subcommand that the background process runs.
+pub const SERVE: &str = "serve-mount";
+
+/// Runs the background process: serves the mount that standard input asks for, a value that [`run`] has sent.
+pub fn run_in_background() -> Result<Exit, Failure> {
+    let args: Args = serde_json::from_reader(io::stdin().lock())
+        .map_err(|error| Failure::Usage(format!("{SERVE} is for kiln mount alone: {error}")))?;
+    run(&args)
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
@@ -192,7 +208,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.foreground {
         return serve(args, options, preload);
     }
-    background::start(&arguments(args)?)?;
+    background::start(&[SERVE], &request(args)?)?;
     Ok(tell(args, "FUSE", options.attributes))
 }
 
@@ -315,39 +331,47 @@ fn warm_up(args: &Args, list: &HotList) {
     }
 }
 
-/// The same order for the background process, which works elsewhere: paths are absolute.
-fn arguments(args: &Args) -> Result<Vec<OsString>, Failure> {
-    let absolute = |path: &Path| {
-        let fail = |source| Failure::File { path: path.to_owned(), action: "make the path absolute", source };
-        std::path::absolute(path).map_err(fail)
-    };
-    let mut list: Vec<OsString> = ["mount", "--via=fuse", "--foreground", "--in-background"].map(Into::into).to_vec();
-    list.extend(args.cache.map(|bytes| format!("--cache={bytes}").into()));
-    list.extend(args.read_ahead.map(|bytes| format!("--read-ahead={bytes}").into()));
-    list.extend(args.pin.map(|bytes| format!("--pin={bytes}").into()));
-    list.push(match args.prefetch {
-        PrefetchArg::Off => "--prefetch=off".into(),
-        PrefetchArg::Data => "--prefetch=data".into(),
-        PrefetchArg::All => "--prefetch=all".into(),
-    });
-    list.push(format!("--offset={}", args.image.offset).into());
-    list.extend(args.image.generation.map(|number| format!("--generation={number}").into()));
-    list.extend(args.threads.given().map(|count| format!("--threads={count}").into()));
-    list.extend(args.options.iter().map(|option| format!("--options={option}").into()));
-    list.extend(args.owner.arguments());
-    list.extend(args.modes.map(|modes| match modes {
-        ModesArg::Enforce => "--modes=enforce".into(),
-        ModesArg::Show => "--modes=show".into(),
-    }));
-    let flags = [(args.allow_other, "--allow-other"), (args.over, "--over"), (args.quiet, "--quiet")];
-    list.extend(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
-    list.extend(args.fsname.as_ref().map(|name| format!("--fsname={name}").into()));
-    let files = args.image.device.iter().map(|path| ("--device", path));
-    let files = files.chain(args.preload.iter().map(|path| ("--preload", path)));
-    let files = files.chain(args.log.iter().map(|path| ("--log", path)));
-    for (option, path) in files.chain(args.metrics.iter().map(|path| ("--metrics", path))) {
-        list.extend([option.into(), absolute(path)?.into()]);
+/// Returns the request to the background process: the same arguments, to be served by FUSE.
+///
+/// # Errors
+/// A path that cannot be made absolute.
+fn request(args: &Args) -> Result<Vec<u8>, Failure> {
+    let served = Args { via: Some(Via::Fuse), foreground: true, in_background: true, ..args.clone() };
+    serde_json::to_vec(&served).map_err(|error| {
+        let (path, action) = (args.image.image.clone(), "ask the background process to mount it");
+        Failure::File { path, action, source: io::Error::other(error) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
     }
-    list.extend(["--".into(), absolute(&args.image.image)?.into(), absolute(&args.dir)?.into()]);
-    Ok(list)
+
+    #[test]
+    fn requests_have_all_arguments() {
+        let name = |bytes: &'static [u8]| std::ffi::OsStr::from_bytes(bytes);
+        let given = "kiln --device /x --offset 4096 --generation 3 -o suid,pin=3 --over --cache 1M --read-ahead 2M \
+                     --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
+                     --gid-map 3:4:5 --modes show --allow-other --fsname name --quiet";
+        let given = given.split_whitespace().map(name_of).chain([name(b"/image\xff"), name(b"/dir")]);
+        let args = Cli::try_parse_from(given).unwrap_or_else(|error| panic!("{error}")).args;
+        let found: Args = serde_json::from_slice(&request(&args).unwrap()).unwrap();
+        let expected = Args { via: Some(Via::Fuse), foreground: true, in_background: true, ..args };
+        assert_eq!(found, expected);
+        let relative = Args { dir: "dir".into(), ..expected };
+        let found: Args = serde_json::from_slice(&request(&relative).unwrap()).unwrap();
+        assert_eq!(found.dir, std::env::current_dir().unwrap().join("dir"));
+    }
+
+    fn name_of(text: &'static str) -> &'static std::ffi::OsStr {
+        text.as_ref()
+    }
 }

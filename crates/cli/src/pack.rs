@@ -33,7 +33,7 @@ pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 pub use run::run;
 pub use sources::{ConcatenatedArg, open_source, parse_kind};
 pub use summary::{
-    InSource, LeftOutXattrJson, NoteJson, PackJson, PhaseJson, Report, phases, tell, tell_left_out, tell_notes,
-    tell_skipped, tell_unmatched, verifiable,
+    InSource, LeftOutXattrJson, NoteJson, PackJson, PhaseJson, Report, phases, skipped_json, tell, tell_left_out,
+    tell_notes, tell_skipped, tell_unmatched, verifiable,
 };
 pub use tree_args::{TreeArgs, owner};

@@ -4,6 +4,7 @@
 pub mod child;
 pub mod memory;
 pub mod program;
+pub mod request;
 pub mod signals;
 pub mod threads;
 pub mod work;

@@ -1,4 +1,4 @@
-//! Why something failed, whatever it was.
+//! Error of all operations.
 
 use kiln_builder::{BuildError, OptionError};
 use kiln_diff::DiffError;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use crate::update::error::UpdateError;
 
-/// Why something failed.
+/// Reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,7 +36,7 @@ pub enum Error {
     NotALayout {
         /// The directory.
         path: PathBuf,
-        /// What is in it.
+        /// Contents that do not belong there.
         reason: String,
     },
     /// The configuration of an image of a container is no object.
@@ -47,7 +47,7 @@ pub enum Error {
     Read {
         /// The image.
         image: PathBuf,
-        /// What is wrong with it.
+        /// Defect, or error of the system.
         source: ReadError,
     },
     /// An image cannot be updated in place.

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::error::Error;
 
-/// How an image is mounted.
+/// Way in which an image is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MountVia {
@@ -29,7 +29,7 @@ pub struct MountedImage {
     via: MountVia,
     /// The FUSE server.
     server: Option<FuseServer>,
-    /// What is to be done at the end has been done, or is not wanted.
+    /// True if the mount has ended, or is to stay.
     is_over: bool,
 }
 
@@ -40,7 +40,7 @@ struct FuseServer {
     stop: PipeWriter,
 }
 
-/// MountedImage an image at the existing, empty directory `dir`: read-only, without set-user-id and device files. By the kernel's driver
+/// Mounts an image at the existing, empty directory `dir`: read-only, without set-user-id and device files. By the kernel's driver
 /// where it lets this process, else by FUSE.
 ///
 /// # Errors
@@ -57,17 +57,17 @@ pub fn mount(image: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<MountedIm
 }
 
 impl MountedImage {
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// How the image is mounted.
+    /// Returns the way in which the image is mounted.
     pub fn via(&self) -> &MountVia {
         &self.via
     }
 
-    /// Unmount the image. Files of it that are open keep the kernel's mount, which is an error; a FUSE server takes the mount out
+    /// Unmounts the image. Files of it that are open keep the kernel's mount, which is an error; a FUSE server takes the mount out
     /// of the tree, and answers for these files until they are closed.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl MountedImage {
         self.end()
     }
 
-    /// Leave the image mounted: by the kernel for good, by FUSE until this process ends. `kiln umount` or `umount` unmount it.
+    /// Leaves the image mounted: by the kernel for good, by FUSE until this process ends. `kiln umount` or `umount` unmount it.
     pub fn leave(mut self) {
         self.is_over = true;
         // Without its writing end the pipe would end the server.
@@ -102,7 +102,7 @@ impl Drop for MountedImage {
 }
 
 impl FuseServer {
-    /// Start to serve, and return once the mount answers.
+    /// Starts to serve, and returns once the mount answers.
     fn start(image: &Path, dir: &Path) -> Result<Self, MountError> {
         let failed = |source: io::Error| MountError::Fuse { path: dir.to_owned(), source };
         let (read_end, stop) = io::pipe().map_err(failed)?;

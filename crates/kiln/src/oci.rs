@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// What an image with EROFS layers asks of a system.
+/// Feature that an image with EROFS layers requires of a system.
 pub const EROFS_FEATURE: &str = "erofs";
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -27,14 +27,14 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 /// Annotations of an entry that name an image, that by which entries of one name are known first.
 const NAMES: [&str; 2] = [REF_NAME, CONTAINERD_NAME];
-/// Annotation of what attests something about an image, with the digest of that.
+/// Annotation of an attestation, with the digest of the image that it is about.
 const REFERENCE_DIGEST: &str = "vnd.docker.reference.digest";
 /// The longest index, in bytes. Larger ones are not read as sources, either.
 const DOCUMENT_MAX_LEN: u64 = 8 << 20;
 /// Bytes of a blob that are hashed at once.
 const PIECE_LEN: usize = 1 << 20;
 
-/// What layers that are EROFS images are called.
+/// Media type of layers that are EROFS images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LayerType {
     /// `application/vnd.erofs`
@@ -63,18 +63,18 @@ pub struct LayoutDir {
 /// An image to add.
 #[derive(Clone, Debug)]
 pub struct NewImage {
-    /// The document that says how to run it, see [`new_config`] and [`with_layers`].
+    /// Configuration document, see [`new_config`] and [`with_layers`].
     pub config: Value,
     /// The lowest first.
     pub layers: Vec<Descriptor>,
-    /// What the manifest says about it.
+    /// Annotations of the manifest.
     pub annotations: Annotations,
-    /// What it runs on.
+    /// Platform that it runs on.
     pub platform: Platform,
 }
 
 impl LayoutDir {
-    /// The layout at `path`, which is made if nothing is there, or an empty directory.
+    /// Opens the layout at `path`. It is created if nothing is there, or an empty directory.
     ///
     /// # Errors
     /// Something else is there; errors of the system.
@@ -98,7 +98,7 @@ impl LayoutDir {
         Ok(layout)
     }
 
-    /// The file of a new blob, which has no name until [`LayoutDir::add_blob`] gives it one.
+    /// Creates the file of a new blob, which has no name until [`LayoutDir::add_blob`] gives it one.
     ///
     /// # Errors
     /// Errors of the system.
@@ -106,7 +106,7 @@ impl LayoutDir {
         AtomicFile::create(&self.path.join("blobs/sha256/new"), Existing::Replace)
     }
 
-    /// Name a blob by its digest. One that is there already is replaced by the same.
+    /// Names a blob by its digest. A blob that exists already is replaced by the same bytes.
     ///
     /// # Errors
     /// Errors of the system.
@@ -118,7 +118,7 @@ impl LayoutDir {
         Ok(Descriptor { media_type: media_type.into(), digest, size, ..Descriptor::default() })
     }
 
-    /// Add a document as a blob.
+    /// Adds a document as a blob.
     fn add_document(&self, media_type: &str, document: &impl serde::Serialize) -> Result<Descriptor, Error> {
         let fail = |source| OutputError::File { path: self.path.clone(), action: "write a new blob of", source };
         let bytes = serde_json::to_vec(document).map_err(|error| fail(error.into()))?;
@@ -127,8 +127,8 @@ impl LayoutDir {
         self.add_blob(blob, media_type)
     }
 
-    /// Add an image whose layers are there: several are the same image for several platforms, which an index holds together. The digest of
-    /// its manifest or of that index.
+    /// Adds an image whose layers are there, and returns the digest of its manifest. Several images are one image for
+    /// several platforms: an index holds them together, and its digest is returned.
     ///
     /// `namings` are its names in the layout, as the annotations of an entry for each, see [`naming`]. A name has one
     /// image for each platform: one of the same name and platform loses its place, and so does one that does not tell
@@ -144,7 +144,7 @@ impl LayoutDir {
         Ok(digest)
     }
 
-    /// Add a manifest and its configuration as blobs. Its entry in an index.
+    /// Adds a manifest and its configuration as blobs, and returns its entry in an index.
     fn add_manifest(&self, image: NewImage) -> Result<Value, Error> {
         let NewImage { config, layers, annotations, platform } = image;
         let config = self.add_document(CONFIG, &config)?;
@@ -156,7 +156,7 @@ impl LayoutDir {
         self.value(&entry)
     }
 
-    /// Add an image to the index of the layout. What that says beyond it stays. The digest that is listed.
+    /// Adds an image to the index of the layout, and returns the digest that is listed. The rest of the index stays.
     fn list(&self, new: Vec<Value>, naming: &Annotations) -> Result<String, Error> {
         let path = self.path.join(INDEX_FILE);
         let fail = |action| {
@@ -256,7 +256,7 @@ impl LayoutDir {
     }
 }
 
-/// The name `tag` as the annotations of an entry.
+/// Returns the name `tag` as the annotations of an entry.
 pub fn naming(tag: &str) -> Annotations {
     Annotations::from([(REF_NAME.to_owned(), tag.to_owned())])
 }
@@ -266,13 +266,13 @@ fn new_index() -> Value {
     json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [] })
 }
 
-/// What an entry is for, if it tells.
+/// Returns the platform of an entry, if it has one.
 fn platform(entry: &Value) -> Option<Platform> {
     let record = PlatformRecord::deserialize(&entry["platform"]).ok()?;
     Some(Platform::from(&record))
 }
 
-/// A configuration that says only what the image runs on. It has no times: the same layers are the same image.
+/// Returns a configuration that has only the platform. It has no times: the same layers are the same image.
 pub fn new_config(platform: &Platform) -> Value {
     let mut config = json!({ "architecture": platform.architecture, "os": platform.os });
     if let Some(variant) = &platform.variant {
@@ -281,7 +281,7 @@ pub fn new_config(platform: &Platform) -> Value {
     config
 }
 
-/// `config` for an image of these EROFS layers. All else that it says stays.
+/// Returns `config` for an image of these EROFS layers, otherwise unchanged.
 ///
 /// # Errors
 /// [`Error::NoConfig`]
@@ -298,7 +298,7 @@ pub fn with_layers(mut config: Value, layers: &[Descriptor]) -> Result<Value, Er
     Ok(config)
 }
 
-/// What the machine that this runs on is called in images.
+/// Returns the platform of this machine.
 pub fn host_platform() -> Platform {
     let (architecture, variant) = match std::env::consts::ARCH {
         "x86_64" => ("amd64", None),
@@ -312,7 +312,7 @@ pub fn host_platform() -> Platform {
     Platform { os: "linux".into(), architecture: architecture.into(), variant: variant.map(str::to_owned) }
 }
 
-/// The bytes of a document.
+/// Reads a document.
 fn read_document(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(DOCUMENT_MAX_LEN + 1).read_to_end(&mut bytes)?;
@@ -322,7 +322,7 @@ fn read_document(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Write a file in one step.
+/// Writes a file in one step.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let file = AtomicFile::create(path, Existing::Replace)?;
     let fail = |source| OutputError::File { path: path.to_owned(), action: "write", source };
@@ -330,7 +330,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     Ok(file.commit()?)
 }
 
-/// The hexadecimal digest of a file, and its length.
+/// Returns the hexadecimal digest of a file, and its length.
 fn digest(file: &File) -> io::Result<(String, u64)> {
     let (mut hasher, mut off, mut piece) = (Sha256::new(), 0, vec![0; PIECE_LEN]);
     loop {

@@ -4,16 +4,16 @@ use kiln_source::merge::{MergePart, Merged, Whiteouts};
 use kiln_source::{Source, SourceError, SourceOptions};
 use std::path::PathBuf;
 
-/// A source, and where in the tree its root lies.
+/// A source, and the place of its root in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceAt {
-    /// What is packed: a directory, an archive, an image, by its content.
+    /// Path of a directory, an archive or an image, which is told apart by its content.
     pub path: PathBuf,
     /// The directory that its root becomes; empty: the root itself.
     pub at: Vec<u8>,
 }
 
-/// Open sources as one: later ones lie over earlier ones, as overlayfs shows its layers.
+/// Opens sources as one: later ones lie over earlier ones, as overlayfs shows its layers.
 ///
 /// # Errors
 /// No sources; one that cannot be read, or is none.

@@ -5,11 +5,10 @@
 //! `./test.sh --long`.
 
 use kiln::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
-use kiln::{Error, PackRequest};
+use kiln::{Error, Packer, Scanned};
 use kiln_builder::{BuildOptions, Control, Preset};
 use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, generations};
 use kiln_source::SourceOptions;
-use kiln_source::filter::{Filter, Policy};
 use kiln_source::merge::EditedImage;
 use kiln_tests::disk::Disk;
 use kiln_tests::image::{build, open, scan_dir};
@@ -61,22 +60,12 @@ fn begin(disk: &Disk, extent: TargetExtent) -> Result<Update<'_>, Error> {
 /// Merges the tree at `dir` into that of the image.
 fn update(disk: &Disk, extent: TargetExtent, dir: &Path) -> Result<Added, Error> {
     let update = begin(disk, extent)?;
-    let stop = AtomicBool::new(false);
     let mut edited = EditedImage::new(update.base().clone());
     edited.add(kiln_source::open(dir, &SourceOptions::default())?);
-    let (filter, policy) = (Filter::default(), Policy::default());
-    let request = PackRequest {
-        source: &edited,
-        base: None,
-        filter: &filter,
-        policy: &policy,
-        outputs: &[],
-        is_backup: false,
-        stop: &stop,
-    };
     let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..update.choices()?.build_options()? };
-    let scan = request.scan(&options)?;
-    let control = Control { stop: &stop, progress: &|_| {} };
+    let packer = Packer::new().options(options);
+    let Scanned { scan, options, .. } = packer.scan(&edited)?;
+    let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
     update.build(&scan.tree, &options, &control, &About::default()).map(|(_, _, added)| added)
 }
 

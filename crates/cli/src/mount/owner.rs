@@ -4,14 +4,14 @@ use crate::exit::Failure;
 use crate::pack;
 use kiln_mount::fuse::{Ids, Owners};
 use kiln_source::filter::{IdMap, IdRange};
-use std::ffi::OsString;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// What an id becomes that is in no range of a map, as in user namespaces.
 const OVERFLOW_ID: u32 = 65534;
 
 /// Options about owners.
-#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 pub struct OwnerArgs {
     /// FUSE: all files belong to this user and group, UID:GID, or, with `me`, to the calling user
     #[arg(long, value_name = "me|UID:GID", value_parser = owner, conflicts_with_all = ["uid_map", "gid_map"])]
@@ -20,10 +20,12 @@ pub struct OwnerArgs {
     /// FUSE: translate users: of a run of INSIDE ids in the image, the first becomes OUTSIDE; others become 65534. The
     /// map that `pack` had leads back
     #[arg(long, value_name = "INSIDE:OUTSIDE:COUNT")]
+    #[serde(with = "crate::process::request::texts")]
     uid_map: Vec<IdRange>,
 
     /// FUSE: translate groups
     #[arg(long, value_name = "INSIDE:OUTSIDE:COUNT")]
+    #[serde(with = "crate::process::request::texts")]
     gid_map: Vec<IdRange>,
 }
 
@@ -45,14 +47,6 @@ impl OwnerArgs {
     pub fn owners(&self) -> Result<Owners, Failure> {
         let (uid, gid) = self.owner.unzip();
         Ok(Owners { uid: ids(uid, &self.uid_map, "--uid-map")?, gid: ids(gid, &self.gid_map, "--gid-map")? })
-    }
-
-    /// The same options once more.
-    pub fn arguments(&self) -> impl Iterator<Item = OsString> {
-        let owner = self.owner.map(|(uid, gid)| format!("--owner={uid}:{gid}"));
-        let uid_map = self.uid_map.iter().map(|range| format!("--uid-map={range}"));
-        let gid_map = self.gid_map.iter().map(|range| format!("--gid-map={range}"));
-        owner.into_iter().chain(uid_map).chain(gid_map).map(OsString::from)
     }
 }
 

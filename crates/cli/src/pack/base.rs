@@ -43,7 +43,7 @@ impl From<TrustArg> for Trust {
 }
 
 impl BaseArgs {
-    /// The base, if one is named, with its stamps, if there are some.
+    /// Opens the base, if one is named, with its stamps, if it has some.
     pub fn open(&self) -> Result<Option<IncrementBase>, Failure> {
         let Some(path) = &self.base else { return Ok(None) };
         let trust = self.base_trust.into();
@@ -52,7 +52,7 @@ impl BaseArgs {
         Ok(Some(base))
     }
 
-    /// Which stamps are written for an image at this path, or none if it goes elsewhere.
+    /// Returns the stamps to write for an image at this path; none if it goes elsewhere.
     /// `by_default`: those that a source has, though nobody has asked for them.
     pub fn stamps(&self, image: Option<&Path>, by_default: bool) -> Result<StampsWanted, Failure> {
         match (self.stamp, image) {
@@ -64,7 +64,7 @@ impl BaseArgs {
     }
 }
 
-/// Which stamps are to be written, and where.
+/// Stamps to write, and their place.
 pub enum StampsWanted {
     /// None.
     None,
@@ -75,7 +75,7 @@ pub enum StampsWanted {
 }
 
 impl StampsWanted {
-    /// Refuse a source that has none, though it must, and a place where they cannot be written,
+    /// Refuses a source that has none, though it must, and a place where they cannot be written,
     /// before the image is made.
     pub fn check(&self, scan: &Scan, existing: Existing) -> Result<(), Failure> {
         if let Self::Required(path) = self {
@@ -85,7 +85,7 @@ impl StampsWanted {
         Ok(())
     }
 
-    /// Write them for the image, which is complete, and say where they are. `existing` is about
+    /// Writes them for the image, which is complete, and returns their path. `existing` is about
     /// those that were asked for.
     pub fn write(&self, image: &Path, scan: &Scan, existing: Existing) -> Result<Option<&Path>, Failure> {
         let (path, existing) = match self {
@@ -97,7 +97,7 @@ impl StampsWanted {
     }
 }
 
-/// Say what the next time, and this one, do not see of the changes of a directory.
+/// Notes changes of a directory that this increment and the next one cannot see.
 pub fn tell_stamps(base: Option<&IncrementBase>, scan: &Scan, written: Option<&Path>) {
     let is_blind = base.is_some_and(|base| base.trust == Trust::Times && base.stamps.is_none());
     match written {
@@ -118,7 +118,7 @@ pub fn tell_stamps(base: Option<&IncrementBase>, scan: &Scan, written: Option<&P
     }
 }
 
-/// Say that there are stamps beside the base, but not of it.
+/// Notes stamps that lie beside the base, and are of another image.
 pub fn tell_unused_stamps(base: &IncrementBase) {
     let (image, stamps) = (base.image.path(), Stamps::path(base.image.path()));
     if base.trust == Trust::Times && base.stamps.is_none() && stamps.exists() {
@@ -126,13 +126,13 @@ pub fn tell_unused_stamps(base: &IncrementBase) {
     }
 }
 
-/// Refuse `--stamp` for what has no stamps.
+/// Refuses `--stamp` for a source that has no stamps.
 pub fn check_stamps(scan: &Scan) -> Result<&FileStamps, Failure> {
     let nothing = || Failure::Usage("--stamp: only the files of one directory have stamps".into());
     scan.stamps.as_ref().ok_or_else(nothing)
 }
 
-/// Write the stamps of all that is in the image, which is complete.
+/// Writes the stamps of all that is in the image, which is complete.
 pub fn write_stamps(path: &Path, image: &Path, scan: &Scan, existing: Existing) -> Result<(), Failure> {
     let stamps = check_stamps(scan)?;
     let image = BaseImage::open(image).map_err(of_base)?;

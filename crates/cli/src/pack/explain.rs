@@ -1,4 +1,4 @@
-//! `kiln pack --explain`: why each file is stored as it is.
+//! `kiln pack --explain`: reasons why each file is stored as it is.
 
 use super::summary;
 use crate::console::report::{Bytes, JsonList, Out};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 
-/// For people, one file a line, on standard output.
+/// Prints the reasons for people, one file a line.
 pub fn tell(reasons: &Reasons<'_>) -> Result<(), Failure> {
     let mut out = Out::new();
     for explanation in reasons.explain() {
@@ -38,7 +38,7 @@ pub fn tell(reasons: &Reasons<'_>) -> Result<(), Failure> {
     out.finish()
 }
 
-/// For programs: the document `rest` with a list `explained`, one file a line, on standard output.
+/// Prints the document `rest` for programs, with a list `explained`, one file a line.
 pub fn print_json(reasons: &Reasons<'_>, rest: &impl Serialize) -> Result<(), Failure> {
     let mut list = JsonList::start("explained")?;
     for explanation in reasons.explain() {
@@ -47,7 +47,7 @@ pub fn print_json(reasons: &Reasons<'_>, rest: &impl Serialize) -> Result<(), Fa
     list.finish_with(rest)
 }
 
-/// How a file that is no duplicate is stored.
+/// Storage of a file that is no duplicate.
 struct InWords<'a>(&'a How);
 
 impl fmt::Display for InWords<'_> {

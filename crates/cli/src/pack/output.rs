@@ -1,4 +1,4 @@
-//! Where the command writes files: what a name leads to, and streams, which get an image when it is complete.
+//! Destinations of outputs: files, devices, and streams, which get an image when it is complete.
 
 mod destination;
 mod inherited;
@@ -12,12 +12,12 @@ use kiln_output::Spool;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The directory of spools: `asked`, or what the environment says.
+/// Returns the directory of spools: `asked`, or that of the environment.
 pub fn spool_dir(asked: Option<&Path>) -> PathBuf {
     asked.map_or_else(Spool::default_dir, Path::to_owned)
 }
 
-/// That `spool` could not be written.
+/// Returns the failure to write `spool`.
 pub fn spool_failure(spool: &Spool, source: io::Error) -> Failure {
     Failure::Spool { dir: spool.dir().to_owned(), source }
 }

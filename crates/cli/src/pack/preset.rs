@@ -40,7 +40,7 @@ impl From<PresetArg> for Preset {
     }
 }
 
-/// How compressed files tell where their data is.
+/// Record of the places of compressed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Extents {
     /// An index of whole blocks

@@ -79,7 +79,7 @@ pub struct Operands<'a> {
 /// Opens `path` as a source, of the kind `from` if one is named.
 ///
 /// # Errors
-/// What cannot be read, and what is no source.
+/// A path that cannot be read, or is no source.
 pub fn open_source(
     path: &Path,
     from: Option<SourceKind>,
@@ -123,7 +123,7 @@ impl SourceArgs {
     /// Opens the sources. A signal ends the wait for a stream, where signals are caught; else it ends the process.
     ///
     /// # Errors
-    /// What cannot be read, and what is no source; a signal.
+    /// A path that cannot be read, or is no source; a signal.
     pub fn open(
         &self,
         operands: &Operands<'_>,

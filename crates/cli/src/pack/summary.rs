@@ -379,6 +379,14 @@ impl PackJson {
     }
 }
 
+/// Returns all entries of a source that are not in the image as they are in the source, for programs.
+pub fn skipped_json(report: &Report<'_>) -> Vec<SkippedJson> {
+    let Report { src, scan, summary, .. } = *report;
+    let scanned = scan.iter().flat_map(|scan| &scan.skipped).map(|skipped| InSource::new(src, skipped).json());
+    let built = summary.skipped.iter().chain(&summary.changed).chain(&summary.damaged);
+    scanned.chain(built.map(|one| SkippedJson::new(&one.path, &one.error))).collect()
+}
+
 impl WayJson {
     fn new(used: &CompressionUse) -> Self {
         let CompressionUse { spec: Spec { method, level, pcluster_len, window_len }, files, bytes } = *used;

@@ -1,4 +1,4 @@
-//! Options of what goes into an image, and as what.
+//! Options of the contents and metadata of an image.
 
 use super::arg_files::{named, read, read_or_stdin, usage};
 use super::edit_args::EditArgs;
@@ -114,10 +114,10 @@ enum XattrsArg {
 }
 
 impl TreeArgs {
-    /// What is scanned.
+    /// Returns the filter of the scan.
     ///
     /// # Errors
-    /// Files that cannot be read, and what is no glob, expression or path.
+    /// Files that cannot be read; invalid globs, expressions and paths.
     pub fn filter(&self) -> Result<Filter, Failure> {
         let mut filter = Filter {
             ignore_files: self.ignore_file.clone(),
@@ -142,10 +142,10 @@ impl TreeArgs {
         Ok(regexes)
     }
 
-    /// What becomes of it.
+    /// Returns the policy of owners, times, attributes and edits.
     ///
     /// # Errors
-    /// Files that cannot be read, and what contradicts itself.
+    /// Files that cannot be read; options that contradict each other.
     pub fn policy(&self) -> Result<Policy, Failure> {
         let owner = self.owner.or(self.all_root.then_some((0, 0)));
         let uid = ids(owner.map(|(uid, _)| uid), &self.uid_map).map_err(|error| named("--uid-map", &error))?;

@@ -12,7 +12,7 @@ pub const SECTOR_LEN: u64 = 512;
 /// Sectors of a cylinder in the geometry that virtual IDE disks have: 16 heads, 63 sectors.
 const CYLINDER_SECTORS: u64 = 16 * 63;
 
-/// A descriptor that is to be written.
+/// A descriptor in the making.
 pub struct Descriptor {
     path: PathBuf,
     file: AtomicFile,
@@ -48,7 +48,7 @@ impl Descriptor {
     }
 }
 
-/// Whether a descriptor can name a file: names are between quotation marks, in a line.
+/// Returns true if a descriptor can name a file: names are between quotation marks, in a line.
 pub fn can_name(file: &Path) -> bool {
     !file.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b'"' | b'\n'))
 }

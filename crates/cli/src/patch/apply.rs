@@ -3,14 +3,17 @@
 use super::applying::{Applying, PatchInput, file_failure};
 use super::make::{failure, open};
 use super::{in_place, new_image, status};
-use crate::console::progress::{QuietArgs, ShownArgs};
+use crate::console::progress::QuietArgs;
+use crate::console::report::print_document;
 use crate::exit::{Exit, Failure};
 use crate::pack::out_args::FORCE_HELP;
 use crate::pack::output::Destination;
 use crate::process::signals::Signals;
-use crate::process::threads::{NiceArgs, ThreadsArgs};
+use crate::process::work::WorkArgs;
+use kiln_delta::in_place::InPlace;
 use kiln_delta::{DeltaError, Patch};
 use kiln_output::Existing;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -56,10 +59,6 @@ pub struct Args {
     #[arg(long, requires = "in_place")]
     status: bool,
 
-    /// Print one JSON document
-    #[arg(long, requires = "status")]
-    json: bool,
-
     /// Journal of --in-place; default: beside OLD, for devices in /var/tmp
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
@@ -68,32 +67,34 @@ pub struct Args {
     force: bool,
 
     #[command(flatten)]
-    threads: ThreadsArgs,
-
-    #[command(flatten)]
-    nice: NiceArgs,
+    work: WorkArgs,
 
     #[command(flatten)]
     quiet: QuietArgs,
+}
 
-    #[command(flatten)]
-    progress: ShownArgs,
+/// For programs, on standard output.
+#[derive(Serialize)]
+struct AppliedJson {
+    outcome: &'static str,
+    new_bytes: Option<u64>,
+    copied_bytes: Option<u64>,
+    encoded_bytes: Option<u64>,
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.journal.is_some() && !args.in_place {
         return Err(Failure::Usage("--journal is for --in-place".into()));
     }
-    args.nice.apply()?;
+    args.work.apply_nice()?;
     let signals = Signals::catch()?;
-    let Args { old, quiet: QuietArgs { quiet }, progress, .. } = args;
+    let Args { old, quiet: QuietArgs { quiet }, work, .. } = args;
     let journal = args.journal.as_deref();
     let Some(path) = &args.patch else {
         if args.status {
-            return status::run(old, None, journal, &signals, args.json);
+            return status::run(old, None, journal, &signals, work.json);
         }
-        in_place::complete(old, journal, &signals, *quiet)?;
-        return Ok(Exit::Done);
+        return finish(args, &in_place::complete(old, journal, &signals, *quiet)?);
     };
     let input: PatchInput = match path == Path::new("-") {
         true => Box::new(BufReader::new(io::stdin())),
@@ -107,21 +108,42 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         error @ DeltaError::Write { .. } => failure(error, &signals, old, None, args.new.as_ref().unwrap_or(old)),
         error => Failure::Delta { path: path.clone(), source: error },
     };
-    let patch = Patch::open(input).map_err(of_patch)?.with_threads(args.threads.threads());
+    let patch = Patch::open(input).map_err(of_patch)?.with_threads(work.threads());
     if args.status {
-        return status::run(old, Some(patch), journal, &signals, args.json);
+        return status::run(old, Some(patch), journal, &signals, work.json);
     }
-    let applying = Applying { patch, old, quiet: *quiet, shown: progress, signals: &signals, of_patch: &of_patch };
+    let applying = Applying { patch, old, quiet: *quiet, work, signals: &signals, of_patch: &of_patch };
     let Some(new) = &args.new else {
-        in_place::run(applying, journal)?;
-        return Ok(Exit::Done);
+        return finish(args, &in_place::run(applying, journal)?);
     };
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let making = new_image::Making { applying, source: open(&args.old)?, existing };
-    match Destination::find(new)? {
+    let destination = Destination::find(new)?;
+    if work.json {
+        destination.refuse_json("image")?;
+    }
+    let applied = match destination {
         Destination::Stream(stream) => making.into_stream(&stream)?,
         Destination::BlockDevice(path) => making.onto_device(&path)?,
         Destination::File(path) => making.into_file(&path)?,
+    };
+    finish(args, &InPlace::Applied(applied))
+}
+
+/// Prints the outcome for programs, if that was asked for.
+fn finish(args: &Args, done: &InPlace) -> Result<Exit, Failure> {
+    if args.work.json {
+        let (outcome, applied) = match done {
+            InPlace::Applied(applied) => ("applied", Some(applied)),
+            InPlace::Resumed => ("resumed", None),
+            InPlace::WasThere => ("present", None),
+        };
+        print_document(&AppliedJson {
+            outcome,
+            new_bytes: applied.map(|applied| applied.new_len),
+            copied_bytes: applied.map(|applied| applied.copied),
+            encoded_bytes: applied.map(|applied| applied.encoded),
+        })?;
     }
     Ok(Exit::Done)
 }

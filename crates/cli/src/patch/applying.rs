@@ -1,9 +1,10 @@
 //! What all ways to apply a patch share.
 
-use crate::console::progress::{Meter, ShownArgs};
+use crate::console::progress::Meter;
 use crate::console::size::Human;
 use crate::exit::Failure;
 use crate::process::signals::Signals;
+use crate::process::work::WorkArgs;
 use kiln_delta::{ApplyReport, DeltaError, Patch};
 use std::io::{self, Read};
 use std::path::Path;
@@ -18,8 +19,7 @@ pub(super) struct Applying<'a> {
     pub old: &'a Path,
     /// Say nothing but errors.
     pub quiet: bool,
-    /// Whether progress is shown.
-    pub shown: &'a ShownArgs,
+    pub work: &'a WorkArgs,
     pub signals: &'a Signals,
     /// What the user is told of an error.
     pub of_patch: &'a dyn Fn(DeltaError) -> Failure,
@@ -28,7 +28,7 @@ pub(super) struct Applying<'a> {
 impl Applying<'_> {
     /// What shows how much of the new image is made.
     pub(super) fn meter(&self) -> Meter {
-        self.shown.meter(self.quiet)
+        self.work.meter(self.quiet)
     }
 }
 

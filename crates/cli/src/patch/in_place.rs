@@ -14,8 +14,8 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Apply a patch over OLD.
-pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<(), Failure> {
+/// Applies a patch over OLD.
+pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<InPlace, Failure> {
     let meter = applying.meter();
     let Applying { patch, old, quiet, signals, of_patch, .. } = applying;
     let target = target::open_to_write(old)?;
@@ -42,12 +42,13 @@ pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<(), 
     if result.is_ok() || journal.is_empty() {
         journal.remove()?;
     }
-    tell(result?, old, &journal, quiet);
-    Ok(())
+    let done = result?;
+    tell(&done, old, &journal, quiet);
+    Ok(done)
 }
 
 /// Complete what an earlier run has begun, by its journal.
-pub(super) fn complete(old: &Path, journal: Option<&Path>, signals: &Signals, quiet: bool) -> Result<(), Failure> {
+pub(super) fn complete(old: &Path, journal: Option<&Path>, signals: &Signals, quiet: bool) -> Result<InPlace, Failure> {
     let target = target::open_to_write(old)?;
     let path = journal::place(old, &target, journal);
     let Some(journal) = Journal::open(path.clone())? else {
@@ -62,8 +63,8 @@ pub(super) fn complete(old: &Path, journal: Option<&Path>, signals: &Signals, qu
         of_journal(error, old, &journal, &of_target)
     })?;
     journal.remove()?;
-    tell(done, old, &journal, quiet);
-    Ok(())
+    tell(&done, old, &journal, quiet);
+    Ok(done)
 }
 
 /// An error about a journal names it; others are as `rest` says.
@@ -79,12 +80,12 @@ fn of_journal(error: DeltaError, old: &Path, journal: &Journal, rest: &dyn Fn(De
     }
 }
 
-fn tell(done: InPlace, old: &Path, journal: &Journal, quiet: bool) {
+fn tell(done: &InPlace, old: &Path, journal: &Journal, quiet: bool) {
     if quiet {
         return;
     }
     match done {
-        InPlace::Applied(applied) => note(format_args!("{}", said(&applied))),
+        InPlace::Applied(applied) => note(format_args!("{}", said(applied))),
         InPlace::Resumed => note(format_args!("{}: completed from {}", old.display(), journal.path.display())),
         InPlace::WasThere => note(format_args!("{}: is the new image already", old.display())),
     }

@@ -29,8 +29,8 @@ pub(super) struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// Make the file `path`.
-    pub(super) fn into_file(self, path: &Path) -> Result<(), Failure> {
+    /// Makes the file `path`.
+    pub(super) fn into_file(self, path: &Path) -> Result<ApplyReport, Failure> {
         let (new_len, is_quiet) = (self.applying.patch.header().new_len, self.applying.quiet);
         if new_len >= RESUMABLE_MIN_LEN {
             return self.into_resumable_file(path);
@@ -41,10 +41,10 @@ impl Making<'_> {
         let applied = self.apply(&mut write, is_quiet)?;
         file.commit()?;
         tell(&applied, is_quiet);
-        Ok(())
+        Ok(applied)
     }
 
-    fn into_resumable_file(self, path: &Path) -> Result<(), Failure> {
+    fn into_resumable_file(self, path: &Path) -> Result<ApplyReport, Failure> {
         let Self { applying, source, existing } = self;
         let meter = applying.meter();
         let Applying { patch, quiet, signals, of_patch, .. } = applying;
@@ -85,20 +85,20 @@ impl Making<'_> {
             }
         }
         tell(&resumed.applied, quiet);
-        Ok(())
+        Ok(resumed.applied)
     }
 
-    /// Write the new image front to back. Only the exit code tells that it is right.
-    pub(super) fn into_stream(self, stream: &Stream) -> Result<(), Failure> {
+    /// Writes the new image front to back. Only the exit code tells that it is right.
+    pub(super) fn into_stream(self, stream: &Stream) -> Result<ApplyReport, Failure> {
         let is_quiet = self.applying.quiet || stream.is_stderr();
         let applied = self.apply(&mut |_, bytes| (&*stream).write_all(bytes).map_err(write_failed), is_quiet)?;
         stream.sync()?;
         tell(&applied, is_quiet);
-        Ok(())
+        Ok(applied)
     }
 
-    /// Write the new image over a block device.
-    pub(super) fn onto_device(self, path: &Path) -> Result<(), Failure> {
+    /// Writes the new image over a block device.
+    pub(super) fn onto_device(self, path: &Path) -> Result<ApplyReport, Failure> {
         if self.existing == Existing::Keep {
             return Err(Failure::Exists { path: path.to_owned() });
         }
@@ -135,7 +135,7 @@ impl Making<'_> {
         first_block::write(file, &front)
             .map_err(failed("sync it (the new image is in place all the same, but a crash may undo that)"))?;
         tell(&applied, is_quiet);
-        Ok(())
+        Ok(applied)
     }
 
     fn apply(self, write: &mut Sink<'_>, is_quiet: bool) -> Result<ApplyReport, Failure> {

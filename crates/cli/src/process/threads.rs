@@ -3,10 +3,11 @@
 use crate::exit::Failure;
 use kiln_read::Threads;
 use rustix::process::{Resource, getrlimit};
+use serde::{Deserialize, Serialize};
 use std::thread::available_parallelism;
 
 /// The option `--threads`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 pub struct ThreadsArgs {
     /// Number of threads; default: one for each processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]

@@ -427,3 +427,23 @@ fn files_stay_where_their_attributes_are_damaged() {
         fs::remove_file(&out).unwrap();
     }
 }
+
+#[test]
+fn convert_and_oci_keep_what_they_can() {
+    let scratch = Scratch::new();
+    let tar = source(&scratch, "whole.tar");
+    let header = find(&tar, b"./b\0");
+    let cut = scratch.path("cut.tar");
+    fs::write(&cut, &tar[..header + 512 + 1000]).unwrap();
+    for (idx, command) in [&["convert"][..], &["convert", "--to", "tar"], &["oci", "pack"]].iter().enumerate() {
+        let out = scratch.path(&format!("out{idx}"));
+        let plain = run(&[*command, &["--quiet", &cut, &out]].concat());
+        assert_eq!(plain.status.code(), Some(1), "{command:?}: {}", stderr(&plain));
+        let kept = run(&[*command, &["--quiet", "--nice", "1", "--keep-going", "--json", &cut, &out]].concat());
+        assert_eq!(kept.status.code(), Some(3), "{command:?}: {}", stderr(&kept));
+        let document = json(&kept.stdout);
+        let packed = if command[0] == "oci" { &document["layers"][0] } else { &document };
+        assert_eq!(packed["skipped"][0]["path"], "b", "{command:?}: {document}");
+    }
+    assert_eq!(stdout(&["cat", &scratch.path("out0"), "a"]), contents("a"));
+}

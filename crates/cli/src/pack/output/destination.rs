@@ -103,7 +103,8 @@ fn own_descriptor(path: &Path) -> Option<RawFd> {
     (below == Path::new("fd") || below.starts_with("task") && below.ends_with("fd")).then_some(number)
 }
 
-/// Where the symbolic link `at` leads to, if the kernel follows it: in directories such as `/tmp` it refuses links of others.
+/// Returns the target of the symbolic link `at`, if the kernel follows it: in directories such as `/tmp` it refuses
+/// links of others.
 fn follow(at: &Path) -> std::io::Result<PathBuf> {
     match fs::metadata(at) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),

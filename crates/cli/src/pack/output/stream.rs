@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// An open descriptor that takes bytes front to back.
 pub struct Stream {
-    /// What the user calls it.
+    /// Name of the stream, for messages.
     name: PathBuf,
     file: File,
 }
@@ -62,17 +62,17 @@ impl Stream {
         Ok(Self { name, file })
     }
 
-    /// What the user calls it.
+    /// Returns its name, for messages.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// Whether what is printed on standard output would come between the bytes.
+    /// Returns true if documents on standard output would come between the bytes.
     pub fn is_stdout(&self) -> bool {
         self.is_same(io::stdout())
     }
 
-    /// Whether what is told on standard error would come between the bytes.
+    /// Returns true if notes on standard error would come between the bytes.
     pub fn is_stderr(&self) -> bool {
         self.is_same(io::stderr())
     }
@@ -86,7 +86,7 @@ impl Stream {
         &self.file
     }
 
-    /// Copy all of `spool` to it, holes as zeros, until a signal asks to stop.
+    /// Copies all of `spool` to it, holes as zeros, until a signal asks to stop.
     pub fn send(&self, spool: &Spool, signals: &Signals) -> Result<(), Failure> {
         spool.copy_to(&mut &*self, signals.stop()).map_err(|error| match error {
             CopyError::Interrupted => Failure::Signal(signals.caught().unwrap_or_default()),
@@ -96,7 +96,7 @@ impl Stream {
         self.sync()
     }
 
-    /// See that all that was written survives a crash, where it lies in a file or a device.
+    /// Makes all that was written survive a crash, where it lies in a file or a device.
     pub fn sync(&self) -> Result<(), Failure> {
         match rustix::fs::fsync(&self.file) {
             // Only files and block devices can be asked to.
