@@ -71,3 +71,6 @@ pub fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = definition().try_get_matches_from(args)?;
     Cli::from_arg_matches(&matches)
 }
+
+#[cfg(test)]
+mod tests;

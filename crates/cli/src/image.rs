@@ -2,8 +2,8 @@
 
 use crate::console::report::note;
 use crate::console::size;
-use crate::patch::left_over;
 use crate::exit::Failure;
+use crate::patch::left_over;
 use kiln_read::{FollowLast, Image, ImageOptions, Inode, ReadError};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;

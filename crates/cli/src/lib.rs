@@ -12,6 +12,7 @@ mod exit;
 mod export;
 mod extract;
 mod generate;
+mod headings;
 mod help;
 mod image;
 mod inspect;

@@ -14,6 +14,7 @@ pub mod umount;
 use crate::console::report::note;
 use crate::console::size::{self, Human};
 use crate::exit::{Exit, Failure};
+use crate::headings::FUSE;
 use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
@@ -121,9 +122,6 @@ pub struct Args {
     #[arg(skip)]
     pub in_background: bool,
 }
-
-/// Heading of options that only FUSE has.
-const FUSE: &str = "FUSE";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Via {

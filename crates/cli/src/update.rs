@@ -9,8 +9,8 @@ mod summary;
 use crate::console::progress::QuietArgs;
 use crate::console::report::print_document;
 use crate::console::size;
-use crate::patch::left_over;
 use crate::exit::{Exit, Failure};
+use crate::headings::{RUNNING, STORAGE};
 use crate::pack::out_args::SpoolArgs;
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
@@ -18,6 +18,7 @@ use crate::pack::{
     ConcatenatedArg, DigestArgs, StampsWanted, TreeArgs, TrustArg, failure, open_source, parse_kind, source_date_epoch,
     tell_stamps, tell_unused_stamps,
 };
+use crate::patch::left_over;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -76,8 +77,8 @@ pub struct Args {
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     from: Option<SourceKind>,
 
-    /// Detect unchanged files by times, or compare contents
-    #[arg(long, value_name = "BY", value_enum, default_value_t, conflicts_with_all = ["add", "remove", "replace"])]
+    /// Detect unchanged files by times or content
+    #[arg(long, value_name = "times|content", value_enum, hide_possible_values = true, default_value_t, conflicts_with_all = ["add", "remove", "replace"])]
     base_trust: TrustArg,
 
     /// Write IMAGE.stamp, which detects every change next time
@@ -85,42 +86,42 @@ pub struct Args {
     stamp: bool,
 
     /// Start from this preset; other options override it
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = STORAGE)]
     preset: Option<PresetArg>,
 
     /// Compress by ALGORITHM[,LEVEL] (see `kiln help compression`)
-    #[arg(short = 'z', long, value_name = "METHOD")]
+    #[arg(short = 'z', long, value_name = "METHOD", help_heading = STORAGE)]
     compress: Option<String>,
 
     /// Largest physical cluster of compressed data
-    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size::parse, help_heading = STORAGE)]
     cluster_size: Option<u64>,
 
     /// Use only features of Linux X.Y, 5.4 or later
-    #[arg(long, value_name = "X.Y")]
+    #[arg(long, value_name = "X.Y", help_heading = STORAGE)]
     kernel: Option<KernelVersion>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = STORAGE)]
     digests: DigestArgs,
 
     /// Overwrite bytes that lie behind the image in its file
-    #[arg(long)]
+    #[arg(long, help_heading = RUNNING)]
     discard_tail: bool,
 
     /// Skip what cannot be read, list it, and exit with 3
-    #[arg(long)]
+    #[arg(long, help_heading = RUNNING)]
     keep_going: bool,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RUNNING)]
     spool: SpoolArgs,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RUNNING)]
     concatenated: ConcatenatedArg,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RUNNING)]
     work: WorkArgs,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RUNNING)]
     quiet: QuietArgs,
 
     // The last: its headings go on to the end.

@@ -3,8 +3,7 @@
 use clap::{Arg, ArgAction, Command};
 
 /// Order of the parts: the summary, the description, and then as usual.
-const TEMPLATE: &str =
-    "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
 
 /// Returns `command`, and so its subcommands, with this help.
 pub fn with_one_help(command: Command) -> Command {

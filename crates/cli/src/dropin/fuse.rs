@@ -155,10 +155,8 @@ mod tests {
         let plain_ab = || plain("a", "b");
         let threads = |count| Args { threads: ThreadsArgs::about(count), ..plain_ab() };
         let offset_and_devices = ImageArgs { offset: 1024, device: vec!["x".into(), "y".into()], ..plain_ab().image };
-        let options = |list: &[&str]| Args {
-            options: list.iter().map(|option| option.parse().unwrap()).collect(),
-            ..plain_ab()
-        };
+        let options =
+            |list: &[&str]| Args { options: list.iter().map(|option| option.parse().unwrap()).collect(), ..plain_ab() };
         for (args, expected) in [
             (&["a", "b"][..], plain_ab()),
             (&["-f", "-d", "-odebug", "a", "b"], Args { foreground: true, ..plain_ab() }),

@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn blocks_keep_their_kind() {
-        let markdown = "# A: b\n\nOne\ntwo `c d`.\n\n* x\n  y\n* z\n\n    code  here\n\n| k | v |\n|---|---|\n| `a=B` | c |\n";
+        let markdown =
+            "# A: b\n\nOne\ntwo `c d`.\n\n* x\n  y\n* z\n\n    code  here\n\n| k | v |\n|---|---|\n| `a=B` | c |\n";
         let text = "A: b\n\nOne two `c d`.\n\n* x y\n* z\n\n  code  here\n\n  a=B  c\n";
         assert_eq!(render(markdown), text);
     }
@@ -126,7 +127,8 @@ mod tests {
         let text = render(&format!("{} `a b`", "word ".repeat(16)));
         assert_eq!(text.lines().map(str::len).collect::<Vec<_>>(), [79, 5]);
         let row = format!("| k | v |\n|---|---|\n| `key` | {} |\n| {} | d |\n", "word ".repeat(20), "long".repeat(8));
-        let lines = ["  key  ".to_owned() + "word ".repeat(14).trim_end(), "       ".to_owned() + "word ".repeat(6).trim_end()];
+        let lines =
+            ["  key  ".to_owned() + "word ".repeat(14).trim_end(), "       ".to_owned() + "word ".repeat(6).trim_end()];
         let expected = format!("{}\n{}\n  {}\n       d\n", lines[0], lines[1], "long".repeat(8));
         assert_eq!(render(&row), expected);
     }

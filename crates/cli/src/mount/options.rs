@@ -106,12 +106,8 @@ mod tests {
     fn the_last_one_counts() {
         assert_eq!(options("ro,noatime,"), Ok(MountOptions::default()));
         let attributes = Attributes { suid: false, dev: true, exec: false, symfollow: true };
-        let expected = MountOptions {
-            attributes,
-            allow_other: true,
-            default_permissions: true,
-            fsname: Some("a=b".into()),
-        };
+        let expected =
+            MountOptions { attributes, allow_other: true, default_permissions: true, fsname: Some("a=b".into()) };
         let list = "suid,dev,noexec,nosuid,allow_other,default_permissions,fsname=x,fsname=a=b";
         assert_eq!(options(list), Ok(expected));
     }

@@ -12,6 +12,7 @@ use super::tree_args::TreeArgs;
 use crate::console::progress::QuietArgs;
 use crate::console::size;
 use crate::exit::Failure;
+use crate::headings::{RUNNING, SOURCES, STORAGE};
 use crate::process::work::WorkArgs;
 use kiln::{ImageLabel, Packer};
 use kiln_builder::{BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, Preset, SMALL_FILE_LEN};
@@ -32,7 +33,7 @@ Examples:
   kiln pack base.tar.gz changes/ --at /opt/tool tool.squashfs -o all.erofs"
 )]
 pub struct Args {
-    #[command(flatten, next_help_heading = "Sources")]
+    #[command(flatten, next_help_heading = SOURCES)]
     pub(super) sources: SourceArgs,
 
     /// Start from this preset; other options override it
@@ -79,12 +80,12 @@ pub struct Args {
     #[command(flatten)]
     pub(super) tree: TreeArgs,
 
-    /// Store duplicates once: equal files, or also equal parts
-    #[arg(long, value_enum, help_heading = STORAGE)]
+    /// Store duplicates once
+    #[arg(long, value_enum, value_name = "parts|files|off", hide_possible_values = true, help_heading = STORAGE)]
     dedupe: Option<DedupeArg>,
 
-    /// Compress small files together: up to SIZE, or some of them
-    #[arg(long, value_name = "off|small|tails|all|SIZE", value_parser = parse_fragments, help_heading = STORAGE)]
+    /// Compress files together: off, small, tails, all, or up to SIZE
+    #[arg(long, value_name = "WHICH", value_parser = parse_fragments, help_heading = STORAGE)]
     fragments: Option<Fragments>,
 
     #[command(flatten, next_help_heading = STORAGE)]
@@ -94,7 +95,7 @@ pub struct Args {
     #[arg(long = "try", value_name = "METHOD,...", help_heading = STORAGE)]
     tries: Option<String>,
 
-    /// Limit the CPU time of --try to FACTOR times the usual one
+    /// Limit CPU time of --try to FACTOR times the usual
     #[arg(long, value_name = "FACTOR", value_parser = parse_factor, requires = "tries", default_value = "2",
           help_heading = STORAGE)]
     try_budget: u32,
@@ -105,7 +106,7 @@ pub struct Args {
     #[command(flatten, next_help_heading = STORAGE)]
     pub(super) base: BaseArgs,
 
-    /// Soft limit of memory; with less, fewer equal parts are found
+    /// Soft limit of memory
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M", help_heading = RUNNING)]
     memory: u64,
 
@@ -122,12 +123,6 @@ pub struct Args {
     #[command(flatten, next_help_heading = RUNNING)]
     pub(super) quiet: QuietArgs,
 }
-
-/// Heading of options about the form in which data is stored.
-const STORAGE: &str = "Storage";
-
-/// Heading of options about the work, which do not change the image.
-const RUNNING: &str = "Running";
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum DedupeArg {

@@ -15,8 +15,15 @@ pub struct BaseArgs {
     #[arg(long, value_name = "OLD", conflicts_with_all = ["layers", "estimate"])]
     base: Option<PathBuf>,
 
-    /// Detect unchanged files by times, or compare contents
-    #[arg(long, value_name = "BY", value_enum, default_value_t, requires = "base")]
+    /// Detect unchanged files by times or content
+    #[arg(
+        long,
+        value_name = "times|content",
+        value_enum,
+        hide_possible_values = true,
+        default_value_t,
+        requires = "base"
+    )]
     base_trust: TrustArg,
 
     /// Write IMAGE.stamp, which detects every change next time

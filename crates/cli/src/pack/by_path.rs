@@ -1,7 +1,7 @@
 //! Options about single files, by their paths.
 
-use super::hot::HotArgs;
 use super::arg_files::{named, read, read_or_stdin, usage};
+use super::hot::HotArgs;
 use crate::exit::Failure;
 use kiln::Packer;
 use kiln_builder::BuildOptions;
@@ -22,7 +22,7 @@ pub struct ByPathArgs {
     hints: Vec<PathBuf>,
 
     /// Put data of listed files first (see `kiln help order`)
-    #[arg(long, value_name = "LIST|shuffle[:SEED]")]
+    #[arg(long, value_name = "LIST|shuffle")]
     order: Option<PathBuf>,
 
     #[command(flatten)]

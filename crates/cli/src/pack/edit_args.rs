@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 /// Options about edits.
 #[derive(clap::Args)]
 pub struct EditArgs {
-    /// Edit the tree as FILE says, such as pseudo:FILE or device-table:FILE (see `kiln help edits`)
+    /// Apply definitions to the tree (see `kiln help edits`)
     #[arg(long, value_name = "KIND:FILE", value_parser = OsStringValueParser::new().try_map(EditArg::parse))]
     edit: Vec<EditArg>,
 
-    /// Directory where the image will be mounted, for edits with paths from / on
+    /// Directory where the image will be mounted, for --edit
     #[arg(long, value_name = "DIR", requires = "edit")]
     mount_point: Option<PathBuf>,
 }
@@ -117,7 +117,8 @@ impl EditArgs {
         if let Some(dir) = self.of(EditKind::ProductOut).next() {
             return FsConfig::rules(dir, self.mount_point()).map(Some).map_err(of_list);
         }
-        let list = |path: &Path| FsConfig::list(&read(path)?, &path.to_string_lossy(), self.mount_point()).map_err(usage);
+        let list =
+            |path: &Path| FsConfig::list(&read(path)?, &path.to_string_lossy(), self.mount_point()).map_err(usage);
         self.of(EditKind::FsConfig).next().map(list).transpose()
     }
 

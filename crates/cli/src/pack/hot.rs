@@ -8,11 +8,11 @@ use kiln_source::filter::DataOrder;
 
 #[derive(clap::Args)]
 pub struct HotArgs {
-    /// Store the files of --order by this method, to decode them in less time
+    /// Store files of --order for quick decoding
     #[arg(long, value_name = "lz4|none|same", requires = "order", default_value = "same")]
     hot_as: HotAs,
 
-    /// Let these files take up to SIZE more than otherwise
+    /// Let these files take up to SIZE more
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "hot_as", default_value = "64M")]
     hot_budget: u64,
 }

@@ -12,7 +12,7 @@ const METADATA_LEN: u64 = 32 << 10;
 /// Values of `--layout`, each an item of a list.
 #[derive(clap::Args)]
 pub struct LayoutKeyArgs {
-    /// Lay out bytes in another way, such as align=16k,checksum=off (see `kiln help layout`)
+    /// Set rare options, such as align=16k (see `kiln help layout`)
     #[arg(long, value_name = "KEY[=VALUE],...", value_delimiter = ',')]
     layout: Vec<LayoutItem>,
 }

@@ -14,7 +14,6 @@ pub struct OutArgs {
     #[command(flatten)]
     pub force: ForceArg,
 
-    /// Directory of temporary files; default: $TMPDIR, then /var/tmp
     #[command(flatten)]
     pub spool: SpoolArgs,
 }
@@ -22,14 +21,14 @@ pub struct OutArgs {
 /// The option `--force` of commands that write a file or a block device.
 #[derive(Clone, Copy, clap::Args)]
 pub struct ForceArg {
-    #[arg(long, help = FORCE_HELP)]
+    #[arg(long, help = FORCE_HELP, help_heading = None)]
     force: bool,
 }
 
 /// The option `--force` of commands that write a file.
 #[derive(Clone, Copy, clap::Args)]
 pub struct ReplaceArg {
-    #[arg(long, help = FORCE_HELP)]
+    #[arg(long, help = FORCE_HELP, help_heading = None)]
     pub force: bool,
 }
 
@@ -47,9 +46,7 @@ pub struct SpoolArgs {
 /// The option `--spool`.
 #[derive(clap::Args)]
 pub struct SpoolDirArg {
-    /// Directory of nameless temporary files: for input that cannot be read twice, and for an output that goes to a
-    /// stream or into something that exists, until it is complete. The default is $TMPDIR, then /var/tmp; for an output
-    /// that goes into a file, the directory of that file
+    /// Directory of temporary files; default: $TMPDIR, then /var/tmp
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
 }

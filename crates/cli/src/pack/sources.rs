@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct SourceArgs {
-    /// Directories, archives or images to pack, and the image to write; - is standard input or output
+    /// Directories, archives or images to pack, then the image to write
     #[arg(value_name = "SRC|IMAGE", required_unless_present_any = ["at"], help_heading = None)]
     operands: Vec<PathBuf>,
 
@@ -54,7 +54,6 @@ pub struct SourceArgs {
     #[arg(long, value_name = "FILE")]
     device: Vec<PathBuf>,
 
-    /// Read tar archives that lie one behind the other as one
     #[command(flatten)]
     concatenated: ConcatenatedArg,
 }
@@ -62,8 +61,7 @@ pub struct SourceArgs {
 /// Extent to which tar archives are read.
 #[derive(clap::Args)]
 pub struct ConcatenatedArg {
-    /// Read tar archives that lie one behind the other (cat a.tar b.tar) as one. Without it an archive ends at its end mark, and a note tells
-    /// what lies behind. Layers of containers end there always
+    /// Read tar archives that lie one behind the other as one
     #[arg(long)]
     pub concatenated: bool,
 }

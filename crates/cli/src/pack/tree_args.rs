@@ -3,22 +3,20 @@
 use super::arg_files::{named, read, read_or_stdin, usage};
 use super::edit_args::EditArgs;
 use crate::exit::Failure;
+use crate::headings::{FILES, METADATA};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln_source::filter::{
-    Chmod, Filter, IdBase, IdMap, IdPolicy, IdRange, NameGlobs, PathList, Policy, Regexes, Rule,
-    Rules, SyntaxError, Times, XattrPolicy, parse_xattr,
+    Chmod, Filter, IdBase, IdMap, IdPolicy, IdRange, NameGlobs, PathList, Policy, Regexes, Rule, Rules, SyntaxError,
+    Times, XattrPolicy, parse_xattr,
 };
 use kiln_tree::Xattr;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// Heading of options that choose files.
-const FILES: &str = "Files";
-
 /// Options about the files of a tree and their metadata.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Metadata")]
+#[command(next_help_heading = METADATA)]
 pub struct TreeArgs {
     /// Leave out files that match GLOB, as in .gitignore
     #[arg(long, help_heading = FILES, value_name = "GLOB")]
@@ -81,7 +79,7 @@ pub struct TreeArgs {
     mtime: Times,
 
     /// Keep extended attributes, or none
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_name = "keep|none", hide_possible_values = true, value_enum, default_value_t)]
     xattrs: XattrsArg,
 
     /// Keep only extended attributes with these names
@@ -180,7 +178,9 @@ impl TreeArgs {
     /// An edit that names files of the whole tree.
     pub fn refuse_whole_tree(&self, option: &str) -> Result<(), Failure> {
         match self.edits.of_whole_tree() {
-            Some(edit) => Err(Failure::Usage(format!("{edit} cannot be used with {option}: a layer is not a whole tree"))),
+            Some(edit) => {
+                Err(Failure::Usage(format!("{edit} cannot be used with {option}: a layer is not a whole tree")))
+            }
             None => Ok(()),
         }
     }

@@ -33,7 +33,7 @@ Examples:
   curl -s https://example.org/v1-v2.patch | kiln patch apply v1.erofs - v2.erofs
   kiln patch apply v1.erofs v1-v2.patch - | ssh host 'cat > v2.erofs'
   kiln patch apply --in-place /dev/vdb v1-v2.patch
-  kiln patch apply --in-place --status /dev/vdb; test $? -ne 11 || kiln patch apply --in-place --complete /dev/vdb"
+  kiln patch apply --in-place --status /dev/vdb"
 )]
 pub struct Args {
     /// Image that the patch was made for

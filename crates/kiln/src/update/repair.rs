@@ -89,7 +89,7 @@ impl<'a> Repair<'a> {
     /// A generation with the head that it is to be shown with: the checksum of its block is made anew, as the front of the image may be lost.
     fn shown(&self, number: u32) -> Result<Generation, Error> {
         let found = self.found.whole.iter().find(|generation| generation.number == number);
-        let what = "is not whole, or not there: kiln generations lists those that are";
+        let what = "is not whole, or not there: kiln log lists those that are";
         let failed = || Error::Update { image: self.path.to_owned(), source: UpdateError::Generation { number, what } };
         let found = found.ok_or_else(failed)?;
         let head = Head { superblock: found.superblock.clone(), bytes: found.head.to_vec() };
