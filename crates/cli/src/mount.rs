@@ -339,9 +339,9 @@ mod tests {
     #[test]
     fn requests_have_all_arguments() {
         let name = |bytes: &'static [u8]| std::ffi::OsStr::from_bytes(bytes);
-        let given = "kiln --device /x --offset 4096 --generation 3 -o suid,pin=3 --over --cache 1M --read-ahead 2M \
+        let given = "kiln --device /x --offset 4096 --generation 3 -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M \
                      --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
-                     --gid-map 3:4:5 --modes show --allow-other --fsname name --quiet";
+                     --gid-map 3:4:5 --modes show --quiet";
         let given = given.split_whitespace().map(name_of).chain([name(b"/image\xff"), name(b"/dir")]);
         let args = Cli::try_parse_from(given).unwrap_or_else(|error| panic!("{error}")).args;
         let found: Args = serde_json::from_slice(&request(&args).unwrap()).unwrap();

@@ -22,8 +22,7 @@ use uuid::Uuid;
 
 /// Pack directories, archives and images into an image
 ///
-/// The image appears under its name when it is complete, or not at all. The same input and options
-/// give the same bytes, whatever the machine and the number of threads.
+/// The image appears under its name when it is complete. Same input and options give the same bytes.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln pack [OPTIONS] SRC IMAGE\n       kiln pack [OPTIONS] SRC... [--at DIR SRC]... -o IMAGE",
