@@ -89,7 +89,7 @@ fn data_and_images_are_aligned() {
     fails(
         &["pack", "--layout", "align-image=2G", "--force", &root, &image],
         2,
-        "--align-image 2147483648: use a multiple",
+        "--layout align-image=2147483648: use a multiple",
     );
 }
 

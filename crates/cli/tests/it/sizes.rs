@@ -60,11 +60,11 @@ const OPTIONS: &[&str] = &[
     "-z zstd,19,dictsize=64k -C 128k --dedupe off",
     "-z none --layout metadata=32k:lz4 --kernel 6.18",
     "--layout extents=encoded --try lz4hc,lzma,1",
-    "--tail-packing -z lz4hc,12 -C 16k --dedupe files",
+    "--layout tail-packing -z lz4hc,12 -C 16k --dedupe files",
     "--content-digests --preset fast",
     "--block-size 1k -C 16k",
     "--hint *text*=none --hint *small*=lz4:8k",
-    "--max-extent 100k --layout packed-cluster=4k",
+    "--layout max-extent=100k --layout packed-cluster=4k",
 ];
 
 #[test]
