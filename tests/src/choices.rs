@@ -27,21 +27,24 @@ pub struct Place {
 }
 
 fn compress(options: &mut BuildOptions, method: Method, level: i32) {
-    let spec = options.compression.as_mut().expect("compressed from the start");
+    let spec = options.compression.spec.as_mut().expect("compressed from the start");
     (spec.method, spec.level) = (method, level);
 }
 
 fn unit(options: &mut BuildOptions, len: u32) {
-    options.compression.as_mut().expect("compressed from the start").pcluster_len = len;
+    options.compression.spec.as_mut().expect("compressed from the start").pcluster_len = len;
 }
 
 /// Sets the block size. It must be the last choice, because it adapts the lengths before it.
 fn blocks(place: &mut Place, bits: u8) {
     let options = with_block_bits(bits, place.options.clone());
     let least = if options.dedupe == Dedupe::Parts { 4 } else { 1 } << bits;
-    let extent_max_len = options.extent_max_len.map(|len| len.max(least));
-    let chunk_bits = options.chunk_bits.map(|chunk_bits| chunk_bits.max(bits));
-    place.options = BuildOptions { extent_max_len, chunk_bits, ..options };
+    let extent_max_len = options.compression.extent_max_len.map(|len| len.max(least));
+    let chunk_bits = options.layout.chunk_bits.map(|chunk_bits| chunk_bits.max(bits));
+    place.options = options.with(|o| {
+        o.compression.extent_max_len = extent_max_len;
+        o.layout.chunk_bits = chunk_bits;
+    });
 }
 
 fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
@@ -61,19 +64,19 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("1M", |options, _| unit(options, 1 << 20)),
     ],
     &[
-        ("nothing packed", |options, _| options.fragments = Fragments::Off),
-        ("small files packed", |options, _| options.fragments = Fragments::UpTo(64 << 10)),
-        ("small files and ends packed", |options, _| options.fragments = Fragments::Tails(16 << 10)),
-        ("all packed", |options, _| options.fragments = Fragments::UpTo(u64::MAX)),
+        ("nothing packed", |options, _| options.packing.fragments = Fragments::Off),
+        ("small files packed", |options, _| options.packing.fragments = Fragments::UpTo(64 << 10)),
+        ("small files and ends packed", |options, _| options.packing.fragments = Fragments::Tails(16 << 10)),
+        ("all packed", |options, _| options.packing.fragments = Fragments::UpTo(u64::MAX)),
     ],
     &[
-        ("packed alike", |options, _| options.packed_pcluster_len = None),
-        ("packed in 4K", |options, _| options.packed_pcluster_len = Some(4 << 10)),
+        ("packed alike", |options, _| options.packing.pcluster_len = None),
+        ("packed in 4K", |options, _| options.packing.pcluster_len = Some(4 << 10)),
     ],
     &[
-        ("index", |options, _| options.encoded_extents = false),
-        ("index and tails", |options, _| options.tail_packing = true),
-        ("encoded extents", |options, _| options.encoded_extents = true),
+        ("index", |options, _| options.compression.encoded_extents = false),
+        ("index and tails", |options, _| options.packing.tail_packing = true),
+        ("encoded extents", |options, _| options.compression.encoded_extents = true),
     ],
     &[
         ("no dedupe", |options, _| options.dedupe = Dedupe::Off),
@@ -83,10 +86,10 @@ const DIMENSIONS: &[&[Choice]] = &[
     &[
         ("one way", |_, _| {}),
         ("others tried", |options, _| {
-            let pcluster_len = options.compression.expect("compressed from the start").pcluster_len;
+            let pcluster_len = options.compression.spec.expect("compressed from the start").pcluster_len;
             let ways =
                 [Method::Lzma, Method::Lz4].map(|method| Spec { method, level: 1, pcluster_len, window_len: None });
-            options.trial = Trial { specs: ways.into(), budget_percent: 400 };
+            options.compression.trial = Trial { specs: ways.into(), budget_percent: 400 };
         }),
     ],
     &[
@@ -94,67 +97,71 @@ const DIMENSIONS: &[&[Choice]] = &[
         ("every third file backwards", |options, tree| {
             let mut nodes: Vec<NodeId> = tree.walk().collect();
             nodes.reverse();
-            options.order = nodes.into_iter().step_by(3).collect();
+            options.layout.order = nodes.into_iter().step_by(3).collect();
         }),
     ],
-    &[("one time", |options, _| options.own_mtimes = false), ("own times", |options, _| options.own_mtimes = true)],
     &[
-        ("directories among inodes", |options, _| options.pack_directories = false),
-        ("directories packed", |options, _| options.pack_directories = true),
+        ("one time", |options, _| options.metadata.own_mtimes = false),
+        ("own times", |options, _| options.metadata.own_mtimes = true),
     ],
     &[
-        ("metadata as it is", |options, _| options.metabox = None),
-        ("metadata in 4K", |options, _| options.metabox = spec(Method::Zstd, 4 << 10)),
-        ("metadata in 32K by another method", |options, _| options.metabox = spec(Method::Deflate, 32 << 10)),
-        ("metadata in 1M", |options, _| options.metabox = spec(Method::Lz4hc, 1 << 20)),
+        ("directories among inodes", |options, _| options.packing.directories = false),
+        ("directories packed", |options, _| options.packing.directories = true),
+    ],
+    &[
+        ("metadata as it is", |options, _| options.metadata.metabox = None),
+        ("metadata in 4K", |options, _| options.metadata.metabox = spec(Method::Zstd, 4 << 10)),
+        ("metadata in 32K by another method", |options, _| options.metadata.metabox = spec(Method::Deflate, 32 << 10)),
+        ("metadata in 1M", |options, _| options.metadata.metabox = spec(Method::Lz4hc, 1 << 20)),
     ],
 ];
 
 /// The same as [`DIMENSIONS`], for placement.
 const PLACES: &[&[PlaceChoice]] = &[
-    &[("compressed", |_| {}), ("plain", |place| place.options.compression = None)],
+    &[("compressed", |_| {}), ("plain", |place| place.options.compression.spec = None)],
     &[("alike", |_| {}), ("hints", |place| place.has_hints = true)],
     &[
         ("anywhere", |_| {}),
         ("data at 192K, image at 128K", |place| {
-            (place.options.data_align, place.offset) = (192 << 10, 128 << 10);
+            (place.options.layout.data_align, place.offset) = (192 << 10, 128 << 10);
         }),
-        ("of whole 256K", |place| place.options.image_align = 256 << 10),
+        ("of whole 256K", |place| place.options.layout.image_align = 256 << 10),
     ],
     &[
         ("tails inline", |_| {}),
-        ("tails not inline", |place| place.options.inline_tails = false),
+        ("tails not inline", |place| place.options.layout.inline_tails = false),
         ("extended inodes", |place| {
-            (place.options.compact_inodes, place.options.omit_dot) = (false, true);
+            (place.options.metadata.compact_inodes, place.options.metadata.omit_dot) = (false, true);
         }),
         ("built early", |place| {
-            (place.options.build_time, place.options.checksum) = (Some(7), false);
+            (place.options.identity.build_time, place.options.identity.checksum) = (Some(7), false);
         }),
     ],
     &[
         ("attributes shared", |_| {}),
-        ("digests", |place| place.options.content_digests = ContentDigests::Named(DigestName::Usual)),
+        ("digests", |place| place.options.metadata.content_digests = ContentDigests::Named(DigestName::Usual)),
         ("announced digests", |place| {
-            place.options.content_digests = ContentDigests::Named(DigestName::Prefix(b"erofs.fingerprint.v1".to_vec()));
-            place.options.xattr_prefixes = vec![b"user.long.".to_vec()];
+            place.options.metadata.content_digests =
+                ContentDigests::Named(DigestName::Prefix(b"erofs.fingerprint.v1".to_vec()));
+            place.options.metadata.xattr_prefixes = vec![b"user.long.".to_vec()];
         }),
         ("attributes not shared", |place| {
-            (place.options.xattr_share_min, place.options.root_xattr_len) = (u64::MAX, 6000);
+            (place.options.metadata.xattr_share_min, place.options.metadata.root_xattr_len) = (u64::MAX, 6000);
         }),
         ("all attributes shared", |place| {
-            (place.options.xattr_share_min, place.options.root_xattr_len) = (1, 1);
-            place.options.xattr_prefixes = vec![b"user.l".to_vec(), b"security.capa".to_vec()];
+            (place.options.metadata.xattr_share_min, place.options.metadata.root_xattr_len) = (1, 1);
+            place.options.metadata.xattr_prefixes = vec![b"user.l".to_vec(), b"security.capa".to_vec()];
         }),
-        ("extents of 64K", |place| place.options.extent_max_len = Some(64 << 10)),
-        ("extents of 300K", |place| place.options.extent_max_len = Some(300_000)),
+        ("extents of 64K", |place| place.options.compression.extent_max_len = Some(64 << 10)),
+        ("extents of 300K", |place| place.options.compression.extent_max_len = Some(300_000)),
     ],
-    &[("short entries", |_| {}), ("indexes", |place| place.options.chunk_entries = ChunkEntries::Indexes)],
+    &[("short entries", |_| {}), ("indexes", |place| place.options.layout.chunk_entries = ChunkEntries::Indexes)],
     &[("one device", |_| {}), ("extra device", |place| place.has_blob = true)],
     &[
         ("contiguous", |_| {}),
-        ("chunks of 4K", |place| place.options.chunk_bits = Some(12)),
-        ("chunks of 64K", |place| place.options.chunk_bits = Some(16)),
-        ("chunks of 8M", |place| place.options.chunk_bits = Some(23)),
+        ("chunks of 4K", |place| place.options.layout.chunk_bits = Some(12)),
+        ("chunks of 64K", |place| place.options.layout.chunk_bits = Some(16)),
+        ("chunks of 8M", |place| place.options.layout.chunk_bits = Some(23)),
     ],
     &[
         ("blocks of 4K", |place| blocks(place, 12)),
@@ -242,7 +249,7 @@ pub fn place(row: &[usize], tree: &Tree, threads: usize) -> Place {
     choices.iter().zip(DIMENSIONS).for_each(|(&idx, dimension)| dimension[idx].1(&mut place.options, tree));
     places.iter().zip(PLACES).for_each(|(&idx, dimension)| dimension[idx].1(&mut place));
     if place.has_hints {
-        place.options.hints = hints(tree, &place.options);
+        place.options.compression.hints = hints(tree, &place.options);
     }
     place
 }

@@ -27,7 +27,11 @@ pub type Choice = Option<(Method, i32)>;
 pub fn options(choice: Choice, pcluster_len: u32, threads: usize) -> BuildOptions {
     let spec = |(method, level)| Spec::new(method, Some(level), pcluster_len).expect("a choice that exists");
     let scratch_dir = std::env::temp_dir();
-    BuildOptions { compression: choice.map(spec), threads: exactly(threads), scratch_dir, ..BuildOptions::default() }
+    BuildOptions::default().with(|o| {
+        o.compression.spec = choice.map(spec);
+        o.work.threads = exactly(threads);
+        o.work.scratch_dir = scratch_dir;
+    })
 }
 
 /// Returns `threads` as a fixed number of threads.
@@ -51,11 +55,15 @@ pub fn fit(spec: Spec, options: &BuildOptions) -> Spec {
 pub fn with_block_bits(bits: u8, mut options: BuildOptions) -> BuildOptions {
     options.block_bits = BlockBits::new(bits).expect("a size of blocks");
     let limits = options.clone();
-    for spec in [&mut options.compression, &mut options.metabox].into_iter().flatten().chain(&mut options.trial.specs) {
+    for spec in [&mut options.compression.spec, &mut options.metadata.metabox]
+        .into_iter()
+        .flatten()
+        .chain(&mut options.compression.trial.specs)
+    {
         *spec = fit(*spec, &limits);
     }
-    if let (Some(len), Some(spec)) = (options.packed_pcluster_len, options.compression) {
-        options.packed_pcluster_len = Some(fit(Spec { pcluster_len: len, ..spec }, &limits).pcluster_len);
+    if let (Some(len), Some(spec)) = (options.packing.pcluster_len, options.compression.spec) {
+        options.packing.pcluster_len = Some(fit(Spec { pcluster_len: len, ..spec }, &limits).pcluster_len);
     }
     options
 }

@@ -5,12 +5,12 @@ use crate::disk::Disk;
 use crate::image::{build, exactly, options};
 use crate::mem::{MemFile, MemTree};
 use kiln::Error;
-use kiln::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
-use kiln_builder::{BuildOptions, Control, Fragments};
+use kiln_builder::{Control, Fragments};
 use kiln_codec::Method;
 use kiln_format::generation::{END_LEN, RECORD_LEN};
 use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, ReadError, generations};
-use kiln_source::merge::EditedImage;
+use kiln_revise::EditedImage;
+use kiln_revise::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
 use kiln_source::{ScanOptions, Source};
 use kiln_tree::NodeId;
 use std::ops::Range;
@@ -48,7 +48,7 @@ impl UpdatedImage {
             tree.xattr(file, b"user.name", name);
         }
         tree.file(NodeId::ROOT, b"empty", MemFile::default());
-        let options = BuildOptions { fragments: Fragments::UpTo(6000), ..options(Some((Method::Lz4, 1)), 4096, 1) };
+        let options = options(Some((Method::Lz4, 1)), 4096, 1).with(|o| o.packing.fragments = Fragments::UpTo(6000));
         let (bytes, _) = build(&tree.finish().expect("a tree"), &options).expect("an image");
         let disk = Disk::new(bytes, &Arc::new(AtomicU64::new(u64::MAX)));
         without(&disk, b"dir/noise")?;
@@ -91,7 +91,8 @@ impl UpdatedImage {
 pub fn begin(disk: &Disk) -> Result<Update<'_>, Error> {
     let source = Arc::new(MemorySource::new(disk.now()));
     let (path, extent) = (Path::new("image"), TargetExtent::File);
-    Update::begin(UpdateTarget { path, output: disk, source, extent, changed_at: None }, BehindImage::OwnRemains)
+    let target = UpdateTarget { path, output: disk, source, extent, changed_at: None };
+    Ok(Update::begin(target, BehindImage::OwnRemains)?)
 }
 
 /// Updates the image on `disk` to remove the file at `path`.
@@ -103,12 +104,12 @@ pub fn without(disk: &Disk, path: &[u8]) -> Result<Added, Error> {
     let stop = AtomicBool::new(false);
     let mut edited = EditedImage::new(update.base().clone());
     edited.remove(path);
-    let options = BuildOptions {
-        threads: exactly(1),
-        scratch_dir: std::env::temp_dir(),
-        ..update.choices()?.build_options().map_err(Error::from)?
-    };
+    let options = update.choices()?.build_options().map_err(Error::from)?.with(|o| {
+        o.work.threads = exactly(1);
+        o.work.scratch_dir = std::env::temp_dir();
+    });
     let scan = edited.scan(&ScanOptions::new(&stop)).map_err(Error::from)?;
     let control = Control { stop: &stop, progress: &|_| {} };
-    update.build(&scan.tree, &options, &control, &About::default()).map(|(_, _, added)| added)
+    let (_, _, added) = update.build(&scan.tree, &options, &control, &About::default())?;
+    Ok(added)
 }

@@ -6,6 +6,7 @@ use crate::context::ledger::{ClosedLedger, Ledger};
 use crate::context::progress::Control;
 use crate::error::{BuildError, Skipped};
 use crate::explain::Reasons;
+use crate::format::{Format, check};
 use crate::inodes::{Inodes, digest};
 use crate::layout::Layout;
 use crate::layout::view::View;
@@ -20,14 +21,14 @@ use crate::summary::{self, Summary};
 use crate::write::special_inodes::SpecialInodes;
 use crate::write::superblock::{Head, Header};
 use crate::write::{self, ImageParts};
-use kiln_tree::{NodeId, Taking, Tree};
+use kiln_tree::{NodeId, Reuse, Tree};
 
-/// Build `tree` into `out`, for example an empty file. On an error it holds rubbish: the caller gives it its final name only
-/// after success.
+/// Builds `tree` into `out`, for example an empty file. After an error the contents of `out` are undefined: give the
+/// output its final name only after success.
 ///
 /// # Errors
-/// An input that cannot be read or represented, by its path; an output that cannot be written; options that ask for
-/// what the chosen kernel does not have; an interruption.
+/// An input that cannot be read or represented, with its path; an output that cannot be written; options that the
+/// chosen kernel does not support; an interruption.
 pub fn build<'a>(
     tree: &Tree,
     out: impl Into<Out<'a>>,
@@ -37,7 +38,7 @@ pub fn build<'a>(
     build_explained(tree, out, options, control).map(|(summary, _)| summary)
 }
 
-/// As [`build`], and keep what was decided, so that it can be told why each file is stored as it is.
+/// Builds an image as [`build`] does, and returns its decisions: the reasons why each file is stored the way it is.
 ///
 /// # Errors
 /// As [`build`].
@@ -50,66 +51,67 @@ pub fn build_explained<'t, 'a>(
     build_behind(tree, out.into(), options, control).map(|(summary, reasons, _)| (summary, reasons))
 }
 
-/// As [`build_explained`]. Where `out` says that an older image is there, the new one goes behind it: what the base of the tree stores stays in place
-/// ([`Taking::InPlace`]), new data and all metadata are appended. Nothing that is there is written to; it becomes the new image when the caller
-/// writes the head that is returned, with a checksum if options ask for one, to byte 1024.
+/// Builds an image as [`build_explained`] does, behind an older one if `out` says so: data that the base of the tree
+/// stores stays in place ([`Reuse::InPlace`]), new data and all metadata are appended. Nothing that exists is
+/// overwritten. The image becomes the new one when the caller writes the head that is returned to byte 1024, with a
+/// checksum if the options ask for one.
 ///
 /// # Errors
-/// As [`build`]; options that such an image cannot have.
+/// Those of [`build`]; options that such an image cannot have.
 pub fn build_behind<'t>(
     tree: &'t Tree,
     out: Out<'_>,
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<(Summary, Reasons<'t>, Head), BuildError> {
-    let options = &*options.of_tree(tree);
-    options.check()?;
+    let format = &Format::of(options, tree)?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
     let Built { summary, inodes, plan, data, head } =
-        run(out, &clock, Context { tree, options, control, ledger: &ledger })?;
+        run(out, &clock, Context { tree, format, control, ledger: &ledger })?;
+    check::features(&head.superblock.features(), options)?;
     let ClosedLedger { skipped, changed, damaged } = ledger.close(|node| is_stored(&plan, &data, node));
     let summary = Summary { phases: clock.phases(), skipped, changed, damaged, ..summary };
-    Ok((summary, Reasons::new(tree, inodes, plan, data, options), head))
+    Ok((summary, Reasons::new(tree, inodes, plan, data, format), head))
 }
 
-/// An image that was written, and the values that it was made of.
+/// An image that was written, with the values of its phases.
 pub(crate) struct Built {
-    /// What is in it.
+    /// Counts of its contents.
     pub summary: Summary,
     /// Its inodes.
     pub inodes: Inodes,
-    /// What was decided.
+    /// The decisions on files.
     pub plan: Plan,
-    /// Where data lies.
+    /// Places of the data.
     pub data: StoredData,
     /// Its superblock.
     pub head: Head,
 }
 
-/// Build an image. If files turn out to have changed that share data, build it again without sharing theirs.
+/// Builds an image. If files that share data turn out to have changed, builds it again without sharing theirs.
 ///
 /// # Errors
 /// As [`build`].
 pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
-    let Context { tree, options, ledger, .. } = context;
+    let Context { tree, format, ledger, .. } = context;
     loop {
         let error = match attempt(out, clock, context) {
             Ok(built) => return Ok(built),
             Err(error) => error,
         };
-        // Others were to share what could not be had any more. The file's own data may still be had.
+        // Others were to share text that is gone. The file's own data may still be readable.
         let BuildError::Read { path, .. } = &error else { return Err(error) };
         let node = tree.find(path.split(|&byte| byte == b'/')).filter(|node| !ledger.apart().contains(node));
-        let Some(node) = node.filter(|_| options.keep_going) else { return Err(error) };
+        let Some(node) = node.filter(|_| format.work.keep_going) else { return Err(error) };
         ledger.begin_again(node, Skipped { path: path.clone(), error });
         out.clear()?;
         clock.finish("begun again");
     }
 }
 
-/// Build an image in which the files that are apart share nothing.
+/// Builds an image in which the files that are apart share nothing.
 fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
-    let options = context.options;
+    let format = context.format;
     let (inodes, plan, sources) = loop {
         let digests = digest::all(context)?;
         let inodes = Inodes::gather(&digests, context)?;
@@ -123,18 +125,18 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     clock.finish("plan");
     let (placed, stored) = (context.tree.stores().devices.len(), usize::from(out.blob.is_some()));
     let base = context.tree.stores().base;
-    let taking = base.as_ref().map(|base| base.facts().taking).unwrap_or_default();
+    let reuse = base.as_ref().map(|base| base.facts().reuse).unwrap_or_default();
     let header = match out.behind {
-        Some(behind) => Header::behind(behind, placed + stored, options)?,
-        None if taking == Taking::InPlace => {
+        Some(behind) => Header::behind(behind, placed + stored, format)?,
+        None if reuse == Reuse::InPlace => {
             return Err(BuildError::Internal(
                 "what stays in place is in no image to which this one is added".to_owned(),
             ));
         }
-        None => Header::new(placed + stored, base.map(|base| base.facts().cfgs).unwrap_or_default(), options)?,
+        None => Header::new(placed + stored, base.map(|base| base.facts().cfgs).unwrap_or_default(), format)?,
     };
-    // The device that is written comes behind those that are there: it has the last number.
-    let data = Appender::new(out, header.blocks, header.devices, options);
+    // The device that is written comes behind the existing ones: it has the last number.
+    let data = Appender::new(out, header.blocks, header.devices, format);
     let (stored, data) = pack::pack(&plan, sources, data, context)?;
     let data_end = data.end();
     clock.finish("pack");
@@ -148,7 +150,7 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     Ok(Built { summary, inodes, plan, data: stored, head: written.head })
 }
 
-/// Whether a regular file is in the image.
+/// Returns whether a regular file is in the image.
 fn is_stored(plan: &Plan, data: &StoredData, node: NodeId) -> bool {
     let is_stored = |file: u32| plan.files[file as usize].storage != Storage::LeftOut && !data.is_left_out(file);
     plan.file_of(node).is_some_and(is_stored)

@@ -1,5 +1,4 @@
-//! What all phases of a build are given: the tree, the options, how a caller follows and ends it, and where they post what they
-//! leave out.
+//! The input of all phases: the tree, the format, the caller's control, and the ledger of files that are left out.
 
 pub(crate) mod clock;
 pub(crate) mod ledger;
@@ -7,16 +6,16 @@ pub(crate) mod progress;
 
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use kiln_tree::Tree;
 
-/// What is built, how, and how a caller ends it: the same for all phases.
+/// The tree, the format and the caller's control: the same for all phases.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// The tree.
     pub tree: &'a Tree,
-    /// What the caller chose.
-    pub options: &'a BuildOptions,
+    /// Decisions about the image.
+    pub format: &'a Format,
     /// Progress and interruption.
     pub control: &'a Control<'a>,
     /// Files that are not stored as they were scanned.

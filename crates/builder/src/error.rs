@@ -1,4 +1,4 @@
-//! Why a build failed, sorted by the party that must act: the user, the machine's owner, or we.
+//! Errors of a build, sorted by the party that must act: the user, the machine's owner, or the authors of kiln.
 
 use kiln_codec::CodecError;
 use kiln_format::dirent::PATH_MAX_LEN;
@@ -6,9 +6,10 @@ use kiln_format::xattr::BODY_MAX_LEN;
 use kiln_format::{FormatError, KernelVersion};
 use std::io;
 
+use crate::options::kernel::Lack;
 use kiln_tree::{ContentError, TreeError, UnreadableFile};
 
-/// Why a build failed.
+/// The reason why a build failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// A source that cannot be read.
@@ -16,7 +17,7 @@ pub enum BuildError {
     Read {
         /// Path in the tree.
         path: Vec<u8>,
-        /// What went wrong.
+        /// Error of the source.
         source: ContentError,
     },
     /// A source that the format cannot represent.
@@ -24,7 +25,7 @@ pub enum BuildError {
     Input {
         /// Path in the tree.
         path: Vec<u8>,
-        /// Why not.
+        /// Reason.
         reason: InputProblem,
     },
     /// A tree that contradicts itself.
@@ -33,76 +34,76 @@ pub enum BuildError {
     /// The image (or scratch file) cannot be written.
     #[error("cannot {action}: {source}")]
     Write {
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// An option asks for what the chosen kernel does not have.
+    /// A feature that the chosen kernel lacks: an option asks for it, or the image uses it.
     #[error("{feature} needs Linux {needs}, but the image is for Linux {kernel}")]
     Kernel {
-        /// What was asked for.
+        /// The feature.
         feature: &'static str,
-        /// The first kernel that has it.
+        /// The first kernel that supports it.
         needs: KernelVersion,
-        /// The kernel that was named.
+        /// The chosen kernel.
         kernel: KernelVersion,
     },
-    /// A pcluster length that blocks cannot make up, or that is too long.
+    /// A pcluster length that is no multiple of the block size, or that is too long.
     #[error("pclusters of {len} bytes: use a multiple of the block size, {block_len} bytes, up to {max_len}")]
     PclusterLen {
-        /// What was asked for, in bytes.
+        /// Length that was asked for, in bytes.
         len: u32,
         /// Bytes in a block.
         block_len: u64,
-        /// Bytes of the longest one.
+        /// Longest possible length in bytes.
         max_len: u32,
     },
-    /// An alignment that is no whole blocks.
+    /// An alignment that is no multiple of the block size.
     #[error("an alignment of {align} bytes: use a multiple of the block size, {block_len} bytes, up to 1 GiB")]
     Alignment {
-        /// What was asked for, in bytes.
+        /// Alignment that was asked for, in bytes.
         align: u64,
         /// Bytes in a block.
         block_len: u64,
     },
-    /// A limit of extents that they cannot keep.
+    /// A limit on extents that is too low.
     #[error("extents of at most {len} bytes: use {min} or more")]
     ExtentMaxLen {
-        /// What was asked for.
+        /// Limit that was asked for, in bytes.
         len: u32,
-        /// The least that can be had.
+        /// Lowest possible limit in bytes.
         min: u32,
     },
-    /// More room for attributes than an inode has.
+    /// More room for attributes than an inode can have.
     #[error("{len} bytes for attributes of the root: the format has {BODY_MAX_LEN} at most")]
     RootXattrLen {
-        /// What was asked for.
+        /// Bytes that were asked for.
         len: usize,
     },
-    /// A prefix of attributes' names that cannot be had.
+    /// A prefix of attribute names that cannot be used.
     #[error("prefix {} of extended attributes: {reason}", lossy(name))]
     XattrPrefix {
-        /// What was asked for.
+        /// The prefix.
         name: Vec<u8>,
-        /// Why not.
+        /// Reason.
         reason: &'static str,
     },
-    /// Chunks that the format does not have.
+    /// A length of chunks that the format lacks.
     #[error("chunks of 2^{bits} bytes: use a block, {block_len} bytes, to 2^31 of them")]
     ChunkBits {
-        /// log2 of what was asked for.
+        /// log2 of the length that was asked for.
         bits: u8,
         /// Bytes in a block.
         block_len: u64,
     },
-    /// The image grows beyond what its addresses can hold.
+    /// An image that grows beyond the range of its addresses.
     #[error("the image is too large: {0}")]
     TooLarge(FormatError),
     /// A base whose blocks have another size.
     #[error(
-        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data is taken over only with \
-         --block-size {base_len}"
+        "the base has blocks of {base_len} bytes, the image is to have blocks of {block_len}: stored data can only be \
+         reused with --block-size {base_len}"
     )]
     BaseBlocks {
         /// Bytes in a block of the base.
@@ -110,67 +111,68 @@ pub enum BuildError {
         /// Bytes in a block of the image.
         block_len: u64,
     },
-    /// Stored data that a base cannot have.
+    /// Stored data that lies outside the base, or overlaps too often: the base is damaged.
     #[error(
-        "the base is damaged: it has {base_len} bytes, and {len} bytes at byte {pa} of it are behind its end, or overlap others too often; \
-         build without it"
+        "the base is damaged: it has {base_len} bytes, and {len} bytes at byte {pa} of it are behind its end, or \
+         overlap others too often; build without it"
     )]
     BaseRange {
-        /// First byte in the base.
+        /// First byte of the extent in the base.
         pa: u64,
-        /// How many.
+        /// Length of the extent in bytes.
         len: u64,
-        /// Bytes of the base.
+        /// Length of the base in bytes.
         base_len: u64,
     },
-    /// Stored data that cannot be read.
+    /// Stored data of a base that cannot be read.
     #[error("cannot read {len} bytes at byte {pa} of the base: {source}")]
     BaseRead {
-        /// First byte in the base.
+        /// First byte of the data in the base.
         pa: u64,
-        /// How many.
+        /// Length of the data in bytes.
         len: u64,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A base that is another one now.
-    #[error("the base {source}: what was taken over from it may be wrong")]
+    /// A base that has changed since it was opened.
+    #[error("the base {source}: data reused from it may be wrong")]
     BaseChanged {
-        /// What has changed.
+        /// The change.
         source: ContentError,
     },
-    /// Compression for whose configuration records an older image, behind which the new one goes, has no room.
+    /// An older image, behind which the new one goes, has no room for the configuration records of its compression.
     #[error(
-        "the configuration records of its compression take {len} bytes behind the superblock (available_compr_algs), but only {max_len} are \
-         free in the image: use what it is compressed by already (without -z, -C and --preset), or pack a new image"
+        "the configuration records of its compression take {len} bytes behind the superblock (available_compr_algs), \
+         but only {max_len} are free in the image: keep its compression (without -z, -C and --preset), or pack a new \
+         image"
     )]
     RecordsRoom {
-        /// Bytes of the records.
+        /// Length of the records in bytes.
         len: u64,
-        /// Bytes for which there is room.
+        /// Room for records in bytes.
         max_len: u64,
     },
-    /// What images behind older ones do not have.
+    /// A feature that images behind older ones cannot have.
     #[error("{what}: not in an image that is updated in place; pack a new image")]
     Behind {
-        /// What was asked for.
+        /// The feature.
         what: &'static str,
     },
-    /// Compression failed (out of memory, as a rule).
+    /// Compression failed, as a rule for lack of memory.
     #[error("{0}")]
     Codec(#[from] CodecError),
     /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// Our own mistake.
+    /// A bug in kiln.
     #[error("internal error, please report it: {0}")]
     Internal(String),
 }
 
-/// What the format cannot represent.
+/// A property of an input that the format cannot represent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputProblem {
-    /// Device numbers.
+    /// Device numbers out of range.
     #[error("device number {major}:{minor} is beyond 12 and 20 bits")]
     Rdev {
         /// Major number.
@@ -178,49 +180,49 @@ pub enum InputProblem {
         /// Minor number.
         minor: u32,
     },
-    /// Symbolic links.
+    /// A symbolic link that is too long or empty.
     #[error("symbolic link of {0} bytes: targets have 1 to 4095")]
     SymlinkLen(usize),
-    /// Extended attributes.
+    /// Extended attributes that are too long in total.
     #[error("extended attributes need {0} bytes: the format holds 262148 of one file")]
     XattrBody(usize),
-    /// An extended attribute.
+    /// An extended attribute that cannot be stored.
     #[error("extended attribute {}: {reason}", lossy(name))]
     Xattr {
         /// Full name.
         name: Vec<u8>,
-        /// What is wrong.
+        /// Reason.
         reason: &'static str,
     },
-    /// Data on a device beside the image.
+    /// Data on an extra device that the image cannot refer to.
     #[error(
         "an image with blocks of {block_len} bytes cannot refer to its data at byte {pa} of device {device}: {reason}"
     )]
     Placed {
-        /// First byte of the data there.
+        /// First byte of the data on the device.
         pa: u64,
         /// Number of the device.
         device: u16,
         /// Bytes in a block of the image.
         block_len: u64,
-        /// Why not.
+        /// Reason.
         reason: &'static str,
     },
-    /// Sizes.
+    /// A file that is too long.
     #[error("file of {0} bytes: the format ends at 2^63")]
     FileLen(u64),
-    /// Paths, of which errors have the front.
+    /// A path that is too long. The error holds the front of it.
     #[error("a path of {0} bytes begins so: readers of images follow paths of {PATH_MAX_LEN} bytes at most")]
     PathLen(usize),
 }
 
 impl BuildError {
-    /// Whether skipping the file that the error names would let the build go on.
+    /// Returns whether the build could go on without the file that the error names.
     pub fn is_input(&self) -> bool {
         matches!(self, BuildError::Read { .. } | BuildError::Input { .. })
     }
 
-    /// Whether a file is no longer what was scanned or planned, but may well be readable.
+    /// Returns whether a file has changed since it was scanned or planned. It may well be readable.
     pub fn is_change(&self) -> bool {
         matches!(self, BuildError::Read { source: ContentError::Changed(_), .. })
     }
@@ -230,10 +232,16 @@ pub(crate) fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(path)
 }
 
-/// Errors of records that the builder itself filled wrongly.
+/// Converts errors of records that the builder itself filled wrongly.
 impl From<UnreadableFile> for BuildError {
     fn from(UnreadableFile { path, source }: UnreadableFile) -> Self {
         Self::Read { path, source }
+    }
+}
+
+impl From<Lack> for BuildError {
+    fn from(Lack { feature, kernel }: Lack) -> Self {
+        Self::Kernel { feature: feature.name(), needs: feature.since(), kernel }
     }
 }
 
@@ -243,11 +251,11 @@ impl From<FormatError> for BuildError {
     }
 }
 
-/// An input that was left out, or is not what it was.
+/// An input that was left out, or that has changed.
 #[derive(Debug)]
 pub struct Skipped {
     /// Path in the tree.
     pub path: Vec<u8>,
-    /// Why.
+    /// Reason.
     pub error: BuildError,
 }

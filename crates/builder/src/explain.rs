@@ -1,4 +1,4 @@
-//! Why each file is stored as it is: what the plan decided, and what became of it.
+//! Reasons why each file is stored the way it is: the decisions of the plan and the result.
 
 use kiln_codec::Spec;
 use kiln_format::inode::Form;
@@ -6,8 +6,8 @@ use kiln_format::zmap::HeadKind;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use crate::format::Format;
 use crate::inodes::{ExtendedBecause, Inodes};
-use crate::options::BuildOptions;
 use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
@@ -15,85 +15,85 @@ use crate::plan::hole;
 use crate::plan::text::TextSource;
 use kiln_tree::{Kind, NodeId, Tree};
 
-/// A file, and why it is stored as it is.
+/// A file, and the reasons why it is stored the way it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// Its first path in walk order, without leading slash.
     pub path: Vec<u8>,
     /// Size in bytes.
     pub len: u64,
-    /// Where its contents are.
+    /// The way its contents are stored.
     pub how: How,
-    /// How it is compressed, where that gains, and which choice decided it.
+    /// Its compression, if that gains, and the choice that decided it.
     pub compression: Option<(Spec, Decision)>,
-    /// Why it is not in the packed inode, if others are.
+    /// The reason why it is not in the packed inode, if others are.
     pub unpacked: Option<Unpacked>,
-    /// What a compact inode could not hold; of none, the inode is compact.
+    /// Properties that a compact inode cannot hold; empty for a compact inode.
     pub extended_because: Vec<ExtendedBecause>,
 }
 
 /// The choice that decided how a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is so for all files.
+    /// The default for all files.
     Default,
     /// A hint.
     Hint,
-    /// Samples of it became smallest so.
+    /// The smallest result among samples of the file.
     Trial,
 }
 
-/// How the contents of a file are stored.
+/// The way the contents of a file are stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum How {
-    /// There are none.
+    /// There are no contents.
     Empty,
-    /// With those of an earlier file, which are the same.
+    /// Shared with an earlier file of equal contents.
     Duplicate {
         /// Path of that file.
         of: Vec<u8>,
     },
     /// In the packed inode.
     Packed {
-        /// First byte there.
+        /// First byte in the packed inode.
         off: u64,
-        /// Bytes that are stored elsewhere, too, and only there.
+        /// Bytes that are references to text stored elsewhere.
         referenced: u64,
     },
-    /// Uncompressed, in a row.
+    /// Uncompressed, in one run.
     Flat {
-        /// Why they are not compressed.
+        /// The reason for not compressing them.
         because: Uncompressed,
         /// Bytes beside the inode.
         inline: u64,
     },
-    /// Uncompressed, in chunks: all such files if that was asked for, else because some of the chunks are holes.
+    /// Uncompressed, in chunks: either all such files were asked to be, or some of the chunks are holes.
     Chunks {
-        /// Why they are not compressed.
+        /// The reason for not compressing them.
         because: Uncompressed,
-        /// Bytes of a chunk: as asked for, else the size with which the chunks and the list of them take least.
+        /// Bytes of a chunk: as asked for, else the length for which chunks and their table take least room.
         chunk_len: u64,
-        /// Bytes that are not stored.
+        /// Bytes of holes, which are not stored.
         holes: u64,
     },
-    /// In chunks, on extra devices that were there before.
+    /// In chunks, on extra devices that existed before.
     Placed {
-        /// Bytes of a chunk: as many as the places of its data allow.
+        /// Bytes of a chunk: as many as the places of the data allow.
         chunk_len: u64,
     },
-    /// As the base stores it: neither read nor encoded.
-    Kept,
+    /// Reused from the base: neither read nor encoded.
+    Reused,
     /// Compressed.
     Compressed {
-        /// Extents, those of references and holes included.
+        /// Number of extents, including references and holes.
         extents: u64,
-        /// Extents that did not compress.
+        /// Number of extents that did not compress.
         plain: u64,
         /// Bytes of text that are stored for this file.
         text: u64,
-        /// Bytes that this takes, those beside the inode included.
+        /// Bytes that this text takes, including those beside the inode.
         stored: u64,
-        /// Bytes of text that are stored elsewhere, too, and only there.
+        /// Bytes that are references to text stored elsewhere.
         referenced: u64,
         /// Bytes of holes.
         holes: u64,
@@ -104,55 +104,55 @@ pub enum How {
     },
 }
 
-/// Why a file is not compressed.
+/// The reason why a file is not compressed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Uncompressed {
-    /// No file is.
+    /// No file is compressed.
     NoCompression,
-    /// A hint says so.
+    /// A hint forbids it.
     Hint,
-    /// Samples all over it do not compress.
+    /// Samples from all over the file do not compress.
     Incompressible {
         /// Their mean entropy.
         bits_per_byte: f64,
     },
-    /// So little of it is not hole that an index of it would take more.
+    /// The file is mostly holes: an index would take more room than compression saves.
     MostlyHoles,
-    /// It fits one block, which is the least that compression can leave.
+    /// The file fits one block, the least that compression can reach.
     OneBlock,
-    /// It was compressed and did not become smaller.
+    /// The file was compressed and did not become smaller.
     NoGain,
 }
 
-/// Why a file is not packed.
+/// The reason why a file is not in the packed inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unpacked {
-    /// It is longer than the longest file to be packed.
+    /// The file is longer than the longest one to be packed.
     TooLong,
-    /// It may have holes, which packed files cannot have.
+    /// The file may have holes, which packed files cannot have.
     Sparse,
     /// Its first bytes do not compress.
     Incompressible,
-    /// It is compressed otherwise than the packed inode, or not at all.
+    /// The file is not compressed like the packed inode, or not at all.
     OtherWay,
 }
 
-/// What a build has decided, to be asked when it is done.
+/// The decisions of a finished build, as answers to questions about files.
 pub struct Reasons<'a> {
     tree: &'a Tree,
     inodes: Inodes,
     plan: Plan,
     stored: Vec<Stored>,
-    /// Files that could not be read when they were to be stored.
+    /// Files that could not be read when they were packed.
     left_out: BTreeSet<u32>,
-    options: BuildOptions,
+    format: Format,
     /// References in the packed stream, by place.
     packed_refs: Vec<Range<u64>>,
 }
 
 impl<'a> Reasons<'a> {
-    /// Keep what `data` has to tell; inline tails, which need memory, go.
-    pub(crate) fn new(tree: &'a Tree, inodes: Inodes, plan: Plan, data: StoredData, options: &BuildOptions) -> Self {
+    /// Takes the decisions from the values of a build; drops inline tails, which need memory.
+    pub(crate) fn new(tree: &'a Tree, inodes: Inodes, plan: Plan, data: StoredData, format: &Format) -> Self {
         let refs = plan.parts.iter().flat_map(|parts| {
             let target = |one: &crate::plan::dedupe::split_points::Ref| match parts.locate(one.target) {
                 (TextSource::Fragments, at) => Some(at..at + one.len),
@@ -163,10 +163,10 @@ impl<'a> Reasons<'a> {
         let mut packed_refs: Vec<_> = refs.collect();
         packed_refs.sort_unstable_by_key(|range| range.start);
         let StoredData { stored, left_out, .. } = data;
-        Self { tree, inodes, plan, stored, left_out, options: options.clone(), packed_refs }
+        Self { tree, inodes, plan, stored, left_out, format: format.clone(), packed_refs }
     }
 
-    /// Every regular file of the image in walk order.
+    /// Returns every regular file of the image in walk order.
     pub fn explain(&self) -> impl Iterator<Item = Explanation> {
         let in_image = |&(idx, _): &(u32, _)| !self.left_out.contains(&idx);
         let files = (0..).zip(&self.plan.files).filter(in_image);
@@ -182,7 +182,7 @@ impl<'a> Reasons<'a> {
         })
     }
 
-    /// `None` of a file that is left out.
+    /// Returns the way a file is stored, or `None` for a file that is left out.
     fn how(&self, idx: u32) -> Option<How> {
         let file = &self.plan.files[idx as usize];
         Some(match (file.storage, &self.stored[idx as usize]) {
@@ -198,7 +198,7 @@ impl<'a> Reasons<'a> {
                 let holes = hole::total(self.plan.holes(idx));
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes }
             }
-            (Storage::Kept { .. }, _) => How::Kept,
+            (Storage::Reused { .. }, _) => How::Reused,
             (Storage::Placed { chunk_bits }, _) => How::Placed { chunk_len: 1 << chunk_bits },
             (_, Stored::Chunks { chunk_bits, .. }) => {
                 How::Chunks { because: self.uncompressed(idx), chunk_len: 1 << chunk_bits, holes: 0 }
@@ -216,34 +216,36 @@ impl<'a> Reasons<'a> {
     }
 
     fn decision(&self, node: NodeId, spec: Spec) -> Decision {
-        match self.options.hints.get(node) {
+        match self.format.compression.hints.get(node) {
             Some(_) => Decision::Hint,
-            None if Some(spec) == self.options.compression => Decision::Default,
+            None if Some(spec) == self.format.compression.spec => Decision::Default,
             None => Decision::Trial,
         }
     }
 
     fn uncompressed(&self, idx: u32) -> Uncompressed {
         match self.plan.entropies.get(&idx) {
-            _ if self.options.hints.get(self.plan.files[idx as usize].node) == Some(None) => Uncompressed::Hint,
+            _ if self.format.compression.hints.get(self.plan.files[idx as usize].node) == Some(None) => {
+                Uncompressed::Hint
+            }
             _ if self.plan.files[idx as usize].compression.is_none() => Uncompressed::NoCompression,
             _ if matches!(self.plan.files[idx as usize].storage, Storage::Chunks { sparse: true, .. }) => {
                 Uncompressed::MostlyHoles
             }
             Some(&bits_per_byte) => Uncompressed::Incompressible { bits_per_byte },
-            None if self.plan.files[idx as usize].len <= self.options.block_bits.len() => Uncompressed::OneBlock,
+            None if self.plan.files[idx as usize].len <= self.format.block_bits.len() => Uncompressed::OneBlock,
             None => Uncompressed::NoGain,
         }
     }
 
     fn unpacked(&self, idx: u32) -> Option<Unpacked> {
         let file = &self.plan.files[idx as usize];
-        let most = self.options.fragment_max_len();
+        let most = self.format.packing.max_len;
         let has_own = matches!(file.storage, Storage::Flat | Storage::Chunks { .. } | Storage::Compressed { .. });
         match self.tree.node(file.node).kind {
             _ if most == 0 || !has_own => None,
             _ if file.len > most => Some(Unpacked::TooLong),
-            _ if file.compression != self.options.compression => Some(Unpacked::OtherWay),
+            _ if file.compression != self.format.compression.spec => Some(Unpacked::OtherWay),
             Kind::File { sparse: true, .. } => Some(Unpacked::Sparse),
             _ => Some(Unpacked::Incompressible),
         }
@@ -252,7 +254,7 @@ impl<'a> Reasons<'a> {
     fn extended_because(&self, node: NodeId) -> Vec<ExtendedBecause> {
         match self.inodes.forms[node.idx()] {
             Form::Compact => Vec::new(),
-            Form::Extended => self.inodes.extended_because(self.tree, node, &self.options),
+            Form::Extended => self.inodes.extended_because(self.tree, node, &self.format),
         }
     }
 }
@@ -272,7 +274,7 @@ fn compressed(len: u64, holes: u64, extents: &Extents) -> How {
     }
 }
 
-/// Bytes that `range` has in common with `ranges`, which are sorted and disjoint.
+/// Returns the bytes that `range` has in common with `ranges`, which are sorted and disjoint.
 fn overlap(ranges: &[Range<u64>], range: Range<u64>) -> u64 {
     let first = ranges.partition_point(|one| one.end <= range.start);
     let common = |one: &Range<u64>| one.end.min(range.end) - one.start.max(range.start);

@@ -1,4 +1,4 @@
-//! What is known of every inode before any data is read: its form, its xattrs, the room for an inline tail.
+//! Properties of every inode that are known before any data is read: form, xattrs, room for an inline tail.
 
 pub(crate) mod digest;
 pub(crate) mod epoch;
@@ -13,14 +13,14 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::error::InputProblem;
 use crate::error::Skipped;
+use crate::format::Format;
 use crate::inodes::xattr::{Collector, Prefixes, SetId, Xattrs};
-use crate::options::BuildOptions;
 use kiln_tree::{Kind, Metadata, NodeId, Tree};
 
 /// Longest symbolic link that Linux follows.
 const SYMLINK_MAX_LEN: usize = 4095;
 
-/// What a compact inode cannot hold.
+/// A property that a compact inode cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendedBecause {
     /// A size from 4 GiB on.
@@ -31,53 +31,53 @@ pub enum ExtendedBecause {
     Links,
     /// A time of its own: all compact inodes of an image have the same.
     Mtime,
-    /// Anything: no inode was to be compact.
+    /// Any property: no inode was to be compact.
     Anything,
 }
 
 /// Facts of all nodes, by node.
 pub(crate) struct Inodes {
-    /// Time that compact inodes have or count from.
+    /// Time of the superblock, which compact inodes have or count from.
     pub epoch: Epoch,
-    /// Whether some have times of their own.
+    /// Compact inodes that have times of their own.
     pub compact_times: CompactTimes,
-    /// Form of each inode.
+    /// Form of each inode, by node.
     pub forms: Vec<Form>,
-    /// Set of each inode.
+    /// Xattr set of each inode, by node.
     pub xattr_sets: Vec<Option<SetId>>,
     /// The attributes.
     pub xattrs: Xattrs,
-    /// Bytes of attributes beside the root inode at least.
+    /// Least bytes of attributes beside the root inode.
     root_xattr_len: usize,
-    /// Whether a node cannot be represented and is left out.
+    /// Flag of each node: it cannot be represented and is left out.
     pub is_left_out: Vec<bool>,
-    /// Flag of each node: an attribute is a digest of its contents.
+    /// Flag of each node: one of its attributes is a digest of its contents.
     has_digest: Vec<bool>,
 }
 
 impl Inodes {
-    /// Look at every node. `digests` are attributes of contents.
+    /// Gathers the properties of every node. `digests` are attributes computed from contents.
     ///
     /// # Errors
-    /// A path that readers would not follow; the first node that the format cannot represent, unless such nodes are to be skipped; attributes
-    /// that it cannot hold.
+    /// A path that readers would not follow; the first node that the format cannot represent, unless such nodes are
+    /// to be skipped; attributes that the format cannot hold.
     pub(crate) fn gather(digests: &HashMap<NodeId, Box<[u8]>>, context: Context<'_>) -> Result<Self, BuildError> {
-        let Context { tree, options, ledger, .. } = context;
+        let Context { tree, format, ledger, .. } = context;
         paths::check(tree)?;
-        let mut collector = Collector::new(Prefixes::new(options)?);
+        let mut collector = Collector::new(Prefixes::new(&format.metadata)?);
         let mut xattr_sets = vec![None; tree.len()];
         let (mut is_left_out, mut has_digest) = (vec![false; tree.len()], vec![false; tree.len()]);
         for id in tree.walk() {
             let node = tree.node(id);
             let refuse = |reason| BuildError::Input { path: tree.path(id), reason };
             match representable(&node.kind) {
-                // No file is left out for its attributes: whoever makes the tree decides about those.
+                // No file is left out because of its attributes: the maker of the tree decides about those.
                 Ok(()) => {
                     let digest = digests.get(&id).map(|value| &**value);
                     xattr_sets[id.idx()] = collector.add(node, digest).map_err(refuse)?;
                     has_digest[id.idx()] = digest.is_some();
                 }
-                Err(reason) if options.keep_going => {
+                Err(reason) if format.work.keep_going => {
                     ledger.leave_out(Skipped { path: tree.path(id), error: refuse(reason) });
                     is_left_out[id.idx()] = true;
                 }
@@ -85,14 +85,14 @@ impl Inodes {
             }
         }
         let eligible = |id: NodeId| extended_because(tree, id).next().is_none();
-        let time = |meta: &Metadata| mtime(meta, options);
+        let time = |meta: &Metadata| mtime(meta, format);
         let times = tree.nodes().filter(|(id, _)| eligible(*id)).map(|(_, node)| time(&node.meta));
-        let allowed = options.compact_times();
-        // The time of building counts from the epoch, forwards.
-        let build_time = options.build_time.map(|secs| Epoch { secs, nsec: 0 });
+        let allowed = format.metadata.compact_times;
+        // The build time counts from the epoch, forwards.
+        let build_time = format.identity.build_time.map(|secs| Epoch { secs, nsec: 0 });
         let best = epoch::choose(times, allowed);
         let epoch = build_time.map_or(best, |time| best.min(time));
-        let fits = |id: NodeId| options.compact_inodes && eligible(id);
+        let fits = |id: NodeId| format.metadata.compact_inodes && eligible(id);
         let mut compact_times = CompactTimes::Shared;
         let mut form = |id: NodeId, meta: &Metadata| match allowed.i_mtime(time(meta), epoch).filter(|_| fits(id)) {
             None => Form::Extended,
@@ -103,47 +103,47 @@ impl Inodes {
             }
         };
         let forms = tree.nodes().map(|(id, node)| form(id, &node.meta)).collect();
-        let xattrs = collector.finish(options.xattr_share_min);
-        // A header alone is no body.
-        let root_xattr_len = match options.root_xattr_len {
+        let xattrs = collector.finish(format.metadata.xattr_share_min);
+        // A header alone is not a body.
+        let root_xattr_len = match format.metadata.root_xattr_len {
             0 => 0,
             len => len.next_multiple_of(4).max(BODY_HEADER_LEN + 4),
         };
         Ok(Self { epoch, compact_times, forms, xattr_sets, xattrs, root_xattr_len, is_left_out, has_digest })
     }
 
-    /// What keeps a node's inode from being compact.
-    pub(crate) fn extended_because(&self, tree: &Tree, id: NodeId, options: &BuildOptions) -> Vec<ExtendedBecause> {
-        if !options.compact_inodes {
+    /// Returns the properties that keep a node's inode from being compact.
+    pub(crate) fn extended_because(&self, tree: &Tree, id: NodeId, format: &Format) -> Vec<ExtendedBecause> {
+        if !format.metadata.compact_inodes {
             return vec![ExtendedBecause::Anything];
         }
-        let other_time = (mtime(&tree.node(id).meta, options) != self.epoch).then_some(ExtendedBecause::Mtime);
+        let other_time = (mtime(&tree.node(id).meta, format) != self.epoch).then_some(ExtendedBecause::Mtime);
         extended_because(tree, id).chain(other_time).collect()
     }
 
-    /// Bytes of a node's inode with its xattrs.
+    /// Returns the bytes of a node's inode with its xattrs.
     pub(crate) fn inode_len(&self, id: NodeId) -> usize {
         self.forms[id.idx()].len() + self.xattr_len(id)
     }
 
-    /// Bytes of a node's xattrs.
+    /// Returns the bytes of a node's xattrs.
     pub(crate) fn xattr_len(&self, id: NodeId) -> usize {
         let least = if id == NodeId::ROOT { self.root_xattr_len } else { 0 };
         self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
     }
 
-    /// Tells if an attribute of a node is a digest of its contents.
+    /// Returns whether an attribute of a node is a digest of its contents.
     pub(crate) fn has_digest(&self, id: NodeId) -> bool {
         self.has_digest[id.idx()]
     }
 
-    /// Whether any inode has xattrs, or room for some.
+    /// Returns whether any inode has xattrs or room for some.
     pub(crate) fn has_xattrs(&self) -> bool {
         !self.xattrs.is_empty() || self.root_xattr_len > 0
     }
 }
 
-/// What no compact inode can hold, whatever its time.
+/// Returns the properties that no compact inode can hold, whatever the epoch.
 fn extended_because(tree: &Tree, id: NodeId) -> impl Iterator<Item = ExtendedBecause> + use<> {
     let node = tree.node(id);
     let len = match node.kind {
@@ -158,16 +158,17 @@ fn extended_because(tree: &Tree, id: NodeId) -> impl Iterator<Item = ExtendedBec
     all.into_iter().filter_map(|(is, what)| is.then_some(what))
 }
 
-/// The time that a node's inode shows.
-pub(crate) fn mtime(meta: &Metadata, options: &BuildOptions) -> Epoch {
+/// Returns the time that a node's inode shows.
+pub(crate) fn mtime(meta: &Metadata, format: &Format) -> Epoch {
     let time = Epoch { secs: meta.mtime, nsec: meta.mtime_nsec };
-    match options.source_date_epoch {
+    match format.identity.source_date_epoch {
         Some(secs) => time.min(Epoch { secs, nsec: 0 }),
         None => time,
     }
 }
 
-/// Links of a node's inode: for directories 2 and one for each sub-directory, for others their names.
+/// Returns the links of a node's inode: the number of its names, but for directories 2 and one for each
+/// sub-directory.
 pub(crate) fn nlink(tree: &Tree, id: NodeId) -> u32 {
     match &tree.node(id).kind {
         Kind::Directory(entries) => {

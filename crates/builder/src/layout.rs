@@ -1,7 +1,8 @@
-//! Where inodes and directories lie: the metadata zone, measured before it is written.
+//! The places of inodes and directories: the metadata zone, measured before it is written.
 //!
-//! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk order,
-//! the directory's blocks and the inodes that it names. So a walk reads one run. What a program reads first comes before the others.
+//! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk
+//! order, the directory's blocks and the inodes that it names. So a walk reads one run. Files that a program reads
+//! first come before the others.
 
 pub(crate) mod allocator;
 pub(crate) mod encoded_extents;
@@ -20,19 +21,20 @@ use crate::layout::allocator::MetadataAllocator;
 use crate::layout::view::View;
 use kiln_tree::NodeId;
 
-/// The nid of an inode at the first byte of the metadata zone. Nids count from the block before (`meta_blkaddr`), so that none is
-/// 0: readdir of C libraries passes over entries of that number, and in the superblock it stands for no inode.
+/// Returns the nid of an inode at the first byte of the metadata zone. Nids count from the block before the zone
+/// (`meta_blkaddr`), so that none is 0: readdir of C libraries skips entries of that number, and in the superblock
+/// it stands for no inode.
 pub(crate) fn zone_first_nid(block_bits: BlockBits) -> Nid {
     Nid(block_bits.len() / SLOT_LEN)
 }
 
-/// The place of what has none.
+/// Marks a node without a place.
 const NOWHERE: u64 = u64::MAX;
 
-/// A piece of metadata.
+/// A region of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Region {
-    /// An inode with all that lies behind it.
+    /// An inode with all that follows it: xattrs, map, inline tail.
     Inode(NodeId),
     /// Whole blocks of a directory, or of a symbolic link whose inode has no room.
     Blocks(NodeId),
@@ -40,16 +42,16 @@ pub(crate) enum Region {
     SharedXattrs,
 }
 
-/// Pieces one behind the other.
+/// Regions in sequence.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     /// Length in bytes.
     pub len: u64,
-    /// All pieces by place, with zeros between them.
+    /// All regions by place, with zeros between them.
     pub regions: Vec<Region>,
 }
 
-/// Places of everything whose length is known before any of it is made.
+/// Places of all regions, whose lengths are known before their contents.
 pub(crate) struct Layout {
     /// Inodes and shared xattrs: the metadata zone with the blocks of directories among them, or the metabox.
     pub inodes: Run,
@@ -57,20 +59,20 @@ pub(crate) struct Layout {
     pub blocks: Run,
     /// Directories that lie in the packed inode, behind the files there.
     pub packed_directories: Vec<NodeId>,
-    /// Byte offset among the inodes of the shared xattr area.
+    /// Byte offset of the shared xattr area in the run of inodes.
     pub shared_pos: u64,
-    /// The nid of an inode at the first byte of the inodes.
+    /// The nid of an inode at the first byte of the run of inodes.
     first_nid: Nid,
-    /// Byte offset among the inodes of each, by node; [`NOWHERE`] of those left out.
+    /// Byte offset of each inode in its run, by node; [`NOWHERE`] for those left out.
     inode_pos: Vec<u64>,
-    /// Byte offset in its run of the whole blocks of the nodes that have some.
+    /// Byte offset in its run of each node's whole blocks, if it has some.
     blocks_pos: HashMap<NodeId, u64>,
-    /// Byte offset in the packed inode.
+    /// Byte offset of each packed directory in the packed inode.
     packed_offs: HashMap<NodeId, u64>,
 }
 
 impl Layout {
-    /// Find a place for everything.
+    /// Finds a place for every region.
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.
@@ -111,7 +113,7 @@ impl Layout {
             }
         };
         let is_there = |node: &NodeId| node.idx() < view.tree.len() && !view.is_left_out(*node);
-        for node in view.options.hot.metadata.iter().copied().filter(is_there) {
+        for node in view.format.layout.hot.metadata.iter().copied().filter(is_there) {
             if layout.inode_pos[node.idx()] == NOWHERE {
                 layout.place_inode(node, view, &mut zone)?;
             }
@@ -143,17 +145,17 @@ impl Layout {
         Ok(())
     }
 
-    /// The nid of a node.
+    /// Returns the nid of a node.
     ///
     /// # Errors
-    /// A node that has no place: our own mistake.
+    /// A node that has no place, which is a bug.
     pub(crate) fn nid(&self, node: NodeId) -> Result<Nid, BuildError> {
         let pos = Some(self.inode_pos[node.idx()]).filter(|pos| *pos != NOWHERE);
         let slot = pos.ok_or_else(|| BuildError::Internal(format!("node {} has no place", node.0)))? / SLOT_LEN;
         Ok(Nid(self.first_nid.0 + slot))
     }
 
-    /// Byte offset of a piece in its run.
+    /// Returns the byte offset of a region in its run.
     pub(crate) fn pos(&self, region: Region) -> u64 {
         match region {
             Region::Inode(node) => self.inode_pos[node.idx()],
@@ -162,12 +164,12 @@ impl Layout {
         }
     }
 
-    /// Byte offset in the zone of the whole blocks of a directory or symbolic link, if it has some.
+    /// Returns the byte offset in the zone of the whole blocks of a directory or symbolic link, if it has some.
     pub(crate) fn blocks_pos(&self, node: NodeId) -> Option<u64> {
         self.blocks_pos.get(&node).copied()
     }
 
-    /// Byte offset in the packed inode of a directory, if it lies there.
+    /// Returns the byte offset in the packed inode of a directory, if it lies there.
     pub(crate) fn packed_off(&self, dir: NodeId) -> Option<u64> {
         self.packed_offs.get(&dir).copied()
     }

@@ -7,11 +7,11 @@ use crate::error::BuildError;
 /// Output of an image.
 #[derive(Clone, Copy)]
 pub struct Out<'a> {
-    /// The image; from `offset` on there must be nothing.
+    /// The image; nothing may exist from `offset` on.
     pub image: &'a dyn Output,
     /// The byte of the output where the image begins.
     pub offset: u64,
-    /// Extra device for the data of files in chunks; `None`: the image has it.
+    /// Extra device for the data of files in chunks; `None` if that data goes to the image.
     pub blob: Option<Blob<'a>>,
     /// The previous image, if the new one is appended to it, see [`build_behind`](crate::build_behind).
     pub behind: Option<Behind<'a>>,
@@ -20,34 +20,34 @@ pub struct Out<'a> {
 /// Output of an image that is appended to a previous one, whose stored data it shares.
 #[derive(Clone, Copy)]
 pub struct Behind<'a> {
-    /// Byte of the image where what is new begins: whole blocks behind all that is there.
+    /// Byte of the image at which new data begins: a block boundary behind all existing data.
     pub start: u64,
-    /// Returns the last bytes of the last block, given the byte of the image at which that ends.
+    /// Returns the last bytes of the last block, given the byte of the image at which that block ends.
     pub end: &'a dyn Fn(u64) -> Vec<u8>,
-    /// Bytes of `end`, whatever it is given: less than a block.
+    /// Length of the result of `end`, which does not vary: less than a block.
     pub end_len: usize,
-    /// Bytes behind the superblock's record that configuration records may take, at most.
+    /// Most bytes that configuration records may take behind the superblock's record.
     pub records_max_len: u64,
 }
 
 /// An output that holds chunks of an image: its extra device.
 #[derive(Clone, Copy)]
 pub struct Blob<'a> {
-    /// Empty.
+    /// The output, which is empty.
     pub file: &'a dyn Output,
-    /// The name that the image's device table has for it.
+    /// The name of the device in the image's device table.
     pub tag: [u8; 64],
 }
 
 impl<'a, O: Output> From<&'a O> for Out<'a> {
-    /// An image that begins where the output does.
+    /// Makes an output of an image that begins at its byte 0.
     fn from(image: &'a O) -> Self {
         Self { image, offset: 0, blob: None, behind: None }
     }
 }
 
 impl Out<'_> {
-    /// Be as before the first write.
+    /// Restores the state before the first write.
     ///
     /// # Errors
     /// Those of the outputs.
@@ -57,7 +57,7 @@ impl Out<'_> {
         cleared.map_err(|source| BuildError::Write { action: "empty the extra device", source })
     }
 
-    /// Write at a byte address of the image.
+    /// Writes at a byte address of the image.
     ///
     /// # Errors
     /// Those of the output.
@@ -66,7 +66,7 @@ impl Out<'_> {
         written.map_err(|source| BuildError::Write { action: "write the image", source })
     }
 
-    /// End the image behind its byte `len`.
+    /// Ends the image behind its byte `len`.
     ///
     /// # Errors
     /// Those of the output.

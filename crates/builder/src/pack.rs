@@ -1,4 +1,4 @@
-//! From the plan to data blocks in the image: parts are packed on all cores, appended in plan order.
+//! Packing of the plan's data into blocks of the image: parts are packed on all cores and appended in plan order.
 
 pub(crate) mod append;
 pub(crate) mod chunks;
@@ -11,10 +11,9 @@ pub(crate) mod worker;
 pub(crate) mod zero_pcluster;
 
 mod holes;
-mod keeping;
-pub(crate) mod kept;
 mod plain;
 mod refs;
+pub(crate) mod reuse;
 pub(crate) mod stored;
 
 use kiln_format::feature::Feature;
@@ -33,7 +32,7 @@ use crate::pack::chunks::{ChunkStore, ChunkedText};
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
 use crate::pack::jobs::{PackJob, Turn};
-use crate::pack::kept::{KeptCopier, KeptUse};
+use crate::pack::reuse::{ReuseCopier, ReuseTotals};
 use crate::pack::stored::ExtentStart;
 use crate::pack::worker::{PackOutput, PackWorker, Shape};
 use crate::plan::analysis::skippable;
@@ -45,14 +44,14 @@ use kiln_parallel::ordered::{self, Costed};
 
 pub(crate) use stored::{Extents, Stored};
 
-/// What a job costs beside its bytes.
+/// Cost of a job beside its bytes.
 const JOB_COST: u64 = 4096;
 
 /// The data of an image.
 pub(crate) struct StoredData {
-    /// By index of the plan's files.
+    /// Stored data of each file, by index in the plan.
     pub stored: Vec<Stored>,
-    /// Where the text of the packed inode lies, but for directories.
+    /// Places of the packed inode's text, except directories.
     pub fragments: Extents,
     /// Its length in bytes, ends of files included.
     pub fragments_len: u64,
@@ -60,11 +59,11 @@ pub(crate) struct StoredData {
     pub tails: Tails,
     /// Blocks of the extra device, if there is one.
     pub blob_blocks: Option<u64>,
-    /// Bytes of chunks that are stored once though they occur several times.
+    /// Bytes of chunks that are stored once though they occur several times: the repetitions.
     pub shared_chunk_bytes: u64,
-    /// What was taken over from a base.
-    pub kept: KeptUse,
-    /// Bytes of the image where what comes first lies, at the front of the data.
+    /// Data that was reused from a base.
+    pub reused: ReuseTotals,
+    /// Bytes of the image that hold the hot zone, at the front of the data.
     pub hot: Range<u64>,
     /// Features in use.
     pub features: Vec<Feature>,
@@ -73,36 +72,36 @@ pub(crate) struct StoredData {
 }
 
 impl StoredData {
-    /// Whether a file turned out to be unreadable.
+    /// Returns whether a file turned out to be unreadable.
     pub(crate) fn is_left_out(&self, file: u32) -> bool {
         self.left_out.contains(&file)
     }
 }
 
-/// Store the data of all files of `plan` at the end of `data`, which is returned with it.
+/// Stores the data of all files of `plan` at the end of `data`, which is returned as well.
 ///
 /// # Errors
-/// As [`crate::build`].
+/// Those of [`crate::build`].
 pub(crate) fn pack<'b>(
     plan: &Plan,
     sources: PackSources,
     data: Appender<'b>,
     context: Context<'_>,
 ) -> Result<(StoredData, Appender<'b>), BuildError> {
-    let options = context.options;
+    let format = context.format;
     let mut packing = Packing::new(plan, &sources, data, context);
-    if let Some(base) = &sources.kept.base {
+    if let Some(base) = &sources.reused.base {
         packing.data.digest.update(&base.facts().identity);
     }
     packing.write_zeros()?;
     let start = packing.data.end();
-    packing.keep_hot()?;
+    packing.reuse_hot()?;
     if plan.ordered_count > 0 {
-        packing.run(jobs::jobs_of(Turn::First, plan, options), &sources.fragments)?;
+        packing.run(jobs::jobs_of(Turn::First, plan, format), &sources.fragments)?;
     }
     (packing.hot, packing.turn) = (start..packing.data.end(), Turn::Rest);
-    packing.run(jobs::jobs_of(Turn::Rest, plan, options), &sources.fragments)?;
-    packing.keep_up_to(TextSource::Fragments)?;
+    packing.run(jobs::jobs_of(Turn::Rest, plan, format), &sources.fragments)?;
+    packing.reuse_up_to(TextSource::Fragments)?;
     packing.fragments.list.sort_unstable_by_key(|extent| extent.la);
     if let Some(parts) = &plan.parts {
         let late = packing.resolve(parts)?;
@@ -133,29 +132,29 @@ struct Packing<'a, 'b> {
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
-    /// By index of the plan's files.
+    /// Stored data of each file, by index in the plan.
     stored: Vec<Stored>,
-    /// Of the packed inode.
+    /// Extents of the packed inode.
     fragments: Extents,
-    /// Its length so far.
+    /// Length of the packed inode so far.
     fragments_len: u64,
     tails: Tails,
     features: Vec<Feature>,
-    /// Files that could not be read, and why.
+    /// Files that could not be read, with the reasons.
     left_out: BTreeMap<u32, BuildError>,
-    /// Files that have changed, and how.
+    /// Files that have changed, with the changes.
     changed: BTreeMap<u32, BuildError>,
     /// A pcluster of zeros for each algorithm, as an extent of all that it decodes to.
     zeros: HashMap<Algorithm, ZExtent>,
     /// Files whose data others share.
     originals: HashSet<u32>,
-    /// What files leave for the packed inode, in plan order.
+    /// Ends of files that are left for the packed inode, in plan order.
     ends: Vec<LeftEnd>,
     /// Copies from the base, if there is one.
-    copier: Option<KeptCopier>,
-    /// How many of the plan's files are stored already as far as the base has them, and the packed inode behind them.
-    kept_up_to: usize,
-    kept: KeptUse,
+    copier: Option<ReuseCopier>,
+    /// Number of files, in plan order, whose reused data is stored already, and the packed inode after them.
+    reused_up_to: usize,
+    reused: ReuseTotals,
     turn: Turn,
     hot: Range<u64>,
     progress: Progress,
@@ -163,10 +162,10 @@ struct Packing<'a, 'b> {
 
 impl<'a, 'b> Packing<'a, 'b> {
     fn new(plan: &'a Plan, sources: &'a PackSources, data: Appender<'b>, context: Context<'a>) -> Self {
-        let options = context.options;
+        let format = context.format;
         let stored = |file: &&FilePlan| {
-            use Storage::{Duplicate, Kept, LeftOut, Placed};
-            !matches!(file.storage, Duplicate(_) | LeftOut | Placed { .. } | Kept { .. })
+            use Storage::{Duplicate, LeftOut, Placed, Reused};
+            !matches!(file.storage, Duplicate(_) | LeftOut | Placed { .. } | Reused { .. })
         };
         let referred = plan.parts.iter().flat_map(|parts| &parts.plan.refs).map(|one| one.len).sum::<u64>();
         let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum::<u64>() - referred;
@@ -179,45 +178,46 @@ impl<'a, 'b> Packing<'a, 'b> {
             sources,
             context,
             data,
-            chunks: ChunkStore::new(options),
-            block_bits: options.block_bits,
-            encoded: options.encoded_extents,
+            chunks: ChunkStore::new(format),
+            block_bits: format.block_bits,
+            encoded: format.compression.encoded_extents,
             stored: vec![Stored::Nothing; plan.files.len()],
             fragments: Extents::default(),
             fragments_len: plan.fragments_len,
-            tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
+            tails: Tails::new(format.work.scratch_dir.clone(), format.work.tails_memory()),
             features: Vec::new(),
             left_out: BTreeMap::new(),
             changed: BTreeMap::new(),
             zeros: HashMap::new(),
             originals: plan.files.iter().filter_map(original).collect(),
             ends: Vec::new(),
-            copier: sources.kept.base.clone().map(KeptCopier::new),
-            kept_up_to: 0,
-            kept: KeptUse::default(),
+            copier: sources.reused.base.clone().map(ReuseCopier::new),
+            reused_up_to: 0,
+            reused: ReuseTotals::default(),
             turn: Turn::First,
             hot: 0..0,
             progress: Progress { done_bytes: 0, total_bytes },
         }
     }
 
-    /// Do jobs on all cores, those of the packed inode with text from `fragments`, and append what they give in order.
+    /// Runs jobs on all cores, those of the packed inode with text from `fragments`, and appends their results in
+    /// order.
     fn run(
         &mut self,
         jobs: impl Iterator<Item = PackJob> + Send,
         fragments: &FragmentStream,
     ) -> Result<(), BuildError> {
         let (plan, sources, context) = (self.plan, self.sources, self.context);
-        let Context { options, control, .. } = context;
+        let Context { format, control, .. } = context;
         let worker = || {
             let mut worker = PackWorker::new(plan, sources, fragments, context);
             Ok(move |job: PackJob| {
-                let output = skippable(worker.pack(&job), options)?;
+                let output = skippable(worker.pack(&job), format)?;
                 Ok((job, output))
             })
         };
         let jobs = jobs.map(|job| Costed { cost: job.range.end - job.range.start + JOB_COST, job });
-        ordered::run(options.threads, options.backlog(), jobs, worker, |(job, output)| {
+        ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(job, output)| {
             control.check()?;
             match output {
                 Ok(output) => self.append(&job, output),
@@ -226,18 +226,18 @@ impl<'a, 'b> Packing<'a, 'b> {
         })
     }
 
-    /// Take the output of the next job, in plan order.
+    /// Takes the output of the next job, in plan order.
     fn append(&mut self, job: &PackJob, output: PackOutput) -> Result<(), BuildError> {
         if matches!(job.stream, TextSource::File(file) if self.left_out.contains_key(&file)) {
             return Ok(());
         }
-        // What comes first is there already, extent by extent; the rest of those files comes behind it.
+        // Data of the hot zone is stored already, extent by extent; the rest of those files follows.
         if self.turn == Turn::Rest {
-            self.keep_up_to(job.stream)?;
+            self.reuse_up_to(job.stream)?;
         }
         let destination = Destination::of(self.plan, job.stream, &output.shape);
         if self.is_first(job.stream) && !output.bytes.is_empty() {
-            self.data.device(destination).align(self.context.options.data_align);
+            self.data.device(destination).align(self.context.format.layout.data_align);
         }
         let output = self.data.adjust_for_position(output, self.plan.compression_of(job.stream));
         match (&output.shape, job.stream) {
@@ -274,7 +274,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         Ok(())
     }
 
-    /// Whether nothing of a stream is stored yet.
+    /// Returns whether nothing of a stream is stored yet.
     fn is_first(&self, stream: TextSource) -> bool {
         match stream {
             TextSource::File(file) => self.stored[file as usize] == Stored::Nothing,
@@ -282,7 +282,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    /// Extents that follow each other from `at` on.
+    /// Appends extents that are contiguous from `at` on.
     fn append_extents(
         &mut self,
         stream: TextSource,
@@ -299,7 +299,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         Ok(())
     }
 
-    /// Give the ends of files their places in the packed inode, behind the files that are in it. Returns that part of it.
+    /// Gives the ends of files their places in the packed inode, behind the files in it. Returns that part of it.
     fn place_ends(&mut self) -> Result<FragmentStream, BuildError> {
         let mut stream = FragmentStream::behind(self.fragments_len);
         for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
@@ -315,14 +315,14 @@ impl<'a, 'b> Packing<'a, 'b> {
             extents.fragment = Some(off);
         }
         self.feature(Feature::Fragments);
-        if self.context.options.packs_directories() {
+        if self.context.format.packing.directories {
             stream.pad(lcluster_index::pack_start(stream.len(), self.block_bits)?);
         }
         self.fragments_len = stream.len();
         Ok(stream)
     }
 
-    /// The extents of a stream that is compressed.
+    /// Returns the extents of a compressed stream.
     fn extents_mut(&mut self, stream: TextSource) -> &mut Extents {
         let TextSource::File(file) = stream else { return &mut self.fragments };
         let stored = &mut self.stored[file as usize];
@@ -337,11 +337,11 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     fn leave_out(&mut self, stream: TextSource, error: BuildError) -> Result<(), BuildError> {
         let is_shared = |file| self.originals.contains(&file) || self.sources.parts.has(file);
-        // What has changed can be had where nothing depends on what it was.
+        // A changed file can be stored if nothing depends on its former contents.
         let is_late = |file| error.is_change() && !self.plan.apart.contains(&file);
         let file = match stream {
             TextSource::File(file) if !is_shared(file) && !is_late(file) => file,
-            // Others were to share its data, which cannot be had any more, or a digest tells of it.
+            // Others were to share its data, which is gone, or a digest describes it.
             _ => return Err(error),
         };
         self.stored[file as usize] = Stored::Nothing;
@@ -355,9 +355,9 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    /// Post what was left out and what has changed, and complete what ends in a hole.
+    /// Records files that were left out or have changed, and completes files that end in a hole.
     fn finish(mut self) -> Result<(StoredData, Appender<'b>), BuildError> {
-        self.finish_keeping()?;
+        self.finish_reuse()?;
         for member in self.sources.fragments.members() {
             self.stored[member.file as usize] = Stored::Fragment(member.off);
         }
@@ -408,7 +408,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             tails: self.tails,
             blob_blocks,
             shared_chunk_bytes: self.chunks.shared_bytes,
-            kept: self.kept,
+            reused: self.reused,
             hot: self.hot,
             features: self.features,
             left_out,
@@ -416,7 +416,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         Ok((data, self.data))
     }
 
-    /// The feature that a file needs which is stored like this.
+    /// Returns the feature that a file stored like this needs.
     fn feature_of(&self, stored: &Stored) -> Option<Feature> {
         match stored {
             Stored::Chunks { .. } => Some(Feature::ChunkedFile),

@@ -1,4 +1,4 @@
-//! What a build did.
+//! Statistics of a finished build.
 
 use kiln_codec::Spec;
 use kiln_format::KernelVersion;
@@ -14,109 +14,109 @@ use crate::plan::hole;
 use crate::write::Written;
 use kiln_tree::Kind;
 
-/// What a build did.
+/// Statistics of a finished build.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// Regular files, hard links counted once.
+    /// Number of regular files, hard links counted once.
     pub files: u64,
     /// Directories.
     pub directories: u64,
     /// Symbolic links, devices, pipes and sockets.
     pub others: u64,
-    /// Inodes that no name leads to: those of packed files and directories, and of the metabox.
+    /// Number of inodes that no name leads to: those of packed files and directories, and of the metabox.
     pub special_inodes: u64,
-    /// Names beyond the first of their inode.
+    /// Number of names beyond the first one of an inode.
     pub hard_links: u64,
     /// Bytes of all regular files, hard links counted once.
     pub bytes_in: u64,
-    /// Bytes of these of which digests are stored, by which readers can verify them.
+    /// Bytes of regular files whose digests are stored, so that readers can verify them.
     pub digested_bytes: u64,
     /// Size of the image in bytes.
     pub image_bytes: u64,
-    /// Bytes in a block. Kernels mount no blocks longer than their pages.
+    /// Block size in bytes. Kernels mount no images with blocks longer than their pages.
     pub block_len: u64,
     /// Bytes of data blocks.
     pub data_bytes: u64,
     /// Bytes of the extra device.
     pub blob_bytes: u64,
-    /// Files that are not stored, for they lie on extra devices that were there before.
+    /// Number of files that are not stored, as they lie on extra devices that existed before.
     pub placed_files: u64,
-    /// Their bytes, holes included.
+    /// Bytes of these files, holes included.
     pub placed_bytes: u64,
-    /// Bytes of these devices, whole blocks.
+    /// Bytes of these devices, in whole blocks.
     pub device_bytes: u64,
-    /// Files that are taken over from the base as it stores them.
-    pub kept_files: u64,
-    /// Their bytes.
-    pub kept_bytes: u64,
-    /// Stored bytes that were copied for them.
+    /// Number of files that are reused from the base as stored.
+    pub reused_files: u64,
+    /// Bytes of these files.
+    pub reused_bytes: u64,
+    /// Stored bytes that were copied for these files.
     pub copied_bytes: u64,
-    /// Byte of the image where the data begins that comes first.
+    /// First byte of the hot zone in the image.
     pub hot_start: u64,
-    /// Bytes of it, from there on.
+    /// Length of the hot zone in bytes.
     pub hot_bytes: u64,
     /// Bytes of inodes, names, indexes and inline tails.
     pub metadata_bytes: u64,
-    /// Files that share the data of an earlier one.
+    /// Number of files that share the data of an earlier one.
     pub duplicate_files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub duplicate_bytes: u64,
-    /// Files in the packed inode.
+    /// Number of files in the packed inode.
     pub packed_files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub packed_bytes: u64,
-    /// Files whose last bytes are in the packed inode.
+    /// Number of files whose last bytes are in the packed inode.
     pub end_files: u64,
-    /// Their bytes there.
+    /// Bytes of these ends.
     pub end_bytes: u64,
-    /// Bytes of parts and chunks that are stored once though they occur several times.
+    /// Bytes of parts and chunks that are stored once though they occur several times: the repetitions.
     pub shared_bytes: u64,
-    /// Chunks that the index of parts had no memory for.
+    /// Number of chunks that did not fit into the memory of the index of parts.
     pub dropped_chunks: u64,
     /// Bytes of holes.
     pub hole_bytes: u64,
-    /// Files with holes of which zeros are stored.
+    /// Number of files with holes that are stored as zeros.
     pub filled_hole_files: u64,
     /// Bytes of these holes.
     pub filled_hole_bytes: u64,
-    /// Files left uncompressed because compressing gained nothing.
+    /// Number of files left uncompressed because compressing gained nothing.
     pub plain_files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub plain_bytes: u64,
-    /// How the others are compressed, but for packed files and those that share data: what most bytes are in first.
+    /// Compression of the other files, except packed files and those that share data; most used first.
     pub compression_uses: Vec<CompressionUse>,
-    /// Files whose last bytes (or all) lie beside their inode.
+    /// Number of files whose last bytes (or all) lie beside their inode.
     pub inline_files: u64,
     /// The oldest kernel that mounts the image.
     pub oldest_kernel: Option<KernelVersion>,
-    /// What needs it.
+    /// The feature that needs this kernel.
     pub oldest_kernel_because: Option<Feature>,
     /// The image's UUID.
     pub uuid: [u8; 16],
-    /// Time taken, in order.
+    /// Time of each phase, in order.
     pub phases: Vec<Phase>,
-    /// Inputs left out, with `keep_going`.
+    /// Inputs left out (with `keep_going`).
     pub skipped: Vec<Skipped>,
-    /// Files that changed while they were read, with `keep_going`: they are there, as long as they were when they were
-    /// scanned, with the bytes that they had when these were read.
+    /// Files that changed while they were read (with `keep_going`). They are stored with their scanned length, and
+    /// with the bytes that were read.
     pub changed: Vec<Skipped>,
-    /// Files that do not have the digest that an image stores for them, with `keep_going`: they are there as they were read, with the digest, so
-    /// that a check finds them.
+    /// Files that differ from the digest that an image stores for them (with `keep_going`). They are stored as read,
+    /// together with that digest, so that a check finds them.
     pub damaged: Vec<Skipped>,
 }
 
-/// Files that are compressed alike.
+/// Files with the same compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompressionUse {
-    /// How they are compressed.
+    /// Their compression.
     pub spec: Spec,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
 }
 
-/// Count what is in the image.
+/// Counts the contents of the image.
 pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Summary {
     let block_len = view.block_bits.len();
     let because = written.features.iter().copied().max_by_key(|feature| feature.since());
@@ -130,7 +130,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         device_bytes: device_blocks.sum::<u64>() * block_len,
         metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
         shared_bytes: view.data.shared_chunk_bytes,
-        copied_bytes: view.data.kept.bytes,
+        copied_bytes: view.data.reused.bytes,
         hot_start: view.data.hot.start,
         hot_bytes: view.data.hot.end - view.data.hot.start,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
@@ -177,11 +177,11 @@ impl Summary {
             self.placed_files += 1;
             self.placed_bytes += len;
         }
-        if matches!(storage, Some(Storage::Kept { .. })) {
+        if matches!(storage, Some(Storage::Reused { .. })) {
             let gaps = file.map_or(&[][..], |idx| view.plan.gaps(idx));
-            // Of a file that has changed, what has not.
-            self.kept_files += u64::from(gaps.is_empty());
-            self.kept_bytes += len - gaps.iter().map(|gap| gap.end - gap.start).sum::<u64>();
+            // For a file that has changed, only unchanged text counts.
+            self.reused_files += u64::from(gaps.is_empty());
+            self.reused_bytes += len - gaps.iter().map(|gap| gap.end - gap.start).sum::<u64>();
         }
         if matches!(storage, Some(Storage::Fragment)) {
             self.packed_files += 1;

@@ -1,4 +1,4 @@
-//! From the layout to bytes: the metadata zone front to back, the blocks before the data last.
+//! Writing of a layout: the metadata zone front to back, then the blocks before the data.
 
 pub(crate) mod directory;
 pub(crate) mod inode_writer;
@@ -22,7 +22,7 @@ use crate::write::inode_writer::InodeWriter;
 use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
 use crate::write::superblock::{Head, Header, HeaderRecords, SpecialNids};
 
-/// What was written.
+/// Result of writing.
 pub(crate) struct Written {
     /// Size of the image in blocks.
     pub blocks: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Written {
     pub header_blocks: u64,
     /// Byte behind the metadata.
     pub metadata_end: u64,
-    /// Inodes that no name leads to.
+    /// Number of inodes that no name leads to.
     pub special_inodes: u64,
     /// Features of the image.
     pub features: Vec<Feature>,
@@ -38,29 +38,29 @@ pub(crate) struct Written {
     pub head: Head,
 }
 
-/// What is in an image beside the data that is written already.
+/// Parts of an image other than the data, which is written already.
 pub(crate) struct ImageParts<'a> {
-    /// What was decided.
+    /// The tree and all decisions about it.
     pub view: &'a View<'a>,
-    /// Where inodes and directories lie.
+    /// Places of inodes and directories.
     pub layout: &'a Layout,
     /// Inodes that no name leads to.
     pub special_inodes: &'a SpecialInodes,
-    /// What lies before the data.
+    /// Records before the data.
     pub header: &'a Header,
 }
 
-/// Write the metadata zone behind `data`, and the header.
+/// Writes the metadata zone behind `data`, and the header.
 ///
 /// # Errors
-/// An output that cannot be written; features that the chosen kernel does not have.
+/// An output that cannot be written.
 pub(crate) fn write(
     parts: ImageParts<'_>,
     data: Appender<'_>,
     out: Out<'_>,
     context: Context<'_>,
 ) -> Result<Written, BuildError> {
-    let Context { options, control, .. } = context;
+    let Context { format, control, .. } = context;
     let ImageParts { view, layout, special_inodes, header } = parts;
     let start = data.next_block();
     let mut zone = ZoneWriter { out, start: start.0 * view.block_bits.len(), len: 0, digest: data.digest };
@@ -77,7 +77,7 @@ pub(crate) fn write(
         writer.special(contents, &mut bytes)?;
         zone.put_at_slot(&bytes, zone_first_nid(view.block_bits))
     };
-    // No walk reads them.
+    // No walk reads these inodes.
     let packed = special_inodes.packed.as_ref().map(&mut special).transpose()?;
     let metabox = special_inodes.metabox.as_ref().map(|metabox| special(&metabox.contents)).transpose()?;
     let special = SpecialNids { packed, metabox };
@@ -87,8 +87,8 @@ pub(crate) fn write(
     }
     zone.fill_to(view.block_bits.len())?;
     let metadata_end = zone.start + zone.len;
-    // Behind an older image, the end that readers look for is that of the last block.
-    let image_align = if out.behind.is_some() { 1 } else { options.image_align };
+    // Behind an older image, readers look for the end of the last block.
+    let image_align = if out.behind.is_some() { 1 } else { format.layout.image_align };
     let blocks = view.block_bits.blocks_for(metadata_end.next_multiple_of(image_align));
     if blocks >= Blkaddr::HOLE32.0 {
         return Err(FormatError::does_not_fit("erofs_super_block", "blocks_lo", blocks).into());
@@ -103,7 +103,7 @@ pub(crate) fn write(
         ..header.superblock(view, layout, special, &compression)?
     };
     let slots = slots(Blkaddr(blocks), view, out);
-    let head = header.write(HeaderRecords { superblock, compression, slots }, zone.digest, out, options)?;
+    let head = header.write(HeaderRecords { superblock, compression, slots }, zone.digest, out, format)?;
     out.set_len(blocks * view.block_bits.len())?;
     Ok(Written {
         blocks,
@@ -115,8 +115,8 @@ pub(crate) fn write(
     })
 }
 
-/// The extra devices, in the order of their numbers: those of the tree, then the one that is written. In the flat data space they follow
-/// one another from block `start` on, so that they can be appended to the image.
+/// Returns the extra devices by their numbers: those of the tree, then the one that is written. In the flat data
+/// space they follow one another from block `start` on, so that they can be appended to the image.
 fn slots(start: Blkaddr, view: &View<'_>, out: Out<'_>) -> Vec<DeviceSlot> {
     let devices = view.tree.stores().devices;
     let placed = devices.iter().map(|device| (device.tag, view.block_bits.blocks_for(device.len)));
@@ -133,9 +133,9 @@ fn slots(start: Blkaddr, view: &View<'_>, out: Out<'_>) -> Vec<DeviceSlot> {
 /// Writes the metadata zone front to back.
 struct ZoneWriter<'a> {
     out: Out<'a>,
-    /// Byte offset in the image of the zone.
+    /// Byte offset of the zone in the image.
     start: u64,
-    /// Bytes so far.
+    /// Bytes written so far.
     len: u64,
     digest: blake3::Hasher,
 }
@@ -148,12 +148,12 @@ impl ZoneWriter<'_> {
         Ok(())
     }
 
-    /// Zeros up to a multiple of `unit`.
+    /// Writes zeros up to a multiple of `unit`.
     fn fill_to(&mut self, unit: u64) -> Result<(), BuildError> {
         self.put(&vec![0; (self.len.next_multiple_of(unit) - self.len) as usize])
     }
 
-    /// What the last block of an image behind an older one ends with.
+    /// Writes the end of the last block of an image behind an older one.
     fn end_with(&mut self, behind: Behind<'_>, block_len: u64) -> Result<(), BuildError> {
         let end = (self.len + behind.end_len as u64).next_multiple_of(block_len);
         let bytes = (behind.end)(self.start + end);
@@ -161,7 +161,7 @@ impl ZoneWriter<'_> {
         self.put(&bytes)
     }
 
-    /// An inode at the next slot. Its nid, if the zone begins with `first`.
+    /// Writes an inode at the next slot. Returns its nid, given that of the first byte of the zone, `first`.
     fn put_at_slot(&mut self, inode: &[u8], first: Nid) -> Result<Nid, BuildError> {
         self.fill_to(SLOT_LEN)?;
         let nid = Nid(first.0 + self.len / SLOT_LEN);

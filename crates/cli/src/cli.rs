@@ -1,4 +1,4 @@
-//! The one definition of all flags: help, completions and man pages come from it.
+//! The only definition of all flags: help, completions and man pages come from it.
 
 mod help;
 

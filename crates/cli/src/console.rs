@@ -1,4 +1,4 @@
-//! What a person or a script is told: messages, numbers, progress, JSON.
+//! Output for people and scripts: messages, numbers, progress, JSON.
 
 pub mod progress;
 pub mod report;

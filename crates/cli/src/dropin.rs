@@ -1,5 +1,5 @@
-//! The names that scripts already call: this program, run as `mkfs.erofs`, `fsck.erofs`, `dump.erofs` or `erofsfuse`, takes
-//! the options of that program of erofs-utils, and answers in its words.
+//! Drop-in names that scripts already call: run as `mkfs.erofs`, `fsck.erofs`, `dump.erofs` or `erofsfuse`, this
+//! program takes the options of that program of erofs-utils, and prints the same texts.
 //!
 //! Exit codes are 0 and 1 only, and never 0 after an error.
 
@@ -19,20 +19,20 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The release of erofs-utils whose options these are. Scripts that ask for a version want to know this.
+/// The release of erofs-utils whose options are supported. Scripts that ask for a version want to know it.
 const OPTIONS_OF: &str = "1.9.4";
 
-/// One of the names.
+/// A program with a drop-in name.
 pub struct Program {
-    /// As it is called.
+    /// The name.
     pub name: &'static str,
     run: fn(Vec<OsString>) -> Result<(), Stop>,
-    /// What the original is for.
+    /// Purpose of the original.
     pub about: &'static str,
     usage: &'static str,
 }
 
-/// All of the names. `kiln install-names` installs these.
+/// All drop-in names. `kiln install-names` installs these.
 pub const PROGRAMS: [Program; 4] = [
     Program { name: "mkfs.erofs", run: mkfs::run, about: "make an EROFS image", usage: mkfs::USAGE },
     Program { name: "fsck.erofs", run: fsck::run, about: "check an EROFS image, or extract it", usage: fsck::USAGE },
@@ -40,17 +40,17 @@ pub const PROGRAMS: [Program; 4] = [
     Program { name: "erofsfuse", run: fuse::run, about: "mount an EROFS image by FUSE", usage: fuse::USAGE },
 ];
 
-/// Why a program ends before its end.
+/// The reason why a program ends early.
 pub enum Stop {
-    /// Only its usage was asked for.
+    /// Its usage was requested.
     Help,
-    /// Only its version was asked for; these lines follow it.
+    /// Its version was requested; these lines follow it.
     Version(&'static str),
-    /// It was called wrongly.
+    /// The command line has an error.
     Misuse(Misuse),
     /// It failed.
     Failed(Failure),
-    /// It failed, and has said why.
+    /// It failed, and has printed the error.
     Told,
 }
 
@@ -72,19 +72,19 @@ impl From<std::io::Error> for Stop {
     }
 }
 
-/// The program that `argv0` names, if it is one of these.
+/// Returns the program that `argv0` names, if it is one of these.
 pub fn find(argv0: &OsStr) -> Option<&'static Program> {
     let name = Path::new(argv0).file_name()?;
     PROGRAMS.iter().find(|program| name == program.name)
 }
 
 impl Program {
-    /// Synopsis and options, without the name.
+    /// Returns synopsis and options, without the name.
     pub fn usage(&self) -> &'static str {
         self.usage
     }
 
-    /// Run with these arguments, the name not among them.
+    /// Runs the program with these arguments, which do not include its name.
     pub fn run(&self, args: Vec<OsString>) -> ExitCode {
         let help = if self.name == "mkfs.erofs" { "fewer --workers, a smaller -C or another -z need less" } else { "" };
         memory::advise(Advice { prefix: "<E> erofs: ", help });
@@ -126,7 +126,7 @@ impl Program {
     }
 }
 
-/// Help is data: that it could not be written is an error.
+/// Prints help or version. These are data, so a failed write is an error.
 fn print(text: &str) -> Result<(), ()> {
     use std::io::Write;
     let mut stdout = std::io::stdout().lock();

@@ -1,8 +1,7 @@
-//! How the command ends: one function from a failure to an exit code.
+//! Results of commands, and one function from a failure to an exit code.
 
 use crate::patch::left_over;
 use crate::process::memory;
-use kiln::update::UpdateError;
 use kiln_builder::BuildError;
 use kiln_codec::CodecError;
 use kiln_delta::DeltaError;
@@ -10,17 +9,18 @@ use kiln_diff::DiffError;
 use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
+use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
-use kiln_source::SourceError;
-use kiln_source::filter::PolicyError;
+use kiln_source::{SourceError, UnfitXattr};
+use kiln_tree::policy::PolicyError;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Ends that are no failure.
+/// Results other than failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Everything is done.
+    /// All is done.
     Done,
     /// Done, but some inputs were skipped.
     Skipped,
@@ -30,7 +30,7 @@ pub enum Exit {
     Different,
     /// State that `apply --in-place --status` has found.
     InPlace(InPlaceState),
-    /// A program that was run for the user has ended with this exit code, or 128 and the number of a signal.
+    /// A program that was run for the user has ended with this exit code, or with 128 plus the number of a signal.
     Command(u8),
 }
 
@@ -39,11 +39,11 @@ pub enum Exit {
 pub enum InPlaceState {
     /// The old image: nothing was written.
     Old,
-    /// The new one.
+    /// The new image.
     New,
-    /// Half of each: its journal completes it.
+    /// Partly old and partly new: the journal completes it.
     Unfinished,
-    /// Something else, or nothing tells.
+    /// Another image, or too little is known.
     Unknown,
 }
 
@@ -59,10 +59,10 @@ impl InPlaceState {
     }
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// What was asked for makes no sense.
+    /// The command line makes no sense.
     #[error("{0}")]
     Usage(String),
     /// An image could not be read.
@@ -74,24 +74,27 @@ pub enum Failure {
     /// A tree could not be extracted.
     #[error("{0}")]
     Sink(SinkError),
-    /// A source could not be read, or is no tree.
+    /// A source could not be read, or is not a tree.
     #[error("{0}")]
     Source(SourceError),
-    /// A tree cannot be what the options want.
+    /// Options do not suit a tree.
     #[error("{0}")]
     Policy(PolicyError),
+    /// An attribute cannot be stored, and may not be left out.
+    #[error("{0}")]
+    Xattr(UnfitXattr),
     /// Trees could not be compared.
     #[error("{0}")]
     Diff(DiffError),
     /// A patch could not be made or applied.
     #[error("{}: {source}", path.display())]
     Delta { path: PathBuf, source: DeltaError },
-    /// The old image of a patch is not at a place where there is no journal either.
+    /// The old image of a patch is not the expected one, and there is no journal either.
     #[error("{}: {source} (no journal at {}; --journal names another one)", old.display(), journal.display())]
     NoJournal { old: PathBuf, journal: PathBuf, source: Box<DeltaError> },
     /// A journal is not of the target, or could not be replayed.
-    #[error("{}: {source}: the journal is {}: name its own target, or another --journal for this one; if its own target is gone for good, \
-             remove it", old.display(), journal.display())]
+    #[error("{}: {source}: the journal is {}: complete its own target, or use another --journal for this one; if its \
+             own target is gone for good, remove it", old.display(), journal.display())]
     Journal { old: PathBuf, journal: PathBuf, source: Box<DeltaError> },
     /// A journal lies beside an image that cannot be read, or that is about to be changed.
     #[error("{}: {}{}", image.display(), source.as_ref().map(|source| format!("{source}: ")).unwrap_or_default(),
@@ -100,7 +103,7 @@ pub enum Failure {
     /// An image could not be updated in place.
     #[error("{}: {source}", image.display())]
     Update { image: PathBuf, source: UpdateError },
-    /// Some files could not be compared, and it has been said which.
+    /// Some files could not be compared; they have been listed.
     #[error("the comparison is incomplete: {0} unreadable")]
     Uncompared(u64),
     /// An image could not be built.
@@ -109,26 +112,26 @@ pub enum Failure {
     /// Mounting failed.
     #[error("{0}")]
     Mount(MountError),
-    /// The directory to extract into holds files.
+    /// The directory to extract into is not empty.
     #[error("{}: not empty: name a new directory, or use --into-existing to add to it and replace files", path.display())]
     NotEmpty { path: PathBuf },
     /// A file could not be made or changed.
     #[error("{}: cannot {action}: {source}", path.display())]
     File { path: PathBuf, action: &'static str, source: io::Error },
-    /// An image could not be put aside for something that takes it front to back only.
-    #[error("{}: cannot hold the image until it is complete: {source}: name a directory with more room, by TMPDIR or \
+    /// A spool failed for an output that can only be written front to back.
+    #[error("{}: cannot store the image until it is complete: {source}: choose a directory with more room by TMPDIR or \
              kiln pack --spool", dir.display())]
     Spool { dir: PathBuf, source: io::Error },
-    /// There is an image already.
+    /// The image exists already.
     #[error("{}: exists already: use --force to replace it", path.display())]
     Exists { path: PathBuf },
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Stdout(#[from] io::Error),
-    /// Something was left out, and it has been said what.
+    /// Parts were left out; they have been listed.
     #[error("errors in the image: the output is incomplete")]
     Incomplete,
-    /// The background process has failed, with this exit code, and has said why.
+    /// The background process has failed with this exit code, and has printed the reason.
     #[error("the background process has failed")]
     Background(u8),
     /// A program could not be run for the user.
@@ -153,7 +156,8 @@ impl From<OutputError> for Failure {
 }
 
 impl Failure {
-    /// Of a source, after the signal `caught`; `device_option` is what names extra devices of an image.
+    /// Converts the error of a source after the signal `caught`; `device_option` names the extra devices of an
+    /// image.
     pub fn of_source(error: SourceError, caught: Option<u8>, device_option: &'static str) -> Self {
         match (error, caught) {
             (SourceError::Interrupted, Some(number)) => Failure::Signal(number),
@@ -169,7 +173,7 @@ impl Failure {
         }
     }
 
-    /// Of the image at `path`, from byte `offset` of its file on.
+    /// Converts an error of the image at `path`, from byte `offset` of its file on.
     pub fn of_image(path: &Path, offset: u64, device_option: &'static str, source: ReadError) -> Self {
         let mut image = path.as_os_str().to_owned();
         if offset > 0 {
@@ -186,30 +190,30 @@ impl Failure {
         }
     }
 
-    /// Whether the reader of our output has gone: that is not an error.
+    /// Returns whether the reader of our output has gone: that is not an error.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Stdout(error) if error.kind() == ErrorKind::BrokenPipe)
     }
 
-    /// Whether there is nothing to add: the reader of our output has gone, or the error has been told.
+    /// Returns whether there is nothing to print: the reader of our output has gone, or the error has been printed.
     pub fn is_silent(&self) -> bool {
         self.is_broken_pipe() || matches!(self, Failure::Background(_))
     }
 
-    /// The exit code of most commands.
+    /// Returns the exit code of most commands.
     pub fn code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
             Failure::Signal(number) => 128 + number,
             Failure::Background(code) => *code,
-            // As env(1) has it.
+            // Like env(1).
             Failure::Command { source, .. } if source.kind() == ErrorKind::NotFound => 127,
             Failure::Command { .. } => 126,
             _ => 1,
         }
     }
 
-    /// The exit code of `diff`, as diff(1) has it.
+    /// Returns the exit code of `diff`, like diff(1).
     pub fn diff_code(&self) -> u8 {
         match self {
             Failure::Signal(number) => 128 + number,
@@ -217,7 +221,7 @@ impl Failure {
         }
     }
 
-    /// The exit code of `check`, as fsck(8) has it.
+    /// Returns the exit code of `check`, like fsck(8).
     pub fn fsck_code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 16,
@@ -234,7 +238,7 @@ impl Exit {
         if self == Exit::Done { other } else { self }
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -250,7 +254,7 @@ impl Exit {
     }
 }
 
-/// A pronoun for the devices that are missing.
+/// Returns a pronoun for the devices that are missing.
 fn it_or_them(source: &ReadError) -> &'static str {
     match source {
         ReadError::MissingDevices { tags } if tags.len() > 1 => "all of them in order",
@@ -258,7 +262,7 @@ fn it_or_them(source: &ReadError) -> &'static str {
     }
 }
 
-/// The image in front of a message, unless it is there already.
+/// Returns the image in front of a message, unless it is there already.
 fn image_prefix(image: &Path, source: &ReadError) -> String {
     match source {
         ReadError::Corrupt { path: Some(path), .. }
@@ -272,12 +276,12 @@ fn image_prefix(image: &Path, source: &ReadError) -> String {
     }
 }
 
-/// Whether `path` is that of the image called `image`, which may tell its place in the file, too.
+/// Returns whether `path` is that of the image called `image`, which may contain a place in the file, too.
 fn is_name_of(path: &[u8], image: &[u8]) -> bool {
     image.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b" (image at byte "))
 }
 
-/// What would help, behind a message that memory is short.
+/// Returns advice that follows a message about too little memory.
 fn memory_help(source: &BuildError) -> String {
     match source {
         BuildError::Codec(CodecError::Memory) => format!(": {}", memory::help()),
@@ -285,7 +289,7 @@ fn memory_help(source: &BuildError) -> String {
     }
 }
 
-/// The image in front of a message about writing it.
+/// Returns the image in front of a message about writing it.
 fn output_prefix(image: &Path, source: &BuildError) -> String {
     match source {
         BuildError::Write { .. } | BuildError::TooLarge(_) => format!("{}: ", image.display()),

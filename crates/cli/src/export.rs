@@ -65,14 +65,14 @@ pub struct Args {
     quiet: QuietArgs,
 }
 
-/// Kind of the output.
+/// The format of the output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
     Dir,
     Archive(Format, Option<StreamCompression>),
 }
 
-/// Value of `--to`.
+/// Parses the value of `--to`.
 pub fn parse_to(text: &str) -> Result<To, &'static str> {
     match text {
         "dir" => Ok(To::Dir),
@@ -81,7 +81,7 @@ pub fn parse_to(text: &str) -> Result<To, &'static str> {
     }
 }
 
-/// Returns the kind that the end of a file's name says.
+/// Returns the format that the end of a file's name indicates.
 pub fn of_name(name: impl AsRef<Path>) -> Option<To> {
     let name = name.as_ref().as_os_str().as_bytes();
     Format::of_name(name).map(|(format, compression)| To::Archive(format, compression))
@@ -162,7 +162,7 @@ impl Archive<'_> {
         let (name, quiet) = (destination.name(out), quiet || destination.is_stderr());
         let target = Target::create(destination, existing)?;
         if meter.is_shown() {
-            // An error will come again, from the work itself.
+            // The work itself will report an error.
             meter.set(0, selection.contents_len(&image).unwrap_or(0));
         }
         let options = ExportOptions { compression, level, keep_going, threads: work.threads(), format };
@@ -203,11 +203,11 @@ fn check_level(level: Option<u32>, format: Format, compression: Option<StreamCom
     }
 }
 
-/// Target of an archive.
+/// The destination of an archive.
 enum Target {
-    /// To a name that it gets when it is complete.
+    /// A file that gets its name when it is complete.
     File(AtomicFile),
-    /// Somewhere that takes it as it comes.
+    /// A stream that is written front to back.
     Stream(Stream),
 }
 

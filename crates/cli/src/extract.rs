@@ -17,10 +17,10 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Bytes of decoded data that are kept: files that share pclusters are neighbours in a walk.
+/// Size of the cache of decoded data in bytes: files that share pclusters are neighbours in a walk.
 pub const CACHE_LEN: u64 = 32 << 20;
 
-/// Maximum number of ranges of a file that are shown; JSON has all.
+/// Most ranges of a file that are shown; JSON has all.
 const RANGES_SHOWN: usize = 8;
 
 /// Extract an image, or parts of it, to a directory
@@ -76,7 +76,7 @@ pub struct Args {
     quiet: QuietArgs,
 }
 
-/// Options of an extraction by `kiln export --to dir`.
+/// Options of `kiln export --to dir`.
 pub struct Way {
     pub keep_going: bool,
     pub work: WorkArgs,
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let meter = args.work.meter(args.quiet.quiet);
     if meter.is_shown() {
-        // An error will come again, from the work itself.
+        // The work itself will report an error.
         meter.set(0, selection.contents_len(&image).unwrap_or(0));
     }
     let result = kiln_sink::dir::extract(
@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(if report.skipped.is_empty() && report.lost.is_empty() { Exit::Done } else { Exit::Skipped })
 }
 
-/// Returns the permissions that new files of this process do not get.
+/// Returns the permission bits that new files of this process do not get.
 pub fn umask() -> u16 {
     // It can only be read by setting it; no other thread makes files yet.
     let mask = rustix::process::umask(Mode::empty());
@@ -168,7 +168,7 @@ fn tell(args: &Args, report: &ExtractReport) {
     }
 }
 
-/// Returns a range as its first byte and its last one.
+/// Formats a range as its first byte and its last one.
 fn range_text(range: &Range<u64>) -> String {
     format!("{} to {}", range.start, range.end.saturating_sub(1))
 }
@@ -187,12 +187,12 @@ struct ReportJson {
     lost: Vec<LostJson>,
 }
 
-/// A file that has zeros instead of some of its contents.
+/// A file that has zeros in place of some of its contents.
 #[derive(Serialize)]
 struct LostJson {
     #[serde(flatten)]
     file: SkippedJson,
-    /// First byte in the file, and the byte behind the last one.
+    /// Ranges in the file: the first byte, and the byte behind the last one.
     ranges: Vec<[u64; 2]>,
 }
 

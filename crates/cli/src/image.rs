@@ -44,31 +44,31 @@ fn device_option() -> &'static str {
 }
 
 impl Default for ImageArgs {
-    /// No image is named yet.
+    /// Returns arguments without an image.
     fn default() -> Self {
         Self { image: PathBuf::new(), device: Vec::new(), offset: 0, generation: None, device_option: DEVICE_OPTION }
     }
 }
 
 impl ImageArgs {
-    /// Open the image to read contents.
+    /// Opens the image to read contents.
     pub fn open(&self) -> Result<Image, Failure> {
         self.open_with(&ImageOptions::default())
     }
 
-    /// Open the image to read contents. Its place in the file is that of the arguments.
+    /// Opens the image to read contents. Its place in the file comes from the arguments.
     pub fn open_with(&self, options: &ImageOptions) -> Result<Image, Failure> {
         let image = self.open_path(options).map_err(|error| self.failure(error))?;
         image.require_devices().map_err(|error| self.failure(error))?;
         Ok(image)
     }
 
-    /// Open the image to read metadata only. Where devices are missing, this is said, and is no error.
+    /// Opens the image to read metadata only. Missing devices are reported, and are not an error.
     pub fn open_metadata(&self) -> Result<Image, Failure> {
         self.open_metadata_with(&ImageOptions::default(), &|failure| note(format_args!("{failure}")))
     }
 
-    /// [`ImageArgs::open_metadata`] with `warn` to say it.
+    /// Opens like [`ImageArgs::open_metadata`], and reports through `warn`.
     pub fn open_metadata_with(&self, options: &ImageOptions, warn: &dyn Fn(Failure)) -> Result<Image, Failure> {
         let image = self.open_path(options).map_err(|error| self.failure(error))?;
         if let Err(error) = image.require_devices() {
@@ -77,22 +77,22 @@ impl ImageArgs {
         Ok(image)
     }
 
-    /// Refuse an image whose devices are missing, before the kernel mounts it: every file would fail. What else may be wrong with it
-    /// the kernel tells.
+    /// Refuses an image with missing devices before the kernel mounts it: every file would fail. The kernel reports
+    /// any other error.
     pub fn require_devices(&self) -> Result<(), Failure> {
         let devices = self.open_path(&ImageOptions::default()).map_or(Ok(()), |image| image.require_devices());
         devices.map_err(|error| self.failure(error))
     }
 
-    /// Say that a journal lies beside the image, if one does.
+    /// Prints a note if a journal lies beside the image.
     pub fn note_left_over(&self) {
         if let Some(journal) = left_over::find(&self.image) {
             note(format_args!("{}: {}", self.image.display(), left_over::hint(&self.image, &journal)));
         }
     }
 
-    /// Refuse an image that is half written, as a journal beside it tells, before the kernel is asked to mount it,
-    /// which would not say why not.
+    /// Refuses a half-written image, which has a journal beside it, before the kernel is asked to mount it: the
+    /// kernel would not give the reason.
     pub fn refuse_unfinished(&self) -> Result<(), Failure> {
         match left_over::find(&self.image) {
             None => Ok(()),
@@ -105,12 +105,12 @@ impl ImageArgs {
         Image::open_path(&self.image, &self.device, &options)
     }
 
-    /// An error about this image.
+    /// Returns an error about this image.
     pub fn failure(&self, source: ReadError) -> Failure {
         Failure::of_image(&self.image, self.offset, self.device_option, source)
     }
 
-    /// The inode at `path`, and the path without slashes around it, as a walk from there wants it.
+    /// Returns the inode at `path`, and the path without slashes around it, as a walk from there requires.
     pub fn resolve(&self, image: &Image, path: &OsStr, last: FollowLast) -> Result<(Inode, Vec<u8>), Failure> {
         let path = path.as_bytes();
         let inode = image.resolve(path, last).map_err(|error| self.failure(error))?;

@@ -1,4 +1,4 @@
-//! Commands that read images: what is in them, and whether they are sound.
+//! Commands that read images, to show their contents or to check them.
 
 pub mod cat;
 pub mod check;

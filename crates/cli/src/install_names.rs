@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         false if program.parent() == Some(&dir) => Content::Link { text: relative(&program), program },
         false => Content::Link { text: program.clone(), program },
     };
-    // All are looked at before one is made.
+    // All names are looked at before the first one is made.
     let mut missing = Vec::new();
     for name in PROGRAMS.iter().map(|program| program.name) {
         let path = args.dir.join(name);
@@ -73,9 +73,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What is to be at a name.
+/// The intended file at a name.
 enum Content {
-    /// A symbolic link to `program`, which says `text`.
+    /// A symbolic link to `program` with the target `text`.
     Link {
         text: PathBuf,
         program: PathBuf,
@@ -83,10 +83,10 @@ enum Content {
     Copy(PathBuf),
 }
 
-/// What is at a name.
+/// The state of a name.
 enum State {
     Missing,
-    /// What is to be there.
+    /// The intended file.
     Ours,
     Foreign,
 }
@@ -110,7 +110,7 @@ impl Content {
         Ok(if is_ours { State::Ours } else { State::Foreign })
     }
 
-    /// Under another name first: there is no moment without the old or the new file.
+    /// Creates the file under another name first, so that either the old or the new file exists at any moment.
     fn put(&self, path: &Path) -> io::Result<()> {
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(format!(".{}", std::process::id()));
@@ -122,7 +122,7 @@ impl Content {
     }
 }
 
-/// A link in its own directory survives that directory's move.
+/// Returns a link within its own directory, which survives moves of the directory.
 fn relative(program: &Path) -> PathBuf {
     program.file_name().map_or_else(|| program.to_owned(), PathBuf::from)
 }

@@ -1,8 +1,10 @@
 //! The command `kiln`: glue between the library crates and a person or a script. [`main`] runs it.
 //!
-//! Each subcommand is a file with its arguments and a function `run`: `pack`, `extract`, `mount`, and those in `inspect`. Data goes to standard output, everything else to standard
-//! error. Called by another program's name it is that program, see `dropin`. The library crates never read the environment and never print; that is done here.
-#![deny(unsafe_code)] // but where a module says why
+//! Each subcommand is a file with its arguments and a function `run`: `pack`, `extract`, `mount`, and those in
+//! `inspect`. Data goes to standard output, everything else to standard error. Called by another program's name it
+//! acts as that program, see `dropin`. The library crates never read the environment and never print; that is done
+//! here.
+#![deny(unsafe_code)] // except where a module gives the reason
 
 mod cli;
 mod console;
@@ -37,11 +39,11 @@ use std::process::ExitCode;
 pub use process::memory::EndingAllocator;
 pub use process::program::set_program;
 
-/// Run the command with these arguments, the first of which is the name it was called by: `kiln`, or one of those that
-/// `kiln install-names` installs. The exit code.
+/// Runs the command and returns the exit code. The first of the arguments is the name that the command was called
+/// by: `kiln`, or one of those that `kiln install-names` installs.
 ///
-/// It prints, and catches signals from then on: it is for a program that does nothing else. `kiln mount` without `--foreground`
-/// starts the running program once more, see [`set_program`].
+/// It prints, and catches signals from then on: it is for a program that does nothing else. `kiln mount` without
+/// `--foreground` starts the running program once more, see [`set_program`].
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     match args.first().and_then(|name| dropin::find(name)) {
@@ -50,8 +52,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The same for `kiln` alone, whatever name the first argument is. The exit code as a number, for programs that have a way of their own
-/// to exit.
+/// Runs `kiln` alone, whatever name the first argument is. Returns the exit code as a number, for programs with
+/// their own way to exit.
 pub fn exit_code(args: &[OsString]) -> u8 {
     let cli = match cli::parse(args) {
         Ok(cli) => cli,
@@ -73,7 +75,7 @@ pub fn exit_code(args: &[OsString]) -> u8 {
                 report::error(&failure);
             }
             if wants_json(args) {
-                // The exit code tells it, too.
+                // The exit code has the information, too.
                 let _ = report::print_error(ErrorJson::new(&failure, code));
             }
             code
@@ -81,12 +83,12 @@ pub fn exit_code(args: &[OsString]) -> u8 {
     }
 }
 
-/// Whether programs read standard output: asked of the arguments, for what is wrong may be among them.
+/// Returns whether programs read standard output. Looks at the raw arguments, as they may not parse.
 fn wants_json(args: &[OsString]) -> bool {
     args.iter().skip(1).take_while(|arg| *arg != "--").any(|arg| arg == "--json")
 }
 
-/// What needs less memory.
+/// Returns advice that reduces memory.
 fn advice(command: &Command) -> Advice {
     let help = match command {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
@@ -140,9 +142,10 @@ fn run(command: Command) -> Result<Exit, Failure> {
     }
 }
 
-/// Help and version go to standard output and are no errors; the rest is misuse, which `check` reports as fsck(8) does.
+/// Prints help or version, which go to standard output and are not errors; the rest is misuse, which `check` reports
+/// like fsck(8).
 fn usage(error: &clap::Error, args: &[OsString]) -> u8 {
-    // If even this cannot be printed, the exit code alone tells it.
+    // If even this cannot be printed, only the exit code remains.
     let _ = error.print();
     let is_check = args.get(1).is_some_and(|command| command == "check");
     if !error.use_stderr() {

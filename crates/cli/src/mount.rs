@@ -197,7 +197,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(tell(args, "FUSE", options.attributes))
 }
 
-/// The way that was asked for: by name, or by what only one has.
+/// Returns the way to mount that the options ask for: by name, or because only one way has them.
 fn via(args: &Args) -> Result<Option<Via>, Failure> {
     if args.image.generation.is_some() {
         return match args.via {
@@ -221,7 +221,7 @@ fn via(args: &Args) -> Result<Option<Via>, Failure> {
     }
 }
 
-/// Say something that is no error.
+/// Prints a message that is not an error.
 fn say(args: &Args, line: fmt::Arguments<'_>) {
     if !args.quiet {
         note(line);
@@ -234,7 +234,7 @@ fn tell(args: &Args, how: &str, attributes: Attributes) -> Exit {
     Exit::Done
 }
 
-/// Serve by FUSE until the end. A signal is how this ends in an orderly way, so it is no failure.
+/// Serves by FUSE until the end. A signal is an orderly way to end, so it is not a failure.
 fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Exit, Failure> {
     kiln_mount::return_freed_memory();
     kiln_mount::load_program();
@@ -284,7 +284,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
     Ok(Exit::Done)
 }
 
-/// In the background, standard error is gone once the mount answers.
+/// Returns the destination of the log. In the background, standard error is gone once the mount answers.
 fn log_target(args: &Args) -> Result<Target, Failure> {
     match &args.log {
         Some(path) => Target::file(path),
@@ -293,7 +293,7 @@ fn log_target(args: &Args) -> Result<Target, Failure> {
     }
 }
 
-/// Preload a mount by the kernel's driver, and say what could not be. FUSE servers do that themselves.
+/// Preloads a mount by the kernel's driver, and prints the failures. FUSE servers preload by themselves.
 fn warm_up(args: &Args, list: &HotList) {
     match kiln_mount::preload(&args.dir, list, Preload::Read, default_preload(), &AtomicBool::new(false)) {
         Ok(done) => {

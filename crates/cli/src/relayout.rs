@@ -8,7 +8,7 @@ use crate::pack::hot::HotArgs;
 use crate::pack::list_order;
 use crate::pack::out_args::{ForceArg, SpoolDirArg};
 use crate::process::work::WorkArgs;
-use kiln_source::filter::DataOrder;
+use kiln_tree::storage::DataOrder;
 use moved::Moved;
 use std::path::PathBuf;
 use uuid::Uuid;

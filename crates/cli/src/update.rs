@@ -22,14 +22,13 @@ use crate::patch::left_over;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use kiln::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
 use kiln::{Error, Packer, Updated};
 use kiln_builder::{BuildOptions, Choices, Compression, PhaseClock};
-use kiln_format::KernelVersion;
+use kiln_format::{Escaped, KernelVersion};
 use kiln_output::Existing;
-use kiln_read::Escaped;
+use kiln_revise::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
+use kiln_revise::{EditedImage, IncrementBase, Stamps};
 use kiln_source::dir::FileId;
-use kiln_source::merge::{EditedImage, IncrementBase, Stamps};
 use kiln_source::{Source, SourceKind, SourceOptions};
 use std::ffi::OsString;
 use std::io;
@@ -144,7 +143,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let fail = |error: Error| failure(error, &signals, &args.image);
     let started = PhaseClock::start();
     let time = now()?;
-    let file = open_for_update(&args.image).map_err(fail)?;
+    let file = open_for_update(&args.image).map_err(|error| fail(error.into()))?;
     refuse_left_over(&args.image)?;
     let update = begin(args, &file).map_err(fail)?;
     let options = options(args, &update, time).map_err(|failure| refuse(failure, fail))?;
@@ -197,7 +196,7 @@ fn refuse_left_over(image: &Path) -> Result<(), Failure> {
 
 fn begin<'a>(args: &Args, file: &'a UpdatedFile) -> Result<Update<'a>, Error> {
     let behind = if args.discard_tail { BehindImage::Anything } else { BehindImage::OwnRemains };
-    Update::begin(file.target()?, behind)
+    Ok(Update::begin(file.target()?, behind)?)
 }
 
 /// The image as the base of what SRC makes of it; what edits do not name is of the image itself.
@@ -250,7 +249,7 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
             let block_len = update.image().superblock().block_bits.len();
             Choices { preset: preset.into(), kernel: None, block_len: Some(block_len), ..Choices::default() }
         }
-        None => update.choices()?,
+        None => update.choices().map_err(Error::from)?,
     };
     let compression = match args.compress.as_deref() {
         Some("none") => Some(Compression::Off),
@@ -271,15 +270,15 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
         ..found
     };
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
-    Ok(BuildOptions {
-        threads: args.work.threads(),
-        content_digests: args.digests.choice(options.content_digests),
-        source_date_epoch: source_date_epoch()?,
-        build_time: Some(time),
-        keep_going: args.keep_going,
-        scratch_dir: spool_dir(args.spool.asked()),
-        ..options
-    })
+    let source_date_epoch = source_date_epoch()?;
+    Ok(options.with(|options| {
+        options.work.threads = args.work.threads();
+        options.work.keep_going = args.keep_going;
+        options.work.scratch_dir = spool_dir(args.spool.asked());
+        options.metadata.content_digests = args.digests.choice(options.metadata.content_digests.clone());
+        options.identity.source_date_epoch = source_date_epoch;
+        options.identity.build_time = Some(time);
+    }))
 }
 
 /// An error of the library or of the command line.

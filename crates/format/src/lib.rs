@@ -17,9 +17,9 @@ pub mod dirent;
 pub mod error;
 pub mod feature;
 pub mod generation;
-pub mod hex;
 pub mod inode;
 pub mod superblock;
+mod text;
 pub mod xattr;
 pub mod zmap;
 
@@ -27,4 +27,4 @@ pub use addr::{Blkaddr, BlockBits, Nid};
 pub use compr_cfg::Algorithm;
 pub use error::{FormatError, Problem};
 pub use feature::{Compat, Incompat, KernelVersion};
-pub use hex::Hex;
+pub use text::{Escaped, Hex};

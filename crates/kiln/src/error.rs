@@ -5,12 +5,12 @@ use kiln_diff::DiffError;
 use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
+use kiln_revise::ReviseError;
+use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
-use kiln_source::SourceError;
-use kiln_source::filter::PolicyError;
+use kiln_source::{SourceError, UnfitXattr};
+use kiln_tree::policy::PolicyError;
 use std::path::PathBuf;
-
-use crate::update::error::UpdateError;
 
 /// Reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +25,9 @@ pub enum Error {
     /// A tree cannot be what the policy wants.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// An attribute cannot be stored, and may not be left out.
+    #[error(transparent)]
+    Xattr(#[from] UnfitXattr),
     /// An image cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -73,4 +76,16 @@ pub enum Error {
     /// An image cannot be mounted or unmounted.
     #[error(transparent)]
     Mount(#[from] MountError),
+}
+
+impl From<ReviseError> for Error {
+    fn from(error: ReviseError) -> Self {
+        match error {
+            ReviseError::Source(source) => Self::Source(source),
+            ReviseError::Build(source) => Self::Build(source),
+            ReviseError::Output(source) => Self::Output(source),
+            ReviseError::Read { image, source } => Self::Read { image, source },
+            ReviseError::Update { image, source } => Self::Update { image, source },
+        }
+    }
 }

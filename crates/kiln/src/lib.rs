@@ -35,25 +35,20 @@
 //!
 //! [`Packer`] has more choices than a preset, and its steps one by one. The crates that do the work are modules here:
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
-//! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`delta`] for patches between images,
-//! [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data of
+//! older ones, [`delta`] for patches between images, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 mod error;
-mod hot_as;
 mod label;
 mod mounted;
 pub mod oci;
 mod packer;
-mod relayout;
 mod sources;
 mod steps;
-pub mod update;
-mod way;
 
 pub use error::Error;
-pub use hot_as::{HotAs, HotFiles, store_hot};
 pub use kiln_builder as builder;
 pub use kiln_builder::{Preset, Summary};
 pub use kiln_codec as codec;
@@ -66,6 +61,7 @@ pub use kiln_output::Existing;
 pub use kiln_parallel::Threads;
 pub use kiln_read as read;
 pub use kiln_read::Image;
+pub use kiln_revise as revise;
 pub use kiln_sink as sink;
 pub use kiln_sink::archive::ExportReport;
 pub use kiln_sink::dir::ExtractReport;
@@ -74,10 +70,8 @@ pub use kiln_tree as tree;
 pub use label::{ImageLabel, LabelError};
 pub use mounted::{MountVia, MountedImage, mount};
 pub use packer::Packer;
-pub use relayout::{Relaid, RelayoutRequest, relayout};
 pub use sources::{SourceAt, open_sources};
 pub use steps::{Built, Estimated, Packed, Scanned, Unmatched, Updated};
-pub use way::{WayError, hint_way};
 
 use kiln_diff::{Change, DiffOptions};
 use kiln_output::AtomicFile;

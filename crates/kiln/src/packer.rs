@@ -1,19 +1,20 @@
 //! Choices about packing. The steps that they lead to are in `steps`.
 
-use kiln_builder::{BuildOptions, Choices, ContentDigests, OptionError, Preset, Progress};
+use kiln_builder::{BuildOptions, Choices, ContentDigests, HotMethod, OptionError, Preset, Progress, Spec};
 use kiln_format::KernelVersion;
 use kiln_output::Existing;
 use kiln_parallel::Threads;
+use kiln_revise::IncrementBase;
 use kiln_source::dir::FileId;
-use kiln_source::filter::{DataOrder, Filter, HintRules, Policy};
-use kiln_source::merge::IncrementBase;
 use kiln_tree::DigestName;
+use kiln_tree::filter::Filter;
+use kiln_tree::policy::Policy;
+use kiln_tree::storage::{DataOrder, HintRules};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::hot_as::HotAs;
 use crate::label::ImageLabel;
 
 /// Packs directories, archives and images into images.
@@ -78,10 +79,10 @@ pub struct Packer {
     pub(crate) dry_run: bool,
     pub(crate) filter: Filter,
     pub(crate) policy: Policy,
-    pub(crate) hints: HintRules,
+    pub(crate) hints: HintRules<Option<Spec>>,
     pub(crate) order: DataOrder,
     /// Storage of files that come first, and bytes that it may add.
-    pub(crate) hot_as: (HotAs, u64),
+    pub(crate) hot_as: (HotMethod, u64),
     pub(crate) base: Option<Arc<IncrementBase>>,
     pub(crate) outputs: Vec<FileId>,
     pub(crate) has_extra_device: bool,
@@ -140,11 +141,11 @@ impl Packer {
     ///
     /// ```
     /// use kiln::Packer;
-    /// use kiln::builder::{BuildOptions, Choices};
+    /// use kiln::builder::Choices;
     ///
-    /// let options = BuildOptions { checksum: false, ..Choices::default().build_options()? };
+    /// let options = Choices::default().build_options()?.with(|options| options.identity.checksum = false);
     /// let packer = Packer::new().options(options);
-    /// assert!(!packer.build_options()?.checksum);
+    /// assert!(!packer.build_options()?.identity.checksum);
     /// # Ok::<(), kiln::Error>(())
     /// ```
     pub fn options(mut self, options: BuildOptions) -> Self {
@@ -157,8 +158,8 @@ impl Packer {
     /// ```
     /// use kiln::Packer;
     ///
-    /// let packer = Packer::new().adjust(|options| options.data_align = 64 << 10);
-    /// assert_eq!(packer.build_options()?.data_align, 64 << 10);
+    /// let packer = Packer::new().adjust(|options| options.layout.data_align = 64 << 10);
+    /// assert_eq!(packer.build_options()?.layout.data_align, 64 << 10);
     /// # Ok::<(), kiln::Error>(())
     /// ```
     pub fn adjust(mut self, change: impl Fn(&mut BuildOptions) + Send + Sync + 'static) -> Self {
@@ -168,43 +169,43 @@ impl Packer {
 
     /// Sets the label of the image.
     pub fn label(self, label: ImageLabel) -> Self {
-        self.adjust(move |options| options.label = label.padded())
+        self.adjust(move |options| options.identity.label = label.padded())
     }
 
     /// Sets the UUID of the image. Without this call it is derived from the contents.
     pub fn uuid(self, uuid: [u8; 16]) -> Self {
-        self.adjust(move |options| options.uuid = Some(uuid))
+        self.adjust(move |options| options.identity.uuid = Some(uuid))
     }
 
     /// Sets the number of threads. The image does not depend on it.
     pub fn threads(self, threads: Threads) -> Self {
-        self.adjust(move |options| options.threads = threads)
+        self.adjust(move |options| options.work.threads = threads)
     }
 
     /// Sets the latest time in the image, in seconds since 1970. This library does not read the environment.
     pub fn source_date_epoch(self, secs: i64) -> Self {
-        self.adjust(move |options| options.source_date_epoch = Some(secs))
+        self.adjust(move |options| options.identity.source_date_epoch = Some(secs))
     }
 
     /// Stores the SHA-256 of each file's contents, so that readers can verify them. Files are read once more.
     pub fn content_digests(self) -> Self {
-        self.adjust(|options| options.content_digests = ContentDigests::Named(DigestName::Usual))
+        self.adjust(|options| options.metadata.content_digests = ContentDigests::Named(DigestName::Usual))
     }
 
-    /// Stores the ends of uncompressed files as blocks, not beside their inodes: see [`BuildOptions::inline_tails`].
+    /// Stores the ends of uncompressed files as blocks, not beside their inodes: see [`LayoutOptions::inline_tails`](kiln_builder::LayoutOptions::inline_tails).
     pub fn without_inline_tails(self) -> Self {
-        self.adjust(|options| options.inline_tails = false)
+        self.adjust(|options| options.layout.inline_tails = false)
     }
 
     /// Leaves out what cannot be read, and lists it, instead of failing.
     pub fn keep_going(self) -> Self {
-        self.adjust(|options| options.keep_going = true)
+        self.adjust(|options| options.work.keep_going = true)
     }
 
     /// Sets the directory for nameless temporary files. [`Packer::pack`] uses that of the image.
     pub fn scratch_dir(self, dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
-        self.adjust(move |options| options.scratch_dir.clone_from(&dir))
+        self.adjust(move |options| options.work.scratch_dir.clone_from(&dir))
     }
 
     /// Misses nothing, and leaves nothing out in silence: the system writes what programs have written to a directory
@@ -228,14 +229,14 @@ impl Packer {
     }
 
     /// Reuses stored data of an older image for files that have not changed since, see
-    /// [`increment`](kiln_source::merge::increment()).
+    /// [`increment`](kiln_revise::increment()).
     pub fn base(mut self, base: impl Into<Arc<IncrementBase>>) -> Self {
         self.base = Some(base.into());
         self
     }
 
     /// Sets rules by which some files are compressed in another way.
-    pub fn hints(mut self, hints: HintRules) -> Self {
+    pub fn hints(mut self, hints: HintRules<Option<Spec>>) -> Self {
         self.hints = hints;
         self
     }
@@ -245,7 +246,7 @@ impl Packer {
     ///
     /// ```
     /// use kiln::Packer;
-    /// use kiln::source::filter::DataOrder;
+    /// use kiln::tree::storage::DataOrder;
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
@@ -273,8 +274,9 @@ impl Packer {
     /// most `budget` bytes more than otherwise.
     ///
     /// ```
-    /// use kiln::source::filter::PathOrder;
-    /// use kiln::{HotAs, Packer};
+    /// use kiln::source::manifest::parse_order;
+    /// use kiln::Packer;
+    /// use kiln::builder::HotMethod;
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
@@ -282,12 +284,12 @@ impl Packer {
     /// # for name in ["init", "other"] {
     /// #     std::fs::write(src.join(name), name.repeat(100_000)).unwrap();
     /// # }
-    /// let list = PathOrder::parse(b"init\n", "boot.list").unwrap();
-    /// let packed = Packer::new().order(list).hot_as(HotAs::Plain, 64 << 20).pack(&src, &out)?;
+    /// let list = parse_order(b"init\n", "boot.list").unwrap();
+    /// let packed = Packer::new().order(list).hot_as(HotMethod::Plain, 64 << 20).pack(&src, &out)?;
     /// assert_eq!(packed.hot_files.nodes.len(), 1);
     /// # Ok::<(), kiln::Error>(())
     /// ```
-    pub fn hot_as(mut self, hot_as: HotAs, budget: u64) -> Self {
+    pub fn hot_as(mut self, hot_as: HotMethod, budget: u64) -> Self {
         self.hot_as = (hot_as, budget);
         self
     }

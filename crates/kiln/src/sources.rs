@@ -1,7 +1,8 @@
 //! Several sources as one.
 
-use kiln_source::merge::{MergePart, Merged, Whiteouts};
+use kiln_source::merge::{MergePart, Merged};
 use kiln_source::{Source, SourceError, SourceOptions};
+use kiln_tree::merge::Whiteouts;
 use std::path::PathBuf;
 
 /// A source, and the place of its root in the tree.

@@ -8,15 +8,14 @@ pub use built::Built;
 pub use scanned::{Estimated, Packed, Scanned, Unmatched};
 pub use updated::Updated;
 
-use kiln_builder::{BuildOptions, Out, PhaseClock, Preset};
+use kiln_builder::{BuildOptions, Out, PhaseClock, Preset, store_hot};
 use kiln_output::{AtomicFile, Output};
 use kiln_source::dir::FileId;
-use kiln_source::filter::{self, XattrPolicy};
-use kiln_source::{Scan, ScanOptions, Source, SourceOptions};
+use kiln_source::{Scan, ScanOptions, Source, SourceOptions, leave_out_unfit};
+use kiln_tree::policy::{XattrPolicy, apply};
 use std::path::Path;
 
 use crate::error::Error;
-use crate::hot_as::store_hot;
 use crate::packer::Packer;
 
 impl Packer {
@@ -127,8 +126,8 @@ impl Packer {
     fn scan_only(&self, source: &dyn Source, options: &BuildOptions) -> Result<Scan, Error> {
         let is_backup = self.is_backup();
         let scan_options = ScanOptions {
-            threads: options.threads,
-            keep_going: options.keep_going,
+            threads: options.work.threads,
+            keep_going: options.work.keep_going,
             filter: &self.filter,
             outputs: &self.outputs,
             sync: is_backup,
@@ -136,13 +135,13 @@ impl Packer {
         };
         // Times are compared as the source has them.
         let scan = match &self.base {
-            Some(base) => kiln_source::merge::increment(source, base, &scan_options)?,
+            Some(base) => kiln_revise::increment(source, base, &scan_options)?,
             None => source.scan(&scan_options)?,
         };
-        let mut tree = filter::apply(scan.tree, &self.policy)?;
+        let mut tree = apply(scan.tree, &self.policy)?;
         let xattrs = &self.policy.xattrs;
         let xattrs = XattrPolicy { strict: xattrs.strict || is_backup, ..xattrs.clone() };
-        let left_out_xattrs = filter::leave_out_unfit(&mut tree, &xattrs, scan.left_out_xattrs)?;
+        let left_out_xattrs = leave_out_unfit(&mut tree, &xattrs, scan.left_out_xattrs)?;
         Ok(Scan { tree, left_out_xattrs, ..scan })
     }
 

@@ -1,9 +1,8 @@
 //! A file that appears under its name complete, or not at all.
 //!
-//! It is written without any name (`O_TMPFILE`), so that not even SIGKILL leaves something behind,
-//! and linked when it is complete. File systems without nameless files get a hidden temporary one,
-//! removed on every way out but SIGKILL. A file that a later run shall go on with has a hidden name
-//! that the run finds again.
+//! The file is written without any name (`O_TMPFILE`), so that not even SIGKILL leaves something behind, and linked
+//! when it is complete. On file systems without nameless files it gets a hidden temporary name, which is removed on
+//! every way out but SIGKILL. A file that a later run may continue has a hidden name that this run can find.
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, RenameFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -20,7 +19,7 @@ use crate::commit::{Durability, Unpublished, commit};
 use crate::error::OutputError;
 use crate::{kept_file, unfinished};
 
-/// What happens to a file that has the name already.
+/// Treatment of a file that has the name already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
     /// It stays, and the output is refused.
@@ -30,7 +29,7 @@ pub enum Existing {
     Replace,
 }
 
-/// A file in the making. [`AtomicFile::commit`] gives it its name; if it is dropped before, nothing remains of it.
+/// A file being written. [`AtomicFile::commit`] gives it its name; if it is dropped before, nothing remains of it.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
@@ -38,14 +37,14 @@ pub struct AtomicFile {
     name: OsString,
     file: File,
     existing: Existing,
-    /// The file that had the name when this one was begun.
+    /// The file that had the name when this one was started.
     replaced: Option<OwnedFd>,
     /// The hidden name, while there is one. Removed on drop.
     temporary: Option<OsString>,
 }
 
 impl AtomicFile {
-    /// Start the file that shall be called `path`.
+    /// Starts the file that will be called `path`.
     ///
     /// # Errors
     /// A path that names no file; with [`Existing::Keep`] a file that exists, with
@@ -61,13 +60,13 @@ impl AtomicFile {
         })
     }
 
-    /// Start the file that shall be called `path`, or go on with what an earlier run has left of it
-    /// ([`AtomicFile::keep`], or a crash): it lies under a hidden name that follows from `path`.
-    /// Nobody else can go on with it meanwhile.
+    /// Starts the file that will be called `path`, or continues one that an earlier run has left
+    /// ([`AtomicFile::keep`], or a crash) under a hidden name derived from `path`. No other process can continue it
+    /// meanwhile.
     ///
     /// # Errors
-    /// As [`AtomicFile::create`]; what is under the hidden name and is no file of this user;
-    /// another process that is making it.
+    /// Those of [`AtomicFile::create`]; something under the hidden name that is not a file of this user; another
+    /// process that is writing the file.
     pub fn resume(path: &Path, existing: Existing) -> Result<Self, OutputError> {
         Self::begin(path, existing, |dir, name, mode| {
             let failed = |source| OutputError::file(path, "go on with the unfinished file beside it", source);
@@ -77,8 +76,8 @@ impl AtomicFile {
         })
     }
 
-    /// Start the file that shall be called `path`. `open` gives the file that is written, with the
-    /// name in that directory and the mode that it shall have, and its hidden name, if it has one.
+    /// Starts the file that will be called `path`. `open` opens it, given its directory, its name and its mode, and
+    /// returns the file and its hidden name, if it has one.
     fn begin(
         path: &Path,
         existing: Existing,
@@ -91,23 +90,23 @@ impl AtomicFile {
         let dir = rustix::fs::open(parent(path), flags, Mode::empty());
         let dir = dir.map_err(|errno| OutputError::file(path, "open its directory", errno.into()))?;
         let replaced = check_existing(&dir, name, path, existing)?;
-        // What replaces a file is as secret as that from the beginning, in case it needs a hidden name.
+        // A replacement is as secret as the old file from the beginning, in case it needs a hidden name.
         let mode = Mode::from_raw_mode(if replaced.is_some() { 0o600 } else { 0o666 }); // less the umask
         let (file, temporary) = open(&dir, name, mode)?;
         Ok(Self { path: path.to_owned(), dir, name: name.to_owned(), file, existing, replaced, temporary })
     }
 
-    /// Leave what there is for [`AtomicFile::resume`]. Where it lies; none for a file without a
-    /// hidden name, which goes.
+    /// Leaves the unfinished file for [`AtomicFile::resume`] and returns its path. A file without a hidden name
+    /// disappears, and the result is `None`.
     pub fn keep(mut self) -> Option<PathBuf> {
         let temporary = self.temporary.take()?;
         unfinished::forget(&temporary);
         Some(self.dir_path().join(temporary))
     }
 
-    /// The same file, which shall be called `name` in its directory: for a name that depends on what the file holds.
+    /// Returns the same file, which will be called `name` in its directory: for a name that depends on the contents.
     ///
-    /// A name that is a path in another directory fails when it is given.
+    /// A name that is a path into another directory fails on commit.
     pub fn with_name(mut self, name: &OsStr) -> Self {
         self.path.set_file_name(name);
         self.name = name.to_owned();
@@ -115,41 +114,41 @@ impl AtomicFile {
         self
     }
 
-    /// Whether `other` is to have the same name in the same directory.
+    /// Returns whether `other` will have the same name in the same directory.
     pub fn has_name_of(&self, other: &AtomicFile) -> bool {
         let dirs = [self, other].map(|file| rustix::fs::fstat(&file.dir).ok().map(|stat| (stat.st_dev, stat.st_ino)));
         self.name == other.name && dirs[0].is_some() && dirs[0] == dirs[1]
     }
 
-    /// The directory that it appears in.
+    /// Returns the directory in which the file will appear.
     pub fn dir_path(&self) -> &Path {
         parent(&self.path)
     }
 
-    /// The file, open for reading and writing.
+    /// Returns the file, open for reading and writing.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The file that it replaces, if there was one when it was begun; not open for reading.
+    /// Returns the file that it replaces, if there was one at the start; not open for reading.
     pub fn replaced(&self) -> Option<&OwnedFd> {
         self.replaced.as_ref()
     }
 
-    /// Give the file its name, and see that both survive a crash.
+    /// Gives the file its name, and makes both durable.
     ///
     /// # Errors
-    /// A file that has the name, unless it may be replaced; errors of the system. The name is then
-    /// what it was before, unless only the directory could not be written.
+    /// A file that has the name, unless it may be replaced; errors of the system. The name then refers to the same
+    /// file as before, unless only the directory could not be synced.
     pub fn commit(self) -> Result<(), OutputError> {
         self.commit_as(Durability::Synced)
     }
 
-    /// As [`AtomicFile::commit`], but when a new file survives a crash is as `durability` says. One
-    /// that replaces another is synced in any case: a crash must not leave neither.
+    /// Commits like [`AtomicFile::commit`], but makes a new file durable only if `durability` says so. A file that
+    /// replaces another is synced in any case: a crash must not destroy both.
     ///
     /// # Errors
-    /// As [`AtomicFile::commit`].
+    /// Those of [`AtomicFile::commit`].
     pub fn commit_as(mut self, durability: Durability) -> Result<(), OutputError> {
         let durability = if self.replaced.is_some() { Durability::Synced } else { durability };
         commit(&mut self, durability).map_err(|error| match Errno::from_io_error(&error.source) {
@@ -158,12 +157,12 @@ impl AtomicFile {
         })
     }
 
-    /// To a name that must not exist.
+    /// Links the file to a name that must not exist.
     fn publish_new(&mut self) -> Result<(), Errno> {
         let Some(temporary) = &self.temporary else { return link_nameless(&self.file, &self.dir, &self.name) };
         match rustix::fs::renameat_with(&self.dir, temporary, &self.dir, &self.name, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS) => {
-                // The temporary name goes with the drop.
+                // The drop removes the temporary name.
                 return rustix::fs::linkat(&self.dir, temporary, &self.dir, &self.name, AtFlags::empty());
             }
             renamed => renamed?,
@@ -173,7 +172,8 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// To a name that may exist: only renaming replaces in one step, and that needs a name to start from.
+    /// Renames the file to a name that may exist. Only renaming replaces in one step, and it needs a name to start
+    /// from.
     fn replace(&mut self) -> Result<(), Errno> {
         match rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(old) => inherit_access(&self.file, &old)?,
@@ -230,18 +230,18 @@ impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
             unfinished::forget(temporary);
-            // What has led here is the error to report.
+            // The first error is the one to report.
             let _ = rustix::fs::unlinkat(&self.dir, temporary, AtFlags::empty());
         }
     }
 }
 
-/// The directory of `path`.
+/// Returns the directory of `path`.
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The file that is to be replaced, if there is one. Refuse early what cannot end well.
+/// Returns the file to be replaced, if there is one. Refuses early if the commit would fail anyway.
 fn check_existing(
     dir: &OwnedFd,
     name: &OsStr,
@@ -264,9 +264,8 @@ fn check_existing(
     }
 }
 
-/// Give `file` the owner and the mode of `old`, which it replaces. Where the group cannot be kept,
-/// no other one gains access. What is right already is not touched: file systems without owners and
-/// modes refuse every change.
+/// Gives `file` the owner and the mode of `old`, which it replaces. If the group cannot be kept, no other group
+/// gains access. Correct values are left alone: file systems without owners and modes refuse every change.
 fn inherit_access(file: &File, old: &Stat) -> Result<(), Errno> {
     let new = rustix::fs::fstat(file)?;
     let (owner, group) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
@@ -278,16 +277,17 @@ fn inherit_access(file: &File, old: &Stat) -> Result<(), Errno> {
     if new.st_mode & 0o777 == mode { Ok(()) } else { rustix::fs::fchmod(file, Mode::from_raw_mode(mode)) }
 }
 
-/// `mode` for a file of another group: the old group's members become others, and others may be members of the new one.
+/// Returns `mode` for a file of another group: members of the old group become others, and others may be members of
+/// the new one.
 fn without_group(mode: RawMode) -> RawMode {
     let both = mode >> 3 & mode & 0o7;
     mode & 0o700 | both << 3 | both
 }
 
-/// A file in `dir` without a name, or with a hidden one, derived from `name`, where none can do without.
+/// Opens a file in `dir` without a name, or with a hidden one derived from `name` on file systems that require one.
 pub(crate) fn create_in(dir: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(File, Option<OsString>), Errno> {
     match rustix::fs::openat(dir, ".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, mode) {
-        // As file systems and old kernels say that they do not know it.
+        // File systems and old kernels report in these ways that they lack it.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
         opened => return opened.map(|fd| (File::from(fd), None)),
     }
@@ -296,9 +296,9 @@ pub(crate) fn create_in(dir: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(File
     Ok((File::from(fd), Some(temporary)))
 }
 
-/// Run `make` with hidden names derived from `name` until one is free.
+/// Runs `make` with hidden names derived from `name` until one is free.
 fn with_temporary_name<T>(name: &OsStr, make: impl Fn(&OsStr) -> Result<T, Errno>) -> Result<(T, OsString), Errno> {
-    // Names have 255 bytes; of a long one the front will do.
+    // Names have at most 255 bytes; the front of a long one is enough.
     let front = OsStr::from_bytes(&name.as_bytes()[..name.len().min(200)]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
     for attempt in 0..1000 {
@@ -313,7 +313,7 @@ fn with_temporary_name<T>(name: &OsStr, make: impl Fn(&OsStr) -> Result<T, Errno
     Err(Errno::EXIST)
 }
 
-/// Give a nameless file a name. By descriptor alone this needs a capability; through `/proc` it does not.
+/// Gives a nameless file a name. By descriptor alone this needs a capability; through `/proc` it does not.
 fn link_nameless(file: &File, dir: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     match rustix::fs::linkat(file.as_fd(), "", dir, name, AtFlags::EMPTY_PATH) {
         Err(Errno::NOENT | Errno::PERM) => {
@@ -336,7 +336,7 @@ mod tests {
         fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// An output of the kind for file systems without nameless files.
+    /// Creates an output as on file systems without nameless files.
     fn with_name(path: &Path, existing: Existing) -> AtomicFile {
         let mut output = AtomicFile::create(path, existing).unwrap();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
@@ -446,7 +446,7 @@ mod tests {
     fn what_exists_is_kept_unless_told_otherwise() {
         let scratch = TempDir::new().unwrap();
         let path = scratch.path().join("image");
-        // Someone else is faster: only the end can tell.
+        // Another process is faster, which only the commit can notice.
         for create in [
             |path: &Path| AtomicFile::create(path, Existing::Keep).unwrap(),
             |path: &Path| with_name(path, Existing::Keep),

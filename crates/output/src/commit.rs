@@ -1,5 +1,5 @@
-//! How an output that is complete gets its final name: as a rule so that a crash at any moment
-//! leaves the whole of it there, or nothing.
+//! The last steps of a complete output, which give it its final name. As a rule, a crash at any moment leaves either
+//! all of it there or nothing.
 
 use std::io;
 
@@ -7,30 +7,30 @@ use crate::Output;
 
 /// An output that has no final name yet.
 pub trait Unpublished: Output {
-    /// Give it its final name, which from then on leads to it and no more to what was there before.
+    /// Gives the output its final name, which no longer refers to anything older from then on.
     ///
     /// # Errors
-    /// A name that cannot be had; errors of the system.
+    /// A name that is not available; errors of the system.
     fn publish(&mut self) -> io::Result<()>;
 
-    /// See that the name survives a crash.
+    /// Makes the name durable.
     ///
     /// # Errors
     /// Errors of the system.
     fn sync_name(&self) -> io::Result<()>;
 }
 
-/// When an output survives a crash of the system.
+/// The moment from which an output survives a crash of the system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// From the moment when it gets its name.
+    /// It is durable from the moment when it gets its name.
     #[default]
     Synced,
-    /// When the system has written it, or the caller has synced it: as what most programs write.
+    /// It is durable when the system has written it, or the caller has synced it, like most programs' output.
     LeftToCaller,
 }
 
-/// Which step of [`commit`] failed.
+/// A failed step of [`commit`].
 #[derive(Debug)]
 pub struct CommitError {
     /// The step, as in "cannot ...".
@@ -39,11 +39,11 @@ pub struct CommitError {
     pub source: io::Error,
 }
 
-/// Publish what is complete. Its contents are made durable before the name leads to them, and the
-/// name after that, unless that is the caller's affair.
+/// Publishes a complete output. Its contents are made durable before the name refers to them, and the name after
+/// that, unless that is left to the caller.
 ///
 /// # Errors
-/// Those of the steps, of which none is taken after one that failed.
+/// Those of the steps; none is taken after one that failed.
 pub fn commit(output: &mut impl Unpublished, durability: Durability) -> Result<(), CommitError> {
     let failed = |action| move |source| CommitError { action, source };
     let synced = durability == Durability::Synced;
@@ -54,7 +54,7 @@ pub fn commit(output: &mut impl Unpublished, durability: Durability) -> Result<(
     if synced { output.sync_name().map_err(failed(SYNC_NAME)) } else { Ok(()) }
 }
 
-/// The last step, which fails when everything is there.
+/// The last step. If it fails, the output is in place all the same.
 const SYNC_NAME: &str = "sync its directory (the new file is in place all the same, but a crash may undo that)";
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Notes what is done to it, and fails in one step.
+    /// Records the calls, and fails in one step.
     #[derive(Default)]
     struct Noted(RefCell<Vec<&'static str>>, Option<&'static str>);
 

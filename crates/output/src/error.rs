@@ -1,18 +1,18 @@
-//! Why an output cannot be made.
+//! Errors of outputs.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why an output cannot be made.
+/// The reason why an output cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// A file, its directory or a device cannot be worked on.
+    /// An operation on a file, its directory or a device failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     File {
         /// The name of the output.
         path: PathBuf,
-        /// What was tried.
+        /// The operation, as in "cannot ...".
         action: &'static str,
         /// The system's error.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! Files in the making that a later run finds again, under a hidden name that follows from their own.
+//! Unfinished files that a later run can find, under hidden names derived from their final ones.
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -8,16 +8,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// The hidden name of a file in the making that a later run shall find.
+/// Returns the hidden name of an unfinished file.
 pub(crate) fn name_of(name: &OsStr) -> OsString {
     let mut kept = OsString::from(".");
-    // Names have 255 bytes; of a long one the front will do.
+    // Names have at most 255 bytes; the front of a long one is enough.
     kept.push(OsStr::from_bytes(&name.as_bytes()[..name.len().min(230)]));
     kept.push(".kiln-unfinished");
     kept
 }
 
-/// Open or create the file `name`, for this process alone.
+/// Opens or creates the file `name`, for this process alone.
 pub(crate) fn open(dir: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     loop {
@@ -32,7 +32,7 @@ pub(crate) fn open(dir: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<File> 
             Err(Errno::WOULDBLOCK) => {
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is making it"));
             }
-            // On a file system without locks nothing tells whether another process is making it.
+            // On a file system without locks nothing shows if another process is writing the file.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -1,9 +1,8 @@
 //! Files that appear under their names only when they are complete.
 //!
-//! A program writes anywhere in its output, and reads some of it back. Files and memory can do this
-//! ([`Output`]). An [`AtomicFile`] appears under its name once it is complete, or not at all. For a
-//! destination that cannot do this, such as a pipe or a whole block device ([`Place`]), the bytes
-//! wait in a [`Spool`].
+//! A program writes anywhere in its output, and reads some of it back. Files and memory support this ([`Output`]).
+//! An [`AtomicFile`] appears under its name once it is complete, or not at all. Some destinations do not support it,
+//! such as a pipe or a whole block device ([`Place`]); for these, the bytes wait in a [`Spool`].
 
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
@@ -29,35 +28,35 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that can be written and read anywhere. Only one thread of a build does.
+/// Storage that can be written and read at any offset. Only one thread of a build does so.
 pub trait Output {
-    /// Write the first of `bytes` at `offset`, and say how many: as `pwrite(2)`, it may be less
-    /// than all. What lies between the end and `offset` becomes zeros.
+    /// Writes the first of `bytes` at `offset`, and returns their number: like `pwrite(2)`, it may write fewer than
+    /// all. A gap between the end and `offset` becomes zeros.
     ///
     /// # Errors
     /// Those of the system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Read from `offset` on, and say how many bytes: as `pread(2)`, it may be less than `buf`
-    /// holds, and 0 only at the end.
+    /// Reads from `offset` on, and returns the number of bytes: like `pread(2)`, it may read fewer than `buf` holds,
+    /// and 0 only at the end.
     ///
     /// # Errors
     /// Those of the system.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Be so many bytes long. What is new is zeros.
+    /// Sets the length in bytes. New bytes are zeros.
     ///
     /// # Errors
     /// Those of the system.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// See that everything written survives a crash. A build does not call it, but [`commit`] does.
+    /// Makes all written bytes durable. A build does not call it, but [`commit`] does.
     ///
     /// # Errors
     /// Those of the system.
     fn sync(&self) -> io::Result<()>;
 
-    /// The file that it is, with the same offsets, if the system can copy into it.
+    /// Returns the file behind the output, with the same offsets, if the system can copy into it.
     fn file(&self) -> Option<&File> {
         None
     }
@@ -85,10 +84,10 @@ impl Output for File {
     }
 }
 
-/// Write all of `bytes` at `offset`.
+/// Writes all of `bytes` at `offset`.
 ///
 /// # Errors
-/// Those of the output, and one that takes nothing more.
+/// Those of the output, including one that accepts no more bytes.
 pub fn write_all_at(output: &dyn Output, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match output.write_at(bytes, offset) {
@@ -101,10 +100,10 @@ pub fn write_all_at(output: &dyn Output, mut bytes: &[u8], mut offset: u64) -> i
     Ok(())
 }
 
-/// Fill `buf` from `offset` on.
+/// Fills `buf` from `offset` on.
 ///
 /// # Errors
-/// Those of the output, and its end.
+/// Those of the output, and an end before `buf` is full.
 pub fn read_exact_at(output: &dyn Output, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !buf.is_empty() {
         match output.read_at(buf, offset) {

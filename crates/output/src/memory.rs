@@ -12,7 +12,7 @@ pub struct MemoryOutput {
 }
 
 impl MemoryOutput {
-    /// The bytes that were written.
+    /// Returns the bytes that were written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes.into_inner()
     }
@@ -22,7 +22,7 @@ impl MemoryOutput {
     }
 }
 
-/// `offset` as a place in memory, with room for `len` bytes behind it.
+/// Returns `offset` as an index, with room for `len` bytes behind it.
 fn place(offset: u64, len: usize) -> io::Result<usize> {
     let start = usize::try_from(offset).ok().filter(|start| start.checked_add(len).is_some());
     start.ok_or_else(|| io::ErrorKind::FileTooLarge.into())

@@ -1,4 +1,4 @@
-//! A place inside something that exists: a block device, or a larger file.
+//! A place inside an existing block device or larger file.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use crate::error::OutputError;
 use crate::spool::Spool;
 
-/// Opening a block device with this fails while it is mounted, or in use otherwise.
+/// Flag with which opening a block device fails while it is mounted or otherwise in use.
 const IN_USE_FAILS: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 
-/// A place inside something that exists. What lies before and behind the image stays. It is not
-/// written before the image is complete, but then in place: a crash while it is written leaves part
-/// of the image.
+/// A place inside an existing file or device. Data before and behind the image stays. The image is written there
+/// only once it is complete, but then in place: a crash during the copy leaves part of the image.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -22,7 +21,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The block device `path`.
+    /// Opens the block device `path`.
     ///
     /// # Errors
     /// A device that is in use; errors of the system.
@@ -30,7 +29,7 @@ impl Place {
         Self::open(path, true, IN_USE_FAILS)
     }
 
-    /// The existing file `path`.
+    /// Opens the existing file `path`.
     ///
     /// # Errors
     /// Errors of the system.
@@ -45,17 +44,17 @@ impl Place {
         Ok(Self { path, file, is_device })
     }
 
-    /// The file or the device.
+    /// Returns the file or the device.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// A directory on the file system that the place is in; `None` for a device, which is in none.
+    /// Returns a directory on the file system of the file; `None` for a device, which is on none.
     pub fn dir(&self) -> Option<&Path> {
         self.path.parent().filter(|_| !self.is_device)
     }
 
-    /// Write the image that waits in `spool` from byte `offset` of the place on, and see that it survives a crash.
+    /// Writes the image that waits in `spool` from byte `offset` of the place on, and makes it durable.
     ///
     /// # Errors
     /// A device that is too small for the image, which is left as it was; errors of the system.

@@ -1,5 +1,5 @@
-//! A nameless file in which an image waits that cannot be built where it is to go: builders go back
-//! in their output, and pipes cannot.
+//! A nameless file in which an image waits if it cannot be built at its destination: builders go back in their
+//! output, and pipes cannot.
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::atomic_file::create_in;
 use crate::error::OutputError;
 
-/// Where images wait if neither an argument nor the environment says it: on a disk, as a rule, which /tmp is not.
+/// Directory of spools if neither an argument nor the environment names one: as a rule on a disk, unlike /tmp.
 const DEFAULT_DIR: &str = "/var/tmp";
 /// Bytes that are copied at once.
 const PIECE_LEN: usize = 1 << 20;
 
-/// A nameless file: nothing is left of it, however the program ends.
+/// A nameless file: nothing remains of it, however the program ends.
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
     file: File,
 }
 
-/// Why a spool could not be copied.
+/// The reason why a spool could not be copied.
 #[derive(Debug)]
 pub enum CopyError {
     /// The spool could not be read.
@@ -36,7 +36,7 @@ pub enum CopyError {
 }
 
 impl Spool {
-    /// A new one in `dir`.
+    /// Creates a spool in `dir`.
     ///
     /// # Errors
     /// Errors of the system.
@@ -52,29 +52,29 @@ impl Spool {
         Ok(Self { dir: dir.to_owned(), file })
     }
 
-    /// The directory of spools: `$TMPDIR` if it is set, else `/var/tmp`.
+    /// Returns the directory of spools: `$TMPDIR` if it is set, else `/var/tmp`.
     pub fn default_dir() -> PathBuf {
         let env = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         let default = || if Path::new(DEFAULT_DIR).is_dir() { DEFAULT_DIR.into() } else { std::env::temp_dir() };
         env.unwrap_or_else(default)
     }
 
-    /// The file, open for reading and writing.
+    /// Returns the file, open for reading and writing.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The file itself, which stays without a name.
+    /// Returns the file itself, which stays without a name.
     pub fn into_file(self) -> File {
         self.file
     }
 
-    /// The directory that it takes room in.
+    /// Returns the directory whose room it takes.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Write all of it to `writer`, front to back, holes as zeros, until `stop` is set.
+    /// Writes all of it to `writer`, front to back, holes as zeros, until `stop` is set.
     ///
     /// # Errors
     /// Errors of either side, and an interruption.

@@ -1,9 +1,8 @@
 //! Errors of reading an image, by what you can do about them.
 
-use crate::escape::Escaped;
 use kiln_codec::CodecError;
 use kiln_format::addr::align_up;
-use kiln_format::{FormatError, Hex, Nid, Problem};
+use kiln_format::{Escaped, FormatError, Hex, Nid, Problem};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;

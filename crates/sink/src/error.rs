@@ -1,7 +1,7 @@
 //! Errors of extraction and export.
 
-use kiln_format::Nid;
-use kiln_read::{ComposefsObject, Escaped, ReadError};
+use kiln_format::{Escaped, Nid};
+use kiln_read::{ComposefsObject, ReadError};
 use std::io;
 use std::path::PathBuf;
 

@@ -8,9 +8,11 @@
 pub(crate) mod contents;
 pub(crate) mod entry;
 pub(crate) mod file_id;
+mod ignore;
 pub(crate) mod source;
 mod walk;
 mod xattrs;
 
+pub use contents::Stamp as FileStamp;
 pub use file_id::FileId;
 pub use source::DirSource;

@@ -1,14 +1,16 @@
 //! Errors of reading a source.
 
-use kiln_read::{Escaped, ReadError};
+use kiln_format::Escaped;
+use kiln_read::ReadError;
 use kiln_tree::TreeError;
+use kiln_tree::filter::PathErrors;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::filter::error::FileError;
 use crate::input::stream::is_stopped;
+use kiln_tree::FileError;
 
 /// Error of reading a source. All variants except `Interrupted` name the source.
 #[derive(Debug, thiserror::Error)]
@@ -132,15 +134,12 @@ impl SourceError {
     }
 }
 
-/// Unreadable paths in a source, with their errors.
-pub(crate) type Errors = Vec<(Vec<u8>, io::Error)>;
-
 /// Converts `errors` to a list of left-out entries of the source `root`, sorted by path. The root
 /// itself cannot be left out.
 ///
 /// # Errors
 /// The first of `errors` by path, if they may not be left out.
-pub(crate) fn settle(mut errors: Errors, root: &Path, keep_going: bool) -> Result<Vec<Unreadable>, Unreadable> {
+pub(crate) fn settle(mut errors: PathErrors, root: &Path, keep_going: bool) -> Result<Vec<Unreadable>, Unreadable> {
     errors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let with_root = |(path, source): (Vec<u8>, io::Error)| {
         let path = if path.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(&path)) };

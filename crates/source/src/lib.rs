@@ -1,14 +1,16 @@
 //! Sources of trees: directories, archives, images, containers and manifests.
 //!
 //! [`open`] detects the kind of a file or directory and returns a [`Source`]. [`Source::scan`]
-//! makes a [`Tree`] of the entries that [`ScanOptions::filter`] selects. A [`filter::Policy`] then
-//! changes owners, times, attributes and other metadata.
+//! makes a [`Tree`] of the entries that [`ScanOptions::filter`] selects. A [`Policy`] then changes
+//! owners, times, attributes and other metadata, and [`leave_out_unfit`] comes last: it removes and
+//! counts attributes that EROFS cannot hold.
 //!
 //! A new kind of source implements [`Source`] with [`Builder`], as [`image::erofs`] does, and is
 //! listed in [`KINDS`] as a [`SourceKind`].
 //!
 //! [`Tree`]: kiln_tree::Tree
 //! [`Builder`]: kiln_tree::Builder
+//! [`Policy`]: kiln_tree::policy::Policy
 //!
 //! # Inside
 //!
@@ -20,25 +22,25 @@
 //!   offsets, the memory limit. `archive/left_out` decides for all sources if damage ends a scan.
 //! * Tar archives are opened by `oci`, which decides by the members if an archive holds container
 //!   images (`oci/archive`) or files, so that it is read only once.
-//! * `merge` lays trees over each other, and `oci` does the same with the layers of an image.
-//!   `merge::Draft` is a tree that a program builds from bytes, files and sources;
-//!   `merge::EditedImage` is an image with edits.
-//! * `left_out_xattrs` counts attributes that an image cannot hold. `filter::leave_out_unfit`
-//!   removes them for all sources; tar archives add ACL entries whose names have no ids.
+//! * `merge::Merged` is several sources as one, and `oci` merges the layers of an image: both with
+//!   `kiln_tree::merge`. `merge::Draft` is a tree that a program builds from bytes, files and
+//!   sources.
+//! * Filters are values of `kiln_tree::filter`. A directory asks them while it is read (`dir/walk`,
+//!   `dir/ignore`); other sources are filtered when they have been read (`Source::scan`).
+//! * `manifest` has the parsers of definition files. The edits that they give are values of
+//!   `kiln_tree::policy`; `manifest/added_files` has the contents of files that they add.
+//! * `xattrs` counts attributes that an image cannot hold, and removes them for all sources; tar
+//!   archives add ACL entries whose names have no ids.
 //! * Contents stay where they are until they are read: in the archive (`stored`), in the image, or
 //!   decoded once (`archive/decoded`). For an archive or image to which the new image only refers,
 //!   they return their positions on that device (`Contents::placed`); `merge` numbers the devices
 //!   of all its trees.
-//! * `merge::increment` is a tree that reuses the data of an older image of the same source.
-//!   `image::erofs::Relayout` is an image as the base of itself, with the options that `survey`
-//!   finds in it.
 #![warn(unreachable_pub)]
 #![deny(unsafe_code)]
 
 pub mod archive;
 pub mod dir;
 mod error;
-pub mod filter;
 pub mod image;
 mod input;
 mod kind;
@@ -50,9 +52,9 @@ mod open;
 mod source;
 mod stored;
 mod unknown;
+mod xattrs;
 
 pub use error::{SourceError, Unreadable};
-pub use filter::left_out_xattrs::{LeftOutXattr, LeftOutXattrs};
 pub use input::candidate::{Candidate, SourceOptions};
 pub use input::disk;
 pub use input::spool::SpoolLimit;
@@ -61,5 +63,6 @@ pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;
 pub use open::{KINDS, open, open_as, open_bytes};
-pub use source::{FileStamps, Note, Scan, ScanOptions, Scanned, Source};
+pub use source::{CLOCK_SECS, FileStamps, Note, Scan, ScanOptions, Scanned, Source};
 pub use stored::{StoredFiles, StoredRun};
+pub use xattrs::{LeftOutXattr, LeftOutXattrs, UnfitXattr, leave_out_unfit};

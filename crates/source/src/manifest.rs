@@ -1,18 +1,23 @@
-//! Trees as text: manifests that list a whole tree, and definitions that change one.
+//! Parsers of text about trees: manifests that list a whole tree, definitions that change one, and
+//! lists of files.
 //!
-//! An mtree manifest is a source. [`TreeEdits`] (pseudo definitions of mksquashfs, device tables of
-//! makedevs) and [`FsConfig`] (owners and modes of Android) are parts of a
-//! [`Policy`](crate::filter::Policy). Their errors name the line, the field and its value.
+//! An mtree manifest is a source. Pseudo definitions of mksquashfs and device tables of makedevs
+//! give [`TreeEdits`](kiln_tree::policy::TreeEdits), and lists and rules of Android give an
+//! [`FsConfig`](kiln_tree::policy::FsConfig): parts of a [`Policy`](kiln_tree::policy::Policy).
+//! Errors name the line, the field and its value.
 
-mod capability;
+mod added_files;
 mod device_table;
-pub(crate) mod edits;
 mod fields;
-pub(crate) mod fs_config;
+mod fs_config;
+mod host;
 mod lines;
 pub(crate) mod mtree;
+mod order;
 pub(crate) mod pseudo;
 
-pub use edits::TreeEdits;
-pub use fs_config::FsConfig;
+pub use device_table::parse_device_table;
+pub use fs_config::{parse_fs_config, read_fs_config};
 pub use lines::ListError;
+pub use order::{hot_order, parse_order};
+pub use pseudo::read_pseudo;

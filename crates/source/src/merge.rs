@@ -1,42 +1,22 @@
 //! Merges of several sources: later ones over earlier ones, as overlayfs shows its layers, or in
 //! directories of their own.
 
-pub(crate) mod contents;
 mod draft;
 mod draft_source;
-mod edited;
-mod increment;
-pub(crate) mod lost_links;
-pub(crate) mod overlay;
-mod same_paths;
-mod versions;
 
 pub use draft::Draft;
 pub use draft_source::DraftSource;
-pub use edited::EditedImage;
-pub use increment::{IncrementBase, Stamps, Trust, increment};
 
 use kiln_format::BlockBits;
+use kiln_tree::filter::Filter;
+use kiln_tree::merge::{MergeBuilder, Whiteouts};
+use kiln_tree::path::normal;
 use kiln_tree::{Builder, Metadata};
 use std::path::Path;
 
 use crate::error::SourceError;
-use crate::filter::Filter;
-use crate::filter::left_out_xattrs::LeftOutXattrs;
-use crate::source::{Scan, ScanOptions, Scanned, Source};
-use contents::MergedContents;
-use overlay::Overlay;
-
-/// Treatment of the whiteouts of a source (character devices 0:0) and of its opaque directories
-/// (`trusted.overlay.opaque=y`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Whiteouts {
-    /// Apply and remove them: the result is what overlayfs would show.
-    #[default]
-    Apply,
-    /// Apply and keep them, for layers that will be below.
-    Keep,
-}
+use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+use crate::xattrs::left_out::LeftOutXattrs;
 
 /// One of several sources.
 pub struct MergePart {
@@ -80,8 +60,7 @@ impl Merged {
 impl MergePart {
     /// Creates a part whose root becomes the directory at the path `at`.
     pub fn new(source: Box<dyn Source>, at: &[u8]) -> Self {
-        let names: Vec<_> = at.split(|&b| b == b'/').filter(|name| !matches!(name, [] | [b'.'])).collect();
-        Self { source, at: names.join(&b'/') }
+        Self { source, at: normal(at) }
     }
 
     /// Returns the path in the merged tree of `path` in the source.
@@ -106,8 +85,8 @@ impl Source for Merged {
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let mut builder = Builder::new(Metadata { permissions: 0o755, ..Metadata::default() });
-        let mut contents = MergedContents::default();
+        let root = Builder::new(Metadata { permissions: 0o755, ..Metadata::default() });
+        let mut merged = MergeBuilder::new(root, self.whiteouts);
         let (mut skipped, mut notes, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         let mut left_out_xattrs = LeftOutXattrs::default();
         for part in &self.parts {
@@ -116,15 +95,11 @@ impl Source for Merged {
             notes.extend(scan.notes);
             left_out_xattrs.extend(scan.left_out_xattrs, |path| part.path(path));
             outputs.extend(scan.outputs.iter().map(|path| part.path(path)));
-            let lost = SourceError::tree(part.source.path());
-            let first_content = contents.next_id(&scan.tree).map_err(&lost)?;
-            let mut overlay = Overlay { builder: &mut builder, whiteouts: self.whiteouts, first_content };
-            let links = overlay.put(&scan.tree, &part.at).map_err(&lost)?;
-            notes.extend(links.notes(part.source.path()));
-            contents.add(first_content, scan.tree, &part.at);
+            let links = merged.put(scan.tree, &part.at).map_err(SourceError::tree(part.source.path()))?;
+            notes.extend(Note::of_links(links, part.source.path()));
         }
         outputs.sort();
-        let tree = builder.finish(Box::new(contents)).map_err(SourceError::tree(self.path()))?;
+        let tree = merged.finish().map_err(SourceError::tree(self.path()))?;
         Ok(Scanned::Everything(Scan { skipped, notes, left_out_xattrs, outputs, ..Scan::from(tree) }))
     }
 }

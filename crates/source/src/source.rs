@@ -1,8 +1,9 @@
 //! The trait of sources, and the results of a scan.
 
-use kiln_format::BlockBits;
+use kiln_format::{BlockBits, Escaped};
 use kiln_parallel::Threads;
-use kiln_read::Escaped;
+use kiln_tree::filter::{Filter, select};
+use kiln_tree::merge::LostLinks;
 use kiln_tree::{ContentId, Tree};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,13 +13,11 @@ use std::sync::{Arc, LazyLock};
 use crate::dir::contents::Stamp;
 use crate::dir::file_id::FileId;
 use crate::error::{SourceError, Unreadable, settle};
-use crate::filter::left_out_xattrs::LeftOutXattrs;
-use crate::filter::select::select;
-use crate::filter::selection::Filter;
+use crate::xattrs::left_out::LeftOutXattrs;
 
 /// Length in seconds of the period before the scan in which times are not conclusive: within the
 /// resolution of the filesystem's clock, a file may change again without a new time.
-pub(crate) const CLOCK_SECS: i64 = 2;
+pub const CLOCK_SECS: i64 = 2;
 
 /// Options of a scan.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +64,7 @@ pub struct Scan {
     /// Notes on the source that are not errors.
     pub notes: Vec<Note>,
     /// Left-out attributes and ACL entries; see
-    /// [`leave_out_unfit`](crate::filter::leave_out_unfit).
+    /// [`leave_out_unfit`](crate::leave_out_unfit).
     pub left_out_xattrs: LeftOutXattrs,
     /// Paths of outputs that occurred in the source, relative to the root, sorted.
     pub outputs: Vec<Vec<u8>>,
@@ -80,6 +79,13 @@ pub struct Note {
     pub path: PathBuf,
     /// Text of the note.
     pub text: String,
+}
+
+impl Note {
+    /// Returns the notes about the links that the tree of the source at `path` replaces.
+    pub fn of_links(links: LostLinks, path: &Path) -> impl Iterator<Item = Note> {
+        links.into_texts().map(|text| Note { path: path.to_owned(), text })
+    }
 }
 
 impl fmt::Display for Note {
@@ -99,7 +105,7 @@ pub struct FileStamps {
 
 impl FileStamps {
     /// Returns the stamp of contents, if an equal stamp proves that they are unchanged.
-    pub(crate) fn of(&self, content: ContentId) -> Option<u128> {
+    pub fn of(&self, content: ContentId) -> Option<u128> {
         let is_unsettled = self.unsettled.binary_search_by_key(&content.0, |one| one.0).is_ok();
         self.all.get(content.0 as usize).filter(|_| !is_unsettled).map(Stamp::value)
     }

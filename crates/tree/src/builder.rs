@@ -1,4 +1,4 @@
-//! Making a tree, from paths in any order or from nodes.
+//! Builder of a tree, from paths in any order or from nodes.
 
 mod hard_links;
 mod implied;
@@ -19,23 +19,24 @@ use super::entries::Entries;
 use super::error::{TreeError, TreeProblem};
 use super::{Kind, Metadata, Node, NodeId, ThinSlice, Tree, Xattr};
 
-/// What an entry names that was removed.
+/// Node of an entry that was removed.
 const GONE: NodeId = NodeId(u32::MAX);
 
-/// A tree in the making.
+/// A tree under construction.
 ///
-/// An archive inserts by path: parents that are missing are implied, and what comes later overrides
-/// what came earlier, as it would if the archive were extracted. Layers are inserted one after the
-/// other, with [`Builder::remove`] and [`Builder::clear`] for their whiteouts. Slashes in front,
-/// behind and doubled, and `.`, change nothing in a path; `..` is refused. No symbolic link is
-/// followed.
+/// An archive inserts by path: missing parents are implied, and later entries override earlier ones,
+/// as if the archive were extracted. Layers are inserted one after the other, with
+/// [`Builder::remove`] and [`Builder::clear`] for their whiteouts. In paths, leading, trailing and
+/// repeated slashes and `.` are ignored; `..` is refused. No symbolic link is followed.
 ///
-/// A source that knows its directories adds nodes and names them, which looks up nothing. Both ways can be mixed.
+/// A source that knows its directories adds nodes and names them, which needs no lookup. Both ways can
+/// be mixed.
 ///
 /// ```
 /// use kiln_tree::{Builder, Kind, Metadata, NoContents, Node, ThinSlice};
 /// let mut builder = Builder::default();
-/// let link = Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind: Kind::Symlink(b"dash"[..].into()) };
+/// let kind = Kind::Symlink(b"dash"[..].into());
+/// let link = Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };
 /// builder.insert(b"./usr/bin/sh", link)?;
 /// builder.hard_link(b"bin/sh", b"usr/bin/sh")?;
 /// let tree = builder.finish(Box::new(NoContents))?;
@@ -43,14 +44,14 @@ const GONE: NodeId = NodeId(u32::MAX);
 /// # Ok::<(), kiln_tree::TreeError>(())
 /// ```
 pub struct Builder {
-    /// The root first. Nodes that no name leads to any more are dropped at the end.
+    /// Nodes, the root first. Nodes without a name are dropped at the end.
     nodes: Vec<Node>,
     implied: Implied,
-    /// Made when the first path is looked up.
+    /// Index of names, created by the first lookup of a path.
     names: Option<NameIndex>,
     hard_links: HardLinks,
     has_gone: bool,
-    /// Directories that nothing but the paths of others led to.
+    /// Directories that only the paths of others imply.
     implied_dirs: BTreeSet<NodeId>,
 }
 
@@ -61,14 +62,14 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// An empty directory. It and directories that paths imply have the metadata `implied` until
+    /// Creates an empty directory. It and directories that paths imply have the metadata `implied` until
     /// they are inserted themselves.
     pub fn new(implied: impl Into<Implied>) -> Self {
         let (implied, implied_dirs) = (implied.into(), BTreeSet::from([NodeId::ROOT]));
         Self { implied_dirs, ..Self::of(vec![directory(implied.root())], implied) }
     }
 
-    /// A tree that is to be changed, and its contents, which [`Builder::finish`] wants back. Nodes
+    /// Returns a builder with the nodes of `tree`, and its contents, for [`Builder::finish`]. Nodes
     /// keep their ids until then.
     pub fn from_tree(tree: Tree) -> (Self, Box<dyn Contents>) {
         let Tree { nodes, implied_dirs, contents, .. } = tree;
@@ -87,9 +88,9 @@ impl Builder {
         }
     }
 
-    /// Put `node` at `path`. A directory over a directory keeps what is in that one, and takes the
-    /// new metadata and attributes; anything else replaces what is there, with all below it. Other
-    /// names of a file that is replaced keep the file. Entries of `node` do not count.
+    /// Inserts `node` at `path`. A directory over a directory keeps the entries of the old one, and gets
+    /// the new metadata and attributes; anything else replaces the old file and everything below it.
+    /// Other names of a replaced file keep it. Entries of `node` are ignored.
     ///
     /// # Errors
     /// A path with `..`, or with names that no directory can hold; a parent that is no directory;
@@ -106,11 +107,11 @@ impl Builder {
         self.insert_at((path, dir, name), node)
     }
 
-    /// As [`Builder::insert`], for the entry `name` of the directory `dir`.
+    /// Inserts a node like [`Builder::insert`], as the entry `name` of the directory `dir`.
     ///
     /// # Errors
-    /// More files, or longer names in one directory, than a tree can have. What is wrong with the
-    /// name shows when the tree is finished.
+    /// More files, or longer names in one directory, than a tree can have. An invalid name is an error
+    /// of [`Builder::finish`].
     pub fn insert_in(&mut self, dir: NodeId, name: &[u8], node: Node) -> Result<NodeId, TreeError> {
         self.insert_at((name, dir, name), node)
     }
@@ -128,7 +129,7 @@ impl Builder {
         Ok(id)
     }
 
-    /// Let the entry `name` of the directory `dir` name `node`, whatever it named before.
+    /// Sets the node of the entry `name` of the directory `dir`, which need not exist.
     ///
     /// # Errors
     /// As [`Builder::insert_in`].
@@ -136,10 +137,10 @@ impl Builder {
         self.put(name, dir, name, node)
     }
 
-    /// Remove the entry `name` of the directory `dir`, with all below it. It need not exist.
+    /// Removes the entry `name` of the directory `dir`, and everything below it. It need not exist.
     ///
     /// # Errors
-    /// None: what is removed exists.
+    /// None: an entry that is removed exists.
     pub fn remove_in(&mut self, dir: NodeId, name: &[u8]) -> Result<(), TreeError> {
         if self.lookup(dir, name).is_none() {
             return Ok(());
@@ -148,7 +149,7 @@ impl Builder {
         self.put(name, dir, name, GONE)
     }
 
-    /// The directory `name` in `dir`, implied where there is none.
+    /// Returns the directory `name` in `dir`, and implies it if there is none.
     ///
     /// # Errors
     /// As [`Builder::insert_in`].
@@ -159,7 +160,8 @@ impl Builder {
         }
     }
 
-    /// Make `path` a further name of what is at `target`, now or, if there is nothing now, when the tree is finished.
+    /// Adds `path` as another name of the file at `target`. If there is none yet, it is looked up when
+    /// the tree is finished.
     ///
     /// # Errors
     /// As [`Builder::insert`]; a target that is a directory.
@@ -181,7 +183,8 @@ impl Builder {
         self.put(path, dir, name, id)
     }
 
-    /// Remove what is at `path`, with all below it, as the whiteout of a layer does. It need not exist.
+    /// Removes the file at `path` and everything below it, as the whiteout of a layer does. It need not
+    /// exist.
     ///
     /// # Errors
     /// As [`Builder::insert`]; the root.
@@ -194,8 +197,8 @@ impl Builder {
         self.put(path, dir, name, GONE)
     }
 
-    /// Remove all that was inserted in the directory at `path` so far, as the mark of an opaque
-    /// directory does. The directory is implied if it does not exist.
+    /// Removes all entries of the directory at `path`, as the mark of an opaque directory does. The
+    /// directory is implied if it does not exist.
     ///
     /// # Errors
     /// As [`Builder::insert`]; a file that is no directory.
@@ -208,7 +211,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Remove all that is in a directory.
+    /// Removes all entries of a directory.
     pub fn clear_dir(&mut self, id: NodeId) {
         if let Some(names) = &mut self.names {
             names.remove_all(&self.nodes, id);
@@ -216,7 +219,7 @@ impl Builder {
         self.nodes[id.idx()].kind = Kind::Directory(Box::default());
     }
 
-    /// What is at a path.
+    /// Returns the node at `path`.
     ///
     /// # Errors
     /// A path with `..`, or with names that no directory can hold.
@@ -231,7 +234,7 @@ impl Builder {
         Ok(Some(found))
     }
 
-    /// A node that has no name yet. Entries of a directory name nodes of this tree.
+    /// Adds a node that has no name yet. Entries of a directory name nodes of this builder.
     ///
     /// # Errors
     /// More files than a tree can have.
@@ -239,7 +242,8 @@ impl Builder {
         self.add_at(b"", node)
     }
 
-    /// Name a node, in a directory that has no such name. What is wrong with the name shows when the tree is finished.
+    /// Adds an entry to a directory that has no such name. An invalid name is an error of
+    /// [`Builder::finish`].
     ///
     /// # Panics
     /// If `dir` is no directory.
@@ -252,41 +256,41 @@ impl Builder {
         }
     }
 
-    /// Give a directory other entries. Paths that are looked up later have to be indexed anew.
+    /// Sets the entries of a directory. The next lookup of a path indexes all names again.
     pub fn set_entries(&mut self, dir: NodeId, entries: Entries) {
         self.nodes[dir.idx()].kind = Kind::Directory(Box::new(entries));
         self.names = None;
     }
 
-    /// All nodes so far, by their ids.
+    /// Returns all nodes so far, by their ids.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Metadata and attributes of a node, to be changed.
+    /// Returns metadata and attributes of a node for changes.
     pub fn meta_mut(&mut self, id: NodeId) -> (&mut Metadata, &mut ThinSlice<Xattr>) {
         self.implied_dirs.remove(&id);
         let node = &mut self.nodes[id.idx()];
         (&mut node.meta, &mut node.xattrs)
     }
 
-    /// Attributes of a node, to be changed. An implied directory stays one: for marks that say
-    /// nothing about the directory itself.
+    /// Returns the attributes of a node for changes. Unlike with [`Builder::meta_mut`], an implied
+    /// directory stays one: this is for marks that say nothing about the directory itself.
     pub fn xattrs_mut(&mut self, id: NodeId) -> &mut ThinSlice<Xattr> {
         &mut self.nodes[id.idx()].xattrs
     }
 
-    /// The tree. Its nodes are numbered in walk order, each directory's one behind the other; nodes
+    /// Returns the tree. Its nodes are numbered in walk order, consecutively in each directory; nodes
     /// without a name are dropped.
     ///
     /// # Errors
-    /// Hard links that lead to nothing, to a directory or to themselves; what [`Tree::new`] refuses.
+    /// Hard links that lead to nothing, to a directory or to themselves; those of [`Tree::new`].
     pub fn finish(self, contents: Box<dyn Contents>) -> Result<Tree, TreeError> {
         self.finish_with(contents, &mut Err)
     }
 
-    /// As [`Builder::finish`], where `on_lost` decides about hard links that lead to nothing, to a
-    /// directory or to themselves: they are left out if it returns.
+    /// Returns the tree like [`Builder::finish`]. `on_lost` is called for hard links that lead to
+    /// nothing, to a directory or to themselves; if it returns `Ok`, the link is left out.
     ///
     /// # Errors
     /// As [`Builder::finish`]; those of `on_lost`.
@@ -322,7 +326,7 @@ impl Builder {
         matches!(self.nodes[id.idx()].kind, Kind::Directory(_))
     }
 
-    /// Give a directory the metadata and attributes of another one.
+    /// Sets the metadata and attributes of a directory to those of another one.
     fn update(&mut self, id: NodeId, other: Node) -> NodeId {
         self.implied_dirs.remove(&id);
         let node = &mut self.nodes[id.idx()];
@@ -336,7 +340,7 @@ impl Builder {
         find_in(&self.nodes, names, dir, name)
     }
 
-    /// The directory of `path`, made where it is missing, and the last name; `None`: the root.
+    /// Returns the directory of `path`, created if it is missing, and the last name; `None` for the root.
     fn parent<'p>(&mut self, path: &'p [u8]) -> Result<Option<(NodeId, &'p [u8])>, TreeError> {
         let mut components = components(path)?.peekable();
         let mut dir = NodeId::ROOT;
@@ -349,7 +353,8 @@ impl Builder {
         Ok(None)
     }
 
-    /// The directory `name` in `dir`, made if it is missing; `path` leads to it with its first `end` bytes.
+    /// Returns the directory `name` in `dir`, created if it is missing. Its path is the first `end` bytes
+    /// of `path`.
     fn enter(&mut self, path: &[u8], end: usize, dir: NodeId, name: &[u8]) -> Result<NodeId, TreeError> {
         match self.lookup(dir, name) {
             Some(id) if self.is_dir(id) => Ok(id),
@@ -358,7 +363,7 @@ impl Builder {
         }
     }
 
-    /// Make an implied directory called `name` in `dir`, for `path`.
+    /// Creates the implied directory `name` in `dir`, for `path`.
     fn imply(&mut self, path: &[u8], dir: NodeId, name: &[u8]) -> Result<NodeId, TreeError> {
         let id = self.add_at(path, directory(self.implied.below(self.nodes[dir.idx()].meta)))?;
         self.implied_dirs.insert(id);
@@ -366,7 +371,7 @@ impl Builder {
         Ok(id)
     }
 
-    /// Add a node for `path`.
+    /// Adds a node for `path`.
     fn add_at(&mut self, path: &[u8], node: Node) -> Result<NodeId, TreeError> {
         let id = u32::try_from(self.nodes.len()).map(NodeId).unwrap_or(GONE);
         if id == GONE {
@@ -376,7 +381,7 @@ impl Builder {
         Ok(id)
     }
 
-    /// Let `name` in `dir` name `node`, whatever it named before. It is the end of `path`.
+    /// Sets the node of the entry `name` in `dir`, which is the end of `path`.
     fn put(&mut self, path: &[u8], dir: NodeId, name: &[u8], node: NodeId) -> Result<(), TreeError> {
         let nodes = &self.nodes;
         let idx = self.names.get_or_insert_with(|| NameIndex::of(nodes)).find(nodes, dir, name);
@@ -394,7 +399,7 @@ impl Builder {
     }
 }
 
-/// An empty directory.
+/// Returns an empty directory.
 fn directory(meta: Metadata) -> Node {
     Node { meta, xattrs: ThinSlice::default(), kind: Kind::Directory(Box::default()) }
 }

@@ -12,8 +12,8 @@ use kiln_format::compr_cfg::ComprCfgs;
 
 use super::content::{Content, ContentId, Contents, DigestOf, Stored, StoredDigest, Stores, Version};
 use super::error::ContentError;
-use super::kept::{Base, BaseFacts, Former, Kept, KeptExtents, Taking};
 use super::placed::{Device, PlacedRun};
+use super::reuse::{Base, BaseFacts, PreviousVersion, Reuse, ReusedData, ReusedExtents};
 
 /// Bytes that are read of contents.
 const LEN: usize = 256;
@@ -87,10 +87,12 @@ impl Contents for Echo {
     fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
         Ok(match len {
             ELSEWHERE_LEN => Stored::Elsewhere(vec![PlacedRun { la: 0, device: 0, pa: id.0.into(), len }]),
-            REUSED_LEN => Stored::Reused(Kept::Fragment { off: u64::from(id.0) << 32 | len }),
-            PREVIOUS_LEN => {
-                Stored::Previous(Former { len: id.0.into(), extents: KeptExtents::default(), differences: None })
-            }
+            REUSED_LEN => Stored::Reused(ReusedData::Fragment { off: u64::from(id.0) << 32 | len }),
+            PREVIOUS_LEN => Stored::Previous(PreviousVersion {
+                len: id.0.into(),
+                extents: ReusedExtents::default(),
+                differences: None,
+            }),
             _ => Stored::ToRead,
         })
     }
@@ -102,12 +104,12 @@ impl Contents for Echo {
 
     fn stores(&self) -> Stores {
         let facts = BaseFacts {
-            taking: Taking::Copied,
+            reuse: Reuse::Copy,
             identity: b"echo".to_vec(),
             len: 0,
             block_bits: BlockBits::DEFAULT,
             cfgs: ComprCfgs::default(),
-            packed: KeptExtents::default(),
+            packed: ReusedExtents::default(),
         };
         Stores {
             devices: vec![Device { path: Some("echo".into()), tag: [1; 64], len: 1 << 20 }],

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::digest_name::DigestName;
 use super::error::ContentError;
-use super::kept::{Base, Former, Kept};
 use super::placed::{Device, PlacedRun};
+use super::reuse::{Base, PreviousVersion, ReusedData};
 
 /// Names a file's contents to the tree's [`Contents`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ pub enum DigestOf {
     /// Those of the source, [`Version::Scanned`].
     Contents,
     /// Those that the base stores, [`Version::Reused`]. They are believed to be those of the source.
-    Kept,
+    Reused,
 }
 
 /// Version of contents to open.
@@ -58,9 +58,9 @@ pub enum Stored {
     /// sorted, without overlaps.
     Elsewhere(Vec<PlacedRun>),
     /// In the base, which stores the same contents.
-    Reused(Kept),
+    Reused(ReusedData),
     /// In the base, which stores a previous version, most of which may be the same.
-    Previous(Former),
+    Previous(PreviousVersion),
     /// Nowhere: the contents are to be read and stored.
     ToRead,
 }

@@ -1,4 +1,4 @@
-//! What a directory holds.
+//! Entries of a directory.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use super::NodeId;
 /// A name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// 1 to 255 bytes, neither zero nor slash among them.
+    /// Name: 1 to 255 bytes, without zero bytes and slashes.
     pub name: &'a [u8],
-    /// What it names.
+    /// Node that it names.
     pub node: NodeId,
 }
 
-/// The entries of a directory. Their names stand one behind the other in one allocation: there are as many as files.
+/// Entries of a directory. All names share one allocation, since there are as many as files.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     names: Vec<u8>,
@@ -22,62 +22,63 @@ pub struct Entries {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Byte behind the name.
+    /// Offset of the end of the name in bytes.
     name_end: u32,
     node: NodeId,
 }
 
 impl Entries {
-    /// Most bytes that all names may have.
+    /// Maximum length in bytes of all names together.
     pub const NAMES_MAX_LEN: usize = u32::MAX as usize;
 
-    /// No entries.
+    /// Creates an empty list.
     pub const fn new() -> Self {
         Self { names: Vec::new(), slots: Vec::new() }
     }
 
-    /// Append an entry. [`Tree::new`](super::Tree::new) refuses what has more than [`Entries::NAMES_MAX_LEN`].
+    /// Appends an entry. [`Tree::new`](super::Tree::new) refuses directories with more than
+    /// [`Entries::NAMES_MAX_LEN`] bytes of names.
     pub fn push(&mut self, name: &[u8], node: NodeId) {
         self.names.extend_from_slice(name);
         self.slots.push(Slot { name_end: self.names.len() as u32, node });
     }
 
-    /// How many.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Bytes of all names.
+    /// Returns the length in bytes of all names together.
     pub fn names_len(&self) -> usize {
         self.names.len()
     }
 
-    /// The entry at `idx`.
+    /// Returns the entry at `idx`.
     ///
     /// # Panics
-    /// If there are no more than `idx` entries.
+    /// If there are only `idx` entries or fewer.
     pub fn at(&self, idx: usize) -> Entry<'_> {
         let start = if idx == 0 { 0 } else { self.slots[idx - 1].name_end as usize };
         let Slot { name_end, node } = self.slots[idx];
         Entry { name: &self.names[start..name_end as usize], node }
     }
 
-    /// Let the entry at `idx` name another node.
+    /// Sets the node of the entry at `idx`.
     pub(super) fn set(&mut self, idx: usize, node: NodeId) {
         self.slots[idx].node = node;
     }
 
-    /// All entries, in order.
+    /// Returns an iterator over all entries, in order.
     pub fn iter(&self) -> Iter<'_> {
         Iter { entries: self, range: 0..self.len() }
     }
 
-    /// What `name` names, if the entries stand in the order of their bytes.
+    /// Returns the node of the entry `name`. The entries must be sorted by the bytes of their names.
     pub fn find(&self, name: &[u8]) -> Option<NodeId> {
         let mut range = 0..self.len();
         while !range.is_empty() {
@@ -92,12 +93,12 @@ impl Entries {
         None
     }
 
-    /// Let each entry name what `to` has for the node that it names.
+    /// Replaces the node of each entry by the result of `to`.
     pub fn renumber(&mut self, mut to: impl FnMut(NodeId) -> NodeId) {
         self.slots.iter_mut().for_each(|slot| slot.node = to(slot.node));
     }
 
-    /// As [`Entries::renumber`], until the first error.
+    /// Replaces nodes like [`Entries::renumber`], until the first error.
     ///
     /// # Errors
     /// Those of `to`.
@@ -105,7 +106,7 @@ impl Entries {
         self.slots.iter_mut().try_for_each(|slot| to(slot.node).map(|node| slot.node = node))
     }
 
-    /// Put the entries in the order of their bytes.
+    /// Sorts the entries by the bytes of their names.
     pub fn sort(&mut self) {
         if self.iter().is_sorted_by_key(|entry| entry.name) {
             return;
@@ -115,7 +116,7 @@ impl Entries {
         *self = sorted.into_iter().collect();
     }
 
-    /// Give back memory that is not in use.
+    /// Frees memory that is not in use.
     pub fn shrink_to_fit(&mut self) {
         self.names.shrink_to_fit();
         self.slots.shrink_to_fit();
@@ -140,7 +141,7 @@ impl<'a> IntoIterator for &'a Entries {
     }
 }
 
-/// Entries in order.
+/// Iterator over entries in order.
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     entries: &'a Entries,

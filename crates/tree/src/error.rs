@@ -1,4 +1,4 @@
-//! Why something is no tree, or has no contents.
+//! Errors of trees and of the contents of their files.
 
 use kiln_format::Hex;
 use kiln_format::dirent::NAME_MAX_LEN;
@@ -6,10 +6,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Why contents could not be had.
+/// Error of opening or reading contents.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
-    /// The system's answer.
+    /// Error of the system.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The file is not the one that was scanned.
@@ -20,39 +20,39 @@ pub enum ContentError {
     Digest(#[from] Box<DigestMismatch>),
 }
 
-/// A regular file of a tree whose contents cannot be had.
+/// A regular file of a tree whose contents cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", String::from_utf8_lossy(path))]
 pub struct UnreadableFile {
     /// Path in the tree.
     pub path: Vec<u8>,
-    /// Reason.
+    /// The error.
     pub source: ContentError,
 }
 
-/// Contents that do not have the digest that an image stores for them: they are rotten, or the digest is.
+/// Contents that do not have the digest that an image stores for them: contents or digest are damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("damaged in {}: its SHA-256 is {}, but {} is stored for it", image.display(), Hex(computed), Hex(stored))]
 pub struct DigestMismatch {
     /// Name of the image in errors.
     pub image: Arc<Path>,
-    /// The SHA-256 that is stored.
+    /// Stored SHA-256.
     pub stored: [u8; 32],
-    /// That of the contents as they were read.
+    /// SHA-256 of the contents as read.
     pub computed: [u8; 32],
 }
 
-/// Why something is no tree.
+/// Error of the structure of a tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) })]
 pub struct TreeError {
     /// Path in the tree, as far as known.
     pub path: Vec<u8>,
-    /// What is wrong there.
+    /// The problem.
     pub problem: TreeProblem,
 }
 
-/// What can be wrong with a path, or with what is there.
+/// Problem of a path, or of the node at it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeProblem {
     /// The root is another kind of file.
@@ -76,31 +76,31 @@ pub enum TreeProblem {
     /// Two entries of one name.
     #[error("the name is there twice")]
     DoubleName,
-    /// An entry that names nothing.
+    /// An entry whose node does not exist.
     #[error("names a node that does not exist")]
     NoSuchNode,
-    /// A path that leads to nothing, where something must be.
+    /// A path at which a node must exist and does not.
     #[error("nothing is there")]
     NothingThere,
-    /// Something else where a regular file must be.
+    /// Another type of file where a regular file must be.
     #[error("not a regular file")]
     NotAFile,
     /// A directory that has two names, or is in itself.
     #[error("a second name of a directory")]
     SecondNameOfDirectory,
-    /// A node that no name leads to.
+    /// A node without a name.
     #[error("has no name")]
     NoName,
-    /// More bytes in names than one directory can have.
+    /// Longer names than one directory can have.
     #[error("a directory's names take 4 GiB or more")]
     NamesTooLong,
     /// More files than a tree can have.
     #[error("more than 2^32 files")]
     TooManyNodes,
-    /// Something is in a file that is no directory.
+    /// An entry in a file that is not a directory.
     #[error("{} is no directory", String::from_utf8_lossy(.0))]
     ParentNotADirectory(Vec<u8>),
-    /// A hard link to nothing.
+    /// A hard link to a missing file.
     #[error("a hard link to {}, which does not exist", String::from_utf8_lossy(.0))]
     DanglingLink(Vec<u8>),
     /// A hard link to a directory.
@@ -112,7 +112,7 @@ pub enum TreeProblem {
 }
 
 impl TreeProblem {
-    /// The error of this problem at `path`.
+    /// Returns the error of this problem at `path`.
     pub(crate) fn at(self, path: impl Into<Vec<u8>>) -> TreeError {
         TreeError { path: path.into(), problem: self }
     }

@@ -1,9 +1,31 @@
 //! A tree of files in memory: names, metadata and handles to contents.
 //!
-//! A source makes a [`Tree`] with a [`Builder`]. A filter or a merge makes another tree of it. A
-//! builder of images stores it. The tree does not know formats: contents stay where they are until
-//! [`Tree::open`] opens them, and their [`Contents`] say which bytes a previous image or another
-//! device stores already.
+//! A source makes a [`Tree`] with a [`Builder`]. A [`Filter`](filter::Filter) selects entries of it,
+//! a [`Policy`](policy::Policy) changes its metadata, and a [`MergeBuilder`](merge::MergeBuilder) puts
+//! trees over each other: each returns another tree. A builder of images stores it. The tree does not
+//! know formats: contents stay where they are until [`Tree::open`] opens them, and their [`Contents`]
+//! say which bytes a previous image or another device stores already.
+//!
+//! # Inside
+//!
+//! * The root of the crate is the tree itself: nodes, entries, [`Contents`], and `builder/`, which
+//!   builds trees from paths in any order or from nodes.
+//! * `filter/` selects by path: globs and ignore files (both are regular expressions then), lists,
+//!   expressions. Sources that can read selectively ask [`Filter::wants`](filter::Filter::wants) for
+//!   each entry; [`filter::select`] filters a finished tree, with the same result.
+//! * `policy/` changes metadata, in the order of the fields of [`Policy`](policy::Policy).
+//!   `policy/marks` converts the marks of union filesystems, and `policy/edits` adds and changes
+//!   single files. The parsers of definition files are in the crate `source`.
+//! * `merge/` puts one tree over another. [`MergedContents`](merge::MergedContents) numbers the
+//!   contents and devices of all trees consecutively. Contents are opened by the paths of their own
+//!   tree, whatever their names in the result.
+//! * `storage/` turns choices by path into choices by node: order of data, hot zone, hints. The values
+//!   of hints are of any type, since this crate does not know compression.
+//! * `syntax` has the errors of everything that is written by people: the field, its value and, for
+//!   files, the line.
+//! * [`conformance`] tests that contents that wrap others forward every question.
+//!
+//! Nothing here reads files: texts and contents come from the caller.
 
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
@@ -13,15 +35,23 @@ use kiln_format::inode::{FileType, Rdev};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 
+use path::join;
+
 mod builder;
 pub mod conformance;
 mod content;
 mod digest_name;
 mod entries;
 mod error;
-mod kept;
+pub mod filter;
+pub mod merge;
+pub mod path;
 pub mod placed;
+pub mod policy;
 mod rare;
+mod reuse;
+pub mod storage;
+mod syntax;
 
 pub use builder::{Builder, Implied};
 pub use content::{
@@ -30,9 +60,10 @@ pub use content::{
 pub use digest_name::DigestName;
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};
-pub use kept::{Base, BaseFacts, Former, Kept, KeptExtent, KeptExtents, Taking};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
+pub use reuse::{Base, BaseFacts, PreviousVersion, Reuse, ReusedData, ReusedExtent, ReusedExtents};
+pub use syntax::{FileError, SyntaxError};
 
 /// Index of a node in its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,13 +73,13 @@ impl NodeId {
     /// The root directory.
     pub const ROOT: NodeId = NodeId(0);
 
-    /// As an index.
+    /// Returns the id as an index.
     pub fn idx(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What every file has.
+/// Metadata of any file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// Low 12 bits of `st_mode`.
@@ -59,7 +90,7 @@ pub struct Metadata {
     pub gid: u32,
     /// Modification time, seconds since 1970.
     pub mtime: i64,
-    /// Nanoseconds of it.
+    /// Nanoseconds of the modification time.
     pub mtime_nsec: u32,
 }
 
@@ -72,18 +103,18 @@ pub struct Xattr {
     pub value: Box<[u8]>,
 }
 
-/// A file of any type; several names may lead to one that is no directory.
+/// A file of any type. Any but a directory may have several names.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Owner, times and so on.
     pub meta: Metadata,
     /// Extended attributes in any order, names unique.
     pub xattrs: ThinSlice<Xattr>,
-    /// Type, and what belongs to it.
+    /// Type, with the data of the type.
     pub kind: Kind,
 }
 
-/// Type of a node. What most nodes do not have is boxed, so that trees of millions of files fit memory.
+/// Type of a node. Rare data is boxed, so that trees of millions of files fit into memory.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// Directory, without dot entries.
@@ -110,7 +141,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The type that directories and modes tell.
+    /// Returns the type, as in directory entries and modes.
     pub fn file_type(&self) -> FileType {
         match self {
             Kind::Directory(_) => FileType::Directory,
@@ -139,12 +170,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree of `nodes`, the first being the root directory. Entries and attributes are sorted
-    /// here: the order in which a source lists them means nothing.
+    /// Creates a tree of `nodes`, of which the first is the root directory. Entries and attributes are
+    /// sorted here: the order in which a source lists them does not matter.
     ///
     /// # Errors
-    /// Names that no filesystem can hold, double names, nodes that are not reached exactly once (directories) or at
-    /// least once (others).
+    /// Names that no filesystem can hold, duplicate names, directories without exactly one name, other
+    /// nodes without a name.
     pub fn new(mut nodes: Vec<Node>, contents: Box<dyn Contents>) -> Result<Self, TreeError> {
         for node in &mut nodes {
             node.xattrs.sort();
@@ -161,7 +192,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Count links, remember first names, check that it is a tree.
+    /// Counts links, records first names, and checks the structure.
     fn link(&mut self) -> Result<(), TreeError> {
         if !matches!(self.nodes.first(), Some(Node { kind: Kind::Directory(_), .. })) {
             return Err(TreeProblem::RootNotADirectory.at(b""));
@@ -204,35 +235,35 @@ impl Tree {
         Ok(())
     }
 
-    /// Give a node other metadata and attributes, whose names are unique.
+    /// Sets the metadata and attributes of a node. Names of attributes must be unique.
     pub fn set(&mut self, id: NodeId, meta: Metadata, mut xattrs: ThinSlice<Xattr>) {
         xattrs.sort();
         let node = &mut self.nodes[id.idx()];
         (node.meta, node.xattrs) = (meta, xattrs);
     }
 
-    /// Whether a node is a directory that only the paths of others imply: nothing said who owns it
-    /// or when it was changed.
+    /// Returns true if a node is a directory that only the paths of others imply: its owner and time
+    /// are unknown.
     pub fn is_implied(&self, id: NodeId) -> bool {
         self.implied_dirs.contains(&id)
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.idx()]
     }
 
-    /// All nodes with their ids.
+    /// Returns an iterator over all nodes and their ids.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         self.nodes.iter().enumerate().map(|(idx, node)| (NodeId(idx as u32), node))
     }
 
-    /// Entries of a directory in the order of their bytes; none of other nodes.
+    /// Returns the entries of a directory, sorted by the bytes of their names; none of other nodes.
     pub fn entries(&self, id: NodeId) -> &Entries {
         static NONE: Entries = Entries::new();
         match &self.nodes[id.idx()].kind {
@@ -241,17 +272,17 @@ impl Tree {
         }
     }
 
-    /// Number of names that lead to a node.
+    /// Returns the number of names of a node.
     pub fn names_of(&self, id: NodeId) -> u32 {
         self.links.get(&id).copied().unwrap_or(1)
     }
 
-    /// The directory that holds a node's first name; the root is its own parent.
+    /// Returns the directory of a node's first name; the root is its own parent.
     pub fn parent(&self, id: NodeId) -> NodeId {
         self.first_names[id.idx()].0
     }
 
-    /// The first path of a node in walk order, without leading slash.
+    /// Returns the first path of a node in walk order, without a leading slash.
     pub fn path(&self, mut id: NodeId) -> Vec<u8> {
         let mut names = Vec::new();
         while id != NodeId::ROOT {
@@ -263,12 +294,12 @@ impl Tree {
         names.join(&b'/')
     }
 
-    /// The node at a path, given by the names on the way there.
+    /// Returns the node at a path, given by its names.
     pub fn find<'p>(&self, path: impl IntoIterator<Item = &'p [u8]>) -> Option<NodeId> {
         path.into_iter().try_fold(NodeId::ROOT, |dir, name| self.entries(dir).find(name))
     }
 
-    /// The contents of all files. Names and metadata are dropped.
+    /// Returns the contents of all files, and drops names and metadata.
     pub fn into_contents(self) -> Box<dyn Contents> {
         self.contents
     }
@@ -297,7 +328,7 @@ impl Tree {
         self.contents.stored_digest(content).map_err(|source| UnreadableFile { path: self.path(id), source })
     }
 
-    /// The same tree with what `other` makes of its contents.
+    /// Replaces the contents by the result of `other`.
     pub fn with_contents(self, other: impl FnOnce(Box<dyn Contents>) -> Box<dyn Contents>) -> Self {
         Self { contents: other(self.contents), ..self }
     }
@@ -323,7 +354,8 @@ impl Tree {
         opened.map_err(|source| UnreadableFile { path, source })
     }
 
-    /// Nodes in walk order: a directory, then, name by name, what it holds. Each node once, at its first name.
+    /// Returns the nodes in walk order: a directory, then its entries by name, with everything below
+    /// them. Each node occurs once, at its first name.
     pub fn walk(&self) -> impl Iterator<Item = NodeId> {
         let mut stack = vec![(NodeId::ROOT, NodeId::ROOT, 0)];
         std::iter::from_fn(move || {
@@ -341,6 +373,11 @@ impl Tree {
     }
 }
 
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+/// Returns the number of ids that the contents of a tree need: the largest plus 1.
+pub fn content_count(tree: &Tree) -> u32 {
+    let content = |(_, node): (NodeId, &Node)| match node.kind {
+        Kind::File { content, .. } => content.0 + 1,
+        _ => 0,
+    };
+    tree.nodes().map(content).max().unwrap_or(0)
 }

@@ -1,49 +1,49 @@
-//! Data that lie on devices already: an image refers to them instead of storing them.
+//! Data that are on devices already: an image refers to them instead of storing them.
 
 use std::path::PathBuf;
 
-/// A device beside the image, on which data lie already.
+/// A device beside the image that has data of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The file that it is, where that has a name.
+    /// Path of its file, if it has one.
     pub path: Option<PathBuf>,
-    /// What the image's device table calls it, filled with zeros.
+    /// Name in the image's device table, padded with zeros.
     pub tag: [u8; 64],
-    /// Its length in bytes. An image counts whole blocks of it.
+    /// Length in bytes. An image counts whole blocks of it.
     pub len: u64,
 }
 
-/// A run of a file's data that lies on a device.
+/// A run of a file's data on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedRun {
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file in bytes.
     pub la: u64,
-    /// Which of the tree's devices has it, counted from 0.
+    /// Index of the device among those of the tree.
     pub device: u16,
-    /// Where it lies there, in bytes.
+    /// Offset on the device in bytes.
     pub pa: u64,
-    /// Its length in bytes, not 0.
+    /// Length in bytes, not 0.
     pub len: u64,
 }
 
 impl PlacedRun {
-    /// Byte of the file behind it.
+    /// Returns the end offset in the file in bytes.
     pub fn end(&self) -> u64 {
         self.la.saturating_add(self.len)
     }
 
-    /// Byte of the device behind it.
+    /// Returns the end offset on the device in bytes.
     pub fn device_end(&self) -> u64 {
         self.pa.saturating_add(self.len)
     }
 
-    /// Whether it goes on, in the file and on the device, where `before` ends.
+    /// Returns true if the run continues `before`, both in the file and on the device.
     fn follows(&self, before: &Self) -> bool {
         self.la == before.end() && self.device == before.device && self.pa == before.device_end()
     }
 }
 
-/// The same runs, as few as can be: those that go on where another one ends are one with it.
+/// Joins each run with the previous one if it continues it.
 pub fn joined(runs: impl IntoIterator<Item = PlacedRun>) -> Vec<PlacedRun> {
     let mut joined = Vec::<PlacedRun>::new();
     for run in runs {
@@ -55,8 +55,8 @@ pub fn joined(runs: impl IntoIterator<Item = PlacedRun>) -> Vec<PlacedRun> {
     joined
 }
 
-/// log2 of the largest unit in which a file of `len` bytes can be told: each unit of it is a hole,
-/// or is part of one run. `runs` are sorted and do not overlap; what lies between them is holes.
+/// Returns log2 of the largest unit that can describe a file of `len` bytes: each unit of the file is
+/// a hole or part of one run. `runs` are sorted and do not overlap, with holes between them.
 pub fn unit_bits(len: u64, runs: &[PlacedRun]) -> u8 {
     let cuts = runs.iter().flat_map(|run| [run.la, run.end()]).filter(|&cut| cut != len);
     cuts.map(|cut| cut.trailing_zeros() as u8).min().unwrap_or(u64::BITS as u8)

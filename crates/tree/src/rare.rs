@@ -1,18 +1,18 @@
-//! Lists that few nodes have.
+//! List that few nodes have.
 
 use std::ops::Deref;
 
-/// A list that is nearly always empty, in the room of a pointer.
+/// A list that is nearly always empty, in the size of a pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThinSlice<T>(Option<Box<Box<[T]>>>);
 
 impl<T> ThinSlice<T> {
-    /// What is in it, to be changed and made a list again.
+    /// Returns the elements, for example to change them and create a list again.
     pub fn into_vec(self) -> Vec<T> {
         self.0.map_or(Vec::new(), |list| list.into_vec())
     }
 
-    /// Put what is in it in order.
+    /// Sorts the elements.
     pub fn sort(&mut self)
     where
         T: Ord,

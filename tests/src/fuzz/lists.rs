@@ -1,7 +1,7 @@
 //! Text files beside images: hot lists and stamps.
 
 use kiln_read::hotlist::HotList;
-use kiln_source::merge::Stamps;
+use kiln_revise::Stamps;
 
 /// A parsed list, written and parsed again, must be the same; new entries of several lists must be
 /// distinguished.

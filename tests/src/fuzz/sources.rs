@@ -1,9 +1,9 @@
 //! Readers of sources. For any bytes, a scan ends with a tree or an error, and every file of the
 //! tree can be read.
 
-use kiln_source::filter::{Policy, apply};
-use kiln_source::manifest::{FsConfig, TreeEdits};
+use kiln_source::manifest::{parse_device_table, parse_fs_config, read_pseudo};
 use kiln_source::{KINDS, ScanOptions, SourceError, SourceKind, SourceOptions, SpoolLimit, StreamFormat, open_as};
+use kiln_tree::policy::{Policy, apply};
 use kiln_tree::{Kind, Tree};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
@@ -89,20 +89,20 @@ pub fn oci(data: &[u8]) {
 /// Input: definitions, used as a whole tree, and as changes of an empty tree.
 pub fn pseudo(data: &[u8]) {
     let definitions = InMemory::new(data);
-    if let Ok(edits) = TreeEdits::pseudo(&definitions.path) {
+    if let Ok(edits) = read_pseudo(&definitions.path) {
         change(&Policy { edits: vec![edits], ..Policy::default() });
     }
     source("pseudo", data);
 }
 
 pub fn device_table(data: &[u8]) {
-    if let Ok(edits) = TreeEdits::device_table(data, Path::new(PATH)) {
+    if let Ok(edits) = parse_device_table(data, Path::new(PATH)) {
         change(&Policy { edits: vec![edits], ..Policy::default() });
     }
 }
 
 pub fn fs_config(data: &[u8]) {
-    if let Ok(list) = FsConfig::list(data, PATH, b"system") {
+    if let Ok(list) = parse_fs_config(data, PATH, b"system") {
         change(&Policy { fs_config: Some(list), ..Policy::default() });
     }
 }

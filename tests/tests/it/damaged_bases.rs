@@ -1,8 +1,8 @@
 //! Increments over damaged images give an error or a readable image.
 
 use kiln::output::MemoryOutput;
-use kiln::source::merge::{IncrementBase, Trust};
 use kiln::{Packer, Preset, Threads};
+use kiln_revise::{IncrementBase, Trust};
 use kiln_tests::damage::Damager;
 use kiln_tests::golden::golden_images;
 use kiln_tests::rounds;

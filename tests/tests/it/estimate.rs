@@ -41,10 +41,22 @@ fn choices() -> Vec<(&'static str, BuildOptions)> {
     vec![
         ("plain", options(None, 4096, 2)),
         ("lz4", options(Some((Method::Lz4, 1)), 64 << 10, 2)),
-        ("packed", BuildOptions { fragments: Fragments::UpTo(128 << 10), dedupe: Dedupe::Parts, ..zstd() }),
-        ("all packed", BuildOptions { fragments: Fragments::UpTo(u64::MAX), ..zstd() }),
-        ("tails", BuildOptions { tail_packing: true, ..zstd() }),
-        ("encoded", BuildOptions { encoded_extents: true, fragments: Fragments::UpTo(16 << 10), ..zstd() }),
+        (
+            "packed",
+            zstd().with(|o| {
+                o.packing.fragments = Fragments::UpTo(128 << 10);
+                o.dedupe = Dedupe::Parts;
+            }),
+        ),
+        ("all packed", zstd().with(|o| o.packing.fragments = Fragments::UpTo(u64::MAX))),
+        ("tails", zstd().with(|o| o.packing.tail_packing = true)),
+        (
+            "encoded",
+            zstd().with(|o| {
+                o.compression.encoded_extents = true;
+                o.packing.fragments = Fragments::UpTo(16 << 10);
+            }),
+        ),
     ]
 }
 
@@ -56,7 +68,7 @@ fn small_trees_are_known() {
         assert_eq!(estimate.image_bytes.error, 0.0, "{name}");
         // The ends of shared parts that are stored again, and the padding between bytes and blocks,
         // are not known.
-        let slack = match options.dedupe == Dedupe::Parts || options.encoded_extents {
+        let slack = match options.dedupe == Dedupe::Parts || options.compression.encoded_extents {
             true => 32 << 10,
             false => 4096,
         };
@@ -75,16 +87,23 @@ fn small_trees_are_known() {
 fn where_bytes_lie_is_taken_into_account() {
     let tree = tree(3, 200, 16);
     let lz4 = || options(Some((Method::Lz4, 1)), 64 << 10, 2);
-    let chunks = BuildOptions { chunk_bits: Some(12), ..options(None, 4096, 2) };
+    let chunks = options(None, 4096, 2).with(|o| o.layout.chunk_bits = Some(12));
     let digests = ContentDigests::Named(DigestName::Usual);
     let all = [
         ("chunks", false, chunks.clone()),
         ("a device", true, chunks),
-        ("chunks of what does not compress", true, BuildOptions { chunk_bits: Some(14), ..lz4() }),
+        ("chunks of what does not compress", true, lz4().with(|o| o.layout.chunk_bits = Some(14))),
         ("small blocks", false, with_block_bits(9, lz4())),
-        ("no tails", false, BuildOptions { inline_tails: false, ..options(None, 4096, 2) }),
-        ("aligned", false, BuildOptions { data_align: 64 << 10, image_align: 1 << 20, ..lz4() }),
-        ("digests", false, BuildOptions { content_digests: digests, ..lz4() }),
+        ("no tails", false, options(None, 4096, 2).with(|o| o.layout.inline_tails = false)),
+        (
+            "aligned",
+            false,
+            lz4().with(|o| {
+                o.layout.data_align = 64 << 10;
+                o.layout.image_align = 1 << 20;
+            }),
+        ),
+        ("digests", false, lz4().with(|o| o.metadata.content_digests = digests)),
     ];
     for (name, has_blob, options) in all {
         let stop = AtomicBool::new(false);
@@ -115,7 +134,7 @@ fn larger_trees_are_within_the_error() {
     let tree = tree(2, 1300, 20);
     for fragments in [Fragments::Off, Fragments::UpTo(u64::MAX)] {
         // A method with a small sample.
-        let options = BuildOptions { fragments, ..options(Some((Method::Deflate, 1)), 64 << 10, 2) };
+        let options = options(Some((Method::Deflate, 1)), 64 << 10, 2).with(|o| o.packing.fragments = fragments);
         let (estimate, (_, built)) = (estimated(&tree, &options), build(&tree, &options).unwrap());
         let figure = estimate.image_bytes;
         let off_by = (figure.value - built.image_bytes as f64).abs();
@@ -125,9 +144,8 @@ fn larger_trees_are_within_the_error() {
         // the same.
         assert!(off_by <= 1.5 * figure.error, "{fragments:?}: {estimate:?} for {}", built.image_bytes);
         assert_eq!(Some(estimate.oldest_kernel), built.oldest_kernel);
-        let sizes = [1, 7].map(|threads| {
-            estimated(&tree, &BuildOptions { threads: exactly(threads), ..options.clone() }).image_bytes
-        });
+        let sizes = [1, 7]
+            .map(|threads| estimated(&tree, &options.clone().with(|o| o.work.threads = exactly(threads))).image_bytes);
         assert_eq!(sizes, [figure; 2], "the same whatever the threads");
     }
 }
@@ -140,14 +158,32 @@ fn larger_trees_are_laid_out_as_they_are_built() {
     let deflate = || options(Some((Method::Deflate, 1)), 64 << 10, 2);
     let spec = Spec::new(Method::Deflate, Some(1), 64 << 10).unwrap();
     let all = [
-        ("parts", BuildOptions { dedupe: Dedupe::Parts, fragments: Fragments::UpTo(128 << 10), ..deflate() }),
-        ("tails", BuildOptions { tail_packing: true, ..deflate() }),
-        ("encoded", BuildOptions { encoded_extents: true, ..deflate() }),
-        ("encoded beside a metabox", BuildOptions { encoded_extents: true, metabox: Some(spec), ..deflate() }),
+        (
+            "parts",
+            deflate().with(|o| {
+                o.dedupe = Dedupe::Parts;
+                o.packing.fragments = Fragments::UpTo(128 << 10);
+            }),
+        ),
+        ("tails", deflate().with(|o| o.packing.tail_packing = true)),
+        ("encoded", deflate().with(|o| o.compression.encoded_extents = true)),
+        (
+            "encoded beside a metabox",
+            deflate().with(|o| {
+                o.compression.encoded_extents = true;
+                o.metadata.metabox = Some(spec);
+            }),
+        ),
         ("large pclusters", options(Some((Method::Deflate, 1)), 1 << 20, 2)),
-        ("aligned", BuildOptions { data_align: 64 << 10, image_align: 1 << 20, ..deflate() }),
-        ("digests", BuildOptions { content_digests: ContentDigests::Named(DigestName::Usual), ..deflate() }),
-        ("chunks of what does not compress", BuildOptions { chunk_bits: Some(14), ..deflate() }),
+        (
+            "aligned",
+            deflate().with(|o| {
+                o.layout.data_align = 64 << 10;
+                o.layout.image_align = 1 << 20;
+            }),
+        ),
+        ("digests", deflate().with(|o| o.metadata.content_digests = ContentDigests::Named(DigestName::Usual))),
+        ("chunks of what does not compress", deflate().with(|o| o.layout.chunk_bits = Some(14))),
         ("plain", options(None, 4096, 2)),
     ];
     for (name, options) in all {
@@ -191,7 +227,7 @@ fn files_that_cannot_be_read_end_it_or_are_left_out() {
         let control = Control { stop: &stop, progress: &|_| {} };
         let error = estimate(&tree, false, &options, &control).unwrap_err();
         assert!(error.to_string().contains("broken"), "{error}");
-        let found = estimate(&tree, false, &BuildOptions { keep_going: true, ..options }, &control).unwrap();
+        let found = estimate(&tree, false, &options.with(|o| o.work.keep_going = true), &control).unwrap();
         assert!(found.image_bytes.value > 4096.0 && found.image_bytes.value < 70_000.0, "{found:?}");
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(matches!(estimate(&tree, false, &choices()[0].1, &control), Err(BuildError::Interrupted)));
@@ -212,9 +248,12 @@ fn nothing_is_a_tree_too() {
 fn compressed_metadata_is_within_the_error() {
     let tree = tree(4, 1500, 6);
     let spec = Spec::new(Method::Zstd, Some(3), 32 << 10).unwrap();
-    let plain = BuildOptions { own_mtimes: true, ..options(Some((Method::Zstd, 3)), 64 << 10, 2) };
-    let packed = BuildOptions { pack_directories: true, fragments: Fragments::UpTo(1 << 10), ..plain.clone() };
-    for options in [BuildOptions { metabox: Some(spec), ..plain }, packed] {
+    let plain = options(Some((Method::Zstd, 3)), 64 << 10, 2).with(|o| o.metadata.own_mtimes = true);
+    let packed = plain.clone().with(|o| {
+        o.packing.directories = true;
+        o.packing.fragments = Fragments::UpTo(1 << 10);
+    });
+    for options in [plain.with(|o| o.metadata.metabox = Some(spec)), packed] {
         let (estimate, (_, built)) = (estimated(&tree, &options), build(&tree, &options).unwrap());
         let off_by = (estimate.image_bytes.value - built.image_bytes as f64).abs();
         assert!(off_by <= estimate.image_bytes.error + 4096.0, "{estimate:?} for {}", built.image_bytes);

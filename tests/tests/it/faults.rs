@@ -86,7 +86,7 @@ fn breaks(victim: &str) {
                 }
                 Err(error) => assert!(is_named(&error) && error.to_string().contains(victim), "{what}: {error}"),
             }
-            let keep_going = BuildOptions { keep_going: true, ..options };
+            let keep_going = options.with(|o| o.work.keep_going = true);
             match build(&tree(victim, Some(fault)), &keep_going) {
                 Ok((bytes, summary)) => {
                     let image = open(bytes).unwrap();
@@ -175,9 +175,9 @@ fn openings(victim: &str, options: &BuildOptions) -> u32 {
 fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
     use kiln_builder::Fragments;
     let parts = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 65_536, 1) };
-    let packed = BuildOptions { fragments: Fragments::UpTo(128 << 10), ..parts.clone() };
-    let tails = BuildOptions { fragments: Fragments::Tails(128 << 10), ..parts.clone() };
-    let encoded = BuildOptions { encoded_extents: true, ..packed.clone() };
+    let packed = parts.clone().with(|o| o.packing.fragments = Fragments::UpTo(128 << 10));
+    let tails = parts.clone().with(|o| o.packing.fragments = Fragments::Tails(128 << 10));
+    let encoded = packed.clone().with(|o| o.compression.encoded_extents = true);
     let files = options(Some((Method::Zstd, 1)), 65_536, 1);
     let flat = options(None, 4096, 1);
     let whole = of_tree(&sharing_tree("", None)).unwrap();
@@ -190,7 +190,7 @@ fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
             let mut found = 0;
             for (count, keep_going) in (1..openings(victim, options)).flat_map(|count| [(count, false), (count, true)])
             {
-                let options = BuildOptions { keep_going, ..options.clone() };
+                let options = options.clone().with(|o| o.work.keep_going = keep_going);
                 match build(&sharing_tree(victim, Some(Fault::FlipAfter(count))), &options) {
                     // It changed before it was compared, or was not read beyond its first bytes, or
                     // is now stored apart from the files that would share its text.
@@ -219,11 +219,14 @@ fn a_file_that_changes_between_passes_is_named_even_if_nothing_else_tells() {
 fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
     use kiln_builder::Fragments;
     let parts = BuildOptions { dedupe: Dedupe::Parts, ..options(Some((Method::Zstd, 1)), 65_536, 3) };
-    let packed = BuildOptions { fragments: Fragments::UpTo(128 << 10), ..parts.clone() };
-    let tails = BuildOptions { fragments: Fragments::Tails(128 << 10), threads: exactly(1), ..parts.clone() };
-    let digests = BuildOptions { content_digests: ContentDigests::Named(DigestName::Usual), ..packed.clone() };
+    let packed = parts.clone().with(|o| o.packing.fragments = Fragments::UpTo(128 << 10));
+    let tails = parts.clone().with(|o| {
+        o.packing.fragments = Fragments::Tails(128 << 10);
+        o.work.threads = exactly(1);
+    });
+    let digests = packed.clone().with(|o| o.metadata.content_digests = ContentDigests::Named(DigestName::Usual));
     let flat = options(None, 4096, 1);
-    let chunks = BuildOptions { chunk_bits: Some(14), ..flat.clone() };
+    let chunks = flat.clone().with(|o| o.layout.chunk_bits = Some(14));
     let whole = of_tree(&sharing_tree("", None)).unwrap();
     let grown: &'static [u8] = Texture::Text.bytes(77, 3 * MIB).leak();
     for options in [&parts, &packed, &tails, &digests, &flat, &chunks] {
@@ -236,7 +239,7 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
                 let tree = || sharing_tree(victim, Some(Fault::Becomes(count, now)));
                 let error = build(&tree(), options).unwrap_err();
                 assert!(error.is_change() && error.to_string().starts_with(victim), "{what}: {error}");
-                let keep_going = BuildOptions { keep_going: true, ..options.clone() };
+                let keep_going = options.clone().with(|o| o.work.keep_going = true);
                 let (bytes, summary) = build(&tree(), &keep_going).unwrap();
                 let changed: Vec<_> = summary.changed.iter().map(|one| &one.path[..]).collect();
                 assert_eq!((&changed[..], summary.skipped.len()), (&[victim.as_bytes()][..], 0), "{what}");
@@ -253,7 +256,7 @@ fn a_file_that_changes_while_it_is_read_is_stored_as_it_is_and_not_shared() {
                 }
                 let image = open(bytes).unwrap();
                 assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0, "{what}");
-                let xattrs_aside = options.content_digests != ContentDigests::AsSource;
+                let xattrs_aside = options.metadata.content_digests != ContentDigests::AsSource;
                 if !xattrs_aside {
                     assert_same(&without(whole.clone(), victim), &without(of_image(&image).unwrap(), victim), &what);
                 }

@@ -208,23 +208,23 @@ fn build_options() -> impl Strategy<Value = BuildOptions> {
         let (chunk_shift, align_blocks, inline_tails, digests) = place;
         with_block_bits(
             bits,
-            BuildOptions {
-                encoded_extents: encoded == Some(true) && kernel.is_none(),
-                tail_packing: encoded == Some(false),
-                own_mtimes,
-                pack_directories,
-                metabox,
-                fragments,
-                packed_pcluster_len,
-                chunk_bits: chunk_shift.map(|shift| bits + shift),
-                data_align: (align_blocks << bits).max(1),
-                inline_tails,
-                content_digests: if digests { ContentDigests::Named(DigestName::Usual) } else { ContentDigests::Off },
-                kernel: kernel.map(|(major, minor)| KernelVersion::new(major, minor)),
-                dedupe,
-                source_date_epoch: clamp,
-                ..options(method, pcluster_len, 1)
-            },
+            options(method, pcluster_len, 1).with(|o| {
+                o.compression.encoded_extents = encoded == Some(true) && kernel.is_none();
+                o.packing.tail_packing = encoded == Some(false);
+                o.metadata.own_mtimes = own_mtimes;
+                o.packing.directories = pack_directories;
+                o.metadata.metabox = metabox;
+                o.packing.fragments = fragments;
+                o.packing.pcluster_len = packed_pcluster_len;
+                o.layout.chunk_bits = chunk_shift.map(|shift| bits + shift);
+                o.layout.data_align = (align_blocks << bits).max(1);
+                o.layout.inline_tails = inline_tails;
+                o.metadata.content_digests =
+                    if digests { ContentDigests::Named(DigestName::Usual) } else { ContentDigests::Off };
+                o.kernel = kernel.map(|(major, minor)| KernelVersion::new(major, minor));
+                o.dedupe = dedupe;
+                o.identity.source_date_epoch = clamp;
+            }),
         )
     })
 }
@@ -234,8 +234,8 @@ fn reads_back(tree: &Tree, options: &BuildOptions) -> Result<Option<Vec<u8>>, Te
     let (bytes, summary) = match build(tree, options) {
         // Only options that were requested by name are refused.
         Err(BuildError::Kernel { needs, kernel, .. }) => {
-            let chunks = options.chunk_bits.is_some();
-            let named = options.compression.is_some() || options.block_bits < BlockBits::DEFAULT || chunks;
+            let chunks = options.layout.chunk_bits.is_some();
+            let named = options.compression.spec.is_some() || options.block_bits < BlockBits::DEFAULT || chunks;
             prop_assert!(needs > kernel && named && Some(kernel) == options.kernel);
             return Ok(None);
         }
@@ -245,7 +245,7 @@ fn reads_back(tree: &Tree, options: &BuildOptions) -> Result<Option<Vec<u8>>, Te
     prop_assert_eq!(summary.image_bytes, bytes.len() as u64);
     let mut expected = of_tree(tree).unwrap();
     for record in expected.values_mut() {
-        record.mtime = options.source_date_epoch.map_or(record.mtime, |secs| record.mtime.min((secs, 0)));
+        record.mtime = options.identity.source_date_epoch.map_or(record.mtime, |secs| record.mtime.min((secs, 0)));
     }
     let image = open(bytes.clone()).unwrap();
     let lines = diff(&expected, &of_image(&image).unwrap());
@@ -262,7 +262,7 @@ proptest! {
     fn every_tree_reads_back(shape in shape(), options in build_options(), threads in 2..5_usize) {
         let tree = tree(&shape, false);
         if let Some(bytes) = reads_back(&tree, &options)? {
-            let (other, _) = build(&tree, &BuildOptions { threads: exactly(threads), ..options }).unwrap();
+            let (other, _) = build(&tree, &options.with(|o| o.work.threads = exactly(threads))).unwrap();
             prop_assert!(bytes == other, "{threads} threads show in the bytes");
         }
     }
@@ -291,7 +291,7 @@ proptest! {
         mem.file(NodeId::ROOT, b"small", contents(&small));
         let tree = mem.finish().unwrap();
         if let Some(bytes) = reads_back(&tree, &options)? {
-            let (other, _) = build(&tree, &BuildOptions { threads: exactly(threads), ..options }).unwrap();
+            let (other, _) = build(&tree, &options.with(|o| o.work.threads = exactly(threads))).unwrap();
             prop_assert!(bytes == other, "{threads} threads show in the bytes");
         }
     }
@@ -310,7 +310,7 @@ fn odd_pclusters_do_no_harm() {
         mem.file(NodeId::ROOT, b"large", MemFile::whole(Texture::Mixed.bytes(1, 5 << 20)));
         let tree = mem.finish().unwrap();
         let compression = Spec::new(Method::Zstd, None, pcluster_len).unwrap();
-        let options = BuildOptions { compression: Some(compression), ..BuildOptions::default() };
+        let options = BuildOptions::default().with(|o| o.compression.spec = Some(compression));
         let Ok((bytes, _)) = build(&tree, &options) else { continue };
         let image = open(bytes).unwrap();
         let lines = diff(&of_tree(&tree).unwrap(), &of_image(&image).unwrap());

@@ -79,7 +79,7 @@ fn every_pair_of_choices_round_trips() {
             assert!(image.1.iter().zip(&blob).all(|(a, b)| same_bytes(a, b)), "{what}: they show in the device");
         }
         let (image, blob) = image;
-        assert!((fs::metadata(&image).unwrap().len() - place.offset).is_multiple_of(place.options.image_align));
+        assert!((fs::metadata(&image).unwrap().len() - place.offset).is_multiple_of(place.options.layout.image_align));
         let open = ImageOptions::default().with_offset(place.offset);
         let opened = Image::open_path(&image, &blob, &open).unwrap();
         assert_same(&expected, &of_image(&opened).unwrap(), &format!("{what}, by the library"));
@@ -114,24 +114,29 @@ type Choice = (&'static str, fn(&mut BuildOptions));
 /// Features of old kernels, by dimension, and the replacements in kernels without them.
 const OLD_CHOICES: &[&[Choice]] = &[
     &[
-        ("plain", |options| options.compression = None),
+        ("plain", |options| options.compression.spec = None),
         ("lz4", |_| {}),
         ("lz4hc", |options| {
-            options.compression = options.compression.map(|spec| Spec { method: Method::Lz4hc, level: 9, ..spec });
+            options.compression.spec =
+                options.compression.spec.map(|spec| Spec { method: Method::Lz4hc, level: 9, ..spec });
         }),
     ],
     &[
-        ("tails inline", |options| options.tail_packing = true),
-        ("tails not inline", |options| options.inline_tails = false),
-        ("extended inodes", |options| options.compact_inodes = false),
+        ("tails inline", |options| options.packing.tail_packing = true),
+        ("tails not inline", |options| options.layout.inline_tails = false),
+        ("extended inodes", |options| options.metadata.compact_inodes = false),
     ],
     &[
-        ("attributes shared", |options| options.own_mtimes = true),
-        ("digests", |options| options.content_digests = ContentDigests::Named(DigestName::Usual)),
-        ("attributes not shared", |options| (options.xattr_share_min, options.root_xattr_len) = (u64::MAX, 6000)),
+        ("attributes shared", |options| options.metadata.own_mtimes = true),
+        ("digests", |options| options.metadata.content_digests = ContentDigests::Named(DigestName::Usual)),
+        ("attributes not shared", |options| {
+            (options.metadata.xattr_share_min, options.metadata.root_xattr_len) = (u64::MAX, 6000)
+        }),
     ],
     &[
-        ("packed", |options| (options.fragments, options.pack_directories) = (Fragments::Tails(64 << 10), true)),
+        ("packed", |options| {
+            (options.packing.fragments, options.packing.directories) = (Fragments::Tails(64 << 10), true)
+        }),
         ("parts", |options| options.dedupe = Dedupe::Parts),
         ("no dedupe", |options| options.dedupe = Dedupe::Off),
     ],

@@ -30,7 +30,7 @@ fn line(nth: usize) -> Vec<u8> {
 }
 
 fn packed() -> BuildOptions {
-    BuildOptions { fragments: Fragments::UpTo(u64::MAX), ..options(Some((Method::Zstd, 3)), 65536, 2) }
+    options(Some((Method::Zstd, 3)), 65536, 2).with(|o| o.packing.fragments = Fragments::UpTo(u64::MAX))
 }
 
 fn scan(image: &Image, filter: &ScanFilter) -> FileTable {

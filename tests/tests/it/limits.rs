@@ -47,7 +47,7 @@ fn with_odd(kind: Kind) -> Tree {
 /// Returns why the only odd node of a tree cannot be represented. Without it, the tree can be.
 fn refusal(tree: &Tree, path: &str) -> String {
     let plain = BuildOptions::default();
-    let (_, summary) = build(tree, &BuildOptions { keep_going: true, ..plain.clone() }).unwrap();
+    let (_, summary) = build(tree, &plain.clone().with(|o| o.work.keep_going = true)).unwrap();
     assert_eq!(summary.skipped.iter().map(|s| &s.path[..]).collect::<Vec<_>>(), [path.as_bytes()]);
     input_error(tree, path, &plain)
 }
@@ -67,7 +67,7 @@ fn input_error(tree: &Tree, path: &str, options: &BuildOptions) -> String {
 /// if files can.
 fn refused_attributes(tree: &Tree) -> String {
     let [one, other] = [false, true]
-        .map(|keep_going| input_error(tree, "file", &BuildOptions { keep_going, ..BuildOptions::default() }));
+        .map(|keep_going| input_error(tree, "file", &BuildOptions::default().with(|o| o.work.keep_going = keep_going)));
     assert_eq!(one, other);
     one
 }
@@ -259,7 +259,13 @@ fn compact_inodes_have_times_of_their_own_where_the_kernel_reads_them() {
         (Some("6.15"), false, [false, true, false, false, false], "5.4"),
     ] {
         let kernel = kernel.map(|kernel| kernel.parse().unwrap());
-        let (image, summary) = image_of(&tree, &BuildOptions { kernel, own_mtimes, ..BuildOptions::default() });
+        let (image, summary) = image_of(
+            &tree,
+            &BuildOptions::default().with(|o| {
+                o.kernel = kernel;
+                o.metadata.own_mtimes = own_mtimes;
+            }),
+        );
         assert_eq!(forms(&image), compact, "{kernel:?}");
         assert_eq!(summary.oldest_kernel.unwrap().to_string(), since);
         let mtime = |path: &[u8]| image.resolve(path, FollowLast::Keep).unwrap().meta.mtime;
@@ -332,12 +338,12 @@ fn the_uuid_is_that_of_the_contents() {
             of(&|mem, _| _ = mem.file(ROOT, b"other", MemFile::whole(vec![1; 4096])), &options),
             // Only data blocks differ.
             of(&|mem, _| _ = mem.file(ROOT, b"other", MemFile::whole(vec![2; 4096])), &options),
-            of(&|_, _| {}, &BuildOptions { label: *b"label\0\0\0\0\0\0\0\0\0\0\0", ..options.clone() }),
+            of(&|_, _| {}, &options.clone().with(|o| o.identity.label = *b"label\0\0\0\0\0\0\0\0\0\0\0")),
         ];
         uuids.sort_unstable();
         uuids.dedup();
         assert_eq!(uuids.len(), 8);
-        assert_eq!(of(&|_, _| {}, &BuildOptions { uuid: Some([7; 16]), ..options.clone() }), [7; 16]);
+        assert_eq!(of(&|_, _| {}, &options.clone().with(|o| o.identity.uuid = Some([7; 16]))), [7; 16]);
     }
 }
 
@@ -357,7 +363,7 @@ fn the_source_date_clamps_later_times() {
             mem.meta(node).mtime = epoch_of_most;
         }
         let tree = mem.finish().unwrap();
-        let options = BuildOptions { source_date_epoch: Some(clamp), ..BuildOptions::default() };
+        let options = BuildOptions::default().with(|o| o.identity.source_date_epoch = Some(clamp));
         let image = open(build(&tree, &options).unwrap().0).unwrap();
         let time = |path: &str| {
             let meta = image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta;
@@ -420,8 +426,11 @@ fn digests_do_not_raise_the_floor() {
     ] {
         let what = format!("{choice:?}, {fragments:?}, {kernel}");
         let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
-        let options = BuildOptions { kernel, fragments, ..options(choice, 4096, 1) };
-        let options = BuildOptions { content_digests: ContentDigests::Named(DigestName::Usual), ..options };
+        let options = options(choice, 4096, 1).with(|o| {
+            o.kernel = kernel;
+            o.packing.fragments = fragments;
+        });
+        let options = options.with(|o| o.metadata.content_digests = ContentDigests::Named(DigestName::Usual));
         let (image, summary) = image_of(&tree, &options);
         assert_eq!(summary.oldest_kernel.unwrap().to_string(), oldest, "{what}");
         assert_eq!(image.superblock().oldest_kernel().to_string(), oldest, "{what}");
@@ -436,7 +445,7 @@ fn digests_do_not_raise_the_floor() {
         assert!(["small", "large"].iter().all(|path| digest(path).1 == DigestCheck::Equal), "{what}");
     }
     // Other contents are found.
-    let plain = BuildOptions { content_digests: ContentDigests::Named(DigestName::Usual), ..BuildOptions::default() };
+    let plain = BuildOptions::default().with(|o| o.metadata.content_digests = ContentDigests::Named(DigestName::Usual));
     let (mut bytes, _) = build(&tree, &plain).unwrap();
     let text = Texture::Text.bytes(1, 100_000);
     let at = bytes.windows(100).position(|window| *window == text[50_000..50_100]).unwrap();
@@ -468,7 +477,7 @@ fn small_files_of_few_different_bytes_are_packed() {
     let tree = mem.finish().unwrap();
     for method in Method::ALL {
         let options = options(Some((method, method.levels().start().max(&1).to_owned())), 64 << 10, 2);
-        let (_, summary) = image_of(&tree, &BuildOptions { fragments: Fragments::UpTo(128 << 10), ..options });
+        let (_, summary) = image_of(&tree, &options.with(|o| o.packing.fragments = Fragments::UpTo(128 << 10)));
         let is_packed = method.has_entropy_coder();
         assert_eq!(summary.packed_files, if is_packed { 150 } else { 0 }, "{method:?}");
         // Half of the bytes are noise; the others have 4 to 6 bits of entropy, slightly more next
@@ -515,7 +524,7 @@ fn paths_end_where_readers_do() {
     // Readers count a leading slash.
     image_of(&tree_of(PATH_MAX_LEN - 1), &BuildOptions::default());
     for keep_going in [false, true] {
-        let options = BuildOptions { keep_going, ..BuildOptions::default() };
+        let options = BuildOptions::default().with(|o| o.work.keep_going = keep_going);
         match build(&tree_of(PATH_MAX_LEN), &options).unwrap_err() {
             BuildError::Input { path, reason } => {
                 assert_eq!(path, [b'd'; 64], "its front");

@@ -31,18 +31,26 @@ fn spec(method: Method, pcluster_len: u32) -> Option<Spec> {
 /// Some ways to compress metadata.
 fn ways() -> Vec<(&'static str, BuildOptions)> {
     let zstd = options(Some((Method::Zstd, 3)), 64 << 10, 1);
-    let metabox = |options: &BuildOptions, spec| BuildOptions { metabox: spec, own_mtimes: true, ..options.clone() };
-    let encoded = BuildOptions { encoded_extents: true, ..zstd.clone() };
-    let packed = BuildOptions { pack_directories: true, fragments: Fragments::UpTo(64 << 10), ..zstd.clone() };
+    let metabox = |options: &BuildOptions, spec| {
+        options.clone().with(|o| {
+            o.metadata.metabox = spec;
+            o.metadata.own_mtimes = true;
+        })
+    };
+    let encoded = zstd.clone().with(|o| o.compression.encoded_extents = true);
+    let packed = zstd.clone().with(|o| {
+        o.packing.directories = true;
+        o.packing.fragments = Fragments::UpTo(64 << 10);
+    });
     vec![
-        ("directories", BuildOptions { pack_directories: true, ..zstd.clone() }),
+        ("directories", zstd.clone().with(|o| o.packing.directories = true)),
         ("directories behind files", packed.clone()),
-        ("encoded directories", BuildOptions { encoded_extents: true, ..packed.clone() }),
+        ("encoded directories", packed.clone().with(|o| o.compression.encoded_extents = true)),
         ("metabox", metabox(&zstd, spec(Method::Zstd, 4096))),
         ("encoded metabox", metabox(&encoded, spec(Method::Deflate, 4096))),
         ("both", metabox(&packed, spec(Method::Lz4, 16 << 10))),
         ("metabox, files as they are", metabox(&options(None, 4096, 1), spec(Method::Lzma, 1 << 20))),
-        ("both encoded", BuildOptions { pack_directories: true, ..metabox(&encoded, spec(Method::Zstd, 32 << 10)) }),
+        ("both encoded", metabox(&encoded, spec(Method::Zstd, 32 << 10)).with(|o| o.packing.directories = true)),
     ]
 }
 
@@ -52,7 +60,7 @@ fn image_of(tree: &Tree, options: &BuildOptions, what: &str) -> Image {
     let expected = of_tree(tree).unwrap();
     let (bytes, summary) = build(tree, options).unwrap();
     for threads in [2, 7] {
-        let (other, _) = build(tree, &BuildOptions { threads: exactly(threads), ..options.clone() }).unwrap();
+        let (other, _) = build(tree, &options.clone().with(|o| o.work.threads = exactly(threads))).unwrap();
         assert!(bytes == other, "{what}: {threads} threads show in the bytes");
     }
     let out = TempDir::new("image").unwrap();
@@ -63,7 +71,7 @@ fn image_of(tree: &Tree, options: &BuildOptions, what: &str) -> Image {
     let report = image.check(Threads::ONE).unwrap();
     assert_eq!(report.problem_count, 0, "{what}: {}", report.problems[0]);
     let since = summary.oldest_kernel.unwrap();
-    assert!(options.metabox.is_none() || since == Feature::Metabox.since(), "{what}: {since}");
+    assert!(options.metadata.metabox.is_none() || since == Feature::Metabox.since(), "{what}: {since}");
     match Mount::by_kernel(&path) {
         Ok(mount) => assert_same(&expected, &of_dir(mount.path()).unwrap(), &format!("{what}, by the kernel")),
         Err(reason) => skipped(&reason),
@@ -76,8 +84,8 @@ fn a_root_alone() {
     for (what, options) in ways() {
         let image = image_of(&MemTree::default().finish().unwrap(), &options, what);
         let sb = image.superblock();
-        assert_eq!(sb.metabox_nid.is_some(), options.metabox.is_some(), "{what}");
-        assert_eq!(sb.root_nid.in_metabox(), options.metabox.is_some(), "{what}");
+        assert_eq!(sb.metabox_nid.is_some(), options.metadata.metabox.is_some(), "{what}");
+        assert_eq!(sb.root_nid.in_metabox(), options.metadata.metabox.is_some(), "{what}");
         assert_eq!(sb.packed_nid, None, "{what}");
     }
 }
@@ -93,7 +101,10 @@ fn very_many_empty_files_are_no_problem() {
     }
     let tree = tree.finish().unwrap();
     let plain = options(None, 4096, 1);
-    let metabox = BuildOptions { metabox: spec(Method::Zstd, 64 << 10), own_mtimes: true, ..plain.clone() };
+    let metabox = plain.clone().with(|o| {
+        o.metadata.metabox = spec(Method::Zstd, 64 << 10);
+        o.metadata.own_mtimes = true;
+    });
     for (what, options) in [("plain", plain), ("metabox", metabox)] {
         let (bytes, _) = build(&tree, &options).unwrap();
         let report = open(bytes).unwrap().check(Threads::ONE).unwrap();
@@ -116,10 +127,10 @@ fn ls_lists_the_dots_of_the_root() {
     let tree = mem.finish().unwrap();
     let plain = options(None, 4096, 1);
     let others = [
-        ("no entry for itself", BuildOptions { omit_dot: true, ..plain.clone() }),
-        ("extended inodes", BuildOptions { compact_inodes: false, ..plain.clone() }),
-        ("room for attributes", BuildOptions { root_xattr_len: 6000, ..plain.clone() }),
-        ("aligned data", BuildOptions { data_align: 1 << 20, ..plain.clone() }),
+        ("no entry for itself", plain.clone().with(|o| o.metadata.omit_dot = true)),
+        ("extended inodes", plain.clone().with(|o| o.metadata.compact_inodes = false)),
+        ("room for attributes", plain.clone().with(|o| o.metadata.root_xattr_len = 6000)),
+        ("aligned data", plain.clone().with(|o| o.layout.data_align = 1 << 20)),
     ];
     let blocks = (9..=16).map(|bits| ("blocks of all sizes", with_block_bits(bits, plain.clone())));
     for (what, options) in ways().into_iter().chain(others).chain(blocks) {
@@ -129,7 +140,7 @@ fn ls_lists_the_dots_of_the_root() {
         fs::write(&path, &bytes).unwrap();
         let sources = ImageSources::new(Arc::new(MemorySource::new(bytes.clone())));
         let image = open(bytes).unwrap();
-        let (sb, metabox) = (image.superblock(), options.metabox.is_some());
+        let (sb, metabox) = (image.superblock(), options.metadata.metabox.is_some());
         assert_eq!(sb.root_nid.0 > 0xFFFF, metabox, "{what}: {}", sb.root_nid);
         assert!([Some(sb.root_nid), sb.packed_nid, sb.metabox_nid].iter().flatten().all(|nid| nid.0 != 0), "{what}");
         let large = sb.block_bits > BlockBits::DEFAULT;
@@ -165,7 +176,7 @@ fn directories_of_every_size_around_the_limits() {
         let image = image_of(&tree, &options, what);
         let layout = |path: &str| image.resolve(path.as_bytes(), FollowLast::Keep).unwrap().meta.layout();
         for (path, len) in [("dir-23", 27 + 23 * 20), ("dir-24", 27 + 24 * 20), ("dir-25", 27 + 25 * 20)] {
-            let packed = options.pack_directories && len > 512;
+            let packed = options.packing.directories && len > 512;
             assert_eq!(layout(path) == DataLayout::CompressedFull, packed, "{what}: {path}");
         }
     }
@@ -185,17 +196,18 @@ fn attributes_and_times_of_their_own() {
     for (what, options) in ways() {
         let image = image_of(&tree, &options, what);
         let shared = image.superblock().compat.contains(Compat::SHARED_EA_IN_METABOX);
-        assert_eq!(shared, options.metabox.is_some(), "{what}");
+        assert_eq!(shared, options.metadata.metabox.is_some(), "{what}");
     }
 }
 
 #[test]
 fn the_kernel_must_have_the_metabox() {
     let tree = MemTree::default().finish().unwrap();
-    let with = |minor| BuildOptions {
-        kernel: Some(KernelVersion::new(6, minor)),
-        metabox: spec(Method::Lz4, 4096),
-        ..BuildOptions::default()
+    let with = |minor| {
+        BuildOptions::default().with(|o| {
+            o.kernel = Some(KernelVersion::new(6, minor));
+            o.metadata.metabox = spec(Method::Lz4, 4096);
+        })
     };
     assert!(build(&tree, &with(17)).is_ok());
     let error = build(&tree, &with(16)).unwrap_err();
@@ -213,7 +225,8 @@ fn compression_that_does_not_exist_is_refused() {
         (zstd(3, 2 << 20), "2097152 bytes"),
         (zstd(99, 4096), "zstd has no level 99: use 1 to 22"),
     ] {
-        let error = build(&tree, &BuildOptions { metabox, ..BuildOptions::default() }).unwrap_err().to_string();
+        let error =
+            build(&tree, &BuildOptions::default().with(|o| o.metadata.metabox = metabox)).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }
 }

@@ -34,9 +34,9 @@ fn cases() -> Vec<BuildOptions> {
     let flat = options(None, 4096, 1);
     let zstd = options(Some((Method::Zstd, 1)), 16_384, 1);
     vec![
-        BuildOptions { chunk_bits: Some(13), ..flat.clone() },
+        flat.clone().with(|o| o.layout.chunk_bits = Some(13)),
         flat,
-        BuildOptions { encoded_extents: true, ..zstd.clone() },
+        zstd.clone().with(|o| o.compression.encoded_extents = true),
         zstd,
     ]
 }
@@ -82,7 +82,7 @@ fn whatever_write_fails_nothing_half_written_has_the_name() {
 #[test]
 fn an_extra_device_that_fails_is_an_error_too() {
     let tree = tree();
-    let options = BuildOptions { chunk_bits: Some(13), ..options(None, 4096, 1) };
+    let options = options(None, 4096, 1).with(|o| o.layout.chunk_bits = Some(13));
     let mut failures = 0;
     loop {
         let (image, device) = (MemoryOutput::default(), MemoryOutput::default());

@@ -4,12 +4,12 @@
 //! `KILN_UPDATE_ROUNDS=n` sets the number of trees: one per kind of image by default, 60 with
 //! `./test.sh --long`.
 
-use kiln::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
 use kiln::{Error, Packer, Scanned};
 use kiln_builder::{BuildOptions, Control, Preset};
 use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, generations};
+use kiln_revise::EditedImage;
+use kiln_revise::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
 use kiln_source::SourceOptions;
-use kiln_source::merge::EditedImage;
 use kiln_tests::disk::Disk;
 use kiln_tests::image::{build, open, scan_dir};
 use kiln_tests::rng::Rng;
@@ -47,14 +47,14 @@ fn trees(seed: u64) -> TempDir {
 
 fn options(preset: Preset, kernel: Option<&str>) -> BuildOptions {
     let options = BuildOptions::preset(preset, kernel.map(|kernel| kernel.parse().unwrap())).unwrap();
-    BuildOptions { scratch_dir: std::env::temp_dir(), ..options }
+    options.with(|o| o.work.scratch_dir = std::env::temp_dir())
 }
 
 /// Begins an update of the image on `disk`.
 fn begin(disk: &Disk, extent: TargetExtent) -> Result<Update<'_>, Error> {
     let source = Arc::new(MemorySource::new(disk.now()));
     let target = UpdateTarget { path: Path::new("image"), output: disk, source, extent, changed_at: None };
-    Update::begin(target, BehindImage::OwnRemains)
+    Ok(Update::begin(target, BehindImage::OwnRemains)?)
 }
 
 /// Merges the tree at `dir` into that of the image.
@@ -62,11 +62,11 @@ fn update(disk: &Disk, extent: TargetExtent, dir: &Path) -> Result<Added, Error>
     let update = begin(disk, extent)?;
     let mut edited = EditedImage::new(update.base().clone());
     edited.add(kiln_source::open(dir, &SourceOptions::default())?);
-    let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..update.choices()?.build_options()? };
-    let packer = Packer::new().options(options);
+    let packer = Packer::new().options(update.choices()?.build_options()?).scratch_dir(std::env::temp_dir());
     let Scanned { scan, options, .. } = packer.scan(&edited)?;
     let control = Control { stop: &AtomicBool::new(false), progress: &|_| {} };
-    update.build(&scan.tree, &options, &control, &About::default()).map(|(_, _, added)| added)
+    let (_, _, added) = update.build(&scan.tree, &options, &control, &About::default())?;
+    Ok(added)
 }
 
 fn snapshot(bytes: &[u8]) -> Snapshot {
@@ -168,7 +168,8 @@ fn a_rollback_that_is_cut_short_leaves_the_one_tree_or_the_other() {
     let disk = Disk::new(old, &Arc::new(AtomicU64::new(u64::MAX)));
     update(&disk, TargetExtent::File, &dir.join("new")).unwrap();
     let updated = disk.durable();
-    let act = |disk: &Disk| begin(disk, TargetExtent::File)?.roll_back(0, &About::default());
+    let act =
+        |disk: &Disk| -> Result<Added, Error> { Ok(begin(disk, TargetExtent::File)?.roll_back(0, &About::default())?) };
     let unlimited = Arc::new(AtomicU64::new(u64::MAX));
     let whole = Disk::new(updated.clone(), &unlimited);
     assert_eq!(act(&whole).unwrap().number, 2);

@@ -1,7 +1,7 @@
 //! Prefetch of a FUSE mount: it saves requests, its contents are correct, and no thread waits for
 //! itself.
 
-use kiln_builder::{BuildOptions, Fragments};
+use kiln_builder::Fragments;
 use kiln_codec::Method;
 use kiln_mount::fuse::{FuseOptions, ImageSources, Prefetch};
 use kiln_read::MemorySource;
@@ -61,7 +61,8 @@ fn image() -> Vec<u8> {
 
 /// Returns an image in which small files share extents.
 fn packed(tree: MemTree) -> Vec<u8> {
-    let options = BuildOptions { fragments: Fragments::UpTo(32 << 10), ..options(Some((Method::Lz4, 1)), 64 << 10, 2) };
+    let options =
+        options(Some((Method::Lz4, 1)), 64 << 10, 2).with(|o| o.packing.fragments = Fragments::UpTo(32 << 10));
     build(&tree.finish().unwrap(), &options).unwrap().0
 }
 

@@ -47,9 +47,9 @@ impl Source {
 
 /// Builds the image of `source` beside others in `out`.
 fn image_of(source: &Path, out: &TempDir, options: &BuildOptions) -> PathBuf {
-    let path = out.path().join(format!("{}-threads.erofs", options.threads.count()));
+    let path = out.path().join(format!("{}-threads.erofs", options.work.threads.count()));
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-    let scan = scan_dir(source, options.threads.count()).unwrap();
+    let scan = scan_dir(source, options.work.threads.count()).unwrap();
     assert!(scan.skipped.is_empty());
     let summary = build_to(&scan.tree, &file, options).unwrap();
     assert!(summary.skipped.is_empty());

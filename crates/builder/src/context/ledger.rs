@@ -1,7 +1,6 @@
-//! Files that are not stored as they were scanned, and why: kept beside the phases.
+//! A ledger of files that are not stored as they were scanned, with the reasons.
 //!
-//! Phases post what they leave out, and what has changed, from the one thread that takes decisions; so entries stand in an order
-//! that does not depend on the number of threads.
+//! Only the thread that takes decisions adds entries, so their order does not depend on the number of threads.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::Skipped;
 use kiln_tree::NodeId;
 
-/// What a build leaves out or stores though it has changed.
+/// Files that a build leaves out, or stores although they have changed.
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<Entries>);
 
@@ -17,72 +16,72 @@ pub(crate) struct Ledger(Mutex<Entries>);
 struct Entries {
     /// Files that are to share nothing with others, because of an earlier attempt.
     apart: BTreeMap<NodeId, Skipped>,
-    /// Inputs that are left out, in the order in which they were posted.
+    /// Inputs that are left out, in the order in which they were added.
     left_out: Vec<Skipped>,
-    /// Files that have changed, in the order in which they were posted.
+    /// Files that have changed, in the order in which they were added.
     changed: Vec<(NodeId, Skipped)>,
-    /// Files that do not have the digest that an image stores for them, in the order in which they were posted.
+    /// Files that differ from the digest that an image stores for them, in the order in which they were added.
     damaged: Vec<(NodeId, Skipped)>,
-    /// Files that the source has otherwise than the base, because of an earlier attempt.
+    /// Files in which the source differs from the base, found by an earlier attempt.
     distrusted: BTreeSet<NodeId>,
 }
 
-/// What a finished build tells of its inputs.
+/// Entries of a finished build.
 pub(crate) struct ClosedLedger {
     /// Inputs that are left out.
     pub skipped: Vec<Skipped>,
-    /// Files that have changed and are stored, by path.
+    /// Files that have changed and are stored, sorted by path.
     pub changed: Vec<Skipped>,
-    /// Files that do not have their stored digest and are stored.
+    /// Files that differ from their stored digest and are stored.
     pub damaged: Vec<Skipped>,
 }
 
 impl Ledger {
-    /// Files that are to share nothing with others.
+    /// Returns the files that are to share nothing with others.
     pub(crate) fn apart(&self) -> BTreeSet<NodeId> {
         self.0.lock().apart.keys().copied().collect()
     }
 
-    /// Post an input that is left out.
+    /// Adds an input that is left out.
     pub(crate) fn leave_out(&self, one: Skipped) {
         self.0.lock().left_out.push(one);
     }
 
-    /// Post a file that has changed. It may yet be left out.
+    /// Adds a file that has changed. It may still be left out later.
     pub(crate) fn change(&self, node: NodeId, one: Skipped) {
         self.0.lock().changed.push((node, one));
     }
 
-    /// Post a file that does not have the digest that an image stores for it. It may yet be left out.
+    /// Adds a file that differs from the digest that an image stores for it. It may still be left out later.
     pub(crate) fn damage(&self, node: NodeId, one: Skipped) {
         self.0.lock().damaged.push((node, one));
     }
 
-    /// Files of which nothing is taken over from a base, and no digest.
+    /// Returns the files whose data and digest must not be reused from a base.
     pub(crate) fn distrusted(&self) -> BTreeSet<NodeId> {
         self.0.lock().distrusted.clone()
     }
 
-    /// Forget what this attempt has posted; nothing of these files is taken over in the next one.
+    /// Drops the entries of this attempt; the next one reuses nothing of these files.
     pub(crate) fn distrust(&self, nodes: BTreeSet<NodeId>) {
         let mut entries = self.0.lock();
         entries.forget();
         entries.distrusted.extend(nodes);
     }
 
-    /// Forget what this attempt has posted; `node` is to be apart in the next one.
+    /// Drops the entries of this attempt; `node` will be apart in the next one.
     pub(crate) fn begin_again(&self, node: NodeId, one: Skipped) {
         let mut entries = self.0.lock();
         entries.forget();
         entries.apart.insert(node, one);
     }
 
-    /// The end of a build. `is_stored` tells files that are in the image.
+    /// Closes the ledger at the end of a build. `is_stored` tells if a file is in the image.
     pub(crate) fn close(self, is_stored: impl Fn(NodeId) -> bool) -> ClosedLedger {
         let Entries { apart, left_out, changed, damaged, .. } = self.0.into_inner();
         let changed = apart.into_iter().chain(changed);
         let changed = changed.filter(|(node, one)| one.error.is_change() && is_stored(*node));
-        // Of several entries for a file the last one is told.
+        // Of several entries for a file the last one counts.
         let by_path: BTreeMap<_, _> = changed.map(|(_, one)| (one.path, one.error)).collect();
         let changed = by_path.into_iter().map(|(path, error)| Skipped { path, error }).collect();
         let damaged = damaged.into_iter().filter(|(node, _)| is_stored(*node)).map(|(_, one)| one).collect();
@@ -91,7 +90,7 @@ impl Ledger {
 }
 
 impl Entries {
-    /// Forget what an attempt has posted.
+    /// Drops the entries of an attempt.
     fn forget(&mut self) {
         self.left_out.clear();
         self.changed.clear();

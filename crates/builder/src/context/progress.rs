@@ -1,10 +1,10 @@
-//! What a caller sees of a running build, and how it ends one.
+//! Progress of a running build, and its interruption.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::BuildError;
 
-/// How far a build is.
+/// Progress of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of input that are done.
@@ -13,7 +13,7 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// The caller's hold on a running build.
+/// Control over a running build: progress and interruption.
 pub struct Control<'a> {
     /// Ends the build early with [`BuildError::Interrupted`] once set.
     pub stop: &'a AtomicBool,
@@ -22,6 +22,8 @@ pub struct Control<'a> {
 }
 
 impl Control<'_> {
+    /// Checks if the caller has asked to stop.
+    ///
     /// # Errors
     /// [`BuildError::Interrupted`] once the caller has asked to stop.
     pub(crate) fn check(&self) -> Result<(), BuildError> {

@@ -1,12 +1,13 @@
-//! What is sampled: the jobs of a plan, in strata, and how a sample of each is drawn.
+//! The sampling frame: the jobs of a plan in strata, and the way a sample of each is drawn.
 //!
 //! * Files that are stored uncompressed: their size is known, their time is sampled.
-//! * Compressed files of up to 512 KiB, by powers of two of their length. Whole files are packed: every n-th of a stratum, in
-//!   plan order. What they become, and what it takes, is about proportional to their length.
-//! * Longer files and the packed stream. *Pieces* are packed, from places at equal distances in all text of the stratum. Of each
-//!   those extents count that start in its first 512 KiB; text behind these lets the last of them end where it likes. At many
-//!   more places there is an *LZ4 sample*: how well LZ4 does on 64 KiB. What pieces become is nearly linear in that, so the mean
-//!   of the LZ4 samples corrects that of the few pieces.
+//! * Compressed files of up to 512 KiB, by powers of two of their length. Whole files are packed: every n-th of a
+//!   stratum, in plan order. Their stored length and their time are about proportional to their length.
+//! * Longer files and the packed stream. *Pieces* are packed, from places at equal distances in all text of the
+//!   stratum. Only extents that start in the first 512 KiB of a piece count; more text follows so that the last of
+//!   them can end freely. At many more places there is an *LZ4 sample*: the ratio that LZ4 reaches on 64 KiB. The
+//!   stored length of pieces is nearly linear in that, so the mean of the LZ4 samples corrects that of the few
+//!   pieces.
 //!
 //! A stratum that is no longer than its share of the sample is packed as a whole.
 
@@ -15,82 +16,84 @@ use kiln_codec::{Method, Spec};
 use super::drawn::{Draw, DrawnFile, PIECE_LEN};
 use super::interval::Interval;
 use super::observed::{Observed, Sample};
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::pack::jobs::{self, PackJob, Task};
 use crate::plan::Plan;
 use crate::plan::text::TextSource;
 
 /// Longest file that is packed whole, in bytes.
 const WHOLE_MAX_LEN: u64 = 512 << 10;
-/// Text behind the front of a piece, for the last extent that starts there, by the length of a pcluster: few hold more.
+/// Text behind the front of a piece, for the last extent that starts there, in pcluster lengths: few extents are
+/// longer.
 const PIECE_RATIO: u64 = 3;
-/// Text of an LZ4 sample.
+/// Text of an LZ4 sample in bytes.
 const LZ4_SAMPLE_LEN: u64 = 64 << 10;
-/// LZ4 samples of a stratum, at most.
+/// Most LZ4 samples of a stratum.
 const LZ4_SAMPLES: u64 = 3000;
-/// Least files or pieces of a stratum, if it has so many: below, errors are too uncertain themselves.
+/// Fewest files or pieces of a stratum that has so many: with fewer, the errors are too uncertain themselves.
 const COUNT_MIN: u64 = 12;
-/// Bytes of uncompressed files that are copied to time it.
+/// Bytes of uncompressed files that are copied to measure the time.
 const COPIED_LEN: u64 = 32 << 20;
 
 /// All jobs, in strata.
 pub(super) struct Frame {
     /// The jobs.
     pub parts: Vec<PackJob>,
-    /// None of them is empty.
+    /// The strata, none of them empty.
     pub strata: Vec<Stratum>,
 }
 
-/// How the jobs of a stratum are sampled.
+/// Way of sampling the jobs of a stratum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Kind {
-    /// Whole, and copied.
+    /// Whole jobs that are copied.
     Copied,
-    /// Whole, of at most 2 to this power bytes.
+    /// Whole jobs of at most 2 to this power bytes.
     Whole(u32),
-    /// In pieces, of files.
+    /// Pieces of files.
     Pieces,
-    /// In pieces, of the packed stream.
+    /// Pieces of the packed stream.
     FragmentPieces,
 }
 
-/// Jobs that are alike.
+/// Jobs of one kind.
 pub(super) struct Stratum {
     kind: Kind,
-    /// Places in [`Frame::parts`].
+    /// Indexes in [`Frame::parts`].
     members: Vec<u32>,
     /// Bytes of text up to the end of each.
     ends: Vec<u64>,
-    /// Text to be packed for the estimate.
+    /// Text to be packed for the estimate, in bytes.
     budget: u64,
-    /// Text of a piece, at most.
+    /// Most text of a piece, in bytes.
     piece_len: u64,
 }
 
 impl Frame {
-    /// The jobs of `plan`.
-    pub(super) fn of(plan: &Plan, options: &BuildOptions) -> Self {
-        let parts: Vec<PackJob> = jobs::jobs(plan, options).collect();
+    /// Sorts the jobs of `plan` into strata.
+    pub(super) fn of(plan: &Plan, format: &Format) -> Self {
+        let parts: Vec<PackJob> = jobs::jobs(plan, format).collect();
         let mut strata = std::collections::BTreeMap::<Kind, Stratum>::new();
         for (idx, part) in (0..).zip(&parts) {
             let kind = Kind::of(part);
-            strata.entry(kind).or_insert_with(|| Stratum::new(kind, options)).push(idx, part);
+            strata.entry(kind).or_insert_with(|| Stratum::new(kind, format)).push(idx, part);
         }
         let mut strata: Vec<_> = strata.into_values().filter(|stratum| stratum.text() > 0).collect();
         let compressed: u64 = strata.iter().filter(|stratum| stratum.kind != Kind::Copied).map(Stratum::text).sum();
         for stratum in &mut strata {
             stratum.budget = match stratum.kind {
                 Kind::Copied => COPIED_LEN,
-                _ => (sample_len(options) as f64 * stratum.text() as f64 / compressed as f64) as u64,
+                _ => (sample_len(format) as f64 * stratum.text() as f64 / compressed as f64) as u64,
             };
         }
         Self { parts, strata }
     }
 }
 
-/// Text that is packed for an estimate: at most a few seconds' work. It must not depend on the machine, or the sample would.
-pub(super) fn sample_len(options: &BuildOptions) -> u64 {
-    options.compression.map_or(COPIED_LEN, compressed_sample_len)
+/// Returns the bytes of text that are packed for an estimate: at most a few seconds' work. It must not depend on the
+/// machine, or the sample would.
+pub(super) fn sample_len(format: &Format) -> u64 {
+    format.compression.spec.map_or(COPIED_LEN, compressed_sample_len)
 }
 
 fn compressed_sample_len(spec: Spec) -> u64 {
@@ -119,11 +122,11 @@ impl Kind {
 }
 
 impl Stratum {
-    fn new(kind: Kind, options: &BuildOptions) -> Self {
-        let spec = if kind == Kind::FragmentPieces { options.packed_spec() } else { options.compression };
+    fn new(kind: Kind, format: &Format) -> Self {
+        let spec = if kind == Kind::FragmentPieces { format.packing.spec } else { format.compression.spec };
         let pcluster_len = spec.map_or(0, |spec| u64::from(spec.pcluster_len));
-        // Encoded extents are cut from text, at known places.
-        let piece_len = match options.encoded_extents {
+        // Encoded extents are cut from text at known places.
+        let piece_len = match format.compression.encoded_extents {
             true => PIECE_LEN.next_multiple_of(pcluster_len.max(1)),
             false => PIECE_LEN + PIECE_RATIO * pcluster_len,
         };
@@ -135,27 +138,27 @@ impl Stratum {
         self.members.push(idx);
     }
 
-    /// Its jobs, as places in [`Frame::parts`].
+    /// Returns its jobs as indexes in [`Frame::parts`].
     pub(super) fn members(&self) -> &[u32] {
         &self.members
     }
 
-    /// Bytes of text.
+    /// Returns the bytes of text.
     pub(super) fn text(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Whether pieces of it are packed, if not all of it.
+    /// Returns whether pieces are packed if the stratum is not packed as a whole.
     pub(super) fn is_in_pieces(&self) -> bool {
         matches!(self.kind, Kind::Pieces | Kind::FragmentPieces)
     }
 
-    /// Whether all of it is packed.
+    /// Returns whether all of it is packed.
     pub(super) fn is_whole(&self) -> bool {
         self.text() <= self.budget
     }
 
-    /// What is to be packed, and what LZ4 is to see.
+    /// Draws the text to be packed and the text of LZ4 samples.
     pub(super) fn draw(&self, parts: &[PackJob]) -> Draw {
         let whole = |&member: &u32| DrawnFile { member: Some(member), job: parts[member as usize].clone() };
         if self.is_whole() {
@@ -176,8 +179,8 @@ impl Stratum {
         Draw { files, lz4_samples: lz4_samples.collect() }
     }
 
-    /// At most `most` bytes of text from byte `at` of the stratum on, within a job; from before it if there would be less than
-    /// `least`.
+    /// Returns at most `most` bytes of text from byte `at` of the stratum on, within a job; starts earlier if there
+    /// would be less than `least`.
     fn text_at(&self, at: u64, least: u64, most: u64, parts: &[PackJob]) -> PackJob {
         let place = self.ends.partition_point(|&end| end <= at);
         let part = &parts[self.members[place] as usize];
@@ -187,7 +190,7 @@ impl Stratum {
         PackJob { range, task: Task::Segment, ..part.clone() }
     }
 
-    /// The sum over all jobs of the number that `of` reads off an observation.
+    /// Returns the sum over all jobs of the number that `of` reads off an observation.
     pub(super) fn interval(&self, sample: &Sample, of: impl Fn(&Observed) -> f64) -> Interval {
         let Sample { observed, lz4_samples, .. } = sample;
         if self.is_whole() {
@@ -202,7 +205,7 @@ impl Stratum {
         Interval::regression(&pairs, lz4_samples, seen).times(self.text() as f64)
     }
 
-    /// CPU time of packing all jobs. It is as uncertain as what they become.
+    /// Returns the CPU time of packing all jobs. It is as uncertain as their stored length.
     pub(super) fn pack_secs(&self, sample: &Sample) -> Interval {
         let stored = self.interval(sample, |one| (one.blocks + one.inline) as f64);
         let share = if stored.value > 0.0 { stored.error / stored.value } else { 0.0 };
@@ -211,7 +214,7 @@ impl Stratum {
     }
 }
 
-/// `count` places at equal distances below `len`.
+/// Returns `count` places at equal distances below `len`.
 fn places(len: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |n| ((2 * u128::from(n) + 1) * u128::from(len) / (2 * u128::from(count))) as u64)
 }
@@ -219,6 +222,7 @@ fn places(len: u64, count: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::BuildOptions;
 
     #[test]
     fn places_are_spread_evenly() {
@@ -229,7 +233,8 @@ mod tests {
 
     #[test]
     fn pieces_stay_within_their_jobs() {
-        let options = BuildOptions { compression: Spec::parse("zstd", 65536).ok(), ..BuildOptions::default() };
+        let compression = Spec::parse("zstd", 65536).unwrap().into();
+        let format = Format::decide(&BuildOptions { compression, ..BuildOptions::default() }, None);
         let lens = [9 << 20, 600 << 10, 3 << 20];
         let part = |(file, &len): (u32, &u64)| PackJob {
             stream: TextSource::File(file),
@@ -238,7 +243,7 @@ mod tests {
             ends_stream: true,
         };
         let parts: Vec<PackJob> = (0..).zip(&lens).map(part).collect();
-        let mut stratum = Stratum::new(Kind::Pieces, &options);
+        let mut stratum = Stratum::new(Kind::Pieces, &format);
         for (idx, part) in (0..).zip(&parts) {
             stratum.push(idx, part);
         }

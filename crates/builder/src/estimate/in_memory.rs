@@ -1,4 +1,4 @@
-//! Images that are built to be measured: they go to memory, as a build's go to the page cache.
+//! Images that are built into memory to be measured: a real build writes to the page cache, which costs the same.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
@@ -9,10 +9,10 @@ use crate::context::clock::{Phase, PhaseClock};
 use crate::error::BuildError;
 use crate::out::{Blob, Out};
 
-/// Build the tree of `context`, with an extra device for chunks if `has_blob`.
+/// Builds the tree of `context`, with an extra device for chunks if `has_blob`.
 ///
 /// # Errors
-/// As [`crate::build`], and a system without files in memory.
+/// Those of [`crate::build`], and a system without files in memory.
 pub(super) fn build(has_blob: bool, context: Context<'_>) -> Result<(Built, Vec<Phase>), BuildError> {
     let (image, blob) = (file()?, has_blob.then(file).transpose()?);
     let blob = blob.as_ref().map(|file| Blob { file, tag: [0; 64] });

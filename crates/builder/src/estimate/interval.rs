@@ -8,22 +8,23 @@ use std::ops::{Add, Div};
 pub struct Interval {
     /// The estimate.
     pub value: f64,
-    /// Half the length of the interval around it that holds the truth in 95 of 100 samples.
+    /// Half the length of the interval around it that contains the truth in 95 of 100 samples.
     pub error: f64,
 }
 
 impl Interval {
-    /// What is known.
+    /// Returns a known number, without an error.
     pub fn exact(value: f64) -> Self {
         Self { value, error: 0.0 }
     }
 
-    /// With an independent error of `share` of the value more.
+    /// Adds an independent error, a `share` of the value.
     pub fn with_error(self, share: f64) -> Self {
         Self { error: self.error.hypot(share * self.value), ..self }
     }
 
-    /// The sum of y over a population of `count` with the sum `total_x` of x, from a sample of pairs (x, y): y grows with x.
+    /// Estimates the sum of y over a population of `count` with the sum `total_x` of x, from a sample of pairs (x,
+    /// y). Suits y that is about proportional to x.
     pub fn ratio(pairs: &[(f64, f64)], total_x: f64, count: usize) -> Self {
         let n = pairs.len();
         let (sum_x, sum_y) = pairs.iter().fold((0.0, 0.0), |(x, y), pair| (x + pair.0, y + pair.1));
@@ -44,8 +45,8 @@ impl Interval {
         Self { value, error: t95(n - 1) * count as f64 * mean_error }
     }
 
-    /// The mean of y, from a few pairs (z, y) and many more `LZ4 samples` at z alone, which have seen the share `seen` of the
-    /// population: y is nearly linear in z.
+    /// Estimates the mean of y, from a few pairs (z, y) and many more `LZ4 samples` of z alone, which cover the
+    /// share `seen` of the population. Suits y that is nearly linear in z.
     pub fn regression(pairs: &[(f64, f64)], lz4_samples: &[f64], seen: f64) -> Self {
         if pairs.is_empty() {
             return Self::default();
@@ -66,17 +67,17 @@ impl Interval {
         let residuals: f64 = pairs.iter().map(|pair| residual(pair).powi(2)).sum();
         let m = lz4_samples.len() as f64;
         let sampled_mean = lz4_samples.iter().sum::<f64>() / m;
-        // Neighbours are alike: in a systematic sample only their differences are left to chance.
+        // Neighbours are alike: in a systematic sample only their differences are random.
         let steps: f64 = lz4_samples.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
         let sample_error = slope * (1.0 - seen).max(0.0).sqrt() * (steps / 2.0 / (m - 1.0) / m).sqrt();
-        // The line, too, is uncertain, the more the farther from the mean of its points.
+        // The line is uncertain, too, the more so the farther from the mean of its points.
         let far = if zz > 0.0 { (sampled_mean - mean_z).powi(2) / zz } else { 0.0 };
         let line_error = (residuals / (n - 2.0) * (1.0 / n + far)).sqrt();
         let (sample_error, line_error) = (t95(lz4_samples.len() - 1) * sample_error, t95(pairs.len() - 2) * line_error);
         Self { value: mean_y + slope * (sampled_mean - mean_z), error: sample_error.hypot(line_error) }
     }
 
-    /// `factor` of it.
+    /// Returns the number times `factor`.
     pub fn times(self, factor: f64) -> Self {
         Self { value: self.value * factor, error: self.error * factor }
     }
@@ -104,8 +105,8 @@ impl Sum for Interval {
     }
 }
 
-/// The two-sided 95 % quantile of Student's t distribution, by its expansion around the normal one: within 1 % from 4
-/// degrees of freedom on.
+/// Returns the two-sided 95 % quantile of Student's t distribution, by its expansion around the normal one: within 1
+/// % from 4 degrees of freedom on.
 fn t95(degrees: usize) -> f64 {
     const Z: f64 = 1.959_964;
     let n = degrees.max(1) as f64;

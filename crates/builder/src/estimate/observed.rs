@@ -1,38 +1,38 @@
-//! What became of a sample.
+//! Results of packing a sample.
 
 use kiln_format::Blkaddr;
 use std::collections::HashSet;
 
 use super::drawn::{DrawnFile, PIECE_LEN};
+use crate::format::Format;
 use crate::layout::lcluster_index::ZExtent;
-use crate::options::BuildOptions;
 use crate::pack::Stored;
 use crate::pack::chunks::ChunkRun;
 use crate::pack::jobs::Task;
 
-/// What was seen of a stratum.
+/// Results of a stratum's sample.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     /// The files of the sample.
     pub observed: Vec<Observed>,
-    /// What LZ4 makes of text, by its length, at the other places.
+    /// Ratios that LZ4 reaches at the other places.
     pub lz4_samples: Vec<f64>,
     /// Bytes of text in all files.
     pub text: u64,
-    /// CPU time that reading and packing them took.
+    /// CPU time in seconds of reading and packing them.
     pub secs: f64,
 }
 
-/// What became of a job, or of a piece.
+/// Result of packing a job or a piece.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observed {
-    /// Which job, if it was packed whole.
+    /// Index of the job, if it was packed whole.
     pub part: Option<u32>,
     /// Bytes of text that count.
     pub text: u64,
-    /// Bytes of blocks that they became.
+    /// Bytes of blocks that store them.
     pub blocks: u64,
-    /// Bytes that go beside the inode.
+    /// Bytes that are stored beside the inode.
     pub inline: u64,
     /// It stays uncompressed.
     pub is_flat: bool,
@@ -40,25 +40,25 @@ pub(super) struct Observed {
     pub in_chunks: bool,
     /// It is all of its file.
     pub is_file: bool,
-    /// What LZ4 makes of the text, by its length; not of jobs.
+    /// Ratio that LZ4 reaches on the text; only for pieces.
     pub lz4: f64,
 }
 
 impl Observed {
-    /// What became of `len` bytes of text. `chunks` are those of the files before.
+    /// Reads off the result of `len` bytes of text. `chunks` are those of the files before.
     pub(super) fn of(
         stored: &Stored,
         len: u64,
         drawn: &DrawnFile,
-        options: &BuildOptions,
+        format: &Format,
         chunks: &mut HashSet<Blkaddr>,
     ) -> Self {
-        let block_len = options.block_bits.len();
+        let block_len = format.block_bits.len();
         let is_file = matches!(drawn.job.task, Task::Whole { .. });
         let whole = Self { part: drawn.member, text: len, is_file, is_flat: true, ..Self::default() };
         match stored {
             Stored::Chunks { chunk_bits, runs } => {
-                let (bits, blocks_per_chunk) = (*chunk_bits, 1 << (chunk_bits - options.block_bits.bits()));
+                let (bits, blocks_per_chunk) = (*chunk_bits, 1 << (chunk_bits - format.block_bits.bits()));
                 let all = runs.iter().flat_map(|&ChunkRun { first, count, start, .. }| {
                     (0..count).map(move |n| (first + n, Blkaddr(start.0 + n * blocks_per_chunk)))
                 });
@@ -79,7 +79,7 @@ impl Observed {
                 };
                 Self { text, blocks: bytes - inline, inline, is_flat: false, ..whole }
             }
-            // All of its chunks are those of another file.
+            // All of its chunks are shared with another file.
             Stored::Nothing => Self { in_chunks: true, ..whole },
             stored => {
                 let inline = stored.as_flat().and_then(|(_, tail)| tail).map_or(0, |tail| u64::from(tail.len));

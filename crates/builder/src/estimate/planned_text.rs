@@ -1,4 +1,4 @@
-//! The text of jobs, read where the plan says that it is.
+//! The text of jobs, read from the places that the plan gives.
 
 use crate::error::BuildError;
 use crate::pack::jobs::PackJob;
@@ -7,7 +7,7 @@ use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
 use kiln_tree::Tree;
 
-/// Where text comes from.
+/// Sources of text.
 pub(super) struct PlannedText<'a> {
     pub tree: &'a Tree,
     pub plan: &'a Plan,
@@ -16,7 +16,7 @@ pub(super) struct PlannedText<'a> {
 }
 
 impl PlannedText<'_> {
-    /// Read the text of a job into `text`, which keeps its memory.
+    /// Reads the text of a job into `text`, whose memory is reused.
     ///
     /// # Errors
     /// A file that cannot be read or has changed, with its path.

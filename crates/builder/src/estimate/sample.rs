@@ -1,4 +1,4 @@
-//! The sample of a stratum: its text becomes the files of a tree, and that is built.
+//! The sample of a stratum: its text becomes the files of a tree, and that tree is built.
 
 use kiln_codec::{Spec, probe};
 use std::collections::HashSet;
@@ -15,24 +15,26 @@ use crate::context::clock::thread_cpu;
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::error::BuildError;
+use crate::format::{Format, Packing};
+use crate::options::Dedupe;
+use crate::options::data::{CompressionOptions, LayoutOptions, Trial};
 use crate::options::hints::Hints;
-use crate::options::{BuildOptions, Dedupe, Fragments, Trial};
 use crate::pack::jobs::{PackJob, Task};
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::text::TextSource;
 use crate::plan::{PackSources, Plan};
 use kiln_parallel::ordered::{self, Costed};
 
-/// A file of a sample, and what LZ4 makes of each unit of its text.
+/// A file of a sample, with the LZ4 length of each unit of its text.
 struct ReadFile {
     drawn: DrawnFile,
     text: Vec<u8>,
     lz4: Lz4Lens,
-    /// CPU time that reading took.
+    /// CPU time of reading, in seconds.
     secs: f64,
 }
 
-/// Takes samples of what is planned.
+/// Takes samples of a plan.
 pub(super) struct Sampler<'a> {
     plan: &'a Plan,
     text: PlannedText<'a>,
@@ -41,13 +43,13 @@ pub(super) struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    /// A sampler of `frame`.
+    /// Creates a sampler of `frame`.
     pub(super) fn new(plan: &'a Plan, sources: &'a PackSources, frame: &'a Frame, context: Context<'a>) -> Self {
         let text = PlannedText { tree: context.tree, plan, fragments: &sources.fragments };
         Self { plan, text, frame, context }
     }
 
-    /// Draw the sample of a stratum and build it. What cannot be read is left out where that may be.
+    /// Draws the sample of a stratum and builds it. Leaves out files that cannot be read, if options allow that.
     ///
     /// # Errors
     /// A file that cannot be read, unless such files are to be skipped; an interruption.
@@ -62,14 +64,15 @@ impl<'a> Sampler<'a> {
         Ok(Sample { lz4_samples, ..self.build(stratum, files)? })
     }
 
-    /// Read the text of `drawn` on all cores, and look at it there, with the CPU time that reading took. In order.
+    /// Reads the text of `drawn` on all cores and looks at it there, with the CPU time of reading. Results are in
+    /// order.
     fn read<T: Send, R: Send>(
         &self,
         drawn: Vec<T>,
         job_of: impl Fn(&T) -> &PackJob + Sync,
         look: impl Fn(T, &[u8], f64) -> R + Sync,
     ) -> Result<Vec<R>, BuildError> {
-        let Context { options, control, .. } = self.context;
+        let Context { format, control, .. } = self.context;
         let len = |one: &T| job_of(one).range.end - job_of(one).range.start;
         let jobs: Vec<_> = drawn.into_iter().map(|job| Costed { cost: ANALYSIS_COST + len(&job), job }).collect();
         let worker = || {
@@ -78,20 +81,20 @@ impl<'a> Sampler<'a> {
             Ok(move |one: T| {
                 control.check()?;
                 let start = thread_cpu();
-                let read = skippable(self.text.read(job_of(&one), &mut text), options)?;
+                let read = skippable(self.text.read(job_of(&one), &mut text), format)?;
                 let secs = (thread_cpu() - start).as_secs_f64();
                 Ok::<_, BuildError>(read.ok().map(|()| look(one, &text, secs)))
             })
         };
         let mut seen = Vec::with_capacity(jobs.len());
-        ordered::run(options.threads, options.backlog(), jobs.into_iter(), worker, |one| {
+        ordered::run(format.work.threads, format.work.backlog(), jobs.into_iter(), worker, |one| {
             seen.extend(one);
             Ok(())
         })?;
         Ok(seen)
     }
 
-    /// Make files a tree, build it, and see what became of each.
+    /// Makes a tree of files, builds it, and returns the result of each.
     fn build(&self, stratum: &Stratum, files: Vec<ReadFile>) -> Result<Sample, BuildError> {
         let Context { tree, control, .. } = self.context;
         let mut sample = SampleTree::default();
@@ -109,16 +112,16 @@ impl<'a> Sampler<'a> {
             hints.insert(id, self.compression_of(&drawn.job));
             seen.push((id, len, drawn, lz4));
         }
-        let options = options(stratum, hints, self.context.options);
+        let format = format(stratum, hints, self.context.format);
         let sample = sample.finish()?;
         let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
-        let context = Context { tree: &sample, options: &options, control: &control, ledger: &ledger };
+        let context = Context { tree: &sample, format: &format, control: &control, ledger: &ledger };
         let (Built { plan, data, .. }, phases) = in_memory::build(false, context)?;
         let pack = phases.iter().find(|phase| phase.name == "pack");
         let mut chunks = HashSet::new();
         let observe = |(id, len, drawn, lz4): &(_, u64, DrawnFile, Lz4Lens)| {
             let stored = plan.file_of(*id).map(|file| &data.stored[file as usize])?;
-            let observed = Observed::of(stored, *len, drawn, &options, &mut chunks);
+            let observed = Observed::of(stored, *len, drawn, &format, &mut chunks);
             let in_chunks = observed.in_chunks || self.plan.is_in_chunks(drawn.job.stream);
             Some(Observed { lz4: lz4.share(observed.text as usize), in_chunks, ..observed })
         };
@@ -130,35 +133,36 @@ impl<'a> Sampler<'a> {
         })
     }
 
-    /// How the text of a job is compressed, if it is.
+    /// Returns the compression of a job's text, if it has one.
     fn compression_of(&self, job: &PackJob) -> Option<Spec> {
         let compresses = matches!(job.task, Task::Segment | Task::Whole { compress: true, .. });
         self.plan.compression_of(job.stream).filter(|_| compresses)
     }
 }
 
-/// How the sample of a stratum is built: as `all`, but what the plan has decided is not decided again.
-fn options(stratum: &Stratum, hints: Hints, all: &BuildOptions) -> BuildOptions {
+/// Returns the format of the sample of a stratum: that of `all`, but decisions of the plan are not taken again.
+fn format(stratum: &Stratum, hints: Hints, all: &Format) -> Format {
     let is_of_files = !stratum.is_in_pieces();
-    let compares_chunks = is_of_files && all.chunk_bits.is_some() && all.dedupe != Dedupe::Off;
-    BuildOptions {
-        hints,
-        trial: Trial::default(),
-        order: Vec::new(),
+    let compares_chunks = is_of_files && all.layout.chunk_bits.is_some() && all.dedupe != Dedupe::Off;
+    let tails = all.packing.tails && is_of_files;
+    Format {
+        compression: CompressionOptions { hints, trial: Trial::default(), ..all.compression.clone() },
         dedupe: if compares_chunks { Dedupe::Files } else { Dedupe::Off },
-        fragments: Fragments::Off,
-        pack_directories: false,
-        // What lies between files is known without a sample.
-        data_align: 1,
-        image_align: 1,
-        // Pieces end in the middle of what they are from.
-        inline_tails: all.inline_tails && is_of_files,
-        tail_packing: all.tail_packing && is_of_files,
+        packing: Packing { max_len: 0, ends: false, directories: false, tails, ..all.packing },
+        layout: LayoutOptions {
+            order: Vec::new(),
+            // Padding between files is known without a sample.
+            data_align: 1,
+            image_align: 1,
+            // Pieces end in the middle of their source.
+            inline_tails: all.layout.inline_tails && is_of_files,
+            ..all.layout.clone()
+        },
         ..all.clone()
     }
 }
 
-/// What LZ4 makes of text, in units that it sees at once.
+/// LZ4 lengths of text, in units that it compresses at once.
 #[derive(Debug, Default)]
 struct Lz4Lens(Vec<usize>);
 
@@ -167,7 +171,7 @@ impl Lz4Lens {
         Self(text.chunks(probe::UNIT_LEN).map(probe::estimated_len).collect())
     }
 
-    /// What is left of the first `len` bytes, as far as units go, by their length.
+    /// Returns the ratio that LZ4 reaches on the first `len` bytes, rounded to whole units.
     fn share(&self, len: usize) -> f64 {
         let units = &self.0[..(len / probe::UNIT_LEN).max(1).min(self.0.len())];
         let text = len.min(units.len() * probe::UNIT_LEN).max(1);

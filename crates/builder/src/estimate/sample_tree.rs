@@ -10,13 +10,14 @@ use kiln_tree::{
 
 /// A file of a sample.
 pub(super) struct SampleFile<'a> {
-    /// All that is in it.
+    /// Its contents.
     pub text: Vec<u8>,
-    /// What it has its metadata and attributes from: they say what room its inode leaves for a tail.
+    /// The node that it has its metadata and attributes from: they determine the room that its inode leaves for a
+    /// tail.
     pub node: Option<&'a Node>,
 }
 
-/// A tree in the making: a directory of files.
+/// A directory of files that grows to a tree.
 #[derive(Default)]
 pub(super) struct SampleTree {
     files: Vec<Node>,
@@ -24,7 +25,7 @@ pub(super) struct SampleTree {
 }
 
 impl SampleTree {
-    /// Add a file behind all others.
+    /// Adds a file behind all others.
     pub(super) fn push(&mut self, file: SampleFile<'_>) -> NodeId {
         let SampleFile { text, node } = file;
         let content = ContentId(self.texts.len() as u32);
@@ -36,13 +37,13 @@ impl SampleTree {
         NodeId(self.files.len() as u32)
     }
 
-    /// The tree.
+    /// Returns the tree.
     ///
     /// # Errors
     /// More files than a tree can have.
     pub(super) fn finish(self) -> Result<Tree, BuildError> {
         let mut entries = Entries::new();
-        // Walks are in the order of names.
+        // Walks follow the order of names.
         (1..=self.files.len()).for_each(|n| entries.push(format!("{n:010}").as_bytes(), NodeId(n as u32)));
         let kind = Kind::Directory(Box::new(entries));
         let root = Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };

@@ -1,4 +1,4 @@
-//! Packed data as it will be, as far as metadata depends on it.
+//! Synthetic packed data: all that the metadata's length depends on.
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::frame::Frame;
 use super::observed::Sample;
+use crate::format::Format;
 use crate::inodes::digest;
 use crate::layout::lcluster_index::ZExtent;
-use crate::options::BuildOptions;
 use crate::pack::inline_tails::{TailRef, Tails};
-use crate::pack::kept::KeptUse;
+use crate::pack::reuse::ReuseTotals;
 use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::{FilePlan, Storage};
@@ -18,42 +18,42 @@ use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
 use kiln_tree::{NodeId, Tree};
 
-/// What a file of one job becomes.
+/// The stored form of a file that is one job.
 #[derive(Clone, Copy)]
 pub(super) enum Outcome {
     Flat,
     Compressed { inline: u64 },
 }
 
-/// Attributes as long as the digests of all files, of which no two are equal.
-pub(super) fn digests(tree: &Tree, options: &BuildOptions) -> HashMap<NodeId, Box<[u8]>> {
+/// Returns attributes as long as the digests of all files, no two of them equal.
+pub(super) fn digests(tree: &Tree, format: &Format) -> HashMap<NodeId, Box<[u8]>> {
     let value = |id: NodeId| {
         let mut value = [0; digest::VALUE_LEN];
         value[digest::VALUE_LEN - 4..].copy_from_slice(&id.0.to_le_bytes());
         value.into()
     };
-    digest::files(tree, options).map(|(id, ..)| (id, value(id))).collect()
+    digest::files(tree, format).map(|(id, ..)| (id, value(id))).collect()
 }
 
-/// Where all files would lie. Addresses mean nothing, and there are no more extents than maps need.
+/// Returns places for all files. Addresses mean nothing, and there are no more extents than maps need.
 pub(super) fn stored(
     plan: &Plan,
     (fragments, has_blob): (&FragmentStream, bool),
     outcomes: &BTreeMap<u32, Outcome>,
-    options: &BuildOptions,
+    format: &Format,
 ) -> StoredData {
-    let shape = |stream, len, holes| extents(stream, len, holes, plan, options);
+    let shape = |stream, len, holes| extents(stream, len, holes, plan, format);
     let stored = |(idx, file): (u32, &FilePlan)| match file.storage {
         // A tree with a base is not estimated.
-        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Kept { .. } => Stored::Nothing,
-        // The members below say where.
+        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Reused { .. } => Stored::Nothing,
+        // The members below hold the place.
         Storage::Fragment => Stored::Fragment(0),
         Storage::Chunks { chunk_bits, .. } | Storage::Placed { chunk_bits } => {
             Stored::Chunks { chunk_bits, runs: Box::default() }
         }
-        Storage::Flat => plain(file, options),
+        Storage::Flat => plain(file, format),
         Storage::Compressed { sparse } => match outcomes.get(&idx) {
-            Some(Outcome::Flat) => plain(file, options),
+            Some(Outcome::Flat) => plain(file, format),
             outcome => {
                 let inline = match outcome {
                     Some(&Outcome::Compressed { inline }) if inline > 0 => Some(tail_of(inline as u16)),
@@ -67,22 +67,22 @@ pub(super) fn stored(
     for member in fragments.members() {
         stored[member.file as usize] = Stored::Fragment(member.off);
     }
-    let features = features(&stored, plan, options);
+    let features = features(&stored, plan, format);
     StoredData {
         fragments_len: plan.fragments_len,
         fragments: shape(TextSource::Fragments, plan.fragments_len, false),
         stored,
-        tails: Tails::new(options.scratch_dir.clone(), options.tails_memory()),
+        tails: Tails::new(format.work.scratch_dir.clone(), format.work.tails_memory()),
         blob_blocks: has_blob.then_some(0),
         shared_chunk_bytes: 0,
-        kept: KeptUse::default(),
+        reused: ReuseTotals::default(),
         hot: 0..0,
         features,
         left_out: BTreeSet::new(),
     }
 }
 
-/// Bytes beside inodes, each file's once.
+/// Returns the bytes beside inodes, counting each file once.
 pub(super) fn inline_len(packed: &StoredData) -> u64 {
     let tail = |stored: &Stored| match stored {
         Stored::Compressed(extents) => extents.inline,
@@ -91,7 +91,8 @@ pub(super) fn inline_len(packed: &StoredData) -> u64 {
     packed.stored.iter().filter_map(tail).map(|tail| u64::from(tail.len)).sum()
 }
 
-/// What became of the files that were packed whole; each that was not becomes what the one before it in its stratum became.
+/// Returns the results of files that were packed whole; any other file gets that of the one before it in its
+/// stratum.
 pub(super) fn outcomes(frame: &Frame, samples: &[Sample]) -> BTreeMap<u32, Outcome> {
     let mut outcomes = BTreeMap::new();
     for (stratum, sample) in frame.strata.iter().zip(samples) {
@@ -110,26 +111,26 @@ pub(super) fn outcomes(frame: &Frame, samples: &[Sample]) -> BTreeMap<u32, Outco
     outcomes
 }
 
-/// A tail of which nothing but the length is known.
+/// Returns a tail of which only the length is known.
 fn tail_of(len: u16) -> TailRef {
     TailRef { off: 0, len }
 }
 
-fn plain(file: &FilePlan, options: &BuildOptions) -> Stored {
-    if let Some(chunk_bits) = options.chunk_bits {
+fn plain(file: &FilePlan, format: &Format) -> Stored {
+    if let Some(chunk_bits) = format.layout.chunk_bits {
         return Stored::Chunks { chunk_bits, runs: Box::default() };
     }
-    let tail = options.inline_tail_len(file.len, file.inode_len as usize);
+    let tail = format.inline_tail_len(file.len, file.inode_len as usize);
     Stored::flat(None, (tail > 0).then(|| tail_of(tail as u16)))
 }
 
-/// Extents whose map is as long as it will be.
-fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, options: &BuildOptions) -> Extents {
+/// Returns extents whose map has the expected length.
+fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, format: &Format) -> Extents {
     let is_shared = plan.parts.as_ref().is_some_and(|streams| streams.is_shared(stream));
     let scattered = has_holes || is_shared;
-    let unit = match plan.compression_of(stream).filter(|_| options.encoded_extents) {
+    let unit = match plan.compression_of(stream).filter(|_| format.compression.encoded_extents) {
         Some(spec) => u64::from(spec.pcluster_len),
-        // Of an index only the kind matters.
+        // For an index only its kind matters.
         None => len.max(1),
     };
     let extent = |n: u64| ZExtent {
@@ -143,11 +144,11 @@ fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, options: 
     Extents { list: (0..len.div_ceil(unit)).map(extent).collect(), ..Extents::default() }
 }
 
-fn features(stored: &[Stored], plan: &Plan, options: &BuildOptions) -> Vec<Feature> {
+fn features(stored: &[Stored], plan: &Plan, format: &Format) -> Vec<Feature> {
     let has_refs = plan.parts.as_ref().is_some_and(|streams| !streams.plan.refs.is_empty());
     let has_holes = |file: &FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
     let mut features = HashSet::new();
-    if has_refs || !options.encoded_extents && plan.files.iter().any(has_holes) {
+    if has_refs || !format.compression.encoded_extents && plan.files.iter().any(has_holes) {
         features.insert(Feature::Fragments);
     }
     for one in stored {
@@ -158,7 +159,7 @@ fn features(stored: &[Stored], plan: &Plan, options: &BuildOptions) -> Vec<Featu
             _ => false,
         };
         let is_compressed = matches!(one, Stored::Compressed(_) | Stored::Fragment(_));
-        if options.encoded_extents && is_compressed {
+        if format.compression.encoded_extents && is_compressed {
             features.insert(Feature::Addr48Bit);
         }
     }

@@ -1,4 +1,4 @@
-//! Digests of contents that are stored beside inodes, so that readers can share what is equal.
+//! Digests of contents that are stored beside inodes, so that readers can share equal files.
 
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -7,31 +7,32 @@ use std::ops::Range;
 use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::dedupe::for_steps;
 use crate::plan::hole::{self, Holes, data_runs};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Content, ContentError, Kind, NodeId, Tree};
 
-/// What the values begin with.
+/// Prefix of the values.
 const ALGORITHM: &[u8] = b"sha256:";
-/// Bytes of a digest.
+/// Length of a digest in bytes.
 pub(crate) const DIGEST_LEN: usize = 32;
-/// Bytes of a value.
+/// Length of a value in bytes.
 pub(crate) const VALUE_LEN: usize = ALGORITHM.len() + DIGEST_LEN;
-/// Zeros that holes are hashed as.
+/// Zeros that stand for holes in hashing.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The values of all files that are not empty: those that an image stores already, else those of the contents. Files that are apart have none of
-/// the latter, as they may change; nor has a file that cannot be read, where such files are skipped.
+/// Returns the values of all files that are not empty: those that an image stores already, else those of the
+/// contents. Files that are apart have none of the latter, as they may change; neither have files that cannot be
+/// read, if such files are skipped.
 ///
 /// # Errors
-/// The first file that cannot be read, otherwise; an interruption.
+/// The first file that cannot be read, unless such files are skipped; an interruption.
 pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
-    let Context { tree, options, control, ledger } = context;
+    let Context { tree, format, control, ledger } = context;
     let (apart, distrusted) = (ledger.apart(), ledger.distrusted());
-    let jobs = files(tree, options).map(|job| Costed { job, cost: ANALYSIS_COST });
+    let jobs = files(tree, format).map(|job| Costed { job, cost: ANALYSIS_COST });
     let worker = || {
         let mut buf = Vec::new();
         let (apart, distrusted) = (&apart, &distrusted);
@@ -44,11 +45,11 @@ pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, Bu
                 Ok(None) => Hashed::open((id, len, sparse), context).and_then(|file| file.digest(&mut buf)).map(Some),
                 Err(error) => Err(error.into()),
             };
-            Ok::<_, BuildError>((id, skippable(digest, options)?))
+            Ok::<_, BuildError>((id, skippable(digest, format)?))
         })
     };
     let mut values = HashMap::new();
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(id, digest)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(id, digest)| {
         let value = digest.ok().flatten().map(|digest| [ALGORITHM, &digest].concat().into());
         values.extend(value.map(|value| (id, value)));
         Ok(())
@@ -56,16 +57,16 @@ pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, Bu
     Ok(values)
 }
 
-/// Files that have one, with their lengths, and whether they may have holes.
-pub(crate) fn files(tree: &Tree, options: &BuildOptions) -> impl Iterator<Item = (NodeId, u64, bool)> {
-    let wanted = options.has_digests();
+/// Returns the files that have a digest, with their lengths, and with flags that tell which ones may have holes.
+pub(crate) fn files(tree: &Tree, format: &Format) -> impl Iterator<Item = (NodeId, u64, bool)> {
+    let wanted = format.metadata.has_digests;
     tree.nodes().filter_map(move |(id, node)| match node.kind {
         Kind::File { len, sparse, .. } if len > 0 && wanted => Some((id, len, sparse)),
         _ => None,
     })
 }
 
-/// A file that is to be hashed.
+/// A file to be hashed.
 pub(crate) struct Hashed<'a> {
     id: NodeId,
     len: u64,
@@ -75,27 +76,27 @@ pub(crate) struct Hashed<'a> {
 }
 
 impl<'a> Hashed<'a> {
-    /// Open a file of a length, which may have holes.
+    /// Opens a file of a given length, which may have holes.
     ///
     /// # Errors
     /// A file that cannot be read.
     pub(crate) fn open((id, len, sparse): (NodeId, u64, bool), context: Context<'a>) -> Result<Self, BuildError> {
-        let Context { tree, options, .. } = context;
+        let Context { tree, format, .. } = context;
         let mut content = tree.open(id)?;
         let holes = match sparse {
-            true => hole::find(&mut *content, len, options.block_bits)
+            true => hole::find(&mut *content, len, format.block_bits)
                 .map_err(|source| BuildError::Read { path: tree.path(id), source })?,
             false => Holes::default(),
         };
         Ok(Self { id, len, content, holes, context })
     }
 
-    /// Bytes that are no holes.
+    /// Returns the bytes that are not holes.
     pub(crate) fn data_len(&self) -> u64 {
         self.len - hole::total(&self.holes)
     }
 
-    /// Its SHA-256.
+    /// Returns the SHA-256 of the contents.
     ///
     /// # Errors
     /// A file that cannot be read; an interruption.
@@ -108,7 +109,7 @@ impl<'a> Hashed<'a> {
     }
 }
 
-/// Holes are not read: their zeros come from memory.
+/// Hashes contents without reading holes: their zeros come from memory.
 fn hash(
     content: &mut dyn Content,
     (len, holes): (u64, &[Range<u64>]),
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// A file in whose holes nothing may be read.
+    /// A file whose holes must not be read.
     struct Sparse {
         text: Vec<u8>,
         holes: Vec<Range<u64>>,

@@ -2,24 +2,25 @@
 
 use kiln_format::inode::{CompactTimes, Epoch};
 
-/// Seconds that the time of a compact inode may lie behind the epoch, at most.
+/// Most seconds that the time of a compact inode may lie behind the epoch.
 const REACH: u64 = u32::MAX as u64;
 
-/// The epoch from which most of `times` can be told; the earliest of several. `Epoch::default()` of none.
+/// Returns the epoch from which most of `times` can be expressed, the earliest of several, or `Epoch::default()`
+/// without times.
 pub(crate) fn choose(times: impl Iterator<Item = Epoch>, compact: CompactTimes) -> Epoch {
     let reach = match compact {
         CompactTimes::Shared => 0,
         CompactTimes::Own => REACH,
     };
-    // As many as files, and perhaps no two with the same nanoseconds.
+    // There are as many as files, and perhaps no two with the same nanoseconds.
     let mut times: Vec<(u32, i64)> = times.map(|time| (time.nsec, time.secs)).collect();
     times.sort_unstable();
     let best = times.chunk_by(|(a, _), (b, _)| a == b).map(|alike| longest_window(alike, reach));
     best.max_by(|(a, n), (b, m)| n.cmp(m).then(b.cmp(a))).map_or(Epoch::default(), |(epoch, _)| epoch)
 }
 
-/// First of the most times in `sorted` of which none is more than `reach` seconds behind it, and how many these are. All have
-/// the same nanoseconds, and there is one at least.
+/// Finds the longest run of times in `sorted` none of which is more than `reach` seconds behind the first. Returns
+/// that first time and the length of the run. All have the same nanoseconds, and there is at least one.
 fn longest_window(sorted: &[(u32, i64)], reach: u64) -> (Epoch, usize) {
     let mut end = 0;
     let windows = sorted.iter().enumerate().map(|(start, &(nsec, secs))| {
@@ -53,7 +54,7 @@ mod tests {
         let own = |times: &[_]| epoch(times, CompactTimes::Own);
         assert_eq!(own(&[]), (0, 0));
         assert_eq!(own(&[(5, 0), (9, 0), (3, 7), (3, 7), (1, 0)]), (1, 0));
-        // All but the first, as not all can be.
+        // All but the first, as not all of them fit.
         let far = i64::from(u32::MAX) + 10;
         assert_eq!(own(&[(9, 0), (10, 0), (far, 0), (far, 0)]), (10, 0));
         assert_eq!(own(&[(i64::MIN, 0), (i64::MAX, 0), (i64::MAX, 0)]), (i64::MAX, 0));

@@ -1,7 +1,8 @@
-//! Extended attributes: which are shared, what each inode's body holds.
+//! Extended attributes: the shared ones, and the body of each inode.
 //!
-//! Equal sets of attributes are kept once, however many inodes have them: a tree with one label on a million files has one set.
-//! A (name, value) pair with several owners goes to the shared area; ids count from the start of that area.
+//! Equal sets of attributes are kept once, however many inodes have them: a tree with one label on a million files
+//! has one set. A (name, value) pair with several owners goes to the shared area; ids count from the start of that
+//! area.
 
 use kiln_format::xattr::{self, BODY_HEADER_LEN, HIDDEN, RawXattrBodyHeader, SHARED_MAX};
 use std::collections::HashMap;
@@ -10,15 +11,15 @@ use zerocopy::IntoBytes;
 
 use crate::error::BuildError;
 use crate::error::InputProblem;
-use crate::options::BuildOptions;
+use crate::format::MetadataFormat;
 use kiln_tree::{Node, Xattr};
 
-/// A set of attributes that one or more inodes have.
+/// Id of a set of attributes that one or more inodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SetId(NonZeroU32);
 
 impl SetId {
-    /// That of the set at `idx`.
+    /// Returns the id of the set at `idx`.
     fn of(idx: usize) -> Self {
         Self(NonZeroU32::MIN.saturating_add(idx as u32))
     }
@@ -28,22 +29,22 @@ impl SetId {
     }
 }
 
-/// Fronts of names that are stored once.
+/// Fronts of names, each stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Prefixes {
-    /// Index of the base, and what follows it.
+    /// Index of the base, and the bytes that follow it.
     list: Vec<(u8, Box<[u8]>)>,
     /// The last one names digests of contents, and nothing else.
     has_digests: bool,
 }
 
 impl Prefixes {
-    /// The prefixes that were chosen.
+    /// Takes the prefixes that the options choose.
     ///
     /// # Errors
     /// A name without a base, or with nothing behind it; too many of them.
-    pub(crate) fn new(options: &BuildOptions) -> Result<Self, BuildError> {
-        let names = &options.xattr_prefixes;
+    pub(crate) fn new(metadata: &MetadataFormat) -> Result<Self, BuildError> {
+        let names = &metadata.xattr_prefixes;
         let prefix = |name: &Vec<u8>| {
             let refuse = |reason| BuildError::XattrPrefix { name: name.clone(), reason };
             match xattr::split_name(name) {
@@ -55,31 +56,31 @@ impl Prefixes {
         };
         let refuse = |name: &[u8], reason| Err(BuildError::XattrPrefix { name: name.to_vec(), reason });
         let mut list: Vec<(u8, Box<[u8]>)> = names.iter().map(prefix).collect::<Result<_, _>>()?;
-        if let Some(name) = options.digest_prefix() {
+        if let Some(name) = &metadata.digest_prefix {
             if name.is_empty() || name.len() > xattr::NAME_MAX_LEN {
                 return refuse(name, "names of digests have 1 to 255 bytes");
             }
             let visible = xattr::split_name(name).filter(|(_, infix)| !infix.is_empty());
-            let (index, infix) = visible.unwrap_or((HIDDEN, name));
+            let (index, infix) = visible.unwrap_or((HIDDEN, &**name));
             list.push((index, infix.into()));
         }
         if list.len() > xattr::LONG_PREFIX_MAX {
             return refuse(&list[xattr::LONG_PREFIX_MAX].1, "an image has 128 prefixes at most");
         }
-        Ok(Self { list, has_digests: options.digest_prefix().is_some() })
+        Ok(Self { list, has_digests: metadata.digest_prefix.is_some() })
     }
 
-    /// The number of the prefix that names digests of contents, if there are any.
+    /// Returns the number of the prefix that names digests of contents, if there are any.
     pub(crate) fn digest_id(&self) -> Option<u8> {
         self.has_digests.then(|| self.count() - 1)
     }
 
-    /// How many.
+    /// Returns the number of prefixes.
     pub(crate) fn count(&self) -> u8 {
         self.list.len() as u8
     }
 
-    /// The table of them.
+    /// Returns the table of prefixes.
     pub(crate) fn table(&self) -> Vec<u8> {
         let mut table = Vec::new();
         for (index, infix) in &self.list {
@@ -88,7 +89,7 @@ impl Prefixes {
         table
     }
 
-    /// The number of the longest prefix of a name, and its length behind the base.
+    /// Returns the number of the longest prefix of a name, and the length of the prefix behind the base.
     fn longest(&self, index: u8, rest: &[u8]) -> Option<(u8, usize)> {
         let fits = |(base, infix): &(u8, Box<[u8]>)| *base == index && rest.starts_with(infix);
         let of_trees = &self.list[..self.list.len() - usize::from(self.has_digests)];
@@ -113,10 +114,10 @@ pub(crate) struct Xattrs {
 struct Pair {
     index: u8,
     rest: Box<[u8]>,
-    /// Number of the long prefix that the name begins with, and its length behind the base.
+    /// Number of the long prefix that the name begins with, and the length of the prefix behind the base.
     prefix: Option<(u8, usize)>,
     value: Box<[u8]>,
-    /// Inodes that have it.
+    /// Number of inodes that have it.
     owners: u64,
     /// Offset in the shared area, once shared.
     shared_off: Option<u32>,
@@ -138,12 +139,13 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// For names that may have these prefixes.
+    /// Collects sets of names that may have these prefixes.
     pub(crate) fn new(prefixes: Prefixes) -> Self {
         Self { prefixes, ..Self::default() }
     }
 
-    /// The set of `node` with a digest of its contents; `None` for a node without attributes.
+    /// Adds the attributes of `node` and a digest of its contents. Returns their set, or `None` for a node without
+    /// attributes.
     ///
     /// # Errors
     /// An attribute that the format cannot hold.
@@ -165,7 +167,7 @@ impl Collector {
             let name = [xattr::prefix(index).unwrap_or_default(), rest].concat();
             return Err(InputProblem::Xattr { name, reason: "is there twice" });
         }
-        // The body is longest with nothing shared: what fits then fits always.
+        // The body is longest with nothing shared: if that fits, any form fits.
         let longest: usize =
             BODY_HEADER_LEN + pairs.iter().map(|&p| xattrs.pairs[p as usize].entry_len()).sum::<usize>();
         if longest > xattr::BODY_MAX_LEN {
@@ -183,7 +185,7 @@ impl Collector {
         Ok(Some(id))
     }
 
-    /// The pair of a digest, whose name is a prefix with nothing behind it, or is stored in full.
+    /// Returns the pair of a digest, whose name is a prefix with nothing behind it, or is stored in full.
     fn digest_pair(&mut self, value: &[u8]) -> u32 {
         let of_prefix = self.prefixes.digest_id().zip(self.prefixes.list.last());
         let (index, rest, prefix) = match of_prefix {
@@ -221,7 +223,7 @@ impl Collector {
         Ok(pair)
     }
 
-    /// Decide what is shared: pairs with `share_min` owners or more.
+    /// Decides which attributes are shared: pairs with at least `share_min` owners.
     pub(crate) fn finish(self, share_min: u64) -> Xattrs {
         let mut xattrs = self.xattrs;
         for pair in &mut xattrs.pairs {
@@ -246,7 +248,7 @@ impl Pair {
         xattr::entry_len(self.stored_name().1.len(), self.value.len())
     }
 
-    /// The index that is stored, and what is stored behind it.
+    /// Returns the index that is stored, and the bytes that are stored behind it.
     fn stored_name(&self) -> (u8, &[u8]) {
         match self.prefix {
             Some((number, len)) => (xattr::LONG_PREFIX | number, &self.rest[len..]),
@@ -264,7 +266,7 @@ impl Pair {
     }
 }
 
-/// The pairs that a body lists by id (at most 255) and those it holds itself.
+/// Splits a set into pairs that a body lists by id (at most 255) and pairs that it contains.
 fn split<'a>(pairs: &'a [Pair], set: &[u32]) -> (Vec<&'a Pair>, Vec<&'a Pair>) {
     let all = set.iter().map(|&pair| &pairs[pair as usize]);
     let (mut shared, mut inline): (Vec<_>, Vec<_>) = all.partition(|pair| pair.shared_off.is_some());
@@ -273,23 +275,23 @@ fn split<'a>(pairs: &'a [Pair], set: &[u32]) -> (Vec<&'a Pair>, Vec<&'a Pair>) {
 }
 
 impl Xattrs {
-    /// Whether there are none at all.
+    /// Returns whether there are no attributes at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
 
-    /// The shared area, as it goes to the image.
+    /// Returns the bytes of the shared area.
     pub(crate) fn shared_area(&self) -> &[u8] {
         &self.shared_area
     }
 
-    /// Length of a set's body in bytes.
+    /// Returns the length of a set's body in bytes.
     pub(crate) fn body_len(&self, set: Option<SetId>) -> usize {
         set.map_or(0, |set| self.sets[set.idx()].body_len)
     }
 
-    /// Append a set's body, that of none for attributes to come. `shared_base` is the id of the shared area's first byte: its distance in units of 4 bytes
-    /// from `xattr_blkaddr`.
+    /// Appends a set's body, or an empty one with room for later attributes. `shared_base` is the id of the first
+    /// byte of the shared area: its distance in units of 4 bytes from `xattr_blkaddr`.
     pub(crate) fn encode_body(&self, set: Option<SetId>, shared_base: u32, out: &mut Vec<u8>) {
         let pairs = set.map_or(&[][..], |set| &self.sets[set.idx()].pairs);
         let (shared, inline) = split(&self.pairs, pairs);

@@ -3,14 +3,15 @@
 use kiln_format::BlockBits;
 use kiln_format::addr::SLOT_LEN;
 
-/// Bytes of the last, partly filled block that go beside the inode; `None` if there is no such block or if inode and
-/// tail do not fit one block together. (The format would allow an inode in the block before; one read would become two.)
+/// Returns the bytes of the last, partly filled block that go beside the inode; `None` if there is no such block or
+/// if inode and tail do not fit into one block together. (The format would allow an inode in the block before; one
+/// read would become two.)
 pub(crate) fn inline_tail_len(len: u64, inode_len: usize, block_bits: BlockBits) -> Option<usize> {
     let tail = block_bits.within(len) as usize;
     (tail > 0 && inode_len + tail <= block_bits.len() as usize).then_some(tail)
 }
 
-/// Places things one behind the other, and small ones into gaps that large ones left not far before.
+/// Allocates places in sequence, and places for small regions in gaps that large ones left not far before.
 pub(crate) struct MetadataAllocator {
     block_bits: BlockBits,
     end: u64,
@@ -22,17 +23,18 @@ pub(crate) struct MetadataAllocator {
 const GAPS_MAX: usize = 64;
 
 impl MetadataAllocator {
-    /// An empty zone; positions count from its start, which is a block boundary.
+    /// Creates an empty zone; positions count from its start, which is a block boundary.
     pub(crate) fn new(block_bits: BlockBits) -> Self {
         Self { block_bits, end: 0, gaps: Vec::new() }
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// A place for `len` bytes that may lie across blocks, but for the first `whole_len`: Linux 5.4 reads no inode in two blocks.
+    /// Returns a place for `len` bytes that may cross block boundaries, except the first `whole_len`: Linux 5.4
+    /// reads no inode that lies in two blocks.
     pub(crate) fn inode(&mut self, len: u64, whole_len: u64) -> u64 {
         let len = len.next_multiple_of(SLOT_LEN);
         if let Some(pos) = self.best_gap(len) {
@@ -44,7 +46,7 @@ impl MetadataAllocator {
         self.append(len)
     }
 
-    /// A place inside one block for an inode of at most a block.
+    /// Returns a place inside one block for an inode of at most a block.
     pub(crate) fn inode_in_block(&mut self, len: u64) -> u64 {
         let len = len.next_multiple_of(SLOT_LEN);
         if let Some(pos) = self.best_gap(len) {
@@ -56,7 +58,7 @@ impl MetadataAllocator {
         self.append(len)
     }
 
-    /// A place at a block boundary for `len` bytes.
+    /// Returns a place at a block boundary for `len` bytes.
     pub(crate) fn blocks(&mut self, len: u64) -> u64 {
         self.skip_to_block();
         self.append(len)
@@ -79,7 +81,7 @@ impl MetadataAllocator {
         self.end = next;
     }
 
-    /// Take `len` bytes from the smallest gap that has them. No gap crosses a block boundary.
+    /// Takes `len` bytes from the smallest gap that has them. No gap crosses a block boundary.
     fn best_gap(&mut self, len: u64) -> Option<u64> {
         let fits = self.gaps.iter().enumerate().filter(|(_, (_, room))| *room >= len);
         let (idx, _) = fits.min_by_key(|(_, (_, room))| *room)?;

@@ -1,4 +1,4 @@
-//! From extents to the byte-granular records that lie behind a compressed inode (encoded extents, Linux 6.15).
+//! Encoding of extents as byte-granular records behind a compressed inode (encoded extents, Linux 6.15).
 
 use kiln_format::addr::align_up;
 use kiln_format::zmap::{Advise, ExtentRecord, HeadKind, MAP_HEADER_LEN, MapHeader, PlenWord, RecordSize};
@@ -7,20 +7,20 @@ use kiln_format::{Algorithm, BlockBits};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::{self, ZExtent};
 
-/// What the length of a table of records depends on.
+/// The properties of a table of records that determine its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordShape {
-    /// Records.
+    /// Number of records.
     count: u64,
     /// Size of each.
     size: RecordSize,
-    /// log2 of the length of all extents but the last, where they are equal.
+    /// log2 of the length of all extents but the last, if those are equal.
     lcluster_bits: u8,
     block_bits: BlockBits,
 }
 
 impl RecordShape {
-    /// The smallest records that can say where `extents`, the whole file, lie.
+    /// Returns the shape of the smallest records that can express the places of `extents`, the whole file.
     pub(crate) fn of(len: u64, extents: &[ZExtent], block_bits: BlockBits) -> Self {
         let bits = equal_bits(extents, block_bits);
         let narrow = |extent: &ZExtent| extent.pa <= u64::from(u32::MAX);
@@ -34,21 +34,22 @@ impl RecordShape {
         Self { count: extents.len() as u64, size, lcluster_bits, block_bits }
     }
 
-    /// Bytes from the end of the body at `body_off` of its inode to the end of the table, alignment included.
+    /// Returns the bytes from the end of the body at `body_off` of its inode to the end of the table, including
+    /// alignment.
     pub(crate) fn len_behind(&self, body_off: u64) -> u64 {
         self.table_off(body_off) + self.count * self.size.len() - body_off
     }
 
-    /// From the start of the inode to the first record.
+    /// Returns the offset of the first record from the start of the inode.
     fn table_off(&self, body_off: u64) -> u64 {
         let header = align_up(body_off, 8).expect("a small offset");
         align_up(header + MAP_HEADER_LEN, self.size.len()).expect("a small offset") + self.size.start_len()
     }
 
-    /// Append header and records of a file to `out`, which holds its inode and body so far.
+    /// Appends header and records of a file to `out`, which holds its inode and body so far.
     ///
     /// # Errors
-    /// Extents that contradict the format: our own mistake.
+    /// Extents that contradict the format, which is a bug.
     pub(crate) fn encode(
         &self,
         algorithm: Algorithm,
@@ -83,7 +84,7 @@ impl RecordShape {
     }
 }
 
-/// log2 of the length that all extents but the last have, and the last not more.
+/// Returns log2 of the length that all extents but the last have, if the last is not longer.
 fn equal_bits(extents: &[ZExtent], block_bits: BlockBits) -> Option<u8> {
     let (last, others) = extents.split_last()?;
     let first = extents[0].llen.max(block_bits.len() as u32);

@@ -1,4 +1,4 @@
-//! From extents to the index that lies behind a compressed inode.
+//! Encoding of extents as the index behind a compressed inode.
 
 use kiln_format::addr::align_up;
 use kiln_format::inode::Form;
@@ -18,32 +18,32 @@ const PACK_MAX_ENTRIES: u64 = 16;
 pub(crate) struct ZExtent {
     /// Byte offset in the file.
     pub la: u64,
-    /// Bytes of plain text.
+    /// Length of the plain text in bytes.
     pub llen: u32,
-    /// Bytes stored.
+    /// Length of the stored data in bytes.
     pub plen: u32,
-    /// Byte address of them.
+    /// Byte address of the stored data.
     pub pa: u64,
-    /// How.
+    /// Kind of encoding.
     pub kind: HeadKind,
     /// The stream decodes to more than `llen` bytes.
     pub partial: bool,
 }
 
 impl ZExtent {
-    /// Byte offset in the file behind it.
+    /// Returns the end of the extent as a byte offset in the file.
     pub(crate) fn end(&self) -> u64 {
         self.la + u64::from(self.llen)
     }
 }
 
-/// Whether the stored bytes of extents lie one behind the other.
+/// Returns whether the stored data of extents is contiguous.
 pub(crate) fn lie_in_a_row(extents: &[ZExtent]) -> bool {
     extents.windows(2).all(|w| w[0].pa + u64::from(w[0].plen) == w[1].pa)
 }
 
-/// Whether the packs of an index behind a body at `body_off` can say where `extents` lie: one behind the other, or elsewhere
-/// where a pack starts.
+/// Returns whether the packs of an index behind a body at `body_off` can express the places of `extents`:
+/// contiguous, except where a pack starts.
 ///
 /// # Errors
 /// As [`len_behind`].
@@ -59,7 +59,8 @@ pub(crate) fn lie_in_packs(extents: &[ZExtent], shape: IndexShape, body_off: u64
     Ok(fit && !extents.iter().any(|extent| extent.partial))
 }
 
-/// The least length from `len` on behind which a pack starts, whatever follows, in an index right behind its inode.
+/// Returns the least length from `len` on behind which a pack starts, whatever follows, in an index right behind its
+/// inode.
 ///
 /// # Errors
 /// As [`len_behind`].
@@ -74,12 +75,12 @@ pub(crate) fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildEr
     Ok(first.unwrap_or_default() << block_bits.bits())
 }
 
-/// From the inode at a slot boundary to its compact index, behind a body at `body_off`.
+/// Returns the offset from an inode at a slot boundary to its compact index, behind a body at `body_off`.
 fn compact_off(body_off: u64) -> u64 {
     align_up(body_off, 8).expect("a small offset") + COMPACT_INDEX_OFF
 }
 
-/// What the length of an index depends on.
+/// The properties of an index that determine its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexShape {
     /// Size of the file in bytes.
@@ -88,16 +89,16 @@ pub(crate) struct IndexShape {
     pub block_bits: BlockBits,
     /// Pclusters may have several blocks.
     pub big: bool,
-    /// Pclusters do not lie one behind the other, or are referenced in part: the full index is needed.
+    /// Pclusters are not contiguous, or are referenced in part: the full index is needed.
     pub scattered: bool,
-    /// Where the last extent is.
+    /// Place of the last extent.
     pub end: MapEnd,
 }
 
-/// Where the last extent of a file is.
+/// Place of the last extent of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapEnd {
-    /// In blocks, as all others.
+    /// In blocks, like all others.
     Stored,
     /// Behind the index: a pcluster of this many bytes.
     Inline(u16),
@@ -105,24 +106,24 @@ pub(crate) enum MapEnd {
     Fragment(u64),
 }
 
-/// log2 of the largest lclusters that dense packs of the compact index hold, and any pack.
+/// log2 of the largest lclusters that dense packs of the compact index support, and that any pack supports.
 const DENSE_MAX_BITS: u8 = 12;
 const COMPACT_MAX_BITS: u8 = 14;
 
 impl IndexShape {
-    /// Whether the file has the full index.
+    /// Returns whether the file has the full index.
     pub(crate) fn is_full(self) -> bool {
         self.scattered || self.block_bits.bits() > COMPACT_MAX_BITS
     }
 
-    /// The bits of the header that say which index this is.
+    /// Returns the bits of the header that tell which index this is.
     fn advise(self) -> Advise {
         let dense = match !self.is_full() && self.block_bits.bits() <= DENSE_MAX_BITS {
             true => Advise::COMPACTED_2B_OR_EXTENTS,
             false => Advise::empty(),
         };
-        // In the full index kernels look at the second bit for plain extents, which we keep to one block; in the compact
-        // index both bits must be equal.
+        // In the full index, kernels look at the second bit for plain extents, which we keep to one block. In the
+        // compact index both bits must be equal.
         let big = match (self.big, self.is_full()) {
             (false, _) => Advise::empty(),
             (true, true) => Advise::BIG_PCLUSTER_1,
@@ -135,15 +136,16 @@ impl IndexShape {
         self.block_bits.blocks_for(self.len)
     }
 
-    /// The compact layout, `off` bytes behind a slot boundary. Slots are aligned to 32 bytes, as packs want.
+    /// Returns the compact layout `off` bytes behind a slot boundary. Slots are aligned to 32 bytes, as packs
+    /// require.
     fn compact(self, off: u64) -> Result<CompactLayout, BuildError> {
         let count = self.lclusters();
         Ok(CompactLayout::new(off, count, count, self.block_bits.bits(), self.advise())?)
     }
 }
 
-/// Bytes of header and index behind an inode with a body of any length, at most: what they take from a slot boundary on,
-/// where the most small packs come before the first large one.
+/// Returns the most bytes of header and index behind an inode with a body of any length: their length behind a slot
+/// boundary, where the largest number of small packs precedes the first large one.
 ///
 /// # Errors
 /// As [`len_behind`].
@@ -151,7 +153,8 @@ pub(crate) fn index_len(shape: IndexShape) -> Result<u64, BuildError> {
     len_behind(0, shape)
 }
 
-/// Bytes from the end of the body at `body_off` of its inode to the end of the index, alignment included.
+/// Returns the bytes from the end of the body at `body_off` of its inode to the end of the index, including
+/// alignment.
 ///
 /// # Errors
 /// Block sizes that the compact index cannot have.
@@ -165,20 +168,21 @@ pub(crate) fn len_behind(body_off: u64, shape: IndexShape) -> Result<u64, BuildE
     Ok(end - body_off)
 }
 
-/// Bytes that the index of a file may take more behind the inode of another one that shares its data.
+/// Most additional bytes of a file's index if another inode shares its data and the index follows that one.
 const INDEX_SLACK: u64 = 32;
 
-/// Bytes that an inode of `inode_len` bytes and its index leave of a block for the end of the file.
+/// Returns the bytes that an inode of `inode_len` bytes and its index leave in a block for the end of the file.
 pub(crate) fn inline_room(inode_len: u64, index_len: u64, block_bits: BlockBits) -> u64 {
     block_bits.len().saturating_sub(inode_len + index_len + INDEX_SLACK)
 }
 
-/// Bytes from the end of the body at `body_off` of an inode to the end of the header that names a fragment.
+/// Returns the bytes from the end of the body at `body_off` of an inode to the end of the header that names a
+/// fragment.
 pub(crate) fn fragment_len_behind(body_off: u64) -> u64 {
     align_up(body_off, 8).expect("a small offset") + MAP_HEADER_LEN - body_off
 }
 
-/// Append the header of a file that lies in the packed inode from byte `off` on.
+/// Appends the header of a file that lies in the packed inode from byte `off` on.
 ///
 /// # Errors
 /// An offset over 63 bits.
@@ -188,10 +192,10 @@ pub(crate) fn encode_fragment(off: u64, out: &mut Vec<u8>) -> Result<(), BuildEr
     Ok(())
 }
 
-/// Append header and index of a file to `out`, which holds its inode and body so far.
+/// Appends header and index of a file to `out`, which holds its inode and body so far.
 ///
 /// # Errors
-/// Extents that contradict the format: our own mistake.
+/// Extents that contradict the format, which is a bug.
 pub(crate) fn encode(
     shape: IndexShape,
     algorithm: Algorithm,
@@ -210,7 +214,7 @@ pub(crate) fn encode(
     match shape.end {
         MapEnd::Stored => {}
         MapEnd::Inline(len) => (advise, idata_len) = (advise | Advise::INLINE_PCLUSTER, len),
-        // The high half stands in the entry of its head.
+        // The high half is in the entry of its head.
         MapEnd::Fragment(off) => (advise, fragment_off) = (advise | Advise::FRAGMENT_PCLUSTER, off as u32),
     }
     let header = MapHeader {
@@ -234,12 +238,12 @@ pub(crate) fn encode(
     Ok(())
 }
 
-/// The entries of the index: one for each lcluster.
+/// Returns the entries of the index, one for each lcluster.
 fn lclusters(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcluster> {
     runs(shape, extents).flat_map(move |run| run.lclusters(shape))
 }
 
-/// The lclusters of all extents.
+/// Returns the lclusters of all extents.
 fn runs(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = LclusterRun> {
     let bits = shape.block_bits.bits();
     let count = shape.lclusters();
@@ -248,7 +252,7 @@ fn runs(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcluster
         let extent = *rest.next()?;
         let head = extent.la >> bits;
         let last = rest.peek().is_none();
-        // Behind the last extent stands an end marker, if the file ends inside an lcluster where nothing starts.
+        // An end marker follows the last extent if the file ends inside an lcluster in which nothing starts.
         let marker = last && shape.block_bits.within(shape.len) != 0 && head + 1 < count;
         let next = if !last { extent.end() >> bits } else { count - u64::from(marker) };
         Some(LclusterRun { extent, head, next, marker })
@@ -258,22 +262,22 @@ fn runs(shape: IndexShape, extents: &[ZExtent]) -> impl Iterator<Item = Lcluster
 /// The lclusters of an extent.
 struct LclusterRun {
     extent: ZExtent,
-    /// Where it begins.
+    /// First lcluster.
     head: u64,
-    /// Where the next one begins, or the end marker.
+    /// First lcluster of the next extent, or the end marker.
     next: u64,
     /// An end marker follows.
     marker: bool,
 }
 
 impl LclusterRun {
-    /// Whether there is one for its head, and one for the count of its blocks if it has several.
+    /// Returns whether there is an entry for its head, and one for the number of its blocks if it has several.
     fn has_room(&self, shape: IndexShape) -> bool {
         let is_big = self.extent.plen >> shape.block_bits.bits() > 1;
         self.next > self.head + u64::from(is_big) && (shape.big || !is_big)
     }
 
-    /// The head, the nonheads behind it and the end marker.
+    /// Returns the head, the nonheads behind it and the end marker.
     fn lclusters(self, shape: IndexShape) -> impl Iterator<Item = Lcluster> {
         let Self { extent, head, next, marker } = self;
         let blkaddr = match shape.end {

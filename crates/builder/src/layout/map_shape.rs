@@ -7,7 +7,7 @@ use crate::error::BuildError;
 use crate::layout::encoded_extents::RecordShape;
 use crate::layout::lcluster_index::{self, IndexShape, ZExtent};
 
-/// What the map of a compressed stream looks like.
+/// Shape of the map of a compressed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapShape {
     /// An index of lclusters.
@@ -17,7 +17,8 @@ pub(crate) enum MapShape {
 }
 
 impl MapShape {
-    /// Bytes from the end of the body at `body_off` of its inode to the end of the map, alignment included.
+    /// Returns the bytes from the end of the body at `body_off` of its inode to the end of the map, including
+    /// alignment.
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.
@@ -28,10 +29,10 @@ impl MapShape {
         }
     }
 
-    /// Append the map to `out`, which holds the inode and its body so far.
+    /// Appends the map to `out`, which holds the inode and its body so far.
     ///
     /// # Errors
-    /// Extents that contradict the format: our own mistake.
+    /// Extents that contradict the format, which is a bug.
     pub(crate) fn encode(
         &self,
         algorithm: Algorithm,
@@ -44,7 +45,7 @@ impl MapShape {
         }
     }
 
-    /// What the inode calls it.
+    /// Returns the inode's name for this kind of map.
     pub(crate) fn index_kind(&self) -> IndexKind {
         match self {
             MapShape::Index(shape) if !shape.is_full() => IndexKind::Compact,

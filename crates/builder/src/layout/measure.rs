@@ -1,22 +1,22 @@
-//! How long a directory is: entries go to a block while they fit.
+//! The length of a directory: a block takes entries as long as they fit.
 
 use kiln_format::BlockBits;
 use kiln_format::dirent;
 
-/// Fills directory blocks: entries go to a block while they fit.
+/// Fills directory blocks: a block takes entries as long as they fit.
 pub(crate) struct BlockFiller {
     block_len: u64,
-    /// Bytes of the current block in use.
+    /// Bytes in use in the current block.
     pub used: u64,
 }
 
 impl BlockFiller {
-    /// Before the first entry.
+    /// Starts before the first entry.
     pub(crate) fn new(block_bits: BlockBits) -> Self {
         Self { block_len: block_bits.len(), used: 0 }
     }
 
-    /// Take the next entry. Whether it starts a block and another one lies before it.
+    /// Takes the next entry. Returns whether it starts a block that is not the first.
     pub(crate) fn starts_block(&mut self, name_len: usize) -> bool {
         let len = dirent::entry_len(name_len) as u64;
         let starts = self.used + len > self.block_len;
@@ -25,7 +25,7 @@ impl BlockFiller {
     }
 }
 
-/// Bytes of a directory of these names, dot entries included, in the order of their bytes.
+/// Returns the bytes of a directory with these names, dot entries included, in bytewise order.
 pub(crate) fn directory_len(names: &[&[u8]], block_bits: BlockBits) -> u64 {
     let mut filler = BlockFiller::new(block_bits);
     let full_blocks = names.iter().filter(|name| filler.starts_block(name.len())).count() as u64;

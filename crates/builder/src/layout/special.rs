@@ -1,4 +1,4 @@
-//! Inodes that no name leads to: the packed inode and the metabox.
+//! Special inodes, which no name leads to: the packed inode and the metabox.
 
 use kiln_format::Algorithm;
 use kiln_format::inode::Form;
@@ -13,19 +13,19 @@ use crate::pack::Extents;
 pub(crate) struct SpecialInode {
     /// Length in bytes.
     pub len: u64,
-    /// Where they lie.
+    /// Places of the contents.
     pub extents: Extents,
-    /// What compressed them.
+    /// Algorithm that compressed them.
     pub algorithm: Algorithm,
 }
 
 impl SpecialInode {
-    /// Form of the inode.
+    /// Returns the form of the inode.
     pub(crate) fn form(&self) -> Form {
         if self.len <= u64::from(u32::MAX) { Form::Compact } else { Form::Extended }
     }
 
-    /// What its map looks like.
+    /// Returns the shape of its map.
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.

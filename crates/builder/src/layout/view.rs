@@ -1,4 +1,5 @@
-//! What is measured and written: a tree with all that was decided about it, and which of it is in the image.
+//! The input of measuring and writing: a tree, all decisions about it, and the selection of nodes that are in the
+//! image.
 
 use kiln_codec::Spec;
 use kiln_format::chunk::ChunkEntry;
@@ -7,33 +8,34 @@ use std::collections::HashMap;
 
 use crate::context::Context;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::inodes::Inodes;
 use crate::layout::allocator::inline_tail_len;
 use crate::layout::encoded_extents::RecordShape;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::layout::map_shape::MapShape;
 use crate::layout::measure;
-use crate::options::{BuildOptions, ChunkEntries};
+use crate::options::data::ChunkEntries;
 use crate::pack::{Extents, Stored, StoredData};
 use crate::plan::Plan;
 use crate::plan::file::Storage;
 use kiln_tree::{Entry, Kind, NodeId, Tree};
 
-/// Smaller directories lie beside their inodes, which saves a look elsewhere.
+/// Smaller directories lie beside their inodes, which saves readers a second place.
 const PACKED_DIRECTORY_MIN_LEN: u64 = 512;
 
-/// What is needed to measure and to write an inode.
+/// All values that are needed to measure and to write an inode.
 pub(crate) struct View<'a> {
     /// The tree.
     pub tree: &'a Tree,
-    /// Facts of its inodes.
+    /// Properties of its inodes.
     pub inodes: &'a Inodes,
     /// The plan.
     pub plan: &'a Plan,
     /// The data.
     pub data: &'a StoredData,
-    /// What the caller chose.
-    pub options: &'a BuildOptions,
+    /// The options.
+    pub format: &'a Format,
     /// Block size.
     pub block_bits: BlockBits,
     /// Pclusters may have several blocks.
@@ -48,18 +50,18 @@ pub(crate) struct View<'a> {
     pub chunk_entry: ChunkEntry,
     /// Directories have no entry for themselves.
     pub omits_dot: bool,
-    /// Bytes of each directory in the image.
+    /// Bytes of each directory in the image, by node.
     directory_lens: HashMap<NodeId, u64>,
 }
 
 impl<'a> View<'a> {
-    /// All that was decided about the tree of `context`.
+    /// Combines the decisions about the tree of `context`.
     pub(crate) fn new(inodes: &'a Inodes, plan: &'a Plan, data: &'a StoredData, context: Context<'a>) -> Self {
-        let Context { tree, options, .. } = context;
-        let block_bits = options.block_bits;
-        let big = options.max_pcluster_blocks() > 1 || data.kept.big;
-        let encoded = options.encoded_extents;
-        let chunk_entry = match options.chunk_entries {
+        let Context { tree, format, .. } = context;
+        let block_bits = format.block_bits;
+        let big = format.max_pcluster_blocks() > 1 || data.reused.big;
+        let encoded = format.compression.encoded_extents;
+        let chunk_entry = match format.layout.chunk_entries {
             ChunkEntries::Short if data.blob_blocks.is_none() && tree.stores().devices.is_empty() => {
                 ChunkEntry::BlockMap
             }
@@ -70,14 +72,14 @@ impl<'a> View<'a> {
             inodes,
             plan,
             data,
-            options,
+            format,
             block_bits,
             big,
             encoded,
-            packs_directories: options.packs_directories(),
-            has_metabox: options.metabox.is_some(),
+            packs_directories: format.packing.directories,
+            has_metabox: format.metadata.metabox.is_some(),
             chunk_entry,
-            omits_dot: options.omit_dot,
+            omits_dot: format.metadata.omit_dot,
             directory_lens: HashMap::new(),
         };
         let dirs = tree.nodes().filter(|(_, node)| matches!(node.kind, Kind::Directory(_)));
@@ -86,12 +88,12 @@ impl<'a> View<'a> {
         Self { directory_lens, ..view }
     }
 
-    /// Bytes of a directory; 0 of other nodes.
+    /// Returns the bytes of a directory; 0 for other nodes.
     pub(crate) fn directory_len(&self, node: NodeId) -> u64 {
         self.directory_lens.get(&node).copied().unwrap_or(0)
     }
 
-    /// Names of a directory with its dot entries, in the order of their bytes.
+    /// Returns the names of a directory with its dot entries, in bytewise order.
     pub(crate) fn names(&self, dir: NodeId) -> Vec<&'a [u8]> {
         let mut names: Vec<&[u8]> = self.entries(dir).map(|entry| entry.name).collect();
         let dots = [&b"."[..], b".."];
@@ -102,7 +104,7 @@ impl<'a> View<'a> {
         names
     }
 
-    /// Whether the node is not in the image.
+    /// Returns whether the node is not in the image.
     pub(crate) fn is_left_out(&self, node: NodeId) -> bool {
         let file_left_out = || {
             let idx = self.plan.file_of(node)?;
@@ -112,17 +114,17 @@ impl<'a> View<'a> {
         self.inodes.is_left_out[node.idx()] || file_left_out().unwrap_or(false)
     }
 
-    /// Entries of a directory that are in the image.
+    /// Returns the entries of a directory that are in the image.
     pub(crate) fn entries(&self, dir: NodeId) -> impl Iterator<Item = Entry<'a>> {
         self.tree.entries(dir).iter().filter(|entry| !self.is_left_out(entry.node))
     }
 
-    /// Where the data of a regular file lies; a duplicate has that of its original.
+    /// Returns the place of a regular file's data; a duplicate has that of its original.
     pub(crate) fn stored(&self, file: NodeId) -> Option<&'a Stored> {
         Some(&self.data.stored[self.original(file)?])
     }
 
-    /// The file of the plan that a regular file has its data from.
+    /// Returns the file of the plan that a regular file has its data from.
     fn original(&self, file: NodeId) -> Option<usize> {
         let idx = self.plan.file_of(file)? as usize;
         match self.plan.files[idx].storage {
@@ -131,18 +133,18 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a regular file is compressed by, where it is.
+    /// Returns the algorithm that compresses a regular file, if one does.
     pub(crate) fn algorithm_of(&self, file: NodeId) -> Option<Algorithm> {
-        let kept = || self.plan.files[self.original(file)?].kept_algorithm();
-        self.compression_of(file).map(|spec| spec.method.algorithm()).or_else(kept)
+        let reused = || self.plan.files[self.original(file)?].reused_algorithm();
+        self.compression_of(file).map(|spec| spec.method.algorithm()).or_else(reused)
     }
 
-    /// How a regular file is compressed, where it is.
+    /// Returns the compression of a regular file, if it has one.
     pub(crate) fn compression_of(&self, file: NodeId) -> Option<Spec> {
         self.plan.files[self.original(file)?].compression
     }
 
-    /// What the map of a compressed file of `len` bytes looks like.
+    /// Returns the shape of the map of a compressed file of `len` bytes.
     pub(crate) fn map_shape(&self, len: u64, extents: &Extents) -> MapShape {
         let list = &extents.list[..];
         if self.encoded {
@@ -158,7 +160,7 @@ impl<'a> View<'a> {
         MapShape::Index(IndexShape { len, block_bits: self.block_bits, big: self.big, scattered, end })
     }
 
-    /// Size of a directory that lies in the packed inode.
+    /// Returns the size of a directory that lies in the packed inode.
     pub(crate) fn packed_directory_len(&self, node: NodeId) -> Option<u64> {
         let is_dir = matches!(self.tree.node(node).kind, Kind::Directory(_));
         (self.packs_directories && is_dir)
@@ -166,7 +168,8 @@ impl<'a> View<'a> {
             .filter(|len| *len > PACKED_DIRECTORY_MIN_LEN)
     }
 
-    /// The contents of a directory or symbolic link, as lengths: whole blocks, and the tail beside the inode.
+    /// Returns the lengths of a directory or symbolic link: that of its whole blocks, and that of the tail beside
+    /// the inode.
     pub(crate) fn own_data(&self, node: NodeId) -> (u64, u64) {
         let len = match &self.tree.node(node).kind {
             Kind::Symlink(target) => target.len() as u64,
@@ -177,7 +180,7 @@ impl<'a> View<'a> {
         ((len - tail).next_multiple_of(self.block_bits.len()), tail)
     }
 
-    /// Bytes of a node's inode with all that lies behind it, and whether it must stay within a block.
+    /// Returns the bytes of a node's inode with all that follows it, and whether it must stay within a block.
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.

@@ -1,4 +1,4 @@
-//! Presets: the product's choices of options, for those that do not want to choose each.
+//! Presets: choices of options for users who do not want to choose each.
 
 pub(crate) mod choices;
 pub(crate) mod error;
@@ -6,14 +6,15 @@ pub(crate) mod limits;
 
 use kiln_codec::Method;
 
-use crate::options::digests::ContentDigests;
-use crate::options::{Dedupe, Fragments};
+use crate::options::Dedupe;
+use crate::options::data::Fragments;
+use crate::options::metadata::ContentDigests;
 use kiln_tree::DigestName;
 
-/// Files of at most this many bytes are small: they fill so few pclusters that the room left in the last one counts.
+/// Length in bytes up to which files are small: they fill so few pclusters that the room left in the last one counts.
 pub const SMALL_FILE_LEN: u64 = 128 << 10;
 
-/// Where a choice of options starts.
+/// Preset of options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Preset {
@@ -24,23 +25,23 @@ pub enum Preset {
     /// Zstandard, level 3, in pclusters of 64 KiB; small files are packed, and equal parts of files stored once.
     #[default]
     Balanced,
-    /// LZMA, level 6, in pclusters of 1 MiB; files are packed whatever their size, and equal parts stored once: smallest, and slow
-    /// to build and to read.
+    /// LZMA, level 6, in pclusters of 1 MiB; files of any size are packed, and equal parts stored once: smallest, and
+    /// slow to build and to read.
     Archive,
-    /// Zstandard, level 3, in pclusters of 64 KiB; no file is packed, compressed ends lie beside inodes: for random reads of small
-    /// files.
+    /// Zstandard, level 3, in pclusters of 64 KiB; no file is packed, and compressed ends lie beside inodes: for
+    /// random reads of small files.
     Dataset,
-    /// As [`Preset::Balanced`], with digests of contents: for trees that are to be restored.
+    /// The same as [`Preset::Balanced`], with digests of contents: for trees that are to be restored.
     Backup,
 }
 
-/// The options of a preset, before the target kernel is considered.
+/// Options of a preset, before the target kernel is considered.
 pub(crate) struct Defaults {
     /// Method and level; `None`: nothing is compressed.
     pub method: Option<(Method, i32)>,
-    /// The largest pcluster in bytes.
+    /// Length of the largest pcluster in bytes.
     pub pcluster_len: u32,
-    /// Plain text that is compressed as one piece of encoded extents, in bytes.
+    /// Length of plain text that is compressed as one piece of encoded extents, in bytes.
     pub unit_len: u32,
     pub fragments: Fragments,
     pub tail_packing: bool,
@@ -48,8 +49,8 @@ pub(crate) struct Defaults {
 }
 
 impl Preset {
-    /// All presets that lay images out differently, from the fastest build to the slowest; `Dataset`, which has another purpose, is last. `Backup` lays
-    /// them out as `Balanced`.
+    /// Presets that lay images out differently, from the fastest build to the slowest; `Dataset`, which has another
+    /// purpose, is last. `Backup` lays images out as `Balanced` does.
     pub const ALL: [Preset; 5] = [Preset::Plain, Preset::Fast, Preset::Balanced, Preset::Archive, Preset::Dataset];
 
     /// Returns the preset's choice of digests of contents.

@@ -1,10 +1,11 @@
-//! Where data goes: the image, which grows at its end, and the extra device, if there is one. Only one thread holds them.
+//! Destinations of data: the image, which grows at its end, and the extra device, if there is one. Only one thread
+//! holds them.
 
 use kiln_codec::{Method, Spec};
 use kiln_format::{Blkaddr, BlockBits};
 
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::out::Out;
 use crate::pack::device::Device;
 use crate::pack::fill::Filled;
@@ -12,17 +13,17 @@ use crate::pack::worker::{PackOutput, Shape};
 use crate::plan::Plan;
 use crate::plan::text::TextSource;
 
-/// What bytes are, for the device that they go to.
+/// Kind of data, which determines its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
-    /// Anything else.
+    /// Any other data.
     Image,
     /// Data of a file in chunks.
     Chunks,
 }
 
 impl Destination {
-    /// That of a part of the plan.
+    /// Returns the destination of a part of the plan.
     pub(crate) fn of(plan: &Plan, stream: TextSource, shape: &Shape) -> Self {
         match shape {
             Shape::Chunks { .. } => Destination::Chunks,
@@ -35,7 +36,7 @@ impl Destination {
 /// Writes data behind the blocks of the superblock.
 pub(crate) struct Appender<'a> {
     image: Device<'a>,
-    /// The extra device, where chunks go if there is one.
+    /// The extra device for chunks, if there is one.
     blob: Option<Device<'a>>,
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular.
@@ -45,30 +46,30 @@ pub(crate) struct Appender<'a> {
 }
 
 impl<'a> Appender<'a> {
-    /// Behind `header_blocks` blocks. The extra device, if there is one, has the number `blob_number`.
-    pub(crate) fn new(out: Out<'a>, header_blocks: u64, blob_number: u16, options: &BuildOptions) -> Self {
-        let (block_bits, encoded) = (options.block_bits, options.encoded_extents);
+    /// Starts behind `header_blocks` blocks. The extra device, if there is one, has the number `blob_number`.
+    pub(crate) fn new(out: Out<'a>, header_blocks: u64, blob_number: u16, format: &Format) -> Self {
+        let (block_bits, encoded) = (format.block_bits, format.compression.encoded_extents);
         let image = Device::new(0, (out.image, out.offset), block_bits, header_blocks << block_bits.bits());
         let blob = out.blob.map(|blob| Device::new(blob_number, (blob.file, 0), block_bits, 0));
         Self { image, blob, block_bits, encoded, digest: blake3::Hasher::new() }
     }
 
-    /// Byte behind the data in the image.
+    /// Returns the end of the data in the image.
     pub(crate) fn end(&self) -> u64 {
         self.image.end
     }
 
-    /// The block behind the data in the image.
+    /// Returns the block behind the data in the image.
     pub(crate) fn next_block(&self) -> Blkaddr {
         Blkaddr(self.block_bits.blocks_for(self.image.end))
     }
 
-    /// Blocks of the extra device, if there is one.
+    /// Returns the blocks of the extra device, if there is one.
     pub(crate) fn blob_blocks(&self) -> Option<u64> {
         self.blob.as_ref().map(|blob| self.block_bits.blocks_for(blob.end))
     }
 
-    /// Where such bytes go.
+    /// Returns the device for a kind of data.
     pub(crate) fn device(&mut self, home: Destination) -> &mut Device<'a> {
         match (home, &mut self.blob) {
             (Destination::Chunks, Some(blob)) => blob,
@@ -76,7 +77,7 @@ impl<'a> Appender<'a> {
         }
     }
 
-    /// What was compressed so, as it must be to lie where the data ends. See
+    /// Adjusts compressed data to its place at the end of the data. See
     /// [`Filled::with_deflate_ends_off_page_starts`].
     pub(crate) fn adjust_for_position(&self, packed: PackOutput, compression: Option<Spec>) -> PackOutput {
         if !self.encoded || compression.is_none_or(|spec| spec.method != Method::Deflate) {
@@ -89,7 +90,7 @@ impl<'a> Appender<'a> {
         PackOutput { bytes: filled.bytes, shape, ..packed }
     }
 
-    /// Write what was packed, from a block boundary on unless it is encoded extents. The byte address of its start.
+    /// Writes a part, from a block boundary on unless it is encoded extents. Returns the byte address of its start.
     ///
     /// # Errors
     /// An output that cannot be written, or outgrows block addresses.
@@ -106,7 +107,7 @@ impl<'a> Appender<'a> {
         device.append(&packed.bytes)
     }
 
-    /// Take what was packed into the digest, wherever it goes.
+    /// Hashes a part, whatever its destination.
     pub(crate) fn hash(&mut self, packed: &PackOutput) {
         if !packed.bytes.is_empty() {
             self.digest.update(&packed.digest.to_le_bytes());

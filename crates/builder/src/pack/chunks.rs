@@ -1,21 +1,22 @@
-//! Uncompressed files in chunks of one size, of which equal ones are stored once and those of zeros not at all.
+//! Uncompressed files in chunks of one size. Equal chunks are stored once, and chunks of zeros not at all.
 //!
-//! Workers take the digests; the one thread that writes looks for a chunk with the same, and reads it back: a digest only
-//! nominates, bytes decide.
+//! Workers take the digests; the one thread that writes looks for a chunk with the same, and reads it back: a
+//! digest only nominates, bytes decide.
 
 use kiln_format::{Blkaddr, BlockBits};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::error::BuildError;
-use crate::options::{BuildOptions, Dedupe};
+use crate::format::Format;
+use crate::options::Dedupe;
 use crate::pack::device::Device;
 use kiln_tree::PlacedRun;
 
-/// Bytes that an entry of the index takes, about.
+/// Approximate bytes of an index entry.
 const ENTRY_LEN: usize = 64;
 
-/// What a worker knows of a chunk.
+/// Contents of a chunk, as found by a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChunkText {
     /// It has nothing but zeros.
@@ -25,7 +26,7 @@ pub(crate) enum ChunkText {
 }
 
 impl ChunkText {
-    /// Look at each chunk of `text`, whose last one may be shorter.
+    /// Examines each chunk of `text`, whose last one may be shorter.
     pub(crate) fn of_all(text: &[u8], chunk_bits: u8, dedupe: Dedupe) -> Vec<Self> {
         let look = |chunk: &[u8]| match chunk.iter().all(|&byte| byte == 0) {
             true => ChunkText::Zeros,
@@ -42,16 +43,16 @@ pub(crate) struct ChunkedText<'a> {
     pub chunk_bits: u8,
     /// Their bytes, whole blocks; the last chunk may be shorter.
     pub bytes: &'a [u8],
-    /// What is known of each.
+    /// Contents of each chunk.
     pub texts: &'a [ChunkText],
 }
 
 /// Chunks of a file that lie one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkRun {
-    /// Number of the first one.
+    /// Number of the first chunk.
     pub first: u64,
-    /// How many.
+    /// Number of chunks.
     pub count: u64,
     /// 0 for the image, else the number of an extra device.
     pub device: u16,
@@ -62,7 +63,7 @@ pub(crate) struct ChunkRun {
 /// Runs of chunks of a file, in order. The rest are holes.
 pub(crate) type ChunkRuns = Vec<ChunkRun>;
 
-/// Append a run. It may go on where the last one ends.
+/// Appends a run, which may continue the last one.
 pub(crate) fn push_run(runs: &mut ChunkRuns, run: ChunkRun, blocks_per_chunk: u64) {
     let follows = |last: &ChunkRun| {
         let is_next = last.first + last.count == run.first && last.device == run.device;
@@ -74,7 +75,8 @@ pub(crate) fn push_run(runs: &mut ChunkRuns, run: ChunkRun, blocks_per_chunk: u6
     }
 }
 
-/// Where a file lies that is on devices already, in chunks of 2^`chunk_bits` bytes: each is part of one of `runs`, or a hole.
+/// Returns the runs of a file that lies on devices already, in chunks of 2^`chunk_bits` bytes: each is part of one
+/// of `runs`, or a hole.
 pub(crate) fn of_placed(runs: &[PlacedRun], chunk_bits: u8, block_bits: BlockBits) -> ChunkRuns {
     let chunks = runs.iter().map(|run| {
         let first = run.la >> chunk_bits;
@@ -92,23 +94,23 @@ pub(crate) struct ChunkStore {
     by_digest: HashMap<(u128, u64), Blkaddr>,
     count_max: usize,
     buf: Vec<u8>,
-    /// Bytes of chunks that were there already.
+    /// Bytes of chunks that were stored already.
     pub shared_bytes: u64,
 }
 
 impl ChunkStore {
-    /// None yet.
-    pub(crate) fn new(options: &BuildOptions) -> Self {
+    /// Creates an empty store.
+    pub(crate) fn new(format: &Format) -> Self {
         Self {
-            block_bits: options.block_bits,
+            block_bits: format.block_bits,
             by_digest: HashMap::new(),
-            count_max: options.index_budget() / ENTRY_LEN,
+            count_max: format.work.index_budget() / ENTRY_LEN,
             buf: Vec::new(),
             shared_bytes: 0,
         }
     }
 
-    /// Store the chunks of a file from `number` on, and add them to its `runs`.
+    /// Stores the chunks of a file from `number` on, and adds them to its `runs`.
     ///
     /// # Errors
     /// Those of the device.
@@ -133,7 +135,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Where a chunk lies: where an equal one does, or behind all others.
+    /// Returns the place of a chunk: that of an equal one, or a new one behind all others.
     fn store(&mut self, device: &mut Device<'_>, chunk: &[u8], digest: Option<u128>) -> Result<Blkaddr, BuildError> {
         let key = digest.map(|digest| (digest, chunk.len() as u64));
         if let Some(&at) = key.and_then(|key| self.by_digest.get(&key))
@@ -153,6 +155,7 @@ impl ChunkStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::{BuildOptions, WorkOptions};
     use rustix::fs::{MemfdFlags, memfd_create};
     use std::fs::File;
 
@@ -162,27 +165,28 @@ mod tests {
         let bits = BlockBits::DEFAULT;
         let chunk = |fill: u8| vec![fill; 8192];
         let bytes = [chunk(1), chunk(2), chunk(1), chunk(0), chunk(3), chunk(4), vec![1; 4096]].concat();
-        let stored = |options: &BuildOptions| {
+        let stored = |format: &Format| {
             let mut device = Device::new(3, (&file, 512), bits, 100);
-            let (mut store, mut runs) = (ChunkStore::new(options), ChunkRuns::new());
-            let texts = ChunkText::of_all(&bytes, 13, options.dedupe);
+            let (mut store, mut runs) = (ChunkStore::new(format), ChunkRuns::new());
+            let texts = ChunkText::of_all(&bytes, 13, format.dedupe);
             let chunks = ChunkedText { chunk_bits: 13, bytes: &bytes, texts: &texts };
             store.append(&mut device, 10, chunks, &mut runs).unwrap();
             (runs, device.end, store.shared_bytes)
         };
         let run = |(first, count, start)| ChunkRun { first, count, device: 3, start: Blkaddr(start) };
         let runs = [(10, 2, 1), (12, 1, 1), (14, 3, 5)].map(run).to_vec();
-        assert_eq!(stored(&BuildOptions::default()), (runs, 40960, 8192));
+        let default = Format::decide(&BuildOptions::default(), None);
+        assert_eq!(stored(&default), (runs, 40960, 8192));
         let runs = [(10, 3, 1), (14, 3, 7)].map(run).to_vec();
-        for options in [
-            BuildOptions { dedupe: Dedupe::Off, ..BuildOptions::default() },
-            BuildOptions { memory: 0, ..BuildOptions::default() },
+        for format in [
+            Format { dedupe: Dedupe::Off, ..default.clone() },
+            Format { work: WorkOptions { memory: 0, ..default.work.clone() }, ..default.clone() },
         ] {
-            assert_eq!(stored(&options), (runs.clone(), 49152, 0));
+            assert_eq!(stored(&format), (runs.clone(), 49152, 0));
         }
-        // What only seems to be equal is stored.
+        // A chunk that only seems equal is stored.
         let mut device = Device::new(3, (&file, 0), bits, 4096);
-        let (mut store, mut runs) = (ChunkStore::new(&BuildOptions::default()), ChunkRuns::new());
+        let (mut store, mut runs) = (ChunkStore::new(&default), ChunkRuns::new());
         let texts = [ChunkText::Text(Some(7)); 2];
         let chunks = ChunkedText { chunk_bits: 12, bytes: &[[1; 4096], [2; 4096]].concat(), texts: &texts };
         store.append(&mut device, 0, chunks, &mut runs).unwrap();

@@ -19,7 +19,7 @@ pub(crate) struct Device<'a> {
 }
 
 impl<'a> Device<'a> {
-    /// A device of this number, at this byte of an output, whose data begins at byte `end`.
+    /// Creates a device with this number, at this byte of an output, whose data begins at byte `end`.
     pub(crate) fn new(number: u16, (file, offset): (&'a dyn Output, u64), block_bits: BlockBits, end: u64) -> Self {
         Self { number, file, offset, block_bits, end }
     }
@@ -29,22 +29,22 @@ impl<'a> Device<'a> {
         self.block_bits
     }
 
-    /// What it writes to, and the byte there where it begins.
+    /// Returns the output, and the byte at which the device begins in it.
     pub(super) fn output(&self) -> (&'a dyn Output, u64) {
         (self.file, self.offset)
     }
 
-    /// Go on at the next multiple of `align` bytes.
+    /// Continues at the next multiple of `align` bytes.
     pub(crate) fn align(&mut self, align: u64) {
         self.end = self.end.next_multiple_of(align);
     }
 
-    /// Go on at the next block.
+    /// Continues at the next block.
     pub(crate) fn align_to_block(&mut self) {
         self.align(self.block_bits.len());
     }
 
-    /// Write behind what there is. The byte address of its start.
+    /// Writes behind the existing data. Returns the byte address of its start.
     ///
     /// # Errors
     /// Those of the output; an address that takes more than 32 bits.
@@ -60,7 +60,7 @@ impl<'a> Device<'a> {
         Ok(start)
     }
 
-    /// Whether the bytes at `pa` are these. `buf` is for what is read.
+    /// Returns whether the device holds `bytes` at `pa`. `buf` is a buffer for reading.
     ///
     /// # Errors
     /// Those of the output.

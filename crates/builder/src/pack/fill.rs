@@ -7,8 +7,8 @@ use kiln_format::zmap::HeadKind;
 
 use crate::context::progress::Control;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
-use crate::options::REST_MAX_BLOCKS;
+use crate::format::{Format, REST_MAX_BLOCKS};
+use crate::options::data::CompressionOptions;
 
 /// An extent relative to the stored bytes of its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,11 +17,11 @@ pub(crate) struct PartExtent {
     pub llen: u32,
     /// Bytes stored.
     pub plen: u32,
-    /// How.
+    /// Kind of encoding.
     pub kind: HeadKind,
 }
 
-/// What plain text became.
+/// Result of filling pclusters with plain text.
 #[derive(Debug, Default)]
 pub(crate) struct Filled {
     /// The pclusters, one behind the other.
@@ -34,7 +34,7 @@ pub(crate) struct Filled {
     pub left: usize,
 }
 
-/// Where the end of a whole file may go that does not fill its last block.
+/// Place for the end of a whole file that does not fill its last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Into a block of its own.
@@ -51,11 +51,12 @@ const EMPTY_DEFLATE_BLOCK: [u8; 5] = [0x08, 0x00, 0x00, 0xFF, 0xFF];
 const DEFLATE_END_MAX_LEN: u64 = 3;
 
 impl Filled {
-    /// Lengthen DEFLATE streams that would, with the part at byte `start`, end in the first bytes of a page.
+    /// Lengthens DEFLATE streams that would end in the first bytes of a page if the part starts at byte `start`.
     ///
-    /// Linux (6.18 at least) goes from page to page of a stream only while text is missing, and reports EUCLEAN if nothing but the
-    /// end of the stream lies in the next one. An empty block in front moves the end on. Only streams that do not end with
-    /// a block are concerned. Pages are blocks here; larger ones begin where blocks begin.
+    /// Linux (6.18 at least) goes from page to page of a stream only while text is missing, and reports EUCLEAN if
+    /// nothing but the end of the stream lies in the next one. An empty block in front moves the end on. Only
+    /// streams that do not end with a block are concerned. Pages are blocks here; larger ones begin where blocks
+    /// begin.
     pub(crate) fn with_deflate_ends_off_page_starts(mut self, start: u64, block_bits: BlockBits) -> Self {
         let ends_badly = |pa: u64, plen: u32| {
             let behind = block_bits.within(pa + u64::from(plen));
@@ -73,13 +74,13 @@ impl Filled {
         self
     }
 
-    /// The last extent, beside the inode.
+    /// Adds the last extent, which lies beside the inode.
     fn push_inline(&mut self, pcluster: &[u8], llen: usize, kind: HeadKind) {
         self.inline = pcluster.to_vec();
         self.push(llen, pcluster.len(), kind);
     }
 
-    /// A stream in whole blocks. Padding goes in front: the stream ends where its pcluster ends.
+    /// Adds a stream in whole blocks. Padding precedes it: the stream ends where its pcluster ends.
     fn push_aligned(&mut self, stream: &[u8], llen: usize, block_len: usize) {
         let plen = stream.len().next_multiple_of(block_len);
         self.bytes.resize(self.bytes.len() + plen - stream.len(), 0);
@@ -92,27 +93,27 @@ impl Filled {
     }
 }
 
-/// Says before each pcluster whether there shall be more of them.
+/// Decides before each pcluster whether to continue.
 pub(crate) type GoOn<'a> = dyn FnMut(&Filled) -> Result<bool, BuildError> + 'a;
 
-/// How much longer than the room beside its inode text may be to be tried there.
+/// Most multiples of the room beside the inode for text that is tried there.
 const RATIO_MAX: usize = 16;
 
-/// What all pclusters of an image have in common.
+/// Properties common to all pclusters of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FillForm {
     pub block_bits: BlockBits,
     /// Extents are encoded: byte-granular.
     pub encoded_extents: bool,
-    /// Plain text of one extent at most, in bytes; `None`: what kernels decode.
+    /// Most plain text of one extent, in bytes; `None` for the kernel's limit.
     pub extent_max_len: Option<u32>,
 }
 
 impl FillForm {
-    /// That of an image with these options.
-    pub(crate) fn of(options: &BuildOptions) -> Self {
-        let BuildOptions { block_bits, encoded_extents, extent_max_len, .. } = *options;
-        Self { block_bits, encoded_extents, extent_max_len }
+    /// Returns the form for an image with these options.
+    pub(crate) fn of(format: &Format) -> Self {
+        let CompressionOptions { encoded_extents, extent_max_len, .. } = format.compression;
+        Self { block_bits: format.block_bits, encoded_extents, extent_max_len }
     }
 }
 
@@ -123,13 +124,13 @@ pub(crate) struct PclusterWriter {
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular.
     encoded_extents: bool,
-    /// Plain text of one extent at most, in bytes.
+    /// Most plain text of one extent, in bytes.
     extent_max_len: usize,
     pcluster: Vec<u8>,
 }
 
 impl PclusterWriter {
-    /// A filler for `spec`.
+    /// Creates a writer for `spec`.
     ///
     /// # Errors
     /// An encoder that cannot be made.
@@ -140,7 +141,7 @@ impl PclusterWriter {
         Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, encoded_extents, extent_max_len, pcluster })
     }
 
-    /// Turn `text` into pclusters: encoded extents, or whole blocks whose end goes where `end` says.
+    /// Turns `text` into pclusters: encoded extents, or whole blocks with the end as `end` says.
     ///
     /// # Errors
     /// A codec that fails; an interruption.
@@ -158,7 +159,8 @@ impl PclusterWriter {
         }
     }
 
-    /// As [`PclusterWriter::write`], but before each pcluster, `go_on` sees those that are there, and says whether to go on.
+    /// Writes like [`PclusterWriter::write`], but calls `go_on` with the existing pclusters before each one to
+    /// decide whether to continue.
     ///
     /// # Errors
     /// A codec that fails; those of `go_on`.
@@ -175,14 +177,14 @@ impl PclusterWriter {
         }
     }
 
-    /// Bytes of what [`PclusterWriter::units`] encodes.
+    /// Returns the length of a unit of [`PclusterWriter::units`] in bytes.
     fn unit_len(&self) -> usize {
         (self.spec.pcluster_len as usize).min(self.extent_max_len)
     }
 
-    /// Fill whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on. Unless the text
-    /// ends its stream, no extent becomes too short to stand anywhere in an index (see [`crate::cuts`]). `end` is about whole
-    /// files.
+    /// Fills whole blocks with `text`: the longest prefix that fits, then the longest of the rest, and so on. Unless
+    /// the text ends its stream, no extent becomes too short for any place in an index (see [`crate::cuts`]). `end`
+    /// concerns whole files.
     ///
     /// # Errors
     /// A codec that fails; an interruption.
@@ -190,7 +192,7 @@ impl PclusterWriter {
         self.encoder.reset();
         let mut filled = Filled { bytes: Vec::with_capacity(text.len() / 2), ..Filled::default() };
         let mut rest = text;
-        // A part of slow compression takes many seconds: whether to go on is asked before each pcluster.
+        // A part takes many seconds with slow compression: an interruption is checked before each pcluster.
         while !rest.is_empty() && go_on(&filled)? {
             let is_done = match end {
                 End::Padded => false,
@@ -209,8 +211,8 @@ impl PclusterWriter {
         Ok(filled)
     }
 
-    /// Store all of `rest`, if one pcluster holds it: in whole blocks as far as it fills them, the rest inline. Whether it
-    /// was done; if it would gain nothing, it is not.
+    /// Stores all of `rest` if one pcluster holds it: whole blocks as far as it fills them, the rest inline. Returns
+    /// whether it did, which it does not if nothing would be gained.
     fn tail(&mut self, rest: &[u8], room: usize, filled: &mut Filled) -> Result<bool, BuildError> {
         let block_len = self.block_bits.len() as usize;
         if self.encode_tail(rest, room, filled)? {
@@ -227,8 +229,8 @@ impl PclusterWriter {
         Ok(false)
     }
 
-    /// Leave the end of `rest` for the packed stream, if one pcluster holds all of it and does not fill its last block. Whether
-    /// it was done; what fills whole blocks is then stored.
+    /// Leaves the end of `rest` for the packed stream, if one pcluster holds all of it and does not fill its last
+    /// block. Stores the whole blocks before it. Returns whether it did.
     fn leave(&mut self, rest: &[u8], filled: &mut Filled) -> Result<bool, BuildError> {
         let block_len = self.block_bits.len() as usize;
         let Some(produced) = self.last_pcluster(rest)? else { return Ok(false) };
@@ -237,7 +239,7 @@ impl PclusterWriter {
         Ok(taken.is_some())
     }
 
-    /// The length of the pcluster that holds all of `rest`, if there is one and its last block is not full.
+    /// Returns the length of the pcluster that holds all of `rest`, if there is one and its last block is not full.
     fn last_pcluster(&mut self, rest: &[u8]) -> Result<Option<usize>, BuildError> {
         let block_len = self.block_bits.len() as usize;
         let pcluster = self.pcluster(rest)?;
@@ -246,8 +248,8 @@ impl PclusterWriter {
         Ok(pcluster.filter(holds_all).map(|(_, produced)| produced))
     }
 
-    /// Store what fills whole blocks of the front of `rest`. How much it was; `None` if that would save no block, or if what
-    /// follows would come too early for the index.
+    /// Stores the front of `rest` that fills whole blocks. Returns its length; `None` if that would save no block,
+    /// or if the rest would begin too early for the index.
     fn front(&mut self, rest: &[u8], blocks: usize, filled: &mut Filled) -> Result<Option<usize>, BuildError> {
         let block_len = self.block_bits.len() as usize;
         let front = self.encoder.fill(rest, &mut self.pcluster[..blocks * block_len])?;
@@ -260,7 +262,7 @@ impl PclusterWriter {
         Ok(Some(front.consumed))
     }
 
-    /// Store all of `rest` beside the inode, encoded or plain, if it fits `room` bytes there.
+    /// Stores all of `rest` beside the inode, encoded or plain, if it fits `room` bytes there.
     fn encode_tail(&mut self, rest: &[u8], room: usize, filled: &mut Filled) -> Result<bool, BuildError> {
         let room = room.min(self.pcluster.len());
         let smaller = room.min(rest.len().saturating_sub(1));
@@ -278,7 +280,7 @@ impl PclusterWriter {
         Ok(fits)
     }
 
-    /// All of `text` in one pcluster of at most `room` bytes, if it fits.
+    /// Encodes all of `text` in one pcluster of at most `room` bytes, if it fits.
     ///
     /// # Errors
     /// A codec that fails.
@@ -289,7 +291,7 @@ impl PclusterWriter {
         Ok(produced.map(|len| self.pcluster[..len].to_vec()))
     }
 
-    /// Fill a pcluster with the front of `rest`. How much it took; 0 if that would not save a block.
+    /// Fills a pcluster with the front of `rest`. Returns the bytes taken; 0 if that would not save a block.
     fn encoded(&mut self, rest: &[u8], ends_stream: bool, filled: &mut Filled) -> Result<usize, BuildError> {
         let block_len = self.block_bits.len() as usize;
         let Some(mut taken) = self.pcluster(rest)? else { return Ok(0) };
@@ -297,7 +299,7 @@ impl PclusterWriter {
             if rest.len() < 4 * block_len {
                 return self.all(rest, filled);
             }
-            // Less, so that what is left over can stand alone.
+            // Less, so that the rest can stand alone.
             match self.pcluster(&rest[..rest.len() - 2 * block_len])? {
                 Some(less) => taken = less,
                 None => return Ok(0),
@@ -308,7 +310,7 @@ impl PclusterWriter {
         Ok(consumed)
     }
 
-    /// Store the front of `rest` in plain blocks, at most a pcluster's length. How much it was.
+    /// Stores the front of `rest` in plain blocks, at most a pcluster's length. Returns its length.
     fn plain(&mut self, rest: &[u8], ends_stream: bool, filled: &mut Filled) -> Result<usize, BuildError> {
         let block_len = self.block_bits.len() as usize;
         let unit = rest.len().min(self.spec.pcluster_len as usize);
@@ -330,13 +332,13 @@ impl PclusterWriter {
         Ok(taken)
     }
 
-    /// Whether `len` bytes before other extents are neither plain blocks nor long enough for any pcluster.
+    /// Returns whether `len` bytes before other extents are neither plain blocks nor long enough for any pcluster.
     fn is_too_short(&self, len: usize) -> bool {
         let block_len = self.block_bits.len() as usize;
         !len.is_multiple_of(block_len) && len < 2 * block_len
     }
 
-    /// Encode all of `rest`, two to four blocks, as one pcluster though it may save nothing.
+    /// Encodes all of `rest`, two to four blocks, as one pcluster even if it saves nothing.
     fn all(&mut self, rest: &[u8], filled: &mut Filled) -> Result<usize, BuildError> {
         let block_len = self.block_bits.len() as usize;
         let room = REST_MAX_BLOCKS as usize * block_len;
@@ -350,7 +352,7 @@ impl PclusterWriter {
         Ok(rest.len())
     }
 
-    /// Cut `text` into units of the pcluster length and encode each, without padding.
+    /// Cuts `text` into units of the pcluster length and encodes each, without padding.
     ///
     /// # Errors
     /// As [`PclusterWriter::blocks`].
@@ -379,12 +381,12 @@ impl PclusterWriter {
         Ok(filled)
     }
 
-    /// Fill one pcluster with the front of `rest`: bytes consumed and produced, if that saves a block.
+    /// Fills one pcluster with the front of `rest`. Returns the bytes consumed and produced, if that saves a block.
     fn pcluster(&mut self, rest: &[u8]) -> Result<Option<(usize, usize)>, BuildError> {
         let block_len = self.block_bits.len() as usize;
         let max_len = self.spec.pcluster_len as usize;
         let unit = rest.len().min(max_len);
-        // What fits one block saves none.
+        // Text that fits one block saves none.
         if rest.len() <= block_len || unit > block_len && probe::is_incompressible(&rest[..unit]) {
             return Ok(None);
         }

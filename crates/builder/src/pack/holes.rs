@@ -17,7 +17,7 @@ use crate::plan::file::{FilePlan, Storage};
 const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
 impl Packing<'_, '_> {
-    /// Store a pcluster of zeros for each algorithm of a file with holes. Encoded extents have holes of their own.
+    /// Stores a pcluster of zeros for each algorithm of a file with holes. Encoded extents support holes directly.
     pub(super) fn write_zeros(&mut self) -> Result<(), BuildError> {
         let has_holes = |file: &&FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
         if self.encoded {
@@ -29,7 +29,7 @@ impl Packing<'_, '_> {
             if self.zeros.contains_key(&algorithm) {
                 continue;
             }
-            let (block, llen) = zero_pcluster::pcluster(&spec, self.context.options)?;
+            let (block, llen) = zero_pcluster::pcluster(&spec, self.context.format)?;
             let plen = block.len() as u32;
             let pa = self.data.append(&PackOutput::new(block, Shape::Flat { tail: Vec::new() }), Destination::Image)?;
             self.zeros.insert(algorithm, ZExtent { la: 0, llen, pa, plen, kind: HeadKind::Head1, partial: false });
@@ -38,7 +38,7 @@ impl Packing<'_, '_> {
         Ok(())
     }
 
-    /// The extents of a stream of `len` bytes in order, with holes in their gaps.
+    /// Returns the extents of a stream of `len` bytes in order, with holes in their gaps.
     pub(super) fn complete(
         &self,
         mut extents: Extents,
@@ -58,7 +58,7 @@ impl Packing<'_, '_> {
         Ok(Extents { list, ..extents })
     }
 
-    /// Zeros in this range, made of that pcluster if there are no other holes.
+    /// Adds zeros for this range, from that pcluster if the map has no holes.
     fn append_hole(
         &self,
         list: &mut Vec<ZExtent>,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use crate::error::BuildError;
 
-/// Where a tail is kept.
+/// Place of a tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TailRef {
     /// Byte offset among all tails.
@@ -30,12 +30,12 @@ pub(crate) struct Tails {
 }
 
 impl Tails {
-    /// No tails yet; at most `memory_limit` bytes of them will be kept in memory.
+    /// Creates an empty store that keeps at most `memory_limit` bytes in memory.
     pub(crate) fn new(scratch_dir: PathBuf, memory_limit: usize) -> Self {
         Self { memory: Vec::new(), memory_limit, scratch: None, scratch_dir, end: 0 }
     }
 
-    /// Keep `tail`, shorter than 64 KiB.
+    /// Stores `tail`, shorter than 64 KiB.
     ///
     /// # Errors
     /// A scratch file that cannot be made or written.
@@ -49,7 +49,7 @@ impl Tails {
         Ok(tail_ref)
     }
 
-    /// Append a tail to `out`.
+    /// Appends a tail to `out`.
     ///
     /// # Errors
     /// A scratch file that cannot be read.
@@ -69,7 +69,7 @@ impl Tails {
             .map_err(|source| BuildError::Write { action: "read back the scratch file", source })
     }
 
-    /// Move what is in memory to the scratch file.
+    /// Moves the tails in memory to the scratch file.
     fn spill(&mut self) -> Result<(), BuildError> {
         let failed = |source| BuildError::Write { action: "write the scratch file", source };
         let scratch = match self.scratch.take() {
@@ -83,7 +83,7 @@ impl Tails {
     }
 }
 
-/// A file without a name in `dir`: nothing is left of it, however the program ends.
+/// Creates a file without a name in `dir`: nothing is left of it, however the program ends.
 fn nameless_file(dir: &PathBuf) -> io::Result<File> {
     let dir = openat(rustix::fs::CWD, dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let (rw, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);

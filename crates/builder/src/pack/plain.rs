@@ -28,7 +28,7 @@ impl Packing<'_, '_> {
         self.chunks.append(device, job.range.start >> chunk_bits, chunks, runs)
     }
 
-    /// Blocks from `start` on, if there are any, then perhaps a tail.
+    /// Appends blocks from `start` on, if there are any, then perhaps a tail.
     pub(super) fn append_flat(
         &mut self,
         file: u32,

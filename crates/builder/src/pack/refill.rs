@@ -1,7 +1,7 @@
-//! Encoding text again, as a build once did: for who has the text of an image's pclusters and wants their bytes.
+//! Repetition of an encoding: returns the bytes of pclusters from their text.
 //!
-//! What one worker of a build fills front to back is a function of its text, of the [`RefillForm`], and of where the text ends: so the same
-//! bytes can be made on another machine, as long as its encoder is the same one.
+//! The output of a worker is a function of its text, of the [`RefillForm`], and of the kind of the text's end. So
+//! another machine can make the same bytes, if its encoder is the same.
 
 use kiln_codec::{Method, Spec};
 use kiln_format::BlockBits;
@@ -12,7 +12,7 @@ use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::pack::fill::{End, FillForm, Filled, PclusterWriter};
 use crate::plan::text;
 
-/// How text becomes pclusters.
+/// The form of pclusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RefillForm {
     /// The encoder, and the longest pcluster.
@@ -21,18 +21,19 @@ pub struct RefillForm {
     pub block_bits: BlockBits,
     /// Extents are encoded: byte-granular, without padding.
     pub encoded_extents: bool,
-    /// Plain text of one extent at most, in bytes; `None`: what kernels decode.
+    /// Most plain text of one extent, in bytes; `None` for the kernel's limit.
     pub extent_max_len: Option<u32>,
 }
 
 impl RefillForm {
-    /// Plain text that a build fills front to back, at most, in bytes: it cuts longer files at multiples of it.
+    /// Returns the most plain text that a build fills front to back, in bytes: it cuts longer files at multiples of
+    /// it.
     pub fn segment_len(&self) -> u64 {
         text::segment_len(self.spec.pcluster_len)
     }
 }
 
-/// What follows the text, and where its end goes.
+/// The continuation of the text, and the place of its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefillEnd {
     /// Nothing follows, or something at a block boundary; the end goes into blocks of its own.
@@ -45,14 +46,14 @@ pub enum RefillEnd {
     Inline(u32),
 }
 
-/// An extent that was filled.
+/// A filled extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefilledExtent {
     /// Bytes of plain text.
     pub llen: u32,
     /// Bytes stored.
     pub plen: u32,
-    /// Stored as they are.
+    /// The extent is stored uncompressed.
     pub is_plain: bool,
 }
 
@@ -65,8 +66,8 @@ pub struct Refilled {
     pub inline: Vec<u8>,
 }
 
-/// Bytes beside an inode with a body of `body_len` bytes that may hold the end of its file, of `len` bytes; `None` for block sizes
-/// without such ends.
+/// Returns the bytes beside an inode with a body of `body_len` bytes that may hold the end of its file of `len`
+/// bytes; `None` for block sizes without such ends.
 pub fn inline_room(len: u64, body_len: u64, block_bits: BlockBits) -> Option<u32> {
     let shape = IndexShape { len, block_bits, big: true, scattered: false, end: MapEnd::Stored };
     let index_len = lcluster_index::len_behind(body_len, shape).ok()?;
@@ -80,10 +81,10 @@ pub struct Refiller {
 }
 
 impl Refiller {
-    /// An encoder of this form.
+    /// Creates an encoder of this form.
     ///
     /// # Errors
-    /// A spec that is none, pclusters that are no whole blocks, an encoder that cannot be made.
+    /// An invalid spec, pclusters that are not whole blocks, an encoder that cannot be created.
     pub fn new(form: RefillForm) -> Result<Self, BuildError> {
         let RefillForm { spec, block_bits, encoded_extents, extent_max_len } = form;
         let block_len = block_bits.len();
@@ -96,8 +97,8 @@ impl Refiller {
         Ok(Self { writer, form })
     }
 
-    /// Fill pclusters with `text`, the first of them at byte `start` of the image. Before each, `go_on` sees the bytes that are there, and
-    /// the last extent; where it says no, what is there is the result.
+    /// Fills pclusters with `text`, the first of them at byte `start` of the image. Before each, `go_on` gets the
+    /// existing bytes and the last extent; if it returns false, the result ends there.
     ///
     /// # Errors
     /// A codec that fails.
@@ -128,8 +129,8 @@ impl Refiller {
         Ok(Refilled { bytes: filled.bytes, inline: filled.inline })
     }
 
-    /// Encode all of `text` into one pcluster, as the builder does with ends of files beside inodes, where there is room for `room` bytes.
-    /// `None` if it does not fit.
+    /// Encodes all of `text` into one pcluster, like ends of files beside inodes, given room for `room` bytes.
+    /// Returns `None` if it does not fit.
     ///
     /// # Errors
     /// A codec that fails.

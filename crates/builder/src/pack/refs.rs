@@ -12,8 +12,8 @@ use crate::plan::dedupe::split_points::{self, Unit};
 use crate::plan::text::TextSource;
 
 impl Packing<'_, '_> {
-    /// Turn references into extents, now that what they refer to is stored. Returns what must be stored again, because its
-    /// extents would be too short.
+    /// Turns references into extents, now that their sources are stored. Returns text that must be stored again,
+    /// because its extents would be too short.
     pub(super) fn resolve(&mut self, parts: &Deduplication) -> Result<Vec<PackJob>, BuildError> {
         let mut late = Vec::new();
         let mut found: Vec<(TextSource, ZExtent)> = Vec::new();
@@ -26,7 +26,8 @@ impl Packing<'_, '_> {
                 return Err(wrong());
             }
             let lengths = units.iter().map(|unit| self.unit(unit));
-            // Where it lies in the inode: behind what the packed inode of a base has, lclusters begin elsewhere than in the stream.
+            // Where it lies in the inode: behind what the packed inode of a base has, lclusters begin elsewhere
+            // than in the stream.
             let range = la..la + one.len;
             let resolved = split_points::resolve_ref(range, parts.ends_stream(one), lengths, parts.rules);
             let resolved = resolved.ok_or_else(wrong)?;
@@ -62,8 +63,9 @@ impl Packing<'_, '_> {
         Ok(late)
     }
 
-    /// Whether a plain encoded extent lies beside one of the same bytes, of which `last` is the reference before it, if there is one. Linux 6.18 gives EIO
-    /// where a page has the end of the one and the beginning of the other, unless both begin at the same byte of a page.
+    /// Returns whether a plain encoded extent is next to one of the same bytes, given the reference before it as
+    /// `last`. Linux 6.18 fails with EIO if a page has the end of the one and the beginning of the other, unless
+    /// both begin at the same byte of a page.
     fn repeats(&self, stream: TextSource, extent: &ZExtent, last: Option<&(TextSource, ZExtent)>) -> bool {
         if !self.encoded || extent.kind != HeadKind::Plain {
             return false;
@@ -79,7 +81,7 @@ impl Packing<'_, '_> {
         [last, before, stored.get(at)].into_iter().flatten().any(|one| one.pa == extent.pa && touches(one))
     }
 
-    /// The extents of a stream as far as it is stored, in order; none of a file that is not compressed.
+    /// Returns the extents of a stream as far as it is stored, in order; none for a file that is not compressed.
     fn stored_extents(&self, stream: TextSource) -> Option<&[ZExtent]> {
         match stream {
             TextSource::Fragments => Some(&self.fragments.list),

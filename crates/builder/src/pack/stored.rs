@@ -1,4 +1,4 @@
-//! Where files' data lie, as far as packing knows.
+//! Places of files' data, as known after packing.
 
 use kiln_format::{Blkaddr, BlockBits};
 
@@ -7,14 +7,14 @@ use crate::pack::chunks::ChunkRuns;
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::TailRef;
 
-/// Where a file's data lies.
+/// Place of a file's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     /// Nowhere: the file is empty, left out, or has the data of another one.
     Nothing,
-    /// Contiguous blocks from this one on, which is of no meaning where there is none.
+    /// Contiguous blocks from this one on, which has no meaning without any.
     Flat(Blkaddr),
-    /// A tail beside the inode, this long and at this place among tails: all of a small file.
+    /// A tail beside the inode, with its length and its place among tails: all of a small file.
     Tail(u16, u64),
     /// Contiguous blocks, then a tail beside the inode.
     FlatTail(Box<(Blkaddr, TailRef)>),
@@ -22,7 +22,7 @@ pub(crate) enum Stored {
     Chunks {
         /// log2 of the chunk size.
         chunk_bits: u8,
-        /// Where they lie.
+        /// Places of the chunks.
         runs: Box<ChunkRuns>,
     },
     /// Extents.
@@ -35,7 +35,7 @@ pub(crate) enum Stored {
 const _: () = assert!(size_of::<Stored>() <= 16);
 
 impl Stored {
-    /// Contiguous blocks from `start` on, if there are any, then perhaps a tail.
+    /// Returns contiguous blocks from `start` on, if there are any, then perhaps a tail.
     pub(crate) fn flat(start: Option<Blkaddr>, tail: Option<TailRef>) -> Self {
         match (start, tail) {
             (start, None) => Stored::Flat(start.unwrap_or(Blkaddr(0))),
@@ -44,7 +44,7 @@ impl Stored {
         }
     }
 
-    /// First block and tail, if it is flat.
+    /// Returns first block and tail, if the data is flat.
     pub(crate) fn as_flat(&self) -> Option<(Blkaddr, Option<TailRef>)> {
         match self {
             Stored::Flat(start) => Some((*start, None)),
@@ -62,17 +62,17 @@ pub(crate) struct Extents {
     pub list: Vec<ZExtent>,
     /// Blocks of its own.
     pub blocks: u64,
-    /// Bytes of text that are stored for it; the rest is in holes and with others.
+    /// Bytes of text that are stored for it; the rest is in holes or shared.
     pub text: u64,
-    /// Bytes that this takes, inline ones included.
+    /// Bytes that this takes, including inline ones.
     pub bytes: u64,
     /// The pcluster of the last extent, if it lies beside the inode.
     pub inline: Option<TailRef>,
-    /// Where the text of the last extent lies in the packed inode, if it does.
+    /// Place of the last extent's text in the packed inode, if it is there.
     pub fragment: Option<u64>,
 }
 
-/// Where a run of extents begins.
+/// Start of a run of extents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExtentStart {
     /// Byte of the plain text.
@@ -82,7 +82,7 @@ pub(crate) struct ExtentStart {
 }
 
 impl Extents {
-    /// These extents, and behind them the text of others.
+    /// Returns these extents, followed by others.
     pub(crate) fn followed_by(&self, others: Extents) -> Self {
         Self {
             list: [&self.list[..], &others.list].concat(),
@@ -94,7 +94,7 @@ impl Extents {
         }
     }
 
-    /// Add extents that follow each other from `at` on.
+    /// Adds extents that are contiguous from `at` on.
     pub(crate) fn extend(
         &mut self,
         at: ExtentStart,

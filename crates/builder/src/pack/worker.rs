@@ -1,4 +1,4 @@
-//! What one worker does with a part: read it, store it.
+//! Work of one worker on a part: it reads and stores the part.
 
 use kiln_codec::Spec;
 use kiln_format::BlockBits;
@@ -9,8 +9,9 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
-use crate::options::{BuildOptions, Dedupe};
+use crate::options::Dedupe;
 use crate::pack::chunks::ChunkText;
 use crate::pack::fill::{End, FillForm, Filled, PartExtent, PclusterWriter};
 use crate::pack::jobs::{PackJob, Task};
@@ -20,34 +21,34 @@ use crate::plan::text::TextSource;
 use crate::plan::{PackSources, Plan};
 use kiln_tree::{Content, Tree, Version};
 
-/// What became of a part.
+/// Result of packing a part.
 #[derive(Debug)]
 pub(crate) struct PackOutput {
     /// Bytes to append: whole blocks, unless they are encoded extents.
     pub bytes: Vec<u8>,
-    /// XXH3-128 of them.
+    /// XXH3-128 of the bytes.
     pub digest: u128,
-    /// How they are to be read.
+    /// Form of the bytes.
     pub shape: Shape,
     /// Bytes at the end of a file that are left for the packed stream.
     pub left: usize,
-    /// What is wrong with the files that it was read from.
+    /// Errors of the files that it was read from.
     pub amiss: Amiss,
 }
 
-/// What is wrong with files that a part was read from.
+/// Errors of files that a part was read from.
 #[derive(Debug, Default)]
 pub(crate) struct Amiss {
     /// Members of the packed stream that cannot be read; zeros stand in their place.
     pub unreadable: Vec<(u32, BuildError)>,
-    /// Files that are not what they were, but are stored as they are.
+    /// Files that have changed, and are stored as read.
     pub changed: Vec<(u32, BuildError)>,
 }
 
-/// How the bytes of a part are to be read.
+/// The form of a part's bytes.
 #[derive(Debug)]
 pub(crate) enum Shape {
-    /// As they are, with these bytes behind them, inline.
+    /// Uncompressed, followed by an inline tail.
     Flat {
         /// Less than a block.
         tail: Vec<u8>,
@@ -56,7 +57,7 @@ pub(crate) enum Shape {
     Chunks {
         /// log2 of their size.
         chunk_bits: u8,
-        /// What is known of each.
+        /// Contents of each chunk.
         texts: Vec<ChunkText>,
     },
     /// As extents, one behind the other.
@@ -69,7 +70,7 @@ pub(crate) enum Shape {
 }
 
 impl PackOutput {
-    /// A part of these bytes.
+    /// Creates a result from these bytes.
     pub(crate) fn new(bytes: Vec<u8>, shape: Shape) -> Self {
         Self { digest: xxh3_128(&bytes), bytes, shape, left: 0, amiss: Amiss::default() }
     }
@@ -85,31 +86,31 @@ pub(crate) struct PackWorker<'a> {
     tree: &'a Tree,
     plan: &'a Plan,
     sources: &'a PackSources,
-    /// What jobs of the packed inode are read from.
+    /// Source of the packed inode's text.
     fragments: &'a FragmentStream,
-    options: &'a BuildOptions,
+    format: &'a Format,
     control: &'a Control<'a>,
     block_bits: BlockBits,
-    /// Each made when it is first needed.
+    /// Encoders, each created on first use.
     fillers: HashMap<Spec, PclusterWriter>,
     text: Vec<u8>,
 }
 
 impl<'a> PackWorker<'a> {
-    /// A worker for jobs of `plan`. Those of the packed inode are read from `fragments`.
+    /// Creates a worker for jobs of `plan`. Those of the packed inode are read from `fragments`.
     pub(crate) fn new(
         plan: &'a Plan,
         sources: &'a PackSources,
         fragments: &'a FragmentStream,
         context: Context<'a>,
     ) -> Self {
-        let Context { tree, options, control, .. } = context;
-        let block_bits = options.block_bits;
+        let Context { tree, format, control, .. } = context;
+        let block_bits = format.block_bits;
         let (fillers, text) = (HashMap::new(), Vec::new());
-        Self { tree, plan, sources, fragments, options, control, block_bits, fillers, text }
+        Self { tree, plan, sources, fragments, format, control, block_bits, fillers, text }
     }
 
-    /// Do a job.
+    /// Runs a job.
     ///
     /// # Errors
     /// A file that cannot be read or has changed, with its path; a codec that fails.
@@ -135,14 +136,14 @@ impl<'a> PackWorker<'a> {
         Ok(PackOutput { amiss, ..packed })
     }
 
-    /// Read the part's text. What is wrong with it, where that may be, is returned.
+    /// Reads the part's text. Returns tolerated errors.
     ///
     /// # Errors
     /// As [`PackWorker::pack`].
     fn read(&mut self, part: &PackJob) -> Result<Amiss, BuildError> {
         let len = (part.range.end - part.range.start) as usize;
         let mut text = match std::mem::take(&mut self.text) {
-            // With room for what fills up the last block: nothing has to be moved then.
+            // With room to fill the last block, so that nothing has to be moved then.
             text if text.capacity() == 0 => vec![0; len.next_multiple_of(self.block_bits.len() as usize)],
             text => text,
         };
@@ -153,7 +154,7 @@ impl<'a> PackWorker<'a> {
                 amiss.changed.extend(change.map(|change| (file, change)));
             }),
             TextSource::Fragments => self.fragments.read(part.range.start, &mut text, |file, off, piece| {
-                match skippable(self.read_file(file, off, piece), self.options)? {
+                match skippable(self.read_file(file, off, piece), self.format)? {
                     Ok(change) => amiss.changed.extend(change.map(|change| (file, change))),
                     Err(error) => {
                         piece.fill(0);
@@ -167,8 +168,8 @@ impl<'a> PackWorker<'a> {
         read.map(|()| amiss)
     }
 
-    /// Fill `text` from byte `off` of a file of the plan. Text that others share is what they were compared with. Returns how
-    /// the file has changed, if it may: it is then read as it is.
+    /// Fills `text` from byte `off` of a file of the plan. Shared text is verified. Returns the change of a file
+    /// that may change; such a file is stored as read.
     fn read_file(&self, file: u32, off: u64, text: &mut [u8]) -> Result<Option<BuildError>, BuildError> {
         let tree = self.tree;
         let node = self.plan.files[file as usize].node;
@@ -182,7 +183,7 @@ impl<'a> PackWorker<'a> {
                 .and_then(|()| content.verify_unchanged())
                 .map_err(|source| BuildError::Read { path: tree.path(node), source })
         };
-        // What stands beside inodes of a file that is taken over is of that file.
+        // Bytes beside the inode of a reused file come from that file.
         let version = if self.plan.is_kept_whole(file) { Version::Reused } else { Version::Scanned };
         match read(tree.open_version(node, version).map_err(Into::into)) {
             Ok(()) => Ok(None),
@@ -193,26 +194,26 @@ impl<'a> PackWorker<'a> {
         }
     }
 
-    /// Whether a file may be another one than was planned, as long as others find in it what they share. A digest would tell
-    /// of what it was.
+    /// Returns whether a file may differ from the plan, as long as others find the text that they share. A digest
+    /// would describe the old contents.
     fn may_change(&self, file: u32) -> bool {
-        let has_digest = self.options.has_digests() && !self.plan.apart.contains(&file);
-        self.options.keep_going && !has_digest
+        let has_digest = self.format.metadata.has_digests && !self.plan.apart.contains(&file);
+        self.format.work.keep_going && !has_digest
     }
 
-    /// The text uncompressed, in chunks if so chosen.
+    /// Stores the text uncompressed, in chunks if options say so.
     fn plain(&mut self, inode_len: usize) -> PackOutput {
-        match self.options.chunk_bits {
+        match self.format.layout.chunk_bits {
             Some(chunk_bits) => self.chunks(chunk_bits),
             None => self.flat(inode_len),
         }
     }
 
     fn chunks(&mut self, chunk_bits: u8) -> PackOutput {
-        self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, self.options.dedupe), chunk_bits)
+        self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, self.format.dedupe), chunk_bits)
     }
 
-    /// As [`PackWorker::chunks`], but none is shared.
+    /// Stores the text in chunks like [`PackWorker::chunks`], but without sharing any.
     fn chunks_apart(&mut self, chunk_bits: u8) -> PackOutput {
         self.chunks_of(ChunkText::of_all(&self.text, chunk_bits, Dedupe::Off), chunk_bits)
     }
@@ -221,9 +222,9 @@ impl<'a> PackWorker<'a> {
         PackOutput::new(self.whole_blocks(), Shape::Chunks { chunk_bits, texts })
     }
 
-    /// The text uncompressed, its tail inline if the inode has room for it.
+    /// Stores the text uncompressed, with an inline tail if the inode has room for it.
     fn flat(&mut self, inode_len: usize) -> PackOutput {
-        let tail_len = self.options.inline_tail_len(self.text.len() as u64, inode_len);
+        let tail_len = self.format.inline_tail_len(self.text.len() as u64, inode_len);
         self.split_at(self.text.len() - tail_len)
     }
 
@@ -233,8 +234,8 @@ impl<'a> PackWorker<'a> {
         PackOutput::new(self.whole_blocks(), Shape::Flat { tail })
     }
 
-    /// The text, with zeros up to the end of a block. It is handed on, not copied, as copying takes as long as reading; but from a buffer that
-    /// was made for much more, which would otherwise wait with it until it is written.
+    /// Returns the text, with zeros up to the end of a block. Its buffer is handed on, as a copy takes as long as
+    /// reading; but a much larger buffer is copied, as it would wait with the text until that is written.
     fn whole_blocks(&mut self) -> Vec<u8> {
         let len = self.text.len().next_multiple_of(self.block_bits.len() as usize);
         let mut blocks = if self.text.capacity() / 2 > len {
@@ -248,29 +249,29 @@ impl<'a> PackWorker<'a> {
         blocks
     }
 
-    /// Bytes beside the inode of a compressed file of `len` bytes that may hold the end of its data.
+    /// Returns the bytes beside the inode of a compressed file of `len` bytes that may hold the end of its data.
     fn inline_room(&self, len: u64, inode_len: usize) -> Result<usize, BuildError> {
-        if !self.options.packs_tails() {
+        if !self.format.packing.tails {
             return Ok(0);
         }
         let index_len = lcluster_index::len_behind(inode_len as u64, self.index_shape(len))?;
         Ok(lcluster_index::inline_room(inode_len as u64, index_len, self.block_bits) as usize)
     }
 
-    /// The index of a file of `len` bytes whose pclusters lie one behind the other.
+    /// Returns the shape of the index of a file of `len` bytes whose pclusters are contiguous.
     fn index_shape(&self, len: u64) -> IndexShape {
-        let big = self.options.max_pcluster_blocks() > 1;
+        let big = self.format.max_pcluster_blocks() > 1;
         IndexShape { len, block_bits: self.block_bits, big, scattered: false, end: MapEnd::Stored }
     }
 
-    /// Whether a compressed file, its map included, is smaller than the plain one.
+    /// Returns whether a compressed file, including its map, is smaller than the plain one.
     fn gains(&self, packed: &PackOutput, part: &PackJob) -> Result<bool, BuildError> {
         let len = part.range.end;
-        if self.options.encoded_extents {
-            // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go beside their
-            // inode, but not into the metabox, where a walk would have to decode them.
+        if self.format.compression.encoded_extents {
+            // Small plain files, too, do without padding; blocks of their own suit large ones. The smallest go
+            // beside their inode, but not into the metabox, where a walk would have to decode them.
             let small = self.plan.compression_of(part.stream).is_some_and(|spec| len <= spec.pcluster_len.into());
-            let inline = len < self.block_bits.len() && self.options.metabox.is_none();
+            let inline = len < self.block_bits.len() && self.format.metadata.metabox.is_none();
             return Ok(small && !inline || (packed.bytes.len() as u64) < len);
         }
         let shape = self.index_shape(len);
@@ -282,13 +283,13 @@ impl<'a> PackWorker<'a> {
         Ok((packed.bytes.len() + inline_len + left_len) as u64 + lcluster_index::index_len(shape)? < len)
     }
 
-    /// The text compressed; the end of a whole file goes where `end` says.
+    /// Stores the text compressed; the end of a whole file goes where `end` says.
     fn compressed(&mut self, stream: TextSource, ends_stream: bool, end: End) -> Result<PackOutput, BuildError> {
         let nothing = || BuildError::Internal("a part is to be compressed by nothing".to_owned());
         let filler = match self.fillers.entry(self.plan.compression_of(stream).ok_or_else(nothing)?) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let filler = PclusterWriter::new(entry.key(), FillForm::of(self.options))?;
+                let filler = PclusterWriter::new(entry.key(), FillForm::of(self.format))?;
                 entry.insert(filler)
             }
         };
@@ -296,7 +297,7 @@ impl<'a> PackWorker<'a> {
     }
 }
 
-/// `text` compressed; its end goes where `end` says.
+/// Compresses `text`; its end goes where `end` says.
 ///
 /// # Errors
 /// A codec that fails; an interruption.

@@ -1,26 +1,26 @@
-//! The pcluster of zeros, which holes name in maps that have none.
+//! The pcluster of zeros, which holes refer to in maps that do not support holes.
 
 use kiln_codec::{Encoder, Spec};
 
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::hole;
 
 /// Longest extent of zeros. A reader decodes an extent from its start, so this bounds what a read inside a hole costs.
 const EXTENT_MAX_LEN: usize = 1 << 20;
 
-/// A block that decodes to zeros, and how many they are.
+/// Returns a block that decodes to zeros, and their number.
 ///
 /// # Errors
 /// A codec that fails.
-pub(crate) fn pcluster(spec: &Spec, options: &BuildOptions) -> Result<(Vec<u8>, u32), BuildError> {
-    let block_bits = options.block_bits;
+pub(crate) fn pcluster(spec: &Spec, format: &Format) -> Result<(Vec<u8>, u32), BuildError> {
+    let block_bits = format.block_bits;
     let mut block = vec![0; block_bits.len() as usize];
-    let longest = options.extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
+    let longest = format.compression.extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
     let zeros = vec![0; longest];
     let mut encoder = Encoder::new(spec)?;
     let mut most = block_bits.floor(encoder.fill(&zeros, &mut block)?.consumed as u64) as usize;
-    // What is filled may be a little more than what the same room takes at once.
+    // Filling may take a little more text than one attempt for the same room.
     let produced = loop {
         if most < longest.min(hole::HOLE_MIN_LEN as usize) / 2 {
             return Err(BuildError::Internal(format!("a block does not hold {most} zeros")));

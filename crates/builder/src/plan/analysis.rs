@@ -1,4 +1,4 @@
-//! What the plan needs to know of the contents of files: found out on all cores, each file read once.
+//! Analysis of contents for the plan, on all cores. Each file is read once.
 
 use kiln_codec::{Method, probe};
 use kiln_format::BlockBits;
@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
@@ -21,10 +21,10 @@ pub(crate) const ANALYSIS_COST: u64 = 4096;
 const SAMPLES: u64 = 8;
 const SAMPLE_LEN: usize = 64 << 10;
 
-/// What is found out about a file before it is stored.
+/// Facts about a file before it is stored.
 #[derive(Default)]
 pub(crate) struct Analysis {
-    /// Of its data, and of where it lies.
+    /// Digest of its data and of its places.
     pub digest: Option<u128>,
     /// Its holes.
     pub holes: Holes,
@@ -34,11 +34,11 @@ pub(crate) struct Analysis {
     pub head: Option<Head>,
     /// Its chunks, of a file that fits one window.
     pub chunks: Option<Box<[Chunk]>>,
-    /// That it is no longer what was scanned: nothing of it may be shared.
+    /// A change since the scan, which forbids sharing.
     pub changed: Option<BuildError>,
 }
 
-/// What is to be found out.
+/// Facts to be found out.
 #[derive(Clone, Copy)]
 pub(crate) struct AnalysisRequest {
     /// Index of the file in the plan.
@@ -51,34 +51,34 @@ pub(crate) struct AnalysisRequest {
     pub digest: bool,
     /// Its holes.
     pub holes: bool,
-    /// Whether samples compress.
+    /// Compressibility of samples.
     pub samples: bool,
     /// Its first bytes.
     pub head: bool,
     /// Its chunks.
     pub chunks: bool,
-    /// Nothing of it is to be shared.
+    /// It must not share anything.
     pub is_apart: bool,
 }
 
 impl AnalysisRequest {
-    /// Whether anything is.
+    /// Returns whether anything is to be found out.
     pub(crate) fn is_any(&self) -> bool {
         self.digest || self.holes || self.samples || self.head || self.chunks
     }
 
-    /// What is of use of a file that shares nothing.
+    /// Returns the request for a file that shares nothing.
     pub(crate) fn apart(self) -> Self {
         Self { digest: false, head: false, chunks: false, is_apart: true, ..self }
     }
 
-    /// Whether the file is read as a whole, in one piece.
+    /// Returns whether the file is read as a whole, in one piece.
     fn is_whole(&self) -> bool {
         !self.holes && self.len <= WINDOW_LEN && (self.digest || self.chunks)
     }
 }
 
-/// Analyse files, and pass what is found to `take`, in their order: an error only where such files may be skipped.
+/// Analyses files, and passes the results to `take` in order; errors only if such files may be skipped.
 ///
 /// # Errors
 /// The first file that cannot be read, unless such files are to be skipped.
@@ -87,10 +87,10 @@ pub(crate) fn analyze(
     context: Context<'_>,
     mut take: impl FnMut(AnalysisRequest, Result<Analysis, BuildError>),
 ) -> Result<(), BuildError> {
-    let Context { tree, options, control, .. } = context;
+    let Context { tree, format, control, .. } = context;
     let read = |wanted: &AnalysisRequest| if wanted.is_whole() { wanted.len } else { 0 };
     let jobs = wanted.map(|job| Costed { cost: ANALYSIS_COST + read(&job), job });
-    let (block_bits, method) = (options.block_bits, options.compression.map(|spec| spec.method));
+    let (block_bits, method) = (format.block_bits, format.compression.spec.map(|spec| spec.method));
     let worker = || {
         let mut surveyor = Surveyor { block_bits, method, chunker: Chunker::new(ChunkSizes::DEFAULT), buf: Vec::new() };
         Ok(move |wanted: AnalysisRequest| {
@@ -100,41 +100,41 @@ pub(crate) fn analyze(
                 looked.map_err(|source| BuildError::Read { path: tree.path(wanted.node), source })
             };
             let analysis = match look(tree.open(wanted.node).map_err(Into::into), wanted) {
-                // A digest of it is to be stored, which tells of what it was.
-                Err(change) if change.is_change() && options.has_digests() && !wanted.is_apart => {
+                // A digest of the former contents is to be stored.
+                Err(change) if change.is_change() && format.metadata.has_digests && !wanted.is_apart => {
                     return Err(change);
                 }
-                Err(change) if options.keep_going && change.is_change() => {
+                Err(change) if format.work.keep_going && change.is_change() => {
                     let analysis =
                         look(tree.open_version(wanted.node, Version::Changed).map_err(Into::into), wanted.apart());
                     analysis.map(|analysis| Analysis { changed: Some(change), ..analysis })
                 }
                 analysis => analysis,
             };
-            Ok::<_, BuildError>((wanted, skippable(analysis, options)?))
+            Ok::<_, BuildError>((wanted, skippable(analysis, format)?))
         })
     };
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(wanted, analysis)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(wanted, analysis)| {
         take(wanted, analysis);
         Ok(())
     })
 }
 
-/// An input's error as a value where inputs may be skipped.
+/// Turns an input's error into a value if inputs may be skipped.
 pub(crate) fn skippable<T>(
     outcome: Result<T, BuildError>,
-    options: &BuildOptions,
+    format: &Format,
 ) -> Result<Result<T, BuildError>, BuildError> {
     match outcome {
-        Err(error) if !(options.keep_going && error.is_input()) => Err(error),
+        Err(error) if !(format.work.keep_going && error.is_input()) => Err(error),
         outcome => Ok(outcome),
     }
 }
 
-/// Looks at files; one for each thread.
+/// Examines files; one for each thread.
 struct Surveyor {
     block_bits: BlockBits,
-    /// Of the packed stream, if there is one.
+    /// Method of the packed stream, if there is one.
     method: Option<Method>,
     chunker: Chunker,
     buf: Vec<u8>,
@@ -194,23 +194,23 @@ impl Surveyor {
     }
 }
 
-/// Where samples of a large file are taken.
+/// Returns the places of samples in a large file.
 fn sample_places(len: u64) -> impl Iterator<Item = u64> {
     let step = (len - SAMPLE_LEN as u64) / (SAMPLES - 1);
     (0..SAMPLES).map(move |sample| sample * step)
 }
 
-/// The entropy of a sample that does not compress.
+/// Returns the entropy of a sample that does not compress.
 fn random(sample: &[u8]) -> Option<f64> {
     probe::is_incompressible(sample).then(|| probe::entropy(sample))
 }
 
-/// The mean of what all samples have.
+/// Returns the mean of the entropies, if all samples have one.
 fn mean(entropies: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     entropies.sum::<Option<f64>>().map(|sum| sum / SAMPLES as f64)
 }
 
-/// The first bytes of a file that begins with `start`, if it looks compressible by `method`.
+/// Returns the first bytes of a file that begins with `start`, if it looks compressible by `method`.
 fn head(start: &[u8], method: Option<Method>) -> Option<Head> {
     if probe::start_is_incompressible(start, method?) {
         return None;
@@ -221,7 +221,7 @@ fn head(start: &[u8], method: Option<Method>) -> Option<Head> {
     Some(head)
 }
 
-/// The chunks of a window.
+/// Returns the chunks of a window.
 pub(crate) fn chunks_of(chunker: &mut Chunker, window: &[u8]) -> Box<[Chunk]> {
     let mut chunks = Vec::with_capacity(window.len() / ChunkSizes::DEFAULT.avg + 1);
     chunker.chunk(window, |range| {

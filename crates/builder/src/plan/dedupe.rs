@@ -19,8 +19,8 @@ use kiln_tree::{Content, ContentError, NodeId, Tree};
 /// Bytes read at a time.
 const STEP: usize = 256 << 10;
 
-/// XXH3-128 of a file's data and of where it lies. Zeros of holes are not hashed, so a file with holes equals only files
-/// with the same holes.
+/// Returns XXH3-128 of a file's data and of its places. Zeros of holes are not hashed, so a file with holes equals
+/// only files with the same holes.
 ///
 /// # Errors
 /// Errors of the source.
@@ -45,7 +45,7 @@ pub(crate) fn digest(
     Ok(hash.digest128())
 }
 
-/// Call `each` with offset and length of consecutive steps until it says stop. Whether it never did.
+/// Calls `each` with offset and length of consecutive steps until it returns false. Returns whether it never did.
 pub(crate) fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> Result<bool, E>) -> Result<bool, E> {
     let mut off = run.start;
     while off < run.end {
@@ -61,7 +61,7 @@ pub(crate) fn for_steps<E>(run: Range<u64>, mut each: impl FnMut(u64, usize) -> 
 /// The runs of data of a file: first byte, cells.
 pub(crate) type Seen = Vec<(u64, Vec<CheckedRange>)>;
 
-/// What was seen of two files of the same length, if they hold the same bytes.
+/// Returns the checked ranges of two files of the same length, if they hold the same bytes.
 ///
 /// # Errors
 /// Errors of either source, with its path.
@@ -114,14 +114,14 @@ pub(crate) struct Candidates {
 }
 
 impl Extend<(u32, u64, u128)> for Candidates {
-    /// Files with lengths and digests.
+    /// Adds files with lengths and digests.
     fn extend<I: IntoIterator<Item = (u32, u64, u128)>>(&mut self, files: I) {
         self.keys.extend(files.into_iter().map(|(file, len, digest)| ((digest as u64).wrapping_add(len), file)));
     }
 }
 
 impl Candidates {
-    /// The earlier file that each may equal, and the file, in the order of these.
+    /// Returns for each file the earlier one that it may equal, and the file itself, in the order of files.
     pub(crate) fn pairs(mut self, read_compat: impl Fn(u32) -> ReadCompat) -> Vec<[u32; 2]> {
         self.keys.sort_unstable();
         let mut pairs = Vec::new();

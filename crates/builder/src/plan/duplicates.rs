@@ -11,8 +11,8 @@ use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{ContentError, Kind};
 
-/// Compare the bytes of each pair of `files`; the second of equal ones becomes a duplicate of the first. Returns the files, and
-/// what was seen of those that others equal.
+/// Compares the bytes of each pair of `files`; the second of equal ones becomes a duplicate of the first. Returns
+/// the files, and the checked text of those that others equal.
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; one that changes meanwhile; an interruption.
@@ -38,13 +38,13 @@ pub(crate) fn confirm(
 /// Pairs of equal files.
 struct EqualPairs {
     pairs: Vec<[u32; 2]>,
-    /// What was seen of the first of each.
+    /// Checked text of the first file of each pair.
     originals: BTreeMap<u32, Seen>,
 }
 
 fn equal_pairs(files: &[FilePlan], pairs: Vec<[u32; 2]>, context: Context<'_>) -> Result<EqualPairs, BuildError> {
-    let Context { tree, options, control, .. } = context;
-    let block_bits = options.block_bits;
+    let Context { tree, format, control, .. } = context;
+    let block_bits = format.block_bits;
     let jobs = pairs.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST });
     let worker = || {
         Ok(|pair: [u32; 2]| {
@@ -53,14 +53,14 @@ fn equal_pairs(files: &[FilePlan], pairs: Vec<[u32; 2]>, context: Context<'_>) -
             let sparse = |node| matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
             let any_sparse = sparse(a.node) || sparse(b.node);
             let same = dedupe::same_bytes(tree, [a.node, b.node], a.len, any_sparse, block_bits);
-            Ok::<_, BuildError>((pair, skippable(same, options)?))
+            Ok::<_, BuildError>((pair, skippable(same, format)?))
         })
     };
     let mut originals = BTreeMap::<u32, Seen>::new();
     let mut duplicates = Vec::new();
     let mut changed = None;
-    ordered::run(options.threads, options.backlog(), jobs, worker, |([first, second], same)| {
-        // What cannot be compared is stored on its own, and fails there if it must.
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |([first, second], same)| {
+        // A file that cannot be compared is stored on its own, and fails there if it must.
         if let Ok(Some(seen)) = same {
             if originals.get(&first).is_some_and(|before| *before != seen) {
                 changed = changed.or(Some(first));

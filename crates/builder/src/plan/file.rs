@@ -1,10 +1,10 @@
-//! How each regular file is stored, decided for it alone.
+//! The storage of each regular file, decided for it alone.
 
 use kiln_codec::Spec;
 use kiln_format::Algorithm;
 use std::ops::Range;
 
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::hole;
 use kiln_tree::NodeId;
 
@@ -15,12 +15,12 @@ pub(crate) struct FilePlan {
     pub node: NodeId,
     /// Size in bytes.
     pub len: u64,
-    /// Bytes of its inode with its xattrs: the most of all inodes that share its data, since each has its own copy of the
-    /// tail.
+    /// Bytes of its inode with its xattrs: the most of all inodes that share its data, since each has its own copy
+    /// of the tail.
     pub inode_len: u32,
-    /// How it is stored.
+    /// Its storage.
     pub storage: Storage,
-    /// How it is compressed, where that gains.
+    /// Its compression, if that gains.
     pub compression: Option<Spec>,
 }
 
@@ -28,16 +28,16 @@ pub(crate) struct FilePlan {
 const _: () = assert!(size_of::<FilePlan>() <= 48);
 
 impl FilePlan {
-    /// What compresses it in the base, if it is taken over from there.
-    pub(crate) fn kept_algorithm(&self) -> Option<Algorithm> {
+    /// Returns the algorithm that compresses it in the base, if it is reused from there.
+    pub(crate) fn reused_algorithm(&self) -> Option<Algorithm> {
         match self.storage {
-            Storage::Kept { algorithm, .. } => algorithm,
+            Storage::Reused { algorithm, .. } => algorithm,
             _ => None,
         }
     }
 }
 
-/// How a file is stored.
+/// The storage of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storage {
     /// It cannot be read and is left out.
@@ -63,10 +63,10 @@ pub(crate) enum Storage {
         chunk_bits: u8,
     },
     /// As the base stores it.
-    Kept {
-        /// What compresses it, if anything does.
+    Reused {
+        /// Algorithm that compresses it, if any.
         algorithm: Option<Algorithm>,
-        /// Bytes at its end that are stored anew, beside the inode.
+        /// Bytes at its end that are stored again, beside the inode.
         tail_len: u16,
     },
     /// Compressed; a file of one part may still turn out flat.
@@ -76,15 +76,15 @@ pub(crate) enum Storage {
     },
 }
 
-/// How a file with bytes of its own is stored, alone.
-pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, options: &BuildOptions) -> Storage {
-    let (len, block_bits, sparse) = (file.len, options.block_bits, !holes.is_empty());
+/// Decides how a file with bytes of its own is stored alone.
+pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, format: &Format) -> Storage {
+    let (len, block_bits, sparse) = (file.len, format.block_bits, !holes.is_empty());
     let chunks = || {
-        let chunk_bits = options.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
+        let chunk_bits = format.layout.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
         Storage::Chunks { chunk_bits, sparse }
     };
-    let plain = || match options.chunk_bits {
-        None if !sparse || !options.chunks_keep_holes() => Storage::Flat,
+    let plain = || match format.layout.chunk_bits {
+        None if !sparse || !format.holes.plain => Storage::Flat,
         _ => chunks(),
     };
     match (file.compression, sparse) {
@@ -93,11 +93,11 @@ pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: boo
         (Some(_), false) => Storage::Compressed { sparse },
         (Some(_), true) => {
             // Before partial references, zeros are compressed like anything else.
-            let are_shared = options.extents_keep_holes();
+            let are_shared = format.holes.compressed;
             let zeros_len = if are_shared { 0 } else { hole::total(holes) / hole::ZEROS_RATIO };
-            // An index counts 8 bytes for each block, hole or not: too much for a file that is nearly all hole.
+            // An index has 8 bytes for each block, even in holes: too much for a file that is nearly all holes.
             let index_len = block_bits.blocks_for(len) * 8;
-            if options.chunks_keep_holes() && index_len + zeros_len > (len - hole::total(holes)) / 2 {
+            if format.holes.plain && index_len + zeros_len > (len - hole::total(holes)) / 2 {
                 chunks()
             } else {
                 Storage::Compressed { sparse: are_shared }
@@ -106,10 +106,10 @@ pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: boo
     }
 }
 
-/// What readers see of how a file is compressed, if it is: files that share data agree in it.
+/// The compression of a file as readers see it: files that share data agree in it.
 pub(crate) type ReadCompat = Option<(Algorithm, u32)>;
 
-/// What readers see of a choice of compression.
+/// Returns a compression as readers see it.
 pub(crate) fn read_compat(compression: Option<Spec>) -> ReadCompat {
     compression.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
 }

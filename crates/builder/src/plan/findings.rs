@@ -1,10 +1,11 @@
-//! What analyses tell of files, alone and in relation to each other.
+//! Results of analyses, for single files and for their relations.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::context::Context;
 use crate::error::{BuildError, Skipped};
-use crate::options::{BuildOptions, Dedupe};
+use crate::format::Format;
+use crate::options::Dedupe;
 use crate::plan::analysis::{self, Analysis, AnalysisRequest};
 use crate::plan::dedupe::Candidates;
 use crate::plan::dedupe::input::FileChunks;
@@ -14,29 +15,29 @@ use crate::plan::hole::{self, Holes};
 use crate::plan::text::segment_len;
 use kiln_tree::{Kind, Tree};
 
-/// What was found out about all files.
+/// Facts about all files.
 pub(crate) struct Findings {
     /// The files, each stored as it would be alone.
     pub files: Vec<FilePlan>,
-    /// Holes of the files of which nothing is stored where they are.
+    /// Holes that are stored as holes, by file.
     pub holes: HashMap<u32, Holes>,
-    /// Bytes of the holes of the files of which zeros are stored instead.
+    /// Bytes of holes that are stored as zeros, by file.
     pub filled_holes: HashMap<u32, u64>,
     /// Entropy in bits per byte of the files whose samples do not compress.
     pub entropies: HashMap<u32, f64>,
-    /// Files that share nothing with others: those that were to be apart, and those that have changed.
+    /// Files that share nothing with others: those that are apart, and those that have changed.
     pub apart: BTreeSet<u32>,
     /// Files that may go into the packed inode, in plan order.
     pub small: Vec<FragmentCandidate>,
     /// Chunks of files that fit one window.
     pub chunks: FileChunks,
-    /// Files that may be the same.
+    /// Files that may be equal.
     pub pairs: Vec<[u32; 2]>,
 }
 
 impl Findings {
-    /// Find out on all cores what the decisions need, and decide how each file is stored if it is stored alone. Those of `apart`
-    /// share nothing.
+    /// Finds out on all cores what the decisions need, and decides how each file is stored if it is stored alone.
+    /// Those of `apart` share nothing.
     ///
     /// # Errors
     /// The first file that cannot be read, unless such files are to be skipped.
@@ -45,8 +46,8 @@ impl Findings {
         mut apart: BTreeSet<u32>,
         context: Context<'_>,
     ) -> Result<Self, BuildError> {
-        let Context { tree, options, ledger, .. } = context;
-        let requests = requests(&files, &apart, tree, options);
+        let Context { tree, format, ledger, .. } = context;
+        let requests = requests(&files, &apart, tree, format);
         let mut left_out = Vec::new();
         let (mut holes_of, mut filled_holes) = (HashMap::new(), HashMap::new());
         let (mut entropies, mut small) = (HashMap::new(), Vec::new());
@@ -71,13 +72,12 @@ impl Findings {
             chunks_of.extend(chunks.map(|chunks| (idx, chunks)));
             small.extend(head.map(|head| FragmentCandidate { file: idx, head }));
             entropies.extend(entropy.map(|entropy| (idx, entropy)));
-            file.storage = storage(file, &holes, entropy.is_some(), options);
+            file.storage = storage(file, &holes, entropy.is_some(), format);
             if let Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } = file.storage {
-                let is_encoded = options.encoded_extents && matches!(file.storage, Storage::Compressed { .. });
-                holes_of.insert(
-                    idx,
-                    if is_encoded { hole::before_end(holes, file.len, options.block_bits) } else { holes },
-                );
+                let is_encoded =
+                    format.compression.encoded_extents && matches!(file.storage, Storage::Compressed { .. });
+                holes_of
+                    .insert(idx, if is_encoded { hole::before_end(holes, file.len, format.block_bits) } else { holes });
             } else if !holes.is_empty() {
                 filled_holes.insert(idx, hole::total(&holes));
             }
@@ -89,8 +89,8 @@ impl Findings {
     }
 }
 
-/// What is to be found out, of the files of which anything is.
-fn requests(files: &[FilePlan], apart: &BTreeSet<u32>, tree: &Tree, options: &BuildOptions) -> Vec<AnalysisRequest> {
+/// Returns the requests for files about which something is to be found out.
+fn requests(files: &[FilePlan], apart: &BTreeSet<u32>, tree: &Tree, format: &Format) -> Vec<AnalysisRequest> {
     let mut same_len = HashMap::<u64, u32>::new();
     for file in files {
         *same_len.entry(file.len).or_default() += 1;
@@ -98,16 +98,16 @@ fn requests(files: &[FilePlan], apart: &BTreeSet<u32>, tree: &Tree, options: &Bu
     let request = |(file, plan): (u32, &FilePlan)| {
         let (node, len) = (plan.node, plan.len);
         let holes = matches!(tree.node(node).kind, Kind::File { sparse: true, .. });
-        let digest = options.dedupe != Dedupe::Off && same_len[&len] > 1;
+        let digest = format.dedupe != Dedupe::Off && same_len[&len] > 1;
         let samples = plan.compression.is_some_and(|spec| len > segment_len(spec.pcluster_len));
-        let packs = plan.compression.is_some() && plan.compression == options.compression;
-        let head = !holes && !samples && packs && len <= options.fragment_max_len();
-        let parts = options.dedupes_parts() && plan.compression.is_some();
-        let chunks = parts && !holes && (head || len >= options.min_match());
+        let packs = plan.compression.is_some() && plan.compression == format.compression.spec;
+        let head = !holes && !samples && packs && len <= format.packing.max_len;
+        let parts = format.dedupes_parts() && plan.compression.is_some();
+        let chunks = parts && !holes && (head || len >= format.min_match());
         let request = AnalysisRequest { file, node, len, digest, holes, samples, head, chunks, is_apart: false };
         let request = if apart.contains(&file) { request.apart() } else { request };
         let is_stored =
-            len > 0 && !matches!(plan.storage, Storage::Placed { .. } | Storage::Kept { .. } | Storage::LeftOut);
+            len > 0 && !matches!(plan.storage, Storage::Placed { .. } | Storage::Reused { .. } | Storage::LeftOut);
         (is_stored && request.is_any()).then_some(request)
     };
     (0..).zip(files).filter_map(request).collect()

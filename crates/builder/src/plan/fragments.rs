@@ -1,20 +1,20 @@
 //! The packed stream: small files one behind the other, compressed together.
 //!
-//! Files alone waste half a block each and start each with nothing to refer to. In the packed stream similar files are
-//! neighbours: within a window of a few MiB of files in plan order they stand by (first 16 bytes, path), which puts ELF
-//! with ELF and PNG with PNG without knowing either. The window keeps a directory's files near each other, so that reading
-//! a tree in order decodes each pcluster about once.
+//! Files alone waste half a block each and start each with nothing to refer to. In the packed stream similar files
+//! are neighbours: within a window of a few MiB of files in plan order they stand by (first 16 bytes, path), which
+//! puts ELF with ELF and PNG with PNG without knowing either. The window keeps a directory's files near each other,
+//! so that reading a tree in order decodes each pcluster about once.
 
 use std::ops::Range;
 
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::layout::lcluster_index;
-use crate::options::BuildOptions;
 use crate::plan::file::{FilePlan, Storage};
 
 /// Plain text of files in plan order that are sorted together.
 pub(crate) const WINDOW_LEN: u64 = 4 << 20;
-/// Bytes of a file that tell its kind.
+/// Bytes of a file that indicate its kind.
 pub(crate) const HEAD_LEN: usize = 16;
 
 /// First bytes of a file, zeros behind its end.
@@ -38,8 +38,8 @@ pub(crate) struct Member {
     pub off: u64,
 }
 
-/// Put the files of `small` that are compressed like the packed inode into its stream, which begins at byte `start`, and return all files
-/// with it. The first `ordered_count` files keep their order.
+/// Puts the files of `small` that are compressed like the packed inode into its stream, which begins at byte
+/// `start`, and returns all files with it. The first `ordered_count` files keep their order.
 ///
 /// # Errors
 /// Block sizes that the compact index cannot have.
@@ -47,16 +47,16 @@ pub(crate) fn choose(
     mut files: Vec<FilePlan>,
     mut small: Vec<FragmentCandidate>,
     (start, ordered_count): (u64, u32),
-    options: &BuildOptions,
+    format: &Format,
 ) -> Result<(Vec<FilePlan>, FragmentStream), BuildError> {
     small.retain(|candidate| {
         let file = &files[candidate.file as usize];
-        file.compression == options.compression && matches!(file.storage, Storage::Compressed { .. })
+        file.compression == format.compression.spec && matches!(file.storage, Storage::Compressed { .. })
     });
     let mut stream = FragmentStream::behind(start).with(&mut small, ordered_count, |file| files[file as usize].len);
-    if options.packs_directories() || options.packs_ends() {
-        // What follows may lie elsewhere on the disk than the files before it.
-        stream.pad(lcluster_index::pack_start(stream.len(), options.block_bits)?);
+    if format.packing.directories || format.packing.ends {
+        // The next files may lie elsewhere in the image than those before.
+        stream.pad(lcluster_index::pack_start(stream.len(), format.block_bits)?);
     }
     for member in stream.members() {
         files[member.file as usize].storage = Storage::Fragment;
@@ -68,7 +68,7 @@ pub(crate) fn choose(
 #[derive(Debug, Default)]
 pub(crate) struct FragmentStream {
     members: Vec<Member>,
-    /// First byte of each file that is here; of whole files none is kept.
+    /// First byte of each file's end; whole files have no entry.
     starts: Vec<u64>,
     /// Byte behind the last member.
     end: u64,
@@ -77,14 +77,14 @@ pub(crate) struct FragmentStream {
 }
 
 impl FragmentStream {
-    /// A stream of `candidates` and nothing else.
+    /// Makes a stream of `candidates` only.
     #[cfg(test)]
     fn of(candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
         Self::default().with(candidates, ordered_count, len)
     }
 
-    /// Lay out `candidates`, which stand in plan order. The first `ordered_count` files of the plan keep it; `len`
-    /// is that of a file. They lie behind what the stream has.
+    /// Lays out `candidates`, which are in plan order, behind the existing members. The first `ordered_count` files
+    /// of the plan keep the order; `len` returns the length of a file.
     fn with(mut self, candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
         let ordered = candidates.partition_point(|candidate| candidate.file < ordered_count);
         let (_, mut rest) = candidates.split_at_mut(ordered);
@@ -101,12 +101,12 @@ impl FragmentStream {
         self
     }
 
-    /// A stream that goes on with ends of files where another one ends, at byte `off`.
+    /// Makes a stream that continues with ends of files where another one ends, at byte `off`.
     pub(crate) fn behind(off: u64) -> Self {
         Self { end: off, len: off, ..Self::default() }
     }
 
-    /// Append the last `len` bytes of a file, from `start` on. Returns their offset.
+    /// Appends the last `len` bytes of a file, from `start` on. Returns their offset.
     pub(crate) fn push_end(&mut self, file: u32, start: u64, len: u64) -> u64 {
         self.starts.push(start);
         self.push_whole(file, len)
@@ -120,18 +120,18 @@ impl FragmentStream {
         off
     }
 
-    /// Zeros behind the last member up to `len`, so that something else can follow.
+    /// Adds zeros behind the last member up to `len`, so that something else can follow.
     pub(crate) fn pad(&mut self, len: u64) {
         debug_assert!(len >= self.end);
         self.len = len;
     }
 
-    /// The bytes from the first member on.
+    /// Returns the bytes from the first member on.
     pub(crate) fn span(&self) -> Range<u64> {
         self.members.first().map_or(self.len, |first| first.off)..self.len
     }
 
-    /// Byte behind the members that are among the first `count` files of the plan, which come before all others.
+    /// Returns the end of the members that are among the first `count` files of the plan, which precede all others.
     pub(crate) fn end_of_first(&self, count: u32) -> u64 {
         let first = self.members.partition_point(|member| member.file < count);
         match self.members.get(first) {
@@ -141,24 +141,25 @@ impl FragmentStream {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// All members, by offset.
+    /// Returns all members, by offset.
     pub(crate) fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// All members, by offset, with their bytes of the stream, and the zeros behind them.
+    /// Returns all members, by offset, with their bytes of the stream, and the zeros behind them.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (Option<u32>, Range<u64>)> + '_ {
         let ends = self.members.iter().skip(1).map(|next| next.off).chain([self.end]);
         let members = self.members.iter().zip(ends).map(|(member, end)| (Some(member.file), member.off..end));
         members.chain((self.end < self.len).then_some((None, self.end..self.len)))
     }
 
-    /// Fill `buf` from byte `off` of the stream: `read_piece` gets each file with an offset in it and the bytes to fill.
+    /// Fills `buf` from byte `off` of the stream: `read_piece` gets each file with an offset in it and the bytes to
+    /// fill.
     ///
     /// # Errors
     /// Those of `read_piece`.
@@ -177,7 +178,7 @@ impl FragmentStream {
         Ok(())
     }
 
-    /// The pieces of members that make up `range` of the stream: which file, and which bytes of it.
+    /// Returns the pieces of members that make up `range` of the stream: file and range of it.
     pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
         let first = self.members.partition_point(|member| member.off <= range.start).saturating_sub(1);
         self.members[first..].iter().enumerate().map_while(move |(idx, member)| {
@@ -190,7 +191,7 @@ impl FragmentStream {
     }
 }
 
-/// How many of the first candidates make up a window.
+/// Returns the number of first candidates that make up a window.
 fn window_count(candidates: &[FragmentCandidate], len_of: impl Fn(u32) -> u64) -> usize {
     let mut len = 0;
     let fits = |candidate: &&FragmentCandidate| {

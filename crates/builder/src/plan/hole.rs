@@ -1,4 +1,4 @@
-//! Holes of sources: which are worth keeping, and how a file with holes is stored.
+//! Holes of sources: selection of those worth keeping, and storage of files with holes.
 
 use kiln_format::BlockBits;
 use std::ops::Range;
@@ -8,7 +8,8 @@ use kiln_tree::{Content, ContentError};
 /// Shorter holes are stored as zeros: they compress to nothing, and a cut costs more.
 pub(crate) const HOLE_MIN_LEN: u64 = 64 << 10;
 
-/// Zeros that a byte of LZ4 stands for. Kernels without partial references have nothing better: 1 GiB of hole takes 4.2 MB.
+/// Zeros that a byte of LZ4 encodes. Kernels without partial references support nothing better: 1 GiB of hole takes
+/// 4.2 MB.
 pub(crate) const ZEROS_RATIO: u64 = 255;
 
 /// Largest chunk tried, log2: beyond it the table of any file is negligible.
@@ -17,8 +18,8 @@ const CHUNK_MAX_BITS: u8 = 40;
 /// The holes of a file, in order.
 pub(crate) type Holes = Box<[Range<u64>]>;
 
-/// The holes of a file, in order, shrunk to whole blocks (the end of the file counts as a boundary), without those below
-/// [`HOLE_MIN_LEN`]. Data is not read.
+/// Returns the holes of a file, in order, shrunk to whole blocks (the end of the file counts as a boundary), without
+/// those below [`HOLE_MIN_LEN`]. Data is not read.
 ///
 /// # Errors
 /// Errors of the source.
@@ -32,7 +33,7 @@ pub(crate) fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -
         if end > start && end - start >= HOLE_MIN_LEN {
             holes.push(start..end);
         }
-        // A source that does not move on would keep us here for ever.
+        // A source that does not advance would loop for ever.
         if data.end <= pos && data.start < len {
             return Err(ContentError::Changed("extents"));
         }
@@ -41,8 +42,8 @@ pub(crate) fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -
     Ok(holes.into())
 }
 
-/// The holes of a file of `len` bytes without its last block, if there are data before: some programs take a file for
-/// ended behind the last extent that has a place (fsck.erofs 1.9.4).
+/// Removes the last block of a file of `len` bytes from its holes, if there is data before: some programs assume
+/// that a file ends behind the last extent that has a place (fsck.erofs 1.9.4).
 pub(crate) fn before_end(mut holes: Holes, len: u64, block_bits: BlockBits) -> Holes {
     if let Some(last) = holes.last_mut()
         && last.end == len
@@ -53,20 +54,20 @@ pub(crate) fn before_end(mut holes: Holes, len: u64, block_bits: BlockBits) -> H
     holes
 }
 
-/// The runs between the holes of a file of `len` bytes.
+/// Returns the runs between the holes of a file of `len` bytes.
 pub(crate) fn data_runs(len: u64, holes: &[Range<u64>]) -> impl Iterator<Item = Range<u64>> {
     let starts = std::iter::once(0).chain(holes.iter().map(|hole| hole.end));
     let ends = holes.iter().map(|hole| hole.start).chain(std::iter::once(len));
     starts.zip(ends).map(|(start, end)| start..end).filter(|run| run.start < run.end)
 }
 
-/// Total length of holes.
+/// Returns the total length of holes.
 pub(crate) fn total(holes: &[Range<u64>]) -> u64 {
     holes.iter().map(|hole| hole.end - hole.start).sum()
 }
 
-/// log2 of the chunk size that takes the least space: 4 bytes for each chunk, and chunks that are not holes as a whole are
-/// stored. Of equals the largest.
+/// Returns log2 of the chunk size that takes the least space: 4 bytes for each chunk, plus all chunks that are not
+/// entirely holes. Prefers the largest of equals.
 pub(crate) fn chunk_bits(len: u64, holes: &[Range<u64>], block_bits: BlockBits) -> u8 {
     let cost = |bits: u8| {
         let stored = stored_chunks(len, holes, bits).into_iter();
@@ -76,13 +77,13 @@ pub(crate) fn chunk_bits(len: u64, holes: &[Range<u64>], block_bits: BlockBits) 
     (block_bits.bits()..=CHUNK_MAX_BITS).min_by_key(|&bits| (cost(bits), u8::MAX - bits)).expect("not empty")
 }
 
-/// Number of chunks that lie in `hole` as a whole.
+/// Returns the number of chunks that lie entirely in `hole`.
 fn hole_chunks(hole: &Range<u64>, len: u64, bits: u8) -> u64 {
     let end = if hole.end == len { len.div_ceil(1 << bits) } else { hole.end >> bits };
     end.saturating_sub(hole.start.div_ceil(1 << bits))
 }
 
-/// Runs of chunks, as chunk numbers, that are not holes as a whole.
+/// Returns runs of chunks, as chunk numbers, that are not entirely holes.
 pub(crate) fn stored_chunks(len: u64, holes: &[Range<u64>], bits: u8) -> Vec<Range<u64>> {
     let mut runs = Vec::new();
     let mut next = 0;
@@ -120,7 +121,7 @@ mod tests {
         let stored: u64 = stored_chunks(len, &holes, chosen).iter().map(|r| (r.end - r.start) << chosen).sum();
         assert!(chosen > 12 && stored < 1 << 20, "2^{chosen}, {stored} bytes");
         assert_eq!(chunk_bits(1 << 20, &[], bits), CHUNK_MAX_BITS);
-        // The last chunk of a file may be much shorter than the others: it saves only what it has.
+        // The last chunk of a file may be much shorter than the others: it saves only its own length.
         let len = (1 << 35) + 100 * K;
         let chosen = chunk_bits(len, &[100 * K..len], bits);
         assert!(stored_chunks(len, &[100 * K..len], chosen) == [0..1] && chosen < 20, "2^{chosen}");

@@ -1,60 +1,63 @@
-//! Which stored bytes of a base come first: those of the pclusters that hold what a program reads first.
+//! The stored bytes of a base that come first: those of the pclusters that a program reads first.
 
 use kiln_format::BlockBits;
 use std::ops::Range;
 
-use crate::options::hot::HotZone;
 use crate::plan::file::FilePlan;
 use crate::plan::file_list::FileIndex;
-use crate::plan::kept::rules::overlapping;
-use crate::plan::kept::{KeptFiles, KeptPacked};
-use kiln_tree::{Kept, KeptExtent, KeptExtents};
+use crate::plan::reuse::rules::overlapping;
+use crate::plan::reuse::{ReusedFiles, ReusedPacked};
+use kiln_tree::storage::HotZone;
+use kiln_tree::{ReusedData, ReusedExtent, ReusedExtents};
 
-/// Stored bytes of the base that come first in the image, in this order: the first of each, and how many. Some may come several times.
+/// Returns the stored bytes of the base that come first in the image, in this order: first byte and length. Some may
+/// occur several times.
 pub(crate) fn runs(
     zone: &HotZone,
     (files, index): (&[FilePlan], &FileIndex),
-    kept: &KeptFiles,
+    reused: &ReusedFiles,
     block_bits: BlockBits,
 ) -> Vec<(u64, u64)> {
     let mut runs = Vec::new();
     for (node, range) in &zone.ranges {
         let Some(idx) = index.get(*node) else { continue };
-        let Some(how) = kept.files.get(idx) else { continue };
+        let Some(how) = reused.files.get(idx) else { continue };
         let len = files[idx as usize].len;
         let range = range.start..range.end.min(len);
         if !range.is_empty() {
-            push(how, (len, range), (&kept.packed, block_bits), &mut runs);
+            push(how, (len, range), (&reused.packed, block_bits), &mut runs);
         }
     }
     runs
 }
 
-/// Add the stored bytes that hold `range` of a file of `len` bytes.
+/// Adds the stored bytes that hold `range` of a file of `len` bytes.
 fn push(
-    how: &Kept,
+    how: &ReusedData,
     (len, range): (u64, Range<u64>),
-    (packed, block_bits): (&KeptPacked, BlockBits),
+    (packed, block_bits): (&ReusedPacked, BlockBits),
     runs: &mut Vec<(u64, u64)>,
 ) {
     match how {
-        // Blocks that follow one another are all that an inode can say.
-        Kept::Flat { pa, tail_len } if range.start < len - tail_len => {
+        // An inode can only describe contiguous blocks.
+        ReusedData::Flat { pa, tail_len } if range.start < len - tail_len => {
             runs.push((*pa, (len - tail_len).next_multiple_of(block_bits.len())));
         }
-        Kept::Flat { .. } => {}
-        Kept::Extents(KeptExtents { list, fragment, .. }) => {
+        ReusedData::Flat { .. } => {}
+        ReusedData::Extents(ReusedExtents { list, fragment, .. }) => {
             runs.extend(list[overlapping(list, range.start, range.end - range.start)].iter().map(stored));
             if let Some((la, off)) = fragment.filter(|(la, _)| *la < range.end) {
                 let start = range.start.max(la);
                 runs.extend(packed.holding(off + (start - la), range.end - start).map(stored));
             }
         }
-        Kept::Fragment { off } => runs.extend(packed.holding(off + range.start, range.end - range.start).map(stored)),
+        ReusedData::Fragment { off } => {
+            runs.extend(packed.holding(off + range.start, range.end - range.start).map(stored))
+        }
     }
 }
 
-fn stored(extent: &KeptExtent) -> (u64, u64) {
+fn stored(extent: &ReusedExtent) -> (u64, u64) {
     (extent.pa, extent.plen.into())
 }
 
@@ -62,11 +65,11 @@ fn stored(extent: &KeptExtent) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    fn extent(la: u64, llen: u32, pa: u64) -> KeptExtent {
-        KeptExtent { la, llen, pa, plen: 4096, plain: false, partial: false }
+    fn extent(la: u64, llen: u32, pa: u64) -> ReusedExtent {
+        ReusedExtent { la, llen, pa, plen: 4096, plain: false, partial: false }
     }
 
-    fn runs_of(how: &Kept, len: u64, range: Range<u64>, packed: &KeptPacked) -> Vec<(u64, u64)> {
+    fn runs_of(how: &ReusedData, len: u64, range: Range<u64>, packed: &ReusedPacked) -> Vec<(u64, u64)> {
         let mut runs = Vec::new();
         push(how, (len, range), (packed, BlockBits::DEFAULT), &mut runs);
         runs
@@ -75,9 +78,10 @@ mod tests {
     #[test]
     fn ranges_are_the_pclusters_that_hold_them() {
         // The packed inode of the base has two extents; the new one only the second.
-        let packed = KeptPacked { extents: vec![(50_000, extent(0, 20_000, 90 << 12))] };
+        let packed = ReusedPacked { extents: vec![(50_000, extent(0, 20_000, 90 << 12))] };
         let list = vec![extent(0, 10_000, 5 << 12), extent(10_000, 7000, 9 << 12), extent(17_000, 3000, 6 << 12)];
-        let file = Kept::Extents(KeptExtents { list, fragment: Some((20_000, 52_000)), ..KeptExtents::default() });
+        let file =
+            ReusedData::Extents(ReusedExtents { list, fragment: Some((20_000, 52_000)), ..ReusedExtents::default() });
         for (range, pas) in [
             (0..1, &[5][..]),
             (9999..10_001, &[5, 9]),
@@ -89,10 +93,10 @@ mod tests {
             let expected: Vec<(u64, u64)> = pas.iter().map(|pa| (pa << 12, 4096)).collect();
             assert_eq!(runs_of(&file, 20_600, range.clone(), &packed), expected, "{range:?}");
         }
-        let small = Kept::Fragment { off: 69_990 };
+        let small = ReusedData::Fragment { off: 69_990 };
         assert_eq!(runs_of(&small, 10, 3..10, &packed), [(90 << 12, 4096)]);
         // Files without extents move as a whole; a tail beside the inode does not lie among the data.
-        let flat = Kept::Flat { pa: 8192, tail_len: 100 };
+        let flat = ReusedData::Flat { pa: 8192, tail_len: 100 };
         assert_eq!(runs_of(&flat, 8292, 8191..8192, &packed), [(8192, 8192)]);
         assert_eq!(runs_of(&flat, 8292, 8192..8292, &packed), []);
     }

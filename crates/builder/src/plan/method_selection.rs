@@ -1,9 +1,9 @@
-//! Which of several methods and levels suits which file: tried on samples, within a budget.
+//! Selection of one of several methods and levels for each file: tried on samples, within a budget.
 //!
-//! A slower method is worth its time for some files and not for others. Samples of each file are encoded by that of all files
-//! and by those to be tried; where one of them saves at least a block, it may be taken. All that saves while it costs no more
-//! is; then what saves most for its cost comes first, until the budget is used up. Cost is a model ([`Spec::cost`]), not a
-//! clock: the same input gives the same image on any machine.
+//! A slower method is worth its time for some files and not for others. Samples of each file are encoded by the
+//! default method and by those to be tried; one that saves at least a block is a candidate. All candidates that save
+//! without a cost are taken; then those that save most for their cost, until the budget is used up. Cost is a model
+//! ([`Spec::cost`]), not a clock: the same input gives the same image on any machine.
 
 use kiln_codec::{Encoder, Spec};
 use kiln_format::BlockBits;
@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
@@ -22,13 +22,13 @@ use kiln_tree::Tree;
 const FILE_MIN_LEN: u64 = 8 << 10;
 /// Files that are to be packed are tried from here on: shorter ones gain more from their neighbours.
 const PACKED_MIN_LEN: u64 = 1 << 20;
-/// What a file that is not packed after all may lose by it: the room left in its last pcluster, and what it could have
-/// referred to.
+/// Loss of a file that is not packed after all: the room left in its last pcluster, and lost references to other
+/// text.
 const UNPACKED_COST: u64 = 16 << 10;
 /// A sample stands for this many bytes of a long file.
 const SAMPLED_LEN: u64 = 2 << 20;
 const SAMPLES_MAX: u64 = 8;
-/// Most of what is left of the budget beyond compression itself that goes into trying: one part in this many.
+/// Share of the remaining budget beyond compression itself that goes into trying: at most one part in this many.
 const TRYING_SHARE: u128 = 3;
 
 /// A file to be tried.
@@ -36,21 +36,21 @@ const TRYING_SHARE: u128 = 3;
 struct Candidate {
     file: u32,
     len: u64,
-    /// It is packed if nothing else is found.
+    /// It is packed if nothing better is found.
     is_packable: bool,
 }
 
-/// What another compression saves of a file.
+/// Savings of another compression of a file.
 struct Saving {
     file: u32,
     spec: Spec,
     saves: u64,
-    /// Beyond what the compression of all files costs; may be negative.
+    /// Cost beyond that of the default compression; may be negative.
     costs: i128,
 }
 
-/// Decide which of `files` are compressed otherwise than the rest, and return all of them. `is_packable` tells those that are
-/// packed if they are not.
+/// Decides which of `files` are not compressed by default, and returns all of them. `is_packable` tells those that
+/// are packed otherwise.
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; a codec that fails; an interruption.
@@ -59,14 +59,16 @@ pub(crate) fn choose(
     is_packable: impl Fn(u32) -> bool,
     context: Context<'_>,
 ) -> Result<Vec<FilePlan>, BuildError> {
-    let Context { tree, options, control, .. } = context;
-    let Some(default) = options.compression.filter(|_| !options.trial.specs.is_empty()) else { return Ok(files) };
+    let Context { tree, format, control, .. } = context;
+    let Some(default) = format.compression.spec.filter(|_| !format.compression.trial.specs.is_empty()) else {
+        return Ok(files);
+    };
     let compressed =
         |file: &&FilePlan| file.compression == Some(default) && matches!(file.storage, Storage::Compressed { .. });
     let cost: u128 = files.iter().filter(compressed).map(|file| costs(default, file.len)).sum();
-    let mut budget = cost * u128::from(options.trial.budget_percent.saturating_sub(100)) / 100;
-    let specs: Vec<Spec> = std::iter::once(default).chain(options.trial.specs.iter().copied()).collect();
-    let candidates = candidates(&files, is_packable, &specs, options, budget / TRYING_SHARE);
+    let mut budget = cost * u128::from(format.compression.trial.budget_percent.saturating_sub(100)) / 100;
+    let specs: Vec<Spec> = std::iter::once(default).chain(format.compression.trial.specs.iter().copied()).collect();
+    let candidates = candidates(&files, is_packable, &specs, format, budget / TRYING_SHARE);
     budget -= candidates.iter().map(|one| trying_costs(&specs, one.len)).sum::<u128>();
     let mut offers = Vec::new();
     let nodes = &files;
@@ -75,13 +77,13 @@ pub(crate) fn choose(
         Ok(move |one: Candidate| {
             control.check()?;
             let lens = encoder.encode_samples(tree, nodes[one.file as usize].node, one.len);
-            Ok::<_, BuildError>((one, skippable(lens, options)?))
+            Ok::<_, BuildError>((one, skippable(lens, format)?))
         })
     };
     let jobs = candidates.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST + sampled_len(default, job.len) });
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(one, lens)| {
-        // What cannot be read fails where it is stored.
-        offers.extend(lens.into_iter().flat_map(|lens| savings_of(one, &specs, &lens, options.block_bits)));
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(one, lens)| {
+        // A file that cannot be read fails where it is stored.
+        offers.extend(lens.into_iter().flat_map(|lens| savings_of(one, &specs, &lens, format.block_bits)));
         Ok(())
     })?;
     for (file, spec) in knapsack(offers, budget) {
@@ -90,19 +92,20 @@ pub(crate) fn choose(
     Ok(files)
 }
 
-/// Files to be tried, the longest first: their samples cost least. They end where trying has used up its share.
+/// Returns the files to be tried, the longest first: their samples cost least. They end when trying has used up its
+/// share.
 fn candidates(
     files: &[FilePlan],
     is_packable: impl Fn(u32) -> bool,
     specs: &[Spec],
-    options: &BuildOptions,
+    format: &Format,
     mut budget: u128,
 ) -> Vec<Candidate> {
     let candidate = |(file, plan): (u32, &FilePlan)| {
         let is_packable = is_packable(file);
         let least = if is_packable { PACKED_MIN_LEN } else { FILE_MIN_LEN };
         let dense = matches!(plan.storage, Storage::Compressed { sparse: false });
-        let is_open = dense && plan.len >= least && options.hints.get(plan.node).is_none();
+        let is_open = dense && plan.len >= least && format.compression.hints.get(plan.node).is_none();
         (is_open && plan.compression == Some(specs[0])).then_some(Candidate { file, len: plan.len, is_packable })
     };
     let mut candidates: Vec<_> = (0..).zip(files).filter_map(candidate).collect();
@@ -118,7 +121,7 @@ fn candidates(
     candidates
 }
 
-/// What it takes to encode `len` bytes, in picoseconds of a machine like that of [`Spec::cost`].
+/// Returns the time of encoding `len` bytes, in picoseconds of a machine like that of [`Spec::cost`].
 fn costs(spec: Spec, len: u64) -> u128 {
     u128::from(spec.cost()) * u128::from(len)
 }
@@ -127,12 +130,12 @@ fn trying_costs(specs: &[Spec], len: u64) -> u128 {
     specs.iter().map(|spec| costs(*spec, sampled_len(*spec, len))).sum()
 }
 
-/// Bytes of a sample: about what a pcluster holds, as far as it matters.
+/// Returns the bytes of a sample: about the text of a pcluster, within limits.
 fn sample_len(spec: Spec) -> u64 {
     u64::from(spec.pcluster_len).saturating_mul(2).clamp(16 << 10, 256 << 10)
 }
 
-/// Bytes of all samples of a file.
+/// Returns the bytes of all samples of a file.
 fn sampled_len(spec: Spec, len: u64) -> u64 {
     (sample_len(spec) * sample_count(len)).min(len)
 }
@@ -141,7 +144,7 @@ fn sample_count(len: u64) -> u64 {
     (len / SAMPLED_LEN).clamp(1, SAMPLES_MAX)
 }
 
-/// What a file would save by each compression that saves something. `lens` are those of its encoded samples.
+/// Returns the savings of each compression that saves something. `lens` are the lengths of its encoded samples.
 fn savings_of(one: Candidate, specs: &[Spec], lens: &[u64], block_bits: BlockBits) -> Vec<Saving> {
     let Candidate { file, len, is_packable } = one;
     let whole = |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(specs[0], len))) as u64;
@@ -154,7 +157,8 @@ fn savings_of(one: Candidate, specs: &[Spec], lens: &[u64], block_bits: BlockBit
     specs[1..].iter().zip(&lens[1..]).filter_map(offer).collect()
 }
 
-/// Take the best offers that `budget` allows. Of those for one file, a later one replaces an earlier one that saves less.
+/// Takes the best offers that `budget` allows. Of those for one file, a later one replaces an earlier one that saves
+/// less.
 fn knapsack(mut offers: Vec<Saving>, budget: u128) -> HashMap<u32, Spec> {
     let is_free = |offer: &Saving| offer.costs <= 0;
     offers.sort_by(|a, b| {
@@ -186,13 +190,13 @@ struct SampleEncoder<'a> {
 }
 
 impl SampleEncoder<'_> {
-    /// What the samples of a file take by each of `specs`, in bytes.
+    /// Returns the encoded bytes of a file's samples for each of `specs`.
     fn encode_samples(&mut self, tree: &Tree, node: kiln_tree::NodeId, len: u64) -> Result<Vec<u64>, BuildError> {
         let (count, sample_len) = (sample_count(len), sample_len(self.specs[0]).min(len));
         let mut lens = vec![0; self.specs.len()];
         let mut content = tree.open(node)?;
         for sample in 0..count {
-            // Evenly spread, in the middle of what each stands for.
+            // Evenly spread, in the middle of the text that each represents.
             let at = (len - sample_len) * (2 * sample + 1) / (2 * count);
             self.text.resize(sample_len as usize, 0);
             let read = content.read_exact_at(&mut self.text, at);
@@ -204,7 +208,7 @@ impl SampleEncoder<'_> {
                 };
                 encoder.reset();
                 self.out.resize(self.text.len(), 0);
-                // What does not get smaller is stored.
+                // Text that does not shrink is stored as it is.
                 *len += encoder.encode(&self.text, &mut self.out)?.unwrap_or(self.text.len()) as u64;
             }
         }

@@ -1,4 +1,4 @@
-//! Files whose data lie on devices already, so that nothing of them is stored.
+//! Files whose data is on devices already, so that it is not stored.
 
 use kiln_format::BlockBits;
 use kiln_format::chunk::CHUNK_MAX_SHIFT;
@@ -10,10 +10,11 @@ use crate::plan::analysis::skippable;
 use crate::plan::file::{FilePlan, Storage};
 use kiln_tree::{Device, PlacedRun, placed};
 
-/// Where files lie, by their places in the plan.
+/// Places of files, by index in the plan.
 pub(crate) type PlacedFiles = HashMap<u32, Vec<PlacedRun>>;
 
-/// Plans the files that lie `elsewhere`, on devices of the tree: they are not stored. Returns the files, and their runs.
+/// Plans the files that lie `elsewhere`, on devices of the tree: they are not stored. Returns the files, and their
+/// runs.
 ///
 /// # Errors
 /// A file that the image was to refer to, and cannot, unless such files are to be skipped.
@@ -22,16 +23,16 @@ pub(crate) fn plan(
     elsewhere: Vec<(u32, Result<Vec<PlacedRun>, BuildError>)>,
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, PlacedFiles), BuildError> {
-    let Context { tree, options, ledger, .. } = context;
+    let Context { tree, format, ledger, .. } = context;
     let (devices, mut all) = (tree.stores().devices, PlacedFiles::new());
     for (idx, runs) in elsewhere {
         let file = &mut files[idx as usize];
         let found = runs.and_then(|runs| {
             let runs = placed::joined(runs);
             let refuse = |reason| BuildError::Input { path: tree.path(file.node), reason };
-            Ok((chunk_bits(file.len, &runs, &devices, options.block_bits).map_err(refuse)?, runs))
+            Ok((chunk_bits(file.len, &runs, &devices, format.block_bits).map_err(refuse)?, runs))
         });
-        match skippable(found, options)? {
+        match skippable(found, format)? {
             Ok((chunk_bits, runs)) => {
                 (file.storage, file.compression) = (Storage::Placed { chunk_bits }, None);
                 all.insert(idx, runs);
@@ -45,8 +46,8 @@ pub(crate) fn plan(
     Ok((files, all))
 }
 
-/// log2 of the size of the chunks in which a file of `len` bytes lies on `devices`: as large as they can be, so that there are few. Each is a
-/// hole, or is part of one run and begins with a block of its device.
+/// Returns log2 of the size of the chunks in which a file of `len` bytes lies on `devices`: as large as possible, so
+/// that there are few. Each is a hole, or is part of one run and begins with a block of its device.
 fn chunk_bits(len: u64, runs: &[PlacedRun], devices: &[Device], block_bits: BlockBits) -> Result<u8, InputProblem> {
     let (least, block_len) = (block_bits.bits(), block_bits.len());
     let refuse = |run: &PlacedRun, reason| {
@@ -61,7 +62,7 @@ fn chunk_bits(len: u64, runs: &[PlacedRun], devices: &[Device], block_bits: Bloc
                 return refuse(run, "the device ends before their last block does");
             }
             Some(_) if !run.pa.is_multiple_of(block_len) => return refuse(run, "they do not begin with a block"),
-            // What holds for each run holds for all of them.
+            // A limit of one run is a limit of all.
             Some(_) if placed::unit_bits(len, &[*run]) < least => {
                 return refuse(run, "they begin or end within a block of the file");
             }

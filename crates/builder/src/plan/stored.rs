@@ -1,8 +1,8 @@
-//! Files whose contents are stored already, on devices or in a base, as the tree tells.
+//! Files whose contents are stored already, on devices or in a base, according to the tree.
 
 use kiln_format::BlockBits;
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{Former, Kept, PlacedRun, Stored};
+use kiln_tree::{PlacedRun, PreviousVersion, ReusedData, Stored};
 use std::ops::Range;
 
 use crate::context::Context;
@@ -18,21 +18,21 @@ pub(crate) struct StoredFiles {
     /// Files on devices, and errors of files of a tree without a base.
     pub elsewhere: Vec<(u32, Result<Vec<PlacedRun>, BuildError>)>,
     /// Files that the base has.
-    pub reused: Vec<(u32, Kept)>,
+    pub reused: Vec<(u32, ReusedData)>,
     /// Files of which the base has a previous version.
-    pub previous: Vec<(u32, Former)>,
+    pub previous: Vec<(u32, PreviousVersion)>,
 }
 
 /// Asks the tree about all of `files`, on all cores.
 ///
-/// # Errors
-/// A base of another block size, or a damaged one, also where unreadable files are left out: the source has these files.
+/// # Errors A base of another block size, or a damaged one, also where unreadable files are left out: the source
+/// has these files.
 pub(crate) fn look_up(files: &[FilePlan], context: Context<'_>) -> Result<StoredFiles, BuildError> {
-    let Context { tree, options, control, .. } = context;
+    let Context { tree, format, control, .. } = context;
     let stores = tree.stores();
     let mut found = StoredFiles::default();
     if let Some(base) = &stores.base {
-        let [base_len, block_len] = [base.facts().block_bits, options.block_bits].map(BlockBits::len);
+        let [base_len, block_len] = [base.facts().block_bits, format.block_bits].map(BlockBits::len);
         if base_len != block_len {
             return Err(BuildError::BaseBlocks { base_len, block_len });
         }
@@ -48,7 +48,7 @@ pub(crate) fn look_up(files: &[FilePlan], context: Context<'_>) -> Result<Stored
     };
     let jobs = (0..files.len()).step_by(LOOKED_UP).map(|at| at..files.len().min(at + LOOKED_UP));
     let jobs = jobs.map(|job| Costed { job, cost: 1 });
-    ordered::run(options.threads, LOOKED_UP as u64, jobs, worker, |answers| {
+    ordered::run(format.work.threads, LOOKED_UP as u64, jobs, worker, |answers| {
         for (idx, stored) in answers {
             match stored {
                 Ok(Stored::ToRead) => {}

@@ -1,4 +1,4 @@
-//! Comparison of contents that are read from images with the digests that are stored there, before anything is stored.
+//! Comparison of contents that are read from images with their stored digests, before anything is stored.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,17 @@ use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{DigestMismatch, DigestOf, Kind, NodeId, StoredDigest};
 
-/// Contents over a GiB of which less than one byte in so many is no hole are not hashed: that could take years.
+/// Contents over a GiB are not hashed if less than one byte in so many is outside of holes: that could take years.
 const RATIO_MAX: u64 = 64;
 
-/// Compare them. What is taken over from a base is not read, and keeps its digest. Returns the files that the source has otherwise than the base,
-/// though they were believed to be the same: they are to be looked at anew.
+/// Compares contents with their digests. Reused data is not read, and keeps its digest. Returns the files in which
+/// the source differs from the base, though they were believed to be equal: they must be planned again.
 ///
 /// # Errors
-/// The first file that does not have its digest, unless the build keeps going: it is told then, and keeps the digest. An interruption.
+/// The first file that differs from its digest, unless the build keeps going: then it is reported, and keeps the
+/// digest. An interruption.
 pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeId>, BuildError> {
-    let Context { tree, options, control, ledger } = context;
+    let Context { tree, format, control, ledger } = context;
     let distrusted = ledger.distrusted();
     let is_read = |(idx, file): &(u32, &FilePlan)| {
         let is_elsewhere = matches!(file.storage, Storage::LeftOut | Storage::Empty | Storage::Placed { .. });
@@ -32,20 +33,20 @@ pub(crate) fn verify(plan: &Plan, context: Context<'_>) -> Result<BTreeSet<NodeI
         Ok(move |file: &FilePlan| {
             control.check()?;
             let found = mismatch(file, plan, context, &mut buf);
-            Ok::<_, BuildError>((file.node, skippable(found, options)?))
+            Ok::<_, BuildError>((file.node, skippable(found, format)?))
         })
     };
     let mut anew = BTreeSet::new();
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(node, found)| {
-        // What cannot be read shows again when it is stored.
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(node, found)| {
+        // A file that cannot be read fails again when it is stored.
         let Ok(Some((of, mismatch))) = found else { return Ok(()) };
-        if of == DigestOf::Kept {
+        if of == DigestOf::Reused {
             anew.insert(node);
             return Ok(());
         }
         let path = tree.path(node);
         let error = BuildError::Read { path: path.clone(), source: Box::new(mismatch).into() };
-        if !options.keep_going {
+        if !format.work.keep_going {
             return Err(error);
         }
         ledger.damage(node, Skipped { path, error });
@@ -62,10 +63,10 @@ fn mismatch(
     context: Context<'_>,
     buf: &mut Vec<u8>,
 ) -> Result<Option<(DigestOf, DigestMismatch)>, BuildError> {
-    let Context { tree, options, .. } = context;
+    let Context { tree, format, .. } = context;
     let Kind::File { len, sparse, .. } = tree.node(file.node).kind else { return Ok(None) };
     let Some(StoredDigest { sha256: stored, image, of }) = tree.stored_digest(file.node)? else { return Ok(None) };
-    if of == DigestOf::Kept && !options.has_digests() {
+    if of == DigestOf::Reused && !format.metadata.has_digests {
         return Ok(None);
     }
     // Equal bytes have equal digests.

@@ -8,10 +8,10 @@ use crate::layout::measure::BlockFiller;
 use crate::layout::view::View;
 use kiln_tree::NodeId;
 
-/// All bytes of a directory.
+/// Returns all bytes of a directory.
 ///
 /// # Errors
-/// A node without a place, more names than entries: our own mistakes.
+/// A node without a place, more names than entries: both are bugs.
 pub(crate) fn data(view: &View<'_>, layout: &Layout, dir: NodeId) -> Result<Vec<u8>, BuildError> {
     let mut children = view.entries(dir);
     let mut filler = BlockFiller::new(view.block_bits);

@@ -1,4 +1,4 @@
-//! From nodes to the bytes of their inodes and directory blocks.
+//! Encoding of nodes as inodes and directory blocks.
 
 use kiln_format::chunk::{Chunk, ChunkFormat};
 use kiln_format::inode::{FileType, IndexKind, Inode, InodeData};
@@ -20,26 +20,26 @@ use kiln_tree::{Kind, NodeId};
 /// No path leads to a special inode, so its mode never matters.
 const SPECIAL_PERMISSIONS: u16 = 0o444;
 
-/// Turns nodes into bytes.
+/// Encodes nodes.
 pub(crate) struct InodeWriter<'a> {
     view: &'a View<'a>,
     layout: &'a Layout,
-    /// Where [`Region::Blocks`] count from.
+    /// Start of [`Region::Blocks`].
     blocks_start: Blkaddr,
-    /// Inodes so far.
+    /// Number of inodes so far.
     pub serial: u64,
 }
 
 impl<'a> InodeWriter<'a> {
-    /// Before the first inode.
+    /// Starts before the first inode.
     pub(crate) fn new(view: &'a View<'a>, layout: &'a Layout, blocks_start: Blkaddr, serial: u64) -> Self {
         Self { view, layout, blocks_start, serial }
     }
 
-    /// A piece of metadata.
+    /// Appends a region of metadata.
     ///
     /// # Errors
-    /// Values that do not fit, and what is not as it was measured: our own mistakes.
+    /// Values that do not fit, and lengths that differ from the measured ones: both are bugs.
     pub(crate) fn region(&mut self, region: &Region, out: &mut Vec<u8>) -> Result<(), BuildError> {
         match region {
             Region::Inode(node) => self.inode(*node, out),
@@ -51,7 +51,7 @@ impl<'a> InodeWriter<'a> {
         }
     }
 
-    /// An inode and all that lies behind it.
+    /// Appends an inode and all that follows it.
     fn inode(&mut self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let view = self.view;
         self.serial += 1;
@@ -99,7 +99,7 @@ impl<'a> InodeWriter<'a> {
         Ok(())
     }
 
-    /// A special inode and all that lies behind it.
+    /// Appends a special inode and all that follows it.
     ///
     /// # Errors
     /// As [`InodeWriter::region`].
@@ -129,7 +129,7 @@ impl<'a> InodeWriter<'a> {
     fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
         let view = self.view;
         let node = view.tree.node(id);
-        let time = mtime(&node.meta, view.options);
+        let time = mtime(&node.meta, view.format);
         let (file_type, size, data) = self.contents(id)?;
         Ok(Inode {
             form: view.inodes.forms[id.idx()],
@@ -149,7 +149,7 @@ impl<'a> InodeWriter<'a> {
         })
     }
 
-    /// Type, size and data of a node.
+    /// Returns type, size and data of a node.
     fn contents(&self, id: NodeId) -> Result<(FileType, u64, InodeData), BuildError> {
         let view = self.view;
         let fragment = InodeData::Compressed { index: IndexKind::Full, blocks: 0 };
@@ -201,7 +201,7 @@ impl<'a> InodeWriter<'a> {
         Ok((file_type, size, data))
     }
 
-    /// The whole blocks of a directory or symbolic link.
+    /// Appends the whole blocks of a directory or symbolic link.
     fn blocks(&self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let (blocks, _) = self.view.own_data(id);
         let mut data = self.own_data(id)?;
@@ -210,7 +210,7 @@ impl<'a> InodeWriter<'a> {
         Ok(())
     }
 
-    /// All bytes of a directory or symbolic link.
+    /// Returns all bytes of a directory or symbolic link.
     fn own_data(&self, id: NodeId) -> Result<Vec<u8>, BuildError> {
         match &self.view.tree.node(id).kind {
             Kind::Symlink(target) => Ok(target.to_vec()),
@@ -228,7 +228,7 @@ fn compressed_blocks(extents: &Extents) -> Result<u32, BuildError> {
     Ok(u32::try_from(extents.blocks).map_err(refuse)?)
 }
 
-/// Append the table of a file of `len` bytes.
+/// Appends the table of a file of `len` bytes.
 fn encode_chunks(
     (len, bits): (u64, u8),
     runs: &ChunkRuns,

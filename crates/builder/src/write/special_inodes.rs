@@ -1,17 +1,17 @@
-//! Metadata that is compressed: large directories in the packed inode, inodes in the metabox.
+//! Compression of metadata: large directories in the packed inode, inodes in the metabox.
 //!
-//! A directory holds nids, and these depend on how long the inodes are, but not on where they start. So the layout comes
-//! first; then directories can be compressed and, once their blocks have an address, the inodes.
+//! A directory contains nids, which depend on the lengths of the inodes, but not on the address of the first one. So
+//! the layout comes first; then directories can be compressed and, once their blocks have an address, the inodes.
 
 use kiln_codec::Spec;
 
 use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
 use crate::layout::{Layout, Run};
-use crate::options::BuildOptions;
 use crate::pack::Extents;
 use crate::pack::append::{Appender, Destination};
 use crate::pack::fill::{End, FillForm, PclusterWriter};
@@ -22,12 +22,12 @@ use crate::write::directory;
 use crate::write::inode_writer::InodeWriter;
 use kiln_parallel::ordered::{self, Costed};
 
-/// Bytes of uncompressed metadata that are written at a time: whole blocks.
+/// Bytes of uncompressed metadata that are written at a time: a multiple of all block sizes.
 pub(crate) const WRITE_LEN: usize = 1 << 20;
 
-/// The inodes without names, whose contents lie among the data.
+/// The inodes without names, whose contents lie within the data.
 pub(crate) struct SpecialInodes {
-    /// The packed inode, if there is one: files, then directories.
+    /// The packed inode, if there is one: its contents are files, then directories.
     pub packed: Option<SpecialInode>,
     /// The metabox.
     pub metabox: Option<Metabox>,
@@ -35,14 +35,14 @@ pub(crate) struct SpecialInodes {
 
 /// All inodes but the special ones.
 pub(crate) struct Metabox {
-    /// Their bytes.
+    /// Their bytes, as the contents of the metabox.
     pub contents: SpecialInode,
-    /// How many they are.
+    /// Number of inodes.
     pub inodes: u64,
 }
 
 impl SpecialInodes {
-    /// Compress what is to be compressed, behind `data`, which is returned with it.
+    /// Compresses directories and inodes, if options ask for it, behind `data`, which is returned as well.
     ///
     /// # Errors
     /// As [`crate::build`].
@@ -52,10 +52,10 @@ impl SpecialInodes {
         data: Appender<'b>,
         context: Context<'_>,
     ) -> Result<(Self, Appender<'b>), BuildError> {
-        let Context { options, control, .. } = context;
-        let mut packer = MetadataPacker { data, options, control };
-        let packed = options.packed_spec().map(|spec| packer.packed_inode(spec, view, layout)).transpose()?;
-        let metabox = options.metabox.map(|spec| packer.metabox(spec, view, layout)).transpose()?;
+        let Context { format, control, .. } = context;
+        let mut packer = MetadataPacker { data, format, control };
+        let packed = format.packing.spec.map(|spec| packer.packed_inode(spec, view, layout)).transpose()?;
+        let metabox = format.metadata.metabox.map(|spec| packer.metabox(spec, view, layout)).transpose()?;
         Ok((Self { packed: packed.filter(|contents| contents.len > 0), metabox }, packer.data))
     }
 }
@@ -63,12 +63,12 @@ impl SpecialInodes {
 /// Compresses metadata and appends it to the data.
 struct MetadataPacker<'a, 'b> {
     data: Appender<'b>,
-    options: &'a BuildOptions,
+    format: &'a Format,
     control: &'a Control<'a>,
 }
 
 impl MetadataPacker<'_, '_> {
-    /// The packed inode: the files that are stored already, then directories.
+    /// Packs the packed inode: the files that are stored already, then directories.
     fn packed_inode(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<SpecialInode, BuildError> {
         let algorithm = spec.method.algorithm();
         let directories = layout.packed_directories.iter().map(|dir| directory::data(view, layout, *dir));
@@ -76,7 +76,7 @@ impl MetadataPacker<'_, '_> {
         Ok(SpecialInode { len: end, extents: view.data.fragments.followed_by(directories), algorithm })
     }
 
-    /// The blocks of directories, then the metabox, which says where they are.
+    /// Packs the blocks of directories, then the metabox, which holds their addresses.
     fn metabox(&mut self, spec: Spec, view: &View<'_>, layout: &Layout) -> Result<Metabox, BuildError> {
         let mut writer = InodeWriter::new(view, layout, self.data.next_block(), 0);
         for piece in pieces(bytes(&layout.blocks, layout, &mut writer), WRITE_LEN) {
@@ -88,18 +88,18 @@ impl MetadataPacker<'_, '_> {
         Ok(Metabox { contents, inodes: writer.serial })
     }
 
-    /// Compress `texts`, which follow each other in a special inode from byte `start` on, into whole blocks. Returns where they
-    /// lie, and the byte of the inode where they end.
+    /// Compresses `texts`, which follow one another in a special inode from byte `start` on, into whole blocks.
+    /// Returns their places, and the byte of the inode at which they end.
     fn compress(
         &mut self,
         texts: impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send,
         spec: Spec,
         start: u64,
     ) -> Result<(Extents, u64), BuildError> {
-        let Self { data, options, control } = self;
-        let (options, control, block_bits) = (*options, *control, options.block_bits);
+        let Self { data, format, control } = self;
+        let (format, control, block_bits) = (*format, *control, format.block_bits);
         let worker = || {
-            let mut filler = PclusterWriter::new(&spec, FillForm::of(options))?;
+            let mut filler = PclusterWriter::new(&spec, FillForm::of(format))?;
             Ok(move |text: Result<Vec<u8>, BuildError>| {
                 let text = text?;
                 let output = worker::compress(&mut filler, &text, true, End::Padded, control)?;
@@ -109,7 +109,7 @@ impl MetadataPacker<'_, '_> {
         let segment = segment_len(spec.pcluster_len);
         let jobs = pieces(texts, segment as usize).map(|job| Costed { job, cost: segment });
         let (mut extents, mut end) = (Extents::default(), start);
-        ordered::run(options.threads, options.backlog(), jobs, worker, |(len, output)| {
+        ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(len, output)| {
             control.check()?;
             let output = data.adjust_for_position(output, Some(spec));
             let pa = data.append(&output, Destination::Image)?;
@@ -123,7 +123,7 @@ impl MetadataPacker<'_, '_> {
     }
 }
 
-/// The bytes of a run: each region with the zeros before it.
+/// Returns the bytes of a run: each region with the zeros before it.
 pub(crate) fn bytes<'a, 'b>(
     run: &'a Run,
     layout: &'a Layout,
@@ -145,7 +145,7 @@ pub(crate) fn bytes<'a, 'b>(
     })
 }
 
-/// `texts` one behind the other, in pieces of `len` bytes, the last of what is left.
+/// Returns `texts` in sequence, in pieces of `len` bytes, the last one shorter.
 pub(crate) fn pieces(
     mut texts: impl Iterator<Item = Result<Vec<u8>, BuildError>>,
     len: usize,

@@ -1,4 +1,4 @@
-//! What lies before the data: superblock, configuration records, device slots and the table of prefixes.
+//! Records before the data: superblock, configuration records, device slots and the table of prefixes.
 
 use kiln_codec::Spec;
 use kiln_format::compr_cfg::{ComprCfgs, Lz4Cfg};
@@ -10,15 +10,15 @@ use kiln_format::{Algorithm, Blkaddr, Compat, FormatError, Incompat, Nid};
 use zerocopy::IntoBytes;
 
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::inodes::xattr::Prefixes;
 use crate::layout::Layout;
 use crate::layout::view::View;
-use crate::options::BuildOptions;
 use crate::out::{Behind, Out};
 use crate::pack::Stored;
 use kiln_tree::NodeId;
 
-/// Where the table of prefixes may lie, in bytes.
+/// Alignment of the table of prefixes in bytes.
 const PREFIX_ALIGN: u64 = 4;
 
 /// The inodes that no name leads to.
@@ -30,17 +30,17 @@ pub(crate) struct SpecialNids {
     pub metabox: Option<Nid>,
 }
 
-/// What lies before the data, but for the table of prefixes.
+/// Records before the data, except the table of prefixes.
 pub(crate) struct HeaderRecords {
     /// The superblock, without UUID and checksum.
     pub superblock: Superblock,
-    /// How things are compressed.
+    /// Configuration records of compression.
     pub compression: ComprCfgs,
     /// The extra devices.
     pub slots: Vec<DeviceSlot>,
 }
 
-/// Places of all that lies before the data, for whatever the options may need.
+/// Places of all records before the data, with room for whatever the options may need.
 pub(crate) struct Header {
     /// Length of the superblock's record.
     record_len: u64,
@@ -49,13 +49,13 @@ pub(crate) struct Header {
     /// Byte of the device table, if there is one.
     devt_off: Option<u64>,
     prefixes: Prefixes,
-    /// Byte of their table.
+    /// Byte of the table of prefixes.
     prefixes_off: u64,
     /// Blocks before the first data block.
     pub blocks: u64,
 }
 
-/// Superblock and configuration records, as they are to lie from byte 1024 on.
+/// Superblock and configuration records, as they lie in the image from byte 1024 on.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// The superblock, with its UUID. If the image goes behind an older one, its checksum is still to be computed.
@@ -65,7 +65,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Its bytes.
+    /// Returns the bytes of the head.
     ///
     /// # Errors
     /// As [`Superblock::encode`].
@@ -75,24 +75,27 @@ impl Head {
 }
 
 impl Header {
-    /// The header of an image behind an older one, whose superblock it takes over later: of its parts, only the table of prefixes has a place of
-    /// its own, in front of the data.
+    /// Returns the header of an image behind an older one, whose superblock it replaces later. Only the table of
+    /// prefixes has a place of its own, in front of the data.
     ///
     /// # Errors
-    /// Compression whose configuration records have no room in the older image; what lies elsewhere in such an image.
-    pub(crate) fn behind(behind: Behind<'_>, devices: usize, options: &BuildOptions) -> Result<Self, BuildError> {
-        let own = options.compression.map_or_else(ComprCfgs::default, |spec| compr_cfgs([spec].into_iter(), options));
-        let is_big = options.compression.is_some_and(|spec| options.pcluster_blocks(spec) > 1);
-        let needs_records = is_big || options.encoded_extents || own.algorithms() & !Algorithm::Lz4.bit() != 0;
+    /// Compression whose configuration records do not fit into the older image; features that such an image cannot
+    /// have.
+    pub(crate) fn behind(behind: Behind<'_>, devices: usize, format: &Format) -> Result<Self, BuildError> {
+        let own =
+            format.compression.spec.map_or_else(ComprCfgs::default, |spec| compr_cfgs([spec].into_iter(), format));
+        let is_big = format.compression.spec.is_some_and(|spec| format.pcluster_blocks(spec) > 1);
+        let needs_records =
+            is_big || format.compression.encoded_extents || own.algorithms() & !Algorithm::Lz4.bit() != 0;
         if needs_records {
             check_room(&own, behind.records_max_len)?;
         }
-        if devices > 0 || options.metabox.is_some() {
+        if devices > 0 || format.metadata.metabox.is_some() {
             let what = if devices > 0 { "extra devices" } else { "compressed metadata" };
             return Err(BuildError::Behind { what });
         }
-        let prefixes = Prefixes::new(options)?;
-        let blocks = options.block_bits.blocks_for(behind.start + prefixes.table().len() as u64);
+        let prefixes = Prefixes::new(&format.metadata)?;
+        let blocks = format.block_bits.blocks_for(behind.start + prefixes.table().len() as u64);
         Ok(Self {
             record_len: BASE_LEN as u64,
             devices: 0,
@@ -103,29 +106,31 @@ impl Header {
         })
     }
 
-    /// The header of an image with so many extra devices, and perhaps with what another one has compressed so.
+    /// Returns the header of an image with a number of extra devices, and with the compression of reused data.
     ///
     /// # Errors
-    /// Prefixes that cannot be had; more devices than the format counts; options outside the kernel's limits: our own mistake.
-    pub(crate) fn new(devices: usize, kept: ComprCfgs, options: &BuildOptions) -> Result<Self, BuildError> {
+    /// Prefixes that cannot be used; more devices than the format counts; options outside the kernel's limits, which
+    /// is a bug.
+    pub(crate) fn new(devices: usize, reused: ComprCfgs, format: &Format) -> Result<Self, BuildError> {
         let too_many = |_| FormatError::does_not_fit("erofs_super_block", "extra_devices", devices as u64);
         let devices = u16::try_from(devices).map_err(too_many)?;
-        let record_len = BASE_LEN as u64 + if options.metabox.is_some() { EXTSLOT_LEN } else { 0 };
-        let records = with_kept(compr_cfgs(options.specs(), options), kept, u16::MAX).encode()?;
+        let record_len = BASE_LEN as u64 + if format.metadata.metabox.is_some() { EXTSLOT_LEN } else { 0 };
+        let records = with_reused(compr_cfgs(format.specs(), format), reused, u16::MAX).encode()?;
         let records_end = SUPERBLOCK_OFF + record_len + records.len() as u64;
         let slot_len = DEVICE_SLOT_LEN as u64;
         let devt_off = (devices > 0).then(|| records_end.next_multiple_of(slot_len));
-        let prefixes = Prefixes::new(options)?;
+        let prefixes = Prefixes::new(&format.metadata)?;
         let prefixes_off =
             devt_off.map_or(records_end, |off| off + u64::from(devices) * slot_len).next_multiple_of(PREFIX_ALIGN);
-        let blocks = options.block_bits.blocks_for(prefixes_off + prefixes.table().len() as u64);
+        let blocks = format.block_bits.blocks_for(prefixes_off + prefixes.table().len() as u64);
         Ok(Self { record_len, devices, devt_off, prefixes, prefixes_off, blocks })
     }
 
-    /// The superblock, but for what depends on where metadata starts and ends, and for UUID and checksum.
+    /// Returns the superblock without UUID and checksum, and without the values that depend on start and end of the
+    /// metadata.
     ///
     /// # Errors
-    /// A root without a place, features that have no bit: our own mistake.
+    /// A root without a place, features that have no bit: both are bugs.
     pub(crate) fn superblock(
         &self,
         view: &View<'_>,
@@ -133,7 +138,7 @@ impl Header {
         special: SpecialNids,
         records: &ComprCfgs,
     ) -> Result<Superblock, BuildError> {
-        let options = view.options;
+        let format = view.format;
         let (mut incompat, compr_info) = incompat(view, special, records)?;
         let mut compat = compat(view, special.metabox.is_some());
         let (xattr_prefix_count, digest_id) = (self.prefixes.count(), self.prefixes.digest_id());
@@ -142,13 +147,13 @@ impl Header {
         }
         if xattr_prefix_count > 0 {
             incompat |= Incompat::XATTR_PREFIXES;
-            // Without special inodes every kernel looks for them in the image itself.
-            if options.plain_xattr_prefixes || special.packed.is_some() || special.metabox.is_some() {
+            // Without special inodes, every kernel looks for prefixes in the image itself.
+            if format.metadata.plain_xattr_prefixes || special.packed.is_some() || special.metabox.is_some() {
                 compat |= Compat::PLAIN_XATTR_PFX;
             }
         }
         let epoch = view.inodes.epoch;
-        let build_time = options.build_time.or(options.source_date_epoch);
+        let build_time = format.identity.build_time.or(format.identity.source_date_epoch);
         let build_time = build_time.and_then(|secs| u32::try_from(secs.checked_sub(epoch.secs)?).ok());
         Ok(Superblock {
             block_bits: view.block_bits,
@@ -163,7 +168,7 @@ impl Header {
             meta_blkaddr: Blkaddr(0),
             xattr_blkaddr: Blkaddr(0),
             uuid: [0; 16],
-            volume_name: options.label,
+            volume_name: format.identity.label,
             compr_info,
             extra_devices: self.devices,
             devt_off: self.devt_off.unwrap_or(0),
@@ -178,30 +183,25 @@ impl Header {
         })
     }
 
-    /// Write all of it, the superblock with UUID and checksum, which is returned. Behind an older image, superblock and configuration records are
-    /// not written, but only returned.
+    /// Writes all records, and returns superblock and configuration records, with UUID and checksum. Behind an older
+    /// image these two are only returned, not written.
     ///
     /// # Errors
-    /// An output that cannot be written; features that the chosen kernel does not have.
+    /// An output that cannot be written.
     pub(crate) fn write(
         &self,
         records: HeaderRecords,
         mut digest: blake3::Hasher,
         out: Out<'_>,
-        options: &BuildOptions,
+        format: &Format,
     ) -> Result<Head, BuildError> {
         let HeaderRecords { mut superblock, compression, slots } = records;
-        if let Some(kernel) = options.kernel
-            && let Some(feature) = superblock.features().iter().find(|feature| feature.since() > kernel)
-        {
-            return Err(BuildError::Kernel { feature: feature.name(), needs: feature.since(), kernel });
-        }
         let table = self.prefixes.table();
         let slots = slots.iter().map(DeviceSlot::encode).collect::<Result<Vec<_>, _>>()?;
         digest.update(&superblock.encode()?);
         digest.update(slots.as_bytes());
         digest.update(&table);
-        superblock.uuid = options.uuid.unwrap_or_else(|| content_uuid(&digest));
+        superblock.uuid = format.identity.uuid.unwrap_or_else(|| content_uuid(&digest));
         let records = match superblock.compr_info {
             ComprInfo::AvailableAlgs(_) => compression.encode()?,
             ComprInfo::Lz4MaxDistance(_) => Vec::new(),
@@ -222,7 +222,7 @@ impl Header {
         }
         put(self.prefixes_off, &table);
         put(SUPERBLOCK_OFF, &superblock.encode()?);
-        if options.checksum {
+        if format.identity.checksum {
             let covered = &bytes[SUPERBLOCK_OFF as usize..][..superblock::checksum_len(block_bits)];
             superblock.checksum = superblock::checksum(covered);
             let record = superblock.encode()?;
@@ -233,20 +233,20 @@ impl Header {
     }
 }
 
-/// Refuse configuration records that take more than `max_len` bytes.
+/// Refuses configuration records that take more than `max_len` bytes.
 fn check_room(cfgs: &ComprCfgs, max_len: u64) -> Result<(), BuildError> {
     let len = cfgs.encode()?.len() as u64;
     if len <= max_len { Ok(()) } else { Err(BuildError::RecordsRoom { len, max_len }) }
 }
 
-/// Configuration records of the algorithms of `specs`. What suits the larger pclusters and windows suits the
-/// smaller ones.
-fn compr_cfgs(specs: impl Iterator<Item = Spec>, options: &BuildOptions) -> ComprCfgs {
+/// Returns configuration records of the algorithms of `specs`. Those that suit larger pclusters and windows suit
+/// smaller ones, too.
+fn compr_cfgs(specs: impl Iterator<Item = Spec>, format: &Format) -> ComprCfgs {
     let mut cfgs = ComprCfgs::default();
     for spec in specs {
         match spec.method.algorithm() {
             Algorithm::Lz4 => {
-                let blocks = options.pcluster_blocks(spec) as u16;
+                let blocks = format.pcluster_blocks(spec) as u16;
                 let before = cfgs.lz4.map_or(0, |cfg| cfg.max_pclusterblks);
                 cfgs.lz4 = Some(Lz4Cfg { max_distance: u16::MAX, max_pclusterblks: blocks.max(before) });
             }
@@ -260,35 +260,36 @@ fn compr_cfgs(specs: impl Iterator<Item = Spec>, options: &BuildOptions) -> Comp
     cfgs
 }
 
-/// All compression that is in use: a hint that fits no file needs no kernel that knows its algorithm.
+/// Returns all compression in use: a hint that fits no file does not require a kernel that knows its algorithm.
 fn specs_in_use<'a>(view: &View<'a>, special: SpecialNids) -> impl Iterator<Item = Spec> + use<'a> {
     let plan = view.plan;
     let files = view.data.stored.iter().zip(&plan.files);
     let files =
         files.filter(|(stored, _)| matches!(stored, Stored::Compressed(_))).filter_map(|(_, file)| file.compression);
     let packed = plan.fragment_compression.filter(|_| special.packed.is_some());
-    files.chain(packed).chain(view.options.metabox.filter(|_| special.metabox.is_some()))
+    files.chain(packed).chain(view.format.metadata.metabox.filter(|_| special.metabox.is_some()))
 }
 
-/// Configuration records of what is in use.
+/// Returns the configuration records of all compression in use.
 pub(crate) fn records(view: &View<'_>, special: SpecialNids) -> ComprCfgs {
-    let kept = &view.data.kept;
-    with_kept(compr_cfgs(specs_in_use(view, special), view.options), kept.cfgs, kept.algorithms)
+    let reused = &view.data.reused;
+    with_reused(compr_cfgs(specs_in_use(view, special), view.format), reused.cfgs, reused.algorithms)
 }
 
-/// What suits `cfgs`, and of `kept` the `algorithms`, a set as in `available_compr_algs`.
-fn with_kept(cfgs: ComprCfgs, kept: ComprCfgs, algorithms: u16) -> ComprCfgs {
+/// Merges into `cfgs` those records of `reused` whose algorithms are in `algorithms`, a set as in
+/// `available_compr_algs`.
+fn with_reused(cfgs: ComprCfgs, reused: ComprCfgs, algorithms: u16) -> ComprCfgs {
     let is_in_use = |algorithm: Algorithm| algorithms & algorithm.bit() != 0;
-    let lz4 = match (cfgs.lz4, kept.lz4.filter(|_| is_in_use(Algorithm::Lz4))) {
+    let lz4 = match (cfgs.lz4, reused.lz4.filter(|_| is_in_use(Algorithm::Lz4))) {
         (Some(one), Some(other)) => Some(Lz4Cfg {
             max_distance: one.max_distance.max(other.max_distance),
             max_pclusterblks: one.max_pclusterblks.max(other.max_pclusterblks),
         }),
         (one, other) => one.or(other),
     };
-    let lzma = kept.lzma_dict_size.filter(|_| is_in_use(Algorithm::Lzma));
-    let deflate = kept.deflate_windowbits.filter(|_| is_in_use(Algorithm::Deflate));
-    let zstd = kept.zstd_windowlog.filter(|_| is_in_use(Algorithm::Zstd));
+    let lzma = reused.lzma_dict_size.filter(|_| is_in_use(Algorithm::Lzma));
+    let deflate = reused.deflate_windowbits.filter(|_| is_in_use(Algorithm::Deflate));
+    let zstd = reused.zstd_windowlog.filter(|_| is_in_use(Algorithm::Zstd));
     ComprCfgs {
         lz4,
         lzma_dict_size: cfgs.lzma_dict_size.max(lzma),
@@ -299,7 +300,7 @@ fn with_kept(cfgs: ComprCfgs, kept: ComprCfgs, algorithms: u16) -> ComprCfgs {
 
 fn compat(view: &View<'_>, has_metabox: bool) -> Compat {
     let mut compat = Compat::MTIME;
-    if view.options.checksum {
+    if view.format.identity.checksum {
         compat |= Compat::SB_CHKSUM;
     }
     if view.inodes.has_xattrs() {
@@ -311,7 +312,8 @@ fn compat(view: &View<'_>, has_metabox: bool) -> Compat {
     compat
 }
 
-/// How data is compressed. LZ4 in pclusters of one block needs no records, and so no more than Linux 5.4.
+/// Returns the compression as the superblock describes it. LZ4 in pclusters of one block needs no records, and so no
+/// more than Linux 5.4.
 fn compr_info(view: &View<'_>, records: &ComprCfgs) -> ComprInfo {
     let has_records = view.big || view.encoded || records.algorithms() & !Algorithm::Lz4.bit() != 0;
     match records.lz4 {
@@ -355,7 +357,7 @@ fn incompat(view: &View<'_>, special: SpecialNids, records: &ComprCfgs) -> Resul
     Ok((incompat, compr_info))
 }
 
-/// Version 8 (custom) from the digest of everything but the UUID itself.
+/// Returns a UUID of version 8 (custom) from the digest of everything but the UUID itself.
 fn content_uuid(digest: &blake3::Hasher) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest.finalize().as_bytes()[..16]);

@@ -1,5 +1,5 @@
-//! How far a command is: a bar on a terminal, at most ten times a second; elsewhere, where that is asked for, a line of text every few
-//! seconds.
+//! Progress of a command: a bar on a terminal, updated at most ten times a second; elsewhere, on request, a line of
+//! text every few seconds.
 
 use crate::console::report::note;
 use crate::console::size::Human;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-/// From one line to the next.
+/// Time between two lines.
 const PERIOD: Duration = Duration::from_secs(3);
 
 /// The option `--quiet`.
@@ -44,13 +44,13 @@ impl ShownArgs {
     }
 }
 
-/// Counts bytes, for any number of threads. Dropped, a bar goes away.
+/// Counts bytes, for any number of threads. A bar disappears on drop.
 pub enum Meter {
     /// No progress is shown.
     Nothing,
-    /// On a terminal.
+    /// A bar on a terminal.
     Bar(ProgressBar),
-    /// Elsewhere.
+    /// Lines elsewhere.
     Lines(Mutex<Lines>),
 }
 
@@ -59,19 +59,19 @@ const BAR: &str = "{bar:30} {percent:>3}%  {binary_bytes} of {binary_total_bytes
 impl Meter {
     fn bar() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-        // A template of ours that does not parse shows the default style instead.
+        // If our template does not parse, the default style is shown.
         Meter::Bar(match ProgressStyle::with_template(BAR) {
             Ok(style) => bar.with_style(style),
             Err(_) => bar,
         })
     }
 
-    /// Whether anything is shown: a total that costs something is not worth it otherwise.
+    /// Returns whether anything is shown: otherwise an expensive total is not worth its cost.
     pub fn is_shown(&self) -> bool {
         !matches!(self, Meter::Nothing)
     }
 
-    /// How many bytes are done, and of how many.
+    /// Sets the number of bytes that are done, and the total.
     pub fn set(&self, done_bytes: u64, total_bytes: u64) {
         match self {
             Meter::Nothing => {}
@@ -118,7 +118,7 @@ impl Drop for Meter {
 pub struct Lines {
     done_bytes: u64,
     total_bytes: u64,
-    /// When the next one is due.
+    /// Time of the next line.
     due: Instant,
 }
 
@@ -133,7 +133,7 @@ impl Lines {
         }
     }
 
-    /// What is to be said `now`: nothing before its time, but that all is done.
+    /// Returns the line to print `now`: none before its time, except that all is done.
     fn line(&mut self, now: Instant) -> Option<String> {
         let is_done = self.done_bytes >= self.total_bytes;
         if now < self.due && !(is_done && self.total_bytes > 0) {
@@ -143,7 +143,7 @@ impl Lines {
         let (done, total) = (self.done_bytes.min(self.total_bytes), self.total_bytes);
         let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
         if is_done {
-            // Once.
+            // This line is printed once.
             self.total_bytes = 0;
         }
         (total > 0).then(|| format!("{percent}%, {} of {}", Human(done), Human(total)))

@@ -1,4 +1,4 @@
-//! What commands say: to people and, as JSON, to programs.
+//! Output of commands: text for people and JSON for programs.
 
 mod contents;
 mod counts;
@@ -24,14 +24,14 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 /// Version of the JSON documents: fields may be added within one version, never changed or removed.
 pub const SCHEMA: u32 = 2;
 
-/// An error, on standard error.
+/// Prints an error to standard error.
 pub fn error(message: &dyn fmt::Display) {
     note(format_args!("{message}"));
 }
 
-/// Something that is not data, on standard error.
+/// Prints a message other than data to standard error.
 pub fn note(message: fmt::Arguments<'_>) {
-    // If standard error cannot be written, the exit code alone tells it.
+    // If standard error cannot be written, only the exit code remains.
     let _ = writeln!(io::stderr().lock(), "kiln: {message}");
 }
 
@@ -48,7 +48,7 @@ impl Out {
         Self { out: BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal }
     }
 
-    /// A name or path: raw for programs, without control characters for terminals.
+    /// Prints a name or path: raw for programs, without control characters for terminals.
     pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
         match self.is_terminal {
             true => self.out.write_all(text::escape(name).as_bytes()),
@@ -56,7 +56,7 @@ impl Out {
         }
     }
 
-    /// Everything is written; only now is it known whether it could be.
+    /// Flushes the output: only now is it known if all of it could be written.
     pub fn finish(mut self) -> Result<(), Failure> {
         Ok(self.out.flush()?)
     }

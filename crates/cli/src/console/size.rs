@@ -1,8 +1,9 @@
-//! Sizes as people write and read them.
+//! Parsing and formatting of sizes.
 
 use std::fmt;
 
-/// Parse `4096`, `64k`, `1M`, `2GiB`, as everywhere in kiln. The names of kiln that stand for other programs read sizes as those do.
+/// Parses `4096`, `64k`, `1M`, `2GiB`, as everywhere in kiln. Drop-in names parse sizes like the programs that they
+/// stand for.
 pub fn parse(text: &str) -> Result<u64, String> {
     kiln_codec::parse_size(text).map_err(|error| error.to_string())
 }

@@ -1,9 +1,9 @@
 //! Values of an inode as text.
 
+use kiln_format::Escaped;
 use kiln_format::inode::FileType;
-use kiln_read::Escaped;
 
-/// Type and permissions as `ls -l` shows them: `drwxr-xr-x`.
+/// Formats type and permissions like `ls -l`: `drwxr-xr-x`.
 pub fn mode(file_type: FileType, permissions: u16) -> String {
     let mut text = String::from(file_type.letter());
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
@@ -20,7 +20,7 @@ pub fn mode(file_type: FileType, permissions: u16) -> String {
     text
 }
 
-/// What a person calls a type of file.
+/// Returns the name of a file type for people.
 pub fn file_type(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Regular => "file",
@@ -33,12 +33,12 @@ pub fn file_type(file_type: FileType) -> &'static str {
     }
 }
 
-/// Seconds since 1970 in UTC: `2023-11-14T22:13:20Z`.
+/// Formats seconds since 1970 in UTC: `2023-11-14T22:13:20Z`.
 pub fn time(secs: i64) -> String {
     format!("{}Z", date_time(secs))
 }
 
-/// Seconds and nanoseconds since 1970 in UTC: `2023-11-14T22:13:20.000000001Z`.
+/// Formats seconds and nanoseconds since 1970 in UTC: `2023-11-14T22:13:20.000000001Z`.
 pub fn time_nsec(secs: i64, nsec: u32) -> String {
     format!("{}.{nsec:09}Z", date_time(secs))
 }
@@ -49,8 +49,8 @@ fn date_time(secs: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// The Gregorian date of a day counted from 1970-01-01. Years begin in March here, so that leap days come last; 400 years have
-/// 146097 days.
+/// Returns the Gregorian date of a day counted from 1970-01-01. Years begin in March here, so that leap days come
+/// last; 400 years have 146097 days.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468; // from 0000-03-01
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -62,7 +62,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (era * 400 + year + carry, month, day)
 }
 
-/// A name for a terminal, see [`Escaped`].
+/// Escapes a name for a terminal, see [`Escaped`].
 pub fn escape(name: &[u8]) -> String {
     Escaped(name).to_string()
 }

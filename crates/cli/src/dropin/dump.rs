@@ -8,8 +8,9 @@ mod superblock;
 use super::source::{Named, Opened};
 use super::{Stop, getopt, log};
 use crate::console::report::Out;
+use kiln_format::Escaped;
 use kiln_format::inode::FileType;
-use kiln_read::{Escaped, ImageOptions, Inode, ReadError};
+use kiln_read::{ImageOptions, Inode, ReadError};
 use options::Options;
 use std::ffi::OsString;
 use std::io::Write;
@@ -66,18 +67,18 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     Ok(out.finish()?)
 }
 
-/// The first path of an inode; `None` for one that no directory names.
+/// Returns the first path of an inode, or `None` if no directory names it.
 fn path_of(opened: &Opened, inode: &Inode) -> Option<Vec<u8>> {
     if opened.image.superblock().packed_nid == Some(inode.nid) {
         return Some(b"(packed file)".to_vec());
     }
     let root = opened.image.inode(opened.image.root_nid()).ok()?;
-    // What cannot be walked is not what was asked for.
+    // Parts that cannot be walked were not asked for.
     let mut entries = opened.image.walk(&root, b"/").filter_map(Result::ok);
     entries.find(|entry| entry.inode.nid == inode.nid).map(|entry| entry.path)
 }
 
-/// The contents of a file, or what a symbolic link says.
+/// Prints the contents of a file, or the target of a symbolic link.
 fn cat(out: &mut Out, opened: &Opened, target: &Named) -> Result<(), Stop> {
     let failed = |error: ReadError| opened.failure(error.at_path(&target.name));
     let inode = &target.inode;

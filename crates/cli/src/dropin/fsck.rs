@@ -11,7 +11,8 @@ use crate::extract::{CACHE_LEN, umask};
 use crate::inspect::check::forgive_checksum;
 use crate::process::signals::Signals;
 use crate::process::threads::processors;
-use kiln_read::{Escaped, ImageOptions, Threads};
+use kiln_format::Escaped;
+use kiln_read::{ImageOptions, Threads};
 use kiln_sink::dir::{Control, Existing, ExtractOptions, Owners};
 use kiln_sink::{Selection, SinkError};
 use options::{Extract, Options};
@@ -80,7 +81,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Everything is read and decoded, with or without `--extract`.
+/// Reads and decodes everything, with or without `--extract`.
 fn check(opened: &Opened, target: Option<&Named>, options: &Options) -> Result<(), Stop> {
     let image = &opened.image;
     if let Some(start) = target.filter(|target| target.inode.nid != image.root_nid()) {
@@ -120,7 +121,7 @@ fn extract(opened: &Opened, target: Option<&Named>, dir: &Path, options: &Option
     match report {
         Ok(report) => {
             unset_xattrs(options.log, &report);
-            // Contents that are not in the image are errors here.
+            // Contents outside of the image are errors here.
             report.skipped.iter().for_each(|(_, error)| log::error(format_args!("{error}")));
             if report.skipped.is_empty() { Ok(()) } else { Err(Stop::Told) }
         }
@@ -150,7 +151,7 @@ fn unset_xattrs(log: Log, report: &kiln_sink::dir::ExtractReport) {
     }
 }
 
-/// For [`Stop::Version`].
+/// Returns the version to print.
 fn version() -> Stop {
     Stop::Version(DECOMPRESSORS)
 }

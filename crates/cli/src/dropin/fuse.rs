@@ -1,4 +1,4 @@
-//! `erofsfuse`: the arguments of `kiln mount --via fuse` in other words.
+//! `erofsfuse`: a translation of its arguments to those of `kiln mount --via fuse`.
 
 use super::Stop;
 use super::getopt::{self, Item, Misuse, Opt, Takes, both, long, number, short};
@@ -42,11 +42,11 @@ const OPTIONS: [Opt; 9] = [
     long("device", Takes::Value),
 ];
 
-/// What is asked for, as `kiln mount` takes it.
+/// The request, as arguments of `kiln mount`.
 struct Order {
     args: mount::Args,
     operands: Vec<OsString>,
-    /// `-s`, which counts more than `max_threads`.
+    /// `-s`, which takes precedence over `max_threads`.
     single: bool,
 }
 
@@ -68,7 +68,8 @@ fn parse(args: Vec<OsString>) -> Result<mount::Args, Stop> {
 }
 
 impl Order {
-    /// As the original: modes are shown, and what lies below the mount is the caller's business.
+    /// Starts with the defaults of the original: modes are shown, and the directory below the mount is the caller's
+    /// business.
     fn new() -> Self {
         let (via, modes) = (Some(Via::Fuse), Some(ModesArg::Show));
         let args = mount::Args { via, modes, over: true, quiet: true, ..mount::Args::default() };
@@ -87,7 +88,7 @@ impl Order {
         Ok(())
     }
 
-    /// One of the comma list behind `-o`.
+    /// Handles one item of the comma-separated list behind `-o`.
     fn mount_option(&mut self, option: &[u8]) -> Result<(), Misuse> {
         let unknown = || Misuse::Option(format!("unknown option(s): `-o {}'", option.escape_ascii()));
         let text = str::from_utf8(option).map_err(|_| unknown())?;
@@ -143,7 +144,7 @@ mod tests {
         parse(args.iter().map(OsString::from).collect()).ok()
     }
 
-    /// What is asked for by two operands alone.
+    /// Returns the arguments for two operands alone.
     fn plain(image: &str, dir: &str) -> Args {
         let image = ImageArgs { image: image.into(), ..ImageArgs::default() };
         let (via, modes) = (Some(Via::Fuse), Some(ModesArg::Show));

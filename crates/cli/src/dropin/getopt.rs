@@ -1,60 +1,60 @@
-//! Command lines as getopt_long(3) reads them: short options glued together and to their values, long ones shortened as
-//! far as they stay unique, options behind operands, `--` before operands alone.
+//! Command lines as getopt_long(3) reads them: short options joined to one another and to their values, long ones
+//! abbreviated as long as they stay unique, options behind operands, only operands behind `--`.
 //!
-//! It is the grammar of the programs whose names we answer to, and clap's is another one.
+//! This is the grammar of the programs whose names kiln answers to; that of clap differs.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Whether an option has a value.
+/// The kind of value that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     Nothing,
     Value,
-    /// One only with `=`.
+    /// A value is optional, and given only with `=`.
     Optional,
 }
 
 /// An option.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
-    /// What [`Item::Option`] calls it: the long form if it has one.
+    /// The name of the option in [`Item::Option`]: the long form if it has one.
     name: &'static str,
     short: Option<u8>,
     has_long: bool,
     takes: Takes,
 }
 
-/// `-c` and `--name`.
+/// Declares `-c` and `--name`.
 pub const fn both(short: char, name: &'static str, takes: Takes) -> Opt {
     Opt { name, short: Some(short as u8), has_long: true, takes }
 }
 
-/// `--name`.
+/// Declares `--name`.
 pub const fn long(name: &'static str, takes: Takes) -> Opt {
     Opt { name, short: None, has_long: true, takes }
 }
 
-/// `-c`, the one letter in `name`.
+/// Declares `-c`, the only letter in `name`.
 pub const fn short(name: &'static str, takes: Takes) -> Opt {
     Opt { name, short: Some(name.as_bytes()[0]), has_long: false, takes }
 }
 
-/// What a command line consists of.
+/// An item of a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Item {
     Option(&'static str, Option<OsString>),
     Operand(OsString),
 }
 
-/// A command line that makes no sense.
+/// An error in a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Misuse {
     /// An option that does not exist, or lacks its value.
     Option(String),
-    /// Something else.
+    /// Any other error.
     Other(String),
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Misuse {
     }
 }
 
-/// Read a command line, the program's name not in it.
+/// Parses a command line without the program's name.
 pub fn parse(options: &[Opt], args: Vec<OsString>) -> Result<Vec<Item>, Misuse> {
     let mut items = Vec::new();
     let mut args = VecDeque::from(args);
@@ -109,7 +109,7 @@ fn parse_long(options: &[Opt], text: &[u8], rest: &mut VecDeque<OsString>) -> Re
     Ok(Item::Option(option.name, value))
 }
 
-/// The option of this long name, or the only one whose name begins so.
+/// Returns the option with this long name, or the only one that begins with it.
 fn find_long<'a>(options: &'a [Opt], name: &[u8]) -> Result<&'a Opt, Misuse> {
     let begins = |option: &&Opt| option.has_long && option.name.as_bytes().starts_with(name);
     let shown = name.escape_ascii();
@@ -148,7 +148,7 @@ fn parse_short(
     Ok(())
 }
 
-/// A number as strtoull(3) reads it with base 0: decimal, `0x` hexadecimal, `0` octal.
+/// Parses a number as strtoull(3) does with base 0: decimal, `0x` hexadecimal, `0` octal.
 pub fn number(text: &OsString) -> Option<u64> {
     let text = text.to_str()?;
     let (digits, radix) = match text.as_bytes() {
@@ -156,7 +156,7 @@ pub fn number(text: &OsString) -> Option<u64> {
         [b'0', _, ..] => (&text[1..], 8),
         _ => (text, 10),
     };
-    // Rust would take a sign, too.
+    // Rust would accept a sign, too.
     let plain = digits.bytes().all(|b| b.is_ascii_alphanumeric());
     u64::from_str_radix(digits, radix).ok().filter(|_| plain)
 }

@@ -28,7 +28,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What `--help` says. containerd looks for `--tar=` in it.
+/// The text of `--help`. containerd looks for `--tar=` in it.
 pub const USAGE: &str = "\
 [OPTIONS] FILE SOURCE...
 Generate EROFS image (FILE) from SOURCE: a directory, a tar archive (--tar), or
@@ -173,11 +173,11 @@ fn tell(request: &Request, scan: &Scan) {
     }
 }
 
-/// What the program says beside the image.
+/// The destination of the report.
 enum Said {
-    /// As the original.
+    /// Standard output, as in the original.
     Stdout,
-    /// The image goes to standard output.
+    /// Standard error, as the image goes to standard output.
     Stderr,
     Nowhere,
 }
@@ -202,7 +202,7 @@ impl Said {
     }
 }
 
-/// In the words of the original, which scripts read.
+/// Formats the report in the words of the original, which scripts read.
 fn report(summary: &Summary) -> String {
     let inodes = summary.files + summary.directories + summary.others + summary.special_inodes;
     let metadata_bytes = summary.image_bytes.saturating_sub(summary.data_bytes);
@@ -222,7 +222,7 @@ fn report(summary: &Summary) -> String {
     )
 }
 
-/// For [`Stop::Version`].
+/// Returns the version to print.
 fn version() -> Stop {
     Stop::Version(COMPRESSORS)
 }

@@ -1,4 +1,4 @@
-//! The image that a program reads, and what in it is meant.
+//! The image that a program reads, and the inode in it that the user names.
 
 use super::Stop;
 use super::getopt::{Misuse, number};
@@ -10,13 +10,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// From the command line.
+/// An image and an inode, as named on the command line.
 #[derive(Default)]
 pub struct Source {
     image: Option<PathBuf>,
     devices: Vec<PathBuf>,
     offset: u64,
-    /// Which inode; the last of `--nid` and `--path` counts.
+    /// The inode; the last of `--nid` and `--path` counts.
     pub target: Option<Target>,
 }
 
@@ -28,7 +28,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// What the user calls it.
+    /// Returns the user's name for the inode.
     pub fn name(&self) -> Vec<u8> {
         match self {
             Target::Path(path) => path.as_bytes().to_vec(),
@@ -37,7 +37,7 @@ impl Target {
     }
 }
 
-/// An inode that was asked for.
+/// The inode that the user named.
 #[derive(Clone)]
 pub struct Named {
     pub name: Vec<u8>,
@@ -51,7 +51,7 @@ pub struct Opened {
 }
 
 impl Source {
-    /// Take an option that all programs have: `--device`, `--offset`, `--nid`, `--path`.
+    /// Handles an option that all programs have: `--device`, `--offset`, `--nid`, `--path`.
     pub fn option(&mut self, name: &str, value: OsString) -> Result<(), Misuse> {
         match name {
             "device" => self.devices.push(value.into()),
@@ -62,7 +62,7 @@ impl Source {
         Ok(())
     }
 
-    /// Take an operand: there is one, the image.
+    /// Handles the only operand, the image.
     pub fn operand(&mut self, value: OsString) -> Result<(), Misuse> {
         match &self.image {
             None => self.image = Some(value.into()),
@@ -71,19 +71,19 @@ impl Source {
         Ok(())
     }
 
-    /// Whether an inode was asked for by its number.
+    /// Returns whether the user named an inode by its number.
     pub fn is_nid(&self) -> bool {
         matches!(self.target, Some(Target::Nid(_)))
     }
 
-    /// Open the image to read contents.
+    /// Opens the image to read contents.
     pub fn open(&self, options: &ImageOptions) -> Result<Opened, Stop> {
         let args = self.image_args()?;
         let image = args.open_with(options)?;
         Ok(Opened { args, image })
     }
 
-    /// Open the image to read metadata only: devices that are missing are a warning.
+    /// Opens the image to read metadata only: missing devices cause a warning.
     pub fn open_metadata(&self, options: &ImageOptions) -> Result<Opened, Stop> {
         let args = self.image_args()?;
         let warn = |failure| Log::default().warning(format_args!("{failure}"));
@@ -104,7 +104,7 @@ impl Source {
 }
 
 impl Opened {
-    /// The inode that is meant, if one is. A path's last symbolic link is not followed.
+    /// Returns the inode that the user named, if any. A symbolic link at the end of a path is not followed.
     pub fn target(&self, source: &Source) -> Result<Option<Named>, Failure> {
         let Some(target) = &source.target else { return Ok(None) };
         let inode = match target {
@@ -115,13 +115,13 @@ impl Opened {
         Ok(Some(Named { name: target.name(), inode }))
     }
 
-    /// An error about this image.
+    /// Returns an error about this image.
     pub fn failure(&self, error: ReadError) -> Failure {
         self.args.failure(error)
     }
 }
 
-/// A number, or a message that begins with `wrong`.
+/// Parses a number, or returns a message that begins with `wrong`.
 pub fn numeric(text: &OsString, wrong: &str) -> Result<u64, Misuse> {
     number(text).ok_or_else(|| Misuse::Other(format!("{wrong} {}", text.display())))
 }

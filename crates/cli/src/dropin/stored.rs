@@ -1,9 +1,9 @@
-//! How much of an image a file's contents take.
+//! The stored size of a file's contents.
 
 use kiln_read::{Extent, ExtentKind, Image, Inode, ReadError};
 
-/// Bytes that the contents take: those of its pclusters for a compressed file, the size for any other. What lies in the
-/// packed inode counts there.
+/// Returns the bytes that the contents take: those of its pclusters for a compressed file, the size for any other. A
+/// fragment counts with the packed inode.
 pub fn len(image: &Image, inode: &Inode) -> Result<u64, ReadError> {
     if !inode.has_contents() {
         return Ok(0);
@@ -18,8 +18,8 @@ pub fn len(image: &Image, inode: &Inode) -> Result<u64, ReadError> {
     Ok(sum)
 }
 
-/// The same as the inode itself has it. A compressed one counts what has been stored for it alone: pclusters that it shares
-/// count with the first file, and a tail beside the inode not at all.
+/// Returns the same number according to the inode itself. A compressed inode counts only data stored for it alone:
+/// shared pclusters count with the first file, and a tail beside the inode not at all.
 pub fn claimed_len(image: &Image, inode: &Inode) -> u64 {
     match inode.meta.compressed_blocks() {
         Some(blocks) => u64::from(blocks) << image.superblock().block_bits.bits(),
@@ -28,7 +28,7 @@ pub fn claimed_len(image: &Image, inode: &Inode) -> u64 {
     }
 }
 
-/// All extents of an inode's contents, in order.
+/// Returns all extents of an inode's contents, in order.
 pub fn extents(image: &Image, inode: &Inode) -> impl Iterator<Item = Result<Extent, ReadError>> {
     let (image, inode) = (image.clone(), *inode);
     let mut off = if inode.has_contents() { 0 } else { u64::MAX };
@@ -45,7 +45,8 @@ pub fn extents(image: &Image, inode: &Inode) -> impl Iterator<Item = Result<Exte
     })
 }
 
-/// Where an extent's bytes come from: byte address, length in bytes, device. Zeros for what has no place of its own.
+/// Returns the source of an extent's bytes: byte address, length in bytes, device. Extents without a place of their
+/// own have zeros.
 pub fn physical(extent: &Extent) -> (u64, u64, u16) {
     match extent.kind {
         ExtentKind::Raw { device, pa } => (pa, extent.llen, device),

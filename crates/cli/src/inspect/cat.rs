@@ -3,7 +3,8 @@
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use kiln_read::{Escaped, FollowLast, Image, ReadError};
+use kiln_format::Escaped;
+use kiln_read::{FollowLast, Image, ReadError};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +28,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open()?;
-    // Each write is large: no buffer between.
+    // Each write is large: a buffer would gain nothing.
     let mut out = io::stdout().lock();
     let mut exit = Exit::Done;
     for path in &args.paths {

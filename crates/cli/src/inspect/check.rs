@@ -34,7 +34,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.work.apply_nice()?;
-    // A wrong checksum is one finding of many, not the end.
+    // A wrong checksum is one finding of many and must not end the check.
     let options = ImageOptions::default().with_any_checksum();
     let lost = lost_generations(&args.image);
     if let Some(lost) = &lost {
@@ -62,8 +62,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(if report.problem_count == 0 && lost.is_none() { Exit::Done } else { Exit::ErrorsFound })
 }
 
-/// What is to be checked, in bytes: contents of files, and what many files or inodes are packed in. Parts that cannot be read are
-/// for the check to report.
+/// Returns the bytes to be checked: contents of files, and inodes that store many files or inodes together. Parts
+/// that cannot be read are reported by the check itself.
 fn contents_len(image: &Image) -> u64 {
     let sb = image.superblock();
     let special = [sb.packed_nid, sb.metabox_nid].into_iter().flatten();
@@ -71,7 +71,7 @@ fn contents_len(image: &Image) -> u64 {
     Selection::everything().contents_len(image).unwrap_or(0).saturating_add(special)
 }
 
-/// Take a wrong checksum of the superblock out of a report.
+/// Removes a wrong checksum of the superblock from a report.
 pub fn forgive_checksum(report: &mut CheckReport) -> Option<CheckProblem> {
     // It is checked first, so it is always listed.
     let idx = report.problems.iter().position(is_checksum)?;
@@ -104,14 +104,15 @@ fn tell(args: &Args, report: &CheckReport) {
     }
     let bytes = Human(*bytes);
     note(format_args!(
-        "{image}: {inodes} inodes, {directories} of them directories, {extents} extents, contents of {bytes}: {problem_count} problems"
+        "{image}: {inodes} inodes, {directories} of them directories, {extents} extents, contents of {bytes}: \
+         {problem_count} problems"
     ));
     if *problem_count == 0 {
         note(format_args!("{image}: {}", Proof(report)));
     }
 }
 
-/// What a check without problems has shown.
+/// Summary of a check without problems.
 struct Proof<'a>(&'a CheckReport);
 
 impl fmt::Display for Proof<'_> {
@@ -143,18 +144,18 @@ struct ReportJson {
     directories: u64,
     extents: u64,
     bytes: u64,
-    /// Of these, contents of regular files.
+    /// Bytes of regular files among these.
     file_bytes: u64,
-    /// Of these, compared with digests, and right.
+    /// Bytes among these that match stored digests.
     digested_bytes: u64,
     unverified_digests: u64,
-    /// Files whose contents are not in the image.
+    /// Number of files whose contents are not in the image.
     objects: u64,
-    /// Whether the superblock has a checksum.
+    /// The superblock has a checksum.
     has_checksum: bool,
-    /// Why generations of an image that was updated in place are missing.
+    /// The reason why generations of an image that was updated in place are missing.
     lost_generations: Option<String>,
-    /// What is no error.
+    /// Findings that are not errors.
     notes: Vec<String>,
     problem_count: u64,
     /// At most 1000.

@@ -135,7 +135,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         (error, _) => Failure::Diff(error),
     })?;
     match printer.finish(&summary) {
-        // A reader that closes the pipe early gets the answer by the exit code all the same.
+        // A reader that closes the pipe early still gets the answer from the exit code.
         Err(failure) if !failure.is_broken_pipe() => return Err(failure),
         _ => {}
     }
@@ -178,7 +178,7 @@ struct Printer<'a> {
     args: &'a Args,
     sides: [&'a Compared; 2],
     output: Output,
-    /// Why printing has ended early.
+    /// The reason why printing ended early.
     failure: Option<Failure>,
 }
 

@@ -117,7 +117,7 @@ struct ExplainJson<'d, 'i, F: Fn(ReadError) -> Failure> {
     #[serde(skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
     pieces: &'d Streamed<Pieces<'i>, F>,
-    /// Behind the pieces: only then it is known.
+    /// Comes after the pieces: it is not known before.
     #[serde(flatten)]
     cost: Total<'d, 'i, F>,
 }
@@ -168,7 +168,7 @@ impl PieceJson {
     }
 }
 
-/// The cost of all pieces that were written.
+/// Cost of all pieces that were written.
 struct Total<'d, 'i, F>(&'d Streamed<Pieces<'i>, F>);
 
 impl<F> Serialize for Total<'_, '_, F> {

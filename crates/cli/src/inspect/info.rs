@@ -90,7 +90,7 @@ struct FeatureJson {
 #[derive(Serialize)]
 struct AlgorithmJson {
     name: &'static str,
-    /// Its configuration, as far as it has one.
+    /// Its configuration, if it has one.
     detail: String,
 }
 

@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     match (bad, printer) {
         (false, printer) => printer.finish().map(|()| Exit::Done),
         (true, Printer::Text(out)) => out.finish().and(Err(Failure::Incomplete)),
-        // The document goes on with the error.
+        // The error follows in the same document.
         (true, Printer::Json(list)) => {
             drop(list);
             Err(Failure::Incomplete)
@@ -87,7 +87,7 @@ struct Lister<'a> {
     args: &'a Args,
     image: &'a Image,
     printer: Printer,
-    /// Something could not be listed.
+    /// An entry could not be listed.
     bad: bool,
 }
 
@@ -131,7 +131,7 @@ impl Lister<'_> {
         note(format_args!("{}", self.args.image.failure(error)));
     }
 
-    /// One inode, shown as `name`.
+    /// Lists one inode as `name`.
     fn entry(&mut self, name: &[u8], path: &[u8], inode: &Inode) -> Result<(), Failure> {
         let failure = |error: ReadError| self.args.image.failure(error.at_path(path));
         match &mut self.printer {
@@ -151,7 +151,8 @@ impl Lister<'_> {
     }
 }
 
-/// What `ls -l` shows in front of the name. Columns have a least width, so that a listing of any length can stream.
+/// Returns the columns of `ls -l` in front of the name. Columns have a least width, so that a listing of any length
+/// can stream.
 fn columns(inode: &Inode) -> String {
     let meta = &inode.meta;
     let size = match meta.file_type {

@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// A file, and what is printed of it.
+/// A file, and the details to print.
 struct Stated<'a> {
     image: &'a Image,
     path: &'a [u8],

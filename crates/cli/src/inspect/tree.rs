@@ -54,9 +54,9 @@ struct Drawer<'a> {
     args: &'a Args,
     image: &'a Image,
     out: Out,
-    /// The entries still to come of each directory on the way.
+    /// The remaining entries of each directory on the way.
     levels: Vec<IntoIter<DirEntry>>,
-    /// Directories shown: a second name of one would draw without end.
+    /// Directories shown: a second name of one could make the drawing endless.
     seen: HashSet<Nid>,
     counts: Counts,
 }

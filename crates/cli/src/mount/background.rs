@@ -45,15 +45,16 @@ pub fn start(arguments: &[&str], request: &[u8]) -> Result<(), Failure> {
 pub struct Ready(());
 
 impl Ready {
-    /// Leave the session of the terminal, so that its end does not end us.
+    /// Leaves the session of the terminal, so that its end does not end this process.
     pub fn detach() -> Result<Self, Failure> {
         rustix::process::setsid().map_err(io::Error::from).map_err(fail("start a session"))?;
         Ok(Self(()))
     }
 
-    /// Say so, and let go of everything that the first process has lent: its streams and its working directory.
+    /// Reports readiness, and releases everything that the first process has lent: its streams and its working
+    /// directory.
     pub fn report(self) {
-        // Nothing here can fail in a way that the mount, which works, should end for.
+        // No failure here is a reason to end the mount, which works.
         let _ = std::env::set_current_dir("/");
         let mut stdout = io::stdout().lock();
         let _ = stdout.write_all(LINE).and_then(|()| stdout.flush());

@@ -1,4 +1,4 @@
-//! `kiln hotlist`: lists of what programs read.
+//! `kiln hotlist`: lists of the reads of programs.
 
 mod diff;
 mod merge;
@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether exit codes are those of diff(1).
+    /// Returns whether exit codes are those of diff(1).
     pub fn is_diff(&self) -> bool {
         matches!(self.what, What::Diff(_))
     }

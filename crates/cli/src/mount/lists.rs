@@ -1,4 +1,4 @@
-//! Files with lists of what is read.
+//! Files with hot lists or paths.
 
 use crate::exit::Failure;
 use kiln_read::hotlist::HotList;
@@ -6,20 +6,21 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Longer than a list of all ranges of all files that a program reads: what is no list at all must not fill the memory.
+/// More than a list of all ranges of all files that a program reads: a file that is no list at all must not fill the
+/// memory.
 const LEN_MAX: u64 = 256 << 20;
 
-/// The hot list in a file; `-` is standard input.
+/// Reads the hot list in a file; `-` is standard input.
 pub fn hot(path: &Path) -> Result<HotList, Failure> {
     parse(path, &read(path)?)
 }
 
-/// The same, or files as a whole: paths, one a line.
+/// Reads a hot list, or files as a whole: paths, one per line.
 pub fn hot_or_plain(path: &Path) -> Result<HotList, Failure> {
     parse_any(path, &read(path)?)
 }
 
-/// The same in a file, whatever its name is.
+/// Reads the same from a file, whatever its name is.
 pub fn hot_or_plain_file(path: &Path) -> Result<HotList, Failure> {
     parse_any(path, &read_file(path)?)
 }

@@ -1,4 +1,4 @@
-//! The log of a FUSE server: what its requests met, and what it can tell no caller.
+//! The log of a FUSE server: errors of requests, and messages that no caller could receive.
 
 use crate::console::text;
 use crate::exit::Failure;
@@ -11,15 +11,15 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// So many lines in a period, and then a count of those left out: a damaged file may be read without end.
+/// Most lines in a period; a count of omitted ones follows. A damaged file may be read without end.
 const LINES_MAX: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(60);
-/// Where syslogd(8) and journald listen.
+/// Socket of syslogd(8) and journald.
 const SYSLOG: &str = "/dev/log";
 /// Facility `daemon`, severity `warning`, as syslog(3) numbers them.
 const PRIORITY: u32 = 3 << 3 | 4;
 
-/// Where lines go.
+/// The destination of lines.
 pub enum Target {
     Stderr,
     Syslog,
@@ -27,7 +27,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The end of the file at `path`.
+    /// Opens the file at `path` to append to it.
     pub fn file(path: &Path) -> Result<Self, Failure> {
         let opened = File::options().append(true).create(true).open(path);
         let failed = |source| Failure::File { path: path.to_owned(), action: "log to it", source };
@@ -35,7 +35,7 @@ impl Target {
     }
 }
 
-/// Whether the log has lines that are no errors.
+/// Choice of lines other than errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notes {
     Logged,
@@ -46,12 +46,12 @@ pub enum Notes {
 struct Log {
     target: Target,
     notes: Notes,
-    /// In front of each line.
+    /// Beginning of each line.
     image: String,
     limit: Mutex<Limit>,
 }
 
-/// Log to `target` from now on. Every line names `image`.
+/// Starts the log of this process to `target`. Every line names `image`.
 pub fn start(target: Target, notes: Notes, image: &Path) {
     let log = Log { target, notes, image: image.display().to_string(), limit: Mutex::default() };
     // There is one server in a process: this is the first and only log.
@@ -60,7 +60,7 @@ pub fn start(target: Target, notes: Notes, image: &Path) {
     }
 }
 
-/// Say how many lines were left out since the last one.
+/// Logs the number of lines that were omitted since the last one.
 pub fn end() {
     log::logger().flush();
 }
@@ -74,7 +74,7 @@ impl log::Log for Log {
         if !self.enabled(record.metadata()) {
             return;
         }
-        // Held until the line is written: lines stand in order.
+        // The lock is held until the line is written, so that lines are in order.
         let mut limit = self.limit.lock();
         if let Some(left_out) = limit.admit(Instant::now()) {
             self.left_out(left_out);
@@ -95,7 +95,7 @@ impl Log {
         }
     }
 
-    /// Where a line cannot be written, there is no other place for it.
+    /// Writes a line. If that fails, there is no other place for it.
     fn line(&self, line: &str) {
         let pid = std::process::id();
         let _ = match &self.target {
@@ -111,27 +111,27 @@ impl Log {
     }
 }
 
-/// One message to the system's log, which listens at `log`, in the form of RFC 3164. Its time is that of its arrival. A log that
-/// is full or gone must not hold up a server.
+/// Sends one message to the system's log, which listens at `log`, in the form of RFC 3164. Its time is that of its
+/// arrival. A log that is full or gone must not hold up a server.
 fn send(log: &Path, message: &str) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
     socket.send_to(message.as_bytes(), log).map(drop)
 }
 
-/// How much may be logged.
+/// The limit on logged lines.
 #[derive(Default)]
 struct Limit {
-    /// When the period began.
+    /// Start of the period.
     since: Option<Instant>,
-    /// Lines in it so far.
+    /// Lines in the period so far.
     lines: u32,
-    /// Lines that were not written since the last one that was.
+    /// Lines omitted since the last one that was written.
     left_out: u64,
 }
 
 impl Limit {
-    /// Whether a line may be written `now`; and if so, how many before it were left out.
+    /// Returns whether a line may be written `now`, and if so, the number of omitted lines before it.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         let is_over = self.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD);
         if is_over {
@@ -161,7 +161,7 @@ mod tests {
         let mut message = [0; 64];
         let len = socket.recv(&mut message).unwrap();
         assert_eq!(&message[..len], b"<28>kiln[1]: x");
-        // Nothing is received any more: at last there is no room.
+        // No one receives: at last there is no room.
         while send(&path, "more").is_ok() {}
     }
 

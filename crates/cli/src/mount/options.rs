@@ -1,10 +1,10 @@
-//! `kiln mount -o LIST`, as mount(8) has it.
+//! `kiln mount -o LIST`, with the options of mount(8).
 
 use kiln_mount::Attributes;
 use std::fmt;
 use std::str::FromStr;
 
-/// One of the list.
+/// An item of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOption {
     text: String,
@@ -13,7 +13,7 @@ pub struct MountOption {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Effect {
-    /// It is so anyway.
+    /// No effect: it is the default.
     None,
     Suid(bool),
     Dev(bool),
@@ -24,7 +24,7 @@ enum Effect {
     FsName(String),
 }
 
-/// What a list says. Of options that contradict each other, the last one counts.
+/// The options of a list. The last one of several that contradict each other counts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
     pub attributes: Attributes,
@@ -61,7 +61,7 @@ impl FromStr for MountOption {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let effect = match text {
-            // Access times are not kept in what is read-only. A list may end with a comma.
+            // A read-only filesystem stores no access times. A list may end with a comma.
             "" | "ro" | "noatime" | "nodiratime" | "relatime" => Effect::None,
             "suid" => Effect::Suid(true),
             "nosuid" => Effect::Suid(false),

@@ -1,13 +1,13 @@
-//! Whose files a mount shows.
+//! Owners of the files that a mount shows.
 
 use crate::exit::Failure;
 use crate::pack;
 use kiln_mount::fuse::{Ids, Owners};
-use kiln_source::filter::{IdMap, IdRange};
+use kiln_tree::policy::{IdMap, IdRange};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What an id becomes that is in no range of a map, as in user namespaces.
+/// Replacement for an id outside all ranges of a map, as in user namespaces.
 const OVERFLOW_ID: u32 = 65534;
 
 /// Options about owners.
@@ -29,7 +29,7 @@ pub struct OwnerArgs {
 }
 
 impl OwnerArgs {
-    /// The first option that is given.
+    /// Returns the first option that is given.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             (self.owner.is_some(), "--owner"),
@@ -39,7 +39,7 @@ impl OwnerArgs {
         given.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
     }
 
-    /// Whose files they are.
+    /// Returns the owners.
     ///
     /// # Errors
     /// Ranges that overlap.

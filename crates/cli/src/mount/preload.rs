@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Paths that are told one by one.
+/// Most paths that are printed one by one.
 const TOLD_MAX: usize = 10;
 
 /// Read listed files of a mount in advance

@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::Usage("name a command behind --".into()));
     };
-    // What is wrong with the output is told before the command runs.
+    // Errors of the output are reported before the command runs.
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let file = AtomicFile::create(&args.output, existing)?;
     let signals = Forwarding::begin()?;

@@ -34,7 +34,7 @@ pub struct Args {
     prometheus: bool,
 }
 
-/// Sizes by their upper bounds in bytes; the last is `+Inf`.
+/// Counts by upper bounds in bytes; the last is `+Inf`.
 type Classes = BTreeMap<String, u64>;
 
 #[derive(Serialize)]
@@ -70,7 +70,7 @@ struct PrefetchJson {
 struct RequestJson {
     count: u64,
     seconds: f64,
-    /// By upper bounds in seconds.
+    /// Counts by upper bounds in seconds.
     durations: Classes,
 }
 
@@ -165,7 +165,7 @@ fn print(stats: &StatsJson) -> Result<(), Failure> {
     out.finish()
 }
 
-/// The bound in microseconds below which 99 of 100 are.
+/// Returns the bound in microseconds below which 99 of 100 requests are.
 fn percentile(durations: &Classes, count: u64) -> String {
     let mut bounds: Vec<(f64, u64)> =
         durations.iter().map(|(bound, count)| (bound.parse().unwrap_or(f64::INFINITY), *count)).collect();

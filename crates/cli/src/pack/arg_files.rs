@@ -1,17 +1,17 @@
 //! Files that options name, and errors about values of options.
 
 use crate::exit::Failure;
-use kiln_source::filter::SyntaxError;
+use kiln_tree::SyntaxError;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// A file's bytes.
+/// Reads a file.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })
 }
 
-/// A file's bytes, or those of standard input.
+/// Reads a file, or standard input.
 pub fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
     if path != Path::new("-") {
         return read(path);
@@ -22,12 +22,12 @@ pub fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
-/// An error of the value of an option.
+/// Returns the failure of the value of an option.
 pub fn named(option: &str, error: &SyntaxError) -> Failure {
     Failure::Usage(format!("{option}: {error}"))
 }
 
-/// An error of what was given.
+/// Returns the failure of an argument.
 pub fn usage(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
 }

@@ -17,7 +17,7 @@ use crate::process::work::WorkArgs;
 use kiln::{ImageLabel, Packer};
 use kiln_builder::{BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, Preset, SMALL_FILE_LEN};
 use kiln_format::KernelVersion;
-use kiln_source::filter::DataOrder;
+use kiln_tree::storage::DataOrder;
 use uuid::Uuid;
 
 /// Pack directories, archives and images into an image
@@ -168,15 +168,15 @@ impl Args {
         let keys = self.layout.keys();
         let choices = self.choices(&keys, preset, block_len)?;
         let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;
-        Ok(BuildOptions {
-            threads: self.work.threads(),
-            memory: usize::try_from(self.memory).unwrap_or(usize::MAX),
-            uuid: self.uuid.map(Uuid::into_bytes),
-            label: self.label.padded(),
-            source_date_epoch: source_date_epoch()?,
-            keep_going: self.keep_going,
-            ..self.layout.apply(keys, options)?
-        })
+        let source_date_epoch = source_date_epoch()?;
+        Ok(self.layout.apply(keys, options)?.with(|options| {
+            options.work.threads = self.work.threads();
+            options.work.memory = usize::try_from(self.memory).unwrap_or(usize::MAX);
+            options.work.keep_going = self.keep_going;
+            options.identity.uuid = self.uuid.map(Uuid::into_bytes);
+            options.identity.label = self.label.padded();
+            options.identity.source_date_epoch = source_date_epoch;
+        }))
     }
 
     /// Returns a packer with these options and choices by path, and the order of data.

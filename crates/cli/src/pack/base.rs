@@ -3,8 +3,7 @@
 use crate::console::report::note;
 use crate::exit::Failure;
 use kiln_output::{AtomicFile, Existing};
-use kiln_source::image::erofs::BaseImage;
-use kiln_source::merge::{IncrementBase, Stamps, Trust};
+use kiln_revise::{BaseImage, IncrementBase, Stamps, Trust};
 use kiln_source::{FileStamps, Scan, SourceError};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

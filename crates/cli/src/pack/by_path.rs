@@ -6,7 +6,9 @@ use crate::exit::Failure;
 use kiln::Packer;
 use kiln_builder::BuildOptions;
 use kiln_codec::Spec;
-use kiln_source::filter::{DataOrder, Hint, HintRules, PathOrder, lines};
+use kiln_source::manifest::parse_order;
+use kiln_tree::filter::lines;
+use kiln_tree::storage::{DataOrder, Hint, HintRules};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +38,7 @@ pub struct ByPathArgs {
 pub fn list_order(path: &Path) -> Result<DataOrder, Failure> {
     match named_order(path.as_os_str().as_bytes())? {
         Some(order) => Ok(order),
-        None => Ok(PathOrder::parse(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?.into()),
+        None => Ok(parse_order(&read_or_stdin(path)?, &path.to_string_lossy()).map_err(usage)?.into()),
     }
 }
 
@@ -77,7 +79,7 @@ impl ByPathArgs {
     }
 
     /// Returns the hints, where files are compressed as `options` have it otherwise.
-    pub fn hints(&self, options: &BuildOptions) -> Result<HintRules, Failure> {
+    pub fn hints(&self, options: &BuildOptions) -> Result<HintRules<Option<Spec>>, Failure> {
         let base = Base { options };
         let mut hints = Vec::new();
         for path in &self.hints {
@@ -103,7 +105,7 @@ struct Base<'a> {
 
 impl Base<'_> {
     /// Parses a hint, `GLOB=WAY`.
-    fn hint(&self, text: &[u8]) -> Result<Hint, String> {
+    fn hint(&self, text: &[u8]) -> Result<Hint<Option<Spec>>, String> {
         let shown = String::from_utf8_lossy(text);
         // A way has signs of its own, behind the names of its options.
         let is_inner = |at: &usize| OPTIONS.iter().any(|name| text[..*at].ends_with(name));
@@ -117,7 +119,7 @@ impl Base<'_> {
 
     /// Parses a way: `none`, `ALGORITHM[,LEVEL][,dictsize=SIZE]`, `:SIZE` or both.
     fn way(&self, text: &str) -> Result<Option<Spec>, Failure> {
-        kiln::hint_way(text, self.options).map_err(usage)
+        kiln_builder::hint_spec(text, self.options).map_err(usage)
     }
 }
 
@@ -128,7 +130,10 @@ mod tests {
 
     fn way(text: &str, compression: Option<Spec>, kernel: &str) -> Result<Option<Spec>, String> {
         let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
-        let options = &BuildOptions { compression, kernel, ..BuildOptions::default() };
+        let options = &BuildOptions::default().with(|o| {
+            o.compression.spec = compression;
+            o.kernel = kernel;
+        });
         Base { options }.way(text).map_err(|failure| failure.to_string())
     }
 

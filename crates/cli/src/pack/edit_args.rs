@@ -4,8 +4,8 @@ use super::arg_files::{read, usage};
 use crate::exit::Failure;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln_source::Unreadable;
-use kiln_source::filter::{FileContexts, Labels, Policy};
-use kiln_source::manifest::{FsConfig, ListError, TreeEdits};
+use kiln_source::manifest::{ListError, parse_device_table, parse_fs_config, read_fs_config, read_pseudo};
+use kiln_tree::policy::{FileContexts, FsConfig, Labels, Policy, TreeEdits};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -115,17 +115,17 @@ impl EditArgs {
 
     fn fs_config(&self) -> Result<Option<FsConfig>, Failure> {
         if let Some(dir) = self.of(EditKind::ProductOut).next() {
-            return FsConfig::rules(dir, self.mount_point()).map(Some).map_err(of_list);
+            return read_fs_config(dir, self.mount_point()).map(Some).map_err(of_list);
         }
         let list =
-            |path: &Path| FsConfig::list(&read(path)?, &path.to_string_lossy(), self.mount_point()).map_err(usage);
+            |path: &Path| parse_fs_config(&read(path)?, &path.to_string_lossy(), self.mount_point()).map_err(usage);
         self.of(EditKind::FsConfig).next().map(list).transpose()
     }
 
     fn definitions(&self) -> Result<Vec<TreeEdits>, Failure> {
         let tables = self.of(EditKind::DeviceTable);
-        let tables = tables.map(|path| TreeEdits::device_table(&read(path)?, path).map_err(of_list));
-        tables.chain(self.of(EditKind::Pseudo).map(|path| TreeEdits::pseudo(path).map_err(of_list))).collect()
+        let tables = tables.map(|path| parse_device_table(&read(path)?, path).map_err(of_list));
+        tables.chain(self.of(EditKind::Pseudo).map(|path| read_pseudo(path).map_err(of_list))).collect()
     }
 
     fn mount_point(&self) -> &[u8] {
@@ -133,7 +133,7 @@ impl EditArgs {
     }
 }
 
-/// An error of a file of definitions.
+/// Returns the failure of a file of definitions.
 fn of_list(error: ListError) -> Failure {
     match error {
         ListError::Line(error) => usage(error),

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use kiln::Packer;
 use kiln_builder::{Estimate, Interval};
 use kiln_source::Scan;
-use kiln_source::filter::DataOrder;
+use kiln_tree::storage::DataOrder;
 use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;

@@ -71,7 +71,7 @@ impl fmt::Display for InWords<'_> {
                 write!(f, "uncompressed: {}, in chunks of {}", Because(because), Human(chunk_len))?;
                 some(f, holes, "of holes")
             }
-            How::Kept => f.write_str("as the base stores it"),
+            How::Reused => f.write_str("as the base stores it"),
             How::Placed { chunk_len } => write!(f, "on an extra device, in chunks of {}", Human(chunk_len)),
             How::Compressed { extents, plain, text, stored, referenced, holes, inline, packed } => {
                 write!(f, "compressed: {} to {}", Human(text), Human(stored))?;
@@ -238,7 +238,7 @@ impl ExplanationJson {
                 hole_bytes: Some(holes),
                 ..Self::default()
             },
-            How::Kept => Self { stored_as: "kept", ..Self::default() },
+            How::Reused => Self { stored_as: "reused", ..Self::default() },
             How::Placed { chunk_len } => Self { stored_as: "placed", chunk_bytes: Some(chunk_len), ..Self::default() },
             How::Compressed { extents, plain, text, stored, referenced, holes, inline, packed } => Self {
                 stored_as: "compressed",

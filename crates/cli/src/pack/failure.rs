@@ -8,10 +8,11 @@ use kiln_builder::BuildError;
 use std::path::Path;
 
 /// Returns the failure for an error of the library about the image or layout `image`.
-pub fn failure(error: Error, signals: &Signals, image: &Path) -> Failure {
-    match (error, signals.caught()) {
+pub fn failure(error: impl Into<Error>, signals: &Signals, image: &Path) -> Failure {
+    match (error.into(), signals.caught()) {
         (Error::Source(error), caught) => Failure::of_source(error, caught, DEVICE_OPTION),
         (Error::Policy(error), _) => Failure::Policy(error),
+        (Error::Xattr(error), _) => Failure::Xattr(error),
         (Error::Build(BuildError::Interrupted), Some(number)) => Failure::Signal(number),
         (Error::Build(source), _) => Failure::Build { image: image.to_owned(), source },
         (Error::Read { image, source }, _) => Failure::of_image(&image, 0, DEVICE_OPTION, source),

@@ -3,14 +3,14 @@
 use crate::console::report::note;
 use crate::console::size::{self, Human};
 use crate::exit::Failure;
-use kiln::{HotAs, HotFiles};
-use kiln_source::filter::DataOrder;
+use kiln_builder::{HotFiles, HotMethod};
+use kiln_tree::storage::DataOrder;
 
 #[derive(clap::Args)]
 pub struct HotArgs {
     /// Store files of --order for quick decoding
     #[arg(long, value_name = "lz4|none|same", requires = "order", default_value = "same")]
-    hot_as: HotAs,
+    hot_as: HotMethod,
 
     /// Let these files take up to SIZE more
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "hot_as", default_value = "64M")]
@@ -22,8 +22,8 @@ impl HotArgs {
     ///
     /// # Errors
     /// An order that is no list.
-    pub fn choice(&self, order: &DataOrder) -> Result<(HotAs, u64), Failure> {
-        if self.hot_as != HotAs::Same && !matches!(order, DataOrder::List(_)) {
+    pub fn choice(&self, order: &DataOrder) -> Result<(HotMethod, u64), Failure> {
+        if self.hot_as != HotMethod::Same && !matches!(order, DataOrder::List(_)) {
             return Err(Failure::Usage(
                 "--hot-as: --order must be a list: of a random order no file comes first".into(),
             ));
@@ -35,9 +35,9 @@ impl HotArgs {
     pub fn tell(&self, found: &HotFiles) {
         let HotFiles { nodes, extra_bytes, left } = found;
         let how = match self.hot_as {
-            HotAs::Same => return,
-            HotAs::Lz4 => "by lz4",
-            HotAs::Plain => "as they are",
+            HotMethod::Same => return,
+            HotMethod::Lz4 => "by lz4",
+            HotMethod::Plain => "as they are",
         };
         let left = if *left > 0 { format!("; no budget was left for {left} files") } else { String::new() };
         let extra = Human(*extra_bytes);

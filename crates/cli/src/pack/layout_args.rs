@@ -4,7 +4,7 @@ use super::digests::DigestArgs;
 use super::layout_keys::{LayoutKeyArgs, LayoutKeys};
 use crate::console::size;
 use crate::exit::Failure;
-use kiln_builder::{BuildOptions, ChunkEntries};
+use kiln_builder::{BuildOptions, ChunkEntries, CompressionOptions, IdentityOptions, LayoutOptions, MetadataOptions};
 use kiln_format::BlockBits;
 use std::path::PathBuf;
 
@@ -59,20 +59,28 @@ impl LayoutArgs {
             return Err(Failure::Usage("--blob-device: needs --layout chunk-size=SIZE".into()));
         }
         Ok(BuildOptions {
-            data_align: align("align", keys.align, block_bits)?,
-            image_align: align("align-image", keys.align_image, block_bits)?,
-            chunk_bits: keys.chunk_size.map(|len| chunk_bits(len, block_bits)).transpose()?,
-            chunk_entries: if keys.chunk_indexes { ChunkEntries::Indexes } else { ChunkEntries::Short },
-            inline_tails: keys.inline_data,
-            compact_inodes: !keys.extended_inodes,
-            omit_dot: !keys.dot,
-            xattr_share_min: keys.xattr_share,
-            xattr_prefixes: keys.xattr_prefixes,
-            content_digests: self.digests.choice(options.content_digests),
-            root_xattr_len: usize::try_from(keys.root_xattrs).unwrap_or(usize::MAX),
-            extent_max_len: keys.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
-            build_time: self.build_time,
-            checksum: keys.checksum,
+            layout: LayoutOptions {
+                data_align: align("align", keys.align, block_bits)?,
+                image_align: align("align-image", keys.align_image, block_bits)?,
+                chunk_bits: keys.chunk_size.map(|len| chunk_bits(len, block_bits)).transpose()?,
+                chunk_entries: if keys.chunk_indexes { ChunkEntries::Indexes } else { ChunkEntries::Short },
+                inline_tails: keys.inline_data,
+                ..options.layout
+            },
+            metadata: MetadataOptions {
+                compact_inodes: !keys.extended_inodes,
+                omit_dot: !keys.dot,
+                xattr_share_min: keys.xattr_share,
+                xattr_prefixes: keys.xattr_prefixes,
+                content_digests: self.digests.choice(options.metadata.content_digests),
+                root_xattr_len: usize::try_from(keys.root_xattrs).unwrap_or(usize::MAX),
+                ..options.metadata
+            },
+            compression: CompressionOptions {
+                extent_max_len: keys.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
+                ..options.compression
+            },
+            identity: IdentityOptions { build_time: self.build_time, checksum: keys.checksum, ..options.identity },
             ..options
         })
     }

@@ -6,9 +6,10 @@ use crate::image::DEVICE_OPTION;
 use crate::pack::out_args::SpoolArgs;
 use crate::process::signals::Signals;
 use kiln_source::disk::PartitionChoice;
-use kiln_source::merge::{MergePart, Merged, Whiteouts};
+use kiln_source::merge::{MergePart, Merged};
 use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_dir_transport, looks_like_layout};
 use kiln_source::{KINDS, Source, SourceKind, SourceOptions};
+use kiln_tree::merge::Whiteouts;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 

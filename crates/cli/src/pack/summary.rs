@@ -6,9 +6,9 @@ use crate::console::text;
 use crate::exit::Exit;
 use kiln::Unmatched;
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
-use kiln_read::Escaped;
-use kiln_source::filter::DataOrder;
+use kiln_format::Escaped;
 use kiln_source::{LeftOutXattr, LeftOutXattrs, Note, Scan, Unreadable};
+use kiln_tree::storage::DataOrder;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -162,14 +162,14 @@ pub fn tell(image: &Path, summary: &Summary) {
             "{chunks} chunks had no room in the index of parts: a higher --memory may find more of them"
         ));
     }
-    if summary.copied_bytes > 0 || summary.kept_files > 0 {
-        let Summary { kept_files, kept_bytes, copied_bytes, files, bytes_in, .. } = *summary;
+    if summary.copied_bytes > 0 || summary.reused_files > 0 {
+        let Summary { reused_files, reused_bytes, copied_bytes, files, bytes_in, .. } = *summary;
         note(format_args!(
-            "taken over from the base: {kept_files} files, {} stored as {}; anew: {} files, {}",
-            Human(kept_bytes),
+            "reused from the base: {reused_files} files, {} stored as {}; anew: {} files, {}",
+            Human(reused_bytes),
             Human(copied_bytes),
-            files - kept_files,
-            Human(bytes_in - kept_bytes)
+            files - reused_files,
+            Human(bytes_in - reused_bytes)
         ));
     }
     note(format_args!("{}", phases(&summary.phases)));
@@ -270,8 +270,8 @@ pub struct PackJson {
     blob_bytes: u64,
     placed_files: u64,
     placed_bytes: u64,
-    kept_files: u64,
-    kept_bytes: u64,
+    reused_files: u64,
+    reused_bytes: u64,
     copied_bytes: u64,
     hot_start: u64,
     hot_bytes: u64,
@@ -345,8 +345,8 @@ impl PackJson {
             blob_bytes: summary.blob_bytes,
             placed_files: summary.placed_files,
             placed_bytes: summary.placed_bytes,
-            kept_files: summary.kept_files,
-            kept_bytes: summary.kept_bytes,
+            reused_files: summary.reused_files,
+            reused_bytes: summary.reused_bytes,
             copied_bytes: summary.copied_bytes,
             hot_start: summary.hot_start,
             hot_bytes: summary.hot_bytes,

@@ -5,11 +5,9 @@ use super::edit_args::EditArgs;
 use crate::exit::Failure;
 use crate::headings::{FILES, METADATA};
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use kiln_source::filter::{
-    Chmod, Filter, IdBase, IdMap, IdPolicy, IdRange, NameGlobs, PathList, Policy, Regexes, Rule, Rules, SyntaxError,
-    Times, XattrPolicy, parse_xattr,
-};
-use kiln_tree::Xattr;
+use kiln_tree::filter::{Filter, PathList, Regexes, Rule, Rules};
+use kiln_tree::policy::{Chmod, IdBase, IdMap, IdPolicy, IdRange, NameGlobs, Policy, Times, XattrPolicy, parse_xattr};
+use kiln_tree::{SyntaxError, Xattr};
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;

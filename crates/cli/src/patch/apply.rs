@@ -26,7 +26,10 @@ use std::path::{Path, PathBuf};
 /// memory, and that of the encoder.
 #[derive(clap::Args)]
 #[command(
-    override_usage = "kiln patch apply [OPTIONS] <OLD> <PATCH> <NEW>\n       kiln patch apply [OPTIONS] --in-place <OLD> <PATCH>\n       kiln patch apply [OPTIONS] --in-place --complete <OLD>\n       kiln patch apply [OPTIONS] --in-place --status <OLD> [PATCH]",
+    override_usage = "kiln patch apply [OPTIONS] <OLD> <PATCH> <NEW>
+       kiln patch apply [OPTIONS] --in-place <OLD> <PATCH>
+       kiln patch apply [OPTIONS] --in-place --complete <OLD>
+       kiln patch apply [OPTIONS] --in-place --status <OLD> [PATCH]",
     after_help = "\
 Examples:
   kiln patch apply v1.erofs v1-v2.patch v2.erofs

@@ -1,4 +1,4 @@
-//! What all ways to apply a patch share.
+//! Values that all ways to apply a patch share.
 
 use crate::console::progress::Meter;
 use crate::console::size::Human;
@@ -17,22 +17,22 @@ pub(super) struct Applying<'a> {
     pub patch: Patch<PatchInput>,
     /// The path of the old image.
     pub old: &'a Path,
-    /// Say nothing but errors.
+    /// Print nothing but errors.
     pub quiet: bool,
     pub work: &'a WorkArgs,
     pub signals: &'a Signals,
-    /// What the user is told of an error.
+    /// Converts an error for the user.
     pub of_patch: &'a dyn Fn(DeltaError) -> Failure,
 }
 
 impl Applying<'_> {
-    /// What shows how much of the new image is made.
+    /// Returns the meter of the new image's progress.
     pub(super) fn meter(&self) -> Meter {
         self.work.meter(self.quiet)
     }
 }
 
-/// What applying has done, in words.
+/// Describes the result of applying.
 pub(super) fn said(applied: &ApplyReport) -> String {
     let ApplyReport { new_len, copied, encoded } = *applied;
     format!("{}: {} copied, {} encoded", Human(new_len), Human(copied), Human(encoded))

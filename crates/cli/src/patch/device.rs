@@ -19,8 +19,8 @@ const OF_DISK: [(&str, &str); 7] = [
 /// Properties of a partition.
 const OF_PARTITION: [(&str, &str); 2] = [("number of the partition", "partition"), ("first sector", "start")];
 
-/// Returns the properties that tell the block device from others and stay the same when the system starts again, as far
-/// as there are any. Numbers of devices and of their attachments (`diskseq`) do not stay.
+/// Returns the properties that distinguish the block device from others and survive a restart of the system, if
+/// there are any. Numbers of devices and of their attachments (`diskseq`) do not survive it.
 pub(super) fn identity(device: &Metadata) -> Identity {
     let (major, minor) = (major(device.rdev()), minor(device.rdev()));
     let place = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"));
@@ -51,13 +51,13 @@ fn text(path: &PathBuf) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// The file may have another path when the system has another root.
+/// Returns the file behind a loop device by its inode: its path may change if the system has another root.
 fn loop_inode(disk: &Path) -> Option<String> {
     let backing = text(&disk.join("loop/backing_file"))?;
     Some(fs::metadata(backing).ok()?.ino().to_string())
 }
 
-/// The UUID that the partition table has, where the kernel tells it (Linux 6.12).
+/// Returns the UUID in the partition table, if the kernel reports it (Linux 6.12).
 fn partition_uuid(place: &Path) -> Option<String> {
     let event = text(&place.join("uevent"))?;
     event.lines().find_map(|line| Some(line.strip_prefix("PARTUUID=")?.to_owned()))

@@ -14,7 +14,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Applies a patch over OLD.
+/// Applies a patch in place of OLD.
 pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<InPlace, Failure> {
     let meter = applying.meter();
     let Applying { patch, old, quiet, signals, of_patch, .. } = applying;
@@ -38,7 +38,7 @@ pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<InPl
         })
     });
     drop(meter);
-    // Where nothing was begun, nothing has to be resumed.
+    // If nothing was begun, nothing has to be resumed.
     if result.is_ok() || journal.is_empty() {
         journal.remove()?;
     }
@@ -47,7 +47,7 @@ pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<InPl
     Ok(done)
 }
 
-/// Complete what an earlier run has begun, by its journal.
+/// Completes the work of an earlier run from its journal.
 pub(super) fn complete(old: &Path, journal: Option<&Path>, signals: &Signals, quiet: bool) -> Result<InPlace, Failure> {
     let target = target::open_to_write(old)?;
     let path = journal::place(old, &target, journal);
@@ -67,7 +67,7 @@ pub(super) fn complete(old: &Path, journal: Option<&Path>, signals: &Signals, qu
     Ok(done)
 }
 
-/// An error about a journal names it; others are as `rest` says.
+/// Returns an error about a journal with its path; `rest` converts all others.
 fn of_journal(error: DeltaError, old: &Path, journal: &Journal, rest: &dyn Fn(DeltaError) -> Failure) -> Failure {
     match error {
         source @ DeltaError::Journal { .. } => Failure::Delta { path: journal.path.clone(), source },
@@ -91,19 +91,19 @@ fn tell(done: &InPlace, old: &Path, journal: &Journal, quiet: bool) {
     }
 }
 
-/// Tells a target that was begun, and whose journal is not where it was looked for.
+/// Returns whether a target is half written and its journal is not in the expected place.
 fn is_blank(target: &Target<File>) -> bool {
     let mut front = [1; first_block::LEN];
     read_exact_at(&*target.device, &mut front, 0).is_ok() && front.iter().all(|&byte| byte == 0)
 }
 
-/// Refuse to begin where the journal cannot fit, or a file cannot become as long as NEW.
+/// Checks that the journal fits, and that a file can become as long as NEW.
 fn check_room(journal: &Journal, target: &Target<File>, changed_len: u64, new_len: u64) -> Result<(), Failure> {
     let grows = match target.resize {
         Resize::ToImage => new_len.saturating_sub(target.len),
         Resize::Never => 0,
     };
-    // Both on one filesystem need room at the same time.
+    // On the same filesystem both need room at the same time.
     let is_one = |metadata: [std::io::Result<Metadata>; 2]| match metadata {
         [Ok(a), Ok(b)] => a.dev() == b.dev(),
         _ => false,

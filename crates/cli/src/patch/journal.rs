@@ -17,13 +17,13 @@ pub(super) struct Journal {
     pub file: File,
 }
 
-/// The place of the journal of `old`: by default, or as `given`.
+/// Returns the path of the journal of `old`: the default, or the `given` one.
 pub(super) fn place(old: &Path, target: &Target<File>, given: Option<&Path>) -> PathBuf {
     given.map_or_else(|| default_place(old, target.resize == Resize::Never), Path::to_owned)
 }
 
 impl Journal {
-    /// Open the journal at `path`, or make it.
+    /// Opens the journal at `path`, or creates it.
     pub(super) fn create(path: PathBuf) -> Result<Self, Failure> {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -32,12 +32,12 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Open the journal at `path` to replay it; none if there is none.
+    /// Opens the journal at `path` to replay it; `None` if there is none.
     pub(super) fn open(path: PathBuf) -> Result<Option<Self>, Failure> {
         Self::there(Self::open_with(path, File::options().read(true).write(true), File::try_lock))
     }
 
-    /// Open the journal at `path` to look at it; none if there is none. Others may look at it, too.
+    /// Opens the journal at `path` to look at it; `None` if there is none. Other processes may look at it, too.
     pub(super) fn look(path: PathBuf) -> Result<Option<Self>, Failure> {
         Self::there(Self::open_with(path, File::options().read(true), File::try_lock_shared))
     }
@@ -54,7 +54,7 @@ impl Journal {
         options: &mut OpenOptions,
         lock: fn(&File) -> Result<(), TryLockError>,
     ) -> Result<Self, Failure> {
-        // A link that someone else has put there is not followed.
+        // A link that another user has put there is not followed.
         options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
         let file = options.open(&path).map_err(file_failure(&path, "open"))?;
         let refuse = |what: &str| Err(Failure::Usage(format!("{}: {what}", path.display())));
@@ -62,7 +62,7 @@ impl Journal {
         if !metadata.is_file() {
             return refuse("a journal is a regular file");
         }
-        // What it holds would be written to the target.
+        // The contents of the journal would be written to the target.
         if !is_ours(&metadata) {
             return refuse(
                 "another user could have written this journal: remove it, or name another one with --journal",
@@ -76,7 +76,7 @@ impl Journal {
         Ok(Self { path, file })
     }
 
-    /// Tells a journal whose head was not begun: then the old image is as it was.
+    /// Returns whether the journal's head was not begun: then the old image is unchanged.
     pub(super) fn is_empty(&self) -> bool {
         let mut head = [0; 8];
         Output::read_at(&self.file, &mut head, 0).is_ok() && head == [0; 8]
@@ -87,7 +87,7 @@ impl Journal {
         self.sync_dir()
     }
 
-    /// Make the name, or its removal, durable.
+    /// Makes the name, or its removal, durable.
     fn sync_dir(&self) -> Result<(), Failure> {
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(file_failure(dir, "sync"))

@@ -7,12 +7,12 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Directory of the journal of a block device by default: it is not lost when the system starts again.
+/// Default directory for journals of block devices: its files survive a restart of the system.
 const DEVICE_JOURNAL_DIR: &str = "/var/tmp";
 /// Permission of the group and of all others to write.
 const OTHERS_MAY_WRITE: u32 = 0o022;
 
-/// The place of the journal of an image by default.
+/// Returns the default path of the journal of an image.
 pub(super) fn default_place(image: &Path, is_device: bool) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(image.file_name().unwrap_or_default());
@@ -23,12 +23,12 @@ pub(super) fn default_place(image: &Path, is_device: bool) -> PathBuf {
     }
 }
 
-/// Tells whether nobody but this user can have written a journal.
+/// Returns whether only this user can have written a journal.
 pub(super) fn is_ours(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & OTHERS_MAY_WRITE == 0
 }
 
-/// The journal beside an image, if one lies there that is complete: the image may be half old and half new.
+/// Returns the journal beside an image, if there is a complete one: the image may be half old and half new.
 pub fn find(image: &Path) -> Option<PathBuf> {
     let is_device = std::fs::metadata(image).ok()?.file_type().is_block_device();
     let path = default_place(image, is_device);
@@ -42,7 +42,7 @@ pub fn find(image: &Path) -> Option<PathBuf> {
 pub fn hint(image: &Path, journal: &Path) -> String {
     let (image, journal) = (image.display(), journal.display());
     format!(
-        "`kiln patch apply --in-place` has left a journal, {journal}: `kiln patch apply --in-place --complete {image}` completes the new image, and --status \
-         tells how far it is"
+        "`kiln patch apply --in-place` has left a journal, {journal}: `kiln patch apply --in-place --complete {image}` completes \
+         the new image, and --status shows its state"
     )
 }

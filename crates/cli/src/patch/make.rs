@@ -61,7 +61,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct MadeJson {
     patch_bytes: u64,
@@ -71,7 +71,7 @@ struct MadeJson {
     encoded_bytes: u64,
     carried_bytes: u64,
     literal_bytes: u64,
-    /// Packing NEW with OLD as its base would make the patch far shorter.
+    /// If NEW were packed with OLD as its base, the patch would be far shorter.
     base_helps: bool,
 }
 
@@ -104,8 +104,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         if made.base_helps() {
             let (old, new) = (args.old.display(), args.new.display());
             note(format_args!(
-                "most contents of {new} are those of {old}, but stored otherwise: packed with kiln pack --base {old}, it needs a far \
-                 smaller patch"
+                "most contents of {new} are those of {old}, but stored in other ways: packed with kiln pack \
+                 --base {old}, it would need a far smaller patch"
             ));
         }
     }
@@ -137,14 +137,14 @@ fn tell(made: &MakeReport) {
     ));
 }
 
-/// Open an image in a file or a block device.
+/// Opens an image in a file or a block device.
 pub(super) fn open(path: &Path) -> Result<Arc<dyn ReadAt>, Failure> {
     let source = FileSource::open(path);
     let source = source.map_err(|source| Failure::Read { image: path.to_owned(), source })?;
     Ok(Arc::new(source))
 }
 
-/// An error with the names that the user knows.
+/// Converts an error, with the names that the user knows.
 pub(super) fn failure(error: DeltaError, signals: &Signals, old: &Path, new: Option<&Path>, out: &Path) -> Failure {
     use kiln_delta::Side;
     match (error, signals.caught()) {

@@ -1,4 +1,4 @@
-//! Where `kiln patch apply` makes NEW: in a file, which a later run can go on with, through a pipe, or on a block device.
+//! The destination of NEW in `kiln patch apply`: a file, which a later run can continue, a pipe, or a block device.
 
 use super::applying::{Applying, file_failure, said};
 use super::room;
@@ -16,15 +16,16 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is shorter is made in about a second, in a file without a name, of which nothing remains however the command ends.
+/// Shorter images are made in about a second, in a file without a name, of which nothing remains however the command
+/// ends.
 const RESUMABLE_MIN_LEN: u64 = 2 * resumable::STEP_LEN;
 
-/// A new image that is about to be made.
+/// A new image to be made.
 pub(super) struct Making<'a> {
     pub applying: Applying<'a>,
     /// The old image.
     pub source: Arc<dyn ReadAt>,
-    /// What happens to what is there.
+    /// Treatment of an existing file.
     pub existing: Existing,
 }
 
@@ -52,7 +53,7 @@ impl Making<'_> {
         let file = AtomicFile::resume(path, existing)?;
         let metadata = file.file().metadata().map_err(file_failure(path, "look at"))?;
         let has_more = metadata.len() > 0;
-        // Blocks that it has need not be found once more.
+        // Blocks that the file has already need no more room.
         let needed = header.new_len.saturating_sub(metadata.blocks().saturating_mul(512));
         let result = room::check(path, file.file(), needed).and_then(|()| {
             let progress = |Progress { done_bytes, total_bytes }: Progress| meter.set(done_bytes, total_bytes);
@@ -62,7 +63,7 @@ impl Making<'_> {
         drop(meter);
         let resumed = match result {
             Ok(resumed) => resumed,
-            // What gives a wrong image must not be gone on with.
+            // A wrong image must not be continued.
             Err(failure @ Failure::Delta { source: DeltaError::WrongNew, .. }) => return Err(failure),
             Err(failure) => {
                 let kept_len = resumable::kept_len(&header, &file).unwrap_or(0);

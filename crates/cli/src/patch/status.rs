@@ -17,16 +17,16 @@ use std::sync::atomic::AtomicBool;
 #[derive(Serialize)]
 struct StatusJson {
     state: &'static str,
-    /// The journal that tells it, if there is one that is complete.
+    /// The journal that the state comes from, if there is a complete one.
     journal: Option<String>,
-    /// Why the state is unknown.
+    /// The reason why the state is unknown.
     reason: Option<String>,
 }
 
-/// A state, and why it is unknown.
+/// A state, and the reason why it is unknown.
 type Found = (InPlaceState, Option<String>);
 
-/// Tell how far an update in place is: by its journal, and by the patch if there is one.
+/// Prints the state of an update in place: from its journal, and from the patch if there is one.
 pub(super) fn run(
     old: &Path,
     patch: Option<Patch<PatchInput>>,
@@ -43,7 +43,7 @@ pub(super) fn run(
     let by_journal = by_journal(&target, &path, signals.stop(), &failed)?;
     let has_journal = by_journal.is_some();
     let (state, reason) = match (by_journal, patch) {
-        // What is half new is so whatever patch is meant.
+        // A half-written image is unfinished for any patch.
         (Some(found), None) | (Some(found @ (InPlaceState::Unfinished, _)), _) => found,
         (by_journal, Some(patch)) => match (by_patch(&patch, &target, signals.stop()).map_err(failed)?, by_journal) {
             ((InPlaceState::Unknown, _), Some(found @ (InPlaceState::Unknown, _))) => found,
@@ -81,7 +81,7 @@ fn unknown(reason: String) -> Found {
     (InPlaceState::Unknown, Some(reason))
 }
 
-/// Returns the state by the journal; `None` if there is no journal that is complete.
+/// Returns the state according to the journal; `None` if there is no complete one.
 fn by_journal(
     target: &Target<File>,
     path: &Path,
@@ -103,7 +103,7 @@ fn by_journal(
     }
 }
 
-/// Returns the state by the patch.
+/// Returns the state according to the patch.
 fn by_patch(patch: &Patch<PatchInput>, target: &Target<File>, stop: &AtomicBool) -> Result<Found, DeltaError> {
     in_place::standing_by_patch(patch, target, stop)
         .map(|found| found.map_or_else(|error| unknown(error.to_string()), known))

@@ -3,9 +3,9 @@
 use super::applying::file_failure;
 use super::device;
 use crate::exit::Failure;
-use kiln::update::lock_for_update;
 use kiln_delta::in_place::{Identity, Resize, Target};
 use kiln_mount::claim_unused;
+use kiln_revise::update::lock_for_update;
 use rustix::fs::OFlags;
 use std::fs::{File, Metadata};
 use std::io::{Seek, SeekFrom};
@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Open the file or device at `path` for this process alone: one that is mounted, or that is being updated, is refused.
+/// Opens the file or device at `path` for this process alone. Refuses one that is mounted or being updated.
 pub(super) fn open_to_write(path: &Path) -> Result<Target<File>, Failure> {
     let failed = |action| file_failure(path, action);
     let mut options = File::options();
@@ -27,13 +27,13 @@ pub(super) fn open_to_write(path: &Path) -> Result<Target<File>, Failure> {
     target(path, file)
 }
 
-/// Open it to look at it.
+/// Opens a file or device to look at it.
 pub(super) fn open_to_read(path: &Path) -> Result<Target<File>, Failure> {
     metadata(path)?;
     target(path, File::open(path).map_err(file_failure(path, "open"))?)
 }
 
-/// Metadata of a file or a block device: opening anything else might wait.
+/// Returns the metadata of a file or a block device; opening anything else might block.
 fn metadata(path: &Path) -> Result<Metadata, Failure> {
     let metadata = std::fs::metadata(path).map_err(file_failure(path, "look at"))?;
     match metadata.is_file() || metadata.file_type().is_block_device() {

@@ -1,4 +1,4 @@
-//! A program that is run for the user, who may send it signals through this process, or from the terminal to both.
+//! A program that is run for the user. The user can signal it through this process, or both from the terminal.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -14,37 +14,38 @@ use std::thread;
 
 use super::signals::is_ignored;
 
-/// How the program ended.
+/// The way in which the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// With this exit code.
+    /// It exited with this code.
     Exited(u8),
-    /// By this signal.
+    /// It was killed by this signal.
     Killed(u8),
 }
 
-/// Signals that ask a process to end, caught from [`Forwarding::begin`] on. While a program runs, they are the program's.
+/// Signals that ask a process to end, caught from [`Forwarding::begin`] on. While a program runs, they are forwarded
+/// to it.
 pub struct Forwarding {
     phase: Arc<Mutex<Phase>>,
     stop: Arc<AtomicBool>,
     number: Arc<AtomicU8>,
 }
 
-/// Who a signal is for.
+/// The recipient of a signal.
 #[derive(Clone, Copy)]
 enum Phase {
-    /// This process, whose work stops.
+    /// This process, which stops its work.
     Before,
     /// The program.
     Running(Pid),
-    /// Nobody: the first one may have ended the program.
+    /// None: the first signal may have ended the program.
     After,
     /// This process, which ends.
     Ending,
 }
 
 impl Forwarding {
-    /// Catch signals from now on; those that are ignored (as `nohup` does with SIGHUP) stay so.
+    /// Starts to catch signals. Ignored ones (`nohup` ignores SIGHUP) stay ignored.
     pub fn begin() -> io::Result<Self> {
         let caught = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|signal| !is_ignored(*signal));
         let mut signals = Signals::new(caught)?;
@@ -65,7 +66,7 @@ impl Forwarding {
                     Phase::Running(_) if matches!(signal, SIGINT | SIGQUIT) && is_in_foreground() => {}
                     Phase::Running(program) => {
                         if let Some(signal) = Signal::from_named_raw(signal) {
-                            // It may end at this moment.
+                            // The program may end at this moment.
                             let _ = kill_process(program, signal);
                         }
                     }
@@ -77,25 +78,25 @@ impl Forwarding {
         Ok(forwarding)
     }
 
-    /// Set once a signal has come, before a program runs.
+    /// Returns the flag that is set once a signal has come before a program runs.
     pub fn stop(&self) -> &AtomicBool {
         &self.stop
     }
 
-    /// The signal that has come, before a program runs.
+    /// Returns the signal that came before a program runs.
     pub fn caught(&self) -> Option<u8> {
         Some(self.number.load(Ordering::Relaxed)).filter(|_| self.stop.load(Ordering::Relaxed))
     }
 
-    /// Run a program to its end, with the streams and the terminal of this process.
+    /// Runs a program to its end, with the streams and the terminal of this process.
     pub fn run(&self, command: &mut Command) -> io::Result<Status> {
-        // Signals wait for the lock, and are the program's then.
+        // Signals wait for the lock, and then go to the program.
         let mut phase = self.phase();
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         *phase = Phase::Running(pid);
         drop(phase);
-        // Until it is waited for, the number is no other process's.
+        // The process id cannot be reused before the program is waited for.
         while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
         {
         }
@@ -112,11 +113,12 @@ impl Forwarding {
     }
 }
 
-/// Whether this process is in the foreground of its terminal, which then sends Ctrl-C to each process of its group.
+/// Returns whether this process is in the foreground of its terminal, which then sends Ctrl-C to each process of its
+/// group.
 fn is_in_foreground() -> bool {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program, in parentheses, may hold anything; behind it are state, parent, group, session, terminal, and the
-    // terminal's foreground group.
+    // The name of the program, in parentheses, may contain anything. Behind it are state, parent, group, session,
+    // terminal, and the terminal's foreground group.
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     fields.get(2).is_some_and(|group| fields.get(5) == Some(group))
 }

@@ -1,6 +1,8 @@
-//! What happens when there is no memory left: a message that says what would help, and exit code 1, not an abort.
+//! The end of the program when memory runs out: a message that says what would help, and exit code 1 instead of an
+//! abort.
 //!
-//! Nothing is left behind: outputs have no names until they are complete. Where a file system wants a name for them, it is removed.
+//! Nothing is left behind: outputs have no names until they are complete. On file systems that require names, those
+//! are removed.
 #![allow(unsafe_code)] // an allocator is unsafe to implement
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,23 +13,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How to say it.
+/// The words of the message.
 #[derive(Clone, Copy)]
 pub struct Advice {
-    /// What all errors of this program begin with.
+    /// The beginning of all errors of this program.
     pub prefix: &'static str,
-    /// What would need less memory.
+    /// Advice that reduces memory.
     pub help: &'static str,
 }
 
 static ADVICE: OnceLock<Advice> = OnceLock::new();
 
-/// Say it so from now on. The first call counts.
+/// Sets the words of the message. Only the first call has an effect.
 pub fn advise(advice: Advice) {
     let _ = ADVICE.set(advice);
 }
 
-/// What would need less memory.
+/// Returns the advice that reduces memory.
 pub fn help() -> &'static str {
     advice().help
 }
@@ -36,11 +38,11 @@ fn advice() -> Advice {
     ADVICE.get().copied().unwrap_or(Advice { prefix: "kiln: ", help: "" })
 }
 
-/// The system's allocator, but that the program ends where it has nothing left, with a message. It is for the program `kiln`, not
-/// for programs that call [`main`](crate::main) among other things.
+/// The system's allocator, except that the program ends with a message when memory runs out. It is for the program
+/// `kiln`, not for programs that call [`main`](crate::main) among other things.
 pub struct EndingAllocator;
 
-// SAFETY: every call goes to the system's allocator as it came, and a null pointer is never returned.
+// SAFETY: every call is passed on to the system's allocator unchanged, and a null pointer is never returned.
 unsafe impl GlobalAlloc for EndingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises.
@@ -68,12 +70,12 @@ fn given(ptr: *mut u8, len: usize) -> *mut u8 {
     if ptr.is_null() { end(len) } else { ptr }
 }
 
-/// End the program, which cannot get `len` bytes, without allocating anything.
+/// Ends the program, which cannot get `len` bytes, without allocating anything.
 #[cold]
 fn end(len: usize) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
     while ENDING.swap(true, Ordering::Relaxed) {
-        // Another thread is about to end it.
+        // Another thread is about to end the process.
         thread::sleep(Duration::from_secs(1));
     }
     kiln_output::remove_unfinished();
@@ -89,7 +91,7 @@ fn end(len: usize) -> ! {
     unsafe { libc::_exit(1) }
 }
 
-/// Text without an allocation. What does not fit is lost.
+/// Text without an allocation. Excess is cut off.
 struct Line {
     bytes: [u8; 512],
     len: usize,

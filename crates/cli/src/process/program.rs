@@ -1,4 +1,4 @@
-//! How this command is started once more, in the background.
+//! The command line that starts this command again, in the background.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,23 +7,24 @@ use std::sync::OnceLock;
 
 static PROGRAM: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Say how the command is started, where that is not the running executable with the command's arguments: a program and its
-/// first arguments, for example those of an interpreter. The first call counts; an empty list is ignored.
+/// Sets a program and its first arguments that start the command, if these are not the running executable and the
+/// command's own arguments: for example those of an interpreter. Only the first call has an effect; an empty list is
+/// ignored.
 pub fn set_program(program: Vec<OsString>) {
     if !program.is_empty() {
         let _ = PROGRAM.set(program);
     }
 }
 
-/// Whether another program runs this command.
+/// Returns whether another program runs this command.
 pub fn is_embedded() -> bool {
     PROGRAM.get().is_some()
 }
 
-/// The command, to be given arguments.
+/// Returns the command, to which arguments can be added.
 ///
 /// # Errors
-/// That the running executable is not known.
+/// An unknown path of the running executable.
 pub fn command() -> io::Result<Command> {
     use std::os::unix::process::CommandExt;
     if let Some([program, arguments @ ..]) = PROGRAM.get().map(Vec::as_slice) {
@@ -32,7 +33,7 @@ pub fn command() -> io::Result<Command> {
         return Ok(command);
     }
     let mut command = Command::new(std::env::current_exe()?);
-    // The name that this process was called by may be one that means something else.
+    // This process may have been called by a name with another meaning.
     command.arg0("kiln");
     Ok(command)
 }

@@ -1,4 +1,4 @@
-//! SIGINT, SIGTERM and SIGHUP as a flag, or a pipe: the first asks for a clean end, a second kills.
+//! SIGINT, SIGTERM and SIGHUP as a flag or a pipe: the first signal asks for a clean end, a second one kills.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
@@ -7,14 +7,14 @@ use std::io::{self, PipeReader, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The flag.
+/// A flag that signals set.
 pub struct Signals {
     stop: Arc<AtomicBool>,
     number: Arc<AtomicUsize>,
 }
 
 impl Signals {
-    /// Catch them from now on. One that is ignored (as `nohup` does with SIGHUP) stays so.
+    /// Starts to catch signals. Ignored ones (`nohup` ignores SIGHUP) stay ignored.
     pub fn catch() -> io::Result<Self> {
         let signals = Self { stop: Arc::default(), number: Arc::default() };
         for signal in caught_signals() {
@@ -26,41 +26,41 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Set once a signal has come.
+    /// Returns the flag, which is set once a signal has come.
     pub fn stop(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
 
-    /// A pipe that can be read once a signal has come, for what sleeps until then.
+    /// Returns a pipe that can be read once a signal has come, for threads that sleep until then.
     pub fn pipe(&self) -> io::Result<PipeReader> {
         let (reader, mut writer) = io::pipe()?;
         for signal in caught_signals() {
             low_level::pipe::register(signal, writer.try_clone()?)?;
         }
-        // One may have come before.
+        // A signal may have come before.
         if self.stop.load(Ordering::Relaxed) {
             writer.write_all(b"x")?;
         }
         Ok(reader)
     }
 
-    /// The signal that has come.
+    /// Returns the signal that has come.
     pub fn caught(&self) -> Option<u8> {
         u8::try_from(self.number.load(Ordering::Relaxed)).ok().filter(|&number| number != 0)
     }
 }
 
-/// Those that are not ignored.
+/// Returns the signals that are not ignored.
 fn caught_signals() -> impl Iterator<Item = i32> {
     [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal))
 }
 
-/// Whether this process ignores a signal, from 1 on.
+/// Returns whether this process ignores a signal, counted from 1.
 pub fn is_ignored(signal: i32) -> bool {
     ignored() >> (signal - 1) & 1 == 1
 }
 
-/// The mask of ignored signals, bit 0 for signal 1; none where it is not known.
+/// Returns the mask of ignored signals, bit 0 for signal 1; an empty one if it is unknown.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

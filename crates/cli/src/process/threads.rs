@@ -1,4 +1,4 @@
-//! How many threads work.
+//! The number of threads.
 
 use crate::exit::Failure;
 use kiln_read::Threads;
@@ -18,22 +18,22 @@ pub struct ThreadsArgs {
 const THREADS_MAX: u16 = 1024;
 
 impl ThreadsArgs {
-    /// So many threads, or the most or the fewest that may be asked for.
+    /// Returns arguments for a number of threads, limited to the range that is allowed.
     pub fn about(count: u64) -> Self {
         Self { threads: Some(u16::try_from(count).map_or(THREADS_MAX, |count| count.clamp(1, THREADS_MAX))) }
     }
 
-    /// At least 1, and no more than there are descriptors for.
+    /// Returns the number of threads: at least 1, and no more than there are descriptors for.
     pub fn count(&self) -> usize {
         self.threads.map_or_else(processors, |count| usize::from(count).min(affordable()))
     }
 
-    /// [`ThreadsArgs::count`], as the libraries take it.
+    /// Returns [`ThreadsArgs::count`] in the type of the libraries.
     pub fn threads(&self) -> Threads {
         Threads::at_least_one(self.count())
     }
 
-    /// What the user asked for.
+    /// Returns the number that the user asked for.
     pub fn given(&self) -> Option<u16> {
         self.threads
     }
@@ -48,7 +48,7 @@ pub struct NiceArgs {
 }
 
 impl NiceArgs {
-    /// Be so nice from now on: threads that start later are, too.
+    /// Applies the niceness to this process; threads that start later inherit it.
     pub fn apply(&self) -> Result<(), Failure> {
         match self.nice {
             Some(nice) => Ok(rustix::process::nice(nice).map(drop).map_err(std::io::Error::from)?),
@@ -57,7 +57,7 @@ impl NiceArgs {
     }
 }
 
-/// Processors that we may use, no more than there are descriptors for threads.
+/// Returns the number of processors that we may use, no more than there are descriptors for threads.
 pub fn processors() -> usize {
     available_parallelism().map_or(1, |count| count.get()).min(affordable())
 }
@@ -67,7 +67,7 @@ const OTHER_DESCRIPTORS: u64 = 16;
 /// Descriptors that a thread may have open: files of two trees that are compared, and directories on the way to them.
 const DESCRIPTORS_PER_THREAD: u64 = 4;
 
-/// How many threads the limit of descriptors allows (`ulimit -n`).
+/// Returns the number of threads that the limit of descriptors allows (`ulimit -n`).
 fn affordable() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let threads = limit.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS_PER_THREAD;

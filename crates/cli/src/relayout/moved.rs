@@ -8,9 +8,10 @@ use crate::pack::output::Destination;
 use crate::pack::target::Target;
 use crate::pack::{PackJson, Report, failure, tell_left_out, tell_unmatched, verifiable};
 use crate::process::signals::Signals;
-use kiln::{Error, HotAs, Relaid, RelayoutRequest, Unmatched};
-use kiln_builder::{PhaseClock, Progress, Summary};
-use kiln_source::filter::{DataOrder, PathOrder};
+use kiln::Unmatched;
+use kiln_builder::{HotMethod, PhaseClock, Progress, Summary};
+use kiln_revise::{Relaid, RelayoutRequest, ReviseError};
+use kiln_tree::storage::{DataOrder, PathOrder};
 use uuid::Uuid;
 
 /// A new image of the same tree, to be made.
@@ -56,16 +57,16 @@ impl Moved<'_> {
     fn build(
         &self,
         target: &Target,
-        hot_as: (HotAs, u64),
+        hot_as: (HotMethod, u64),
         signals: &Signals,
         progress: &(dyn Fn(Progress) + Sync),
-    ) -> Result<Relaid, Error> {
+    ) -> Result<Relaid, ReviseError> {
         let Args { image, uuid, keep_going, work, .. } = self.args;
         let nothing = PathOrder::default();
         let request = RelayoutRequest {
             image,
             order: if let DataOrder::List(list) = self.order { list } else { &nothing },
-            hot_as,
+            hot_method: hot_as,
             uuid: uuid.map(Uuid::into_bytes),
             keep_going: *keep_going,
             threads: work.threads(),
@@ -79,7 +80,7 @@ impl Moved<'_> {
 
 /// Notes the sizes of an image that had `old_len` bytes.
 fn tell(report: &Report<'_>, old_len: u64) {
-    let Summary { files, image_bytes, bytes_in, kept_files, kept_bytes, copied_bytes, .. } = *report.summary;
+    let Summary { files, image_bytes, bytes_in, reused_files, reused_bytes, copied_bytes, .. } = *report.summary;
     let (src, image) = (report.src.display(), report.image.display());
     note(format_args!(
         "{src}: {} became {image}: {}; {}",
@@ -88,11 +89,11 @@ fn tell(report: &Report<'_>, old_len: u64) {
         verifiable(report.summary)
     ));
     note(format_args!(
-        "moved as stored: {kept_files} files, {} stored as {}; stored anew: {} files, {}",
-        Human(kept_bytes),
+        "moved as stored: {reused_files} files, {} stored as {}; stored anew: {} files, {}",
+        Human(reused_bytes),
         Human(copied_bytes),
-        files - kept_files,
-        Human(bytes_in - kept_bytes)
+        files - reused_files,
+        Human(bytes_in - reused_bytes)
     ));
     let Summary { hot_start, hot_bytes, .. } = *report.summary;
     if hot_bytes > 0 {

@@ -7,9 +7,10 @@ use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
-use kiln::update::{Repair, open_for_update};
 use kiln_output::{AtomicFile, Existing};
 use kiln_read::{FileSource, ReadAt};
+use kiln_revise::ReviseError;
+use kiln_revise::update::{Repair, open_for_update};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.nice.apply()?;
     let signals = Signals::catch()?;
-    let fail = |error| failure(error, &signals, &args.image);
+    let fail = |error: ReviseError| failure(error, &signals, &args.image);
     // Nobody updates it meanwhile.
     let file = match &args.output {
         None => Some(open_for_update(&args.image).map_err(fail)?),
@@ -101,7 +102,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 /// Returns the generation to show, and how many problems it has, if it can be opened. `None`: there is none without problems.
-fn choose(args: &Args, repair: &Repair<'_>) -> Result<Option<(u32, Option<u64>)>, kiln::Error> {
+fn choose(args: &Args, repair: &Repair<'_>) -> Result<Option<(u32, Option<u64>)>, ReviseError> {
     let meter = args.progress.meter(args.quiet.quiet);
     let look = |number| repair.problems(number, args.threads.threads(), &|bytes| meter.advance(bytes));
     if let Some(number) = args.generation {

@@ -4,7 +4,8 @@ use super::{failure, now, refuse_left_over};
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
-use kiln::update::{About, BehindImage, Update, open_for_update};
+use kiln_revise::ReviseError;
+use kiln_revise::update::{About, BehindImage, Update, open_for_update};
 use std::path::PathBuf;
 
 /// Go back to an earlier generation of an image
@@ -35,7 +36,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
-    let fail = |error| failure(error, &signals, &args.image);
+    let fail = |error: ReviseError| failure(error, &signals, &args.image);
     let file = open_for_update(&args.image).map_err(fail)?;
     refuse_left_over(&args.image)?;
     let behind = if args.discard_tail { BehindImage::Anything } else { BehindImage::OwnRemains };

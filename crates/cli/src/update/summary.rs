@@ -5,8 +5,8 @@ use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::Exit;
 use crate::pack::{InSource, LeftOutXattrJson, NoteJson, PhaseJson, phases, tell_left_out, tell_notes, verifiable};
-use kiln::update::Added;
 use kiln_builder::Summary;
+use kiln_revise::update::Added;
 use kiln_source::Scan;
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
@@ -50,12 +50,12 @@ impl Report<'_> {
         ));
         match self.added {
             Some(added) => {
-                let new_files = files - summary.kept_files;
+                let new_files = files - summary.reused_files;
                 note(format_args!(
-                    "kept where they are: {} files, {}; anew: {new_files} files, {}",
-                    summary.kept_files,
-                    Human(summary.kept_bytes),
-                    Human(summary.bytes_in - summary.kept_bytes),
+                    "reused in place: {} files, {}; anew: {new_files} files, {}",
+                    summary.reused_files,
+                    Human(summary.reused_bytes),
+                    Human(summary.bytes_in - summary.reused_bytes),
                 ));
                 note(format_args!(
                     "{}: generation {number}, {} appended (data: {}, metadata: {}); {} in all",
@@ -97,8 +97,8 @@ pub struct UpdateJson {
     hard_links: u64,
     bytes_in: u64,
     digested_bytes: u64,
-    kept_files: u64,
-    kept_bytes: u64,
+    reused_files: u64,
+    reused_bytes: u64,
     phases: Vec<PhaseJson>,
     outputs: Vec<PathJson>,
     changed: Vec<SkippedJson>,
@@ -129,8 +129,8 @@ impl UpdateJson {
             hard_links: summary.hard_links,
             bytes_in: summary.bytes_in,
             digested_bytes: summary.digested_bytes,
-            kept_files: summary.kept_files,
-            kept_bytes: summary.kept_bytes,
+            reused_files: summary.reused_files,
+            reused_bytes: summary.reused_bytes,
             phases: summary.phases.iter().map(PhaseJson::new).collect(),
             outputs: scan.outputs.iter().map(|path| PathJson::new(path)).collect(),
             changed: summary.changed.iter().map(|one| SkippedJson::new(&one.path, &one.error)).collect(),

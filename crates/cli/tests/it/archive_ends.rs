@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 const NOTE: &str = "bytes after the end mark, from byte 10240 on";
 
-/// A directory with these files, as an archive of 10240 bytes or more.
+/// Makes an archive of 10240 bytes or more from a directory with these files.
 pub fn tar(scratch: &Scratch, name: &str, files: &[(&str, &str)]) -> Vec<u8> {
     let root = scratch.path(name);
     fs::create_dir_all(&root).unwrap();
@@ -19,7 +19,7 @@ pub fn tar(scratch: &Scratch, name: &str, files: &[(&str, &str)]) -> Vec<u8> {
     archive
 }
 
-/// `cat 1.tar 2.tar`, of which the second hides a file and has another `f`.
+/// Returns the result of `cat 1.tar 2.tar`; the second archive hides a file and has another `f`.
 fn hiding(scratch: &Scratch) -> Vec<u8> {
     let first = tar(scratch, "first", &[("f", "one")]);
     assert_eq!(first.len(), 10240);
@@ -41,7 +41,7 @@ fn commands_stop_at_the_end_mark_and_tell() {
         assert_eq!(output.status.code(), Some(0), "{said}");
         assert!(said.contains(&format!("note: {archive}: ignored 10240 {NOTE}")), "{args:?}: {said}");
         assert_eq!((listed(&image).trim(), &stdout(&["cat", &image, "f"])[..]), ("f", &b"one"[..]), "{args:?}");
-        // Nothing is different, and the same is told.
+        // Nothing differs, and the same note is printed.
         let output = run(&["diff", &archive, &image]);
         assert_eq!((output.status.code(), stderr(&output).contains(NOTE)), (Some(0), true), "{}", stderr(&output));
         let output = run(&[args, &["--concatenated", "--force", &archive, &image]].concat());
@@ -55,7 +55,7 @@ fn commands_stop_at_the_end_mark_and_tell() {
     assert!(told["notes"][0]["note"].as_str().unwrap().ends_with(NOTE), "{told}");
     let output = run(&["update", "-q", &image, "--add", &archive]);
     assert!(output.status.success() && stderr(&output).contains(NOTE), "{}", stderr(&output));
-    // As a stream, to whose writer it makes no difference.
+    // A stream, whose writer notices nothing.
     let args = ["pack", "--force", "-", &image];
     let mut child = Command::new(env!("CARGO_BIN_EXE_kiln"))
         .args(args)
@@ -70,7 +70,7 @@ fn commands_stop_at_the_end_mark_and_tell() {
     assert_eq!(listed(&image).trim(), "f");
 }
 
-/// Layers, and the names of others, whatever is asked for.
+/// Layers and drop-in names ignore the option.
 #[test]
 fn layers_and_mkfs_never_read_on() {
     let scratch = Scratch::new();
@@ -89,7 +89,7 @@ fn layers_and_mkfs_never_read_on() {
     fs::write(&archive, &layer).unwrap();
     for mode in ["f", "i", "headerball"] {
         let archive = match mode {
-            // Headers and nothing else.
+            // Headers without contents.
             "headerball" => {
                 let (headers, mtime) = (scratch.path("headers"), ("mtime", "1"));
                 let [first, second] = ["f", "hidden"].map(|name| crate::attributes::tar(&[(name, &[mtime])]));
@@ -120,7 +120,7 @@ fn archives_that_are_cut_are_refused() {
     }
     let output = run(&["pack", "-q", "--keep-going", &archive, &image]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    // Where a member ends, only the missing end mark tells.
+    // Where a member ends, only a missing end mark shows the cut.
     fs::write(&archive, &whole[..data + 1024]).unwrap();
     let output = run(&["pack", "-q", "--force", &archive, &image]);
     let said = stderr(&output);

@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-/// A PAX record with its length.
+/// Returns a PAX record with its length.
 fn record(keyword: &str, value: &str) -> Vec<u8> {
     let text = format!(" {keyword}={value}\n");
     let len = (text.len()..).find(|len| len.to_string().len() + text.len() == *len).unwrap();
@@ -30,7 +30,7 @@ fn header(name: &str, flag: u8, len: usize) -> Vec<u8> {
     header
 }
 
-/// An archive of empty files, each with its records.
+/// Makes an archive of empty files, each with its records.
 pub fn tar(files: &[(&str, &[(&str, &str)])]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, records) in files {
@@ -47,7 +47,7 @@ pub fn tar(files: &[(&str, &[(&str, &str)])]) -> Vec<u8> {
 const PROVENANCE: (&str, &str) = ("SCHILY.xattr.com.apple.provenance", "v");
 const ACL: (&str, &str) = ("SCHILY.acl.access", "user::rw-,user:tom:rw-,group::r--,mask::rw-,other::---");
 
-/// As archives of macOS and of NFS have them, and ACLs as `tar --acls` writes them.
+/// Attributes as in archives of macOS and of NFS, and ACLs as `tar --acls` writes them.
 fn mac(scratch: &Scratch) -> String {
     let path = scratch.path("mac.tar");
     let files: [(&str, &[(&str, &str)]); 3] = [
@@ -90,7 +90,7 @@ fn what_erofs_cannot_hold_is_left_out_and_told_in_one_line() {
     let counts: Vec<_> = left_out.iter().map(|one| (one["name"].as_str().unwrap(), one["count"].as_u64())).collect();
     assert_eq!(counts[..2], [("com.apple.provenance", Some(2)), ("system.nfs4_acl", Some(1))]);
     assert_eq!((&left_out[0]["path"], &left_out[2]["entry"]), (&"f".into(), &"user:tom".into()));
-    // Over each other, in an update, as a layer, by another name.
+    // Stacked, in an update, as a layer, under another name.
     let output = run(&["pack", "-q", "--force", "--at", "/sub", &archive, &archive, "-o", &image]);
     assert!(output.status.success() && stderr(&output).contains("com.apple.provenance (4)"), "{}", stderr(&output));
     let output = run(&["update", "-q", &image, "--add", &archive]);
@@ -114,7 +114,7 @@ fn strict_attributes_are_an_error_that_names_the_way_out() {
     let strict = ["pack", "-q", "--strict-xattrs", &archive, &image];
     fails(&strict, 1, "f: extended attribute com.apple.provenance: EROFS holds user.");
     fails(&strict, 1, "use --xattr-exclude 'com.apple.provenance'");
-    // To go on is about what cannot be read.
+    // --keep-going concerns inputs that cannot be read.
     fails(&[&strict[..], &["--keep-going"]].concat(), 1, "com.apple.provenance");
     let without = |globs: &[&str]| {
         let globs: Vec<&str> = globs.iter().flat_map(|glob| ["--xattr-exclude", glob]).collect();
@@ -132,10 +132,10 @@ fn strict_attributes_are_an_error_that_names_the_way_out() {
     assert_eq!(names(&image, "f"), ["user.kept"]);
 }
 
-/// A directory may have values that are too long for EROFS, where its filesystem takes them.
+/// A directory may have values that are too long for EROFS, if its filesystem accepts them.
 #[test]
 fn attributes_of_directories_are_counted_too() {
-    // Where attributes may be longer than those of ext4.
+    // A filesystem on which attributes may be longer than on ext4.
     let Ok(memory) = TempDir::inside(Path::new("/dev/shm"), "attributes") else { return skip("no tmpfs at /dev/shm") };
     let scratch = Scratch::new();
     let (src, image) = (memory.path().join("src").display().to_string(), scratch.path("image"));

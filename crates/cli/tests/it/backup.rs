@@ -1,4 +1,4 @@
-//! `--preset backup`: what is to be restored is verified then, and no change is missed.
+//! `--preset backup`: data to be restored is verified when it is packed, and no change is missed.
 
 use crate::attributes;
 use crate::common::trees::{OLD, set_time, settle, write};
@@ -33,7 +33,7 @@ fn backups_have_digests_and_stamps() {
     stdout(&["pack", "--quiet", "--preset", "balanced", "--content-digests", &src, &two]);
     assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap() && !Path::new(&other).exists());
     fs::remove_file(&two).unwrap();
-    // A change that keeps size and time.
+    // A change that preserves size and time.
     write(format!("{src}/small"), text(3, 3000), OLD);
     let packed = run(&["pack", "--preset", "backup", "--base", &one, &src, &two]);
     assert!(packed.status.success() && Path::new(&other).exists() && !stderr(&packed).contains("no stamps"));
@@ -45,7 +45,7 @@ fn backups_have_digests_and_stamps() {
         let checked = json(&stdout(&["check", "--json", image]));
         assert_eq!(checked["digested_bytes"], checked["file_bytes"]);
     }
-    // Archives have no stamps, and streams none beside them.
+    // Archives have no stamps, and streams have no place for them.
     stdout(&["convert", "--quiet", &one, &tar]);
     stdout(&["pack", "--quiet", "--preset", "backup", "--no-content-digests", &tar, &scratch.path("three")]);
     let streamed = stdout(&["pack", "--quiet", "--preset", "backup", &src, "-"]);
@@ -91,7 +91,7 @@ fn what_is_not_seen_without_stamps_is_said() {
     assert!(!said(&["update", &two, "--remove", "small"]).contains("no stamps"));
 }
 
-/// A page of a mapped file that was written is written again, and the system is told to write it to the disk in between, or not.
+/// Writes twice to a page of a mapped file, with or without a sync to disk in between.
 const MAPPED: &str = "
 import mmap, sys
 with open(sys.argv[1], 'r+b') as file:
@@ -101,8 +101,8 @@ for line in sys.stdin:
     print(flush=True)
 ";
 
-/// Checks that a write to a mapped file changes its time where its page was on disk before. Without that a second
-/// change of a page may be missed for ever.
+/// Checks that a write to a mapped file changes its time if its page was on disk before. Without that a second
+/// change of a page could be missed for ever.
 #[test]
 fn changes_of_mapped_files_are_seen() {
     let scratch = Scratch::new();

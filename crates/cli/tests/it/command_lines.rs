@@ -1,7 +1,6 @@
-//! Lengths and digests of what command lines make: images over sources, options, bases and drop-in
-//! names. `command_lines.txt` has them all. A command line that changes its spelling keeps its
-//! digest. `KILN_BLESS=1 cargo test -p kiln-command --test it command_lines` writes the table
-//! again.
+//! Lengths and digests of the outputs of command lines: images over sources, options, bases and drop-in names.
+//! `command_lines.txt` lists them. A command line that changes its spelling keeps its digest. `KILN_BLESS=1 cargo
+//! test -p kiln-command --test it command_lines` writes the table again.
 
 use crate::common::{Scratch, kiln, trees};
 use crate::sizes;
@@ -14,7 +13,8 @@ use std::path::Path;
 /// is the file whose digest counts.
 const LINES: &str = "tests/it/command_lines/lines.txt";
 
-/// The trees `src` and `next`, which changed a little, with fixed times, and copies of the images of other builders.
+/// Makes the trees `src` and `next`, which differ a little, with fixed times, and copies of the images of other
+/// builders.
 fn make(dir: &Path) {
     for name in ["src", "next"] {
         let tree = dir.join(name);
@@ -66,7 +66,7 @@ fn images_of_command_lines_are_those_of_the_table() {
         let mut args = command.split_whitespace().map(|word| word.replace("OUT", made));
         let name = args.next().unwrap();
         let mut run = kiln();
-        // The record of an update holds its time.
+        // The record of an update contains its time.
         run.arg0(&name).args(args).current_dir(dir).env("SOURCE_DATE_EPOCH", "1700000000");
         let output = run.output().unwrap();
         match fs::read(dir.join(made)) {

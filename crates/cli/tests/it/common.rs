@@ -1,4 +1,4 @@
-//! What the tests of the command share.
+//! Helpers that the tests of the command share.
 #![allow(dead_code)] // each test program uses a part of it
 
 pub mod prometheus;
@@ -16,26 +16,26 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The command, without a terminal and without what the environment may say.
+/// Returns the command, without a terminal and without settings from the environment.
 pub fn kiln() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
     command.env("COLUMNS", "100").env_remove("SOURCE_DATE_EPOCH").stdin(Stdio::null());
     command
 }
 
-/// Run the command to its end.
+/// Runs the command to its end.
 pub fn run<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Output {
     kiln().args(args).output().unwrap()
 }
 
-/// Run the command, which must succeed, and return what it printed.
+/// Runs the command, which must succeed, and returns its output.
 pub fn stdout<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Vec<u8> {
     let output = run(args);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     output.stdout
 }
 
-/// A JSON document in which no object has a key twice, which JSON itself allows and programs read in different ways.
+/// Parses a JSON document in which no object has a key twice, which JSON allows and programs read in different ways.
 pub fn json(text: &[u8]) -> Value {
     struct Strict(Value);
     struct Visit;
@@ -99,12 +99,12 @@ pub fn json(text: &[u8]) -> Value {
     serde_json::from_slice::<Strict>(text).unwrap().0
 }
 
-/// What a run said beside its data.
+/// Returns the standard error of a run.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Run the command, which must fail with `code` and a message that holds `words`.
+/// Runs the command, which must fail with `code` and a message that contains `words`.
 pub fn fails<S: AsRef<std::ffi::OsStr>>(args: &[S], code: i32, words: &str) {
     let output = run(args);
     let message = stderr(&output);
@@ -112,17 +112,17 @@ pub fn fails<S: AsRef<std::ffi::OsStr>>(args: &[S], code: i32, words: &str) {
     assert!(message.contains(words), "{words:?} is not in {message:?}");
 }
 
-/// A golden image, or a file beside it.
+/// Returns the path of a golden image, or of a file beside it.
 pub fn golden(name: &str) -> String {
     kiln_tests::golden::file(name).into_os_string().into_string().unwrap()
 }
 
-/// A number of a document.
+/// Returns a number in a document.
 pub fn number(told: &Value, key: &str) -> u64 {
     told[key].as_u64().unwrap_or_else(|| panic!("{key} of {told}"))
 }
 
-/// The names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 pub fn names(dir: impl AsRef<Path>) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -130,7 +130,7 @@ pub fn names(dir: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// A directory of one test's own, gone when it ends, with paths as arguments.
+/// A directory for one test, removed when it ends, with paths as arguments.
 pub struct Scratch(TempDir);
 
 impl Scratch {
@@ -142,7 +142,7 @@ impl Scratch {
         self.0.join(name).into_os_string().into_string().unwrap()
     }
 
-    /// The names in it, sorted.
+    /// Returns the names in it, sorted.
     pub fn names(&self) -> Vec<String> {
         names(self.0.path())
     }
@@ -152,7 +152,7 @@ impl Scratch {
 pub struct LoopDevice(pub String);
 
 impl LoopDevice {
-    /// One for `file`; `None` where there are none for us.
+    /// Creates a device for `file`, or `None` if this is not possible.
     pub fn new(file: &str) -> Option<Self> {
         let output = Command::new("losetup").args(["--find", "--show", file]).output().ok()?;
         let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
@@ -167,7 +167,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Text that compresses, the same for the same seed.
+/// Returns text that compresses, the same for the same seed.
 pub fn text(seed: u64, len: usize) -> Vec<u8> {
     let words: Vec<String> = (0..5000).map(|word| format!("{word:x} ")).collect();
     let mut state = seed;

@@ -25,7 +25,7 @@ fn kinds_become_each_other() {
         assert!(output.status.success(), "{from} to {to}: {}", String::from_utf8_lossy(&output.stderr));
         from = to;
     }
-    // A tar says everything; cpio has no attributes and no fractions of seconds.
+    // tar supports everything; cpio has no attributes and no fractions of seconds.
     assert_eq!(stdout(&["diff", &root, &paths[2]]), b"");
     let differences = run(&["diff", "--ignore", "mtime,xattrs", &root, &paths[4]]);
     assert_eq!(String::from_utf8_lossy(&differences.stdout), "");

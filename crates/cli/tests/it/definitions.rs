@@ -43,7 +43,7 @@ fn a_manifest_is_packed_with_contents_below_a_root() {
     assert_eq!((access(&image, "/").0, access(&image, "/").1), (1, 2));
     fails(&["pack", "--force", &manifest, &image], 1, "line 4: its contents are not in the manifest");
     fails(&["pack", "--force", "--root", &root, &root, &image], 2, "only an mtree manifest");
-    // Without the signature, a manifest is one if it is called one.
+    // Without the signature, only its name makes a file a manifest.
     fs::write(&manifest, ". type=dir\nd type=dir\n").unwrap();
     fails(&["pack", "--force", &manifest, &image], 2, "not a directory, archive or image");
     assert_eq!(stdout(&["ls", &pack(&scratch, &["--from", "mtree", &manifest])]), b"d\n");

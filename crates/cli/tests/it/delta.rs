@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
-/// Two images of a tree in two versions, and a patch between them.
+/// Makes two images of a tree in two versions, and a patch between them.
 fn versions(scratch: &Scratch) -> [String; 3] {
     let [root, old, new, patch] = ["src", "old", "new", "patch"].map(|name| scratch.path(name));
     fs::create_dir(&root).unwrap();
@@ -112,7 +112,7 @@ fn it_is_said_when_a_base_would_make_the_patch_small() {
     };
     fill(&text);
     stdout(&["pack", "-q", &root, &old]);
-    // All that is packed behind the first one is compressed otherwise.
+    // All text packed behind the first file is compressed differently.
     fs::write(format!("{root}/small000"), &text[..4000]).unwrap();
     stdout(&["pack", "-q", &root, &apart]);
     stdout(&["pack", "-q", "--base", &old, &root, &based]);
@@ -126,7 +126,7 @@ fn it_is_said_when_a_base_would_make_the_patch_small() {
     let (helps_no_more, short) = said(&based, &["--portable"]);
     assert!(helps && !helps_no_more && short * 4 < long, "{helps} {long} {helps_no_more} {short}");
     assert!(!said(&apart, &[]).0, "encoding again makes it small, too");
-    // Of other contents, no base makes a patch small.
+    // If the contents differ, no base makes a patch small.
     fill(&text.iter().map(|byte| byte ^ 1).collect::<Vec<_>>());
     stdout(&["pack", "-q", "--force", &root, &apart]);
     assert!(!said(&apart, &["--portable"]).0);
@@ -163,7 +163,7 @@ fn the_new_image_goes_through_a_pipe() {
     let output = run(&["patch", "apply", &old, &patch, "-"]);
     assert!(output.status.success() && output.stdout == fs::read(&new).unwrap());
     assert!(stderr(&output).contains("encoded"), "{}", stderr(&output));
-    // What has gone out cannot be taken back: the exit code tells.
+    // Bytes that were sent cannot be taken back: the exit code reports the error.
     let mut bytes = fs::read(&patch).unwrap();
     let at = bytes.len() - 40;
     bytes[at] ^= 4;
@@ -186,7 +186,7 @@ fn progress_is_told_if_asked_for() {
     assert!(told(&["patch", "apply", "--in-place", "--progress", &old, &patch]).contains("100%"));
 }
 
-/// Two images with 68 MiB in common, and a patch between them.
+/// Makes two images with 68 MiB in common, and a patch between them.
 fn long_versions(scratch: &Scratch) -> [String; 3] {
     let [root, old, new, patch] = ["src", "old", "new", "patch"].map(|name| scratch.path(name));
     fs::create_dir(&root).unwrap();
@@ -206,7 +206,7 @@ fn a_killed_run_is_gone_on_with() {
     let [old, new, patch] = long_versions(&scratch);
     let [made, unfinished] = ["made", ".made.kiln-unfinished"].map(|name| scratch.path(name));
     let (bytes, new_len) = (fs::read(&patch).unwrap(), fs::metadata(&new).unwrap().len());
-    // All but the end of the patch arrives: the image is made, and waits.
+    // All but the end of the patch arrives: the image is written, and waits.
     let kill = || {
         let mut command = kiln();
         command.args(["patch", "apply", "--threads", "1", &old, "-", &made]).stdin(Stdio::piped());
@@ -214,7 +214,7 @@ fn a_killed_run_is_gone_on_with() {
         let mut input = apply.stdin.take().unwrap();
         input.write_all(&bytes[..bytes.len() - 20]).unwrap();
         input.flush().unwrap();
-        // A note lies behind the new image.
+        // A note follows the new image.
         wait_until(|| fs::metadata(&unfinished).is_ok_and(|found| found.len() > new_len));
         let busy = run(&["patch", "apply", &old, &patch, &made]);
         assert!(stderr(&busy).contains("another process is making it"), "{}", stderr(&busy));
@@ -229,7 +229,7 @@ fn a_killed_run_is_gone_on_with() {
     assert!(fs::read(&made).unwrap() == fs::read(&new).unwrap());
     assert_eq!(scratch.names(), ["made", "new", "old", "patch", "src"]);
 
-    // An error keeps what is there, and says where.
+    // An error keeps the unfinished file, and names it.
     fs::remove_file(&made).unwrap();
     kill();
     let cut = scratch.path("cut");
@@ -237,7 +237,7 @@ fn a_killed_run_is_gone_on_with() {
     fails(&["patch", "apply", &old, &cut, &made], 1, "the same command goes on from there");
     fails(&["patch", "apply", &new, &patch, &made], 1, "not the image that the patch was made for");
     assert!(fs::exists(&unfinished).unwrap());
-    // What is damaged is not gone on with.
+    // A damaged file is not continued.
     let file = fs::OpenOptions::new().write(true).open(&unfinished).unwrap();
     file.write_all_at(&[0xA5; 4096], 1 << 20).unwrap();
     let output = run(&["patch", "apply", &old, &patch, &made]);
@@ -246,7 +246,7 @@ fn a_killed_run_is_gone_on_with() {
     assert!(!fs::exists(&unfinished).unwrap());
 }
 
-/// Run the command where no file may become longer than `len` bytes: writes fail in the middle.
+/// Runs the command with a limit of `len` bytes for files: writes fail in the middle.
 fn limited(len: usize, args: &[&str]) -> std::process::Output {
     let mut command = Command::new("bash");
     // In units of 1024 bytes; without the signal, the write fails.
@@ -279,7 +279,7 @@ fn a_write_that_fails_leaves_all_as_it_was() {
     assert!(fs::read(&old).unwrap() == before.1);
 }
 
-/// A small filesystem at `dir`, and one over it whose kind does not tell that it is one in memory.
+/// Makes a small filesystem at `dir`, and one over it whose type does not show that it is in memory.
 fn small_disk(dir: &str) -> bool {
     let mount = |args: &[&str]| Command::new("mount").args(args).output().is_ok_and(|output| output.status.success());
     let [lower, upper, work, over] = ["lower", "upper", "work", "over"].map(|name| format!("{dir}/{name}"));

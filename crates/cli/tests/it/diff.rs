@@ -1,4 +1,4 @@
-//! `kiln diff`, as diff(1): 0 the same, 1 different, 2 trouble.
+//! `kiln diff`, with the exit codes of diff(1): 0 same, 1 different, 2 trouble.
 
 use crate::common::{Scratch, fails, golden, kiln, run, stderr, stdout, text};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A directory `a` with a bit of everything, its image `a.erofs`, and `b`, a copy.
+/// Makes a directory `a` with a bit of everything, its image `a.erofs`, and `b`, a copy.
 fn trees() -> Scratch {
     let scratch = Scratch::new();
     for name in ["a", "b"] {
@@ -31,7 +31,7 @@ fn make(root: &Path) {
     settle(root);
 }
 
-/// Give everything one time.
+/// Sets one time for all files.
 fn settle(path: &Path) {
     let kind = path.symlink_metadata().unwrap().file_type();
     if kind.is_dir() {
@@ -47,7 +47,7 @@ fn settle(path: &Path) {
     }
 }
 
-/// Change some of `b`.
+/// Changes some of `b`.
 fn edit(root: &Path) {
     let mut bytes = text(1, 300_000);
     bytes[123_456] ^= 1;
@@ -156,7 +156,7 @@ fn trouble_is_2() {
     fails(&["diff", "--json", "-q", &a, &image], 2, "cannot be used with");
 }
 
-/// `lz4.erofs` with one damaged file.
+/// Makes a copy of `lz4.erofs` with one damaged file.
 fn damaged(scratch: &Scratch) -> String {
     let path = scratch.path("damaged");
     let mut bytes = fs::read(golden("lz4.erofs")).unwrap();
@@ -223,7 +223,7 @@ fn json_says_the_same() {
     assert!(found.iter().all(|name| documented.contains(&**name)), "{found:?}");
 }
 
-/// The names of all fields in `value`.
+/// Collects the names of all fields in `value`.
 fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| {

@@ -1,4 +1,5 @@
-//! Digests of contents: kept from one image to the next, compared where contents are read, and never made of what is rotten.
+//! Digests of contents: copied from one image to the next, compared where contents are read, and never computed from
+//! rotten contents.
 
 use crate::common::trees::{OLD, set_time, write};
 use crate::common::{Scratch, fails, json, number, run, stderr, stdout, text};
@@ -7,7 +8,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A tree of files of `OLD` and an image of it, packed with `options`, in which a byte of `big`, which is stored as it is, is wrong in a copy.
+/// Makes a tree of files of `OLD` and an image of it, packed with `options`. In a copy of the image one byte of
+/// `big`, which is stored uncompressed, is wrong.
 fn rotten(options: &[&str]) -> Scratch {
     let scratch = Scratch::new();
     let src = scratch.path("src");
@@ -30,7 +32,7 @@ fn checked(image: &str) -> Value {
     json(&run(&["check", "--json", image]).stdout)
 }
 
-/// That all contents of an image are right, by their digests.
+/// Checks that all contents of an image match their digests.
 fn is_whole(image: &str) {
     let checked = checked(image);
     assert_eq!(
@@ -40,7 +42,7 @@ fn is_whole(image: &str) {
     );
 }
 
-/// That a check finds that `big` of an image is rotten.
+/// Checks that `kiln check` finds `big` of an image rotten.
 fn is_found(image: &str) {
     let checked = checked(image);
     assert_eq!((number(&checked, "problem_count"), &checked["problems"][0]["path"]), (1, &"/big".into()), "{checked}");
@@ -123,10 +125,10 @@ fn what_is_moved_keeps_its_digest() {
     is_found(&rotten);
 }
 
-/// Chunks are not taken over.
+/// Options for chunks, which are never reused.
 const CHUNKS: [&str; 4] = ["--preset", "plain", "--layout", "chunk-size=4k"];
 
-/// Checks that the source is what counts where anything is read: nothing is taken over that is not as there.
+/// Checks that the source counts wherever something is read: only equal data is reused.
 #[test]
 fn an_increment_stores_anew_what_is_rotten_in_its_base() {
     for digests in [&["--content-digests"][..], &["--no-content-digests"]] {
@@ -138,7 +140,8 @@ fn an_increment_stores_anew_what_is_rotten_in_its_base() {
             is_whole(&new);
             stdout(&["diff", &new, &src]);
         }
-        // What is taken over by its time has the digest of the base or of the source, which tells.
+        // A file that is reused because of its time has the digest of the base or of the source, which shows the
+        // damage.
         let scratch = rotten(digests);
         let [src, rotten, new] = ["src", "rotten", "new"].map(|name| scratch.path(name));
         stdout(&["pack", "--quiet", "--hint", "/big=none", "--content-digests", "--base", &rotten, &src, &new]);
@@ -146,7 +149,8 @@ fn an_increment_stores_anew_what_is_rotten_in_its_base() {
     }
 }
 
-/// A base whose times say that nothing has changed, though something has: what is not taken over is stored as it is, with its own digest.
+/// A base whose times show no change, though there is one: data that is not reused is stored as read, with its own
+/// digest.
 #[test]
 fn digests_are_of_what_is_stored() {
     let scratch = rotten(&[&["--content-digests"][..], &CHUNKS].concat());
@@ -157,7 +161,7 @@ fn digests_are_of_what_is_stored() {
     stdout(&["diff", &new, &src]);
 }
 
-/// A source that is an image has digests of its own, whatever the base has.
+/// A source that is an image has digests of its own, independent of the base.
 #[test]
 fn a_rotten_source_over_a_good_base_is_told() {
     let scratch = rotten(&[&["--content-digests"][..], &CHUNKS].concat());
@@ -182,7 +186,7 @@ fn what_is_read_is_compared() {
     };
     let pack = ["pack", "--quiet", &rotten, &new];
     let off = ["pack", "--quiet", "--no-content-digests", &rotten, &new];
-    // Chunks are stored anew.
+    // Chunks are stored again.
     let anew = ["relayout", "--quiet", &rotten, &new];
     for args in [&pack[..], &off, &["convert", "--quiet", &rotten, &new], &anew] {
         shown(args);
@@ -235,7 +239,7 @@ fn restores_compare_contents() {
     }
 }
 
-/// Large files are extracted in ranges, by several threads, and holes are left out: each byte is in the digest.
+/// Large files are extracted in ranges, by several threads, and without holes: each byte counts in the digest.
 #[test]
 fn large_files_with_holes_are_compared() {
     let scratch = Scratch::new();

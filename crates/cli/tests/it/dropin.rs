@@ -1,4 +1,4 @@
-//! The names that scripts already call: `fsck.erofs`, `dump.erofs`, `erofsfuse`; for `mkfs.erofs` see `../mkfs`.
+//! Drop-in names that scripts already call: `fsck.erofs`, `dump.erofs`, `erofsfuse`; for `mkfs.erofs` see `../mkfs`.
 
 mod dump;
 mod fsck;
@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 
 const NAMES: [&str; 4] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse"];
 
-/// The names in a directory of their own.
+/// The drop-in names in a directory of their own.
 struct Names(Scratch);
 
 impl Names {
@@ -31,7 +31,7 @@ impl Names {
         self.command(name).args(args).output().unwrap()
     }
 
-    /// Run it, which must exit with `code`; what it said beside its data is returned.
+    /// Runs a program, which must exit with `code`; returns its standard error.
     fn exits(&self, name: &str, args: &[&str], code: i32) -> String {
         let output = self.run(name, args);
         assert_eq!(output.status.code(), Some(code), "{name} {args:?}: {}", stderr(&output));
@@ -45,7 +45,7 @@ impl Names {
     }
 }
 
-/// Names of the golden images.
+/// Returns the names of the golden images.
 fn images() -> Vec<String> {
     let manifest = fs::read_to_string(golden("MANIFEST.tsv")).unwrap();
     let names: Vec<_> = manifest.lines().skip(1).map(|line| line.split('\t').next().unwrap().to_owned()).collect();
@@ -53,14 +53,14 @@ fn images() -> Vec<String> {
     names
 }
 
-/// The arguments that name a golden image: its extra device, if it has one, and itself.
+/// Returns the arguments that name a golden image: its extra device, if it has one, and itself.
 fn arguments(name: &str) -> Vec<String> {
     let blob = golden(&format!("{name}.blob"));
     let device = Path::new(&blob).exists().then(|| format!("--device={blob}"));
     device.into_iter().chain([golden(&format!("{name}.erofs"))]).collect()
 }
 
-/// A copy of a golden image whose superblock has another UUID, and so a wrong checksum.
+/// Makes a copy of a golden image whose superblock has another UUID, and so a wrong checksum.
 fn flipped(scratch: &Scratch, name: &str) -> String {
     let mut bytes = fs::read(golden(&format!("{name}.erofs"))).unwrap();
     bytes[1024 + 48] ^= 1;
@@ -69,7 +69,7 @@ fn flipped(scratch: &Scratch, name: &str) -> String {
     path
 }
 
-/// All that a file shows, but the times that reading changes.
+/// All visible properties of a file, except the times that reading changes.
 #[derive(Debug, PartialEq)]
 struct Shown {
     mode: u32,
@@ -79,7 +79,7 @@ struct Shown {
     contents: Vec<u8>,
 }
 
-/// Everything below `dir` by its path, which begins with a slash.
+/// Returns everything below `dir` by its path, which begins with a slash.
 fn tree(dir: &str) -> BTreeMap<Vec<u8>, Shown> {
     use std::os::unix::ffi::OsStrExt;
     let mut all = BTreeMap::new();
@@ -113,7 +113,7 @@ fn names_are_installed_with_care() {
         assert!(fs::read_link(format!("{dir}/{name}")).unwrap().is_absolute());
     }
     assert_eq!(stdout(&["install-names", &dir]), b"all names are there already\n");
-    // Somebody else's is kept, and then nothing is made at all.
+    // Foreign files are kept, and then nothing is created at all.
     for name in NAMES {
         fs::remove_file(format!("{dir}/{name}")).unwrap();
     }
@@ -122,12 +122,12 @@ fn names_are_installed_with_care() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
     stdout(&["install-names", "--force", &dir]);
     assert!(fs::symlink_metadata(format!("{dir}/erofsfuse")).unwrap().is_symlink());
-    // A directory that is not there is made.
+    // A missing directory is created.
     let missing = scratch.path("missing/sbin");
     stdout(&["install-names", &missing]);
     assert_eq!(fs::read_dir(&missing).unwrap().count(), NAMES.len());
     fails(&["install-names", &format!("{dir}/erofsfuse/sbin")], 1, "create the directory");
-    // A link that leads elsewhere is somebody else's, too.
+    // A link to another program is foreign, too.
     fs::remove_file(format!("{dir}/erofsfuse")).unwrap();
     symlink("/bin/true", format!("{dir}/erofsfuse")).unwrap();
     fails(&["install-names", &dir], 1, "erofsfuse");
@@ -201,7 +201,7 @@ fn wrong_command_lines() {
     }
 }
 
-/// Whatever fails, the exit code is 1.
+/// The exit code of every failure is 1.
 #[test]
 fn failures() {
     let names = Names::new();
@@ -291,7 +291,7 @@ fn erofsfuse_serves_in_the_background() {
     assert_eq!(place.mount_line(), "");
 }
 
-/// `image` at byte `offset` of a larger file, with something else in front and behind.
+/// Embeds `image` at byte `offset` of a larger file, with other bytes before and behind it.
 fn embedded(scratch: &Scratch, image: &str, offset: u64) -> String {
     let mut bytes = vec![0xE2; offset as usize];
     bytes.extend(fs::read(image).unwrap());
@@ -305,7 +305,7 @@ fn embedded(scratch: &Scratch, image: &str, offset: u64) -> String {
 fn images_inside_larger_files() {
     let names = Names::new();
     let blob = format!("--device={}", golden("blobdev.blob"));
-    // An odd offset, too: only the kernel wants more.
+    // An odd offset, too: only the kernel requires more.
     for offset in [1 << 20, 4096 + 512, 1001] {
         let file = embedded(&names.0, &golden("blobdev.erofs"), offset);
         let at = &*format!("--offset={offset}");

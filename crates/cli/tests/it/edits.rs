@@ -1,8 +1,9 @@
-//! Random edits of random trees through each command that makes an image of an older one. Whoever reads the result finds the tree, and so
-//! `kiln diff` finds no difference to a fresh pack of it.
+//! Random edits of random trees through each command that makes an image from an older one. All readers of the
+//! result find the tree, so `kiln diff` finds no difference to a fresh pack of it.
 //!
-//! `KILN_EDITS=n` sets the number of trees: 32 of images by kiln and 16 of images by mkfs.erofs by default, ten times as many with
-//! `./test.sh --long`. `KILN_EDITS_SEED=n` is for one tree alone: a failure names its own. `KILN_EDITS_FROM=n` leaves out so many before.
+//! `KILN_EDITS=n` sets the number of trees: by default 32 with images by kiln and 16 with images by mkfs.erofs, ten
+//! times as many with `./test.sh --long`. `KILN_EDITS_SEED=n` selects one tree alone: a failure prints its seed.
+//! `KILN_EDITS_FROM=n` skips n trees.
 
 mod deltas;
 mod starts;
@@ -15,19 +16,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use story::{Start, Story};
 
-/// Seeds from which on trees begin as images of mkfs.erofs.
+/// First seed of trees that begin as images of mkfs.erofs.
 const MKFS_SEEDS: u64 = 1 << 32;
-/// The story of one tree.
+/// Runs the story of one tree.
 fn tell(seed: u64) {
     let (start, turn) = match seed.checked_sub(MKFS_SEEDS) {
         None => (Start::Kiln(WAYS[seed as usize % WAYS.len()]), seed / WAYS.len() as u64),
-        // Of each line of options another preset of what is new.
+        // For each line of options another preset for new data.
         Some(nth) => {
             let line = MKFS[nth as usize % MKFS.len()];
             (Start::Mkfs(line, WAYS[nth as usize % 7]), nth / MKFS.len() as u64)
         }
     };
-    // The first trees, which every run of the tests has, get along with less.
+    // The first trees, which every run of the tests has, need less.
     let proofs = if turn > 0 && seed.is_multiple_of(5) { Proofs::All } else { Proofs::OfSmallImages };
     let told = catch_unwind(AssertUnwindSafe(|| {
         let mut story = Story::begin(seed, start, proofs);
@@ -39,7 +40,7 @@ fn tell(seed: u64) {
     }
 }
 
-/// Tell the stories of so many trees from `first` on, or of the one that is asked for.
+/// Runs the stories of a number of trees from `first` on, or of the one that is asked for.
 fn tell_all(first: u64, quick: u64) {
     match std::env::var("KILN_EDITS_SEED") {
         Ok(_) => {

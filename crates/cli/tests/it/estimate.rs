@@ -31,7 +31,7 @@ fn every_preset_is_estimated_as_it_is_built() {
             let args = [&["pack", "--json", "--force", "--preset", preset, &root, &image], options].concat();
             let built: Value = serde_json::from_slice(&stdout(&args)).unwrap();
             let number = |value: &Value| value.as_f64().unwrap();
-            // So small a tree is packed as a whole.
+            // A tree of this size is packed as a whole.
             let off_by = number(&estimate["image_bytes"]) - number(&built["image_bytes"]);
             assert!(off_by.abs() <= 8192.0, "{preset} {options:?}: {estimate} for {}", built["image_bytes"]);
             assert_eq!(estimate["image_bytes_error"], 0, "{preset}");

@@ -1,4 +1,4 @@
-//! `kiln pack --explain`: what is told is what is in the image.
+//! `kiln pack --explain`: its output agrees with the image.
 
 use crate::common::{Scratch, run, stderr, stdout, text};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn random(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A tree with a file for each way to store one.
+/// Makes a tree with a file for each way to store one.
 fn tree(scratch: &Scratch) -> String {
     let root = scratch.path("src");
     fs::create_dir(&root).unwrap();
@@ -44,7 +44,7 @@ fn tree(scratch: &Scratch) -> String {
     root
 }
 
-/// What is told, by path.
+/// Returns the explanations by path.
 fn explained(args: &[&str]) -> BTreeMap<String, Value> {
     let document: Value = serde_json::from_slice(&stdout(args)).unwrap();
     assert_eq!(document["schema"], 2);
@@ -90,7 +90,7 @@ fn each_file_has_its_reason() {
         let parts = number("text_bytes") + number("referenced_bytes") + number("hole_bytes");
         assert_eq!(parts, number("bytes"), "{name}");
         assert!(number("stored_bytes") < number("text_bytes"), "{name}");
-        // What the reader of the image says.
+        // The answer of the image's reader.
         let stat: Value = serde_json::from_slice(&stdout(&["stat", "--extents", "--json", &image, name])).unwrap();
         assert_eq!(stat["extents"].as_array().unwrap().len() as u64, number("extent_count"), "{name}");
     }
@@ -141,7 +141,7 @@ fn ways_of_their_own_are_told_with_who_decided() {
         (&"packed".into(), &"default".into())
     );
     assert_eq!((&files["g-part"]["stored_as"], &files["g-part"]["because"]), (&"flat".into(), &"a hint".into()));
-    // Ends of files that are compressed as the packed inode is.
+    // Ends of files that are compressed like the packed inode.
     let args = ["pack", "--json", "--explain", "--fragments", "tails", "--dedupe", "off", &root, &scratch.path("ends")];
     let files = explained(&args);
     assert!(files["late"]["packed_bytes"].as_u64().unwrap() > 0, "{}", files["late"]);

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// The image of another builder that all of them export: 3 directories with files, links and devices.
+/// Returns the image of another builder that all of the tests export: 3 directories with files, links and devices.
 fn image() -> String {
     golden("zstd.erofs")
 }
@@ -71,7 +71,7 @@ fn standard_output_gets_a_tar_archive() {
     assert_eq!(file.status.code(), stream.status.code());
     assert!(stream.stdout == fs::read(&out).unwrap());
     fails(&["export", "--json", &image(), "-"], 2, "--json");
-    // One that is read no further ends the command, and says why.
+    // A reader that stops early ends the command, which prints the reason.
     let mut child =
         kiln().args(["export", &image(), "-"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut head = [0; 100];
@@ -128,7 +128,7 @@ fn what_is_lost_is_told() {
     assert_eq!(json(&output.stdout)["hard_links"], 1);
 }
 
-/// Python takes the last of the names that a header has.
+/// Python uses the last of several names in a header.
 #[test]
 fn a_long_name_of_a_file_with_holes_is_its_own() {
     let scratch = Scratch::new();

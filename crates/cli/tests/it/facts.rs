@@ -1,4 +1,4 @@
-//! The commands that tell what an image contains and what a read costs.
+//! The commands that show the contents of an image and the cost of a read.
 
 use crate::common::{Scratch, fails, golden, run, stdout};
 use serde_json::Value;
@@ -144,7 +144,7 @@ fn du_measures_trees() {
     assert_eq!((&root["path"], &root["depth"]), (&"".into(), &0.into()));
     let len = fs::metadata(&image).unwrap().len();
     assert!(number(&root["on_disk"]) <= len && number(&root["on_disk"]) > len / 2);
-    // One level, and the sums alone.
+    // One level, and only the sums.
     let one = json(&["du", "--json", "--depth", "1", &image]);
     assert!(one["directories"].as_array().unwrap().iter().all(|dir| dirs.contains(dir) && number(&dir["depth"]) <= 1));
     let sums = lines(&["du", "-sb", &image, "big", "/deep", "big/text"]);

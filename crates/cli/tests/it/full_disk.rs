@@ -1,4 +1,4 @@
-//! Disks that become full: what was there stays as it was, and nothing that is cut off appears.
+//! Disks that become full: existing files stay unchanged, and no truncated file appears.
 
 use crate::common::trees::{OLD, write};
 use crate::common::{Scratch, names, run, skip, stderr, stdout, text};
@@ -7,7 +7,7 @@ use kiln_tests::rng::Rng;
 use std::fs;
 use std::process::Command;
 
-/// A filesystem in memory of so many KiB, unmounted in the end.
+/// A filesystem in memory of a given size in KiB, unmounted at the end.
 struct SmallDisk(String);
 
 impl SmallDisk {
@@ -30,7 +30,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// An image of a megabyte that does not compress, on a disk that has room for `more` KiB more.
+/// Makes an image of a megabyte that does not compress, on a disk that has room for `more` KiB more.
 fn image_on_disk(options: &[&str], more: u32) -> Option<(Scratch, SmallDisk)> {
     let scratch = Scratch::new();
     let [src, image] = ["src", "image.erofs"].map(|name| scratch.path(name));
@@ -78,7 +78,7 @@ fn old_images_stay_and_new_ones_do_not_appear() {
     }
 }
 
-/// Lists of what is read are written when the command has ended: its exit code says what is wrong then.
+/// Lists of reads are written when the command has ended: its exit code then reports errors.
 #[test]
 fn lists_appear_whole_or_not_at_all() {
     let scratch = Scratch::new();

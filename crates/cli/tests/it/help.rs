@@ -1,4 +1,4 @@
-//! The help texts, as files: a change of them is a change that a reviewer sees. `KILN_BLESS=1` rewrites the files.
+//! The help texts, as files: a reviewer sees any change of them. `KILN_BLESS=1` rewrites the files.
 
 use crate::common::{Scratch, run, stdout};
 use std::fs;
@@ -55,7 +55,7 @@ fn check(name: &str, help: &[u8]) {
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{name}: lines end at column 100");
 }
 
-/// What `kiln COMMAND --help` prints.
+/// Returns the output of `kiln COMMAND --help`.
 fn help_of(command: &str) -> Vec<u8> {
     stdout(&command.split(' ').chain(["--help"]).collect::<Vec<_>>())
 }
@@ -109,7 +109,7 @@ fn topics_are_listed_and_printed() {
 fn every_command_is_reviewed() {
     let help = String::from_utf8(stdout(&["--help"])).unwrap();
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // Lines that go on are indented further.
+    // Continued lines are indented further.
     let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let commands: Vec<_> = commands.filter(|name| !name.is_empty()).collect();
     let reviewed: Vec<_> = COMMANDS.into_iter().filter(|name| !name.contains(' ')).collect();
@@ -134,7 +134,7 @@ fn packagers_get_man_pages_and_completions() {
         for title in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"] {
             assert!(has(&text, title), "{command} has no {title}");
         }
-        // Each example of the help is there, as it is typed.
+        // Each example of the help occurs there as typed.
         let help = String::from_utf8(help_of(called)).unwrap();
         let examples = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
         let typed = text.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ga", "`").replace("\\e", "\\");

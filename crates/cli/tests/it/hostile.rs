@@ -1,7 +1,7 @@
-//! Sources that are made to take more than anything may: memory, room on the disk, the stack.
+//! Sources that are made to exhaust memory, disk space or the stack.
 //!
-//! The command runs with a limit of address space, so that a source for which it would take more fails with another message than the one that
-//! is expected here.
+//! The command runs with a limit of address space, so that a source that needs more fails with a message other than
+//! the expected one.
 
 use crate::common::{fails, names, stderr, stdout};
 use kiln_tests::temp::TempDir;
@@ -11,16 +11,17 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-/// Address space of the command, in KiB: far less than any source here claims, and what is mapped of the program itself is in it.
+/// Address space of the command, in KiB: far less than any source here claims. It includes the mapped program
+/// itself.
 const MEMORY_KIB: u64 = 1 << 20;
-/// Members of the archive of many.
+/// Number of members of the large archive.
 const MEMBERS: usize = 300_000;
-/// Names in the deepest path.
+/// Number of names in the deepest path.
 const DEPTH: usize = 100_000;
-/// What a bomb unpacks to, in bytes.
+/// Unpacked length of a bomb in bytes.
 const BOMB_LEN: usize = 16 << 20;
 
-/// The command within its limit.
+/// Returns the command within its limit.
 fn limited(args: &[&str], stdin: Stdio) -> Command {
     let mut command = Command::new("sh");
     let script = format!("ulimit -v {MEMORY_KIB} && exec \"$0\" \"$@\"");
@@ -33,7 +34,7 @@ fn run_limited(args: &[&str]) -> Output {
     limited(args, Stdio::null()).output().unwrap()
 }
 
-/// Pack the tar archive `source` within the limit, which must fail and say all of `words`.
+/// Packs the tar archive `source` within the limit; it must fail and print all of `words`.
 fn refused(dir: &TempDir, source: &Path, words: &[&str]) {
     let image = dir.join("refused.erofs");
     let names = [source.to_str().unwrap(), image.to_str().unwrap()];
@@ -46,7 +47,7 @@ fn refused(dir: &TempDir, source: &Path, words: &[&str]) {
     assert!(!image.exists());
 }
 
-/// A header of a ustar archive. `size` is the field as it stands.
+/// Returns a header of a ustar archive. `size` is the raw field.
 fn header(name: &str, flag: u8, size: &[u8]) -> Vec<u8> {
     let mut header = vec![0; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());
@@ -61,7 +62,7 @@ fn header(name: &str, flag: u8, size: &[u8]) -> Vec<u8> {
     header
 }
 
-/// A path of GNU tar that is longer than a header, then the member that has it.
+/// Returns a GNU tar path that is longer than a header, then the member that has it.
 fn long_member(path: &[u8], flag: u8) -> Vec<u8> {
     let mut bytes = header("././@LongLink", b'L', format!("{:011o}\0", path.len()).as_bytes());
     bytes.extend_from_slice(path);
@@ -76,7 +77,7 @@ fn write(dir: &TempDir, name: &str, bytes: &[u8]) -> std::path::PathBuf {
     path
 }
 
-/// Within `--spool-max` an archive is packed, beyond it the build ends, for each compression.
+/// For each compression, an archive within `--spool-max` is packed, and beyond it the build ends.
 #[test]
 fn what_unpacks_to_too_much_ends_at_the_limit() {
     let dir = TempDir::in_memory("bombs").unwrap();
@@ -100,7 +101,7 @@ fn what_unpacks_to_too_much_ends_at_the_limit() {
     assert!(names(dir.path()).iter().all(|name| !name.contains("kiln")), "a spool has a name");
 }
 
-/// A stream of frames of zstd without an end, each of which says in 4 bytes that 128 KiB are equal.
+/// An endless stream of zstd frames, each of which claims 128 KiB of equal bytes in 4 bytes.
 #[test]
 fn an_endless_stream_ends_at_the_limit() {
     const REPEATED: [u8; 4] = [0x02, 0x00, 0x10, b'a'];
@@ -110,7 +111,7 @@ fn an_endless_stream_ends_at_the_limit() {
     let mut child = limited(&args, Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let feeder = thread::spawn(move || {
-        // A window of 1 MiB, no length; the first block is stored as it is: a header that claims 8 GiB.
+        // A window of 1 MiB, no length; the first block is stored uncompressed: a header that claims 8 GiB.
         let mut front = b"\x28\xB5\x2F\xFD\x00\x50".to_vec();
         front.extend_from_slice(&(512_u32 << 3).to_le_bytes()[..3]);
         front.extend(header("endless", b'0', b"77777777777\0"));
@@ -133,7 +134,7 @@ fn an_endless_stream_ends_at_the_limit() {
 #[test]
 fn sizes_that_lie_take_no_memory() {
     let dir = TempDir::in_memory("lies").unwrap();
-    // 2^62 in base 256, which is a length that a file may have, and 2^63, which is none.
+    // 2^62 in base 256, a length that a file may have, and 2^63, which is invalid.
     let cases = [
         (0x40, ["at byte 512: file: ", "into a file of 4611686018427387904 bytes"]),
         (0x80, ["at byte 0: file: size = ", "not a number"]),
@@ -143,7 +144,7 @@ fn sizes_that_lie_take_no_memory() {
         let archive = write(&dir, "lies.tar", &[header("file", b'0', &size), vec![0; 1024]].concat());
         refused(&dir, &archive, &words);
     }
-    // Extended headers are read into memory: those have limits of their own.
+    // Extended headers are read into memory, and have limits of their own.
     let size = [0x80, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0];
     for flag in [b'x', b'g', b'L', b'K'] {
         let archive = write(&dir, "lies.tar", &[header("file", flag, &size), vec![0; 1024]].concat());
@@ -170,7 +171,7 @@ fn many_empty_members_take_memory_by_the_member() {
     assert!(listed.contains(&format!("{inodes}")), "{listed}");
 }
 
-/// A path of a hundred thousand names takes memory by the name, and no stack.
+/// A path of a hundred thousand names takes memory per name, and no stack.
 #[test]
 fn deep_paths_are_no_end_of_the_stack() {
     let dir = TempDir::in_memory("deep").unwrap();
@@ -179,20 +180,20 @@ fn deep_paths_are_no_end_of_the_stack() {
     let image = dir.join("deep.erofs");
     let args = ["pack", "--quiet", "--threads", "2", archive.to_str().unwrap(), image.to_str().unwrap()];
     let output = run_limited(&args);
-    // What reads images follows paths of 64 KiB, so none is made that has longer ones.
+    // Readers of images follow paths of up to 64 KiB, so no image has longer ones.
     assert_eq!(output.status.code(), Some(1), "{:?}: {}", output.status, stderr(&output));
     let message = stderr(&output);
     assert!(message.contains("d/d/d/: a path of 65538 bytes begins so") && message.len() < 1000, "{message}");
     assert!(!image.exists());
 }
 
-/// A PAX record with its length.
+/// Returns a PAX record with its length.
 fn record(text: &str) -> Vec<u8> {
     let len = (text.len()..).find(|len| format!("{len} {text}\n").len() == *len).unwrap();
     format!("{len} {text}\n").into_bytes()
 }
 
-/// A member with these records.
+/// Returns a member with these records.
 fn extended(name: &str, flag: u8, records: &[&str]) -> Vec<u8> {
     let payload: Vec<u8> = records.iter().flat_map(|text| record(text)).collect();
     let mut bytes = header("pax", b'x', format!("{:011o}\0", payload.len()).as_bytes());
@@ -202,7 +203,7 @@ fn extended(name: &str, flag: u8, records: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Each file names users of its own in its ACL, and the list of users claims to be of a TiB.
+/// Each file names users of its own in its ACL, and the list of users claims a TiB.
 #[test]
 fn names_in_acls_take_memory_by_the_name() {
     const FILES: usize = 20_000;
@@ -230,7 +231,7 @@ fn names_in_acls_take_memory_by_the_name() {
     assert!(message.contains(&format!("and {} other names", 2 * FILES - 8)), "{message}");
 }
 
-/// Compressed segments of an initramfs, each of nothing.
+/// Compressed segments of an initramfs, each of them empty.
 #[test]
 fn many_segments_take_neither_memory_nor_stack() {
     const EMPTY_GZIP: &[u8] = b"\x1F\x8B\x08\0\0\0\0\0\0\xFF\x03\0\0\0\0\0\0\0\0\0";
@@ -250,7 +251,7 @@ fn many_segments_take_neither_memory_nor_stack() {
 fn counts_that_lie_take_no_memory() {
     let dir = TempDir::in_memory("counts").unwrap();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    // Record of the superblock: name of the seed, where a count stands, its length in bytes.
+    // Image, record of the superblock, name of the field, its offset, its length in bytes.
     let cases = [
         ("squashfs/seed-plain", "inode_count", 4, 4),
         ("squashfs/seed-plain", "frag_count", 16, 4),
@@ -275,7 +276,7 @@ fn counts_that_lie_take_no_memory() {
         let args = ["pack", "--quiet", "--force", "--threads", "2", image.to_str().unwrap(), built.to_str().unwrap()];
         let output = run_limited(&args);
         let message = stderr(&output);
-        // A count that only tells the length of the image, or that nothing needs, may be passed over.
+        // A count that only gives the length of the image, or that is not needed, may be ignored.
         assert!(matches!(output.status.code(), Some(0 | 1)), "{seed}, {field}: {:?}: {message}", output.status);
         assert!(output.status.success() || message.contains("image: "), "{seed}, {field}: {message}");
         assert!(!message.contains("memory"), "{seed}, {field}: {message}");

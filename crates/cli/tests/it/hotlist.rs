@@ -11,7 +11,7 @@ const FIRST: &str =
     "#kiln-hotlist 1\n0+0\t3\tlib\n0+4096\t10\tlib/c.so\n8192+100\t25\tlib/c.so\n0+7\t1500000\tetc/a\\011b\n";
 const SECOND: &str = "#kiln-hotlist 1\n0+0\t300\tlib\n2048+4096\t900\tlib/c.so\n0+5\t901\tnew\n";
 
-/// Both lists in files.
+/// Writes both lists to files.
 fn lists(scratch: &Scratch) -> (String, String) {
     let (first, second) = (scratch.path("first.list"), scratch.path("second.list"));
     fs::write(&first, FIRST).unwrap();
@@ -23,8 +23,8 @@ fn lists(scratch: &Scratch) -> (String, String) {
 fn recordings_merge_into_one() {
     let scratch = Scratch::new();
     let (first, second) = lists(&scratch);
-    let merged = "#kiln-hotlist 1\n0+0\t3\tlib\n0+4096\t10\tlib/c.so\n4096+2048\t900\tlib/c.so\n8192+100\t25\tlib/c.so\n\
-                  0+5\t901\tnew\n0+7\t1500000\tetc/a\\011b\n";
+    let merged = "#kiln-hotlist 1\n0+0\t3\tlib\n0+4096\t10\tlib/c.so\n4096+2048\t900\tlib/c.so\n\
+                  8192+100\t25\tlib/c.so\n0+5\t901\tnew\n0+7\t1500000\tetc/a\\011b\n";
     assert_eq!(String::from_utf8(stdout(&["hotlist", "merge", &first, &second, "-o", "-"])).unwrap(), merged);
     let out = scratch.path("out.list");
     stdout(&["hotlist", "merge", &second, &first, "-o", &out]);
@@ -110,7 +110,7 @@ fn data_lies_in_the_order_of_a_hot_list() {
     by_place.sort_by_key(place);
     assert_eq!(by_place, ["dir/d", "c", "b", "a"]);
     assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
-    // The plain list of these files gives the same places of data; the hot list by standard input, the same bytes.
+    // The plain list of these files gives the same places of data; the hot list from standard input, the same bytes.
     let plain = scratch.path("plain");
     fs::write(&list, "dir/d\ngone\nc\nb\n").unwrap();
     stdout(&["pack", "-q", "--order", &list, &root, &image, "--force"]);
@@ -125,9 +125,9 @@ fn data_lies_in_the_order_of_a_hot_list() {
     assert!(fs::read(&plain).unwrap() == fs::read(&image).unwrap());
 }
 
-/// Of the mount `dir`, how many bytes of contents the server was asked for.
+/// Returns the bytes of contents that the server of the mount `dir` was asked for.
 fn served(dir: &str) -> u64 {
-    // A request is counted when it is done, which is just after its answer.
+    // A request is counted when it is done, just after its answer.
     std::thread::sleep(std::time::Duration::from_millis(200));
     json(&stdout(&["stats", "--json", dir]))["served_bytes"].as_u64().unwrap()
 }
@@ -157,13 +157,13 @@ fn mounts_are_read_ahead() {
         assert_eq!(done["left_out_bytes"], 4096 + len - 65536 - bytes);
         assert_eq!(crate::json::undocumented(&done), [""; 0]);
     }
-    // What was read ahead is not asked for again.
+    // Data that was read ahead is not requested again.
     let before = served(&dir);
     assert!(before >= 4096 + len - 65536, "{before}");
     let text = fs::read(format!("{dir}/big/text")).unwrap();
     assert!(text == stdout(&["cat", &image, "big/text"]));
     assert!(served(&dir) <= len + 65536, "{}", served(&dir));
-    // Plain lists, too; what is missing is told, and the exit code says so.
+    // Plain lists work, too; missing files are reported, and the exit code shows it.
     fs::write(&list, "/big/text\nmissing\nbig\n").unwrap();
     let output = run(&["preload", &dir, &list]);
     let told = stderr(&output);

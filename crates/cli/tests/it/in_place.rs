@@ -1,4 +1,4 @@
-//! `kiln patch apply --in-place`: what is left of a run that was cut short, and what is in use.
+//! `kiln patch apply --in-place`: remains of a run that was cut short, and targets in use.
 
 use crate::common::{LoopDevice, Scratch, fails, json, run, skip, stderr, stdout, text};
 use kiln_builder::Control;
@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Two images, and a patch between them.
+/// Makes two images, and a patch between them.
 fn versions(scratch: &Scratch) -> [String; 3] {
     let [root, old, new, patch] = ["src", "old", "new", "patch"].map(|name| scratch.path(name));
     fs::create_dir(&root).unwrap();
@@ -31,7 +31,7 @@ fn versions(scratch: &Scratch) -> [String; 3] {
     [old, new, patch]
 }
 
-/// The target and the journal of a run that lost its power in the second step.
+/// Returns the target and the journal of a run that lost power in the second step.
 fn cut_off(old: &[u8], patch: &str, resize: Resize, properties: &[(&str, &str)]) -> (Vec<u8>, Vec<u8>) {
     let patch = fs::read(patch).unwrap();
     let identity = Identity::new(properties.iter().map(|(name, value)| (name.to_string(), value.to_string())));
@@ -49,7 +49,7 @@ fn cut_off(old: &[u8], patch: &str, resize: Resize, properties: &[(&str, &str)])
     unreachable!("the run ends with an error until all is written");
 }
 
-/// A file that is half new, with its journal beside it.
+/// Makes a file that is half new, with its journal beside it.
 fn unfinished(scratch: &Scratch) -> ([String; 3], String) {
     let [old, new, patch] = versions(scratch);
     let (half, journal) = cut_off(&fs::read(&old).unwrap(), &patch, Resize::ToImage, &[]);
@@ -74,7 +74,7 @@ fn another_disk_of_the_name_is_not_written_to() {
     let (half, left) = cut_off(&bytes, &patch, Resize::Never, &[]);
     fs::write(&first, &half).unwrap();
     fs::write(&journal, &left).unwrap();
-    // What has the device's name now is another filesystem.
+    // The device name now belongs to another filesystem.
     fs::write(&second, vec![0; 8 << 20]).unwrap();
     let made = Command::new("mkfs.ext4").args(["-q", &second]).status().is_ok_and(|status| status.success());
     let other = if made { fs::read(&second).unwrap() } else { vec![0x5A; 8 << 20] };
@@ -103,7 +103,7 @@ fn a_device_is_known_by_what_it_is() {
     let [disk, journal] = ["disk", "journal"].map(|name| scratch.path(name));
     let mut bytes = fs::read(&old).unwrap();
     bytes.resize(8 << 20, 0xEE);
-    // The other slot holds the same old image.
+    // The other slot contains the same old image.
     let (half, left) = cut_off(&bytes, &patch, Resize::Never, &[("offset of the loop device", "4096")]);
     fs::write(&disk, &half).unwrap();
     fs::write(&journal, left).unwrap();
@@ -112,7 +112,7 @@ fn a_device_is_known_by_what_it_is() {
     fails(&["patch", "apply", "--in-place", "--journal", &journal, &device.0, &patch], 1, words);
     drop(device);
     assert!(fs::read(&disk).unwrap() == half);
-    // What the command writes has properties of the device, and is complete with them.
+    // The journal of the command contains properties of the device, and completes with them.
     fs::write(&disk, &bytes).unwrap();
     fs::remove_file(&journal).unwrap();
     let device = LoopDevice::new(&disk).unwrap();
@@ -131,7 +131,7 @@ fn a_third_image_in_place_of_the_file_is_not_written_to() {
     let before = fs::read(&old).unwrap();
     fails(&["patch", "apply", "--in-place", &old, &patch], 1, "the journal was written for another target");
     assert!(fs::read(&old).unwrap() == before && fs::exists(&journal).unwrap());
-    // The image can be read, and it is said what lies beside it.
+    // The image can be read, and a note mentions the journal.
     let output = run(&["check", &old]);
     assert!(output.status.success() && stderr(&output).contains(&journal), "{}", stderr(&output));
 }
@@ -169,7 +169,7 @@ fn every_command_says_that_an_image_is_unfinished_and_what_completes_it() {
     assert!(fs::read(&old).unwrap() == fs::read(&new).unwrap() && !fs::exists(&journal).unwrap());
     stdout(&["check", &old]);
     fails(&["patch", "apply", "--in-place", "--complete", &old], 2, "there is nothing to complete");
-    // Without a journal, the patch tells.
+    // Without a journal, the patch decides.
     assert_eq!(status(&[&old, &patch]), (Some(0), "new".to_owned()));
     assert_eq!(status(&[&old]), (Some(12), "unknown".to_owned()));
     stdout(&["patch", "make", "-q", "--force", &new, &scratch.path("new"), &scratch.path("same")]);
@@ -221,7 +221,7 @@ fn an_image_that_is_in_use_is_not_written_over() {
             Err(reason) => skip(&reason),
         }
     }
-    // While it is written over, it is not served.
+    // While it is overwritten, it is not served.
     let writing = File::options().read(true).write(true).open(&old).unwrap();
     claim_unused(path, &writing).unwrap();
     let reason = Mount::by_fuse(sources()).expect_err("an image that is written over is served");

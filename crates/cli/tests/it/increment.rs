@@ -1,4 +1,4 @@
-//! `kiln pack --base`: increments, which take over stored data of an older image.
+//! `kiln pack --base`: increments, which reuse stored data of an older image.
 
 use crate::common::readers::has_tree;
 use crate::common::trees::{OLD, edit, make, set_time, settle, write};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Make an increment and see that it has the tree, whoever reads it. What the command says of it.
+/// Makes an increment, checks that all readers find the tree, and returns the command's report.
 fn increment(scratch: &Scratch, options: &[&str], [old, new]: [&str; 2]) -> Value {
     let [src, old, new, again] = ["src", old, new, "again.erofs"].map(|name| scratch.path(name));
     let pack = |more: &[&str]| stdout(&[&["pack", "--quiet", "--base", &old, &src][..], more, options].concat());
@@ -38,11 +38,11 @@ fn increments_have_the_tree() {
         stdout(&[&["pack", "--quiet", &scratch.path("src"), &scratch.path("0.erofs")], options].concat());
         edit(&src, 1);
         let told = increment(&scratch, options, ["0.erofs", "1.erofs"]);
-        assert!(number(&told, "kept_files") > 0, "{options:?}: {told}");
+        assert!(number(&told, "reused_files") > 0, "{options:?}: {told}");
         // An increment is a base, too.
         edit(&src, 2);
         let told = increment(&scratch, options, ["1.erofs", "2.erofs"]);
-        assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / 3, "{options:?}: {told}");
+        assert!(number(&told, "reused_bytes") > number(&told, "bytes_in") / 3, "{options:?}: {told}");
     }
 }
 
@@ -80,7 +80,7 @@ fn images_of_mkfs_are_bases() {
     }
 }
 
-/// A tree of files of `OLD`, and of some that were changed when the image was made.
+/// Makes a tree of files of `OLD`, and of some that were changed when the image was made.
 fn small_tree() -> Scratch {
     let scratch = Scratch::new();
     let src = PathBuf::from(scratch.path("src"));
@@ -98,13 +98,14 @@ fn what_is_taken_over_is_not_read() {
     let scratch = small_tree();
     let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
     let src = Path::new(&src);
-    // Nobody can tell that these are other contents without reading them, but for the one that may have changed behind the base's back.
+    // Without reading them, nothing shows that these have other contents, except for the one whose change may have
+    // been missed.
     write(src.join("large"), text(11, 500_000), OLD);
     write(src.join("small"), text(12, 9000), OLD);
     write(src.join("late"), text(13, 900), OLD + 99);
     set_time(src, OLD + 100);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &scratch.path("src"), &new]));
-    assert_eq!(["kept_files", "kept_bytes"].map(|key| number(&told, key)), [2, 509_000]);
+    assert_eq!(["reused_files", "reused_bytes"].map(|key| number(&told, key)), [2, 509_000]);
     for (name, seed, len) in [("large", 1, 500_000), ("small", 2, 9000), ("late", 13, 900)] {
         assert!(stdout(&["cat", &new, &format!("/{name}")]) == text(seed, len), "{name}");
     }
@@ -118,7 +119,7 @@ fn times_and_sizes_tell_what_has_changed() {
     write(path.join("large"), text(11, 500_000), OLD - 1);
     write(path.join("small"), text(12, 9001), OLD);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 0);
+    assert_eq!(number(&told, "reused_files"), 0);
     assert_eq!(number(&told, "copied_bytes"), 0);
     stdout(&["diff", &new, &src]);
 }
@@ -128,29 +129,29 @@ fn what_times_do_not_tell_is_compared() {
     let scratch = small_tree();
     let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
     let path = Path::new(&src);
-    // All times in the base are the same, so they tell of no file.
+    // All times in the base are equal, so they distinguish no files.
     stdout(&["pack", "--quiet", "--force", "--mtime", "0", &src, &old]);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 3);
+    assert_eq!(number(&told, "reused_files"), 3);
     assert!(number(&told, "copied_bytes") > 0);
     stdout(&["diff", &new, &src]);
     write(path.join("large"), [text(1, 499_999), b"x".into()].concat(), OLD + 1);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 2);
+    assert_eq!(number(&told, "reused_files"), 2);
     stdout(&["diff", &new, &src]);
-    // Contents are believed where times are not.
+    // Contents are trusted where times are not.
     stdout(&["pack", "--quiet", "--force", &src, &old]);
     write(path.join("large"), text(11, 500_000), OLD + 1);
     set_time(path, OLD + 100);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 3, "the time is the same");
+    assert_eq!(number(&told, "reused_files"), 3, "the time is the same");
     let content = ["--base-trust", "content"];
     let command = [&["pack", "--quiet", "--json", "--force", "--base", &old, &src, &new][..], &content].concat();
-    assert_eq!(number(&json(&stdout(&command)), "kept_files"), 2);
+    assert_eq!(number(&json(&stdout(&command)), "reused_files"), 2);
     stdout(&["diff", &new, &src]);
 }
 
-/// Two names of one new file had files of their own.
+/// Two names of one new file had separate files before.
 #[test]
 fn a_file_is_compared_with_the_file_whose_parts_it_takes_over() {
     let scratch = Scratch::new();
@@ -178,7 +179,7 @@ fn a_file_is_compared_with_the_file_whose_parts_it_takes_over() {
     assert!(stdout(&["cat", &new, "/name-0"]) == changed(&[600_000]));
 }
 
-/// What is new lies behind the packed inode of the base, which may end anywhere in a block.
+/// New data follows the packed inode of the base, which may end anywhere in a block.
 #[test]
 fn new_packed_files_share_text_behind_those_of_the_base() {
     let mut kept = 0;
@@ -200,7 +201,7 @@ fn new_packed_files_share_text_behind_those_of_the_base() {
             write(path.join(format!("new-{at}")), bytes, OLD + 9901);
         }
         let command = [&["pack", "--quiet", "--json", "--base", &old, &src, &new], &options[..]].concat();
-        kept += number(&json(&stdout(&command)), "kept_files");
+        kept += number(&json(&stdout(&command)), "reused_files");
         has_tree(&new, &src);
     }
     assert!(kept > 0);
@@ -208,7 +209,7 @@ fn new_packed_files_share_text_behind_those_of_the_base() {
 
 /// Definitions change the tree around a file of which most has not changed.
 #[test]
-fn definitions_lose_nothing_of_what_is_kept() {
+fn definitions_lose_nothing_of_what_is_reused() {
     let scratch = Scratch::new();
     let [src, old, new, updated, defs] =
         ["src", "old.erofs", "new.erofs", "updated.erofs", "defs"].map(|name| scratch.path(name));
@@ -222,10 +223,10 @@ fn definitions_lose_nothing_of_what_is_kept() {
     fs::write(&defs, "/dev d 755 0 0\n").unwrap();
     fs::copy(&old, &updated).unwrap();
     let told = json(&stdout(&["update", "--quiet", "--json", "--edit", &format!("pseudo:{defs}"), &updated, &src]));
-    assert!(number(&told, "kept_bytes") > 3_000_000, "{told}");
+    assert!(number(&told, "reused_bytes") > 3_000_000, "{told}");
     let told =
         json(&stdout(&["pack", "--quiet", "--json", "--base", &old, "--edit", &format!("pseudo:{defs}"), &src, &new]));
-    assert!(number(&told, "kept_bytes") > 3_000_000, "{told}");
+    assert!(number(&told, "reused_bytes") > 3_000_000, "{told}");
     for image in [&new, &updated] {
         assert!(stdout(&["cat", image, "/long"]) == bytes);
         stdout(&["check", image]);
@@ -238,7 +239,7 @@ fn stamps_tell_what_times_do_not() {
     let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
     let path = Path::new(&src);
     let stamps = format!("{old}.stamp");
-    // What was changed only now has no stamp.
+    // A file that was changed only now has no stamp.
     stdout(&["pack", "--quiet", "--force", "--stamp", &src, &old]);
     assert_eq!(fs::read_to_string(&stamps).unwrap().lines().count(), 1);
     settle(&path.join("late"));
@@ -247,9 +248,9 @@ fn stamps_tell_what_times_do_not() {
     assert_eq!(text_of_stamps.lines().count(), 4, "{text_of_stamps}");
     write(path.join("large"), text(11, 500_000), OLD);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, &src, &new]));
-    assert_eq!(number(&told, "kept_files"), 2);
+    assert_eq!(number(&told, "reused_files"), 2);
     stdout(&["diff", &new, &src]);
-    // Those of another image are of no use, and damaged ones are refused.
+    // Stamps of another image are useless, and damaged ones are refused.
     stdout(&["pack", "--quiet", "--force", "--label", "other", &src, &old]);
     let output = run(&["pack", "--quiet", "--force", "--base", &old, &src, &new]);
     assert!(output.status.success() && stderr(&output).contains("old.erofs.stamp: not of "), "{}", stderr(&output));
@@ -260,9 +261,9 @@ fn stamps_tell_what_times_do_not() {
     fs::write(&stamps, format!("{first_now}\nno stamp\n")).unwrap();
     fails(&["pack", "--force", "--base", &old, &src, &new], 1, "old.erofs.stamp, line 2: stamp `no stamp`");
     fails(&["pack", "--stamp", &src, "-"], 2, "--stamp: the image needs a name");
-    // No command takes an image behind other bytes for a base.
+    // No command accepts an image behind other bytes as a base.
     fails(&["pack", "--stamp", "--offset", "4096", &src, &scratch.path("part")], 2, "--offset");
-    // Stamps that are there belong to something: that is told before an image is made.
+    // Existing stamps belong to another file: that is reported before an image is made.
     let other = scratch.path("other");
     fs::write(format!("{other}.stamp"), "of something else").unwrap();
     fails(&["pack", "--stamp", &src, &other], 1, "other.stamp");
@@ -277,7 +278,7 @@ fn the_command_says_what_it_took_over() {
     let [src, old, new] = ["src", "old.erofs", "new.erofs"].map(|name| scratch.path(name));
     write(Path::new(&src).join("late"), text(13, 900), OLD + 99);
     let output = run(&["pack", "--explain", "--base", &old, &src, &new]);
-    assert!(stderr(&output).contains("taken over from the base: 2 files, 497.1 KiB stored as "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("reused from the base: 2 files, 497.1 KiB stored as "), "{}", stderr(&output));
     assert!(stderr(&output).contains("anew: 1 files, 900"), "{}", stderr(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("as the base stores it"));
 }
@@ -292,7 +293,7 @@ fn bases_that_cannot_be_had_are_refused() {
     fails(&["pack", "--base", &golden("blobdev.erofs"), &src, &new], 1, "1 extra devices");
     fails(&["pack", "--base", &scratch.path("src/small"), &src, &new], 1, "small");
     fails(&["pack", "--base", &scratch.path("nothing"), &src, &new], 1, "nothing");
-    // A base that is cut off within the data that is taken over: the metadata lies behind it.
+    // A base that is cut off within the reused data: the metadata lies behind it.
     let mut cut = before.clone();
     cut.truncate(8192);
     fs::write(scratch.path("cut.erofs"), cut).unwrap();

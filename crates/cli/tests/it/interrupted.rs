@@ -1,4 +1,4 @@
-//! Builds that do not come to their end leave nothing behind.
+//! Interrupted builds leave nothing behind.
 
 pub mod older;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Bytes of the source after which packing has begun: far more than the libraries that a program loads.
 const PART_LEN: u64 = 8 << 20;
 
-/// Something that takes long to pack, in a process of its own.
+/// Starts a build that takes long, in a process of its own.
 fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
     let root = scratch.path("src");
     fs::create_dir(&root).unwrap();
@@ -29,14 +29,15 @@ fn slow(scratch: &Scratch, extra: &[&str]) -> Child {
     child
 }
 
-/// The command, which heeds signals: whoever runs the tests may ignore them, as jobs in the background do, and kiln would, too.
+/// Returns the command with signals enabled: a runner of the tests may ignore them, like jobs in the background, and
+/// kiln would inherit that.
 pub fn signalled(args: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_kiln")]).args(args).stderr(Stdio::piped());
     command
 }
 
-/// Bytes that a process has read.
+/// Returns the bytes that a process has read.
 fn bytes_read(pid: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
     io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
@@ -60,7 +61,7 @@ fn a_signal_leaves_nothing_behind() {
     }
 }
 
-/// A writer that is not there, or writes no more, keeps nobody waiting.
+/// A writer that is absent, or stops writing, keeps no one waiting.
 #[test]
 fn a_signal_ends_the_wait_for_a_fifo() {
     let member = {
@@ -69,7 +70,7 @@ fn a_signal_ends_the_wait_for_a_fifo() {
         Command::new("tar").args(["-C", &scratch.path(""), "-c", "member"]).output().unwrap().stdout
     };
     let packed = gzip(&member);
-    // Nobody has opened it; what it is does not show yet; within a member of an archive, and of a compressed one.
+    // Nothing has opened it; its format is not known yet; within a member of an archive, and of a compressed one.
     for written in [None, Some(&member[..100]), Some(&member[..150 << 10]), Some(&packed[..packed.len() / 2])] {
         for to_layout in [false, true] {
             let scratch = Scratch::new();
@@ -98,13 +99,13 @@ fn a_signal_ends_the_wait_for_a_fifo() {
             drop(writer);
             assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
             assert_eq!(stderr(&output), "kiln: stopped by signal 2\n");
-            // A layout without an image is one.
+            // A layout without an image is valid.
             assert!(to_layout || names(&out).is_empty());
         }
     }
 }
 
-/// Whoever takes time before he writes is waited for, without a turn being lost.
+/// A slow writer is waited for, without wasting time.
 #[test]
 fn a_fifo_is_read_to_its_end() {
     let scratch = Scratch::new();
@@ -124,7 +125,7 @@ fn a_fifo_is_read_to_its_end() {
     assert!(read.stdout == fs::read(scratch.path("member")).unwrap(), "{}", stderr(&read));
 }
 
-/// Compressed by gzip.
+/// Compresses bytes with gzip.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut child = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut input, bytes) = (child.stdin.take().unwrap(), bytes.to_owned());
@@ -154,7 +155,7 @@ fn scratch_has_tmpfile(scratch: &Scratch) -> bool {
     rustix::fs::open(scratch.path("out"), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).is_ok()
 }
 
-/// Wherever memory runs out: in our own code, in a library, or as a thread is started.
+/// Memory may run out in our own code, in a library, or as a thread is started.
 #[test]
 fn memory_that_runs_out_is_told_and_leaves_nothing_behind() {
     let scratch = Scratch::new();
@@ -176,7 +177,7 @@ fn memory_that_runs_out_is_told_and_leaves_nothing_behind() {
             let left = names(&out);
             match ended.status.code() {
                 Some(0) => {
-                    // More is enough, too.
+                    // More memory is enough, too.
                     fs::remove_file(format!("{out}/image")).unwrap();
                     break;
                 }

@@ -1,4 +1,4 @@
-//! The documents of `--json` are those that JSON.md describes.
+//! The documents of `--json` match their description in JSON.md.
 
 use crate::common::{Scratch, golden, json, run, stderr, stdout};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The names of all fields in `value`.
+/// Collects the names of all fields in `value`.
 fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => {
@@ -22,18 +22,18 @@ fn fields(value: &Value, found: &mut BTreeSet<String>) {
 
 fn documented() -> BTreeSet<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("JSON.md")).unwrap();
-    // What stands between backquotes.
+    // The words between backquotes.
     text.split('`').skip(1).step_by(2).map(String::from).collect()
 }
 
-/// The fields of a document that JSON.md does not describe.
+/// Returns the fields of a document that JSON.md does not describe.
 pub fn undocumented(document: &Value) -> Vec<String> {
     let mut found = BTreeSet::new();
     fields(document, &mut found);
     found.difference(&documented()).cloned().collect()
 }
 
-/// Files that `pack` stores in all its ways.
+/// Makes files that `pack` stores in all its ways.
 fn files(scratch: &Scratch) {
     let root = scratch.path("files");
     fs::create_dir(&root).unwrap();
@@ -108,7 +108,7 @@ fn every_field_is_documented() {
     }
 }
 
-/// The document of a command that fails with `code`.
+/// Returns the document of a command that fails with `code`.
 fn failed(args: &[&str], code: i32) -> Value {
     let output = run(args);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
@@ -172,7 +172,7 @@ fn a_list_that_was_begun_is_closed_before_the_failure() {
     let json = |args: &[&str]| serde_json::from_slice::<Value>(&stdout(args)).unwrap();
     let meta = json(&["info", "--json", &good])["meta_blkaddr"].as_u64().unwrap() * 4096;
     let inode_off = |path: &str| (meta + json(&["stat", "--json", &good, path])["nid"].as_u64().unwrap() * 32) as usize;
-    // No checksum of the superblock covers what follows.
+    // No checksum of the superblock covers the following bytes.
     let damaged = |off: usize, len: usize, byte: u8| {
         let mut bytes = bytes.clone();
         bytes[off..off + len].fill(byte);

@@ -1,4 +1,5 @@
-//! `--keep-going` with damaged inputs: what can be kept is kept, the rest is told, and the exit code is 3. Without it nothing is made.
+//! `--keep-going` with damaged inputs: readable parts are kept, the rest is reported, and the exit code is 3.
+//! Without it nothing is made.
 
 use crate::common::{Scratch, json, kiln, run, skip, stderr, stdout, text};
 use kiln_tests::rng::Rng;
@@ -18,7 +19,7 @@ fn contents(name: &str) -> Vec<u8> {
     text(name.as_bytes()[0].into(), LEN)
 }
 
-/// The tree that sources are made of.
+/// Makes the tree from which sources are made.
 fn tree(scratch: &Scratch) -> String {
     let root = scratch.path("tree");
     fs::create_dir(&root).unwrap();
@@ -26,27 +27,27 @@ fn tree(scratch: &Scratch) -> String {
     root
 }
 
-/// The tree as another kind of source, which kiln makes.
+/// Converts the tree to another kind of source by kiln.
 fn source(scratch: &Scratch, name: &str) -> Vec<u8> {
     let path = scratch.path(name);
     stdout(&["convert", &tree(scratch), &path]);
     fs::read(path).unwrap()
 }
 
-/// Where `part` lies in `bytes`, which hold it once.
+/// Returns the place of `part` in `bytes`, which contain it once.
 fn find(bytes: &[u8], part: &[u8]) -> usize {
     let places: Vec<usize> = (0..=bytes.len() - part.len()).filter(|&at| bytes[at..].starts_with(part)).collect();
     let [at] = places[..] else { panic!("{} lies at {places:?}", part.escape_ascii()) };
     at
 }
 
-/// Change `len` bytes at `at`.
+/// Changes `len` bytes at `at`.
 fn damage(bytes: &mut [u8], at: usize, len: usize) {
     bytes[at..at + len].iter_mut().for_each(|byte| *byte ^= 0xff);
 }
 
-/// What `kiln pack --keep-going` skips of the source `bytes`, with the words that each message must hold. All other files of the tree are there,
-/// and what is left out is not.
+/// Checks the files that `kiln pack --keep-going` skips in the source `bytes`, with the words that each message must
+/// contain. All other files of the tree are in the image, and the skipped ones are not.
 fn check(scratch: &Scratch, bytes: &[u8], from: &str, expected: &[(&str, &str)]) {
     let (source, out) = (scratch.path("damaged"), scratch.path("out"));
     fs::write(&source, bytes).unwrap();
@@ -71,7 +72,7 @@ fn check(scratch: &Scratch, bytes: &[u8], from: &str, expected: &[(&str, &str)])
     fs::remove_file(out).unwrap();
 }
 
-/// The files of the tree that `kiln pack --keep-going` keeps of a source, each as it was.
+/// Returns the files of the tree that `kiln pack --keep-going` keeps of a source, each unchanged.
 fn kept(scratch: &Scratch, bytes: &[u8]) -> Vec<&'static str> {
     let (source, out) = (scratch.path("damaged"), scratch.path("kept"));
     fs::write(&source, bytes).unwrap();
@@ -94,7 +95,7 @@ fn of_a_tar_archive_members_around_the_damage_are_kept() {
     damage(&mut changed, header + 148, 3);
     check(&scratch, &changed, "tar", &[("", &format!("at byte {header}: chksum = "))]);
     assert_eq!(kept(&scratch, &changed), ["a", "c", "d"]);
-    // A size that is none: so is what lies behind it until the next header.
+    // An invalid size: the data up to the next header is lost, too.
     let mut changed = tar.clone();
     changed[header + 124..header + 136].copy_from_slice(b"99999999x99\0");
     let sum: u32 = changed[header..header + 512].iter().map(|&byte| u32::from(byte)).sum();
@@ -102,7 +103,7 @@ fn of_a_tar_archive_members_around_the_damage_are_kept() {
     changed[header + 148..header + 156].copy_from_slice(format!("{:06o}\0 ", sum - old + 8 * 32).as_bytes());
     check(&scratch, &changed, "tar", &[("b", "size = "), ("", "chksum = ")]);
     assert_eq!(kept(&scratch, &changed), ["a", "c", "d"]);
-    // What has no member at all is no archive.
+    // A file without any member is not an archive.
     let junk = scratch.path("junk");
     fs::write(&junk, text(1, 10_000)).unwrap();
     for from in ["tar", "cpio"] {
@@ -129,7 +130,7 @@ fn of_a_compressed_archive_what_can_be_decompressed_is_kept() {
         assert_eq!((output.status.code(), Path::new(&out).exists()), (Some(1), false));
         assert!(stderr(&output).contains("the compressed data are truncated"), "{}", stderr(&output));
     }
-    // The same from a pipe, which cannot be read again.
+    // The same from a pipe, which cannot be read twice.
     let mut child = kiln();
     let mut child = child.args(["pack", "--keep-going", "--quiet", "-", &scratch.path("piped")]);
     child = child.stdin(Stdio::from(fs::File::open(scratch.path("damaged")).unwrap()));
@@ -207,7 +208,7 @@ fn of_images_files_that_cannot_be_read_are_left_out() {
         }
         _ => without("mksquashfs"),
     }
-    // cramfs: the CRC of the whole is told, and the file with the damaged block.
+    // cramfs: the CRC of the whole image is reported, and the file with the damaged block.
     let made = Command::new("mkfs.cramfs").args([&root, &cramfs]).output();
     match made {
         Ok(output) if output.status.success() => {
@@ -243,7 +244,7 @@ fn of_a_container_damaged_layers_are_kept_as_far_as_they_can_be_read() {
     assert_eq!(stdout(&["cat", &out, "c"]), contents("c"));
 }
 
-/// Where the inode of a file lies in an image.
+/// Returns the place of a file's inode in an image.
 fn inode_off(image: &str, name: &str) -> usize {
     let info = json(&stdout(&["info", "--json", image]));
     let number = |value: &Value| value.as_u64().unwrap() as usize;
@@ -251,13 +252,13 @@ fn inode_off(image: &str, name: &str) -> usize {
     number(&info["meta_blkaddr"]) * number(&info["block_size"]) + nid * 32
 }
 
-/// The extents of a file of an image.
+/// Returns the extents of a file of an image.
 fn extents(image: &str, name: &str) -> Vec<Value> {
     let stat = json(&stdout(&["stat", "--extents", "--json", image, name]));
     stat["extents"].as_array().unwrap().clone()
 }
 
-/// The members of a tar archive.
+/// Returns the members of a tar archive.
 fn untar(scratch: &Scratch, archive: &str) -> Option<String> {
     let dir = scratch.path("untarred");
     fs::create_dir(&dir).unwrap();
@@ -291,7 +292,7 @@ fn damaged_images_are_exported_with_zeros() {
             let paths = list.as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap().to_owned());
             paths.collect::<Vec<_>>()
         };
-        // Where links are copies, each has the zeros; of cpio, the last name has the data.
+        // If links become copies, each has the zeros; in cpio, the last name has the data.
         let damaged = match format {
             "zip" | "mtree" => vec!["b", "link"],
             "cpio" => vec!["link"],
@@ -317,7 +318,7 @@ fn damaged_images_are_exported_with_zeros() {
         assert!(found == expected, "{name}");
     }
     assert!(!Path::new(&format!("{dir}/c")).exists());
-    // A directory gets whole files only, unless zeros are asked for.
+    // A directory gets whole files only, unless zeros are requested.
     let whole = scratch.path("whole");
     let output = run(&["export", "--to", "dir", "--keep-going", &image, &whole]);
     assert_eq!(output.status.code(), Some(3));
@@ -342,13 +343,13 @@ fn damaged_images_are_exported_with_zeros() {
     assert!(stderr(&output).contains(&words), "{words}: {}", stderr(&output));
 }
 
-/// With digests, a file of which nothing can be decoded wrong is listed by its ranges, and one that can be decoded and is another one as a
-/// whole: nothing tells which of its bytes are wrong.
+/// With digests, a file whose damaged parts do not decode is listed by ranges. A file that decodes to other contents
+/// is listed as a whole: nothing shows which of its bytes are wrong.
 #[test]
 fn zeros_stand_beside_digests() {
     let scratch = Scratch::new();
     let (root, image, out) = (tree(&scratch), scratch.path("image"), scratch.path("out"));
-    // Longer than what one worker extracts at once, and stored as it is.
+    // Longer than the part that one worker extracts at once, and uncompressed.
     let mut long = vec![0; 18 << 20];
     Rng::new(1).fill(&mut long);
     fs::write(format!("{root}/long"), &long).unwrap();
@@ -381,12 +382,12 @@ fn zeros_stand_beside_digests() {
     assert_eq!(found.iter().zip(&long).filter(|(found, expected)| found != expected).count(), 1);
 }
 
-/// A file whose attributes cannot be read stays, without them.
+/// A file whose attributes cannot be read is kept, without them.
 #[test]
 fn files_stay_where_their_attributes_are_damaged() {
     let scratch = Scratch::new();
     let (root, image, disk) = (tree(&scratch), scratch.path("image"), scratch.path("disk"));
-    // Too long for an inode of ext4: it has a block of its own.
+    // Too long for an inode of ext4, so it has a block of its own.
     let value = text(7, 1500);
     if setxattr(format!("{root}/b"), "user.note", &value, XattrFlags::empty()).is_err() {
         return skip("no attributes in the temporary directory");

@@ -1,4 +1,4 @@
-//! The name `mkfs.erofs`: every option of erofs-utils 1.9.4, and the command lines that others already have.
+//! The name `mkfs.erofs`: every option of erofs-utils 1.9.4, and command lines of existing callers.
 
 mod archives;
 mod options;
@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A small tree, and the program by its name.
+/// A small tree, and the program under its drop-in name.
 struct Place {
     scratch: Scratch,
     src: String,
@@ -45,7 +45,7 @@ impl Place {
         self.command().args(args).output().unwrap()
     }
 
-    /// Make an image of the tree with these options; what the program printed.
+    /// Makes an image of the tree with these options, and returns the program's output.
     fn makes(&self, args: &[&str]) -> String {
         let _ = fs::remove_file(&self.image);
         let output = self.run(&[args, &[&self.image, &self.src]].concat());
@@ -53,7 +53,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Try to, which must fail with these words and without an image.
+    /// Runs the program, which must fail with these words and without an image.
     fn refuses(&self, args: &[&str], words: &str) {
         let output = self.run(&[args, &[&self.image, &self.src]].concat());
         assert_eq!(output.status.code(), Some(1), "{args:?} is accepted");
@@ -62,7 +62,7 @@ impl Place {
         assert!(!Path::new(&self.image).exists(), "{args:?} leaves an image");
     }
 
-    /// What a kernel finds in the image, if one may be asked.
+    /// Checks the image by a mount of the kernel, if that is possible.
     fn mounts(&self) {
         let dir = self.scratch.path("mnt");
         fs::create_dir_all(&dir).unwrap();
@@ -75,7 +75,7 @@ impl Place {
         assert_eq!(diff.status.code(), Some(0), "{}{}", String::from_utf8_lossy(&diff.stdout), stderr(&diff));
     }
 
-    /// The image is sound, and equal to the tree as `kiln diff` sees it.
+    /// Checks that the image is sound, and equal to the tree according to `kiln diff`.
     fn holds_the_tree(&self) {
         let checked = run(&["check", &self.image]);
         assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
@@ -95,7 +95,7 @@ impl Place {
 
 const UUID: &str = "12345678-9abc-4def-8123-456789abcdef";
 
-/// What others call, with a directory as source, and keep all that the tree has.
+/// Command lines of other projects, with a directory as source, that preserve everything in the tree.
 const CALLERS: [&[&str]; 12] = [
     &["-U", UUID, "--hard-dereference"],                            // systemd-repart, Nix
     &["-zlzma,6", "-Eall-fragments,fragdedupe=inode", "-C1048576"], // Fedora CoreOS
@@ -163,7 +163,7 @@ fn the_lines_are_those_that_scripts_read() {
     let help = place.run(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(help.stdout.starts_with(b"Usage: mkfs.erofs [OPTIONS] FILE SOURCE"));
-    // containerd asks so whether tar streams can be converted.
+    // containerd asks in this way whether tar streams can be converted.
     assert!(String::from_utf8(help.stdout).unwrap().contains("--tar="));
 }
 
@@ -196,7 +196,7 @@ fn compression_is_as_asked_for() {
     assert!(size(&["-zlz4"]) < size(&[]));
 }
 
-/// The original makes such images for Linux 5.4: phones have that.
+/// The original makes such images for Linux 5.4, which phones have.
 #[test]
 fn old_defaults_make_images_for_old_kernels() {
     let place = Place::new();
@@ -364,7 +364,7 @@ fn metadata_is_as_asked_for() {
     let labelled = entry(&["--file-contexts", &contexts, "--mount-point=/system"]);
     assert_eq!(labelled["xattrs"][0]["name"], "security.selinux");
     assert_eq!(entry(&["--file-contexts", &contexts])["xattrs"], Value::Array(Vec::new()));
-    // Digests under a name that has a base are there for all to see, and must not meet another attribute.
+    // Digests under a name that has a base are visible to all, and must not collide with another attribute.
     let digests = entry(&["--xattr-inode-digest=user.sum"]);
     assert_eq!((&digests["xattrs"][0]["name"], digests["xattrs"].as_array().unwrap().len()), (&"user.sum".into(), 1));
     assert_eq!(place.entry("dir/0")["xattrs"], Value::Array(Vec::new()));
@@ -429,7 +429,7 @@ fn files_are_replaced_when_the_image_is_complete() {
     assert_eq!(place.run(&["--quiet", &link, &place.src]).status.code(), Some(0));
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(run(&["check", &real]).status.code(), Some(0));
-    // The same input, the same image; with another number of threads, too.
+    // The same input gives the same image, with another number of threads, too.
     place.makes(&["-zzstd", "--workers=1"]);
     let one = fs::read(&place.image).unwrap();
     place.makes(&["-zzstd", "--workers=5"]);
@@ -453,7 +453,7 @@ fn block_devices_are_written() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("the device 65536"), "{}", stderr(&output));
     assert!(fs::read(&small.0).unwrap().iter().all(|&b| b == 0xE5), "nothing is written");
-    // One that is mounted is not touched.
+    // A mounted device is not touched.
     let dir = place.scratch.path("mnt");
     fs::create_dir(&dir).unwrap();
     let mounted = kiln().args(["mount", "--via", "kernel", &disk.0, &dir]).output().unwrap();

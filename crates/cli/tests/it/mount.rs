@@ -9,10 +9,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// `nobody` of most systems.
+/// The user `nobody` of most systems.
 const NOBODY: u32 = 65534;
 
-/// A mount point that is unmounted at the end, whatever happens.
+/// A mount point that is unmounted at the end in any case.
 pub struct Place<'a>(pub &'a str);
 
 impl Drop for Place<'_> {
@@ -29,7 +29,7 @@ pub fn has_fuse() -> bool {
     geteuid().is_root() && Path::new("/dev/fuse").exists()
 }
 
-/// A server in the foreground, by these arguments, and the line that it says when it is ready.
+/// Starts a server in the foreground, and returns it with the line that it prints when it is ready.
 pub fn foreground(args: &[&str]) -> (Child, String) {
     let mut command = kiln();
     command.args(["mount", "--via=fuse", "--foreground"]).args(args).stderr(Stdio::piped());
@@ -107,14 +107,14 @@ fn the_foreground_ends_with_a_signal() {
     assert!(!is_mounted(&dir));
 }
 
-/// A program that another user runs.
+/// Returns a program that another user runs.
 pub fn as_nobody(program: &str) -> Command {
     let mut command = Command::new(program);
     command.uid(NOBODY).gid(NOBODY).env("LC_ALL", "C");
     command
 }
 
-/// An image with a file that only root may read, and one for everyone.
+/// Makes an image with a file that only root may read, and one for everyone.
 fn secret_image(scratch: &Scratch) -> String {
     let (tree, image) = (scratch.path("tree"), scratch.path("image"));
     fs::create_dir(&tree).unwrap();
@@ -169,7 +169,7 @@ fn owners_are_translated() {
     for (args, secret, open) in [
         (&["--owner", "me"][..], me, me),
         (&["--owner", "5:6"], (5, 6), (5, 6)),
-        // What `pack --uid-map` with the same ranges makes 0 and 7 of.
+        // The ids that `pack --uid-map` with the same ranges makes from 0 and 7.
         (&["--uid-map", "0:1000:1", "--uid-map", "5:100:10", "--gid-map", "8:9:1"], (1000, 65534), (102, 9)),
     ] {
         let _place = Place(&dir);
@@ -188,7 +188,7 @@ fn owners_are_translated() {
     assert!(!is_mounted(&dir));
 }
 
-/// Type and options in the mount table.
+/// Returns type and options in the mount table.
 fn table(dir: &str) -> (String, Vec<String>) {
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
     let fields: Vec<&str> =
@@ -258,7 +258,7 @@ fn nothing_is_hidden_unasked() {
     }
 }
 
-/// A block size that kernels with small pages do not mount, so that FUSE does.
+/// Kernels with small pages do not mount this block size, so FUSE does.
 #[test]
 fn quiet_is_quiet() {
     if !has_fuse() {

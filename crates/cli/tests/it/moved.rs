@@ -17,7 +17,7 @@ const OPTIONS: [&[&str]; 5] = [
     &["--preset", "archive", "-C", "64k"],
 ];
 
-/// A tree with directories of files of all sizes, and its image.
+/// Makes a tree with directories of files of all sizes, and its image.
 fn tree(options: &[&str]) -> (Scratch, PathBuf) {
     let scratch = Scratch::new();
     let src = PathBuf::from(scratch.path("src"));
@@ -35,7 +35,7 @@ fn tree(options: &[&str]) -> (Scratch, PathBuf) {
     (scratch, src)
 }
 
-/// Update a copy of the image, and make an increment over it. What both say.
+/// Updates a copy of the image, and makes an increment over it. Returns both reports.
 fn both(scratch: &Scratch, options: &[&str]) -> [Value; 2] {
     let [src, old, updated, new, again] =
         ["src", "old.erofs", "updated.erofs", "new.erofs", "again.erofs"].map(|name| scratch.path(name));
@@ -63,7 +63,7 @@ fn moved_and_renamed_files_are_not_stored_again() {
             fs::rename(src.join("other").join(name), src.join(format!("x{name}"))).unwrap();
         }
         for told in both(&scratch, options) {
-            assert_eq!(number(&told, "kept_bytes"), number(&told, "bytes_in"), "{options:?}: {told}");
+            assert_eq!(number(&told, "reused_bytes"), number(&told, "bytes_in"), "{options:?}: {told}");
         }
     }
 }
@@ -74,12 +74,12 @@ fn another_file_of_the_same_size_time_and_name_is_stored() {
     fs::remove_file(src.join("dir/3")).unwrap();
     fs::remove_file(src.join("dir/4")).unwrap();
     write(src.join("3"), text(99, 70_001), OLD + 3);
-    // Only its last byte is another one.
+    // Only its last byte differs.
     let mut bytes = text(4, 400_000);
     *bytes.last_mut().unwrap() ^= 1;
     write(src.join("4"), bytes, OLD + 4);
     for told in both(&scratch, &[]) {
-        assert_eq!(number(&told, "kept_bytes"), number(&told, "bytes_in") - 470_001, "{told}");
+        assert_eq!(number(&told, "reused_bytes"), number(&told, "bytes_in") - 470_001, "{told}");
     }
 }
 
@@ -96,7 +96,7 @@ fn rotated_logs_cost_what_is_new() {
     settle(&log(1));
     stdout(&["pack", "--quiet", "--stamp", &src, &image]);
     for night in 1..3 {
-        // Some lines more, and then it is rotated.
+        // The log grows, and is then rotated.
         let grown = [fs::read(log(0)).unwrap(), text(50 + night, 3000)].concat();
         fs::write(log(0), grown).unwrap();
         fs::remove_file(log(3)).unwrap();
@@ -105,7 +105,7 @@ fn rotated_logs_cost_what_is_new() {
         settle(&log(0));
         let told = json(&stdout(&["update", "--quiet", "--json", &image, &src]));
         has_tree(&image, &src);
-        // The new log, and the last extent of the one before.
-        assert!(number(&told, "kept_bytes") + 800_000 > number(&told, "bytes_in"), "night {night}: {told}");
+        // The new log, and the last extent of the previous one.
+        assert!(number(&told, "reused_bytes") + 800_000 > number(&told, "bytes_in"), "night {night}: {told}");
     }
 }

@@ -14,7 +14,7 @@ const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// A layout being made.
+/// A layout to be filled.
 struct Layout(String);
 
 impl Layout {
@@ -25,14 +25,14 @@ impl Layout {
         Self(dir)
     }
 
-    /// A blob; its descriptor.
+    /// Adds a blob, and returns its descriptor.
     fn blob(&self, media_type: &str, bytes: &[u8]) -> Value {
         let hex = hex(bytes);
         fs::write(format!("{}/blobs/sha256/{hex}", self.0), bytes).unwrap();
         json!({ "mediaType": media_type, "digest": format!("sha256:{hex}"), "size": bytes.len() })
     }
 
-    /// The manifest of an image.
+    /// Adds the manifest of an image.
     fn image(&self, config: &Value, layers: &[Value]) -> Value {
         let config = self.blob(CONFIG, config.to_string().as_bytes());
         let manifest = json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers,
@@ -55,7 +55,7 @@ fn tagged(mut manifest: Value, tag: &str) -> Value {
     manifest
 }
 
-/// The layer that holds these files.
+/// Makes the layer with these files.
 fn tar(scratch: &Scratch, name: &str, files: &[(&str, &str)]) -> Vec<u8> {
     let root = scratch.path(name);
     for (path, text) in files {
@@ -66,17 +66,19 @@ fn tar(scratch: &Scratch, name: &str, files: &[(&str, &str)]) -> Vec<u8> {
     stdout(&["convert", "--to", "tar", &root, "-"])
 }
 
-/// Two layers, the upper of which takes away a file of the lower one, in `layout`. The manifest of their image.
+/// Adds two layers, the upper of which removes a file of the lower one, to `layout`. Returns the manifest of their
+/// image.
 fn two_layers(scratch: &Scratch, layout: &Layout) -> Value {
     let lower = tar(scratch, "lower", &[("a", "below"), ("dir/gone", "x"), ("dir/stays", "y")]);
     let upper = tar(scratch, "upper", &[("a", "above"), ("dir/.wh.gone", ""), ("opaque/.wh..wh..opq", "")]);
+    let diff_ids = [&lower, &upper].map(|layer| format!("sha256:{}", hex(layer)));
     let config = json!({ "os": "linux", "architecture": "arm64", "config": { "Cmd": ["sh"] },
         "history": [{ "created_by": "one" }, { "created_by": "none", "empty_layer": true }, { "created_by": "two" }],
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&lower)), format!("sha256:{}", hex(&upper))] } });
+        "rootfs": { "type": "layers", "diff_ids": diff_ids } });
     layout.image(&config, &[layout.blob(TAR, &lower), layout.blob(TAR, &upper)])
 }
 
-/// The path of a layout of an image with one layer, which is this archive.
+/// Makes a layout of an image with one layer, which is this archive, and returns its path.
 pub fn layout_of(scratch: &Scratch, layer: &[u8]) -> String {
     let layout = Layout::new(scratch, "layout-of-one");
     let config = json!({ "os": "linux", "architecture": "amd64",
@@ -108,7 +110,7 @@ fn layouts_are_listed() {
     }
     assert_eq!((&other["platform"], &image["unreadable"]), (&json!("linux/s390x"), &Value::Null));
     assert!(other["unreadable"].as_str().unwrap().contains("0000"), "{other}");
-    // People see the same, and an archive of the layout is the layout.
+    // The text shows the same, and an archive of the layout is equal to the layout.
     let text = String::from_utf8(stdout(&["oci", "inspect", &layout.0])).unwrap();
     let digests = [&image["digest"], &layers[0]["digest"], &layers[1]["digest"]].map(|digest| digest.as_str().unwrap());
     assert!(digests.iter().all(|digest| text.contains(digest)), "{text}");
@@ -127,7 +129,7 @@ fn what_is_no_layout_is_not_listed() {
     assert_eq!(run(&["oci"]).status.code(), Some(2));
 }
 
-/// The document of a descriptor, and that its blob has the length and digest that it tells.
+/// Returns the document of a descriptor, after checking that its blob has the stated length and digest.
 fn document(layout: &str, descriptor: &Value) -> Value {
     let bytes = blob(layout, descriptor);
     serde_json::from_slice(&bytes).unwrap()
@@ -151,7 +153,7 @@ fn index(layout: &str) -> Vec<Value> {
     index["manifests"].as_array().unwrap().clone()
 }
 
-/// A tree with what layers are made of.
+/// Makes a tree from which layers are made.
 fn tree(scratch: &Scratch) -> String {
     let root = scratch.path("root");
     fs::create_dir_all(format!("{root}/dir/empty")).unwrap();
@@ -230,7 +232,7 @@ fn images_are_added_to_a_layout() {
     };
     let two = pack(&["--tag", "second"], &[&root]);
     assert_eq!((two.len(), &two[0]), (2, &first));
-    // The upper source has another text: another image, of the same name.
+    // The upper source has another text: this is another image of the same name.
     let upper = scratch.path("top");
     fs::create_dir(&upper).unwrap();
     fs::write(format!("{upper}/short"), "other").unwrap();
@@ -280,7 +282,7 @@ fn converted_images_keep_their_names() {
     let out = scratch.path("out");
     let named = |out: &str| index(out).iter().map(|entry| entry["annotations"].clone()).collect::<Vec<_>>();
     let kept = [first["annotations"].clone(), json!({ name: "latest" })];
-    // Again, each name has one image.
+    // Every name has one image again.
     for _ in 0..2 {
         stdout(&["oci", "convert", "--quiet", &layout.0, &out]);
         assert_eq!(named(&out), kept);
@@ -289,7 +291,7 @@ fn converted_images_keep_their_names() {
     assert_eq!(named(&out), [&kept[..], &[json!({ name: "other" })]].concat());
     stdout(&["oci", "convert", "--quiet", "--image", "latest", &layout.0, &scratch.path("one")]);
     assert_eq!(named(&scratch.path("one")), kept[1..]);
-    // What `docker save` writes has tags.
+    // The output of `docker save` has tags.
     let layer = tar(&scratch, "saved", &[("a", "text")]);
     let rootfs = json!({ "diff_ids": [format!("sha256:{}", hex(&layer))] });
     let files = [
@@ -343,14 +345,14 @@ fn layers_become_erofs_layers() {
     let stat = |path: &str| json(&stdout(&["stat", "--json", &upper, path]));
     assert_eq!((&stat("dir/gone")["type"], &stat("dir/gone")["rdev"]), (&json!("character device"), &json!([0, 0])));
     assert_eq!(stat("opaque")["xattrs"][0]["name"], "trusted.overlay.opaque");
-    // And a container sees the same.
+    // A container sees the same.
     let [before, after] = ["before", "after"].map(|name| scratch.path(name));
     stdout(&["pack", "--from", "oci", "--quiet", &layout.0, &before]);
     stdout(&["pack", "--from", "oci", "--quiet", &out, &after]);
     assert_eq!(stdout(&["diff", &before, &after]), b"");
     assert_eq!(stdout(&["cat", &after, "a"]), b"above");
     assert_eq!(run(&["cat", &after, "dir/gone"]).status.code(), Some(1));
-    // What has EROFS layers is converted like any other, and the marks stay marks.
+    // A layout with EROFS layers is converted like any other, and the marks stay marks.
     stdout(&["oci", "convert", "--quiet", "--preset", "plain", &out, &scratch.path("plain")]);
     stdout(&["pack", "--from", "oci", "--quiet", "--force", &scratch.path("plain"), &after]);
     assert_eq!(stdout(&["diff", &before, &after]), b"");

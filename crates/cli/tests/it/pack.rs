@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A small tree with some of everything that needs no privilege.
+/// Makes a small tree with some of everything that needs no privilege.
 fn tree(scratch: &Scratch) -> String {
     let root = scratch.path("src");
     fs::create_dir_all(format!("{root}/dir/empty")).unwrap();
@@ -109,7 +109,7 @@ fn what_is_packed_comes_out_again() {
     }
 }
 
-/// Many small files, and a large one that another one contains.
+/// Makes many small files, and a large one that is contained in another one.
 fn small_files(scratch: &Scratch) -> String {
     let root = scratch.path("small");
     fs::create_dir(&root).unwrap();
@@ -317,7 +317,7 @@ fn images_for_old_kernels_say_so() {
     assert!(told.contains("mounts on Linux 5.4 and later"), "{told}");
 }
 
-/// Kernels without partial references have zeros for holes, which take room.
+/// For kernels without partial references, holes become zeros, which take room.
 #[test]
 fn holes_of_old_kernels_are_chunks_where_zeros_take_more() {
     let scratch = Scratch::new();
@@ -366,7 +366,7 @@ fn what_is_tried_is_taken_where_it_saves_within_the_budget() {
     }
 }
 
-/// Most likely it is a mistake.
+/// A hint that matches nothing is most likely a mistake.
 #[test]
 fn hints_that_match_nothing_are_told() {
     let scratch = Scratch::new();
@@ -460,7 +460,7 @@ fn an_image_that_exists_is_kept_unless_forced() {
     fs::write(&image, "precious").unwrap();
     fails(&["pack", &root, &image], 1, "--force");
     assert_eq!(fs::read(&image).unwrap(), b"precious");
-    // Refused before anything is read.
+    // The error comes before anything is read.
     fails(&["pack", &scratch.path("missing"), &image], 1, "--force");
     pack(&["--force", &root, &image]);
     assert_eq!(run(&["check", &image]).status.code(), Some(0));
@@ -529,7 +529,7 @@ fn unreadable_inputs_end_the_build_or_are_skipped() {
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("skipped: closed: "), "{}", stderr(&output));
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // All by their paths in the source, whoever found them: the scan, or the builder.
+    // All are listed by their paths in the source, no matter if the scan or the builder found them.
     let skipped: Vec<_> =
         summary["skipped"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
     assert_eq!(skipped, ["closed", "text"]);
@@ -538,7 +538,7 @@ fn unreadable_inputs_end_the_build_or_are_skipped() {
 
 #[test]
 fn a_file_that_changes_is_stored_as_it_is_read() {
-    // Files in sysfs are a page long, until they are read.
+    // Files in sysfs have the size of a page until they are read.
     let src = "/sys/devices/system/cpu";
     let Ok(text) = fs::read(format!("{src}/online")) else { return skip("there is no sysfs") };
     let scratch = Scratch::new();
@@ -596,7 +596,7 @@ fn a_partition_of_a_disk_is_packed() {
     let scratch = Scratch::new();
     let (root, image, disk) = (tree(&scratch), scratch.path("image"), scratch.path("disk"));
     let archive = stdout(&["convert", "--to", "tar", &root, "-"]);
-    // A master boot record whose second partition has the archive.
+    // A master boot record whose second partition contains the archive.
     let mut bytes = vec![0; 512 * 8 + archive.len()];
     bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
     bytes[446 + 16 + 4] = 0x83;
@@ -641,7 +641,7 @@ fn operands_are_sources_and_an_image() {
     fails(&["pack", "--from", "erofs", &more, &none], 1, "more");
 }
 
-/// Programs may take a file for ended behind the last extent that has a place: fsck.erofs 1.9.4 does.
+/// Programs may assume that a file ends behind the last extent that has a place: fsck.erofs 1.9.4 does.
 #[test]
 fn a_file_that_ends_in_a_hole_has_an_extent_at_its_end() {
     let scratch = Scratch::new();

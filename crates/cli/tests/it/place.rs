@@ -1,4 +1,4 @@
-//! Where bytes lie: block sizes, alignment, images inside of files and devices.
+//! Places of data: block sizes, alignment, images inside files and devices.
 
 use crate::common::{LoopDevice, Scratch, fails, kiln, names, run, skip, stderr, stdout, text};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// Some files of different sizes.
+/// Makes some files of different sizes.
 fn tree(scratch: &Scratch) -> String {
     let root = scratch.path("src");
     fs::create_dir_all(format!("{root}/dir")).unwrap();
@@ -19,7 +19,7 @@ fn tree(scratch: &Scratch) -> String {
     root
 }
 
-/// The image beginning at byte `offset` of `path` is sound, and the tree, to our reader and to the kernel.
+/// Checks that the image at byte `offset` of `path` is sound and has the tree, for our reader and for the kernel.
 fn holds_the_tree(scratch: &Scratch, root: &str, path: &str, offset: &str) {
     for args in [&["check", path, "--offset", offset][..], &["extract", path, &scratch.path("out"), "--offset", offset]]
     {
@@ -76,7 +76,7 @@ fn data_and_images_are_aligned() {
             let stat = stdout(&["stat", "--json", "--extents", &image, &format!("dir/{len}")]);
             let stat: Value = serde_json::from_slice(&stat).unwrap();
             let first = &stat["extents"][0];
-            // What lies beside its inode is not aligned.
+            // Data beside its inode is not aligned.
             if first["space"] == "0" {
                 assert_eq!(first["address"].as_u64().unwrap() % (48 << 10), 0, "{options:?}: {stat}");
                 starts += 1;
@@ -106,7 +106,7 @@ fn images_lie_inside_of_files() {
     assert!(bytes[..8192].iter().all(|&byte| byte == 0) && bytes[8192..] == whole);
     holds_the_tree(&scratch, &root, &inside, "8192");
 
-    // What an existing one has before and behind it stays.
+    // Bytes of an existing file before and behind the image stay.
     fs::write(&inside, vec![0xE5; 4 << 20]).unwrap();
     fails(&["pack", "--layout", "align=64k", "--offset", "1M", &root, &inside], 1, "exists");
     stdout(&["pack", "--layout", "align=64k", "--offset", "1M", "--force", &root, &inside]);
@@ -116,7 +116,7 @@ fn images_lie_inside_of_files() {
     assert!(image == whole && before.iter().chain(behind).all(|&byte| byte == 0xE5) && bytes.len() == 4 << 20);
     holds_the_tree(&scratch, &root, &inside, "1048576");
 
-    // At the end it grows, and an offset need not be of whole blocks.
+    // At its end the file grows, and an offset need not be a multiple of the block size.
     stdout(&["pack", "--layout", "align=64k", "--offset", "4193792", "--force", &root, &inside]);
     assert_eq!(fs::metadata(&inside).unwrap().len(), 4_193_792 + whole.len() as u64);
     holds_the_tree(&scratch, &root, &inside, "4193792");
@@ -148,7 +148,7 @@ fn chunks_lie_in_a_file_of_their_own() {
     let packed = ["pack", "--preset", "plain", "--layout", "chunk-size=64k", "--json", "--quiet"];
     let summary = stdout(&[&packed[..], &["--blob-device", &blob, &root, &image]].concat());
     let summary: Value = serde_json::from_slice(&summary).unwrap();
-    // Two chunks are those of the largest file.
+    // The largest file shares two chunks.
     assert_eq!(summary["shared_bytes"], 131_072);
     assert_eq!(summary["blob_bytes"], fs::metadata(&blob).unwrap().len());
     assert!(fs::metadata(&image).unwrap().len() < 16384);
@@ -167,12 +167,12 @@ fn chunks_lie_in_a_file_of_their_own() {
             assert_eq!(diff.status.code(), Some(0), "{}", String::from_utf8_lossy(&diff.stdout));
         }
     }
-    // One behind the other they are one device.
+    // Joined, they are one device.
     let both = [fs::read(&image).unwrap(), fs::read(&blob).unwrap()].concat();
     fs::write(scratch.path("both"), both).unwrap();
     holds_the_tree(&scratch, &root, &scratch.path("both"), "0");
 
-    // Neither is replaced unasked, and nothing is left of a build that fails.
+    // Neither is replaced unasked, and a failed build leaves nothing.
     fs::remove_file(&image).unwrap();
     let before = fs::read(&blob).unwrap();
     fails(&["pack", "--layout", "chunk-size=64k", "--blob-device", &blob, &root, &image], 1, "exists");
@@ -257,7 +257,7 @@ fn inodes_are_as_asked_for() {
     fs::write(&image, bytes).unwrap();
     let checked = run(&["check", "--no-sbcrc", &image]);
     assert_eq!(checked.status.code(), Some(4), "{}", stderr(&checked));
-    // Of contents far longer than the image none: that is no problem.
+    // A digest of contents far longer than the image is omitted, which is no problem.
     let (sparse, huge) = (scratch.path("sparse"), scratch.path("huge"));
     fs::create_dir(&sparse).unwrap();
     File::create(format!("{sparse}/holes")).unwrap().set_len((1 << 30) + 1).unwrap();
@@ -288,12 +288,12 @@ fn extents_are_as_long_as_asked_for() {
     fails(&["pack", "--layout", "max-extent=100", "--force", &root, &image], 1, "extents of at most 100 bytes: use ");
 }
 
-/// What the shell makes of `script`, in which `$0` is the command, and the other words are its parameters.
+/// Runs `script` in a shell, in which `$0` is the command and the other words are its parameters.
 fn shell(script: &str, words: &[&str]) -> std::process::Output {
     Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_kiln")]).args(words).output().unwrap()
 }
 
-/// The image of the tree, as a file gets it.
+/// Returns the image of the tree as a file.
 fn reference(scratch: &Scratch, root: &str) -> Vec<u8> {
     let image = scratch.path("reference");
     stdout(&["pack", "--quiet", root, &image]);
@@ -342,7 +342,7 @@ fn streams_get_the_same_image() {
     assert_eq!((output.status.code(), output.stdout == whole), (Some(0), true), "{}", stderr(&output));
     assert!(stderr(&output).contains("standard output: ") && stderr(&output).contains("mounts on Linux"));
 
-    // However the descriptor is called, it is not opened anew: what is before its place in a file stays.
+    // Whatever the descriptor is called, it is not opened again: bytes before its place in a file stay.
     let (file, link) = (scratch.path("file"), scratch.path("link"));
     symlink("/dev/stdout", &link).unwrap();
     for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", &link] {
@@ -401,7 +401,7 @@ fn what_a_stream_cannot_have_is_refused() {
     }
     fails(&["pack", "--vmdk", "/dev/null", &root, &file], 2, "only a file can be this");
     assert_eq!(scratch.names(), ["src"]);
-    // A terminal, as script(1) makes one.
+    // A terminal, created by script(1).
     let on_terminal = format!("{} pack {root} -", env!("CARGO_BIN_EXE_kiln"));
     match Command::new("script").args(["-qec", &on_terminal, "/dev/null"]).stdin(Stdio::null()).output() {
         Ok(output) => {
@@ -464,7 +464,7 @@ fn what_is_written_is_no_part_of_the_source() {
     packed_as("x.erofs", "\"$0\" pack --quiet \"$1\" - >\"$2\"");
     packed_as("x.erofs", "cd \"$1\" && ln -s /dev/stdout ../out && \"$0\" pack --quiet . ../out >dir/x.erofs");
 
-    // What is told goes to a file in the source, and so do the image's companions.
+    // Reports are written to a file in the source, and so are the image's companions.
     fs::write(inside("x.erofs"), "an old image").unwrap();
     fs::write(inside("blob"), "old chunks").unwrap();
     let options = "--force --preset plain --layout chunk-size=64k --blob-device \"$1/dir/blob\" --vmdk \"$1/dir/vmdk\"";
@@ -490,7 +490,7 @@ fn what_replaces_a_file_keeps_its_mode_and_owner() {
     stdout(&["pack", "--force", &root, &image]);
     let access = |found: &fs::Metadata| (found.mode(), found.uid(), found.gid());
     assert_eq!(access(&fs::metadata(&image).unwrap()), access(&before));
-    // mkfs.erofs opens the file that is there.
+    // mkfs.erofs opens the existing file.
     let mkfs = scratch.path("mkfs.erofs");
     symlink(env!("CARGO_BIN_EXE_kiln"), &mkfs).unwrap();
     assert!(Command::new(&mkfs).args([&image, &root]).output().unwrap().status.success());

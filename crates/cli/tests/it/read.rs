@@ -18,7 +18,7 @@ fn json(args: &[&str]) -> Value {
     value
 }
 
-/// As lines, for standard error is no terminal here.
+/// Progress is printed as lines, for standard error is not a terminal here.
 #[test]
 fn progress_has_a_total() {
     let scratch = Scratch::new();
@@ -83,7 +83,7 @@ fn names_are_raw_in_a_pipe_and_exact_in_json() {
     let listed = json(&["ls", "--json", &image, "names"]);
     let entries = listed["entries"].as_array().unwrap();
     assert_eq!(entries.iter().filter(|entry| entry.get("path_b64").is_some()).count(), odd.len());
-    // A name that is not UTF-8 finds its file.
+    // A name that is not UTF-8 works.
     let path = [b"names/", odd[0]].concat();
     let output = run(&[OsStr::new("stat"), OsStr::new(&image), OsStr::from_bytes(&path)]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -174,7 +174,7 @@ fn check_answers_as_fsck() {
     fails(&["check", &scratch.path("text")], 4, "text");
 }
 
-/// What a check without problems has shown, and what it cannot show.
+/// The result of a check without problems, and the limits of it.
 #[test]
 fn check_says_what_it_has_proved() {
     let image = golden("zstd-1m-frag.erofs");
@@ -206,7 +206,7 @@ fn objects_of_composefs_are_named_and_skipped() {
     assert_eq!(json(&["info", "--json", &image])["composefs"], true);
 }
 
-/// Before anything else, once: metadata can be read then, contents cannot.
+/// The message comes once, before anything else: metadata can be read then, contents cannot.
 #[test]
 fn missing_devices_are_told_first() {
     let (image, blob, scratch) = (golden("blobdev.erofs"), golden("blobdev.blob"), Scratch::new());
@@ -247,7 +247,7 @@ fn missing_devices_are_told_first() {
     assert_eq!(crate::common::names(&out), [""; 0]);
 }
 
-/// As `ulimit -n 32` has it: a tree with many directories, some of them deep.
+/// A tree with many directories, some of them deep, under `ulimit -n 32`.
 #[test]
 fn few_descriptors_are_enough() {
     let scratch = Scratch::new();

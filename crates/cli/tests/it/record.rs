@@ -1,4 +1,4 @@
-//! `kiln record`, and what is made of its lists.
+//! `kiln record`, and the use of its lists.
 
 use crate::common::{Scratch, fails, json, run, skip, stderr, stdout, text};
 use crate::interrupted::signalled;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const LEN: usize = 100_000;
 
-/// An image of some files, all of which are read already where it is mounted.
+/// An image of some files, all of which have been read where it is mounted.
 struct Scene {
     scratch: Scratch,
     root: String,
@@ -39,7 +39,7 @@ impl Scene {
         Self { scratch, root, image, dir, list }
     }
 
-    /// Mount it, and read everything once.
+    /// Mounts the image, and reads everything once.
     fn mount(&self, args: &[&str]) -> Option<Place<'_>> {
         let output = run(&[&["mount", "--quiet"], args, &[&self.image, &self.dir]].concat());
         if !output.status.success() {
@@ -53,12 +53,12 @@ impl Scene {
         Some(place)
     }
 
-    /// Record a line of a shell.
+    /// Records a command line of a shell.
     fn record(&self, line: &str) -> std::process::Output {
         run(&["record", "--force", "-o", &self.list, &self.dir, "--", "sh", "-c", line, "sh", &self.dir])
     }
 
-    /// Ranges and paths of the list.
+    /// Returns ranges and paths of the list.
     fn entries(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.list).unwrap();
         let mut lines = text.lines();
@@ -75,9 +75,10 @@ impl Scene {
     }
 }
 
-/// A read of a page of `a`, of two pages of `b` by its other name, of a few bytes, of all.
+/// Commands that read a page of `a`, two pages of `b` by its other name, a few bytes, and all of a file.
 const READS: &str = "cd /; dd if=$1/a bs=100 skip=50 count=1 2>/dev/null >&2
-    dd if=$1/dir/b2 bs=4096 skip=3 count=2 2>/dev/null >&2; head -c 3 $1/dir/small >/dev/null; cat $1/dir/deep/d >/dev/null
+    dd if=$1/dir/b2 bs=4096 skip=3 count=2 2>/dev/null >&2; head -c 3 $1/dir/small >/dev/null
+    cat $1/dir/deep/d >/dev/null
     cat $1/empty \"$1/odd\tname\" >/dev/null; dd if=$1/a bs=4096 count=2 2>/dev/null >&2";
 
 #[test]
@@ -95,7 +96,7 @@ fn reads_on_a_fuse_mount_are_listed_page_by_page() {
             let b = entries[1].strip_prefix("12288+8192 ").unwrap();
             assert!(["b", "dir/b2"].contains(&b), "{b}");
             assert_eq!(entries[0], "4096+4096 a", "{pack:?}");
-            // The page of `a` that was read before is there once.
+            // The page of `a` that was read before is listed once.
             assert_eq!(
                 entries[2..],
                 ["0+11 dir/small", "0+100000 dir/deep/d", "0+100000 odd\\011name", "0+4096 a"],
@@ -104,7 +105,7 @@ fn reads_on_a_fuse_mount_are_listed_page_by_page() {
             let told = stderr(&output);
             assert!(told.ends_with("hot.list: 6 ranges of 5 files, 211.3 KiB\n"), "{told}");
         }
-        // What was switched off is on again.
+        // Prefetch and readahead, which were off, are on again.
         let device = rustix::fs::stat(&*scene.dir).unwrap().st_dev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let window = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).unwrap();
@@ -130,7 +131,7 @@ fn data_of_a_recording_comes_first() {
     let mut names = ["a", "b", "dir/c", "dir/deep/d", "unread"];
     names.sort_by_key(first_byte);
     assert_eq!(names[..3], ["dir/deep/d", "a", "dir/c"]);
-    // The list is one that other commands take.
+    // Other commands accept the list.
     assert!(
         String::from_utf8(stdout(&["preload", "--wait", "--json", &scene.dir, &scene.list]))
             .unwrap()
@@ -168,9 +169,11 @@ fn it_ends_as_the_command_does() {
         assert_eq!(scene.entries(), ["0+100000 a"], "{line}");
         fs::remove_file(&scene.list).unwrap();
     }
-    // A signal to us is one to the command, and the list is there. In a group of its own it is not in a terminal's foreground.
+    // A signal to kiln is forwarded to the command, and the list is written. In a group of its own the command is
+    // not in a terminal's foreground.
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let line = "trap 'cat $1/b >/dev/null; exit 5' INT TERM HUP; cat $1/a >/dev/null; echo ready; while :; do sleep 0.01; done";
+        let line = "trap 'cat $1/b >/dev/null; exit 5' INT TERM HUP; cat $1/a >/dev/null; echo ready
+            while :; do sleep 0.01; done";
         let record = ["record", "--force", "-o", &scene.list, &scene.dir, "--", "sh", "-c", line, "sh", &scene.dir];
         let mut command = signalled(&record);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
@@ -213,14 +216,14 @@ fn what_cannot_be_recorded_is_told_before_the_command_runs() {
     }
     let _place = scene.mount(&["--via=fuse", "-oallow_other"]).unwrap();
     fs::remove_file(&scene.list).unwrap();
-    // Of other users, root's reads are none of their business.
+    // Other users must not see root's reads.
     let output = as_nobody(env!("CARGO_BIN_EXE_kiln"))
         .args(["record", "-o", "/dev/shm/kiln-record-nobody", &scene.dir, "--", "true"])
         .output()
         .unwrap();
     let told = stderr(&output);
     assert!(output.status.code() == Some(1) && told.contains("only root and the user who mounted it may"), "{told}");
-    // One at a time.
+    // Only one recording runs at a time.
     let output = scene.record(&format!(
         "{} record -o {trace} $1 -- true; test $? = 1 && cat $1/a >/dev/null",
         env!("CARGO_BIN_EXE_kiln")
@@ -239,7 +242,7 @@ fn a_mount_that_ends_is_told() {
     let scene = Scene::new(&[]);
     let _place = scene.mount(&["--via=fuse"]).unwrap();
     let output = scene.record("umount -l $1; sleep 0.2");
-    // The recording holds the mount, which is only out of the tree.
+    // The recording holds the mount, which is only detached from the tree.
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let (mut child, _) = foreground(&[&scene.image, &scene.dir]);
     let output = scene.record(&format!("cat $1/a >/dev/null; kill -9 {}; sleep 0.2", child.id()));
@@ -248,7 +251,7 @@ fn a_mount_that_ends_is_told() {
     let _ = child.wait();
 }
 
-/// Counters of a server, once its requests are done.
+/// Returns the counters of a server, once its requests are done.
 fn stats(dir: &str) -> Value {
     std::thread::sleep(Duration::from_millis(200));
     json(&stdout(&["stats", "--json", dir]))
@@ -271,7 +274,7 @@ fn pinned_data_is_decoded_once() {
             [&["mount", "--quiet", "--preload", &scene.list, "--prefetch=off"], how, &[&scene.image, &scene.dir]];
         stdout(&args.concat());
         let deadline = Instant::now() + Duration::from_secs(30);
-        // Preloading comes behind: it reads 104096 bytes, through the mount.
+        // Preloading comes later: it reads 104096 bytes, through the mount.
         while stats(&scene.dir)["served_bytes"].as_u64().unwrap() < 104_096 {
             assert!(Instant::now() < deadline, "{}", stats(&scene.dir));
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
-/// A tree `src`, and `src.tar`, an archive of it.
+/// Makes a tree `src`, and `src.tar`, an archive of it.
 fn place() -> Scratch {
     let scratch = Scratch::new();
     let src = scratch.path("src");
@@ -19,7 +19,7 @@ fn place() -> Scratch {
     scratch
 }
 
-/// The image with these devices holds the tree at `expected`, for us and for the kernel.
+/// Checks that the image with these devices has the tree at `expected`, for us and for the kernel.
 fn holds(scratch: &Scratch, expected: &str, image: &str, devices: &[&str]) {
     let named = |option| devices.iter().flat_map(|device| [option, *device]).collect::<Vec<_>>();
     stdout(&[&["check"], &named("--device")[..], &[image]].concat());
@@ -50,7 +50,7 @@ fn archives_are_devices() {
     assert_eq!((&info(&image)["extra_devices"], &info(&image)["block_size"]), (&1.into(), &512.into()));
     holds(&scratch, &src, &image, &[&tar]);
     fails(&["cat", &image, "small"], 1, "extra device");
-    // A preset that compresses changes nothing of what is not stored.
+    // A preset that compresses does not affect data that is not stored.
     let index = fs::read(&image).unwrap();
     stdout(&["pack", "--quiet", "--force", "--reference", "--layout=inline-data=off", "-z", "zstd", &tar, &image]);
     holds(&scratch, &src, &image, &[&tar]);
@@ -58,7 +58,7 @@ fn archives_are_devices() {
     let explained = String::from_utf8(explained).unwrap();
     assert!(explained.contains("dir/text: on an extra device, in chunks of 512.0 KiB"), "{explained}");
     assert!(fs::read(&image).unwrap() == index);
-    // What lies over it is copied.
+    // Files from a source above are copied.
     let over = scratch.path("over");
     fs::create_dir_all(format!("{over}/dir")).unwrap();
     fs::write(format!("{over}/dir/more"), text(2, 5000)).unwrap();
@@ -67,7 +67,7 @@ fn archives_are_devices() {
     stdout(&["pack", "--quiet", &tar, &over, "-o", &copy]);
     stdout(&["pack", "--quiet", "--force", "--reference", &tar, &over, "-o", &image]);
     holds(&scratch, &copy, &image, &[&tar]);
-    // Chunks on a device of their own come behind.
+    // Chunks on a device of their own come last.
     let blob = scratch.path("blob");
     let args = ["--layout=chunk-size=4K", "--blob-device", &blob, "--force", "--reference", &tar, &over, "-o", &image];
     stdout(&[&["pack", "--quiet", "--preset=plain"], &args[..]].concat());
@@ -93,18 +93,18 @@ fn images_are_devices() {
     stdout(&["pack", "--quiet", "-z", "lz4", &src, &packed]);
     stdout(&["pack", "--quiet", &lower, &upper, "-o", &copy]);
     let told = json(&stdout(&["pack", "--quiet", "--json", "--reference", &lower, &upper, "-o", &image]));
-    // The lower small file is still there by its other name.
+    // The lower small file still exists under its other name.
     assert_eq!(
         (&told["placed_files"], &told["placed_bytes"], &told["data_bytes"]),
         (&4.into(), &370_010.into(), &0.into())
     );
     assert_eq!((&info(&image)["extra_devices"], &info(&image)["block_size"]), (&2.into(), &4096.into()));
     holds(&scratch, &copy, &image, &[&lower, &upper]);
-    // Below a directory of its own.
+    // Below a separate directory.
     stdout(&["pack", "--quiet", "--force", &lower, "--at", "opt", &upper, "-o", &copy]);
     stdout(&["pack", "--quiet", "--force", "--reference", &lower, "--at", "opt", &upper, "-o", &image]);
     holds(&scratch, &copy, &image, &[&lower, &upper]);
-    // What cannot be referred to ends the build, or is left out.
+    // A file that cannot be referred to ends the build, or is left out.
     let args = ["--reference", &packed, "-o", &image];
     let words = "dir/text: stored compressed in";
     fails(&[&["pack", "--force"], &args[..]].concat(), 1, words);

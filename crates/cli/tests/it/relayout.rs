@@ -1,4 +1,4 @@
-//! `kiln relayout`: images whose stored data is moved.
+//! `kiln relayout` and `kiln relayout`: images whose stored data is moved.
 
 use crate::common::readers::{has_tree, open};
 use crate::common::trees::some_len;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// A random tree, and files of all sizes that share text, in `src`.
+/// Makes a random tree, and files of all sizes that share text, in `src`.
 fn tree(seed: u64) -> Scratch {
     let scratch = Scratch::new();
     let src = scratch.path("src");
@@ -27,7 +27,7 @@ fn tree(seed: u64) -> Scratch {
     scratch
 }
 
-/// What a program reads of that tree: ranges all over it, in an order of their own.
+/// Reads of a program in that tree: ranges all over it, in an order of their own.
 const LIST: &str = "#kiln-hotlist 1
 0+0\t1\tsome
 2000000+65536\t2\tlarge
@@ -60,7 +60,8 @@ fn inode(image: &Image, path: &str) -> Inode {
     image.resolve(path.as_bytes(), FollowLast::Keep).unwrap()
 }
 
-/// Stored bytes of the image that hold a range of an inode, extent by extent; nothing of what lies beside inodes.
+/// Returns the stored bytes of the image that hold a range of an inode, extent by extent; data beside inodes does
+/// not count.
 fn places(image: &Image, inode: &Inode, range: Range<u64>) -> Vec<Range<u64>> {
     let end = range.end.min(inode.size());
     let mut places = Vec::new();
@@ -86,8 +87,8 @@ fn places(image: &Image, inode: &Inode, range: Range<u64>) -> Vec<Range<u64>> {
     places
 }
 
-/// See that what `list` needs is one stretch from byte `zone.start` on, and that files that are not packed lie in its order. Behind that, the
-/// last of it may hold what is packed together with it.
+/// Checks that the data of `list` is one stretch from byte `zone.start` on, and that files that are not packed
+/// follow its order. The end of the zone may contain text that is packed together with it.
 fn see_hot_zone(image: &Image, list: &str, zone: Range<u64>) {
     let block_len = image.superblock().block_bits.len();
     let (mut all, mut ordered) = (Vec::new(), Vec::new());
@@ -114,7 +115,8 @@ fn see_hot_zone(image: &Image, list: &str, zone: Range<u64>) {
     assert!(end <= zone.end && zone.end - end < 300_000, "{zone:?} {all:?}");
 }
 
-/// Make `new` of `old` by a command, twice, and see that whoever reads it finds the same tree. What the command says.
+/// Makes `new` from `old` by a command, twice, checks that all readers find the same tree, and returns the report of
+/// the command.
 fn make(scratch: &Scratch, command: &[&str], [old, new]: [&str; 2]) -> Value {
     let (new, again) = (scratch.path(new), scratch.path("again.erofs"));
     let told = json(&stdout(&[command, &["--quiet", "--json", "--force", old, &new]].concat()));
@@ -135,16 +137,17 @@ fn what_a_list_needs_is_one_stretch() {
         let [before, after] = [&old, &scratch.path("new.erofs")].map(|path| open(path, None));
         let zone = number(&told, "hot_start")..number(&told, "hot_start") + number(&told, "hot_bytes");
         assert_eq!(zone.start, before.superblock().block_bits.len(), "{options:?}: right behind the superblock");
-        // The end of `large` has no room beside its inode behind a longer index: that file is stored anew, behind what is moved.
+        // The end of `large` does not fit beside its inode behind a longer index: that file is stored again, behind
+        // the moved data.
         if !options.contains(&"dataset") {
             see_hot_zone(&after, LIST, zone.clone());
         }
-        // An uncompressed file is in one piece.
+        // An uncompressed file is one piece.
         let is_cut = !options.contains(&"plain") && !options.contains(&"dataset");
         assert!(!is_cut || zone.end < 1_500_000, "{options:?}: ranges, not whole files: {zone:?}");
-        // Nothing was encoded again but what lay beside inodes or filled up the last packed pcluster.
-        let anew = number(&told, "bytes_in") - number(&told, "kept_bytes");
-        // Uncompressed files with holes are in chunks, which are stored anew.
+        // Only data beside inodes, and data that completed the last packed pcluster, was encoded again.
+        let anew = number(&told, "bytes_in") - number(&told, "reused_bytes");
+        // Uncompressed files with holes are in chunks, which are stored again.
         let most = number(&told, "bytes_in") / if is_cut { 20 } else { 2 } + number(&told, "hole_bytes");
         assert!(anew < most, "{options:?}: {told}");
         // Inodes of the list are neighbours.
@@ -156,7 +159,7 @@ fn what_a_list_needs_is_one_stretch() {
         };
         assert!(span(&after) < span(&before), "{options:?}: {} {}", span(&after), span(&before));
         assert_eq!(before.superblock().features(), after.superblock().features(), "{options:?}");
-        // Without its order, it has the size that it had.
+        // Without the order of a list, it has its old size.
         let told = make(&scratch, &["relayout"], [&scratch.path("new.erofs"), "tight.erofs"]);
         let [old_len, len] = [&old, &scratch.path("tight.erofs")].map(|path| fs::metadata(path).unwrap().len());
         assert!(len <= old_len + old_len / 30, "{options:?}: {old_len} {len}: {told}");
@@ -249,7 +252,7 @@ fn updated_images_become_tight() {
         stdout(&["diff", &src, &new]);
         stdout(&[&["pack", "--quiet", &src, &fresh], options].concat());
         let [updated, tight, fresh] = [&image, &new, &fresh].map(|path| fs::metadata(path).unwrap().len());
-        // What several generations have brought shares nothing.
+        // Text of several generations shares nothing.
         assert!(tight < updated && tight <= fresh + fresh / 20, "{options:?}: {updated} {tight} {fresh}");
     }
 }
@@ -290,9 +293,9 @@ fn hot_files_are_stored_plain_within_their_budget() {
         let is_plain = |kind: &ExtentKind| matches!(kind, ExtentKind::Raw { .. } | ExtentKind::Meta { .. });
         assert!(image.extents(&inode(&image, path)).all(|extent| is_plain(&extent.unwrap().kind)), "{path}");
     }
-    // `large` does not fit, what comes behind it does.
+    // `large` does not fit, but the files behind it do.
     let extra = plain("none", "400k");
-    // By estimate: what a file shared with others is stored for it alone.
+    // By estimate: text shared with other files is stored again for this one.
     assert!((100_000..=700_000).contains(&extra), "{extra}");
     let image = open(&new, None);
     assert!(
@@ -305,7 +308,7 @@ fn hot_files_are_stored_plain_within_their_budget() {
         matches!(extent.unwrap().kind, ExtentKind::Encoded { algorithm: kiln_format::Algorithm::Lz4, .. })
     });
     assert!(lz4 && extra > 10_000, "{extra}");
-    // A fresh build has the same choice.
+    // A fresh build chooses the same files.
     let pack = |more: &[&str]| {
         let output = run(&[&["pack", "--force", "--order", &list, &src, &new], more].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -336,7 +339,7 @@ fn builds_put_what_comes_first_in_one_stretch_too() {
         let image = open(&image, None);
         for path in HotList::parse(LIST.as_bytes(), "list").unwrap().files() {
             let found = places(&image, &inode(&image, std::str::from_utf8(path).unwrap()), 0..u64::MAX);
-            // Ends that are packed follow what they are the ends of, in the packed inode.
+            // Packed ends follow in the packed inode, in the order of their files.
             let found = if options.contains(&"tails") { &found[..found.len().saturating_sub(1)] } else { &found[..] };
             assert!(
                 found.iter().all(|place| zone.start <= place.start && place.end <= zone.end),
@@ -354,13 +357,15 @@ fn what_cannot_be_is_refused() {
     let before = fs::read(&old).unwrap();
     fs::write(&list, LIST).unwrap();
     symlink(&old, &link).unwrap();
-    fails(&["relayout", &old, &old], 1, "exists already");
-    fails(&["relayout", "--force", &old, &old], 2, "the output cannot also be the source");
-    fails(&["relayout", "--force", &old, &link], 2, "the output cannot also be the source");
-    fails(&["relayout", &golden("blobdev.erofs"), &new], 1, "1 extra devices");
-    fails(&["relayout", &scratch.path("nothing"), &new], 1, "nothing");
-    fails(&["relayout", &scratch.path("src/large"), &new], 1, "large");
-    fails(&["relayout", "--json", &old, "-"], 2, "standard output");
+    for command in ["relayout", "compact"] {
+        fails(&[command, &old, &old], 1, "exists already");
+        fails(&[command, "--force", &old, &old], 2, "the output cannot also be the source");
+        fails(&[command, "--force", &old, &link], 2, "the output cannot also be the source");
+        fails(&[command, &golden("blobdev.erofs"), &new], 1, "1 extra devices");
+        fails(&[command, &scratch.path("nothing"), &new], 1, "nothing");
+        fails(&[command, &scratch.path("src/large"), &new], 1, "large");
+        fails(&[command, "--json", &old, "-"], 2, "standard output");
+    }
     fails(&["relayout", "--order", "shuffle", &old, &new], 2, "--order shuffle");
     fails(&["relayout", "--order", &scratch.path("gone"), &old, &new], 1, "gone: cannot read");
     fails(&["relayout", "--hot-as", "none", &old, &new], 2, "--order");
@@ -369,7 +374,7 @@ fn what_cannot_be_is_refused() {
     fails(&["relayout", "--order", &list, &old, &new], 2, "list, line 2: path `../x`");
     fs::write(&list, "#kiln-hotlist 9\n").unwrap();
     fails(&["relayout", "--order", &list, &old, &new], 2, "this kiln reads version 1");
-    // An image that is cut off within its data: nothing appears.
+    // If the image is cut off within its data, nothing appears.
     let mut cut = before.clone();
     cut.truncate(before.len() / 2);
     fs::write(scratch.path("cut.erofs"), cut).unwrap();

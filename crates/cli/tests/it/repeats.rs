@@ -1,4 +1,4 @@
-//! Text that repeats at once, as kernels read it: page by page, in any order.
+//! Text that repeats with a short period, as kernels read it: page by page, in any order.
 
 use crate::common::{Scratch, skip, stdout, text};
 use kiln_tests::mnt::Mount;
@@ -25,14 +25,14 @@ fn pages_of_what_does_not_compress_and_repeats_are_read_in_any_order() {
         fs::create_dir(&src).unwrap();
         let mut repeated = vec![0; len];
         rng.fill(&mut repeated);
-        // In front of it lies what does not compress, what does, and nothing.
+        // Before it comes text that does not compress, text that does, and nothing.
         let mut front = vec![0; 1000];
         rng.fill(&mut front);
         let files =
             [front, text(seed, 2500), Vec::new()].map(|front| [front, repeated.repeat(6), text(seed, 3000)].concat());
         for options in options {
             for (number, bytes) in files.iter().enumerate() {
-                // Each file for itself, or two would be one.
+                // One file at a time, or two would be deduplicated.
                 fs::write(format!("{src}/file"), bytes).unwrap();
                 stdout(&[&["pack", "--quiet", "--force", &src, &image], options].concat());
                 stdout(&["diff", &image, &src]);

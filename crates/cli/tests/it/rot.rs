@@ -1,5 +1,6 @@
-//! Rot: damage to stored contents that may leave them decodable. Where an image has digests, no command ends with exit code 0 and makes wrong bytes that
-//! nothing tells of: a tree or an archive is right, and what is wrong in an image is found by `kiln check`.
+//! Rot: damage to stored contents that may leave them decodable. If an image has digests, no command may end with
+//! exit code 0 and silently output wrong bytes: a tree or an archive is right, and damage in an image is found by
+//! `kiln check`.
 
 use crate::common::trees::{OLD, set_time, write};
 use crate::common::{Scratch, json, number, run, stderr, stdout, text};
@@ -11,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Options of `kiln pack`, but for digests.
+/// Options of `kiln pack` other than those about digests.
 const LAYOUTS: [&[&str]; 8] = [
     &[],
     &["--preset", "plain"],
@@ -23,7 +24,7 @@ const LAYOUTS: [&[&str]; 8] = [
     &["--preset", "archive", "-C", "64k"],
 ];
 
-/// A tree with contents that are stored in all ways, of times that increments believe.
+/// Makes a tree with contents that are stored in all ways, with times that increments trust.
 fn tree(root: &Path, seed: u64) {
     fs::create_dir(root).unwrap();
     let noise = |seed: u64, len: usize| {
@@ -75,14 +76,14 @@ fn stored(image: &Image) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Kinds of damage.
+/// Number of kinds of damage.
 const KINDS: u64 = 16;
 
-/// Damage of a kind to one of the ranges. What was done.
+/// Damages one of the ranges in a given way, and returns a description.
 fn damage(bytes: &mut [u8], ranges: &[Range<usize>], kind: u64, rng: &mut Rng) -> String {
     let range = rng.pick(ranges).clone();
     let at = range.start + rng.below(range.len() as u64) as usize;
-    // What does not cross the range: what lies behind it may be metadata.
+    // Damage stays within the range: metadata may follow it.
     let run = |len: usize| at..range.end.min(at + len);
     let mut other = rng.pick(ranges).clone();
     match kind {
@@ -116,11 +117,11 @@ fn damage(bytes: &mut [u8], ranges: &[Range<usize>], kind: u64, rng: &mut Rng) -
 /// Trial of commands with a damaged image.
 struct Trial<'a> {
     scratch: &'a Scratch,
-    /// Damage that was done to it.
+    /// Description of the damage.
     what: String,
-    /// Commands that have ended with an error.
+    /// Number of commands that ended with an error.
     refused: u64,
-    /// Commands that have ended well.
+    /// Number of commands that succeeded.
     done: u64,
 }
 
@@ -129,7 +130,7 @@ impl Trial<'_> {
         self.scratch.path(name)
     }
 
-    /// Run a command. Whether it has ended well.
+    /// Runs a command, and returns whether it succeeded.
     fn run(&mut self, args: &[&str]) -> bool {
         let output = run(args);
         let code = output.status.code();
@@ -139,7 +140,7 @@ impl Trial<'_> {
         is_done
     }
 
-    /// A command that makes an image: it has the tree, or `kiln check` finds what is wrong.
+    /// Runs a command that makes an image: it has the tree, or `kiln check` finds the damage.
     fn image(&mut self, args: &[&str]) {
         let out = self.path("out.erofs");
         let _ = fs::remove_file(&out);
@@ -148,7 +149,7 @@ impl Trial<'_> {
         }
     }
 
-    /// See an image that a command has made.
+    /// Checks an image that a command has made.
     fn see(&self, image: &str, args: &[&str]) {
         let checked = json(&run(&["check", "--json", image]).stdout);
         let is_found = number(&checked, "problem_count") > 0;
@@ -157,7 +158,7 @@ impl Trial<'_> {
         assert!(is_found || checked["digested_bytes"] == checked["file_bytes"], "{}: {args:?}: {checked}", self.what);
     }
 
-    /// A command that makes something else: it has the tree.
+    /// Runs a command that makes something other than an image: it has the tree.
     fn tree(&mut self, args: &[&str], name: &str) {
         let (out, src) = (self.path(name), self.path("src"));
         let _ = fs::remove_dir_all(&out).or_else(|_| fs::remove_file(&out));
@@ -219,7 +220,7 @@ fn rot_is_never_passed_on_without_a_word() {
     let mut counts = [0; 3];
     for round in 0..rounds * KINDS {
         let kind = round % KINDS;
-        // All kinds meet all layouts in time.
+        // Over time all kinds meet all layouts.
         let layout = LAYOUTS[((round + round / KINDS) % LAYOUTS.len() as u64) as usize];
         let scratch = Scratch::new();
         let [src, good] = ["src", "good.erofs"].map(|name| scratch.path(name));

@@ -1,4 +1,4 @@
-//! `kiln pack`: what of a directory goes into an image, and as what.
+//! `kiln pack`: selection of the parts of a directory that go into an image, and their metadata.
 
 use crate::common::{Scratch, fails, kiln, run, skip, stderr, stdout, text};
 use rustix::fs::{XattrFlags, lsetxattr};
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Stdio;
 
-/// Sources, what was built of them, and a hard link.
+/// Makes a tree of sources, build products, and a hard link.
 fn tree(scratch: &Scratch) -> String {
     let root = scratch.path("src");
     for dir in ["lib", "target/debug"] {
@@ -24,7 +24,7 @@ fn tree(scratch: &Scratch) -> String {
     root
 }
 
-/// Pack with `options`, on one thread and on several, and return the image.
+/// Packs with `options`, on one thread and on several, and returns the image.
 fn pack(scratch: &Scratch, root: &str, options: &[&str]) -> String {
     let (one, many) = (scratch.path("one.erofs"), scratch.path("many.erofs"));
     for (image, threads) in [(&one, "1"), (&many, "5")] {
@@ -45,7 +45,7 @@ fn stat(image: &str, path: &str) -> Value {
     serde_json::from_slice(&stdout(&["stat", "--json", image, path])).unwrap()
 }
 
-/// Attributes as `name=value`.
+/// Returns attributes as `name=value`.
 fn xattrs(stat: &Value) -> Vec<String> {
     let shown = |xattr: &Value| format!("{}={}", xattr["name"].as_str().unwrap(), xattr["value"].as_str().unwrap());
     stat["xattrs"].as_array().unwrap().iter().map(shown).collect()

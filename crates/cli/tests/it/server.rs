@@ -1,4 +1,4 @@
-//! What a server does while it serves: memory, counters, prefetch, its log and its end.
+//! A running server: memory, counters, prefetch, its log and its end.
 
 use crate::common::{Scratch, fails, golden, json, prometheus, run, skip, stdout};
 use crate::mount::{Place, foreground, has_fuse, is_mounted};
@@ -13,14 +13,15 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A line of the status of a process, which is in KiB, in bytes.
+/// Returns a line in KiB of the status of a process, in bytes.
 fn memory(pid: u32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Extents of 8 MiB, each with a dictionary as long: four threads that decode at a time took four of both, and kept them.
+/// Extents of 8 MiB, each with a dictionary of that length: four threads that decoded at a time allocated four of
+/// both, and kept them.
 #[test]
 fn decodes_of_long_extents_share_memory() {
     const MIB: u64 = 1 << 20;
@@ -50,20 +51,20 @@ fn decodes_of_long_extents_share_memory() {
                     let (off, mut buf) = ((page * 7919 + reader * 31) % (FILE_LEN / 4096) * 4096, [0; 4096]);
                     source.read_exact_at(&mut buf, off).unwrap();
                     assert_eq!(buf[..4], word(file, off / 4).to_le_bytes());
-                    // The next one must not find it in the kernel's cache.
+                    // The next reader must not find it in the kernel's cache.
                     rustix::fs::fadvise(&source, 0, None, rustix::fs::Advice::DontNeed).unwrap();
                 }
             });
         }
     });
-    // Cache, decodes, answers, and what a server has before.
+    // Cache, decoders, answers, and the base memory of a server.
     let taken = memory(child.id(), "RssAnon");
     assert!(taken < 40 * MIB, "{} KiB", taken >> 10);
     stdout(&["umount", &dir]);
     assert!(child.wait().unwrap().success());
 }
 
-/// Bytes of the code of a process's program: those that are mapped, and those that are in memory.
+/// Returns the bytes of code of a process's program: those that are mapped, and those that are in memory.
 fn code(pid: u32) -> (u64, u64) {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
@@ -81,8 +82,8 @@ fn code(pid: u32) -> (u64, u64) {
     sums
 }
 
-/// Checks that a server reads nothing of its program from the disk for the first time while somebody waits for a file:
-/// a disk with a long readahead gave more bytes of the program than of the image.
+/// Checks that a server does not have to load parts of its program from the disk while a client waits for a file: a
+/// disk with a long readahead read more bytes of the program than of the image.
 #[test]
 fn a_server_has_its_program_in_memory() {
     if !has_fuse() {
@@ -100,7 +101,7 @@ fn a_server_has_its_program_in_memory() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Context switches of all threads of a process so far, and how many threads it has.
+/// Returns the context switches of all threads of a process so far, and the number of threads.
 fn switches(pid: u32) -> (u64, usize) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let counts = tasks.map(|task| {
@@ -123,7 +124,7 @@ fn an_idle_server_sleeps() {
     let _place = Place(&dir);
     let (mut child, _) = foreground(&[&golden("zstd.erofs"), &dir]);
     fs::read(format!("{dir}/big/text")).unwrap();
-    // Other programs may look at a new mount: one such time is enough.
+    // Other programs may look at a new mount: one quiet period is enough.
     let deadline = Instant::now() + 4 * IDLE;
     loop {
         let before = switches(child.id());
@@ -139,7 +140,7 @@ fn an_idle_server_sleeps() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// A server that prefetches, also through its own mount, can be killed.
+/// A server that prefetches, even through its own mount, can be killed.
 #[test]
 fn a_server_that_is_killed_is_gone() {
     if !has_fuse() {
@@ -159,7 +160,7 @@ fn a_server_that_is_killed_is_gone() {
         let _place = Place(&dir);
         let (mut child, _) = foreground(&[&image, &dir]);
         thread::scope(|scope| {
-            // Until the mount answers no more.
+            // Reads until the mount stops answering.
             let read = |from: usize| files[from..].iter().all(|file| fs::read(format!("{dir}/{file}")).is_ok());
             scope.spawn(move || read(0));
             scope.spawn(move || read(1200));
@@ -168,7 +169,7 @@ fn a_server_that_is_killed_is_gone() {
             let deadline = Instant::now() + Duration::from_secs(60);
             while child.try_wait().unwrap().is_none() {
                 if Instant::now() > deadline {
-                    // For the readers to go on.
+                    // Lets the readers continue.
                     let _ = unmount(&*dir, UnmountFlags::FORCE);
                     panic!("round {round}: it is not gone");
                 }
@@ -192,9 +193,9 @@ fn a_mount_tells_what_it_did() {
         let _place = Place(&dir);
         run(&["mount", "--via=fuse", "--quiet", "--preload", &list, "--metrics", &metrics, &image, &dir]);
         let len = stdout(&["cat", &image, "big/text"]).len() as u64;
-        // What is preloaded is read by the server's own thread; the second reader finds it, or waits for the same pages.
+        // The server's own thread reads preloaded data; the second reader finds it, or waits for the same pages.
         assert_eq!(fs::read(format!("{dir}/big/text")).unwrap().len() as u64, len);
-        // A request is counted when it is done, which is just after its answer.
+        // A request is counted when it is done, just after its answer.
         std::thread::sleep(std::time::Duration::from_millis(200));
         let json = json(&stdout(&["stats", "--json", &dir]));
         assert_eq!((&json["schema"], &json["served_bytes"]), (&2.into(), &len.into()));
@@ -252,7 +253,7 @@ fn prefetch_can_be_switched_off() {
     fails(&["mount", "--prefetch", "names", &image, &dir], 2, "--prefetch");
 }
 
-/// Of two mounts, with names that need escapes, in the file for Prometheus and by `kiln stats`.
+/// Counters of two mounts, with names that need escapes, in the file for Prometheus and by `kiln stats`.
 #[test]
 fn counters_of_two_mounts_do_not_collide() {
     if !has_fuse() {
@@ -281,7 +282,7 @@ fn counters_of_two_mounts_do_not_collide() {
     assert!(all.len() > 400, "{}", all.len());
 }
 
-/// An image whose file `dir/file` does not decode.
+/// Makes an image whose file `dir/file` does not decode.
 fn damaged_image(scratch: &Scratch) -> String {
     let (tree, image) = (scratch.path("tree"), scratch.path("image"));
     fs::create_dir_all(format!("{tree}/dir")).unwrap();
@@ -310,14 +311,15 @@ fn errors_are_logged_with_inode_path_and_offset() {
     {
         let _place = Place(&dir);
         stdout(&["mount", "--via=fuse", "--quiet", "--log", &log, &image, &dir]);
-        // Far more than a log may hold for a minute.
+        // Far more than a log may contain per minute.
         for _ in 0..40 {
             assert!(fs::read(format!("{dir}/dir/file")).is_err());
         }
         errors = json(&stdout(&["stats", "--json", &dir]))["errors"].as_u64().unwrap();
         assert!(errors >= 40, "{errors}");
     }
-    // All errors are there, as a line or in the count of those left out, which the end of the server writes at the latest.
+    // All errors are logged, as a line or in the count of omitted ones, which the server writes at the latest when
+    // it ends.
     let counted = || {
         let text = fs::read_to_string(&log).unwrap();
         let count = |line: &str| match line.strip_suffix(" more lines were left out") {
@@ -346,8 +348,8 @@ fn errors_are_logged_with_inode_path_and_offset() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Eight readers of far more than the cache holds, again and again: a server takes its cache, and for each thread what one request
-/// needs, however long it runs.
+/// Eight readers of far more than the cache holds, again and again: a server takes its cache, and for each thread
+/// the memory of one request, however long it runs.
 #[test]
 fn memory_stays_bounded_under_load() {
     const MIB: u64 = 1 << 20;
@@ -382,7 +384,8 @@ fn memory_stays_bounded_under_load() {
                     let path = format!("{dir}/{file}");
                     let expected: Vec<u8> = contents(file);
                     assert!(fs::read(&path).unwrap() == expected, "{path}");
-                    // The next reader must not find it in the kernel's cache. Pages here and there are what ours is for.
+                    // The next reader must not find it in the kernel's cache. Only scattered pages remain, which
+                    // kiln's cache is for.
                     let file = fs::File::open(&path).unwrap();
                     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
                     for page in 0..400 {

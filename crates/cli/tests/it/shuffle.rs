@@ -10,7 +10,8 @@ use std::path::Path;
 
 const FILES: usize = 300;
 
-/// Files of 5 to 15 KB in four directories: too long to lie beside their inodes. Each tenth is the same as the one before.
+/// Makes files of 5 to 15 KB in four directories: too long to lie beside their inodes. Each tenth is the same as the
+/// one before.
 fn tree(root: &str) -> Vec<String> {
     let path = |number: usize| format!("class{}/{number:03}.txt", number / (FILES / 4));
     for number in 0..FILES {
@@ -28,14 +29,14 @@ fn pack(args: &[&str]) -> String {
     stderr(&output)
 }
 
-/// Where the files' data lies.
+/// Returns the places of the files' data.
 fn positions(image: &str, paths: &[String]) -> Vec<FilePosition> {
     let image = Image::open_path(image.as_ref(), &[], &Default::default()).unwrap();
     let position = |path: &String| image.position(image.open_file(path).unwrap().inode()).unwrap();
     paths.iter().map(position).collect()
 }
 
-/// The paths by where their data lies; of files that share it the first.
+/// Returns the paths in the order of their data; of files that share data only the first.
 fn by_position(image: &str, paths: &[String]) -> Vec<String> {
     let mut placed: Vec<_> = positions(image, paths).into_iter().zip(paths).collect();
     placed.sort();
@@ -43,7 +44,7 @@ fn by_position(image: &str, paths: &[String]) -> Vec<String> {
     placed.into_iter().map(|(_, path)| path.clone()).collect()
 }
 
-/// Spearman's rank correlation of two orders of the same paths.
+/// Returns Spearman's rank correlation of two orders of the same paths.
 fn correlation(one: &[String], other: &[String]) -> f64 {
     let ranks: HashMap<&str, usize> = other.iter().enumerate().map(|(rank, path)| (&**path, rank)).collect();
     let squares = one.iter().enumerate().map(|(rank, path)| (rank as f64 - ranks[&**path] as f64).powi(2));
@@ -73,7 +74,7 @@ fn data_lies_in_random_order_and_names_do_not() {
         pack(&[ways, &["--order", "shuffle", &root, &image]].concat());
         let of_another_seed = by_position(&image, &paths);
         assert_eq!(run(&["diff", &root, &image]).status.code(), Some(0));
-        // Which of equal files comes first depends on the order, so only files that all orders name are compared.
+        // The first of equal files depends on the order, so only files that all orders name are compared.
         let all = [&by_path, &shuffled, &of_another_seed];
         let [by_path, shuffled, of_another_seed] = all.map(|one| {
             let is_in_all = |path: &&String| all.iter().all(|other| other.contains(path));
@@ -87,19 +88,19 @@ fn data_lies_in_random_order_and_names_do_not() {
     }
 }
 
-/// What lies beside inodes lies by path, and the command says so.
+/// Data beside inodes is ordered by path, and the command says so.
 #[test]
 fn files_beside_their_inodes_are_not_moved() {
     let scratch = Scratch::new();
     let (root, image) = (scratch.path("src"), scratch.path("image"));
     fs::create_dir(&root).unwrap();
     let paths: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();
-    // Inodes of files of one time are of one size, and lie in the order of their paths.
+    // Inodes of files with the same time have the same size, and are ordered by path.
     paths.iter().for_each(|path| write(format!("{root}/{path}"), path.repeat(100), OLD));
     let said = pack(&["-z", "none", "--order", "shuffle", &root, &image]);
     assert!(said.contains("but for 40 files, or their ends, beside their inodes"), "{said}");
     assert_eq!(by_position(&image, &paths), paths);
-    // Packed, they are.
+    // Packed files are shuffled.
     let said = pack(&["--fragments", "all", "--order", "shuffle", &root, &image]);
     assert!(!said.contains("beside"), "{said}");
     assert!(correlation(&by_position(&image, &paths), &paths).abs() < 0.6);
@@ -159,7 +160,8 @@ fn a_file_called_shuffle_is_told_from_the_word() {
     assert_eq!(order(&[]), "path");
     assert_eq!(order(&["--order", "shuffle"]), "shuffle:0");
     assert_eq!(order(&["--order", "shuffle:18446744073709551615"]), "shuffle:18446744073709551615");
-    let refused = "--order shuffle:7x: seed `7x`: use a number from 0 to 18446744073709551615; a file of that name is ./shuffle:7x";
+    let refused = "--order shuffle:7x: seed `7x`: use a number from 0 to 18446744073709551615; \
+                   a file of that name is ./shuffle:7x";
     fails(&["pack", "--order", "shuffle:7x", &root, &scratch.path("none")], 2, refused);
     assert!(!Path::new(&scratch.path("none")).exists());
 }
@@ -202,7 +204,7 @@ fn small_files_that_are_packed_compress_worse_and_others_do_not() {
     }
 }
 
-/// Words from the 400 of a vocabulary, so many bytes.
+/// Returns random words from the 400 of a vocabulary, with a length in bytes.
 fn words(id: u64, vocabulary: u64, len: Range<usize>) -> Vec<u8> {
     let mut state = id.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
     let mut next = |bound: u64| {
@@ -212,7 +214,7 @@ fn words(id: u64, vocabulary: u64, len: Range<usize>) -> Vec<u8> {
     let len = len.start + next(len.len() as u64) as usize;
     let mut bytes = Vec::new();
     while bytes.len() < len {
-        // The shape of a word follows from its number alone.
+        // The spelling of a word depends on its number alone.
         let word = vocabulary * 400 + next(400);
         let letters = word.wrapping_mul(0xD134_2543_DE82_EF95);
         bytes.extend((0..4 + letters % 6).map(|at| b'a' + (letters >> (8 + 5 * at)) as u8 % 26));

@@ -1,12 +1,13 @@
-//! The size and the SHA-256 of what `kiln pack` makes of one directory, by options: `sizes.txt` has them all, so that whoever reviews a
-//! change sees what it does to images. `KILN_BLESS=1 cargo test -p kiln-command --test it sizes` writes it anew.
+//! Size and SHA-256 of the image that `kiln pack` makes of one directory, by options: `sizes.txt` lists them, so
+//! that a reviewer sees how a change affects images. `KILN_BLESS=1 cargo test -p kiln-command --test it sizes`
+//! writes it again.
 
 use crate::common::{Scratch, stdout};
 use kiln_tests::reviewed::{assert_reviewed, line};
 use std::fs;
 use std::path::Path;
 
-/// A directory that is the same on every file system.
+/// Makes a directory that is the same on every file system.
 pub fn make(dir: &Path) {
     let words = ["clay", "fire", "kiln", "glaze", "of", "the", "block", "extent", "return", "\n"];
     let mut state = 1_u64;
@@ -35,7 +36,7 @@ pub fn make(dir: &Path) {
     fs::hard_link(dir.join("link/text-4"), dir.join("d0/linked")).unwrap();
 }
 
-/// Options beside `--all-root --mtime 7`.
+/// Options in addition to `--all-root --mtime 7`.
 const OPTIONS: &[&str] = &[
     "",
     "--preset plain",

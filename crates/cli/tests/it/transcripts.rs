@@ -24,7 +24,7 @@ fn make_tree(dir: &Path) {
     }
 }
 
-/// The commands of a document, each with its line, its text and its expected output.
+/// Returns the commands of a document, each with its line, its text and its expected output.
 fn commands(document: &str) -> Vec<(usize, String, String)> {
     let mut found: Vec<(usize, String, String)> = Vec::new();
     let mut is_console = false;
@@ -41,7 +41,7 @@ fn commands(document: &str) -> Vec<(usize, String, String)> {
     found
 }
 
-/// Returns true if `output` is `expected`, in which `...` matches any text.
+/// Returns whether `output` is `expected`, in which `...` matches any text.
 fn matches(expected: &str, output: &str) -> bool {
     let mut parts = expected.split("...");
     let Some(mut rest) = output.strip_prefix(parts.next().unwrap()) else { return false };
@@ -55,7 +55,7 @@ fn matches(expected: &str, output: &str) -> bool {
     rest.ends_with(last) || *last == "\n"
 }
 
-/// The documents that may have transcripts.
+/// Returns the documents that may have transcripts.
 fn documents() -> Vec<PathBuf> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let docs = fs::read_dir(project.join("docs")).unwrap().map(|entry| entry.unwrap().path());

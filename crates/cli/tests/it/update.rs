@@ -15,7 +15,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-/// Update an image, and see that it has the tree, whoever reads it. What the command says of it.
+/// Updates an image, checks that all readers find the tree, and returns the report of the command.
 fn update(image: &str, src: &str, options: &[&str]) -> Value {
     let before = fs::metadata(image).unwrap().len();
     let told = json(&stdout(&[&["update", "--quiet", "--json", image, src][..], options].concat()));
@@ -26,7 +26,8 @@ fn update(image: &str, src: &str, options: &[&str]) -> Value {
     told
 }
 
-/// Another tree: files that grow and shrink, that are changed, renamed, linked and removed, new directories, attributes.
+/// Makes another tree: files grow and shrink, are changed, renamed, linked and removed; directories and attributes
+/// are added.
 fn random_edit(root: &Path, rng: &mut Rng) {
     let all = files(root);
     for path in all.iter().filter(|_| rng.below(12) == 0).collect::<Vec<_>>() {
@@ -102,14 +103,14 @@ fn updated_images_have_the_tree_and_all_trees_before() {
                 random_edit(&src, &mut rng)
             }
             let told = match options.contains(&"512") {
-                // The kernel mounts such blocks since 6.4 only.
+                // The kernel mounts such blocks only since 6.4.
                 false => update(&image, &src_arg, &[]),
                 true => json(&stdout(&["update", "--quiet", "--json", &image, &src_arg])),
             };
             assert_eq!(number(&told, "generation"), round, "{options:?}");
-            // Compressed ends beside inodes, which most files of the preset have, are stored anew.
+            // Compressed ends beside inodes, which most files of the preset have, are stored again.
             let share = if options.contains(&"dataset") { 40 } else { 3 };
-            assert!(number(&told, "kept_bytes") > number(&told, "bytes_in") / share, "{options:?}: {told}");
+            assert!(number(&told, "reused_bytes") > number(&told, "bytes_in") / share, "{options:?}: {told}");
             trees.push(of_dir(&src).unwrap());
             for (number, tree) in (0..).zip(&trees) {
                 assert_same(tree, &tree_of(&image, Some(number)), &format!("seed {seed}, generation {number}"));
@@ -162,13 +163,13 @@ fn images_of_mkfs_erofs_are_updated() {
             assert_same(&before, &tree_of(&image, Some(0)), &name);
             write(Path::new(&src).join(format!("once-more-{round}")), text(round, 5000), OLD);
         }
-        // Nothing of the image as it was is written to, but for the sector of the superblock.
+        // Nothing of the older image is overwritten, except the sector of the superblock.
         let after = fs::read(&image).unwrap();
         assert!(first[..1024] == after[..1024] && first[1536..] == after[1536..first.len()], "{name}");
     }
 }
 
-/// A tree of two files, and its image.
+/// Makes a tree of two files, and its image.
 fn small() -> (Scratch, String, String) {
     let scratch = Scratch::new();
     let [src, image] = ["src", "image.erofs"].map(|name| scratch.path(name));
@@ -186,7 +187,7 @@ fn generations_are_listed_and_mounted() {
     write(Path::new(&src).join("late"), text(4, 7000), OLD + 1);
     let told = kiln().args(["update", "--json", &image, &src]).env("SOURCE_DATE_EPOCH", "1700000000").output().unwrap();
     assert!(stderr(&told).contains("generation 1, "), "{}", stderr(&told));
-    assert!(stderr(&told).contains("kept where they are: 2 files, "), "{}", stderr(&told));
+    assert!(stderr(&told).contains("reused in place: 2 files, "), "{}", stderr(&told));
     stdout(&["rollback", "--quiet", &image]);
     let listed = String::from_utf8(stdout(&["log", &image])).unwrap();
     let lines: Vec<&str> = listed.lines().collect();
@@ -265,11 +266,11 @@ fn what_is_whole_of_a_damaged_image_is_read_and_shown() {
             stdout(&["log", image]);
         }
         fs::remove_file(&new).unwrap();
-        // It goes on from there.
+        // The next update continues from there.
         update(&damaged, &src, &[]);
         assert_same(&trees[4], &tree_of(&damaged, None), "updated");
     }
-    // Data of the newest tree is rotten, too: the one before is the newest whole one.
+    // Data of the newest tree is rotten, too: the newest intact tree is the one before.
     let mut rotten = whole[..at].to_vec();
     let late = Image::open_path(image.as_ref(), &[], &ImageOptions::default()).unwrap();
     let inode = late.resolve(b"late11", kiln_read::FollowLast::Keep).unwrap();
@@ -282,7 +283,7 @@ fn what_is_whole_of_a_damaged_image_is_read_and_shown() {
     stdout(&["repair", "--quiet", "-o", &new, &damaged]);
     assert_same(&trees[1], &tree_of(&new, None), "the newest whole one");
     fails(&["repair", "--generation", "2", &damaged], 4, "generation 2 is damaged");
-    // Nothing of an image that was never updated is whole once it is cut.
+    // An image that was never updated has no intact generation once it is cut.
     fs::write(&damaged, &whole[..number(&told["generations"][0], "end") as usize - 5]).unwrap();
     fails(&["log", &damaged], 4, "no generation is whole");
     fails(&["repair", &damaged], 2, "no generation is whole");
@@ -301,7 +302,7 @@ fn edits_are_made() {
     let replace = format!("/large={other}");
     let told =
         stdout(&["update", "--quiet", "--json", &image, "--add", &more, "--remove", "small", "--replace", &replace]);
-    assert_eq!(json(&told)["kept_files"], 0);
+    assert_eq!(json(&told)["reused_files"], 0);
     fs::create_dir(Path::new(&src).join("dir")).unwrap();
     write(Path::new(&src).join("dir/new"), text(5, 40_000), OLD);
     fs::remove_file(Path::new(&src).join("small")).unwrap();
@@ -310,9 +311,9 @@ fn edits_are_made() {
     let stat = json(&stdout(&["stat", "--json", &image, "/large"]));
     assert!(stat.to_string().contains("0751") || stat.to_string().contains("751"), "{stat}");
     stdout(&["check", &image]);
-    // What is not edited stays where it is.
+    // Unedited data stays in place.
     let told = json(&stdout(&["update", "--quiet", "--json", &image, "--remove", "/dir"]));
-    assert_eq!((number(&told, "kept_files"), number(&told, "data_bytes")), (1, 0));
+    assert_eq!((number(&told, "reused_files"), number(&told, "data_bytes")), (1, 0));
     let before = fs::read(&image).unwrap();
     fails(&["update", &image, "--remove", "/dir"], 1, "/dir: nothing is there");
     fails(&["update", &image, "--replace", &format!("nothing={other}")], 1, "nothing: nothing is there");
@@ -333,7 +334,7 @@ fn stamps_tell_what_times_do_not_and_are_kept_up_to_date() {
     let told = |options: &[&str]| {
         let told = json(&stdout(&[&["update", "--quiet", "--json", &image, &src][..], options].concat()));
         stdout(&["diff", &image, &src]);
-        number(&told, "kept_files")
+        number(&told, "reused_files")
     };
     assert_eq!(told(&["--stamp"]), 2);
     let first = fs::read_to_string(&stamps).unwrap();
@@ -344,7 +345,7 @@ fn stamps_tell_what_times_do_not_and_are_kept_up_to_date() {
     settle(&large);
     assert_eq!(told(&[]), 2, "it is compared, as it had no stamp");
     assert_eq!(fs::read_to_string(&stamps).unwrap().lines().count(), 3);
-    // Stamps of what the image was before are of no use, and damaged ones are refused.
+    // Stamps of an earlier state of the image are useless, and damaged ones are refused.
     stdout(&["update", "--quiet", &image, "--remove", "/small"]);
     let output = run(&["update", "--quiet", &image, &src]);
     assert!(output.status.success() && stderr(&output).contains("image.erofs.stamp: not of "), "{}", stderr(&output));
@@ -454,7 +455,7 @@ fn a_long_file_costs_what_changes_in_it() {
         fs::create_dir(&src).unwrap();
         let mut rng = Rng::new(seed);
         let mut bytes = text(seed, 3_000_000);
-        // What does not compress, of any length, anywhere.
+        // Incompressible data of any length, anywhere.
         for _ in 0..5 {
             let (at, len) = (rng.below(2_900_000) as usize, rng.below(100_000) as usize);
             rng.fill(&mut bytes[at..at + len]);
@@ -494,10 +495,10 @@ fn a_long_file_costs_what_changes_in_it() {
                 }
             };
             let what = format!("seed {seed}, round {round}, {options:?}: {told}");
-            // Such kernels have pclusters of one block: what lies behind the first change is stored anew.
+            // Such kernels have pclusters of one block: data behind the first change is stored again.
             if !options.contains(&"5.4") {
                 assert!(number(&told, "data_bytes") < stored / 3, "{what}");
-                assert!(number(&told, "kept_bytes") > bytes.len() as u64 / 2, "{what}");
+                assert!(number(&told, "reused_bytes") > bytes.len() as u64 / 2, "{what}");
             }
         }
     }

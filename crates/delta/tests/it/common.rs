@@ -84,7 +84,7 @@ pub fn sparse(hole_len: u64, end: &[u8], options: &BuildOptions) -> Vec<u8> {
 
 /// Returns the options of a preset.
 pub fn preset(preset: Preset) -> BuildOptions {
-    BuildOptions { scratch_dir: std::env::temp_dir(), ..BuildOptions::preset(preset, None).unwrap() }
+    BuildOptions::preset(preset, None).unwrap().with(|o| o.work.scratch_dir = std::env::temp_dir())
 }
 
 pub fn source(bytes: &[u8]) -> Arc<dyn ReadAt> {

@@ -26,7 +26,10 @@ fn options(rng: &mut Rng) -> BuildOptions {
         Method::Zstd => Some(1 + rng.below(9) as i32),
     };
     let compression = Some(Spec::new(method, level, len).unwrap());
-    BuildOptions { compression, encoded_extents: rng.below(3) == 0, ..options }
+    options.with(|o| {
+        o.compression.spec = compression;
+        o.compression.encoded_extents = rng.below(3) == 0;
+    })
 }
 
 fn some(files: Files, rng: &mut Rng) -> Files {

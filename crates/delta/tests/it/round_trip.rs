@@ -56,7 +56,10 @@ fn levels_windows_and_forms_of_extents_are_found() {
         (spec(Method::Zstd, 15, 64 << 10), true),
         (spec(Method::Lzma, 3, 64 << 10), true),
     ] {
-        let options = BuildOptions { compression: Some(spec), encoded_extents, ..preset(Preset::Plain) };
+        let options = preset(Preset::Plain).with(|o| {
+            o.compression.spec = Some(spec);
+            o.compression.encoded_extents = encoded_extents;
+        });
         let (len, carried) = delta(&options, &options, false);
         assert_eq!(carried, 0, "{spec:?} {encoded_extents}");
         assert!(len < 60_000, "{spec:?} {encoded_extents}: {len}");
@@ -71,7 +74,7 @@ fn compressed_metadata_and_ends_in_the_packed_inode_are_right() {
         metadata: Some(kiln_builder::MetadataChoice { pcluster_len: 16 << 10, method: None }),
         ..Choices::default()
     };
-    let options = BuildOptions { scratch_dir: std::env::temp_dir(), ..choices.build_options().unwrap() };
+    let options = choices.build_options().unwrap().with(|o| o.work.scratch_dir = std::env::temp_dir());
     delta(&options, &options, false);
 }
 
@@ -104,7 +107,10 @@ fn holes_are_not_read() {
 fn looking_for_an_encoder_ends() {
     // A level that is found after failed attempts with others.
     let spec = Spec::new(Method::Lzma, Some(3), 64 << 10).unwrap();
-    let options = BuildOptions { compression: Some(spec), encoded_extents: true, ..preset(Preset::Plain) };
+    let options = preset(Preset::Plain).with(|o| {
+        o.compression.spec = Some(spec);
+        o.compression.encoded_extents = true;
+    });
     let files = files(1);
     let (old, new) = (image(&files, &options), image(&next(&files, 2), &options));
     let made_within = |search_cost_max| {

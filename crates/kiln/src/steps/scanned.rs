@@ -1,13 +1,14 @@
 //! Trees that were scanned, with all that is needed to build or estimate an image of them.
 
-use kiln_builder::{BuildOptions, Control, Estimate, Interval, OptionError, Out, Phase, Preset, Progress, Summary};
+use kiln_builder::{
+    BuildOptions, Control, Estimate, HotFiles, Interval, OptionError, Out, Phase, Preset, Progress, Summary,
+};
 use kiln_source::{LeftOutXattrs, Note, Scan, Unreadable};
 use kiln_tree::Tree;
 use std::sync::Arc;
 
 use super::built::Built;
 use crate::error::Error;
-use crate::hot_as::HotFiles;
 use crate::packer::Packer;
 
 /// A tree that goes into an image: the result of [`Packer::scan`].
@@ -59,7 +60,8 @@ pub type Estimated = Result<Estimate, OptionError>;
 pub(super) fn resolve(packer: &Packer, tree: &Tree, options: &mut BuildOptions) -> Unmatched {
     let Packer { hints, order, .. } = packer;
     let (nodes, paths) = order.of(tree);
-    (options.hints, options.order, options.hot) = (hints.of(tree), nodes, order.hot_zone(tree));
+    options.compression.hints = hints.of(tree).into_iter().collect();
+    (options.layout.order, options.layout.hot) = (nodes, order.hot_zone(tree));
     Unmatched { paths, hints: hints.unmatched(tree).into_iter().map(Into::into).collect() }
 }
 

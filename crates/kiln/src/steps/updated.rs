@@ -1,15 +1,15 @@
 //! Trees that become the next generation of an image, in its place.
 
 use kiln_builder::{Control, Progress, Summary};
+use kiln_revise::update::{About, Added, Update};
 use kiln_tree::{Kind, Tree};
 
 use super::scanned::Scanned;
 use crate::error::Error;
-use crate::update::{About, Added, Update};
 
 /// An image that shows the tree of an update.
 pub struct Updated {
-    /// Contents and sizes of the image. Files that were in it already count as kept.
+    /// Contents and sizes of the image. Files that were in it already count as reused.
     pub summary: Summary,
     /// Number of the generation that the image shows.
     pub number: u32,
@@ -32,7 +32,7 @@ impl Scanned<'_> {
         let (tree, options) = (&self.scan.tree, &self.options);
         let control = Control { stop: &self.packer.stop, progress };
         if update.is_unchanged(tree, options, &control)? {
-            let summary = Summary { image_bytes: update.image_bytes(), ..all_kept(tree) };
+            let summary = Summary { image_bytes: update.image_bytes(), ..all_reused(tree) };
             return Ok(Updated { summary, number: update.number(), added: None });
         }
         let (summary, _, added) = update.build(tree, options, &control, about)?;
@@ -40,8 +40,8 @@ impl Scanned<'_> {
     }
 }
 
-/// Returns the summary of an image that keeps all of `tree`.
-fn all_kept(tree: &Tree) -> Summary {
+/// Returns the summary of an image that reuses all of `tree`.
+fn all_reused(tree: &Tree) -> Summary {
     let mut summary = Summary::default();
     for (id, node) in tree.nodes() {
         summary.hard_links += u64::from(tree.names_of(id) - 1);
@@ -54,5 +54,5 @@ fn all_kept(tree: &Tree) -> Summary {
             _ => summary.others += 1,
         }
     }
-    Summary { kept_files: summary.files, kept_bytes: summary.bytes_in, ..summary }
+    Summary { reused_files: summary.files, reused_bytes: summary.bytes_in, ..summary }
 }

@@ -7,8 +7,8 @@
 use kiln::Error;
 use kiln::builder::{BuildError, OptionError, OptionField};
 use kiln::output::OutputError;
-use kiln::source::filter::PolicyError;
 use kiln::source::{SourceError, Unreadable};
+use kiln::tree::policy::PolicyError;
 use kiln::tree::{ContentError, TreeError, TreeProblem};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -25,6 +25,7 @@ pub(super) fn to_py(py: Python<'_>, error: Error, image: Option<&Path>) -> PyErr
         Error::Options(error) => of_options(&error),
         Error::Source(error) => of_source(py, error),
         Error::Policy(error) => of_policy(py, error),
+        Error::Xattr(error) => PyValueError::new_err(error.to_string()),
         Error::Build(error) => of_build(py, error, image),
         Error::Output(error) => of_output(py, error),
         Error::Read { image, source } => exception(py, &source, About::image(&bytes(&image))),

@@ -1,10 +1,10 @@
 //! Options of packing, read from the attributes of `kilnfs.PackOptions`.
 
-use kiln::builder::{Choices, Compression, Dedupe, Fragments, MethodChoice, Progress, Spec};
+use kiln::builder::{Choices, Compression, Dedupe, MethodChoice, Progress, Spec};
 use kiln::format::KernelVersion;
-use kiln::source::filter::{
-    DataOrder, Filter, Hint, HintRules, IdBase, IdPolicy, PathList, PathOrder, Policy, Rule, Rules, XattrPolicy,
-};
+use kiln::tree::filter::{Filter, PathList, Rule, Rules};
+use kiln::tree::policy::{IdBase, IdPolicy, Policy, XattrPolicy};
+use kiln::tree::storage::{DataOrder, Hint, HintRules, PathOrder};
 use kiln::{Packer, Preset, Threads};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -100,7 +100,7 @@ impl Options {
         }
         let options = packer.build_options().map_err(|error| of_options(&error))?;
         let hint = |(Name(glob), way): &(Name, Option<String>)| {
-            let way = kiln::hint_way(way.as_deref().unwrap_or("none"), &options)
+            let way = kiln::builder::hint_spec(way.as_deref().unwrap_or("none"), &options)
                 .map_err(|error| refusal_of("hints", error))?;
             Hint::glob(glob, way).map_err(|error| refusal_of("hints", error))
         };
@@ -108,7 +108,7 @@ impl Options {
         packer = packer.hints(HintRules::new(hints).map_err(|error| refusal_of("hints", error))?);
         let shuffled = DataOrder::Shuffled { seed: self.seed };
         Ok(match &self.order {
-            None if options.fragments == Fragments::Off => Plan { packer: packer.order(shuffled), order: "shuffle" },
+            None if !options.packs_files() => Plan { packer: packer.order(shuffled), order: "shuffle" },
             None => Plan { packer, order: "path" },
             Some(Order::Name(name)) if name == "path" => Plan { packer, order: "path" },
             Some(Order::Name(name)) if name == "shuffle" => Plan { packer: packer.order(shuffled), order: "shuffle" },

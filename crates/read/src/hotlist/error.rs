@@ -1,6 +1,6 @@
 //! Why a text is no hot list.
 
-use crate::escape::Escaped;
+use kiln_format::Escaped;
 
 /// Characters of a wrong value that a message shows.
 const VALUE_MAX_CHARS: usize = 120;

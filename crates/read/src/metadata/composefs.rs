@@ -8,8 +8,8 @@
 
 use super::inode::Inode;
 use crate::error::ReadError;
-use crate::escape::Escaped;
 use crate::image::reader::Reader;
+use kiln_format::Escaped;
 use kiln_format::inode::FileType;
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Members that a scan leaves out. The decision if damage ends a scan is made here for all sources.
 
-use kiln_read::Escaped;
+use kiln_format::Escaped;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

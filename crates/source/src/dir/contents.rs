@@ -20,7 +20,7 @@ const PATH_STEP_LEN: usize = 4000;
 /// one: a 32-bit hash of each value shows a change, and every change of a file also changes its
 /// ctime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     ino: u32,
     len: u32,
     mtime: u32,
@@ -44,7 +44,10 @@ impl Stamp {
     }
 
     /// Returns the stamp of an open file.
-    pub(crate) fn of(file: impl AsFd) -> Result<Self, ContentError> {
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn of(file: impl AsFd) -> Result<Self, ContentError> {
         let stat = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(io::Error::from)?;
         Ok(Self::new(&stat))
     }
@@ -53,7 +56,7 @@ impl Stamp {
     ///
     /// # Errors
     /// [`ContentError::Changed`], which names the difference.
-    pub(crate) fn verify(&self, file: impl AsFd) -> Result<(), ContentError> {
+    pub fn verify(&self, file: impl AsFd) -> Result<(), ContentError> {
         self.compare(&Self::of(file)?)
     }
 

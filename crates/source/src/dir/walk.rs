@@ -14,10 +14,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::contents::{Stamp, open_beneath};
 use super::entry::{Entry, EntryKind, is_dir, look, names};
 use super::file_id::FileId;
-use crate::error::Errors;
-use crate::filter::ignore::{Layers, read_beneath, read_layers};
-use crate::filter::path::join;
+use super::ignore::read_beneath;
 use crate::source::{CLOCK_SECS, ScanOptions};
+use kiln_tree::filter::{IgnoreRules, PathErrors};
+use kiln_tree::path::join;
 
 /// Result of the walk so far.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(super) struct Found {
     settled: i64,
     /// Nodes with several names.
     linked: HashMap<FileId, NodeId>,
-    pub(super) errors: Errors,
+    pub(super) errors: PathErrors,
     /// Paths of outputs.
     pub(super) outputs: Vec<Vec<u8>>,
     /// Error of building the tree.
@@ -43,7 +43,7 @@ struct Job {
     dir: NodeId,
     path: Vec<u8>,
     /// Rules of the ignore files of this directory's ancestors.
-    layers: Layers,
+    ignored: IgnoreRules,
 }
 
 /// Parameters of the walk, shared by all threads.
@@ -64,8 +64,8 @@ struct ListedDir {
     /// Indexes of directories to scan.
     subdirs: Vec<usize>,
     /// Rules of the ignore files of this directory and its ancestors.
-    layers: Layers,
-    errors: Errors,
+    ignored: IgnoreRules,
+    errors: PathErrors,
     /// Paths of outputs.
     outputs: Vec<Vec<u8>>,
 }
@@ -77,7 +77,7 @@ impl Walk<'_> {
         *builder.meta_mut(NodeId::ROOT).1 = root.xattrs;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         let found = Mutex::new(Found { builder, settled: now - CLOCK_SECS, ..Found::default() });
-        let first = Job { dir: NodeId::ROOT, path: Vec::new(), layers: Layers::default() };
+        let first = Job { dir: NodeId::ROOT, path: Vec::new(), ignored: IgnoreRules::default() };
         queue::run(self.options.threads, first, self.options.stop, |job, subdirs| {
             let listed = self.list(&job);
             found.lock().add(&job, listed, subdirs);
@@ -88,18 +88,18 @@ impl Walk<'_> {
     /// Reads the selected entries of a directory, sorted by name, and the errors of those that
     /// cannot be read.
     fn list(&self, job: &Job) -> ListedDir {
-        let (dir, layers, mut names) = match self.open(job) {
+        let (dir, ignored, mut names) = match self.open(job) {
             Ok(opened) => opened,
             Err(error) => return ListedDir { errors: vec![(job.path.clone(), error)], ..ListedDir::default() },
         };
         names.sort_unstable();
-        let mut listed = ListedDir { layers, ..ListedDir::default() };
+        let mut listed = ListedDir { ignored, ..ListedDir::default() };
         for name in names {
             if self.options.stop.load(Ordering::Relaxed) {
                 break;
             }
             let path = join(&job.path, name.to_bytes());
-            match self.look(dir.as_fd(), &name, &path, &listed.layers) {
+            match self.look(dir.as_fd(), &name, &path, &listed.ignored) {
                 Ok(Some(found)) if self.options.outputs.contains(&found.id) => listed.outputs.push(path),
                 Ok(Some(mut found)) => {
                     // With `keep_going` the file is packed without attributes; otherwise this error
@@ -117,22 +117,22 @@ impl Walk<'_> {
 
     /// Opens a directory and reads its ignore files. Reads its names as well, unless a list gives
     /// them.
-    fn open(&self, job: &Job) -> io::Result<(OwnedFd, Layers, Vec<Box<CStr>>)> {
+    fn open(&self, job: &Job) -> io::Result<(OwnedFd, IgnoreRules, Vec<Box<CStr>>)> {
         let filter = self.options.filter;
         let dir = open_beneath(self.root, &job.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let layers =
-            read_layers(&filter.ignore_files, &job.path, &job.layers, &|name| read_beneath(dir.as_fd(), name))?;
+        let read = |name: &CStr| read_beneath(dir.as_fd(), name);
+        let ignored = job.ignored.with_files(&filter.ignore_files, &job.path, &read)?;
         let names = match &filter.only {
             Some(list) => list.names_in(&job.path).into_iter().flatten().map(|name| name.as_c_str().into()).collect(),
             None => names(dir.as_fd())?,
         };
-        Ok((dir, layers, names))
+        Ok((dir, ignored, names))
     }
 
     /// Reads the entry `name` in `dir`, or returns `None` if the filter excludes it.
-    fn look(&self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8], layers: &Layers) -> io::Result<Option<Entry>> {
+    fn look(&self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8], ignored: &IgnoreRules) -> io::Result<Option<Entry>> {
         let filter = self.options.filter;
-        if !filter.wants(path, layers, &|| is_dir(dir, name))? {
+        if !filter.wants(path, ignored, &|| is_dir(dir, name))? {
             return Ok(None);
         }
         let found = look(dir, name)?;
@@ -182,8 +182,8 @@ impl Found {
         }
         let mut entries = listed.entries;
         for place in listed.subdirs {
-            let (path, layers) = (join(&job.path, entries.at(place).name), listed.layers.clone());
-            subdirs.push(Job { dir: ids[place], path, layers });
+            let (path, ignored) = (join(&job.path, entries.at(place).name), listed.ignored.clone());
+            subdirs.push(Job { dir: ids[place], path, ignored });
         }
         entries.renumber(|place| ids[place.idx()]);
         self.builder.set_entries(job.dir, entries);

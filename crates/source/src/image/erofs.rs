@@ -2,18 +2,18 @@
 //!
 //! The scan reads inodes, names and attributes. Contents are read on demand by any number of
 //! threads. Memory is bounded by the length of the image, whatever the image claims.
+//!
+//! An image can be the base of another one: [`ImageSource::with_base`] makes its contents say how
+//! they are stored, as [`reusable_data`] finds it.
 
-pub(crate) mod base;
 mod contents;
 mod device;
 mod digests;
-mod kept;
 mod problem;
-mod relayout;
+mod reuse;
 mod scan;
 pub(crate) mod source;
-mod survey;
 
-pub use base::BaseImage;
-pub use relayout::Relayout;
+pub use digests::{digest_name, has_visible_prefixes};
+pub use reuse::{reusable_data, reusable_extents};
 pub use source::ImageSource;

@@ -1,8 +1,7 @@
 //! Parsers of fields that several formats of definitions share.
 
 use kiln_format::inode::Rdev;
-
-use crate::filter::error::SyntaxError;
+use kiln_tree::SyntaxError;
 
 /// Parses an unsigned decimal number.
 pub(super) fn number<N: TryFrom<u64>>(field: &'static str, text: &[u8]) -> Result<N, SyntaxError> {
@@ -61,6 +60,13 @@ pub(super) fn in_radix<N: TryFrom<u64>>(
 /// Returns the words separated by white space.
 pub(super) fn words(line: &[u8]) -> Vec<&[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect()
+}
+
+/// Converts a path of a definition to that of a tree: without leading, trailing and repeated
+/// slashes.
+pub(super) fn tree_path(path: &[u8]) -> Box<[u8]> {
+    let names: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|name| !name.is_empty()).collect();
+    names.join(&b'/').into()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::error::Unreadable;
-use crate::filter::error::{FileError, SyntaxError};
+use kiln_tree::{FileError, SyntaxError};
 
 /// Maximum length in bytes of a line including its continuation lines. A path has at most 4096, and
 /// escapes take four times as many.

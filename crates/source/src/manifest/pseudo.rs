@@ -5,16 +5,16 @@ mod source;
 mod words;
 
 use kiln_read::{FileSource, ReadAt};
+use kiln_tree::SyntaxError;
+use kiln_tree::policy::TreeEdits;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::edits::TreeEdits;
 use super::lines::{Lines, ListError};
 use crate::error::Unreadable;
-use crate::filter::error::SyntaxError;
 use crate::input::tape::Tape;
 use definition::Definitions;
 pub(crate) use source::KIND;
@@ -22,35 +22,33 @@ pub(crate) use source::KIND;
 /// Line before the data of `R` definitions; one more line separates it from the data.
 const DATA_MARK: &[u8] = b"# START OF DATA - DO NOT MODIFY";
 
-impl TreeEdits {
-    /// Parses the pseudo file definitions in the file at `path`, as `mksquashfs -pf` reads and
-    /// `unsquashfs -pf` writes them.
-    ///
-    /// A definition is `NAME TYPE`, followed by the fields of the type:
-    /// * `d MODE UID GID`: a directory, which may exist; `c` and `b MODE UID GID MAJOR MINOR`: a
-    ///   device; `i MODE UID GID s` and `f`: a socket and a pipe; `s MODE UID GID TARGET`: a
-    ///   symbolic link;
-    /// * `D`, `C`, `B`, `I` and `S`: the same with a time, in seconds since 1970, before the mode;
-    ///   without one, a new file has the time of the root directory;
-    /// * `R TIME MODE UID GID LENGTH OFFSET SPARSE`: a file whose contents are in the file of
-    ///   definitions;
-    /// * `l PATH` and `h PATH`: a file of the host with its metadata; `h` follows a symbolic link;
-    /// * `L PATH`: another name of a file of the tree;
-    /// * `m MODE UID GID` and `M TIME MODE UID GID`: a change of a file of the tree;
-    /// * `x ATTRIBUTE=VALUE`: an extended attribute; a VALUE `0x...` is hexadecimal, `0s...`
-    ///   base64, and `0t...` has octal escapes.
-    ///
-    /// Defining a file that exists, or changing one that does not, is an error; mksquashfs prints a
-    /// message and continues. Definitions `f` and `F`, whose contents are the output of a command,
-    /// are refused: kiln runs no commands.
-    ///
-    /// # Errors
-    /// The first invalid line; files that cannot be read.
-    pub fn pseudo(path: &Path) -> Result<Self, ListError> {
-        let bytes = File::open(path).and_then(FileSource::from_file);
-        let bytes = bytes.map_err(|source| Unreadable { path: path.to_owned(), source })?;
-        read(Arc::new(bytes), path)
-    }
+/// Parses the pseudo file definitions in the file at `path`, as `mksquashfs -pf` reads and
+/// `unsquashfs -pf` writes them.
+///
+/// A definition is `NAME TYPE`, followed by the fields of the type:
+/// * `d MODE UID GID`: a directory, which may exist; `c` and `b MODE UID GID MAJOR MINOR`: a
+///   device; `i MODE UID GID s` and `f`: a socket and a pipe; `s MODE UID GID TARGET`: a
+///   symbolic link;
+/// * `D`, `C`, `B`, `I` and `S`: the same with a time, in seconds since 1970, before the mode;
+///   without one, a new file has the time of the root directory;
+/// * `R TIME MODE UID GID LENGTH OFFSET SPARSE`: a file whose contents are in the file of
+///   definitions;
+/// * `l PATH` and `h PATH`: a file of the host with its metadata; `h` follows a symbolic link;
+/// * `L PATH`: another name of a file of the tree;
+/// * `m MODE UID GID` and `M TIME MODE UID GID`: a change of a file of the tree;
+/// * `x ATTRIBUTE=VALUE`: an extended attribute; a VALUE `0x...` is hexadecimal, `0s...`
+///   base64, and `0t...` has octal escapes.
+///
+/// Defining a file that exists, or changing one that does not, is an error; mksquashfs prints a
+/// message and continues. Definitions `f` and `F`, whose contents are the output of a command,
+/// are refused: kiln runs no commands.
+///
+/// # Errors
+/// The first invalid line; files that cannot be read.
+pub fn read_pseudo(path: &Path) -> Result<TreeEdits, ListError> {
+    let bytes = File::open(path).and_then(FileSource::from_file);
+    let bytes = bytes.map_err(|source| Unreadable { path: path.to_owned(), source })?;
+    read(Arc::new(bytes), path)
 }
 
 /// Parses the definitions in `bytes`, the file at `path`.

@@ -3,24 +3,22 @@
 mod contents;
 mod spooled;
 
+use kiln_tree::merge::{MergeBuilder, Whiteouts};
+use kiln_tree::path::normal;
+use kiln_tree::policy::set_xattr;
 use kiln_tree::{Builder, ContentId, Kind, Metadata, Node, ThinSlice, Tree, TreeError, TreeProblem, Xattr};
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::Whiteouts;
-use super::contents::{MergedContents, content_count};
-use super::overlay::Overlay;
 use crate::dir::entry::EntryKind;
 use crate::error::{SourceError, Unreadable};
-use crate::filter::left_out_xattrs::LeftOutXattrs;
-use crate::filter::unfit::first_unfit;
-use crate::filter::xattrs::set;
 use crate::input::candidate::SourceOptions;
 use crate::source::{Note, Scan, ScanOptions, Source};
-use contents::{DraftContents, HostFiles, look_at};
+use crate::xattrs::left_out::LeftOutXattrs;
+use crate::xattrs::unfit::first_unfit;
+use contents::{HostFiles, look_at};
 use spooled::SpooledFiles;
 
 /// A tree under construction.
@@ -48,12 +46,9 @@ use spooled::SpooledFiles;
 pub struct Draft {
     /// Name in error messages.
     name: PathBuf,
-    builder: Builder,
-    contents: MergedContents,
+    merged: MergeBuilder,
     spooled: SpooledFiles,
     host: HostFiles,
-    /// Original paths of contents whose files got new names, by the number of the contents.
-    moved: HashMap<u32, Box<[u8]>>,
     notes: Vec<Note>,
     left_out_xattrs: LeftOutXattrs,
 }
@@ -64,11 +59,9 @@ impl Draft {
     pub fn new(name: impl Into<PathBuf>, options: &SourceOptions) -> Self {
         Self {
             name: name.into(),
-            builder: Builder::default(),
-            contents: MergedContents::default(),
+            merged: MergeBuilder::new(Builder::default(), Whiteouts::Apply),
             spooled: SpooledFiles::new(options.spool_place()),
             host: HostFiles::default(),
-            moved: HashMap::new(),
             notes: Vec::new(),
             left_out_xattrs: LeftOutXattrs::default(),
         }
@@ -131,15 +124,7 @@ impl Draft {
     /// # Errors
     /// A missing file, or a directory; an invalid path.
     pub fn link(&mut self, path: &[u8], existing: &[u8]) -> Result<(), SourceError> {
-        let found = self.builder.find(existing).map_err(|error| self.of_tree(error))?;
-        let dangling = || TreeError { path: path.to_owned(), problem: TreeProblem::DanglingLink(existing.to_owned()) };
-        let id = found.ok_or_else(|| self.of_tree(dangling()))?;
-        self.builder.hard_link(path, existing).map_err(|error| self.of_tree(error))?;
-        if let Kind::File { content, .. } = self.builder.nodes()[id.idx()].kind {
-            // A source that opens files by path only knows this one by its original path.
-            self.moved.entry(content.0).or_insert_with(|| without_empty_names(existing).into());
-        }
-        Ok(())
+        self.merged.link(path, existing).map_err(|error| self.of_tree(error))
     }
 
     /// Sets an extended attribute of the file at `path`, replacing one of the same name. Unlike
@@ -148,12 +133,12 @@ impl Draft {
     /// # Errors
     /// A missing file; an attribute that EROFS cannot hold together with the others of the file.
     pub fn set_xattr(&mut self, path: &[u8], xattr: Xattr) -> Result<(), SourceError> {
-        let found = self.builder.find(path).map_err(|error| self.of_tree(error))?;
+        let found = self.merged.entries_mut().find(path).map_err(|error| self.of_tree(error))?;
         let nothing = || TreeError { path: path.to_owned(), problem: TreeProblem::NoSuchNode };
         let id = found.ok_or_else(|| self.of_tree(nothing()))?;
-        let xattrs = self.builder.xattrs_mut(id);
+        let xattrs = self.merged.entries_mut().xattrs_mut(id);
         let mut list = xattrs.to_vec();
-        set(&mut list, xattr);
+        set_xattr(&mut list, xattr);
         if let Some((xattr, reason)) = first_unfit(&list) {
             let reason = format!("extended attribute {}: {reason}", xattr.name.escape_ascii());
             return Err(SourceError::Unsupported { path: OsStr::from_bytes(path).into(), reason });
@@ -175,18 +160,14 @@ impl Draft {
         options: &ScanOptions<'_>,
     ) -> Result<Vec<Unreadable>, SourceError> {
         let Scan { tree, skipped, notes, left_out_xattrs, .. } = source.scan(options)?;
-        let at = without_empty_names(at);
+        let at = normal(at);
         self.notes.extend(notes);
-        self.left_out_xattrs.extend(left_out_xattrs, |path| without_empty_names(&[&at, path].join(&b'/')));
+        self.left_out_xattrs.extend(left_out_xattrs, |path| normal(&[&at, path].join(&b'/')));
         self.flush_host();
         self.flush_spooled();
-        let lost = SourceError::tree(source.path());
-        let first_content = self.contents.take(content_count(&tree)).map_err(&lost)?;
-        let mut overlay = Overlay { builder: &mut self.builder, whiteouts: Whiteouts::Apply, first_content };
-        let put = overlay.put(&tree, &at).map_err(lost).map(|links| self.notes.extend(links.notes(source.path())));
-        // Entries that were added before an error refer to the contents.
-        self.contents.add(first_content, tree, &at);
-        put.map(|()| skipped)
+        let links = self.merged.put(tree, &at).map_err(SourceError::tree(source.path()))?;
+        self.notes.extend(Note::of_links(links, source.path()));
+        Ok(skipped)
     }
 
     /// Returns the name in error messages.
@@ -207,30 +188,29 @@ impl Draft {
         self.flush_host();
         self.flush_spooled();
         self.spooled.write_out().map_err(|source| self.unreadable(source))?;
-        let contents = DraftContents { base: self.contents, moved: self.moved };
-        let tree = self.builder.finish(Box::new(contents)).map_err(SourceError::tree(&self.name))?;
+        let tree = self.merged.finish().map_err(SourceError::tree(&self.name))?;
         Ok(Scan { notes: self.notes, left_out_xattrs: self.left_out_xattrs, ..Scan::from(tree) })
     }
 
     fn insert(&mut self, path: &[u8], node: Node) -> Result<(), SourceError> {
-        self.builder.insert(path, node).map(drop).map_err(|error| self.of_tree(error))
+        self.merged.insert(path, node).map_err(|error| self.of_tree(error))
     }
 
     /// Returns the id for the next content.
     fn take_number(&mut self) -> Result<ContentId, SourceError> {
-        self.contents.take(1).map(ContentId).map_err(|error| self.of_tree(error))
+        self.merged.next_content().map_err(|error| self.of_tree(error))
     }
 
     /// Adds the pending files of the host to the contents.
     fn flush_host(&mut self) {
         let (count, files) = self.host.take();
-        self.contents.add_last(count, files);
+        self.merged.add_contents(count, files);
     }
 
     /// Adds the pending spooled files to the contents.
     fn flush_spooled(&mut self) {
         let (count, files) = self.spooled.take();
-        self.contents.add_last(count, files);
+        self.merged.add_contents(count, files);
     }
 
     fn of_tree(&self, error: TreeError) -> SourceError {
@@ -240,10 +220,4 @@ impl Draft {
     fn unreadable(&self, source: io::Error) -> SourceError {
         Unreadable { path: self.name.clone(), source }.into()
     }
-}
-
-/// Normalises a path: names separated by slashes.
-fn without_empty_names(path: &[u8]) -> Vec<u8> {
-    let names: Vec<_> = path.split(|&b| b == b'/').filter(|name| !matches!(name, [] | [b'.'])).collect();
-    names.join(&b'/')
 }

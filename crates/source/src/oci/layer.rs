@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::archive::tar::source as tar;
 use crate::archive::tar::{DotDot, TarOptions, TarSource};
 use crate::error::{SourceError, Unreadable};
-use crate::filter::Filter;
-use crate::filter::overlay::{from_aufs, strip};
 use crate::image::erofs::source as erofs;
 use crate::input::candidate::Candidate;
 use crate::kind::{SourceKind, open_candidate};
 use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+use kiln_tree::filter::Filter;
+use kiln_tree::policy::marks::{from_aufs, strip};
 
 /// Kinds of layers.
 const KINDS: &[SourceKind] = &[TAR, erofs::KIND];

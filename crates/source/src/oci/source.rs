@@ -16,11 +16,12 @@ use super::records::{DOCKER_FILE, INDEX_FILE, LAYOUT_FILE, VERSION_FILE, VERSION
 use crate::archive::tar::TarOptions;
 use crate::archive::tar::source::{TarSource, is_archive as is_tar};
 use crate::error::{SourceError, Unreadable};
-use crate::filter::Filter;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::SourceKind;
-use crate::merge::{MergePart, Merged, Whiteouts};
+use crate::merge::{MergePart, Merged};
 use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+use kiln_tree::filter::Filter;
+use kiln_tree::merge::Whiteouts;
 
 /// The kind "container image". It also opens all tar archives, since only their members show if
 /// they hold images. A directory is opened as a layout only on request; usually its files are

@@ -11,12 +11,10 @@ use super::layer_blob::{LayerBlob, LayerPlace};
 use super::plain::LayerDigest;
 use crate::archive::left_out::LeftOut;
 use crate::error::SourceError;
-use crate::filter::overlay::is_opaque;
 use crate::input::candidate::{Candidate, SourceOptions};
-use crate::merge::Whiteouts;
-use crate::merge::lost_links::LostLinks;
-use crate::merge::overlay::{Overlay, with_marks};
 use crate::source::{Note, Scan, ScanOptions, Scanned, Source};
+use kiln_tree::merge::{LostLinks, Overlay, Whiteouts, with_marks};
+use kiln_tree::policy::marks::is_opaque;
 
 /// Note on a layer of `docker save` whose image has no `rootfs.diff_ids`.
 const UNKNOWN: &str = "this layer has no known digest, so it is not verified";
@@ -185,7 +183,7 @@ impl Source for StackedLayer {
         let mut known = self.stack.lower.lock();
         let mut lower = self.stack.read_lower(self.at, known.take(), &self.options, options)?;
         lower.lend(&mut tree, self.path())?;
-        notes.extend(lower.put(&tree, self.path())?.notes(self.path()));
+        notes.extend(Note::of_links(lower.put(&tree, self.path())?, self.path()));
         *known = Some(lower);
         Ok(Scanned::Everything(Scan { tree, notes, ..found }))
     }

@@ -3,12 +3,12 @@
 use crate::archive::ARCHIVE;
 use crate::common::{GOING, changes};
 use kiln_builder::BuildOptions;
-use kiln_source::filter::{Filter, PathList, Rule, Rules};
 use kiln_source::{KINDS, ScanOptions, SourceError, SourceOptions, open, open_as};
 use kiln_tests::image::{build, open as open_image, scan_dir};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::snapshot::{assert_same, of_image, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::filter::{Filter, PathList, Rule, Rules};
 use kiln_tree::{Kind, Metadata, Node, ThinSlice, Tree};
 use std::ffi::OsStr;
 use std::fs;

@@ -3,7 +3,6 @@
 use kiln_builder::BuildOptions;
 use kiln_parallel::Threads;
 use kiln_source::dir::DirSource;
-use kiln_source::filter::{Filter, PathList, Rule, Rules};
 use kiln_source::image::erofs::ImageSource;
 use kiln_source::{Scan, ScanOptions, Source, SourceError};
 use kiln_tests::image::{build, open};
@@ -11,6 +10,7 @@ use kiln_tests::rng::Rng;
 use kiln_tests::skip;
 use kiln_tests::snapshot::of_tree;
 use kiln_tests::temp::TempDir;
+use kiln_tree::filter::{Filter, PathList, Rule, Rules};
 use kiln_tree::{Kind, Tree};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -1,10 +1,10 @@
 //! Owners, permissions and capabilities as Android's builds describe them.
 
-use kiln_source::filter::{Policy, apply};
-use kiln_source::manifest::FsConfig;
+use kiln_source::manifest::{parse_fs_config, read_fs_config};
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::snapshot::{Snapshot, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::policy::{FsConfig, Policy, apply};
 use kiln_tree::{Kind, NodeId, Tree};
 use std::fs;
 
@@ -40,7 +40,7 @@ const CAPABILITIES: [u8; 20] = [1, 0, 0, 2, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 
 
 #[test]
 fn a_list_decides_about_all_files() {
-    let config = FsConfig::list(LIST.as_bytes(), "list", b"/system/").unwrap();
+    let config = parse_fs_config(LIST.as_bytes(), "list", b"/system/").unwrap();
     let found = configured(config).unwrap();
     let owners = |path: &[u8]| (found[path].uid, found[path].gid, found[path].permissions);
     assert_eq!((owners(b""), owners(b"bin")), ((0, 0, 0o755), (0, 2000, 0o751)));
@@ -50,7 +50,7 @@ fn a_list_decides_about_all_files() {
     assert_eq!(found[&b"bin/run-as"[..]].xattrs[&b"security.capability"[..]], CAPABILITIES);
     assert!(found[&b"etc/hosts"[..]].xattrs.is_empty());
     let missing = LIST.replace("system/etc 0", "system/other 0");
-    let error = configured(FsConfig::list(missing.as_bytes(), "list", b"system").unwrap()).unwrap_err();
+    let error = configured(parse_fs_config(missing.as_bytes(), "list", b"system").unwrap()).unwrap_err();
     assert_eq!(error, "system/etc: not in list, which must list all files");
 }
 
@@ -68,19 +68,19 @@ fn rule(mode: u16, gid: u16, capabilities: u64, prefix: &str) -> Vec<u8> {
 fn rules_of_a_build_decide_where_they_match() {
     let out = TempDir::new("out").unwrap();
     fs::create_dir_all(out.join("system/etc")).unwrap();
-    assert!(FsConfig::rules(out.path(), b"system").unwrap_err().to_string().contains("no system/etc/fs_config_files"));
+    assert!(read_fs_config(out.path(), b"system").unwrap_err().to_string().contains("no system/etc/fs_config_files"));
     let files = [rule(0o750, 2000, 0x10_0000_00C0, "system/bin/run-as"), rule(0o755, 2000, 0, "system/bin/*")].concat();
     fs::write(out.join("system/etc/fs_config_files"), files).unwrap();
     fs::write(out.join("system/etc/fs_config_dirs"), rule(0o751, 2000, 0, "system/bin")).unwrap();
     let before = of_tree(&system()).unwrap();
     for dir in [out.path().to_owned(), out.join("system")] {
-        let found = configured(FsConfig::rules(&dir, b"system").unwrap()).unwrap();
+        let found = configured(read_fs_config(&dir, b"system").unwrap()).unwrap();
         assert_eq!((found[&b"bin"[..]].gid, found[&b"bin"[..]].permissions), (2000, 0o751));
         assert_eq!(found[&b"bin/run-as"[..]].permissions, 0o750);
         assert_eq!(found[&b"bin/run-as"[..]].xattrs[&b"security.capability"[..]], CAPABILITIES);
         assert_eq!(found[&b"etc/hosts"[..]], before[&b"etc/hosts"[..]]);
     }
     fs::write(out.join("system/etc/fs_config_dirs"), [0; 15]).unwrap();
-    let error = FsConfig::rules(out.path(), b"").unwrap_err().to_string();
+    let error = read_fs_config(out.path(), b"").unwrap_err().to_string();
     assert!(error.contains("fs_config_dirs (records), line 1: record"), "{error}");
 }

@@ -2,12 +2,13 @@
 
 use crate::common::GOING;
 use kiln_source::dir::DirSource;
-use kiln_source::filter::{Filter, PathList, Rule, Rules};
-use kiln_source::merge::{MergePart, Merged, Whiteouts};
+use kiln_source::merge::{MergePart, Merged};
 use kiln_source::{ScanOptions, Source, SourceError};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{assert_same, of_dir, of_tree};
 use kiln_tests::temp::TempDir;
+use kiln_tree::filter::{Filter, PathList, Rule, Rules};
+use kiln_tree::merge::Whiteouts;
 use kiln_tree::{Kind, Tree};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown};

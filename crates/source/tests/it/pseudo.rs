@@ -1,14 +1,14 @@
 //! Definitions that change a tree: pseudo files of mksquashfs, and device tables.
 
 use kiln_format::inode::FileType;
-use kiln_source::filter::{FileContexts, IdBase, IdPolicy, Labels, Policy, Times, apply};
-use kiln_source::manifest::TreeEdits;
+use kiln_source::manifest::{parse_device_table, read_pseudo};
 use kiln_source::{ScanOptions, SourceOptions, open};
 use kiln_tests::image::scan_dir;
 use kiln_tests::mem::{MemFile, MemTree};
 use kiln_tests::rng::Rng;
 use kiln_tests::snapshot::{Record, Snapshot, assert_same, of_dir, of_tree};
 use kiln_tests::{has_mksquashfs, skipped, temp::TempDir};
+use kiln_tree::policy::{FileContexts, IdBase, IdPolicy, Labels, Policy, Times, TreeEdits, apply};
 use kiln_tree::{NodeId, Tree};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,7 +32,7 @@ fn some() -> Tree {
 
 fn pseudo(dir: &TempDir, text: &[u8]) -> Result<TreeEdits, String> {
     fs::write(dir.join("p"), text).unwrap();
-    TreeEdits::pseudo(&dir.join("p")).map_err(|error| error.to_string())
+    read_pseudo(&dir.join("p")).map_err(|error| error.to_string())
 }
 
 fn edited(edits: TreeEdits) -> Result<Snapshot, String> {
@@ -110,7 +110,7 @@ fn definitions_come_after_owners_and_before_labels() {
         labels: Some(Labels { contexts, mount_point: Vec::new() }),
         edits: vec![
             pseudo(&dir, b"dev d 755 1 1\n").unwrap(),
-            TreeEdits::device_table(b"/dev/null c 666 2 2 1 3 - - -\n", Path::new("t")).unwrap(),
+            parse_device_table(b"/dev/null c 666 2 2 1 3 - - -\n", Path::new("t")).unwrap(),
         ],
         ..Policy::default()
     };
@@ -181,7 +181,7 @@ fn errors_name_line_field_and_value() {
         let found = pseudo(&dir, format!("\n{line}\n").as_bytes()).and_then(edited).unwrap_err();
         assert!(found.starts_with(&format!("{prefix}{error}")), "{found}\n{error}");
     }
-    let found = TreeEdits::pseudo(&dir.join("none")).map(drop).unwrap_err().to_string();
+    let found = read_pseudo(&dir.join("none")).map(drop).unwrap_err().to_string();
     assert!(found.contains("No such file"));
 }
 
@@ -200,7 +200,7 @@ const TABLE: &str = "# <name> <type> <mode> <uid> <gid> <major> <minor> <start> 
 
 #[test]
 fn device_tables_make_rows_of_devices() {
-    let edits = TreeEdits::device_table(TABLE.as_bytes(), Path::new("t")).unwrap();
+    let edits = parse_device_table(TABLE.as_bytes(), Path::new("t")).unwrap();
     let found = edited(edits).unwrap();
     let shown = listing(&found);
     let devices: Vec<&str> = shown.iter().map(String::as_str).filter(|line| line.starts_with("dev")).collect();
@@ -236,7 +236,7 @@ fn device_tables_make_rows_of_devices() {
         ("/none f 644 0 0 - - - - -", "path `none`: there is no such file"),
         ("|xattr cap_x+p", "line `|xattr`: no line of a file precedes it"),
     ] {
-        let edits = TreeEdits::device_table(format!("\n\n{line}").as_bytes(), Path::new("t"));
+        let edits = parse_device_table(format!("\n\n{line}").as_bytes(), Path::new("t"));
         let found = edits.map_err(|error| error.to_string()).and_then(edited).unwrap_err();
         assert!(found.starts_with(&format!("t, line 3: {error}")), "{found}\n{error}");
     }
@@ -283,7 +283,7 @@ fn mksquashfs_makes_the_same_of_definitions() {
         return skipped("no squashfs in the kernel");
     }
     let expected = same_links_of_directories(of_dir(&mount_point).unwrap());
-    let edits = TreeEdits::pseudo(&dir.join("p")).unwrap();
+    let edits = read_pseudo(&dir.join("p")).unwrap();
     let tree = apply(scan_dir(&root, 1).unwrap().tree, &Policy { edits: vec![edits], ..Policy::default() }).unwrap();
     assert_same(&expected, &same_links_of_directories(of_tree(&tree).unwrap()), "mksquashfs");
     // And back: an image exported as definitions with contents is a source.
@@ -322,7 +322,7 @@ fn random_texts_do_not_panic() {
                 .any(|word| word.len() > 4 && word.parse::<u32>().is_ok());
         let edits = match is_table {
             true if is_long => continue,
-            true => TreeEdits::device_table(&text, Path::new("t")).map_err(|error| error.to_string()),
+            true => parse_device_table(&text, Path::new("t")).map_err(|error| error.to_string()),
             false => pseudo(&dir, &text),
         };
         let _ = edits.and_then(edited);

@@ -1,4 +1,4 @@
-//! Hard links whose targets come later.
+//! Hard links to files that are inserted later.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,28 +6,30 @@ use super::name_index::entries;
 use crate::error::{TreeError, TreeProblem};
 use crate::{Kind, Node, NodeId};
 
-/// Hard links that wait for their targets. Each has a node that stands for the target until the tree is finished.
+/// Hard links that wait for their targets. Each has a node that stands for the target until the tree
+/// is finished.
 #[derive(Default)]
 pub(super) struct HardLinks(HashMap<NodeId, HardLink>);
 
 struct HardLink {
-    /// As the caller gave it.
+    /// Path of the target, as given by the caller.
     target: Vec<u8>,
 }
 
 impl HardLinks {
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Let `node` stand for what will be at `target`.
+    /// Adds a link: `node` stands for the file that will be at `target`.
     pub(super) fn add(&mut self, node: NodeId, target: &[u8]) {
         self.0.insert(node, HardLink { target: target.to_vec() });
     }
 
-    /// Let entries name the targets. `find` finds what is at a path. A link that is still there and leads to nothing, to a directory, or to
-    /// itself, names `gone` if `on_lost` allows it.
+    /// Replaces the links in all entries by their targets. `find` returns the node at a path. A link
+    /// that is still in the tree and leads to nothing, to a directory or to itself becomes `gone` if
+    /// `on_lost` allows it.
     ///
     /// # Errors
     /// Those of `on_lost`.
@@ -67,7 +69,7 @@ impl HardLinks {
         Ok(())
     }
 
-    /// Find the target of the link in `way`, which gets all links on the way.
+    /// Returns the target of the link in `way`, to which all links on the way are added.
     fn follow(
         &self,
         way: &mut Vec<NodeId>,
@@ -93,7 +95,7 @@ impl HardLinks {
     }
 }
 
-/// The nodes that names lead to, in walk order.
+/// Returns the nodes that have names, in walk order.
 fn reachable(nodes: &[Node]) -> Vec<NodeId> {
     let mut found = Vec::new();
     let mut is_found = vec![false; nodes.len()];
@@ -107,13 +109,13 @@ fn reachable(nodes: &[Node]) -> Vec<NodeId> {
     found
 }
 
-/// Call `visit` with each path that leads to a file, and the file, in walk order.
+/// Calls `visit` with each path and its node, in walk order.
 fn for_each_name(
     nodes: &[Node],
     mut visit: impl FnMut(&[u8], NodeId) -> Result<(), TreeError>,
 ) -> Result<(), TreeError> {
     let (mut path, mut is_met) = (Vec::new(), vec![false; nodes.len()]);
-    // A node, the name that leads to it, and how much of the path leads to where that stands.
+    // A node, its name, and the length of its directory's path.
     let mut stack: Vec<(NodeId, &[u8], usize)> = vec![(NodeId::ROOT, b"", 0)];
     while let Some((id, name, parent_len)) = stack.pop() {
         path.truncate(parent_len);

@@ -1,4 +1,4 @@
-//! Metadata of directories that only paths tell of.
+//! Metadata of directories that only paths imply.
 
 use crate::Metadata;
 
@@ -7,19 +7,19 @@ use crate::Metadata;
 pub enum Implied {
     /// The same for all.
     Same(Metadata),
-    /// The root has these. Others belong to root, have the permissions 0755, and inherit the mtime of the directory
-    /// that they are in when they are implied.
+    /// These for the root. Others belong to root, have the permissions 0755, and inherit the mtime of
+    /// their directory at the time when they are implied.
     Inherited(Metadata),
 }
 
 impl Implied {
-    /// Metadata of the root.
+    /// Returns the metadata of the root.
     pub(super) fn root(self) -> Metadata {
         let (Implied::Same(meta) | Implied::Inherited(meta)) = self;
         meta
     }
 
-    /// Metadata of a directory in one that has those of `parent`.
+    /// Returns the metadata of a directory in one that has the metadata `parent`.
     pub(super) fn below(self, parent: Metadata) -> Metadata {
         match self {
             Implied::Same(meta) => meta,
@@ -29,7 +29,7 @@ impl Implied {
 }
 
 impl Default for Implied {
-    /// All belong to root, have the permissions 0755, and are from the beginning of 1970.
+    /// Returns the owner root, the permissions 0755, and the time 0 (the start of 1970).
     fn default() -> Self {
         Implied::Same(Metadata { permissions: 0o755, ..Metadata::default() })
     }

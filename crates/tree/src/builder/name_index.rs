@@ -1,4 +1,4 @@
-//! Finding names in directories that grow.
+//! Index of the names in directories that grow.
 
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
@@ -6,8 +6,9 @@ use std::hash::{BuildHasher, RandomState};
 use crate::entries::Entries;
 use crate::{Kind, Node, NodeId};
 
-/// Where the names of all directories stand. It holds 8 bytes for each name, and no name itself. Seeded at random, so that no
-/// archive can choose names that collide; the order of the tree does not depend on it.
+/// Index of the names of all directories. It has 8 bytes for each name, and not the name itself. The
+/// hash has a random seed, so that no archive can choose names that collide; the order of the tree
+/// does not depend on it.
 pub(super) struct NameIndex {
     table: HashTable<Place>,
     hasher: RandomState,
@@ -21,7 +22,7 @@ struct Place {
 }
 
 impl NameIndex {
-    /// The names of all directories among `nodes`.
+    /// Creates the index of all directories among `nodes`.
     pub(super) fn of(nodes: &[Node]) -> Self {
         let mut index = Self { table: HashTable::new(), hasher: RandomState::new() };
         for dir in (0..nodes.len() as u32).map(NodeId) {
@@ -30,20 +31,20 @@ impl NameIndex {
         index
     }
 
-    /// Index of the entry `name` of a directory.
+    /// Returns the index of the entry `name` of a directory.
     pub(super) fn find(&self, nodes: &[Node], dir: NodeId, name: &[u8]) -> Option<usize> {
         let is_it = |place: &Place| place.dir == dir && name_at(nodes, *place) == name;
         self.table.find(self.hasher.hash_one((dir, name)), is_it).map(|place| place.idx as usize)
     }
 
-    /// Add an entry that the directory has.
+    /// Adds an entry that the directory has.
     pub(super) fn insert(&mut self, nodes: &[Node], dir: NodeId, idx: usize) {
         let place = Place { dir, idx: idx as u32 };
         let hash = |place: &Place| self.hasher.hash_one((place.dir, name_at(nodes, *place)));
         self.table.insert_unique(hash(&place), place, hash);
     }
 
-    /// Remove all entries of a directory, which still has them.
+    /// Removes all entries of a directory, which still has them.
     pub(super) fn remove_all(&mut self, nodes: &[Node], dir: NodeId) {
         for (idx, entry) in entries(nodes, dir).iter().enumerate() {
             let place = Place { dir, idx: idx as u32 };
@@ -54,7 +55,7 @@ impl NameIndex {
     }
 }
 
-/// Entries of a directory; none of other nodes.
+/// Returns the entries of a directory; none of other nodes.
 pub(super) fn entries(nodes: &[Node], dir: NodeId) -> &Entries {
     static NONE: Entries = Entries::new();
     match &nodes[dir.idx()].kind {

@@ -1,12 +1,13 @@
-//! The numbers of nodes in a finished tree.
+//! Numbers of the nodes of a finished tree.
 
 use std::collections::BTreeSet;
 
 use crate::error::{TreeError, TreeProblem};
 use crate::{Kind, Node, NodeId};
 
-/// Number the nodes in walk order, the nodes of each directory one behind the other, whatever the order in which they were made.
-/// Nodes that no name leads to are dropped, from the set `marked` too. Entries stand in the order of their names.
+/// Numbers the nodes in walk order, with consecutive numbers for the nodes of each directory. The
+/// order in which they were added does not matter. Nodes without a name are dropped, from the set
+/// `marked`, too. Entries must be sorted by name.
 ///
 /// # Errors
 /// An entry that names no node.

@@ -1,18 +1,19 @@
-//! Paths as archives have them.
+//! Components of paths, as archives write them.
 
 use kiln_format::dirent::NAME_MAX_LEN;
 
 use crate::error::{TreeError, TreeProblem};
 
-/// A name on the way along a path.
+/// A name in a path.
 #[derive(Clone, Copy)]
 pub(super) struct Component<'p> {
     pub(super) name: &'p [u8],
-    /// Byte of the path behind the name.
+    /// Offset of the end of the name in the path, in bytes.
     pub(super) end: usize,
 }
 
-/// The names on the way along `path`, from the root on. Slashes in front, behind and doubled, and `.`, change nothing.
+/// Returns the names in `path`, from the root on. Leading, trailing and repeated slashes, and `.`, are
+/// ignored.
 ///
 /// # Errors
 /// `..`, and names that no directory can hold.

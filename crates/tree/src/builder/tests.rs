@@ -40,7 +40,7 @@ fn finished(builder: Builder) -> Vec<(String, char, u32, String)> {
     shown(&builder.finish(Box::new(NoContents)).unwrap())
 }
 
-/// What [`shown`] gives of paths, types and uids without hard links.
+/// Returns the result of [`shown`] for paths, types and uids without hard links.
 fn expected(list: &[(&str, char, u32)]) -> Vec<(String, char, u32, String)> {
     list.iter().map(|(path, kind, uid)| ((*path).to_owned(), *kind, *uid, (*path).to_owned())).collect()
 }
@@ -298,7 +298,7 @@ fn nodes_are_in_walk_order_and_none_is_left_over() {
     assert_eq!(paths, ["", "a", "b", "z", "b/x", "b/y", "b/x/1"]);
 }
 
-/// What can be done to a builder.
+/// Operation on a builder.
 #[derive(Clone, Debug)]
 enum Step {
     File(&'static str),
@@ -323,7 +323,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Paths and what is there: a directory or a file, and a number that is its own but for hard links.
 type Model = BTreeMap<String, (bool, u32)>;
 
-/// Whether the model can do it.
+/// Returns true if the model supports the operation.
 fn apply(model: &mut Model, step: &Step, number: u32) -> bool {
     let below = |path: &str, other: &str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
     let (Step::File(path) | Step::Dir(path) | Step::Link(path, _) | Step::Remove(path) | Step::Clear(path)) = step;

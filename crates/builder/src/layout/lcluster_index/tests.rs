@@ -1,4 +1,4 @@
-//! Laws of the index: what goes in is what the plainest reader gets out.
+//! Laws of the index: the plainest possible reader gets back what was encoded.
 
 use super::*;
 use kiln_format::inode::IndexKind;
@@ -11,14 +11,14 @@ use proptest::test_runner::RngSeed;
 const BITS: BlockBits = BlockBits::DEFAULT;
 const BLOCK: u32 = 4096;
 
-/// An extent as the builder makes them.
+/// An extent of a shape that the builder makes.
 #[derive(Clone, Copy, Debug)]
 enum Made {
-    /// Saves at least a block: this many stored, and more bytes than they hold.
+    /// Saves at least a block: number of blocks stored, and bytes of text beyond their length.
     Encoded { blocks: u16, more: u32 },
     /// A block, or less at the end of the file.
     Plain,
-    /// Whole blocks of zeros, of which there is one pcluster.
+    /// Whole blocks of zeros, all in the same pcluster.
     Zeros { blocks: u32, partial: bool },
 }
 
@@ -29,7 +29,7 @@ fn encoded(most: u16) -> impl Strategy<Value = Made> {
     (1..=most, more).prop_map(|(blocks, more)| Made::Encoded { blocks, more })
 }
 
-/// The shape of a file's index, and its extents.
+/// Generates the shape of a file's index, and its extents.
 fn file() -> impl Strategy<Value = (IndexShape, Vec<ZExtent>)> {
     (any::<bool>(), any::<bool>()).prop_flat_map(|(big, scattered)| {
         let most = if big { 256 } else { 1 };
@@ -46,7 +46,7 @@ fn file() -> impl Strategy<Value = (IndexShape, Vec<ZExtent>)> {
     })
 }
 
-/// Put extents one behind the other, their blocks from `start` on. A plain one at the end has `last` bytes.
+/// Places extents in sequence, their blocks from `start` on. A plain one at the end has `last` bytes.
 fn place(made: &[Made], last: u32, start: u32) -> (Vec<ZExtent>, u64) {
     let (mut extents, mut next, mut len) = (Vec::new(), start, 0);
     let mut put = |llen, blocks, kind| {
@@ -63,7 +63,7 @@ fn place(made: &[Made], last: u32, start: u32) -> (Vec<ZExtent>, u64) {
             Made::Encoded { blocks, more } => put(u32::from(blocks) * BLOCK + more, blocks, HeadKind::Head1),
             Made::Plain => put(if idx + 1 == made.len() { last } else { BLOCK }, 1, HeadKind::Plain),
             Made::Zeros { blocks, partial } => {
-                // What is before a hole ends at a block boundary.
+                // Text before a hole ends at a block boundary.
                 let within = BITS.within(end) as u32;
                 if within > 0 {
                     end = put(2 * BLOCK - within, 1, HeadKind::Head1);
@@ -81,7 +81,7 @@ fn place(made: &[Made], last: u32, start: u32) -> (Vec<ZExtent>, u64) {
     (extents, end)
 }
 
-/// The entries of an index behind the body at `body_off`, read one by one.
+/// Reads the entries of an index behind the body at `body_off` one by one.
 fn entries(bytes: &[u8], body_off: usize, shape: IndexShape) -> Vec<Lcluster> {
     let header_off = body_off.next_multiple_of(8);
     let header = bytes[header_off..][..8].try_into().unwrap();
@@ -110,7 +110,8 @@ fn entries(bytes: &[u8], body_off: usize, shape: IndexShape) -> Vec<Lcluster> {
     (0..count).map(entry).collect()
 }
 
-/// Extents from the heads alone: each ends where the next one starts, and has the blocks that stand behind its head.
+/// Derives extents from the heads alone: each ends at the start of the next one, and has the blocks that its head
+/// names.
 fn extents_of(entries: &[Lcluster], len: u64) -> Vec<ZExtent> {
     let mut heads = Vec::new();
     for (lcn, entry) in entries.iter().enumerate() {
@@ -124,14 +125,14 @@ fn extents_of(entries: &[Lcluster], len: u64) -> Vec<ZExtent> {
             heads.push((la, ZExtent { la, llen: 0, plen, pa, kind, partial }));
         }
     }
-    // The end marker is no extent.
+    // The end marker is not an extent.
     heads.retain(|(la, _)| *la < len);
     let ends: Vec<u64> = heads.iter().skip(1).map(|(la, _)| *la).chain([len]).collect();
     let extents = heads.iter().zip(ends).map(|((la, extent), end)| ZExtent { llen: (end - la) as u32, ..*extent });
     extents.collect()
 }
 
-/// From every entry the distances lead back to its head, and never past the next one.
+/// Checks that distances lead from every entry to its head, and never beyond the next one.
 fn distances_lead_to_heads(entries: &[Lcluster], scattered: bool) {
     let is_head = |lcn: usize| matches!(entries[lcn], Lcluster::Head { .. });
     let mut head = 0;
@@ -168,7 +169,8 @@ proptest! {
         let mut bytes = vec![0xEE; body_off];
         encode(shape, Algorithm::Zstd, &extents, &mut bytes).unwrap();
         prop_assert_eq!(len_behind(body_off as u64, shape).unwrap(), (bytes.len() - body_off) as u64);
-        prop_assert!(bytes.len() - body_off.next_multiple_of(8) <= index_len(shape).unwrap() as usize, "{} bytes", bytes.len());
+        let behind_body = bytes.len() - body_off.next_multiple_of(8);
+        prop_assert!(behind_body <= index_len(shape).unwrap() as usize, "{behind_body} bytes");
         let entries = entries(&bytes, body_off, shape);
         prop_assert_eq!(extents_of(&entries, shape.len), extents);
         distances_lead_to_heads(&entries, shape.scattered);

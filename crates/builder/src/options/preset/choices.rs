@@ -1,36 +1,39 @@
 //! A preset with explicit options, for a target kernel.
 //!
-//! Explicit options are errors if the kernel lacks them. Defaults of the preset are downgraded to the best that the kernel has.
+//! Explicit options are errors if the kernel lacks them. Defaults of the preset stay wishes, which the build
+//! downgrades; only its method of compression is replaced here.
 
 use kiln_codec::{Method, Spec};
-use kiln_format::feature::{Feature, OLDEST_KERNEL};
+use kiln_format::feature::OLDEST_KERNEL;
 use kiln_format::{BlockBits, KernelVersion};
 
+use crate::options::data::{CompressionOptions, Fragments, PackingOptions, Trial};
+use crate::options::kernel::{Asked, Wish, grant, is_granted_by_name};
 use crate::options::preset::error::{OptionError, OptionField, OptionProblem};
-use crate::options::preset::limits::{ImageForm, PclusterLimits, check_method, feature_of};
+use crate::options::preset::limits::{PclusterLimits, check_method};
 use crate::options::preset::{Defaults, Preset};
-use crate::options::{BuildOptions, Dedupe, Fragments, Trial};
+use crate::options::{BuildOptions, Dedupe};
 
-/// A method of compression, without a length of pclusters.
+/// Method of compression, without a length of pclusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodChoice {
-    /// Which encoder.
+    /// Encoder.
     pub method: Method,
-    /// Its level; `None`: the method's default.
+    /// Level of the encoder; `None` is the method's default.
     pub level: Option<i32>,
-    /// See [`Spec::window_len`].
+    /// Length of the window in bytes, see [`Spec::window_len`].
     pub window_len: Option<u32>,
 }
 
 impl From<Method> for MethodChoice {
-    /// At its default level.
+    /// Returns the method at its default level.
     fn from(method: Method) -> Self {
         Self { method, level: None, window_len: None }
     }
 }
 
 impl MethodChoice {
-    /// With pclusters of up to `pcluster_len` bytes.
+    /// Returns the method with pclusters of up to `pcluster_len` bytes.
     ///
     /// # Errors
     /// A level or a window that the method does not have.
@@ -41,60 +44,64 @@ impl MethodChoice {
     }
 }
 
-/// Whether, and how, data is compressed.
+/// Compression of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// It is stored as it is.
+    /// None: data is stored as it is.
     Off,
-    /// By this method.
+    /// Compression by this method.
     By(MethodChoice),
 }
 
-/// How metadata is compressed.
+/// Compression of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataChoice {
-    /// Bytes that are compressed as one piece.
+    /// Length in bytes of the text that is compressed as one piece.
     pub pcluster_len: u64,
-    /// `None`: as files are.
+    /// Method; `None` is that of files.
     pub method: Option<MethodChoice>,
 }
 
 /// A preset, and explicit options that override it. Where a field is `None` or `false`, the preset decides.
+///
+/// Explicit options that the kernel lacks are errors; [`kernel_rules`](crate::kernel_rules()) lists which kernel has
+/// what.
 #[derive(Clone, Debug, Default)]
 pub struct Choices {
-    /// Where to start.
+    /// Preset to start from.
     pub preset: Preset,
-    /// Use only what this kernel can mount; `None`: whatever the other options need.
+    /// Oldest kernel that must be able to mount the image; `None` is the one that the other options need.
     pub kernel: Option<KernelVersion>,
-    /// The block size in bytes.
+    /// Block size in bytes, a power of two from 512 to 64 KiB; `None` is 4 KiB.
     pub block_len: Option<u64>,
     /// Compression of files.
     pub compression: Option<Compression>,
-    /// The largest pcluster in bytes.
+    /// Length in bytes of the largest pcluster: a multiple of the block size up to 1 MiB, less for LZ4 in small blocks.
     pub pcluster_len: Option<u64>,
-    /// What is stored once.
+    /// Data that is stored once though it occurs several times.
     pub dedupe: Option<Dedupe>,
-    /// Which files are packed.
+    /// Files that are packed.
     pub fragments: Option<Fragments>,
-    /// The largest pcluster of packed files, in bytes.
+    /// Length in bytes of the largest pcluster of packed files.
     pub packed_pcluster_len: Option<u64>,
-    /// Encoded extents for compressed files; by default where a kernel is chosen that has them, and ends do not lie
-    /// beside inodes.
+    /// Encoded extents for compressed files. By default they are used if metadata is compressed or a kernel is chosen
+    /// that has them, and `tail_packing` is not asked for.
     pub encoded_extents: Option<bool>,
-    /// Compressed ends of files lie beside inodes.
+    /// True to put compressed ends of files beside inodes.
     pub tail_packing: bool,
-    /// Large directories are packed.
+    /// True to pack large directories.
     pub pack_directories: bool,
-    /// How metadata is compressed; by default it is not.
+    /// Compression of metadata; by default it is not compressed.
     pub metadata: Option<MetadataChoice>,
-    /// Methods that are tried for each file.
+    /// Methods to try for each file.
     pub tries: Vec<MethodChoice>,
-    /// See [`Trial::budget_percent`].
+    /// Budget of the trials in percent, see [`Trial::budget_percent`].
     pub try_budget_percent: u32,
 }
 
 impl Choices {
-    /// The options that all this makes together; what a preset says nothing about has the value of [`BuildOptions::default`].
+    /// Returns the options that all choices make together. Options without a choice have the value of
+    /// [`BuildOptions::default`].
     ///
     /// # Errors
     /// An explicit option that the kernel lacks, that contradicts another one, or means nothing.
@@ -104,60 +111,37 @@ impl Choices {
             return Err(OptionProblem::OldKernel(kernel).of(OptionField::Kernel));
         }
         let defaults = self.preset.defaults();
-        let block_bits = self.block_bits()?;
+        let mut options = BuildOptions { block_bits: self.block_bits()?, kernel, ..BuildOptions::default() };
         let encoded_extents = self.encodes_extents()?;
-        let form = ImageForm { block_bits, encoded_extents, kernel };
+        options.compression.encoded_extents = encoded_extents;
         // Where the image needs such a kernel anyway, inodes may be as small as it reads them.
-        let own_mtimes = encoded_extents || kernel.is_some_and(|kernel| kernel >= Feature::Addr48Bit.since());
-        let compression = self.compression(&defaults, form)?;
-        let metabox = self.metabox(compression, form)?;
-        let Some(compression) = compression else {
+        options.metadata.own_mtimes = encoded_extents || is_granted_by_name(kernel, Wish::OwnMtimes);
+        options.metadata.content_digests = self.preset.content_digests();
+        options.compression.spec = self.compression(&defaults, &options)?;
+        options.metadata.metabox = self.metabox(&options)?;
+        let Some(spec) = options.compression.spec else {
             self.check_uncompressed()?;
-            let feature = if metabox.is_some() { Feature::SubPageCompressed } else { Feature::SubPageBlocks };
-            self.check_block_len(block_bits, feature)?;
-            let dedupe = self.dedupe.unwrap_or(Dedupe::Files);
-            let encoded_extents = encoded_extents && metabox.is_some();
-            return Ok(BuildOptions {
-                block_bits,
-                kernel,
-                dedupe,
-                own_mtimes,
-                metabox,
-                encoded_extents,
-                content_digests: self.preset.content_digests(),
-                ..BuildOptions::default()
-            });
+            let has_metabox = options.metadata.metabox.is_some();
+            self.check_blocks(&options, if has_metabox { Wish::SmallCompressedBlocks } else { Wish::SmallBlocks })?;
+            options.dedupe = self.dedupe.unwrap_or(Dedupe::Files);
+            options.compression.encoded_extents &= has_metabox;
+            return Ok(options);
         };
-        self.check_block_len(block_bits, Feature::SubPageCompressed)?;
-        let limits = PclusterLimits::of(compression.method, form);
-        let fragments = self.fragments(defaults.fragments)?;
-        Ok(BuildOptions {
-            block_bits,
-            compression: Some(compression),
-            kernel,
-            dedupe: self.dedupe(defaults.dedupe, compression.method)?,
-            fragments,
-            packed_pcluster_len: self.packed_pcluster_len(fragments, limits)?,
-            pack_directories: self.packs_directories()?,
-            metabox,
-            tail_packing: self.tail_packing(defaults.tail_packing, encoded_extents)?,
-            trial: self.trial(compression.pcluster_len, form)?,
-            encoded_extents,
-            own_mtimes,
-            content_digests: self.preset.content_digests(),
-            ..BuildOptions::default()
-        })
+        self.check_blocks(&options, Wish::SmallCompressedBlocks)?;
+        options.packing = self.packing(&defaults, &options)?;
+        options.dedupe = self.dedupe(defaults.dedupe, spec.method)?;
+        let trial = self.trial(spec.pcluster_len, &options)?;
+        Ok(BuildOptions { compression: CompressionOptions { trial, ..options.compression }, ..options })
     }
 
     fn encodes_extents(&self) -> Result<bool, OptionError> {
-        let since = Feature::Addr48Bit.since();
         match self.encoded_extents {
-            Some(true) => self.check_kernel(OptionField::EncodedExtents, since).map(|()| true),
+            Some(true) => self.need(OptionField::EncodedExtents, Wish::EncodedExtents).map(|()| true),
             Some(false) => Ok(false),
             // Unlike the other features it is not taken where nothing says that it can be had, nor where what was asked
             // for excludes it.
             None if self.tail_packing => Ok(false),
-            None => Ok(self.metadata.is_some() || self.kernel.is_some_and(|kernel| kernel >= since)),
+            None => Ok(self.metadata.is_some() || is_granted_by_name(self.kernel, Wish::EncodedExtents)),
         }
     }
 
@@ -167,16 +151,17 @@ impl Choices {
         bits.ok_or(OptionProblem::BlockLen(len).of(OptionField::BlockLen))
     }
 
-    /// Refuse small blocks that the kernel does not have.
-    fn check_block_len(&self, block_bits: BlockBits, feature: Feature) -> Result<(), OptionError> {
+    /// Refuses small blocks that the kernel does not have.
+    fn check_blocks(&self, options: &BuildOptions, wish: Wish) -> Result<(), OptionError> {
         match self.block_len {
-            Some(_) if block_bits < BlockBits::DEFAULT => self.check_kernel(OptionField::BlockLen, feature.since()),
+            Some(_) if options.block_bits < BlockBits::DEFAULT => self.need(OptionField::BlockLen, wish),
             _ => Ok(()),
         }
     }
 
-    fn compression(&self, defaults: &Defaults, form: ImageForm) -> Result<Option<Spec>, OptionError> {
-        let default_len = if form.encoded_extents { defaults.unit_len } else { defaults.pcluster_len };
+    fn compression(&self, defaults: &Defaults, options: &BuildOptions) -> Result<Option<Spec>, OptionError> {
+        let encoded_extents = options.compression.encoded_extents;
+        let default_len = if encoded_extents { defaults.unit_len } else { defaults.pcluster_len };
         let spec = match self.compression {
             Some(Compression::Off) => None,
             Some(Compression::By(choice)) => Some(self.spec(OptionField::Compression, choice, default_len)?),
@@ -188,7 +173,7 @@ impl Choices {
             }),
         };
         let Some(spec) = spec else { return Ok(None) };
-        let limits = PclusterLimits::of(spec.method, form);
+        let limits = PclusterLimits::new(spec.method, options);
         let pcluster_len = match self.pcluster_len {
             Some(len) => limits.check(len).map_err(|problem| problem.of(OptionField::PclusterLen))?,
             None => limits.nearest(default_len),
@@ -202,29 +187,22 @@ impl Choices {
         Ok(spec)
     }
 
-    /// How metadata is compressed, given how files are.
-    fn metabox(&self, files: Option<Spec>, form: ImageForm) -> Result<Option<Spec>, OptionError> {
+    /// Returns the compression of metadata, given that of files.
+    fn metabox(&self, options: &BuildOptions) -> Result<Option<Spec>, OptionError> {
         const FIELD: OptionField = OptionField::Metadata;
         let Some(MetadataChoice { pcluster_len, method }) = self.metadata else { return Ok(None) };
-        self.check_kernel(FIELD, Feature::Metabox.since())?;
-        let spec = match (method, files) {
-            (Some(choice), _) => self.spec(FIELD, choice, form.block_bits.len() as u32)?,
+        self.need(FIELD, Wish::Metabox)?;
+        let spec = match (method, options.compression.spec) {
+            (Some(choice), _) => self.spec(FIELD, choice, options.block_bits.len() as u32)?,
             (None, Some(spec)) => spec,
             (None, None) => return Err(OptionProblem::FilesNotCompressed.of(FIELD)),
         };
-        let limits = PclusterLimits::of(spec.method, form);
+        let limits = PclusterLimits::new(spec.method, options);
         let pcluster_len = limits.check(pcluster_len).map_err(|problem| problem.of(FIELD))?;
         Ok(Some(Spec { pcluster_len, ..spec }))
     }
 
-    fn packs_directories(&self) -> Result<bool, OptionError> {
-        match self.pack_directories {
-            true => self.check_kernel(OptionField::PackDirectories, Feature::Fragments.since()).map(|()| true),
-            false => Ok(self.metadata.is_some()),
-        }
-    }
-
-    /// Refuse what is about compression where there is none.
+    /// Refuses options about compression if nothing is compressed.
     fn check_uncompressed(&self) -> Result<(), OptionError> {
         let about_compression = [
             (self.pcluster_len.is_some(), OptionField::PclusterLen),
@@ -242,86 +220,82 @@ impl Choices {
         }
     }
 
-    fn fragments(&self, default: Fragments) -> Result<Fragments, OptionError> {
-        match self.fragments {
-            Some(Fragments::Off) => Ok(Fragments::Off),
-            Some(asked) => self.check_kernel(OptionField::Fragments, Feature::Fragments.since()).map(|()| asked),
-            None if self.has(Feature::Fragments.since()) => Ok(default),
-            None => Ok(Fragments::Off),
+    fn packing(&self, defaults: &Defaults, options: &BuildOptions) -> Result<PackingOptions, OptionError> {
+        if self.fragments.is_some_and(|asked| asked != Fragments::Off) {
+            self.need(OptionField::Fragments, Wish::Fragments)?;
         }
-    }
-
-    fn packed_pcluster_len(&self, packs: Fragments, limits: PclusterLimits) -> Result<Option<u32>, OptionError> {
-        let Some(len) = self.packed_pcluster_len else { return Ok(None) };
-        let checked = match packs {
-            Fragments::Off => Err(OptionProblem::NothingPacked),
-            _ => limits.check(len),
-        };
-        checked.map(Some).map_err(|problem| problem.of(OptionField::PackedPclusterLen))
-    }
-
-    fn tail_packing(&self, default: bool, encoded_extents: bool) -> Result<bool, OptionError> {
-        let since = Feature::TailPacking.since();
-        match (self.tail_packing, encoded_extents) {
-            (true, true) => Err(OptionProblem::EncodedExtents.of(OptionField::TailPacking)),
-            (true, false) => self.check_kernel(OptionField::TailPacking, since).map(|()| true),
-            (false, encoded_extents) => Ok(default && !encoded_extents && self.has(since)),
+        let fragments = self.fragments.unwrap_or(defaults.fragments);
+        let packs = fragments != Fragments::Off && options.is_granted(Wish::Fragments);
+        let limits = options.compression.spec.filter(|_| packs).map(|spec| PclusterLimits::new(spec.method, options));
+        let fit = |len| limits.ok_or(OptionProblem::NothingPacked)?.check(len);
+        let refuse = |problem: OptionProblem| problem.of(OptionField::PackedPclusterLen);
+        let pcluster_len = self.packed_pcluster_len.map(fit).transpose().map_err(refuse)?;
+        if self.pack_directories {
+            self.need(OptionField::PackDirectories, Wish::PackedDirectories)?;
         }
+        let encoded_extents = options.compression.encoded_extents;
+        if self.tail_packing {
+            if encoded_extents {
+                return Err(OptionProblem::EncodedExtents.of(OptionField::TailPacking));
+            }
+            self.need(OptionField::TailPacking, Wish::TailPacking)?;
+        }
+        Ok(PackingOptions {
+            fragments,
+            pcluster_len,
+            directories: self.pack_directories || self.metadata.is_some(),
+            tail_packing: self.tail_packing || defaults.tail_packing && !encoded_extents,
+        })
     }
 
-    /// The methods that are tried, in pclusters that suit each.
-    fn trial(&self, pcluster_len: u32, form: ImageForm) -> Result<Trial, OptionError> {
+    /// Returns the methods to try, each in pclusters that suit it.
+    fn trial(&self, pcluster_len: u32, options: &BuildOptions) -> Result<Trial, OptionError> {
         let way = |choice: &MethodChoice| {
             let spec = self.spec(OptionField::Tries, *choice, pcluster_len)?;
-            Ok(Spec { pcluster_len: PclusterLimits::of(spec.method, form).nearest(pcluster_len), ..spec })
+            Ok(Spec { pcluster_len: PclusterLimits::new(spec.method, options).nearest(pcluster_len), ..spec })
         };
-        let ways = self.tries.iter().map(way).collect::<Result<_, _>>()?;
-        Ok(Trial { specs: ways, budget_percent: self.try_budget_percent })
+        let specs = self.tries.iter().map(way).collect::<Result<_, _>>()?;
+        Ok(Trial { specs, budget_percent: self.try_budget_percent })
     }
 
     fn dedupe(&self, default: Dedupe, method: Method) -> Result<Dedupe, OptionError> {
         match self.dedupe {
-            // References to parts came with fragments.
-            Some(Dedupe::Parts) => {
-                self.check_kernel(OptionField::Dedupe, Feature::Fragments.since()).map(|()| Dedupe::Parts)
-            }
+            Some(Dedupe::Parts) => self.need(OptionField::Dedupe, Wish::Parts).map(|()| Dedupe::Parts),
             Some(asked) => Ok(asked),
             // To look for parts takes longer than lz4 does.
-            None if method == Method::Lz4 || !self.has(Feature::Fragments.since()) => Ok(Dedupe::Files),
+            None if method == Method::Lz4 => Ok(Dedupe::Files),
             None => Ok(default),
         }
     }
 
-    /// A preset's method, or LZ4, the only algorithm of every kernel, at its best where the kernel lacks the method.
+    /// Returns a preset's method; if the kernel lacks it LZ4, the only algorithm of every kernel, at its best.
     fn downgraded(&self, wanted: (Method, i32)) -> (Method, i32) {
-        match self.has(feature_of(wanted.0.algorithm()).since()) {
-            true => wanted,
-            false => (Method::Lz4hc, Method::Lz4hc.default_level()),
+        match grant(self.kernel, Wish::Algorithm(wanted.0.algorithm()), Asked::ByDefault) {
+            Ok(true) => wanted,
+            _ => (Method::Lz4hc, Method::Lz4hc.default_level()),
         }
     }
 
-    fn check_kernel(&self, field: OptionField, since: KernelVersion) -> Result<(), OptionError> {
-        match self.kernel.filter(|_| !self.has(since)) {
-            Some(kernel) => Err(OptionProblem::NeedsKernel { since, kernel }.of(field)),
-            None => Ok(()),
-        }
-    }
-
-    fn has(&self, since: KernelVersion) -> bool {
-        self.kernel.is_none_or(|kernel| kernel >= since)
+    /// Refuses an explicit option that the kernel lacks.
+    fn need(&self, field: OptionField, wish: Wish) -> Result<(), OptionError> {
+        let granted = grant(self.kernel, wish, Asked::Explicitly);
+        granted
+            .map(drop)
+            .map_err(|lack| OptionProblem::NeedsKernel { since: lack.feature.since(), kernel: lack.kernel }.of(field))
     }
 }
 
 impl BuildOptions {
-    /// The options of `preset` for images that `kernel` can mount (`None`: whatever kernel they need). What the kernel lacks is
-    /// replaced by the best that it has. [`Choices`] has options beside the preset's.
+    /// Returns the options of `preset` for images that `kernel` can mount; `None` is whatever kernel they need.
+    /// Methods that the kernel lacks are replaced by its best one, and the build leaves out the rest that it lacks.
+    /// [`Choices`] has options beside the preset's.
     ///
     /// ```
     /// use kiln_builder::{BuildOptions, Preset};
     ///
     /// let options = BuildOptions::preset(Preset::Balanced, Some("6.1".parse()?))?;
     /// // Zstandard came with Linux 6.10.
-    /// assert_eq!(options.compression.unwrap().method, kiln_codec::Method::Lz4hc);
+    /// assert_eq!(options.compression.spec.unwrap().method, kiln_codec::Method::Lz4hc);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -1,11 +1,11 @@
-//! Why explicit options cannot be had: by field, so that a caller can say what it calls the field.
+//! Errors of explicit options, by field, so that a caller can use its own name of the field.
 
 use kiln_codec::CodecError;
 use kiln_format::KernelVersion;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
 use std::fmt;
 
-/// A field of [`Choices`](crate::Choices).
+/// Field of [`Choices`](crate::Choices).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OptionField {
@@ -36,7 +36,7 @@ pub enum OptionField {
 }
 
 impl OptionField {
-    /// The name of the field.
+    /// Returns the name of the field.
     pub fn name(self) -> &'static str {
         match self {
             OptionField::Kernel => "kernel",
@@ -55,17 +55,17 @@ impl OptionField {
     }
 }
 
-/// An explicit option that cannot be had: neither it nor anything else is chosen then.
+/// Error for an explicit option that cannot be had; nothing else is chosen then, either.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problem.message(field.name()))]
 pub struct OptionError {
-    /// Which option.
+    /// The option.
     pub field: OptionField,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: OptionProblem,
 }
 
-/// What is wrong with an option.
+/// Problem with an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptionProblem {
@@ -83,22 +83,22 @@ pub enum OptionProblem {
         /// The kernel that was chosen.
         kernel: KernelVersion,
     },
-    /// No image is made for this kernel.
+    /// No image can be built for this kernel.
     OldKernel(KernelVersion),
     /// No block has this length in bytes.
     BlockLen(u64),
     /// No pcluster has this length in bytes.
     PclusterLen {
-        /// The length that was asked for.
+        /// Length that was asked for.
         len: u64,
-        /// Pclusters are multiples of it.
+        /// Unit of the lengths of pclusters, in bytes.
         block_len: u32,
-        /// The longest pcluster.
+        /// Longest pcluster, in bytes.
         max_len: u32,
     },
     /// The chosen kernel has no pclusters of several blocks.
     BigPcluster {
-        /// The length that was asked for, in bytes.
+        /// Length that was asked for, in bytes.
         len: u64,
         /// The kernel that was chosen.
         kernel: KernelVersion,
@@ -116,7 +116,7 @@ pub enum OptionProblem {
 }
 
 impl OptionProblem {
-    /// The problem of an option that its user knows as `name`.
+    /// Returns the message about an option that its user knows as `name`.
     pub fn message(&self, name: impl fmt::Display) -> String {
         match self {
             Self::NeedsKernel { since, kernel } => {

@@ -9,19 +9,19 @@
 //! ```
 //!
 //! Departures, with their gain:
-//! * Bytes where any cut is thinkable (weak bits) are found first, cuts are chosen among them later. So the hash never waits
-//!   for a decision, and four lanes of a block run side by side: 1.1 GB/s become 3.0.
+//! * Bytes where any cut is thinkable (weak bits) are found first, cuts are chosen among them later. So the hash
+//!   never waits for a decision, and four lanes of a block run side by side: 1.1 GB/s become 3.0.
 //! * Blocks, not windows, are divided into lanes: candidates take bounded room, and what hashes the chunks next finds
 //!   them in the cache.
 
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes that one call of [`Chunker::chunk`] should get: the end of a window is always a cut, so the windows of a stream
-/// must not depend on threads.
+/// Bytes that one call of [`Chunker::chunk`] should get: the end of a window is always a cut, so the windows of a
+/// stream must not depend on threads.
 pub(crate) const WINDOW_LEN: u64 = 16 << 20;
 
-/// Bytes that the hash remembers: one bit is shifted out with every byte.
+/// Bytes that influence the hash: one bit is shifted out with every byte.
 const REACH: usize = 64;
 const LANES: usize = 4;
 const BLOCK_LEN: usize = 256 << 10;
@@ -29,7 +29,7 @@ const BLOCK_LEN: usize = 256 << 10;
 /// Lengths of chunks, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkSizes {
-    /// The shortest, but for the last of a window.
+    /// The shortest length, except for the last chunk of a window.
     pub min: usize,
     /// Up to here cuts are rarer than 1 in `avg`, from here on more frequent: most chunks are about this long.
     pub avg: usize,
@@ -38,16 +38,16 @@ pub(crate) struct ChunkSizes {
 }
 
 impl ChunkSizes {
-    /// What finding duplicates uses: half the length gains 0.4 to 3 % of the size and doubles the index, twice the length
-    /// gives up 0.6 to 6 %.
+    /// Lengths for finding duplicates: half the length gains 0.4 to 3 % of the size and doubles the index, twice the
+    /// length loses 0.6 to 6 %.
     pub(crate) const DEFAULT: Self = Self { min: 1 << 10, avg: 4 << 10, max: 16 << 10 };
 
-    /// A hash below this may be a cut in a chunk of `avg` bytes and more.
+    /// Returns the hash below which there may be a cut in a chunk of `avg` bytes and more.
     const fn weak(self) -> u64 {
         u64::MAX >> (self.avg.ilog2() - 2)
     }
 
-    /// A hash below this may be a cut in any chunk.
+    /// Returns the hash below which there may be a cut in any chunk.
     const fn strong(self) -> u64 {
         u64::MAX >> (self.avg.ilog2() + 2)
     }
@@ -58,18 +58,18 @@ impl ChunkSizes {
 pub(crate) struct ChunkHash(pub [u32; 3]);
 
 impl ChunkHash {
-    /// Of these bytes.
+    /// Returns the hash of these bytes.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let hash = xxh3_128(bytes);
         Self([hash as u32, (hash >> 32) as u32, (hash >> 64) as u32])
     }
 
-    /// The lowest bits.
+    /// Returns the lowest bits.
     pub(crate) fn low(self) -> u32 {
         self.0[0]
     }
 
-    /// As the hash of a chunk that equals only those of its group. Group 0 changes nothing.
+    /// Returns the hash of a chunk that equals only those of its group. Group 0 changes nothing.
     pub(crate) fn in_group(self, group: u32) -> Self {
         let Self([a, b, c]) = self;
         Self([a, b ^ group.wrapping_mul(0x9E37_79B9), c])
@@ -91,14 +91,14 @@ struct Candidate {
 }
 
 impl Chunker {
-    /// A chunker of these sizes. `avg` must be a power of two from 8 on, and `min <= avg <= max`.
+    /// Creates a chunker with these lengths. `avg` must be a power of two from 8 on, and `min <= avg <= max`.
     pub(crate) fn new(sizes: ChunkSizes) -> Self {
         debug_assert!(sizes.avg.is_power_of_two() && sizes.avg >= 8);
         debug_assert!(0 < sizes.min && sizes.min <= sizes.avg && sizes.avg <= sizes.max);
         Self { sizes, found: Default::default() }
     }
 
-    /// Call `each` with the chunks of `window`, in order.
+    /// Calls `each` with the chunks of `window`, in order.
     pub(crate) fn chunk(&mut self, window: &[u8], mut each: impl FnMut(Range<usize>)) {
         let mut cutter = Cutter { sizes: self.sizes, start: 0 };
         if window.len() > self.sizes.min {
@@ -116,7 +116,7 @@ impl Chunker {
         cutter.finish(window.len(), &mut each);
     }
 
-    /// Find the candidates of a block. Returns the length of all lanes but the last, which may be longer.
+    /// Finds the candidates of a block. Returns the length of all lanes but the last, which may be longer.
     fn scan(&mut self, window: &[u8], block: Range<usize>) -> usize {
         let lane_len = block.len() / LANES;
         let starts: [usize; LANES] = std::array::from_fn(|lane| block.start + lane * lane_len);
@@ -136,7 +136,7 @@ impl Chunker {
     }
 }
 
-/// Roll a hash over each of four lanes of the same length, and note where it is small.
+/// Rolls a hash over each of four lanes of the same length, and notes where it is small.
 fn scan_lanes(
     lanes: [&[u8]; LANES],
     hashes: &mut [u64; LANES],
@@ -167,7 +167,7 @@ fn scan_lanes(
     *hashes = [h0, h1, h2, h3];
 }
 
-/// One byte in a thousand comes here: out of line, or the loop runs out of registers.
+/// Records a candidate. One byte in a thousand comes here: out of line, or the loop runs out of registers.
 #[cold]
 #[inline(never)]
 fn note(found: &mut Vec<Candidate>, idx: usize, hash: u64, sizes: ChunkSizes) {
@@ -186,12 +186,12 @@ fn roll(hash: u64, bytes: &[u8]) -> u64 {
 /// Chooses cuts among candidates.
 struct Cutter {
     sizes: ChunkSizes,
-    /// Where the chunk in hand starts.
+    /// Start of the current chunk.
     start: usize,
 }
 
 impl Cutter {
-    /// A cut may be at `pos`, which grows from call to call.
+    /// Considers a cut at `pos`, which grows from call to call.
     fn candidate(&mut self, pos: usize, strong: bool, each: &mut impl FnMut(Range<usize>)) {
         self.cut_longest(pos, each);
         let len = pos - self.start;
@@ -200,7 +200,7 @@ impl Cutter {
         }
     }
 
-    /// Cut as often as needed for the chunk that ends at `pos` to be short enough.
+    /// Cuts as often as needed for the chunk that ends at `pos` to be short enough.
     fn cut_longest(&mut self, pos: usize, each: &mut impl FnMut(Range<usize>)) {
         while pos - self.start > self.sizes.max {
             self.cut(self.start + self.sizes.max, each);
@@ -241,7 +241,7 @@ const fn splitmix64(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Processor time of this thread, for measurements on machines that do other things too.
+/// Returns the processor time of this thread, for measurements on busy machines.
 #[cfg(test)]
 pub(crate) fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -1,8 +1,8 @@
 //! Parts of files that occur several times: found in plain text, before anything is compressed.
 //!
-//! The *streams* of an image are the runs of data between the holes of its compressed files, in plan order, and the packed
-//! stream. Their chunks say where to look for equal text; what is a reference to earlier text, and where that text is cut
-//! so that a reference can name it, is decided here.
+//! The *streams* of an image are the runs of data between the holes of its compressed files, in plan order, and the
+//! packed stream. Their chunks indicate equal text. This module decides which text is a reference to earlier text,
+//! and where that text is cut so that a reference can name it.
 
 use kiln_codec::{Spec, probe};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::error::BuildError;
-use crate::options::BuildOptions;
+use crate::format::Format;
 use crate::plan::analysis::{ANALYSIS_COST, chunks_of};
 use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN};
 use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Runs, Text};
@@ -26,7 +26,7 @@ use kiln_tree::{Content, Tree};
 
 /// Bytes of a match that are compressed to estimate its worth.
 const SAMPLE_LEN: u64 = 64 << 10;
-/// What an lcluster has more in the full index than in the compact one, in bytes by the measure of
+/// Bytes that an lcluster takes more in the full index than in the compact one, by the measure of
 /// [`probe::estimated_len`].
 const FULL_INDEX_COST: u64 = 10;
 /// Files that are kept open for comparisons.
@@ -35,7 +35,7 @@ const OPEN_MAX: usize = 8;
 /// A stream: some bytes of a file, or all of the packed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TextRun {
-    /// Where its text comes from.
+    /// Source of its text.
     pub stream: TextSource,
     /// Its first byte there.
     pub start: u64,
@@ -53,7 +53,7 @@ pub(crate) struct FileChunks {
 }
 
 impl Extend<(u32, Box<[Chunk]>)> for FileChunks {
-    /// Files that follow all before them in plan order.
+    /// Adds files that follow all before them in plan order.
     fn extend<I: IntoIterator<Item = (u32, Box<[Chunk]>)>>(&mut self, files: I) {
         for (file, chunks) in files {
             self.chunks.extend(chunks.iter().map(|chunk| (file, *chunk)));
@@ -62,7 +62,7 @@ impl Extend<(u32, Box<[Chunk]>)> for FileChunks {
 }
 
 impl FileChunks {
-    /// The chunks of a file, if it was analysed as a whole.
+    /// Returns the chunks of a file, if it was analysed as a whole.
     fn get(&self, file: u32) -> Option<Box<[Chunk]>> {
         let first = self.chunks.partition_point(|(before, _)| *before < file);
         let chunks = self.chunks[first..].iter().take_while(|(of, _)| *of == file);
@@ -71,7 +71,7 @@ impl FileChunks {
     }
 }
 
-/// What is compressed: where parts that occur several times are looked for.
+/// Compressed data, in which parts that occur several times are searched.
 #[derive(Clone, Copy)]
 pub(crate) struct Compressed<'a> {
     /// Regular files, in plan order.
@@ -84,24 +84,24 @@ pub(crate) struct Compressed<'a> {
     pub fragments: &'a FragmentStream,
 }
 
-/// All streams, and what is stored of them.
+/// All streams, and their stored parts.
 pub(crate) struct Deduplication {
     /// By number.
     pub sources: Vec<TextRun>,
-    /// What is stored, and what refers to it.
+    /// Stored parts, and the references to them.
     pub plan: PartPlan,
-    /// What the maps of files ask of extents.
+    /// Limits on extents from the maps of files.
     pub rules: IndexRules,
-    /// What was found.
+    /// Counts of matches.
     pub stats: MatchStats,
     numbers: HashMap<TextSource, Range<u32>>,
-    /// By number: whether it has, or is, the source of a reference.
+    /// Flag by number: it has, or is, the source of a reference.
     shared: Vec<bool>,
 }
 
 impl Deduplication {
-    /// Find what occurs several times in `stored`. `chunks` are those of files that have been analysed as a whole. Returns
-    /// with it what was seen of files that have references, or are referred to.
+    /// Finds parts that occur several times in `stored`. `chunks` are those of files that have been analysed as a
+    /// whole. Also returns the checked text of files that have references, or are referred to.
     ///
     /// # Errors
     /// A file that cannot be read; an interruption.
@@ -110,12 +110,12 @@ impl Deduplication {
         chunks: FileChunks,
         context: Context<'_>,
     ) -> Result<(Self, ContentChecks), BuildError> {
-        let Context { tree, options, .. } = context;
+        let Context { tree, format, .. } = context;
         let fragments = stored.fragments;
-        let sources = sources(stored, options);
-        let text = || PlainText::new(stored, &sources, tree, options);
+        let sources = sources(stored, format);
+        let text = || PlainText::new(stored, &sources, tree, format);
         let (runs, stats, mut checks) = matched(&sources, fragments, &chunks, text, context)?;
-        let rules = rules(options);
+        let rules = rules(format);
         let parts = split_points::plan_parts(&runs, rules);
         let mut numbers = HashMap::<TextSource, Range<u32>>::new();
         for (number, source) in (0..).zip(&sources) {
@@ -138,7 +138,7 @@ impl Deduplication {
         Ok((streams, checks.of_files(&files)))
     }
 
-    /// The files that have `len` bytes of a stream.
+    /// Returns the files that have `len` bytes of a stream.
     fn files(&self, place: Place, len: u64, fragments: &FragmentStream) -> Vec<u32> {
         match self.locate(place) {
             (TextSource::File(file), _) => vec![file],
@@ -146,12 +146,12 @@ impl Deduplication {
         }
     }
 
-    /// The numbers of the streams that a file or the packed stream has, if it takes part.
+    /// Returns the numbers of the streams that a file or the packed stream has, if it takes part.
     fn numbers(&self, stream: TextSource) -> Option<Range<u32>> {
         self.numbers.get(&stream).cloned()
     }
 
-    /// What is stored of a file or of the packed stream, if it takes part.
+    /// Returns the stored parts of a file or of the packed stream, if it takes part.
     pub(crate) fn parts(&self, stream: TextSource) -> Option<&[StoredPart]> {
         let numbers = self.numbers(stream)?;
         let parts = &self.plan.parts;
@@ -159,30 +159,30 @@ impl Deduplication {
         Some(&parts[at(numbers.start)..at(numbers.end)])
     }
 
-    /// Whether a file has bytes of others, or others have bytes of it.
+    /// Returns whether a file has bytes of others, or others have bytes of it.
     pub(crate) fn is_shared(&self, stream: TextSource) -> bool {
         self.numbers(stream).is_some_and(|mut numbers| numbers.any(|number| self.shared[number as usize]))
     }
 
-    /// Where a place in a stream lies in its file, or in the packed stream.
+    /// Returns the source of a place in a stream: file or packed stream, and offset.
     pub(crate) fn locate(&self, place: Place) -> (TextSource, u64) {
         let source = &self.sources[place.stream as usize];
         (source.stream, source.start + place.off)
     }
 
-    /// Whether a Ref ends its stream.
+    /// Returns whether a Ref ends its stream.
     pub(crate) fn ends_stream(&self, one: &Ref) -> bool {
         one.target.off + one.len == self.sources[one.target.stream as usize].len
     }
 }
 
-/// The cells that chunks are.
+/// Returns the cells that chunks are.
 fn cells(chunks: &[Chunk]) -> impl Iterator<Item = CheckedRange> {
     chunks.iter().map(|chunk| CheckedRange::new(chunk.len, chunk.hash.low()))
 }
 
-/// Match all streams, each against those before it. A stream whose references would save less than its longer index costs has
-/// none. What was seen of files is returned only of those that `chunks` does not have.
+/// Matches all streams, each against those before it. A stream whose references would save less than its longer
+/// index costs has none. Checked text is returned only for files that `chunks` does not have.
 fn matched<'a>(
     sources: &'a [TextRun],
     fragments: &'a FragmentStream,
@@ -190,9 +190,9 @@ fn matched<'a>(
     new_text: impl Fn() -> PlainText<'a> + Sync,
     context: Context<'_>,
 ) -> Result<(Runs, MatchStats, ContentChecks), BuildError> {
-    let Context { options, control, .. } = context;
+    let Context { format, control, .. } = context;
     let (mut text, mut savings) = (new_text(), vec![0; sources.len()]);
-    let mut matcher = Matcher::new(options.min_match(), options.index_budget());
+    let mut matcher = Matcher::new(format.min_match(), format.work.index_budget());
     let jobs = sources.iter().enumerate().flat_map(|(number, source)| windows(number, source, fragments));
     let jobs = jobs.map(|mut window| {
         window.known = window.whole_file.and_then(|file| chunks.get(file));
@@ -213,7 +213,7 @@ fn matched<'a>(
         })
     };
     let (mut current, mut checks) = (None, ContentChecks::default());
-    ordered::run(options.threads, options.backlog(), jobs, worker, |(stream, place, chunks)| {
+    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(stream, place, chunks)| {
         if current != Some(stream) {
             if current.is_some() {
                 matcher.end();
@@ -237,28 +237,28 @@ fn matched<'a>(
     let (mut runs, stats) = matcher.finish();
     for ((number, source), saved) in (0..).zip(sources).zip(savings) {
         // A file with references has the full index, the packed inode with a million lclusters too.
-        if !options.encoded_extents && saved < options.block_bits.blocks_for(source.len) * FULL_INDEX_COST {
+        if !format.compression.encoded_extents && saved < format.block_bits.blocks_for(source.len) * FULL_INDEX_COST {
             runs.forget_refs(number);
         }
     }
     Ok((runs, stats, checks))
 }
 
-/// What the maps of files ask of extents.
-fn rules(options: &BuildOptions) -> IndexRules {
-    let longest = options.specs().map(|spec| spec.pcluster_len).max();
+/// Returns the limits on extents from the maps of files.
+fn rules(format: &Format) -> IndexRules {
+    let longest = format.specs().map(|spec| spec.pcluster_len).max();
     let segment = segment_len(longest.unwrap_or(0));
-    match options.encoded_extents {
+    match format.compression.encoded_extents {
         true => IndexRules::encoded_extents(segment),
-        false => IndexRules::lclusters(options.block_bits, segment),
+        false => IndexRules::lclusters(format.block_bits, segment),
     }
 }
 
-/// All streams that are long enough to hold a match.
-fn sources(stored: &Compressed<'_>, options: &BuildOptions) -> Vec<TextRun> {
-    let min_match = options.min_match();
+/// Returns all streams that are long enough to hold a match.
+fn sources(stored: &Compressed<'_>, format: &Format) -> Vec<TextRun> {
+    let min_match = format.min_match();
     // Packed files share text with those that are compressed as they would be alone, in whatever pclusters.
-    let mut groups = vec![read_compat(options.compression)];
+    let mut groups = vec![read_compat(format.compression.spec)];
     let mut group_of = |compression: Option<Spec>| {
         let group = groups.iter().position(|group| *group == read_compat(compression)).unwrap_or(groups.len());
         if group == groups.len() {
@@ -292,12 +292,12 @@ struct Window {
     range: Range<u64>,
     /// The file that it comes from, and its first byte there, unless it is padding.
     place: Option<(u32, u64)>,
-    /// The file that it is all of.
+    /// The file, if the window is all of it.
     whole_file: Option<u32>,
     known: Option<Box<[Chunk]>>,
 }
 
-/// The windows of a stream: files of the packed stream, or equal lengths.
+/// Returns the windows of a stream: files of the packed stream, or equal lengths.
 fn windows<'a>(
     number: usize,
     source: &'a TextRun,
@@ -331,16 +331,16 @@ struct PlainText<'a> {
     sources: &'a [TextRun],
     /// Least estimated bytes for which text is cut.
     min_saving: u64,
-    /// Estimated bytes of all text that was found worth it.
+    /// Estimated bytes of all text for which a cut was worth it.
     saved: u64,
     /// Most recently used last.
     open: Vec<(u32, Box<dyn Content>)>,
 }
 
 impl<'a> PlainText<'a> {
-    fn new(stored: &Compressed<'a>, sources: &'a [TextRun], tree: &'a Tree, options: &BuildOptions) -> Self {
+    fn new(stored: &Compressed<'a>, sources: &'a [TextRun], tree: &'a Tree, format: &Format) -> Self {
         let Compressed { files, fragments, .. } = *stored;
-        Self { tree, files, fragments, sources, min_saving: options.min_saving(), saved: 0, open: Vec::new() }
+        Self { tree, files, fragments, sources, min_saving: format.min_saving(), saved: 0, open: Vec::new() }
     }
 
     fn read_file(&mut self, file: u32, off: u64, buf: &mut [u8]) -> Result<(), BuildError> {
@@ -365,7 +365,7 @@ impl<'a> PlainText<'a> {
         content.verify_unchanged().map_err(|source| BuildError::Read { path: path(), source })
     }
 
-    /// Close all files, and see that they are what they were.
+    /// Closes all files, and checks that they have not changed.
     fn close_all(&mut self) -> Result<(), BuildError> {
         std::mem::take(&mut self.open).into_iter().try_for_each(|open| self.close(open))
     }
@@ -385,7 +385,8 @@ impl Text for PlainText<'_> {
         }
     }
 
-    /// What compresses well is worth less than the pclusters that are cut for it.
+    /// Returns whether a reference pays: text that compresses well is worth less than the pclusters that are cut for
+    /// it.
     fn gains(&mut self, place: Place, len: u64) -> Result<bool, BuildError> {
         let mut sample = vec![0; len.min(SAMPLE_LEN) as usize];
         self.read(place.stream, place.off, &mut sample)?;

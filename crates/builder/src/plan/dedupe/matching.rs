@@ -1,8 +1,8 @@
-//! Which parts of streams are to be references to earlier text: decided on one thread, in plan order.
+//! Selection of the parts of streams that become references to earlier text: on one thread, in plan order.
 //!
-//! A *stream* is a run of data between the holes of one stored file, or of the packed inode. Streams have numbers in plan
-//! order; all positions are bytes of plain text. Equal chunks say where to look, bytes decide, and a match is extended
-//! both ways, so its ends lie anywhere:
+//! A *stream* is a run of data between the holes of one stored file, or of the packed inode. Streams have numbers in
+//! plan order; all positions are bytes of plain text. Equal chunks nominate places, bytes decide, and a match is
+//! extended both ways, so its ends lie anywhere:
 //!
 //! ```text
 //! for each stream s, pos = 0; for each chunk x with x.off >= pos:
@@ -14,7 +14,7 @@
 //! Stored(pos .. end of s)
 //! ```
 //!
-//! What holds of the outcome:
+//! Laws of the outcome:
 //! * The runs of a stream cover it, in order, without gaps; none is empty.
 //! * A source lies in one Stored run, before its target: there are no chains, and within a stream no overlap.
 //! * The bytes of source and target were compared and equal.
@@ -30,16 +30,16 @@ use std::ops::Range;
 
 /// Gives the plain text of streams for comparison.
 pub(crate) trait Text {
-    /// Why text could not be had.
+    /// Error of a source.
     type Error;
 
-    /// Fill `buf` with the bytes of `stream` from `off` on. Only bytes of streams that were begun are asked for.
+    /// Fills `buf` with the bytes of `stream` from `off` on. Only called for streams that were begun.
     ///
     /// # Errors
     /// Errors of the source.
     fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), Self::Error>;
 
-    /// Whether storing these `len` bytes once instead of twice gains anything.
+    /// Returns whether storing these `len` bytes once instead of twice gains anything.
     ///
     /// # Errors
     /// Errors of the source.
@@ -58,7 +58,7 @@ pub(crate) struct Place {
 /// A chunk of a stream; it starts where the one before it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    /// Of its bytes.
+    /// Hash of its bytes.
     pub hash: ChunkHash,
     /// Length in bytes.
     pub len: u32,
@@ -71,18 +71,18 @@ pub(crate) struct Run {
     pub start: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Where the bytes come from.
+    /// Source of the bytes.
     pub kind: RunKind,
 }
 
 impl Run {
-    /// Byte behind the last.
+    /// Returns the byte behind the last.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.len
     }
 }
 
-/// Where the bytes of a run come from.
+/// Source of a run's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunKind {
     /// The run itself.
@@ -100,38 +100,38 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Number of streams.
+    /// Returns the number of streams.
     pub(crate) fn len(&self) -> usize {
         self.firsts.len()
     }
 
-    /// The runs of a stream, in order.
+    /// Returns the runs of a stream, in order.
     pub(crate) fn stream(&self, stream: u32) -> &[Run] {
         let idx = stream as usize;
         let end = self.firsts.get(idx + 1).copied().unwrap_or(self.runs.len());
         &self.runs[self.firsts[idx]..end]
     }
 
-    /// Start the next stream.
+    /// Starts the next stream.
     pub(crate) fn begin(&mut self) {
         self.firsts.push(self.runs.len());
     }
 
-    /// Append a run to the last stream. Empty ones are left out.
+    /// Appends a run to the last stream. Empty ones are left out.
     pub(crate) fn push(&mut self, run: Run) {
         if run.len > 0 {
             self.runs.push(run);
         }
     }
 
-    /// Store a stream after all: nothing refers to its references.
+    /// Stores a stream after all: nothing refers to its references.
     pub(crate) fn forget_refs(&mut self, stream: u32) {
         let start = self.firsts[stream as usize];
         let end = start + self.stream(stream).len();
         self.runs[start..end].iter_mut().for_each(|run| run.kind = RunKind::Stored);
     }
 
-    /// The Stored run that holds a place.
+    /// Returns the Stored run that holds a place.
     fn stored_at(&self, place: Place) -> Option<Range<u64>> {
         let runs = self.stream(place.stream);
         let run = &runs[runs.partition_point(|run| run.end() <= place.off)..].first()?;
@@ -139,7 +139,7 @@ impl Runs {
     }
 }
 
-/// What matching did.
+/// Counts of matching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MatchStats {
     /// Bytes of all streams.
@@ -160,11 +160,11 @@ pub(crate) struct Matcher {
     runs: Runs,
     /// Group of each stream.
     groups: Vec<u32>,
-    /// Length of the stream in hand.
+    /// Length of the current stream.
     len: u64,
-    /// Where its next chunk starts.
+    /// Start of its next chunk.
     off: u64,
-    /// Up to here it is decided.
+    /// End of the text that is decided.
     pos: u64,
     /// The last match that was too short.
     too_short: Option<TooShort>,
@@ -179,7 +179,7 @@ struct TooShort {
     end: u64,
 }
 
-/// Bytes that a match may have from a place on, and before it.
+/// Bytes that a match may have behind and before a place.
 struct Room {
     ahead: u64,
     back: u64,
@@ -187,14 +187,14 @@ struct Room {
     is_open: bool,
 }
 
-/// Equal bytes of an earlier place and of the stream in hand.
+/// Equal bytes of an earlier place and of the current stream.
 struct Match {
     source: Place,
     target: Range<u64>,
 }
 
 impl Matcher {
-    /// Matches of at least `min_match` bytes, found with an index of at most `budget` bytes.
+    /// Creates a matcher for matches of at least `min_match` bytes, with an index of at most `budget` bytes.
     pub(crate) fn new(min_match: u64, budget: usize) -> Self {
         Self {
             min_match,
@@ -210,8 +210,8 @@ impl Matcher {
         }
     }
 
-    /// Begin the next stream, of `len` bytes, which shares text with others of its group only. Its number is the count of
-    /// those before it, at most `u32::MAX - 1`.
+    /// Begins the next stream, of `len` bytes, which shares text only with others of its group. Its number is the
+    /// count of those before it, at most `u32::MAX - 1`.
     pub(crate) fn begin(&mut self, len: u64, group: u32) {
         assert!(self.runs.len() < u32::MAX as usize, "more streams than numbers");
         self.runs.begin();
@@ -220,16 +220,16 @@ impl Matcher {
         self.stats.text_bytes += len;
     }
 
-    /// Take the next chunks of the stream in hand.
+    /// Takes the next chunks of the current stream.
     ///
     /// # Errors
-    /// Text that cannot be had.
+    /// Text that cannot be read.
     pub(crate) fn push<T: Text>(&mut self, chunks: &[Chunk], text: &mut T) -> Result<(), T::Error> {
         for chunk in chunks {
             let off = self.off;
             self.off += u64::from(chunk.len);
             debug_assert!(self.off <= self.len, "chunks are longer than their stream");
-            // A chunk that a match has swallowed is not remembered: its bytes are not stored here.
+            // A chunk within a match is not remembered: its bytes are not stored here.
             if off < self.pos {
                 continue;
             }
@@ -242,31 +242,31 @@ impl Matcher {
         Ok(())
     }
 
-    /// End the stream in hand. Returns its runs.
+    /// Ends the current stream. Returns its runs.
     pub(crate) fn end(&mut self) -> &[Run] {
         debug_assert_eq!(self.off, self.len, "chunks do not cover their stream");
         self.store(self.len);
         self.runs.stream(self.stream())
     }
 
-    /// The runs of all streams, and what it took.
+    /// Returns the runs of all streams, and the counts.
     pub(crate) fn finish(self) -> (Runs, MatchStats) {
         let stats = self.stats();
         (self.runs, stats)
     }
 
-    /// What was done so far.
+    /// Returns the counts so far.
     pub(crate) fn stats(&self) -> MatchStats {
         let (compared_bytes, dropped_chunks) = (self.extender.compared_bytes(), self.index.dropped());
         MatchStats { compared_bytes, dropped_chunks, ..self.stats }
     }
 
-    /// Number of the stream in hand.
+    /// Returns the number of the current stream.
     fn stream(&self) -> u32 {
         (self.runs.len() - 1) as u32
     }
 
-    /// A match that is long enough, around the chunk at `off`.
+    /// Returns a match that is long enough, around the chunk at `off`.
     fn matched<T: Text>(&mut self, off: u64, hash: ChunkHash, text: &mut T) -> Result<Option<Match>, T::Error> {
         let Some(source) = self.index.find(hash) else { return Ok(None) };
         let Some(room) = self.room(source, off) else { return Ok(None) };
@@ -294,9 +294,9 @@ impl Matcher {
         Ok(Some(Match { source, target: off - back..off + ahead }))
     }
 
-    /// How far a match of the stored `source` and of the stream in hand at `off` can be extended.
+    /// Returns the room to extend a match of the stored `source` and of the current stream at `off`.
     fn room(&self, source: Place, off: u64) -> Option<Room> {
-        // Hashes tell groups apart, but like all that hashes tell it must not be relied on.
+        // Hashes distinguish groups, but not reliably.
         if self.groups[source.stream as usize] != self.groups[self.stream() as usize] {
             return None;
         }
@@ -304,12 +304,14 @@ impl Matcher {
         let stored = if is_open { self.pos..off } else { self.runs.stored_at(source)? };
         let ahead = (stored.end - source.off).min(self.len - off);
         let back = (source.off - stored.start).min(off - self.pos);
-        // In the open run, what the target gains at its start the source loses at its end: the target must not reach it.
+        // In the open run, what the target gains at its start the source loses at its end: the target must not
+        // reach it.
         let back = if is_open { back.min((off - source.off) / 2) } else { back };
         Some(Room { ahead, back, is_open })
     }
 
-    /// Whether the chunk lies in a match that was too short before. Not asked of sources in the open run: it grows.
+    /// Returns whether the chunk lies in a match that was too short before. Not used for sources in the open run,
+    /// which grows.
     fn is_too_short(&self, source: Place, target: u64) -> bool {
         self.too_short.is_some_and(|known| {
             let same_distance = target.wrapping_sub(known.target) == source.off.wrapping_sub(known.source.off);
@@ -317,7 +319,7 @@ impl Matcher {
         })
     }
 
-    /// Decide on a match.
+    /// Makes a match a reference.
     fn refer(&mut self, found: Match) {
         let Match { source, target } = found;
         self.store(target.start);
@@ -329,14 +331,14 @@ impl Matcher {
         self.stats.matched_bytes += len;
     }
 
-    /// Decide that all from `pos` up to `end` is stored.
+    /// Stores all text from `pos` up to `end`.
     fn store(&mut self, end: u64) {
         self.runs.push(Run { start: self.pos, len: end - self.pos, kind: RunKind::Stored });
         self.pos = end;
     }
 
-    /// Lengthen the Ref before a match, if one continues the other. Then both lie in one Stored run: between two of these
-    /// there is always a Ref.
+    /// Lengthens the Ref before a match, if one continues the other. Then both lie in one Stored run: between two of
+    /// these there is always a Ref.
     fn join(&mut self, source: Place, target: &Range<u64>) -> bool {
         let first = self.runs.firsts[self.stream() as usize];
         let Some(run) = self.runs.runs[first..].last_mut() else { return false };

@@ -1,8 +1,9 @@
-//! What the first pass saw of files that share data, so that the second does not store something else.
+//! Checks of text that several files share, so that the second pass stores the text that the first one saw.
 //!
-//! Text that is stored once for several files was compared when the plan was made, and is read again when it is stored. A
-//! file that changed in between would change its neighbours too, and not every change shows in timestamps. So the text
-//! of such files is hashed again, in the *cells* of the first pass: chunks, or the steps of a comparison.
+//! Text that is stored once for several files was compared when the plan was made, and is read again when it is
+//! stored. A file that changed in between would change its neighbours too, and not every change shows in timestamps.
+//! So the text of such files is hashed again, in the *cells* of the first pass: chunks, or the steps of a
+//! comparison.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,12 +19,12 @@ pub(crate) struct CheckedRange {
 }
 
 impl CheckedRange {
-    /// A cell of `len` bytes with this XXH3-128, or its lowest bits.
+    /// Returns a cell of `len` bytes with this XXH3-128, or its lowest bits.
     pub(crate) fn new(len: u32, hash: u32) -> Self {
         Self { len, check: hash }
     }
 
-    /// The cell of these bytes.
+    /// Returns the cell of these bytes.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self::new(bytes.len() as u32, xxh3_128(bytes) as u32)
     }
@@ -47,7 +48,7 @@ pub(crate) struct ContentChecks {
 }
 
 impl ContentChecks {
-    /// Add cells that lie one behind the other in `file`, from byte `start` on.
+    /// Adds contiguous cells of `file`, from byte `start` on.
     pub(crate) fn push(&mut self, file: u32, start: u64, cells: impl IntoIterator<Item = CheckedRange>) {
         let first = self.cells.len();
         self.cells.extend(cells);
@@ -55,7 +56,7 @@ impl ContentChecks {
         self.windows.push(Window { file, start, first, count });
     }
 
-    /// The cells of these files only, in order.
+    /// Returns the cells of these files only, in order.
     pub(crate) fn of_files(mut self, files: &HashSet<u32>) -> Self {
         self.windows.retain(|window| files.contains(&window.file));
         self.windows.sort_unstable_by_key(|window| (window.file, window.start));
@@ -66,7 +67,7 @@ impl ContentChecks {
         kept
     }
 
-    /// Whether there are cells of `file`. The windows must be in order.
+    /// Returns whether there are cells of `file`. The windows must be in order.
     pub(crate) fn has(&self, file: u32) -> bool {
         self.windows.binary_search_by_key(&file, |window| window.file).is_ok()
     }
@@ -75,8 +76,8 @@ impl ContentChecks {
         &self.cells[window.first..][..window.count as usize]
     }
 
-    /// See that `text`, the bytes of `file` from `off` on, is what it was. What it lacks of its first and last cell is read.
-    /// The windows must be in order.
+    /// Checks that `text`, the bytes of `file` from `off` on, is unchanged. The rest of its first and last cell is
+    /// read. The windows must be in order.
     ///
     /// # Errors
     /// [`ContentError::Changed`] if it is not; read errors.
@@ -116,7 +117,7 @@ impl ContentChecks {
     }
 }
 
-/// Make `whole` the bytes of `cell`: as far as they are in `text`, which starts at `off`, from there.
+/// Makes `whole` the bytes of `cell`, taken from `text` at `off` as far as that has them.
 fn complete(
     content: &mut dyn Content,
     off: u64,
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// File 5 has cells of 10 bytes in 0..30 and 50..70; files 4 and 6 have others.
+    /// Returns checks: file 5 has cells of 10 bytes in 0..30 and 50..70; files 4 and 6 have others.
     fn checks(bytes: &[u8]) -> ContentChecks {
         let mut checks = ContentChecks::default();
         checks.push(6, 0, [CheckedRange::new(100, 0)]);

@@ -3,13 +3,13 @@
 use crate::console::size::Human;
 use std::fmt;
 
-/// Share of contents that have digests. As text, for people, a part of a line.
+/// Share of contents that have digests. Displayed as part of a line for people.
 pub struct Contents {
-    /// All of them, in bytes.
+    /// Bytes of all contents.
     pub bytes: u64,
-    /// Those with digests.
+    /// Bytes of contents with digests.
     pub digested_bytes: u64,
-    /// Word for those: `verified`, or `verifiable` later.
+    /// Word for the latter: `verified`, or `verifiable` later.
     pub what: &'static str,
 }
 

@@ -1,11 +1,11 @@
-//! How much was written of a tree.
+//! Counts of files and bytes that were written.
 
 use super::contents::Contents;
 use crate::console::size::Human;
 use serde::Serialize;
 use std::fmt;
 
-/// How much was written of a tree. As text, a line without its end.
+/// Counts of files and bytes that were written. Displayed as a line without its end.
 #[derive(Clone, Copy, Serialize)]
 pub struct Counts {
     pub files: u64,
@@ -13,9 +13,9 @@ pub struct Counts {
     pub others: u64,
     /// Further names.
     pub hard_links: u64,
-    /// Of contents.
+    /// Bytes of contents.
     pub bytes: u64,
-    /// Of these, compared with digests, and right.
+    /// Bytes among these that match stored digests.
     pub digested_bytes: u64,
 }
 

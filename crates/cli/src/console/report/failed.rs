@@ -1,12 +1,12 @@
-//! A failure, as JSON.
+//! A failure as JSON.
 
 use super::Bytes;
 use crate::exit::Failure;
-use kiln::update::UpdateError;
 use kiln_builder::BuildError;
 use kiln_delta::DeltaError;
 use kiln_format::FormatError;
 use kiln_read::{Defect, ReadError};
+use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::SourceError;
 use kiln_tree::TreeError;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Clone, Serialize)]
 pub struct ErrorJson {
     kind: &'static str,
@@ -92,7 +92,7 @@ impl ErrorJson {
                 self.kind = "exists";
             }
             Failure::Usage(_) => self.kind = "usage",
-            Failure::Policy(_) => self.kind = "input",
+            Failure::Policy(_) | Failure::Xattr(_) => self.kind = "input",
             Failure::Diff(_) => self.kind = "not_found",
             Failure::Uncompared(_) | Failure::Incomplete => self.kind = "incomplete",
             Failure::Mount(_) | Failure::Background(_) => self.kind = "mount",
@@ -169,7 +169,7 @@ impl ErrorJson {
             BuildError::TooLarge(error) => self.record("input", error),
             BuildError::Interrupted => self.kind = "signal",
             BuildError::Internal(_) => self.kind = "internal",
-            // What options ask for.
+            // All others concern options.
             _ => self.kind = "usage",
         }
     }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 
 thread_local! {
-    /// What standard output has so far.
+    /// State of standard output.
     static PRINTED: RefCell<Printed> = const { RefCell::new(Printed::Nothing) };
 }
 
@@ -16,9 +16,9 @@ enum Printed {
     Nothing,
     /// A document without its end.
     Begun,
-    /// A document without its end, which is to tell of this error.
+    /// A document without its end, which will contain this error.
     Failing(Box<ErrorJson>),
-    /// A document.
+    /// A complete document.
     Whole,
 }
 
@@ -26,27 +26,28 @@ fn printed(now: Printed) -> Printed {
     PRINTED.replace(now)
 }
 
-/// A document that is being printed cannot be what it was to be.
+/// Marks the document being printed as failed.
 pub(super) fn fail(error: ErrorJson) {
     printed(Printed::Failing(Box::new(error)));
 }
 
-/// Bytes that are most often UTF-8, as a field `NAME` for people, and a field `NAME_b64` with the exact bytes where they are not.
+/// Bytes that are usually UTF-8: a field `NAME` for people, and a field `NAME_b64` with the exact bytes if they are
+/// not UTF-8.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {
-    /// With replacement characters for what is not UTF-8.
+    /// Returns the text with replacement characters for invalid UTF-8.
     pub fn lossy(&self) -> String {
         String::from_utf8_lossy(self.0).into_owned()
     }
 
-    /// Base64 of all bytes, if they are not UTF-8.
+    /// Returns the Base64 form of all bytes, if they are not UTF-8.
     pub fn b64_if_lossy(&self) -> Option<String> {
         str::from_utf8(self.0).is_err().then(|| base64(self.0))
     }
 }
 
-/// RFC 4648, with padding.
+/// Encodes bytes in Base64 (RFC 4648), with padding.
 pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -73,7 +74,7 @@ struct Document<'a, T> {
     end: End,
 }
 
-/// The error of a document that has failed while its body was written, if it has: so it comes last.
+/// The error of a document that failed while its body was written, if it did: so it comes last.
 struct End;
 
 impl Serialize for End {
@@ -91,7 +92,7 @@ struct ErrorBody {
     error: ErrorJson,
 }
 
-/// Print one document to standard output.
+/// Prints one document to standard output.
 pub fn print_document(body: &impl Serialize) -> Result<(), Failure> {
     let mut out = Out::new();
     serde_json::to_writer_pretty(&mut out, &Document { schema: SCHEMA, body, end: End }).map_err(io::Error::from)?;
@@ -101,7 +102,8 @@ pub fn print_document(body: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Print why the command failed, as a document of its own, or in the one that was begun. One that is whole stays so.
+/// Prints the reason why the command failed, as a document of its own, or in an unfinished one. A complete document
+/// stays as it is.
 pub fn print_error(error: ErrorJson) -> Result<(), Failure> {
     let body = ErrorBody { error };
     match printed(Printed::Nothing) {
@@ -116,8 +118,8 @@ pub fn print_error(error: ErrorJson) -> Result<(), Failure> {
     }
 }
 
-/// A document that is one list, printed as it is found: `{"schema":2,"NAME":[...]}`, one element a line.
-/// Dropped before its end it is closed, so that [`print_error`] can go on behind it.
+/// A document that is one list, printed item by item: `{"schema":2,"NAME":[...]}`, one element per line. If dropped
+/// early it is closed, so that [`print_error`] can continue the document.
 pub struct JsonList {
     out: Option<Out>,
     is_empty: bool,
@@ -143,7 +145,7 @@ impl JsonList {
         self.end("}")
     }
 
-    /// End the list; `rest`, an object with fields, goes on behind it.
+    /// Ends the list; `rest`, an object with fields, follows it.
     pub fn finish_with(self, rest: &impl Serialize) -> Result<(), Failure> {
         let rest = serde_json::to_string(rest).map_err(io::Error::from)?;
         self.end(&format!(",{}", rest.trim_start_matches('{')))
@@ -161,7 +163,7 @@ impl JsonList {
 impl Drop for JsonList {
     fn drop(&mut self) {
         if let Some(mut out) = self.out.take() {
-            // What has led here is the error to report.
+            // The first error is the one to report.
             let _ = write!(out, "\n]").and_then(|()| out.flush());
         }
     }

@@ -1,4 +1,4 @@
-//! What was left out, as JSON.
+//! Omitted parts as JSON.
 
 use super::Bytes;
 use serde::Serialize;
@@ -18,7 +18,7 @@ impl PathJson {
     }
 }
 
-/// Something that was left out or is wrong, and why.
+/// A part that was left out or is wrong, and the reason.
 #[derive(Serialize)]
 pub struct SkippedJson {
     path: String,

@@ -1,4 +1,4 @@
-//! Lists inside of a document that are written as they are found.
+//! Lists inside a document that are written item by item.
 
 use super::{ErrorJson, json};
 use crate::exit::Failure;
@@ -7,8 +7,8 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use std::cell::{Ref, RefCell};
 
-/// A list that is read while it is written, so that it may be longer than memory. It can be written once. If it cannot be read to
-/// its end it is closed there, and its document tells why.
+/// A list that is read while it is written, so that it may be longer than memory. It can be written once. If it
+/// cannot be read to its end it is closed early, and its document contains the reason.
 pub struct Streamed<I, F> {
     items: RefCell<I>,
     failure: F,
@@ -16,17 +16,17 @@ pub struct Streamed<I, F> {
 }
 
 impl<I, F> Streamed<I, F> {
-    /// `failure` says what an error of the items is.
+    /// Creates a list. `failure` converts an error of the items.
     pub fn new(items: I, failure: F) -> Self {
         Self { items: RefCell::new(items), failure, error: RefCell::default() }
     }
 
-    /// Where the list comes from: what it knows behind its end.
+    /// Returns the source of the list, which may know more at its end.
     pub fn source(&self) -> Ref<'_, I> {
         self.items.borrow()
     }
 
-    /// How printing the document ended, or why the list could not be read to its end.
+    /// Returns the result of printing the document, or the reason why the list could not be read to its end.
     pub fn end(self, printed: Result<(), Failure>) -> Result<(), Failure> {
         self.error.into_inner().map_or(printed, Err)
     }

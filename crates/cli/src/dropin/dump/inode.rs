@@ -1,4 +1,4 @@
-//! What `dump.erofs` says about one inode.
+//! The report of `dump.erofs` about one inode.
 
 use super::options::Options;
 use crate::console::report::Out;
@@ -10,10 +10,10 @@ use kiln_format::inode::FileType;
 use kiln_read::{DirEntries, Inode, ReadError};
 use std::io::Write;
 
-/// An inode to be shown.
+/// An inode to be reported.
 pub struct Shown<'a> {
     pub opened: &'a Opened,
-    /// What the user calls it.
+    /// The user's name for it.
     pub name: &'a [u8],
     pub inode: Inode,
 }
@@ -89,7 +89,7 @@ fn file_type(file_type: FileType) -> &'static str {
     }
 }
 
-/// `part` of `whole`; what is empty takes nothing.
+/// Returns `part` of `whole` in percent; 0 if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }

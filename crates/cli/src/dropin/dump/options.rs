@@ -19,7 +19,7 @@ pub const OPTIONS: [Opt; 12] = [
     long("path", Takes::Value),
 ];
 
-/// What to show.
+/// The parts of the report.
 #[derive(Default)]
 pub struct Options {
     pub source: Source,
@@ -65,7 +65,7 @@ impl Options {
         *flag = true;
     }
 
-    /// It is what is shown if nothing else is.
+    /// Returns whether to show the superblock, which is the default report.
     pub fn shows_superblock(&self) -> bool {
         self.superblock || !self.statistics && self.source.target.is_none()
     }

@@ -9,7 +9,7 @@ use kiln_format::inode::FileType;
 use kiln_read::{Image, Inode, ReadError};
 use std::io::{self, Write};
 
-/// Kinds of files by their suffixes; a last line counts the others.
+/// Suffixes that are counted; a last line counts all other files.
 const SUFFIXES: [&str; 9] = [".txt", ".so", ".xml", ".apk", ".odex", ".vdex", ".oat", ".rc", ".otf"];
 /// Classes of sizes: below 1 KiB, then by powers of two, up to 32 MiB and more.
 const CLASSES: usize = 17;
@@ -27,19 +27,19 @@ const TYPES: [(FileType, &str); 7] = [
     (FileType::Symlink, "symlink file"),
 ];
 
-/// What the names of an image, "." and ".." not among them, sum up to.
+/// Counts and sums over the names of an image, without "." and "..".
 #[derive(Default)]
 struct Statistics {
     /// As in [`TYPES`].
     types: [u64; TYPES.len()],
     compressed: u64,
     uncompressed: u64,
-    /// Bytes of regular files.
+    /// Size of regular files in bytes.
     size: u64,
-    /// Bytes that they take, the packed inode included.
+    /// Bytes that store them, including the packed inode.
     stored: u64,
     size_classes: [u64; CLASSES],
-    /// With the packed inode.
+    /// Including the packed inode.
     stored_classes: [u64; CLASSES],
     suffixes: [u64; SUFFIXES.len() + 1],
 }
@@ -136,13 +136,13 @@ fn print_row(out: &mut Out, label: &str, count: u64, total: u64) -> io::Result<(
     writeln!(out, "{label}\t{count:<10} {:>9.2}% |{:<BAR_LEN$}|", percent(count, total), "#".repeat(bar))
 }
 
-/// Index of the class of a size in bytes.
+/// Returns the index of the class of a size in bytes.
 fn class(size: u64) -> usize {
     let kib = size >> 10;
     ((u64::BITS - kib.leading_zeros()) as usize).min(CLASSES - 1)
 }
 
-/// Index of a path's suffix.
+/// Returns the index of a path's suffix.
 fn suffix(path: &[u8]) -> usize {
     let ends = |suffix: &str| path.ends_with(suffix.as_bytes());
     SUFFIXES.iter().position(|suffix| ends(suffix)).unwrap_or(SUFFIXES.len())

@@ -1,4 +1,4 @@
-//! What `dump.erofs` says about a superblock.
+//! The report of `dump.erofs` about a superblock.
 
 use crate::console::report::Out;
 use crate::console::text;
@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use uuid::Uuid;
 
-/// A label, and the value in column 47.
+/// Prints a label, and the value in column 47.
 fn line(out: &mut Out, label: &str, value: impl Display) -> io::Result<()> {
     writeln!(out, "{:<45} {value}", format!("{label}:"))
 }
@@ -46,13 +46,13 @@ pub fn print(out: &mut Out, image: &Image) -> io::Result<()> {
     Ok(())
 }
 
-/// For `udevadm`'s IMPORT: the keys of blkid(8).
+/// Prints the keys of blkid(8), for `udevadm`'s IMPORT.
 pub fn udev(out: &mut Out, sb: &Superblock) -> io::Result<()> {
     let uuid = Uuid::from_bytes(sb.uuid);
     writeln!(out, "ID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\nID_FS_TYPE=erofs\nID_FS_USAGE=filesystem")
 }
 
-/// The names that the other programs have for the bits; one bit has two, as it has two meanings.
+/// Names of the bits in the other programs. One bit has two, as it has two meanings.
 const COMPAT: [(Compat, &str); 6] = [
     (Compat::SB_CHKSUM, "sb_csum"),
     (Compat::MTIME, "mtime"),
@@ -74,7 +74,7 @@ const INCOMPAT: [(Incompat, &str); 9] = [
     (Incompat::METABOX, "metabox"),
 ];
 
-/// Each name with a space behind it.
+/// Returns each name with a space behind it.
 fn names<T: Copy>(table: &[(T, &str)], has: impl Fn(T) -> bool) -> String {
     table.iter().filter(|(bit, _)| has(*bit)).map(|(_, name)| format!("{name} ")).collect()
 }
@@ -84,7 +84,7 @@ fn algorithms(available: u16) -> String {
     Algorithm::ALL.into_iter().filter(has).map(Algorithm::name).collect::<Vec<_>>().join(", ")
 }
 
-/// Seconds since 1970 as ctime(3) writes them, in UTC: `Tue Nov 14 22:13:20 2023`.
+/// Formats seconds since 1970 as ctime(3) does, in UTC: `Tue Nov 14 22:13:20 2023`.
 fn ctime(secs: i64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]; // 1970 began on a Thursday
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

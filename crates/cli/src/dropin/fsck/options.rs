@@ -34,7 +34,7 @@ pub const OPTIONS: [Opt; 24] = [
     long("no-preserve-perms", Takes::Nothing),
 ];
 
-/// What to do.
+/// The checks, and an extraction if there is one.
 #[derive(Default)]
 pub struct Options {
     pub source: Source,
@@ -47,17 +47,17 @@ pub struct Options {
     pub extract: Extract,
 }
 
-/// How to extract.
+/// Options of the extraction.
 #[derive(Default)]
 pub struct Extract {
-    /// Where to; `None` for a mere check.
+    /// The directory to extract into; `None` for a check only.
     pub dir: Option<PathBuf>,
     pub xattrs: bool,
     force: bool,
     pub overwrite: bool,
-    /// As asked for; the default depends on whether root asks.
+    /// The option, if given; the default depends on whether the user is root.
     pub owners: Option<bool>,
-    /// As asked for.
+    /// The option, if given.
     pub permissions: Option<bool>,
 }
 
@@ -103,14 +103,14 @@ impl Options {
             }
             "preserve-owner" | "no-preserve-owner" => extract.owners = Some(name == "preserve-owner"),
             "preserve-perms" | "no-preserve-perms" => extract.permissions = Some(name == "preserve-perms"),
-            // --extract without a directory decodes everything, which is always done; -a, -A and -y mean nothing.
+            // --extract without a directory decodes everything, which is always done; -a, -A and -y have no effect.
             _ => {}
         }
     }
 }
 
 impl Extract {
-    /// Whether the options go together.
+    /// Checks for contradicting options.
     fn check(&self) -> Result<(), Misuse> {
         let Some(dir) = &self.dir else {
             let alone = [
@@ -130,7 +130,7 @@ impl Extract {
     }
 }
 
-/// Whether `dir` is `/`, by whatever name.
+/// Returns whether `dir` is `/`, by whatever name.
 fn is_root(dir: &Path) -> bool {
     dir.canonicalize().is_ok_and(|dir| dir == Path::new("/"))
 }

@@ -1,15 +1,16 @@
-//! What concerns a part of an image: checks and sums over the files below one inode.
+//! Checks and sums over the files below one inode.
 
 use crate::dropin::source::Named;
 use crate::dropin::{log, stored};
+use kiln_format::Escaped;
 use kiln_format::inode::FileType;
-use kiln_read::{DigestCheck, Escaped, Image, Inode, Nid, ReadError, WalkEntry};
+use kiln_read::{DigestCheck, Image, Inode, Nid, ReadError, WalkEntry};
 use std::collections::HashSet;
 
 /// Bytes that are read at once.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// Read everything from `start` on and tell each error; how many there are is returned.
+/// Reads everything from `start` on and prints each error. Returns the number of errors.
 pub fn check(image: &Image, start: &Named) -> u64 {
     let mut buffer = vec![0; BUFFER_LEN];
     let mut seen = HashSet::new();
@@ -29,7 +30,7 @@ pub fn check(image: &Image, start: &Named) -> u64 {
     errors
 }
 
-/// Whether the contents have the digest that is stored for them, if one is.
+/// Returns whether the contents match their stored digest, if there is one.
 fn check_once(image: &Image, entry: &WalkEntry, seen: &mut HashSet<Nid>, buffer: &mut [u8]) -> Result<bool, ReadError> {
     if entry.inode.meta.nlink > 1 && !seen.insert(entry.inode.nid) {
         return Ok(true);
@@ -49,7 +50,7 @@ fn check_inode(image: &Image, inode: &Inode, buffer: &mut [u8]) -> Result<(), Re
     }
 }
 
-/// Holes cost nothing: a file of nothing else may be of any size.
+/// Reads all contents without holes: a file of holes alone may have any size.
 fn read_all(image: &Image, inode: &Inode, buffer: &mut [u8]) -> Result<(), ReadError> {
     let mut off = 0;
     while let Some(data) = image.seek(inode, off, kiln_read::SeekWhat::Data)? {
@@ -59,8 +60,8 @@ fn read_all(image: &Image, inode: &Inode, buffer: &mut [u8]) -> Result<(), ReadE
     Ok(())
 }
 
-/// Blocks that the files from `start` on take, in percent of those that they would take uncompressed. An inode counts with
-/// each of its names.
+/// Returns the blocks that the files from `start` on take, in percent of those that they would take uncompressed. An
+/// inode counts once for each of its names.
 pub fn ratio(image: &Image, start: &Inode) -> Result<f64, ReadError> {
     let bits = image.superblock().block_bits;
     let (mut stored_blks, mut blks) = (0u64, 0u64);
@@ -70,7 +71,7 @@ pub fn ratio(image: &Image, start: &Inode) -> Result<f64, ReadError> {
         stored_blks = stored_blks.saturating_add(bits.blocks_for(len));
         blks = blks.saturating_add(bits.blocks_for(inode.meta.size));
     }
-    // The packed inode belongs to the whole tree, and no file has its contents.
+    // The packed inode belongs to the whole tree, and to no single file.
     if let Some(nid) = image.superblock().packed_nid.filter(|_| start.nid == image.root_nid()) {
         stored_blks = stored_blks.saturating_add(bits.blocks_for(stored::len(image, &image.inode(nid)?)?));
     }

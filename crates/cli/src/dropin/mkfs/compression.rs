@@ -14,9 +14,9 @@ struct Compressor {
     method: Method,
     levels: &'static [RangeInclusive<i32>],
     default_level: i32,
-    /// What level 0 is among ours.
+    /// kiln's level for level 0.
     level_zero: i32,
-    /// The dictionary can be chosen.
+    /// The length of the dictionary can be chosen.
     has_dict: bool,
 }
 
@@ -27,7 +27,7 @@ const COMPRESSORS: [Compressor; 6] = [
         method: Method::Lz4hc,
         levels: &[0..=12],
         default_level: 9,
-        level_zero: 9, // as the library has it
+        level_zero: 9, // the library's default
         has_dict: false,
     },
     Compressor {
@@ -59,12 +59,12 @@ const COMPRESSORS: [Compressor; 6] = [
         method: Method::Zstd,
         levels: &[0..=22],
         default_level: 3,
-        level_zero: 3, // as the library has it
+        level_zero: 3, // the library's default
         has_dict: true,
     },
 ];
 
-/// One of the compressors of `-z`.
+/// A compressor of `-z` with its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
     pub method: Method,
@@ -74,14 +74,14 @@ pub struct Compression {
 }
 
 impl Compression {
-    /// Read compressors between colons: `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`. The first is that of all files for which
-    /// no hint names another one.
+    /// Parses compressors between colons: `NAME`, `NAME,LEVEL` or `NAME,KEY=VALUE,...`. The first one applies to all
+    /// files for which no hint names another one.
     pub fn parse(value: &OsString) -> Result<Vec<Self>, Misuse> {
         let text = value.to_str().ok_or_else(|| invalid_compressor(value))?;
         text.split(':').map(parse).collect::<Option<_>>().ok_or_else(|| invalid_compressor(value))
     }
 
-    /// For pclusters of `pcluster_len` bytes.
+    /// Returns the specification for pclusters of `pcluster_len` bytes.
     pub fn spec(self, pcluster_len: u32) -> Spec {
         Spec { method: self.method, level: self.level, pcluster_len, window_len: self.dict_len }
     }
@@ -101,7 +101,7 @@ fn parse(text: &str) -> Option<Compression> {
             None if idx == 0 => compression.level = compressor.level(item)?,
             Some(("level", level)) => compression.level = compressor.level(level)?,
             Some(("dictsize", len)) => compression.dict_len = Some(compressor.dict_len(len)?),
-            // Our encoder chooses them itself.
+            // kiln's encoder chooses these itself.
             Some(("lc" | "lp" | "pb", bits)) if compressor.method == Method::Lzma => {
                 number(&bits.into()).filter(|bits| *bits <= 4)?;
             }
@@ -124,16 +124,16 @@ impl Compressor {
     }
 }
 
-/// The value of `-m`: bytes in a pcluster of metadata, and a compressor of its own.
+/// The value of `-m`: bytes in a pcluster of metadata, and perhaps a compressor for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataCompression {
-    /// As asked for, in bytes.
+    /// Length that was asked for, in bytes.
     pub pcluster_len: u64,
     compression: Option<Compression>,
 }
 
 impl MetadataCompression {
-    /// Read `LEN` or `LEN:COMPRESSOR`.
+    /// Parses `LEN` or `LEN:COMPRESSOR`.
     pub fn parse(value: &OsString) -> Result<Self, Stop> {
         let text = value.to_str().ok_or_else(|| value::invalid("metadata pcluster size", value))?;
         let (len, name) = text.split_once(':').map_or((text, None), |(len, name)| (len, Some(name)));
@@ -146,18 +146,18 @@ impl MetadataCompression {
         })
     }
 
-    /// How metadata of a file system with such blocks is compressed, where nothing of its own is named as files are; `None`:
-    /// nothing is named at all.
+    /// Returns the compression of metadata in a file system with such blocks. It is that of files if no other one is
+    /// named, and `None` if none is named at all.
     pub fn spec(self, files: &BuildOptions) -> Result<Option<Spec>, Stop> {
         let method =
-            self.compression.map(|compression| compression.method).or(files.compression.map(|spec| spec.method));
-        // Without compression it is checked all the same.
+            self.compression.map(|compression| compression.method).or(files.compression.spec.map(|spec| spec.method));
+        // Without compression the length is checked all the same.
         let limits = PclusterLimits::new(method.unwrap_or(Method::Zstd), files);
         let invalid = || value::invalid("metadata pcluster size", &self.pcluster_len.to_string().into());
         let pcluster_len = limits.fit(self.pcluster_len).ok_or_else(invalid)?;
         match self.compression {
             Some(compression) => Ok(Some(compression.spec(pcluster_len))),
-            None => Ok(files.compression.map(|spec| Spec { pcluster_len, ..spec })),
+            None => Ok(files.compression.spec.map(|spec| Spec { pcluster_len, ..spec })),
         }
     }
 }

@@ -9,23 +9,23 @@ use std::ffi::OsString;
 const BITS: [&str; 8] =
     ["legacy-compress", "ztailpacking", "fragments", "all-fragments", "dedupe", "fragdedupe", "48bit", "dot-omitted"];
 
-/// What changes nothing but where things lie in the image, or what is done anyway.
+/// Options that only affect the place of data in the image, or that are always on.
 const WITHOUT_EFFECT: [&str; 1] = ["xattr-name-filter"];
 
 /// Extended options.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Extended {
-    /// Encoded extents, where anything is compressed, and mtimes of their own for compact inodes.
+    /// Encoded extents, if anything is compressed, and mtimes of their own for compact inodes.
     pub bits48: bool,
     pub fragments: Fragments,
-    /// The largest pcluster of the packed inode, as asked for, in bytes.
+    /// The largest pcluster of the packed inode that was asked for, in bytes.
     pub packed_pcluster_len: Option<u64>,
     pub dedupe: bool,
     /// Compressed ends of files beside their inodes.
     pub tail_packing: bool,
-    /// What tables of chunks consist of.
+    /// Kind of the entries in tables of chunks.
     pub chunk_entries: ChunkEntries,
-    /// Those of 4 bytes were asked for by name.
+    /// Entries of 4 bytes were asked for by name.
     pub block_map: bool,
     /// Only compact inodes, which have no times of their own.
     pub compact_inodes: bool,
@@ -33,13 +33,13 @@ pub struct Extended {
     pub extended_inodes: bool,
     /// Ends of uncompressed files beside their inodes.
     pub inline_tails: bool,
-    /// No entries of directories for themselves.
+    /// Directories without entries for themselves.
     pub omit_dot: bool,
-    /// Prefixes of attributes in the image itself.
+    /// Prefixes of attributes are stored in the image itself.
     pub plain_xattr_prefixes: bool,
-    /// The superblock's.
+    /// A checksum of the superblock.
     pub checksum: bool,
-    /// What was asked for, is not done, and could matter.
+    /// Options that are not supported and might matter.
     pub warnings: Vec<&'static str>,
 }
 
@@ -65,7 +65,7 @@ impl Default for Extended {
 }
 
 impl Extended {
-    /// The value of `-E`: names between commas, with `^` in front to take them back.
+    /// Parses the value of `-E`: names between commas, with `^` in front to switch an option off.
     pub fn read(&mut self, list: &OsString) -> Result<(), Misuse> {
         let unknown = |item: &str| Misuse::Other(format!("unknown extended option {item}"));
         let text = list.to_str().ok_or_else(|| unknown(&list.to_string_lossy()))?;
@@ -79,7 +79,7 @@ impl Extended {
         Ok(())
     }
 
-    /// The value of `--zfeature-bits`.
+    /// Parses the value of `--zfeature-bits`.
     pub fn read_bits(&mut self, value: &OsString) -> Result<(), Misuse> {
         let bits = number(value).ok_or_else(|| value::invalid("zfeature bits", value))?;
         if bits >> BITS.len() != 0 {
@@ -92,7 +92,7 @@ impl Extended {
         Ok(())
     }
 
-    /// Whether there is such an option.
+    /// Sets an option, and returns whether it exists.
     fn set(&mut self, name: &str, wanted: bool, value: Option<&str>) -> bool {
         match (name, value) {
             ("fragments", _) => self.set_fragments(wanted, Fragments::Tails(SMALL_FILE_LEN), value),

@@ -6,17 +6,17 @@ use crate::dropin::getopt::{Misuse, number};
 use crate::exit::Failure;
 use kiln_builder::{BuildOptions, PclusterLimits};
 use kiln_codec::Spec;
-use kiln_source::filter::{Hint, HintRules};
+use kiln_tree::storage::{Hint, HintRules};
 use std::fs;
 use std::path::Path;
 
-/// Read the hints of a file. Without compression there are none, whatever it says.
+/// Reads the hints of a file. Without compression there are none, whatever the file contains.
 pub fn read(
     path: &Path,
     compressors: &[Compression],
     build: &BuildOptions,
     warnings: &mut Vec<String>,
-) -> Result<HintRules, Stop> {
+) -> Result<HintRules<Option<Spec>>, Stop> {
     let text = fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })?;
     let mut hints = Vec::new();
     for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
@@ -24,11 +24,11 @@ pub fn read(
         let line = str::from_utf8(line).map_err(|_| at("no text"))?;
         if !line.trim().is_empty() && !line.starts_with('#') {
             hints.extend(
-                build.compression.map(|default| hint(line, compressors, default, build, warnings)).transpose()?,
+                build.compression.spec.map(|default| hint(line, compressors, default, build, warnings)).transpose()?,
             );
         }
     }
-    // Of several the first decides.
+    // The first of several matching hints decides.
     hints.reverse();
     HintRules::new(hints).map_err(|error| Misuse::Other(error.to_string()).into())
 }
@@ -39,7 +39,7 @@ fn hint(
     default: Spec,
     build: &BuildOptions,
     warnings: &mut Vec<String>,
-) -> Result<Hint, Stop> {
+) -> Result<Hint<Option<Spec>>, Stop> {
     let misuse = |what: String| Misuse::Other(format!("compress hint `{line}`: {what}"));
     let tokens: Vec<&str> = line.split_whitespace().collect();
     let (len, idx, regex) = match tokens[..] {

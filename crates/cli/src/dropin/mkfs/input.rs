@@ -1,4 +1,4 @@
-//! What an image is made of: a directory, a tar archive, or other images.
+//! The sources of an image: a directory, a tar archive, or other images.
 
 use super::refused::not_yet;
 use crate::dropin::Stop;
@@ -10,10 +10,11 @@ use kiln_format::BlockBits;
 use kiln_read::ReadAt;
 use kiln_source::archive::tar::{DotDot, TarData, TarIndex, TarOptions, TarSource};
 use kiln_source::dir::DirSource;
-use kiln_source::merge::{MergePart, Merged, Whiteouts};
+use kiln_source::merge::{MergePart, Merged};
 use kiln_source::{
     KINDS, ScanOptions, Scanned, Source, SourceError, SourceKind, SourceOptions, StreamFormat, Unreadable, open_as,
 };
+use kiln_tree::merge::Whiteouts;
 use kiln_tree::{Implied, Metadata};
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,25 +25,25 @@ use std::path::{Path, PathBuf};
 /// Bytes of an archive that are copied at once.
 const PIECE_LEN: usize = 1 << 20;
 
-/// What the options for archives and images say.
+/// The options for archives and images.
 #[derive(Default)]
 pub struct InputOptions {
-    /// `--tar`: where the data of the archive are.
+    /// `--tar`: the place of the archive's data.
     tar: Option<TarData>,
-    /// `--gzip` and its like, the last of them, as it is written.
+    /// The last of `--gzip` and similar options, as written.
     packed: Option<(&'static str, Packed)>,
-    /// Where a compressed archive goes as it was before.
+    /// File for a decompressed copy of the archive.
     kept: Option<PathBuf>,
-    /// `--clean`: contents of images are copied, and not referred to.
+    /// `--clean`: copies the contents of images instead of referring to them.
     copies_data: bool,
 }
 
-/// How an archive must be compressed.
+/// The compression that an archive must have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Packed {
-    /// With gzip, or not at all, which zlib's functions for files take for the same.
+    /// gzip, or none: zlib's functions for files treat both alike.
     Gzip,
-    /// With xz, in the form .lzma, or with lzip: liblzma has one decoder for all.
+    /// xz, .lzma or lzip: liblzma has one decoder for all.
     Lzma,
 }
 
@@ -56,7 +57,7 @@ impl Packed {
 }
 
 impl InputOptions {
-    /// Take one of the options: `--tar`, `--clean`, `--gzip`, `--ungzip`, `--unlzma`, `--unxz`.
+    /// Handles one of the options `--tar`, `--clean`, `--gzip`, `--ungzip`, `--unlzma`, `--unxz`.
     pub fn option(&mut self, name: &str, value: Option<OsString>) -> Result<(), Stop> {
         let text = value.as_ref().map(|value| value.to_string_lossy());
         match (name, text.as_deref()) {
@@ -77,7 +78,8 @@ impl InputOptions {
         Ok(())
     }
 
-    /// What the operands behind FILE are. `built` is the time of directories that an archive only implies, in seconds since 1970.
+    /// Classifies the operands behind FILE. `built` is the time of directories that an archive only implies, in
+    /// seconds since 1970.
     pub fn input(self, operands: &[PathBuf], built: i64) -> Result<Input, Stop> {
         let unexpected =
             |operand: &Path| Err(Misuse::Other(format!("unexpected argument: {}", operand.display())).into());
@@ -100,7 +102,7 @@ impl InputOptions {
     }
 }
 
-/// The error of a mode of `--tar` that is not possible.
+/// Returns the error of a mode of `--tar` that is not supported.
 fn tar_mode(mode: &str) -> Stop {
     match mode.split_once(',') {
         Some(("0" | "f" | "i" | "headerball", _)) => {
@@ -110,14 +112,14 @@ fn tar_mode(mode: &str) -> Stop {
     }
 }
 
-/// What an image is made of.
+/// The source of an image.
 pub enum Input {
     Directory(PathBuf),
     Tar(Tar),
-    /// The lowest first.
+    /// Images, the lowest first.
     Images {
         paths: Vec<PathBuf>,
-        /// They are devices of the image, which refers to their data.
+        /// The images become devices of the new one, which refers to their data.
         reference: bool,
     },
 }
@@ -132,12 +134,12 @@ pub struct Tar {
 }
 
 impl Input {
-    /// Whether the source is a tar archive.
+    /// Returns whether the source is a tar archive.
     pub fn is_tar(&self) -> bool {
         matches!(self, Input::Tar(_))
     }
 
-    /// Where a compressed archive is kept as it was before, if it is.
+    /// Returns the file for a decompressed copy of the archive, if there is to be one.
     pub fn kept(&self) -> Option<&Path> {
         match self {
             Input::Tar(tar) => tar.kept.as_deref(),
@@ -145,7 +147,8 @@ impl Input {
         }
     }
 
-    /// The block size of the image, if that is to refer to data elsewhere: records of an archive, blocks of the topmost image.
+    /// Returns the block size that an image needs to refer to data elsewhere: records of an archive, blocks of the
+    /// topmost image.
     ///
     /// # Errors
     /// An image that cannot be read.
@@ -160,10 +163,10 @@ impl Input {
         }
     }
 
-    /// Open it. Scanning it writes an archive as it was before it was compressed to `kept`.
+    /// Opens the source. Scanning it writes a decompressed copy of an archive to `kept`.
     ///
     /// # Errors
-    /// What cannot be read, and what is not compressed as the options say.
+    /// A source that cannot be read, or that is not compressed as the options say.
     pub fn open<'a>(&self, kept: Option<&'a File>, signals: &Signals) -> Result<Box<dyn Source + 'a>, Failure> {
         let source = match self {
             Input::Directory(path) => return Ok(Box::new(DirSource::new(path))),
@@ -178,7 +181,7 @@ fn failure(error: SourceError) -> Failure {
     Failure::of_source(error, None, DEVICE_OPTION)
 }
 
-/// Images over each other. Whiteouts stay, for layers that will lie below: `--ovlfs-strip` removes them.
+/// Opens images that are stacked. Whiteouts stay, for layers that will lie below: `--ovlfs-strip` removes them.
 fn open_images(paths: &[PathBuf], reference: bool) -> Result<Box<dyn Source>, SourceError> {
     let images: Vec<SourceKind> = KINDS.iter().filter(|kind| kind.name == "erofs").copied().collect();
     let options = SourceOptions { reference, ..SourceOptions::default() };
@@ -214,7 +217,7 @@ impl Tar {
     }
 }
 
-/// An archive of which a copy is kept, decompressed.
+/// An archive with a decompressed copy.
 struct KeptTar<'a> {
     tar: TarSource,
     path: PathBuf,

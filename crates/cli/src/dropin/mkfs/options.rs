@@ -16,20 +16,23 @@ use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, source_date_epoch};
 use crate::process::threads::processors;
 use kiln::{ImageLabel, Packer};
-use kiln_builder::Threads;
-use kiln_builder::{BuildOptions, ContentDigests};
+use kiln_builder::{
+    BuildOptions, CompressionOptions, ContentDigests, IdentityOptions, LayoutOptions, MetadataOptions, Threads,
+    WorkOptions,
+};
 use kiln_format::BlockBits;
 use kiln_format::xattr::FINGERPRINT_NAME;
-use kiln_source::filter::{FileContexts, Filter, IdBase, Labels, NameGlobs, Policy};
-use kiln_source::manifest::FsConfig;
+use kiln_source::manifest::parse_fs_config;
 use kiln_tree::DigestName;
+use kiln_tree::filter::Filter;
+use kiln_tree::policy::{FileContexts, FsConfig, IdBase, Labels, NameGlobs, Policy};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What was asked for.
+/// The options.
 #[derive(Default)]
 pub struct Options {
     log: Log,
@@ -39,7 +42,7 @@ pub struct Options {
     block_bits: Option<BlockBits>,
     compressors: Vec<Compression>,
     hints: Option<PathBuf>,
-    /// As asked for, in bytes.
+    /// Length that was asked for, in bytes.
     pcluster_len: Option<u64>,
     metadata: Option<MetadataCompression>,
     compress_directories: bool,
@@ -58,7 +61,7 @@ pub struct Options {
     vmdk: Option<PathBuf>,
     xattr_prefixes: Vec<Vec<u8>>,
     content_digests: Option<Vec<u8>>,
-    /// Owners of an attribute up to which it is not shared.
+    /// Most owners of an attribute that is not shared.
     xattr_tolerance: Option<u64>,
     /// In bytes.
     extent_max_len: Option<u32>,
@@ -74,17 +77,17 @@ pub struct Options {
     offset: u64,
 }
 
-/// What this makes together.
+/// The options together, checked.
 pub struct Request {
     pub log: Log,
     pub quiet: bool,
     pub file: PathBuf,
     pub input: Input,
-    /// Where in the file the image begins, in bytes.
+    /// First byte of the image in its file.
     pub offset: u64,
-    /// Where chunks go, if not into the file.
+    /// File for chunks, if they do not go into the image.
     pub blob: Option<PathBuf>,
-    /// Where a descriptor goes, if one is wanted.
+    /// File for a VMDK descriptor, if one is wanted.
     pub vmdk: Option<PathBuf>,
     pub packer: Packer,
     pub warnings: Vec<String>,
@@ -172,7 +175,7 @@ impl Options {
             "workers" => self.workers = Some(workers(&value)?),
             "xattr-prefix" => self.xattr_prefixes.push(value.as_bytes().to_vec()),
             "zfeature-bits" => self.extended.read_bits(&value)?,
-            // --sort, which is for archives: a directory's files are always in the order of a walk.
+            // --sort is for archives: a directory's files are always in the order of a walk.
             _ => {}
         }
         Ok(())
@@ -192,13 +195,13 @@ impl Options {
         self.filter.regexes.add(text).map_err(|error| Misuse::Other(format!("invalid regex {text} ({error})")))
     }
 
-    /// See that everything goes together.
+    /// Checks that all options agree.
     pub fn request(mut self) -> Result<Request, Stop> {
         let operands = std::mem::take(&mut self.operands);
         let (file, sources) = operands.split_first().ok_or_else(|| Misuse::other("missing argument: FILE"))?;
         let epoch = source_date_epoch()?;
         let input = std::mem::take(&mut self.input).input(sources, epoch.or(self.times.fixed).unwrap_or(0))?;
-        // As in the original, whatever -b says.
+        // As in the original, this overrides -b.
         self.block_bits = input.block_bits()?.or(self.block_bits);
         let mut warnings: Vec<String> = self.extended.warnings.iter().map(ToString::to_string).collect();
         if let Some(bits) = self.block_bits.filter(|&bits| bits > BlockBits::DEFAULT) {
@@ -212,7 +215,7 @@ impl Options {
             warnings.push("--zD: nothing is compressed, directories neither".into());
         }
         let layout = self.layout()?;
-        if self.metadata.is_some() && layout.metabox.is_none() {
+        if self.metadata.is_some() && layout.metadata.metabox.is_none() {
             warnings.push("-m: nothing is compressed, metadata neither".into());
         }
         let chunk_bits = self.chunk_bits(layout.block_bits)?;
@@ -224,7 +227,7 @@ impl Options {
         (policy.times, latest) = times.resolve(epoch, now);
         policy.fs_config = match (self.fs_config, self.product_out) {
             (Some(path), _) => Some(fs_config(&path, &self.mount_point)?),
-            // Its rules come before tables that are built into Android's mkfs.erofs, without which nothing could be executed.
+            // Its rules precede tables built into Android's mkfs.erofs, without which nothing would be executable.
             (None, Some(_)) => return Err(refused::not_yet("--product-out", "name a list by --fs-config-file, too")),
             (None, None) => None,
         };
@@ -235,28 +238,36 @@ impl Options {
             _ => Err(invalid(what, &blocks.to_string().into())),
         };
         let build = BuildOptions {
-            chunk_bits,
-            chunk_entries: self.extended.chunk_entries,
-            inline_tails: self.extended.inline_tails,
-            compact_inodes: !self.extended.extended_inodes,
-            omit_dot: self.extended.omit_dot,
-            checksum: self.extended.checksum,
-            // Two owners are enough for a smaller image, where nothing is named.
-            xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
-            root_xattr_len: self.root_xattr_len,
-            xattr_prefixes: self.xattr_prefixes,
-            content_digests: self
-                .content_digests
-                .map_or(ContentDigests::Off, |name| ContentDigests::Named(DigestName::Prefix(name))),
-            plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
-            extent_max_len: self.extent_max_len,
-            build_time,
-            data_align: align("dsunit", self.dsunit)?,
-            image_align: align("fsalignblks", self.fsalignblks)?,
-            threads: Threads::at_least_one(threads),
-            uuid: self.uuid,
-            label: self.label.padded(),
-            source_date_epoch: latest,
+            layout: LayoutOptions {
+                chunk_bits,
+                chunk_entries: self.extended.chunk_entries,
+                inline_tails: self.extended.inline_tails,
+                data_align: align("dsunit", self.dsunit)?,
+                image_align: align("fsalignblks", self.fsalignblks)?,
+                ..layout.layout
+            },
+            metadata: MetadataOptions {
+                compact_inodes: !self.extended.extended_inodes,
+                omit_dot: self.extended.omit_dot,
+                // By default an attribute of two owners is shared, which makes the image smaller.
+                xattr_share_min: self.xattr_tolerance.map_or(2, |tolerance| tolerance.saturating_add(1)),
+                root_xattr_len: self.root_xattr_len,
+                xattr_prefixes: self.xattr_prefixes,
+                content_digests: self
+                    .content_digests
+                    .map_or(ContentDigests::Off, |name| ContentDigests::Named(DigestName::Prefix(name))),
+                plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
+                ..layout.metadata
+            },
+            identity: IdentityOptions {
+                checksum: self.extended.checksum,
+                build_time,
+                uuid: self.uuid,
+                label: self.label.padded(),
+                source_date_epoch: latest,
+            },
+            compression: CompressionOptions { extent_max_len: self.extent_max_len, ..layout.compression },
+            work: WorkOptions { threads: Threads::at_least_one(threads), ..layout.work },
             ..layout
         };
         let mut packer = Packer::new().filter(self.filter).policy(policy);
@@ -278,20 +289,24 @@ impl Options {
         })
     }
 
-    /// How everything is stored.
+    /// Returns the options for the layout of the image.
     fn layout(&self) -> Result<BuildOptions, Stop> {
         let files = layout(self.block_bits, self.compressors.first().copied(), self.pcluster_len, &self.extended)?;
         let metabox = match self.metadata {
             Some(metadata) => metadata.spec(&files)?,
             None => None,
         };
-        // The metabox needs a later kernel than what 48bit allows.
-        let own_mtimes = files.own_mtimes || metabox.is_some();
-        let pack_directories = self.compress_directories;
-        Ok(BuildOptions { holes: holes(&files), pack_directories, metabox, own_mtimes, ..files })
+        let holes = holes(&files);
+        Ok(files.with(|options| {
+            options.holes = holes;
+            options.packing.directories = self.compress_directories;
+            options.metadata.metabox = metabox;
+            // The metabox needs a later kernel than 48bit does.
+            options.metadata.own_mtimes |= metabox.is_some();
+        }))
     }
 
-    /// log2 of the size of chunks, if there are any.
+    /// Returns log2 of the size of chunks, if there are any.
     fn chunk_bits(&self, block_bits: BlockBits) -> Result<Option<u8>, Misuse> {
         let refuse = |message: &str| Err(Misuse::Other(message.into()));
         match self.chunk_len {
@@ -308,8 +323,8 @@ impl Options {
         }
     }
 
-    /// Threads to work on. An archive that is only copied is copied by one: a second one would have nothing to do but to pass what was read
-    /// from one processor's cache to the other's, which took 1.4 times the CPU time.
+    /// Returns the number of threads. An archive that is only copied gets a single one: a second one would only pass
+    /// the data from one processor's cache to the other's, which took 1.4 times the CPU time.
     fn threads(&self, input: &Input, warnings: &mut Vec<String>) -> usize {
         let processors = processors();
         if let Some(workers) = self.workers.filter(|&workers| workers > processors) {
@@ -322,7 +337,7 @@ impl Options {
     }
 }
 
-/// `--MZ`: there is a zone of inodes and directories whatever is asked for.
+/// Checks `--MZ`: a zone of inodes and directories exists in any case.
 fn metadata_zone(value: Option<OsString>) -> Result<(), Misuse> {
     match value {
         Some(value) if !["0", "i", "id"].iter().any(|known| value == *known) => Err(invalid("metadata zone", &value)),
@@ -338,11 +353,11 @@ fn labels(path: &Path, mount_point: Vec<u8>) -> Result<Labels, Failure> {
 
 fn fs_config(path: &Path, mount_point: &[u8]) -> Result<FsConfig, Failure> {
     let text = fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })?;
-    let config = FsConfig::list(&text, &path.to_string_lossy(), mount_point);
+    let config = parse_fs_config(&text, &path.to_string_lossy(), mount_point);
     config.map_err(|error| Failure::Usage(error.to_string()))
 }
 
-/// Seconds since 1970.
+/// Returns the current time in seconds since 1970.
 fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }

@@ -1,5 +1,5 @@
-//! Options of the original that this program knows and cannot do yet. They end it before anything is written: an image
-//! that is not what was asked for would be worse than none.
+//! Options of the original that this program knows but does not support yet. They end it before anything is written:
+//! an image that differs from the request would be worse than none.
 
 use crate::dropin::Stop;
 use crate::exit::Failure;
@@ -7,7 +7,7 @@ use crate::exit::Failure;
 /// An option that is refused.
 struct Refused {
     name: &'static str,
-    /// What is done instead.
+    /// Explanation and alternative.
     because: &'static str,
 }
 
@@ -27,7 +27,7 @@ const REFUSED: [Refused; 6] = [
     always("s3", LOCAL_ONLY),
 ];
 
-/// An error if `name` is one of these options.
+/// Fails if `name` is one of these options.
 pub fn check(name: &str) -> Result<(), Stop> {
     match REFUSED.iter().find(|option| option.name == name) {
         Some(option) => Err(not_yet(&format!("--{name}"), option.because)),
@@ -35,7 +35,7 @@ pub fn check(name: &str) -> Result<(), Stop> {
     }
 }
 
-/// The end because of an option that is not possible yet.
+/// Returns the error for an option that is not supported yet.
 pub fn not_yet(option: &str, because: &str) -> Stop {
     Stop::Failed(Failure::Usage(format!("{option}: not yet supported: {because}")))
 }

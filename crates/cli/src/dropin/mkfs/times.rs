@@ -1,8 +1,8 @@
-//! What `-T`, its companions and the environment make of times.
+//! Times of files and image, from `-T`, related options and the environment.
 
-use kiln_source::filter::Times;
+use kiln_tree::policy::Times;
 
-/// What was asked for, in seconds since 1970.
+/// The options about times, in seconds since 1970.
 #[derive(Default)]
 pub struct TimeWishes {
     /// `-T`
@@ -13,7 +13,7 @@ pub struct TimeWishes {
     pub ignore_mtime: bool,
 }
 
-/// What a fixed time is for.
+/// The scope of a fixed time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     All,
@@ -21,13 +21,13 @@ pub enum Scope {
 }
 
 impl TimeWishes {
-    /// The time of building, where only that was named.
+    /// Returns the build time, if only that was fixed.
     pub fn build_time(&self) -> Option<i64> {
         self.fixed.filter(|_| self.scope == Some(Scope::ImageOnly) && !self.ignore_mtime)
     }
 
-    /// What becomes of the times of files, and the latest time in the image. `epoch` is that of the environment, which
-    /// overrides `-T`; `now` is asked for where nothing else is named.
+    /// Returns the treatment of the times of files, and the latest time in the image. `epoch` comes from the
+    /// environment and overrides `-T`; `now` is called if no other time is given.
     pub fn resolve(&self, epoch: Option<i64>, now: impl Fn() -> i64) -> (Times, Option<i64>) {
         match (epoch, self.fixed) {
             (Some(epoch), _) if self.ignore_mtime => (Times::All(epoch, 0), Some(epoch)),
@@ -39,7 +39,7 @@ impl TimeWishes {
                 let now = now();
                 (Times::All(now, 0), Some(now))
             }
-            // The builder has no time of building without a latest time.
+            // The builder stores no build time without a latest time.
             (None, _) => (Times::Keep, None),
         }
     }
@@ -49,7 +49,7 @@ impl TimeWishes {
 mod tests {
     use super::*;
 
-    /// As tried with the original.
+    /// Results of the original.
     #[test]
     fn the_environment_overrides() {
         let all = |secs| (Times::All(secs, 0), Some(secs));

@@ -1,4 +1,4 @@
-//! Values of options, as the original reads them.
+//! Values of options, parsed like those of the original.
 
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use uuid::Uuid;
 
-/// Threads that may be asked for.
+/// Most threads that may be asked for.
 const WORKERS_MAX: u64 = 1024;
 
-/// A number of the original's, decimal, `0x` hexadecimal or `0` octal, that may be negative.
+/// Parses a number that may be negative: decimal, `0x` hexadecimal or `0` octal.
 pub fn signed(text: &OsString) -> Option<i64> {
     let digits = text.to_str()?;
     match digits.strip_prefix('-') {
@@ -21,8 +21,8 @@ pub fn signed(text: &OsString) -> Option<i64> {
     }
 }
 
-/// A number with `k`, `m` or `g` behind it, or none of them. The original reads it as C does, `0x` and octal too, and knows no longer
-/// units: so it is not [what kiln's own options take](crate::console::size::parse).
+/// Parses a number, perhaps with `k`, `m` or `g` behind it. Like the original it accepts C's `0x` and octal numbers
+/// and no longer units, unlike [kiln's own options](crate::console::size::parse).
 pub fn size(text: &str) -> Option<u64> {
     let shift = match text.as_bytes().last()? {
         b'k' | b'K' => 10,
@@ -34,20 +34,20 @@ pub fn size(text: &str) -> Option<u64> {
     number(&digits.into())?.checked_mul(1 << shift)
 }
 
-/// The value of `-b`.
+/// Parses the value of `-b`.
 pub fn block_bits(text: &OsString) -> Result<BlockBits, Misuse> {
     let len = text.to_str().and_then(size).filter(|len| len.is_power_of_two());
     let bits = len.and_then(|len| BlockBits::new(len.trailing_zeros() as u8));
     bits.ok_or_else(|| invalid("block size", text))
 }
 
-/// The value of `--force-uid` and its like.
+/// Parses the value of `--force-uid` and similar options.
 pub fn id(text: &OsString) -> Option<u32> {
     // The highest number stands for no id in system calls.
     number(text).and_then(|id| u32::try_from(id).ok()).filter(|&id| id != u32::MAX)
 }
 
-/// For values that make no sense: the original's words, which end with the value.
+/// Returns the error for an invalid value in the words of the original, which end with the value.
 pub fn invalid(what: &str, value: &OsString) -> Misuse {
     Misuse::Other(format!("invalid {what} {}", value.display()))
 }
@@ -76,15 +76,16 @@ pub fn uuid(value: &OsString) -> Result<[u8; 16], Stop> {
     }
 }
 
-/// Version 4.
+/// Returns a UUID of version 4.
 fn random_uuid() -> Result<[u8; 16], Stop> {
     let mut bytes = [0; 16];
-    // So few bytes come at once.
+    // So few bytes always come at once.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(std::io::Error::from)?;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
 }
 
-/// A negative one stands for extents that are not of whole blocks, which ours of 48 bits never are.
+/// Parses a longest extent. A negative one means extents that are not whole blocks, which kiln's extents of 48 bits
+/// never are.
 pub fn extent_max_len(value: &OsString) -> Result<u32, Misuse> {
     let digits = value.to_str().map(|text| text.strip_prefix('-').unwrap_or(text));
     let len = digits.and_then(size).filter(|len| *len > 0);

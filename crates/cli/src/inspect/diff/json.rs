@@ -26,19 +26,19 @@ impl DiffJson {
     }
 }
 
-/// What happened to a path.
+/// A change of a path.
 #[derive(Serialize)]
 pub struct ChangeJson {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_b64: Option<String>,
     change: &'static str,
-    /// Of what was added or removed.
+    /// Type of a file that was added or removed.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     file_type: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differences: Vec<DifferenceJson>,
-    /// Where the error is.
+    /// Side of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     side: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ struct DifferenceJson {
     /// The first different byte.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
-    /// Of an extended attribute.
+    /// Name of an extended attribute.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use kiln_tree::Tree;
 use std::fmt;
 use std::path::Path;
 
-/// What is compared.
+/// A tree to be compared.
 pub struct Compared {
     source: Box<dyn Source>,
     /// The option that names extra devices of an image.
@@ -17,7 +17,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// What is at `path`. `device_option` is what names its extra devices.
+    /// Opens the tree at `path`. `device_option` names its extra devices.
     pub fn new(path: &Path, options: &SourceOptions, device_option: &'static str) -> Result<Self, Failure> {
         match kiln_source::open(path, options) {
             Ok(source) => Ok(Self { source, device_option }),
@@ -25,7 +25,7 @@ impl Compared {
         }
     }
 
-    /// The tree.
+    /// Scans the tree.
     pub fn scan(&self, threads: Threads, signals: &Signals) -> Result<Tree, Failure> {
         let options = ScanOptions { threads, ..ScanOptions::new(signals.stop()) };
         let scan = self.source.scan(&options);

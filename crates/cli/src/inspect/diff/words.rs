@@ -5,7 +5,7 @@ use crate::console::text;
 use kiln_diff::{Difference, XattrChange};
 use std::io::{self, Write};
 
-/// Print a difference: what it is, and from what to what.
+/// Prints a difference: its kind, and both values.
 pub fn print(out: &mut Out, difference: &Difference) -> io::Result<()> {
     match difference {
         Difference::Type { a, b } => write!(out, "type {} -> {}", text::file_type(*a), text::file_type(*b)),

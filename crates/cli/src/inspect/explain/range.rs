@@ -1,9 +1,9 @@
-//! Ranges of bytes as people write them.
+//! Parsing of byte ranges.
 
 use crate::console::size;
 use std::ops::Range;
 
-/// Parse `4096-8192`, `1M+64k`, or `1M-` for all from there on.
+/// Parses `4096-8192`, `1M+64k`, or `1M-` for all bytes from there on.
 pub fn parse(text: &str) -> Result<Range<u64>, String> {
     let (start, end) = match (text.split_once('-'), text.split_once('+')) {
         (Some((start, "")), _) => (size::parse(start)?, u64::MAX),

@@ -7,7 +7,7 @@ use kiln_read::{Count, ExtentCount, Histogram, Sharing, Usage};
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// What an image contains.
+/// Statistics of an image's contents.
 #[derive(Serialize)]
 pub struct StatsJson {
     types: Vec<TypeJson>,
@@ -170,7 +170,7 @@ impl StatsJson {
     }
 }
 
-/// Nothing for an empty histogram.
+/// Prints a histogram, or nothing if it is empty.
 fn print_buckets(out: &mut Out, title: &str, buckets: &[BucketJson]) -> io::Result<()> {
     if buckets.is_empty() {
         return Ok(());

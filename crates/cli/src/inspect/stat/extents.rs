@@ -6,11 +6,11 @@ use kiln_read::{Extent, ExtentKind, Image, Inode, MetadataSpace, ReadError, Stor
 use serde::Serialize;
 use std::io::Write;
 
-/// Where the bytes of an extent lie.
+/// The place of an extent's bytes.
 #[derive(Serialize)]
 pub struct PlaceJson {
     stored_as: &'static str,
-    /// Number of the device, `metadata` or `metabox`; of fragments `packed inode`.
+    /// Number of the device, `metadata` or `metabox`; `packed inode` for fragments.
     #[serde(skip_serializing_if = "Option::is_none")]
     space: Option<String>,
     /// Byte in that space.
@@ -45,7 +45,7 @@ impl PlaceJson {
         Self { stored_as: StoredAs::from(&extent.kind).name(), space, address, stored_bytes }
     }
 
-    /// The head of the columns that [`PlaceJson::columns`] gives.
+    /// The heading of the columns that [`PlaceJson::columns`] returns.
     pub const HEAD: &str = "stored as  in                address     stored";
 
     pub fn columns(&self) -> String {
@@ -60,7 +60,7 @@ impl PlaceJson {
     }
 }
 
-/// One extent a line.
+/// Prints one extent per line.
 pub fn print(
     out: &mut Out,
     image: &Image,

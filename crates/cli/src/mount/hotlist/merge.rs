@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The output is none of the lists.
+/// Checks that the output is none of the lists.
 fn refuse_inputs(args: &Args) -> Result<(), Failure> {
     let id = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let Some(output) = id(&args.output) else { return Ok(()) };

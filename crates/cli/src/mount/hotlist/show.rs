@@ -26,10 +26,10 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct ShownJson {
-    /// With data.
+    /// Files with data.
     files: usize,
     ranges: usize,
-    /// Each byte of a file once.
+    /// Bytes of files, each counted once.
     bytes: u64,
     metadata_entries: usize,
     last_micros: u64,

@@ -1,4 +1,4 @@
-//! Samples in the text format of Prometheus, as far as kiln's own server writes it.
+//! Samples in the text format of Prometheus, limited to the forms that kiln's own server writes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ struct Sample<'a> {
     name: &'a str,
     labels: Vec<(&'a str, &'a str)>,
     value: f64,
-    /// Exactly, where it is a count.
+    /// The exact value, if it is a count.
     count: u64,
 }
 
@@ -20,27 +20,27 @@ impl Sample<'_> {
 }
 
 impl<'a> Samples<'a> {
-    /// What is no sample is left out.
+    /// Parses the samples in a text, and ignores other lines.
     pub fn parse(text: &'a str) -> Self {
         Self(text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect())
     }
 
-    /// The value of a sample without labels; 0 where it is missing.
+    /// Returns the value of a sample without labels; 0 if it is missing.
     pub fn count(&self, name: &str) -> u64 {
         self.0.iter().find(|sample| sample.name == name).map_or(0, |sample| sample.count)
     }
 
-    /// Samples of a name by the value of a label.
+    /// Returns the samples with a name by the value of a label.
     pub fn by_label(&self, name: &str, label: &str) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().filter(move |s| s.name == name).filter_map(move |s| Some((s.label(label)?, s.value)))
     }
 
-    /// The sample of a name with this label.
+    /// Returns the sample with a name and this label.
     pub fn with_label(&self, name: &str, label: &str, value: &str) -> Option<f64> {
         self.by_label(name, label).find(|(found, _)| *found == value).map(|(_, value)| value)
     }
 
-    /// Buckets of a histogram by their upper bounds, each without those below it.
+    /// Returns the buckets of a histogram by their upper bounds; each counts only its own class.
     pub fn classes(&self, name: &str, only: Option<(&str, &str)>) -> BTreeMap<String, u64> {
         let is_ours =
             |s: &&Sample<'_>| s.name == name && only.is_none_or(|(label, value)| s.label(label) == Some(value));
@@ -54,7 +54,7 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// `name value` or `name{label="value",...} value`.
+/// Parses `name value` or `name{label="value",...} value`.
 fn sample(line: &str) -> Option<Sample<'_>> {
     let (key, value) = line.rsplit_once(' ')?;
     let (name, labels) = key.split_once('{').unwrap_or((key, "}"));

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Name and labels of a sample, the labels sorted.
 pub type Series = (String, BTreeMap<String, String>);
 
-/// All samples of `text`, which must keep the rules: a family is one run of lines, with its help and type before its samples; no
-/// series occurs twice; buckets of histograms grow, and the last counts all.
+/// Returns all samples of `text`, which must follow the rules: a family is one run of lines, with its help and type
+/// before its samples; no series occurs twice; buckets of histograms grow, and the last one counts all.
 pub fn parse(text: &str) -> BTreeMap<Series, f64> {
     assert!(text.ends_with('\n'), "the last line must end");
     let (mut types, mut helped, mut samples) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> BTreeMap<Series, f64> {
     samples
 }
 
-/// Buckets grow with their bounds, up to that of all, which is the count.
+/// Checks that buckets grow with their bounds, up to that of all, which is the count.
 fn histogram(name: &str, samples: &BTreeMap<Series, f64>) {
     let mut buckets: BTreeMap<BTreeMap<String, String>, Vec<(f64, f64)>> = BTreeMap::new();
     for ((_, labels), value) in samples.iter().filter(|((found, _), _)| *found == format!("{name}_bucket")) {
@@ -63,7 +63,7 @@ fn histogram(name: &str, samples: &BTreeMap<Series, f64>) {
     }
 }
 
-/// `name value` or `name{label="value",...} value`.
+/// Parses `name value` or `name{label="value",...} value`.
 fn sample(line: &str) -> (Series, f64) {
     let bad = |what: &str| -> ! { panic!("{what}: {line}") };
     let end = line.find(['{', ' ']).unwrap_or_else(|| bad("no value"));
@@ -90,7 +90,7 @@ fn sample(line: &str) -> (Series, f64) {
     ((name.to_owned(), labels), value.parse().unwrap_or_else(|_| bad("no number")))
 }
 
-/// The value up to the quote that ends it, and what follows.
+/// Returns the value up to the quote that ends it, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -1,4 +1,4 @@
-//! All that reads an image: they have to agree about its tree.
+//! All readers of images: they have to agree about a tree.
 
 use super::{skip, stderr, stdout};
 use kiln_read::{Image, ImageOptions, Threads};
@@ -8,21 +8,21 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Once;
 
-/// The longest blocks that kernels mount, and that fsck.erofs reads: a page, as it is on most machines.
+/// The longest blocks that kernels mount, and that fsck.erofs reads: a page of most machines.
 const PAGE_LEN: u64 = 4096;
 
-/// Open an image, of this generation if there is one named.
+/// Opens an image, or one of its generations.
 pub fn open(image: &str, generation: Option<u32>) -> Image {
     let options = ImageOptions::default().with_generation(generation);
     Image::open_path(image.as_ref(), &[], &options).unwrap()
 }
 
-/// The tree that an image has, or had in a generation.
+/// Returns the tree of an image, or of one of its generations.
 pub fn tree_of(image: &str, generation: Option<u32>) -> Snapshot {
     of_image(&open(image, generation)).unwrap()
 }
 
-/// See that an image has the tree at `src`, by `kiln diff` and `kiln check`, and for all others.
+/// Checks that an image has the tree at `src`, by `kiln diff`, `kiln check` and all other readers.
 pub fn has_tree(image: &str, src: &str) {
     stdout(&["diff", image, src]);
     stdout(&["check", image]);
@@ -32,7 +32,7 @@ pub fn has_tree(image: &str, src: &str) {
     by_fsck(image);
 }
 
-/// See that an image has a tree, for the library and its check, for the kernel and for fsck.erofs.
+/// Checks that an image has a tree, by the library and its check, the kernel and fsck.erofs.
 pub fn has_snapshot(image: &str, expected: &Snapshot, what: &str) {
     let opened = open(image, None);
     let report = opened.check(Threads::at_least_one(2)).unwrap();
@@ -44,7 +44,7 @@ pub fn has_snapshot(image: &str, expected: &Snapshot, what: &str) {
     by_fsck(image);
 }
 
-/// The image mounted by the kernel.
+/// Mounts the image by the kernel.
 fn by_kernel(image: &str) -> Option<Mount> {
     let mounted = Mount::by_kernel(Path::new(image));
     let is_mountable = || open(image, None).superblock().block_bits.len() <= PAGE_LEN;
@@ -59,7 +59,7 @@ fn by_kernel(image: &str) -> Option<Mount> {
     }
 }
 
-/// fsck.erofs decodes all of it.
+/// Lets fsck.erofs decode all of it.
 fn by_fsck(image: &str) {
     static TOLD: Once = Once::new();
     match Command::new("fsck.erofs").args(["--extract", image]).output() {

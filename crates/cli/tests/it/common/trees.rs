@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970 at which what is old was changed.
+/// Time at which old files were changed, in seconds since 1970.
 pub const OLD: u64 = 1_600_000_000;
 
 pub fn set_time(path: &Path, secs: u64) {
@@ -15,7 +15,7 @@ pub fn set_time(path: &Path, secs: u64) {
     File::open(path).unwrap().set_times(time).unwrap();
 }
 
-/// Wait until a file has been as it is for so long that it gets a stamp.
+/// Waits until a file has been unchanged for so long that it gets a stamp.
 pub fn settle(path: &Path) {
     let changed = fs::symlink_metadata(path).unwrap().ctime();
     while SystemTime::now() < UNIX_EPOCH + Duration::from_secs(changed as u64 + 3) {
@@ -28,7 +28,7 @@ pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>, secs: u64) {
     set_time(path.as_ref(), secs);
 }
 
-/// All regular files below `dir`, sorted.
+/// Returns all regular files below `dir`, sorted.
 pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
@@ -46,12 +46,12 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Length of the file of a number, near the lengths at which its storage changes.
+/// Returns a length for the file with a number, near the lengths at which its storage changes.
 pub fn some_len(at: usize) -> usize {
     [10, 700, 4096, 9000, 30_000, 70_001, 200_000][at % 7] + at * 17
 }
 
-/// The tree `src` of a seed: a random one, and files of all sizes that share text.
+/// Makes the tree `src` of a seed: a random one, and files of all sizes that share text.
 pub fn make(seed: u64) -> (Scratch, PathBuf) {
     let scratch = Scratch::new();
     let src = PathBuf::from(scratch.path("src"));
@@ -64,7 +64,7 @@ pub fn make(seed: u64) -> (Scratch, PathBuf) {
     (scratch, src)
 }
 
-/// Change, remove and add some files of a tree, others with each `round`.
+/// Changes, removes and adds some files of a tree, different ones in each `round`.
 pub fn edit(root: &Path, round: usize) {
     for (at, path) in files(root).into_iter().enumerate() {
         match (at + round) % 29 {

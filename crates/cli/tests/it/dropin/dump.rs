@@ -1,12 +1,12 @@
-//! `dump.erofs`. What it should say is in the files beside this one, which were compared with the original's answers;
-//! `KILN_BLESS=1` rewrites them.
+//! `dump.erofs`. The expected outputs are in the files beside this one, which were compared with those of the
+//! original; `KILN_BLESS=1` rewrites them.
 
 use super::{Names, arguments, images};
 use crate::common::{golden, stdout};
 use std::fs;
 use std::path::Path;
 
-/// Compare with `dropin/FILE`.
+/// Compares a text with `dropin/FILE`.
 fn is_as_reviewed(file: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/dropin").join(file);
     if std::env::var_os("KILN_BLESS").is_some_and(|bless| bless == "1") {

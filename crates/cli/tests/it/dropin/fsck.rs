@@ -1,4 +1,4 @@
-//! `fsck.erofs`: what it finds, and what it extracts.
+//! `fsck.erofs`: its findings and its extractions.
 
 use super::{Names, arguments, flipped, images, tree};
 use crate::common::{Scratch, golden, run, skip, stderr, stdout};
@@ -20,7 +20,7 @@ fn sound_images_pass_and_damaged_superblocks_do_not() {
         assert!(said.contains("checksum"), "{name}: {said}");
         let said = names.exits("fsck.erofs", &[devices, &["--no-sbcrc", "-d3", &flipped]].concat(), 0);
         assert_eq!(said, "<I> erofs: No errors found\n", "{name}");
-        // And under our own name.
+        // The same under kiln's own name.
         let devices: Vec<&str> = devices.iter().flat_map(|device| device.split('=')).collect();
         assert_eq!(run(&[&["check"], &devices[..], &[&flipped]].concat()).status.code(), Some(4), "{name}");
         let forgiven = run(&[&["check", "--no-sbcrc"], &devices[..], &[&flipped]].concat());
@@ -101,7 +101,7 @@ fn extraction_replaces_only_what_it_may() {
     assert_eq!(fs::read(format!("{out}/mine")).unwrap(), b"kept");
     let text = fs::read(format!("{out}/text")).unwrap();
     assert!(text == stdout(&["cat", &image, "big/text"]));
-    // It is there already.
+    // The file exists already.
     fs::write(format!("{out}/text"), "changed").unwrap();
     let said = names.exits("fsck.erofs", &[extract, "--path=/big", &image], 1);
     assert!(said.contains("File exists"), "{said}");
@@ -153,13 +153,13 @@ fn extraction_preserves_what_is_asked_for() {
     assert!(owners.iter().all(|(path, shown)| shown.owner == all[path].owner));
     let modes = tree(&extract(&["--no-preserve-owner"], "modes"));
     assert!(modes.iter().all(|(path, shown)| shown.mode & 0o777 == all[path].mode & 0o777));
-    // The twins under our own name.
+    // The corresponding options of kiln.
     stdout(&["extract", "--no-owners", "--no-xattrs", &image, &names.0.path("twin")]);
     assert!(modes == tree(&names.0.path("twin")));
     assert!(!has_xattrs(&names.0.path("twin")));
 }
 
-/// Contents that are objects of composefs are no zeros; all else is extracted.
+/// Contents that are objects of composefs are not zeros; all other files are extracted.
 #[test]
 fn objects_of_composefs_are_errors_of_contents_only() {
     let (names, image) = (Names::new(), golden("composefs/image.erofs"));

@@ -1,20 +1,21 @@
-//! Any two images through a patch.
+//! Patches between any two images.
 
 use crate::common::{Scratch, stdout};
 use kiln_tests::rng::Rng;
 use std::fs;
 
-/// For which images it is found out how their pclusters were made. That takes ten times as long as all else.
+/// The images for which a patch finds out how their pclusters were encoded. That takes ten times as long as all
+/// else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proofs {
     All,
     OfSmallImages,
 }
 
-/// Bytes of a small image at most.
+/// Most bytes of a small image.
 const SMALL_MAX: u64 = 1 << 20;
 
-/// See that a patch makes `new` of `old` byte for byte, beside it and in its place.
+/// Checks that a patch turns `old` into `new` byte for byte, both beside it and in place.
 pub fn go_through_a_patch(scratch: &Scratch, rng: &mut Rng, proofs: Proofs, [old, new]: [&str; 2]) {
     let [patch, made] = ["patch", "made.erofs"].map(|name| scratch.path(name));
     let is_proved = proofs == Proofs::All || fs::metadata(new).unwrap().len() <= SMALL_MAX;

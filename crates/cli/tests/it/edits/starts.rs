@@ -1,4 +1,4 @@
-//! Options of the images that stories begin with: what changes where and how data is stored.
+//! Options of the images that stories begin with: all those that change the place or the form of data.
 
 /// Options of `kiln pack`. The first ones suit images of any block size.
 pub const WAYS: [&[&str]; 32] = [

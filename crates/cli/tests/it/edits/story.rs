@@ -1,4 +1,5 @@
-//! One tree, edited again and again: a chain of increments, an image that is updated in place, and what is made of both.
+//! The story of one tree, edited again and again: a chain of increments, an image that is updated in place, and
+//! images derived from both.
 
 use super::deltas::{Proofs, go_through_a_patch};
 use crate::common::readers::{has_snapshot, open, tree_of};
@@ -14,12 +15,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What makes the first image.
+/// The command that makes the first image.
 #[derive(Clone, Copy, Debug)]
 pub enum Start {
     /// `kiln pack` with these options.
     Kiln(&'static [&'static str]),
-    /// `mkfs.erofs` with these, and what comes later is by `kiln pack` with those.
+    /// `mkfs.erofs` with the first options; later images are by `kiln pack` with the second.
     Mkfs(&'static [&'static str], &'static [&'static str]),
 }
 
@@ -29,13 +30,13 @@ pub struct Story {
     editor: Editor,
     /// Options of `kiln pack`.
     options: Vec<String>,
-    /// The tree as it is to be.
+    /// The tree as it should be.
     src: PathBuf,
     /// Increments, each the base of the next one.
     chain: Vec<String>,
-    /// The image that is updated in place, if that can be.
+    /// The image that is updated in place, if that is possible.
     updated: Option<Updated>,
-    /// Contents have changed and kept their times: those tell nothing any more.
+    /// Contents have changed and kept their times, which are of no use any more.
     times_lie: bool,
     proofs: Proofs,
 }
@@ -45,7 +46,7 @@ struct Updated {
     image: String,
     /// The tree of each generation.
     trees: Vec<Snapshot>,
-    /// There are stamps of it beside it.
+    /// The image has stamps.
     has_stamps: bool,
 }
 
@@ -54,8 +55,8 @@ impl Updated {
         fs::metadata(&self.image).unwrap().len()
     }
 
-    /// See that the image, which was `len` bytes long before `what`, has the tree of `src`. Where nothing was appended, that is the tree that it
-    /// had.
+    /// Checks that the image, which was `len` bytes long before `what`, has the tree of `src`. If nothing was
+    /// appended, that is the previous tree.
     fn see(&mut self, len: u64, src: &Path, what: &str) {
         let tree = of_dir(src).unwrap();
         match (self.len() > len, self.trees.last()) {
@@ -87,7 +88,7 @@ impl Story {
                 options.extend(["--block-size".to_owned(), block_len.to_string()]);
             }
         }
-        // mkfs.erofs does not keep all times with -E48bit.
+        // mkfs.erofs does not preserve all times with -E48bit.
         let tree = match start {
             Start::Kiln(_) => of_dir(src.as_ref()).unwrap(),
             Start::Mkfs(..) => tree_of(&first, None),
@@ -105,14 +106,14 @@ impl Story {
         };
         match start {
             Start::Kiln(_) => has_snapshot(&story.chain[0], &tree, "at the beginning"),
-            // The kernel does not read all that mkfs.erofs makes, but what is made of it.
+            // The kernel does not read all images of mkfs.erofs, but those that kiln makes from them.
             Start::Mkfs(..) => story.move_data(story.chain[0].clone(), &tree),
         }
         story.updated = story.updatable(tree);
         story
     }
 
-    /// A copy of the first image to be updated, if it is one that can be.
+    /// Returns a copy of the first image to be updated, if it supports that.
     fn updatable(&self, tree: Snapshot) -> Option<Updated> {
         let (first, image) = (&self.chain[0], self.scratch.path("updated.erofs"));
         fs::copy(first, &image).unwrap();
@@ -131,7 +132,7 @@ impl Story {
         self.rng.below(count) == 0
     }
 
-    /// Edit the tree, and make an increment and an update.
+    /// Edits the tree, and makes an increment and an update.
     pub fn round(&mut self) {
         let times = if self.one_in(6) { Times::Kept } else { Times::New };
         self.times_lie |= times == Times::Kept;
@@ -147,11 +148,11 @@ impl Story {
         self.see_generations(2);
     }
 
-    /// The next image of the chain.
+    /// Makes the next image of the chain.
     fn increment(&mut self, times: Times) {
         let (old, new) = (self.last().to_owned(), self.scratch.path(&format!("{}.erofs", self.chain.len())));
         let mut args = vec!["pack", "--quiet", "--base", &old];
-        // Either sees what has kept its time, if it knows the base.
+        // Both options notice changes that kept their time, if they know the base.
         let has_stamps = fs::exists(format!("{old}.stamp")).unwrap();
         if times == Times::Kept && !has_stamps || self.rng.below(5) == 0 {
             args.extend(["--base-trust", "content"]);
@@ -170,7 +171,7 @@ impl Story {
         self.chain.last().unwrap()
     }
 
-    /// Make the updated image what the tree is.
+    /// Updates the image to the tree.
     fn update(&mut self) {
         let (by_content, with_stamps) = (self.one_in(5), self.one_in(3));
         let Some(updated) = &mut self.updated else { return };
@@ -184,7 +185,7 @@ impl Story {
         updated.see(len, &self.src, &format!("update {}", updated.trees.len()));
     }
 
-    /// Remove something from the updated image, lay something over it, replace something; the same is done to the tree.
+    /// Removes, overlays and replaces something in the updated image, and does the same to the tree.
     fn edit_image(&mut self) {
         if self.updated.is_none() {
             return;
@@ -218,11 +219,11 @@ impl Story {
         updated.see(len, &self.src, &format!("{args:?}"));
     }
 
-    /// Show an older tree of the updated image; the next update comes back from there.
+    /// Goes back to an older tree of the updated image; the next update starts from there.
     fn roll_back(&mut self) {
         let Some(Updated { image, trees, has_stamps }) = &mut self.updated else { return };
         *has_stamps = false;
-        // There is nothing to go back to where no update has changed anything.
+        // There is no older tree if no update has changed anything.
         let Some(older) = (trees.len() as u64).checked_sub(1).filter(|&older| older > 0) else { return };
         let number = self.rng.below(older) as usize;
         stdout(&["rollback", "--quiet", "--generation", &number.to_string(), image]);
@@ -230,7 +231,7 @@ impl Story {
         has_snapshot(image, &trees[number], &format!("rollback to {number}"));
     }
 
-    /// See that so many generations have the trees that they had, or all.
+    /// Checks that the first `count` generations have their trees.
     fn see_generations(&mut self, count: usize) {
         let Some(Updated { image, trees, .. }) = &self.updated else { return };
         let mut numbers: Vec<usize> = (0..trees.len()).collect();
@@ -241,14 +242,14 @@ impl Story {
         }
     }
 
-    /// See that a fresh pack is the same, then make other images of those that there are.
+    /// Checks that a fresh pack is the same, then makes other images from the existing ones.
     pub fn end(mut self) {
         self.see_generations(usize::MAX);
         self.update();
         let fresh = self.scratch.path("fresh.erofs");
         let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
         stdout(&[&["pack", "--quiet"][..], &options, &[self.src(), &fresh]].concat());
-        // The chain knows nothing of what was edited in the image alone.
+        // The chain does not know the edits of the image alone.
         if self.updated.is_some() {
             self.increment(Times::Kept);
         }
@@ -266,7 +267,7 @@ impl Story {
         go_through_a_patch(&self.scratch, &mut self.rng, self.proofs, [&old, &new]);
     }
 
-    /// Make of an image a tight one, and one of either in the order of a random list.
+    /// Makes a compact image from an image, and one from each in the order of a random list.
     fn move_data(&mut self, image: String, tree: &Snapshot) {
         let tight = self.scratch.path("tight.erofs");
         stdout(&["relayout", "--quiet", "--force", &image, &tight]);
@@ -276,7 +277,7 @@ impl Story {
         self.relayout(image, tree);
     }
 
-    /// Put what a random list needs first.
+    /// Makes an image with the data of a random list first.
     fn relayout(&mut self, image: &str, tree: &Snapshot) {
         let (list, new) = (self.scratch.path("hot.list"), self.scratch.path("laid-out.erofs"));
         let paths: Vec<&Vec<u8>> = tree.keys().collect();

@@ -1,4 +1,5 @@
-//! Commands that make something of an older image, interrupted while they work: the image stays, and nothing else is there.
+//! Commands that make something from an older image, interrupted while they work: the image stays, and nothing else
+//! appears.
 
 use super::{bytes_read, catches_signals, signalled};
 use crate::common::readers::{has_tree, tree_of};
@@ -12,15 +13,15 @@ use std::time::Duration;
 
 /// Bytes that a process has read when it is in the midst of its work: far more than the libraries that it loads.
 const PART_LEN: u64 = 8 << 20;
-/// How often something that may end before its signal comes is tried.
+/// Number of attempts for a command that may end before its signal comes.
 const ATTEMPTS: u32 = 60;
 
-/// Wait until a command catches signals and has read a part of its source.
+/// Waits until a command catches signals and has read a part of its source.
 pub fn wait_until_it_works(child: &mut Child) {
     assert!(works(child), "it has ended");
 }
 
-/// The same; false if it has ended before.
+/// Waits like [`wait_until_it_works`]; returns false if the command ends before.
 fn works(child: &mut Child) -> bool {
     while child.try_wait().unwrap().is_none() {
         if catches_signals(child.id()) && bytes_read(child.id()) >= PART_LEN {
@@ -31,7 +32,7 @@ fn works(child: &mut Child) -> bool {
     false
 }
 
-/// A tree, its image in a directory of its own, and the tree with something big in it.
+/// A tree, its image in a directory of its own, and the tree with a large file in it.
 struct Place {
     scratch: Scratch,
     before: Snapshot,
@@ -55,13 +56,14 @@ impl Place {
         self.scratch.path("out/image")
     }
 
-    /// Run a command in the directory of the image, and send it a signal when it works. Whether it was in time.
+    /// Runs a command in the directory of the image, and sends it a signal while it works. Returns whether the
+    /// signal was in time.
     fn interrupt(&self, args: &[&str], signal: Signal) -> bool {
         let mut child = signalled(args).current_dir(self.scratch.path("out")).spawn().unwrap();
         let in_time = works(&mut child) && kill_process(Pid::from_child(&child), signal).is_ok();
         let output = child.wait_with_output().unwrap();
         match (in_time, output.status.code()) {
-            // The signal came when all was done.
+            // The signal came after all was done.
             (_, Some(0)) | (false, _) => {
                 assert!(output.status.success(), "{args:?}: {}", stderr(&output));
                 false
@@ -87,10 +89,10 @@ fn an_update_leaves_the_image_as_it_was() {
         assert_eq!(names(place.scratch.path("out")), ["image"]);
         let after = fs::read(&image).unwrap();
         assert!(after.starts_with(&before), "{signal:?}");
-        // Nobody cleans up behind SIGKILL.
+        // Nothing cleans up after SIGKILL.
         assert!(after.len() == before.len() || signal == Signal::KILL, "{signal:?}: {} bytes", after.len());
         assert_same(&place.before, &tree_of(&image, None), "after the signal");
-        // Nobody has to know of it.
+        // No recovery step is needed.
         stdout(&["update", "--quiet", "--preset", "fast", &image, &src]);
         has_tree(&image, &src);
         assert_same(&place.before, &tree_of(&image, Some(0)), "generation 0");

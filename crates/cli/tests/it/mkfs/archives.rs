@@ -1,4 +1,4 @@
-//! Archives and images as sources: the command lines of those who call `mkfs.erofs --tar=f` today.
+//! Archives and images as sources: the command lines of programs that call `mkfs.erofs --tar=f` today.
 
 use super::{Place, UUID};
 use crate::common::{run, skip, stderr, text};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 impl Place {
-    /// The path of an archive of the tree, made by tar(1) with these options and members.
+    /// Makes an archive of the tree by tar(1) with these options and members, and returns its path.
     pub fn tar(&self, name: &str, options: &[&str], members: &[&str]) -> String {
         let path = self.scratch.path(name);
         let mut command = Command::new("tar");
@@ -21,18 +21,18 @@ impl Place {
         path
     }
 
-    /// Let the tree be old: the original drops the nanoseconds of what is from the second in which it builds.
+    /// Makes the tree old: the original drops the nanoseconds of times within the second of the build.
     pub fn age(&self) {
         let touch = ["-exec", "touch", "-hd", "@1600000000.25", "{}", "+"];
         assert!(Command::new("find").arg(&self.src).args(touch).status().unwrap().success());
     }
 
-    /// Run with `input` as standard input.
+    /// Runs the program with `input` as standard input.
     pub fn run_with(&self, args: &[&str], input: &Path) -> Output {
         self.command().args(args).stdin(File::open(input).unwrap()).output().unwrap()
     }
 
-    /// What the original makes of the same command line, in another file; `None`: it is not installed.
+    /// Runs the original with the same command line and another output; `None` if it is not installed.
     pub fn original(&self, args: &[&str], input: Option<&Path>) -> Option<String> {
         let version = Command::new("mkfs.erofs").arg("-V").output().ok()?;
         let banner = String::from_utf8_lossy(&version.stdout).into_owned();
@@ -48,7 +48,7 @@ impl Place {
         Some(image)
     }
 
-    /// The original's image holds the same.
+    /// Checks that the original's image has the same contents.
     fn is_as_from_the_original(&self, args: &[&str], input: Option<&Path>) {
         match self.original(args, input) {
             Some(image) => self.is_equal_to(&image),
@@ -61,7 +61,7 @@ impl Place {
         assert_eq!(diff.status.code(), Some(0), "{}{}", String::from_utf8_lossy(&diff.stdout), stderr(&diff));
     }
 
-    /// Whiteouts and marks of a layer, as names with what is at them.
+    /// Returns whiteouts and marks of a layer: their names and contents.
     pub fn marks(&self) -> Vec<String> {
         ["gone", "dir", "dir/opaque", "dir/sub/gone"]
             .iter()
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// With an archive whose root is a member, so that nothing is implied.
+/// With an archive whose root is a member, so that no directory is implied.
 #[test]
 fn command_lines_of_others_read_archives() {
     let place = Place::new();
@@ -123,7 +123,7 @@ fn command_lines_of_others_read_archives() {
         let output = if is_stdin { place.run_with(args, archive.as_ref()) } else { place.run(args) };
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
         assert!(output.stdout.is_empty() || !args.contains(&"--quiet"), "{args:?}");
-        // -T alone is for all times.
+        // -T alone applies to all times.
         if args.contains(&"-T0") && !args.contains(&"--mkfs-time") {
             assert_eq!(place.entry("text")["mtime"], 0);
         } else {
@@ -151,7 +151,7 @@ fn archives_come_through_pipes() {
 fn archives_are_kept_decompressed() {
     let place = Place::new();
     let (plain, kept) = (place.tar("plain.tar", &[], &["."]), place.scratch.path("kept"));
-    // Not by tar itself, which writes the time of reading and its own process number into its headers.
+    // tar itself would write the time of reading and its own process number into its headers.
     for program in ["gzip", "xz"] {
         assert!(Command::new(program).args(["-k", &plain]).status().unwrap().success());
     }
@@ -186,14 +186,14 @@ fn archives_are_kept_decompressed() {
         assert!(!Path::new(&place.image).exists(), "{args:?}");
     }
     assert!(before == [&plain, &gzip].map(|path| fs::read(path).unwrap()));
-    // Half an archive is none, and is not kept.
+    // Half an archive is an error, and no copy is kept.
     fs::write(&plain, &fs::read(&plain).unwrap()[..200_000]).unwrap();
     let output = place.run_with(&["--tar=f", &onto(&kept), &place.image], plain.as_ref());
     assert_eq!((output.status.code(), Path::new(&place.image).exists()), (Some(1), false), "{}", stderr(&output));
     assert!(!Path::new(&kept).exists());
 }
 
-/// A layer: `gone` and `dir/sub/gone` are taken away, `dir/opaque` replaces what lies below.
+/// Makes a layer: `gone` and `dir/sub/gone` are removed, `dir/opaque` replaces the directory below.
 pub fn layer(place: &Place) -> String {
     fs::create_dir(format!("{}/dir/opaque", place.src)).unwrap();
     for mark in [".wh.gone", "dir/sub/.wh.gone", "dir/opaque/.wh..wh..opq"] {
@@ -223,7 +223,7 @@ fn marks_of_layers_become_those_of_overlayfs() {
     }
 }
 
-/// As containerd unpacks layers.
+/// containerd unpacks layers in this way.
 #[test]
 fn steps_up_stay_within_the_root() {
     let place = Place::new();
@@ -312,7 +312,7 @@ fn images_are_merged() {
     assert_eq!(place.marks(), ["dir directory", "dir/opaque directory"]);
     assert_eq!(run(&["cat", &place.image, "dir/opaque/lower"]).status.code(), Some(1));
     assert!(run(&["cat", &place.image, "text"]).stdout == text(1, 300_000));
-    // The tree below the marks is that of the layer.
+    // The tree below the marks is the layer's.
     for mark in [".wh.gone", "dir/sub/.wh.gone", "dir/opaque/.wh..wh..opq"] {
         let path = format!("{}/{mark}", place.src);
         let dir = Path::new(&path).parent().unwrap();
@@ -322,13 +322,13 @@ fn images_are_merged() {
     }
     place.holds_the_tree();
     place.mounts();
-    // One image alone, in another block size.
+    // A single image, in another block size.
     let output = place.run(&["--clean=data", "-b1024", &place.image, &upper]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     place.is_equal_to(&upper);
 }
 
-/// mkosi: one that comes and goes is in the image or not.
+/// mkosi: an attribute that comes and goes is in the image or not.
 #[test]
 fn attributes_may_vanish() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Every option, accepted or refused as MKFS.md says.
+//! Every option is accepted or refused as MKFS.md says.
 
 use super::{Place, UUID};
 use crate::common::stderr;
@@ -104,7 +104,7 @@ const ACCEPTED: [&[&str]; 94] = [
     &["--"],
 ];
 
-/// With what is said about them.
+/// Options that are refused, with the message.
 const REFUSED: [(&[&str], &str); 88] = [
     (&["--frob"], "mkfs.erofs: unrecognized option '--frob'"),
     (&["-q"], "invalid option -- 'q'"),
@@ -230,7 +230,7 @@ fn options_that_are_refused_leave_nothing() {
     assert_eq!(place.scratch.names(), ["mkfs.erofs", "src"]);
 }
 
-/// The options in the first column of the tables, without what stands behind `=` or `[`.
+/// Returns the options in the first column of the tables, without anything behind `=` or `[`.
 fn documented() -> BTreeSet<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("MKFS.md")).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());

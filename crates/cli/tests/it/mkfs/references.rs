@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The device slots of an image: tag, blocks, first block in the flat data space.
+/// Returns the device slots of an image: tag, blocks, first block in the flat data space.
 fn slots(image: &str) -> Vec<(String, u32, u32)> {
     let bytes = fs::read(image).unwrap();
     let number =
@@ -23,13 +23,14 @@ fn slots(image: &str) -> Vec<(String, u32, u32)> {
     (0..count as usize).map(slot).collect()
 }
 
-/// `--device` for each of these files.
+/// Returns `--device` for each of these files.
 fn device_args<'a>(option: &'a str, devices: &[&'a str]) -> Vec<&'a str> {
     devices.iter().flat_map(|device| [option, device]).collect()
 }
 
 impl Place {
-    /// `image` with these devices is sound, and our reader, FUSE and the kernel find in it what is at `expected`.
+    /// Checks that `image` with these devices is sound, and that our reader, FUSE and the kernel find the tree at
+    /// `expected` in it.
     fn holds(&self, expected: &str, image: &str, devices: &[&str]) {
         let check = run(&[&["check"], &device_args("--device", devices)[..], &[image]].concat());
         assert_eq!(check.status.code(), Some(0), "{}", stderr(&check));
@@ -56,13 +57,13 @@ impl Place {
         }
     }
 
-    /// Run with these arguments, which must work.
+    /// Runs the program, which must succeed.
     fn works(&self, args: &[&str]) {
         let output = self.run(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
     }
 
-    /// Run with these arguments, which must fail with these words and make nothing.
+    /// Runs the program, which must fail with these words and make nothing.
     fn fails(&self, args: &[&str], words: &[&str]) {
         let _ = fs::remove_file(&self.image);
         let output = self.run(args);
@@ -71,14 +72,14 @@ impl Place {
         assert!(!Path::new(&self.image).exists(), "{args:?}");
     }
 
-    /// One file behind the other.
+    /// Joins files to one.
     fn joined(&self, name: &str, files: &[&str]) -> String {
         let path = self.scratch.path(name);
         fs::write(&path, files.iter().flat_map(|file| fs::read(file).unwrap()).collect::<Vec<_>>()).unwrap();
         path
     }
 
-    /// A file with data between holes, and one of nothing else.
+    /// Adds a file with data between holes, and one of holes only.
     fn add_sparse_files(&self) {
         let sparse = File::create(format!("{}/dir/sparse", self.src)).unwrap();
         sparse.set_len(3 << 20).unwrap();
@@ -89,7 +90,7 @@ impl Place {
     }
 }
 
-/// As containerd calls it, which then appends the archive.
+/// containerd's command line; it then appends the archive.
 #[test]
 fn archives_have_indexes() {
     let place = Place::new();
@@ -115,14 +116,14 @@ fn archives_have_indexes() {
         kiln_tests::without("mkfs.erofs 1.9.4");
     }
     let index = fs::read(image).unwrap();
-    // By its name, and by the old name of the mode; what says how to compress has nothing to say.
+    // By its name, and by the old name of the mode; options about compression have no effect.
     for args in [&["--tar=i", "-U", UUID, image, &tar], &["--tar=0", "-U", UUID, image, &tar]] {
         place.works(args);
         assert!(fs::read(image).unwrap() == index, "{args:?}");
     }
     place.works(&["--tar=i", "-zlz4hc", "-C65536", image, &tar]);
     place.holds(&place.src, image, &[&tar]);
-    // Compressed, and kept as it was.
+    // Compressed, with a decompressed copy.
     let kept = place.scratch.path("kept");
     place.works(&["--tar=i", &format!("--ungzip={kept}"), image, &gzip]);
     place.holds(&place.src, image, &[&kept]);
@@ -163,7 +164,7 @@ fn indexes_know_holes() {
     }
 }
 
-/// A member of an archive with this header, in which the size stands, and what follows it.
+/// Returns a member of an archive with this header, which contains the size, and its contents.
 fn member(name: &str, type_flag: u8, size: usize, data: &[u8]) -> Vec<u8> {
     let mut member = vec![0; 512];
     member[..name.len()].copy_from_slice(name.as_bytes());
@@ -183,7 +184,7 @@ fn member(name: &str, type_flag: u8, size: usize, data: &[u8]) -> Vec<u8> {
     member
 }
 
-/// Data that do not lie in the archive in whole records are in the image.
+/// Data that is not in whole records of the archive is copied into the image.
 #[test]
 fn indexes_have_what_no_record_begins() {
     let place = Place::new();
@@ -213,7 +214,7 @@ fn indexes_have_what_no_record_begins() {
     assert!((9000..16_000).contains(&len), "{len}");
 }
 
-/// The headers of an archive, without data.
+/// Returns the headers of an archive, without data.
 fn headers(tar: &[u8]) -> Vec<u8> {
     let (mut headers, mut at) = (Vec::new(), 0);
     while at + 512 <= tar.len() {
@@ -221,7 +222,7 @@ fn headers(tar: &[u8]) -> Vec<u8> {
         headers.extend_from_slice(header);
         let size = header[124..135].iter().filter(|byte| byte.is_ascii_digit());
         let len = size.fold(0, |sum, digit| sum * 8 + usize::from(digit - b'0')).next_multiple_of(512);
-        // An extended header is one, with what it says.
+        // An extended header is copied with its contents.
         if matches!(header[156], b'x' | b'g' | b'L' | b'K') {
             headers.extend_from_slice(&tar[at + 512..at + 512 + len]);
         }
@@ -257,11 +258,11 @@ fn archives_may_be_headers_only() {
         file.set_times(FileTimes::new().set_modified(found.modified().unwrap())).unwrap();
     }
     place.holds(&place.src, &place.image, &[]);
-    // What has data between its headers is none.
+    // An archive with data between its headers is refused.
     place.fails(&["--tar=headerball", &place.image, &tar], &["plain.tar: at byte"]);
 }
 
-/// Two images for a merge, the lower first.
+/// Makes two images for a merge, the lower one first.
 fn layers(place: &Place, options: &[&str]) -> [String; 2] {
     let base = Place::new();
     for name in ["gone", "dir/sub/gone", "dir/opaque/lower"] {
@@ -280,7 +281,7 @@ fn layers(place: &Place, options: &[&str]) -> [String; 2] {
     images
 }
 
-/// As containerd 2.2 and Kata call it.
+/// The command lines of containerd 2.2 and Kata.
 #[test]
 fn images_are_merged_as_devices() {
     let place = Place::new();
@@ -308,7 +309,7 @@ fn images_are_merged_as_devices() {
     if let Some(original) = place.original(&args, None) {
         let devices = ["--device-a", lower, "--device-a", upper, "--device-b", lower, "--device-b", upper];
         let diff = run(&[&["diff"], &devices[..], &[&original, image]].concat());
-        // Its root is a new one.
+        // The root is a new directory.
         let lines = String::from_utf8(diff.stdout).unwrap();
         assert!(
             lines.lines().all(|line| line.starts_with("~ / (")),
@@ -326,7 +327,7 @@ fn images_are_merged_as_devices() {
     let text = fs::read_to_string(&descriptor).unwrap();
     let device = |path: &str| format!("RW {} FLAT \"{path}\" 0\n", blocks(path) * 8);
     assert!(text.contains(&[image, lower, upper].map(device).concat()), "{text}");
-    // A merged image can be merged again: what it refers to is what it stands for.
+    // A merged image can be merged again: its devices take its place.
     let again = place.scratch.path("again");
     place.works(&["--quiet", &again, image]);
     assert_eq!(slots(&again).len(), 2);
@@ -347,7 +348,7 @@ fn devices_of_images_become_devices() {
     let tar = place.tar("plain.tar", &[], &["."]);
     place.works(&["--tar=i", "--quiet", &meta, &tar]);
     for index in [meta.clone(), place.joined("appended", &[&meta, &tar])] {
-        // Block size is that of the last one, whatever is asked for.
+        // The block size is that of the last image, whatever option is given.
         place.works(&["--quiet", "-b4096", image, &index]);
         assert_eq!(place.json(&["info"])["block_size"], 512);
         place.holds(&place.src, image, &[&tar]);
@@ -380,7 +381,7 @@ fn what_cannot_be_referred_to_is_named() {
     );
     place.works(&["--quiet", image, &large, &small]);
     place.holds(&place.src, image, &[&large, &small]);
-    // What is no image.
+    // A file that is not an image.
     let tar = place.tar("plain.tar", &[], &["."]);
     place.fails(&["--quiet", image, &small, &tar], &["plain.tar", "not an EROFS image"]);
     let truncated = Command::new("truncate").args(["-s", "100000", &tar]).status().unwrap();

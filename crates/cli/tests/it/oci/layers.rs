@@ -1,4 +1,4 @@
-//! Layers that overlayfs stacks: those of `kiln oci convert` and of `kiln pack --layers`.
+//! Layers for overlayfs: those of `kiln oci convert` and of `kiln pack --layers`.
 
 use super::{Layout, TAR, blob_path, document, index, tar, two_layers};
 use crate::common::{Scratch, fails, json, names, run, skip, stdout};
@@ -19,12 +19,12 @@ const fn member(name: &'static str, mode: u32, uid: u32, mtime: u64) -> Member {
     Member { name, text: "", mode, uid, mtime }
 }
 
-/// A file that nothing but its name and text distinguishes.
+/// Returns a file that is distinguished by nothing but its name and text.
 const fn file(name: &'static str, text: &'static str) -> Member {
     Member { name, text, mode: 0o644, uid: 0, mtime: 7 }
 }
 
-/// An archive of these members and nothing else: it implies the directories that they lie in.
+/// Makes an archive of these members only: it implies the directories that contain them.
 fn ustar(members: &[Member]) -> Vec<u8> {
     let mut archive = Vec::new();
     for Member { name, text, mode, uid, mtime } in members {
@@ -49,7 +49,8 @@ fn ustar(members: &[Member]) -> Vec<u8> {
     archive
 }
 
-/// An image whose upper layers imply directories that lower ones have, and some that none has; one of them comes twice.
+/// Adds an image whose upper layers imply directories, some that lower ones have, and some that none has; one of
+/// them comes twice.
 fn implying(layout: &Layout) {
     let lower = [
         member("./", 0o711, 3, 30),
@@ -70,7 +71,7 @@ fn implying(layout: &Layout) {
         file("fresh/sub/file", "in directories that no layer tells of"),
         file("full/.wh..wh..opq", ""),
         file("full/y", "seen"),
-        // The lower directory is gone, and the one of the same name is another.
+        // The lower directory is gone, and the one of the same name is new.
         file(".wh.new", ""),
         file("new/sub/file", "after all"),
     ];
@@ -81,7 +82,8 @@ fn implying(layout: &Layout) {
     layout.index(&[layout.image(&config, &layers)]);
 }
 
-/// What differs between `image` and the overlay of `layers`, the lowest first, which the kernel mounts; `None`: it does not for us.
+/// Returns the differences between `image` and the overlay of `layers`, the lowest first, mounted by the kernel;
+/// `None` if it refuses.
 fn diff_with_overlay(scratch: &Scratch, image: &str, layers: &[String]) -> Option<String> {
     let dir = |name: &str| {
         let dir = scratch.path(name);
@@ -115,7 +117,7 @@ fn diff_with_overlay(scratch: &Scratch, image: &str, layers: &[String]) -> Optio
     Some(String::from_utf8(compared.stdout).unwrap())
 }
 
-/// The blobs of the layers of the only image in the layout at `out`.
+/// Returns the blobs of the layers of the only image in the layout at `out`.
 fn layer_paths(out: &str) -> Vec<String> {
     let manifest = document(out, &index(out)[0]);
     manifest["layers"].as_array().unwrap().iter().map(|layer| blob_path(out, layer)).collect()
@@ -179,7 +181,7 @@ fn layers_are_packed_into_files() {
     let packed = json(&stdout(&["pack", "--layers", "--json", "--quiet", "--preset", "plain", &archive, &out]));
     assert_eq!(crate::json::undocumented(&packed), Vec::<String>::new());
     let packed = packed["layers"].as_array().unwrap();
-    // The uppermost place of each layer.
+    // The uppermost path of each layer.
     let inspected = json(&stdout(&["oci", "inspect", "--json", &layout.0]));
     let digests = inspected["images"][0]["layers"].as_array().unwrap();
     let expected = [0, 2, 3, 5].map(|at| digests[at]["digest"].clone());
@@ -219,14 +221,14 @@ fn files_of_layers_are_outputs_like_others() {
     let pack = ["pack", "--layers", "--quiet", "--from", "oci", &layout.0, &out];
     stdout(&[&pack[..], &["--dry-run"]].concat());
     assert_eq!(names(&out), Vec::<String>::new());
-    // The upper one is there: nothing is written.
+    // The upper one exists: nothing is written.
     fs::write(file(1), "mine").unwrap();
     fails(&pack, 1, "exists already");
     assert_eq!((names(&out).len(), fs::read(file(1)).unwrap()), (1, b"mine".to_vec()));
     stdout(&[&pack[..], &["--force"]].concat());
     assert_eq!(stdout(&["cat", &file(0), "a"]), b"1");
     assert_eq!(stdout(&["cat", &file(1), "a"]), b"2");
-    // A link stays, and what it leads to, too.
+    // A link stays, and so does its target.
     fs::remove_file(file(1)).unwrap();
     let other = scratch.path("other");
     fs::write(&other, "mine").unwrap();

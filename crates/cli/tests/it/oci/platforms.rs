@@ -7,7 +7,7 @@ use std::fs;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// The platforms of the entries that an index lists.
+/// Returns the platforms of the entries that an index lists.
 fn platforms(index: &Value) -> Vec<String> {
     let text = |platform: &Value| {
         format!("{}/{}", platform["os"].as_str().unwrap(), platform["architecture"].as_str().unwrap())
@@ -15,7 +15,7 @@ fn platforms(index: &Value) -> Vec<String> {
     index["manifests"].as_array().unwrap().iter().map(|entry| text(&entry["platform"])).collect()
 }
 
-/// An index of images for several platforms, with an entry for one that is not there.
+/// Adds an index of images for several platforms, with an entry for a missing one.
 fn several(scratch: &Scratch, layout: &Layout) -> Value {
     let image = |architecture: &str| {
         let layer = layout.blob(TAR, &tar(scratch, architecture, &[("arch", architecture)]));
@@ -60,7 +60,7 @@ fn a_name_has_an_image_for_each_platform() {
     assert_eq!(list["manifests"][0]["digest"], one["digest"]);
     assert_eq!(list["manifests"][0].get("annotations").filter(|found| **found != json!({})), None);
     assert_eq!((text("linux/amd64"), text("linux/arm64")), ("first".into(), "second".into()));
-    // One of the same platform loses its place.
+    // An entry of the same platform is replaced.
     let replaced = pack("amd64", "third");
     assert_eq!(platforms(&document(&layout, &replaced)), ["linux/arm64", "linux/amd64"]);
     assert_eq!((text("linux/amd64"), text("linux/arm64")), ("third".into(), "second".into()));
@@ -98,17 +98,17 @@ fn all_platforms_are_converted_or_those_that_are_named() {
     assert_eq!(entry("two")["digest"], entry("all")["digest"]);
     let one = convert("one", &["--platform", "linux/arm64"]);
     assert_eq!((one.status.code(), &entry("one")["mediaType"]), (Some(0), &json!(MANIFEST)));
-    // What is asked for must be there, and what is not there leaves no layout behind.
+    // A requested platform must exist, and a missing one leaves no layout behind.
     for (platform, code, words) in [("linux/s390x", 1, "1111"), ("linux/386", 2, "--platform linux/386")] {
         let failed = convert("failed", &["--platform", platform]);
         assert_eq!(failed.status.code(), Some(code), "{}", stderr(&failed));
         assert!(stderr(&failed).contains(words), "{}", stderr(&failed));
     }
     assert!(!scratch.names().contains(&"failed".to_owned()));
-    // A platform is added to a name that is there.
+    // A platform is added to an existing name.
     assert_eq!(convert("one", &["--platform", "linux/amd64"]).status.code(), Some(0));
     assert_eq!(platforms(&document(&scratch.path("one"), &entry("one"))), ["linux/arm64", "linux/amd64"]);
-    // And what is one image for several platforms is converted as one again.
+    // An image for several platforms stays one when it is converted.
     stdout(&["oci", "convert", "--quiet", &scratch.path("one"), &scratch.path("again")]);
     assert_eq!(platforms(&document(&scratch.path("again"), &entry("again"))), ["linux/arm64", "linux/amd64"]);
 }

@@ -1,4 +1,4 @@
-//! Updates of images on block devices, which are as long as they are.
+//! Updates of images on block devices, whose length is fixed.
 
 use crate::common::readers::{has_tree, tree_of};
 use crate::common::trees::{OLD, write};
@@ -9,10 +9,10 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// What lies on the device behind the image: of an older filesystem.
+/// Byte that fills the device behind the image: remains of an older filesystem.
 const REST: u8 = 0xA5;
 
-/// A device of `len` bytes with the image of a tree of two files, and the tree.
+/// Makes a device of `len` bytes with the image of a tree of two files, and the tree.
 fn device(scratch: &Scratch, len: u64) -> Option<(LoopDevice, String)> {
     let [src, image, disk] = ["src", "image.erofs", "disk"].map(|name| scratch.path(name));
     fs::create_dir(&src).unwrap();
@@ -74,7 +74,7 @@ fn a_device_without_room_keeps_its_image() {
     assert!(told.contains(&format!("{device}: ")) && told.contains("No space left on device"), "{told}");
     assert_same(&before, &tree_of(device, None), "after an update without room");
     stdout(&["check", device]);
-    // What fits is written over what the other one has left.
+    // A tree that fits overwrites the remains of the other one.
     fs::remove_file(Path::new(&src).join("noise")).unwrap();
     write(Path::new(&src).join("little"), text(9, 5000), OLD);
     stdout(&["update", "--quiet", device, &src]);

@@ -1,4 +1,4 @@
-//! Updates of images that are in use: mounted, or being updated by somebody else.
+//! Updates of images that are in use: mounted, or being updated by another process.
 
 use crate::common::readers::{has_tree, tree_of};
 use crate::common::trees::{OLD, write};
@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Stdio;
 
-/// A tree of some files, and its image.
+/// Makes a tree of some files, and its image.
 fn place() -> (Scratch, String, String) {
     let scratch = Scratch::new();
     let [src, image] = ["src", "image.erofs"].map(|name| scratch.path(name));
@@ -25,7 +25,7 @@ fn place() -> (Scratch, String, String) {
     (scratch, src, image)
 }
 
-/// Drop what is in memory of a file and was written.
+/// Drops the clean cached pages of a file.
 fn forget(path: &Path) {
     let file = File::open(path).unwrap();
     fadvise(&file, 0, None, Advice::DontNeed).unwrap();
@@ -42,7 +42,7 @@ fn a_mounted_image_keeps_its_tree() {
         for mount in &mounts {
             let Ok(mount) = mount else { continue };
             assert_same(&before, &of_dir(mount.path()).unwrap(), what);
-            // The next one reads the image again, as far as it can be forgotten.
+            // The next reader reads the image again, as far as it can be dropped from the cache.
             forget(&mount.path().join("large"));
         }
         forget(path);
@@ -74,7 +74,7 @@ fn one_updates_and_others_read() {
     first.args(["update", "-z", "zstd,19", "-C", "64k", "--threads", "1", &image, &src]);
     let mut child = first.stderr(Stdio::piped()).spawn().unwrap();
     wait_until_it_works(&mut child);
-    // A second one is refused at once; readers see the old tree, whatever is behind the image by now.
+    // A second update is refused at once; readers see the old tree, whatever follows the image by now.
     fails(&["update", &image, &src], 1, "another process updates it");
     fails(&["rollback", &image], 1, "another process updates it");
     assert_same(&before, &tree_of(&image, None), "while it is updated");

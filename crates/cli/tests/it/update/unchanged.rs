@@ -9,7 +9,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// Update an image by what it is already: nothing may be written.
+/// Updates an image with its own tree: nothing may be written.
 fn stays(image: &str, src: &str, options: &[&str]) {
     let before = fs::read(image).unwrap();
     let output = run(&[&["update", "--json", image, src][..], options].concat());
@@ -17,13 +17,13 @@ fn stays(image: &str, src: &str, options: &[&str]) {
     let told = json(&output.stdout);
     assert!(fs::read(image).unwrap() == before, "{options:?}: {told}");
     assert_eq!((&told["unchanged"], number(&told, "appended_bytes")), (&true.into(), 0), "{told}");
-    assert_eq!(number(&told, "kept_bytes"), number(&told, "bytes_in"), "{told}");
+    assert_eq!(number(&told, "reused_bytes"), number(&told, "bytes_in"), "{told}");
     assert_eq!(number(&told, "image_bytes"), before.len() as u64);
     assert!(stderr(&output).contains("nothing has changed: generation "), "{}", stderr(&output));
     assert!(crate::json::undocumented(&told).is_empty(), "{told}");
 }
 
-/// Update an image by what is another tree.
+/// Updates an image with another tree.
 fn changes(image: &str, src: &str, options: &[&str]) {
     let told = update(image, src, options);
     assert_eq!(told["unchanged"], false, "{options:?}: {told}");
@@ -45,7 +45,7 @@ fn nothing_is_written_where_nothing_has_changed() {
         let [image, src] = ["image.erofs", "src"].map(|name| scratch.path(name));
         stdout(&[&["pack", "--quiet", &src, &image], options].concat());
         stays(&image, &src, &[]);
-        // How what is new is stored does not count.
+        // Options for storing new data do not count.
         stays(&image, &src, &["-z", "lz4", "--base-trust", "content"]);
     }
     for name in ["chunk-4k.erofs", "lz4.erofs", "inline.erofs"] {
@@ -70,7 +70,7 @@ fn all_that_an_image_shows_counts() {
     fs::remove_file(at("link")).unwrap();
     symlink("there", at("link")).unwrap();
     changes(&image, &src, &[]);
-    // Another name of a file is no copy of it.
+    // Another name of a file is not a copy of it.
     fs::copy(at("small"), at("twin")).unwrap();
     set_time(&at("twin"), OLD + 1);
     fs::set_permissions(at("twin"), Permissions::from_mode(0o600)).unwrap();
@@ -78,7 +78,7 @@ fn all_that_an_image_shows_counts() {
     fs::remove_file(at("twin")).unwrap();
     fs::hard_link(at("small"), at("twin")).unwrap();
     changes(&image, &src, &[]);
-    // Neither size nor time tells.
+    // Neither size nor time shows the change.
     write(at("large"), text(7, 500_000), OLD);
     changes(&image, &src, &["--base-trust", "content"]);
     if setxattr(at("small"), "user.mark", b"one", XattrFlags::empty()).is_ok() {
@@ -86,7 +86,7 @@ fn all_that_an_image_shows_counts() {
         setxattr(at("small"), "user.mark", b"two", XattrFlags::empty()).unwrap();
         changes(&image, &src, &[]);
     }
-    // The image shows what the options make of the tree.
+    // The image has the tree that the options make.
     let told = json(&stdout(&["update", "--quiet", "--json", "--mtime", "5", &image, &src]));
     assert_eq!(told["unchanged"], false, "{told}");
     stays(&image, &src, &["--mtime", "5"]);

@@ -7,7 +7,7 @@ use kiln_tree::{Kind, NodeId, Tree};
 use std::collections::HashMap;
 
 use super::acl::{Account, Acl, Known, has_mark, without_mark};
-use crate::filter::left_out_xattrs::LeftOutXattrs;
+use crate::xattrs::left_out::LeftOutXattrs;
 
 /// Maximum length in bytes of a list of users or groups.
 const LIST_MAX_LEN: u64 = 16 << 20;

@@ -57,7 +57,7 @@ fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
 /// A tar archive: v7, ustar, PAX, GNU or star.
 ///
 /// Whiteouts of aufs in layers of containers are ordinary files here;
-/// [`Policy::aufs`](crate::filter::Policy::aufs) converts them to those of overlayfs.
+/// [`Policy::aufs`](kiln_tree::policy::Policy::aufs) converts them to those of overlayfs.
 pub struct TarSource {
     path: PathBuf,
     /// True if the path names the plain archive itself, so that it can be a device.

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::device::ImageDevices;
-use super::kept;
 use super::problem::failed;
+use super::reuse::reusable_data;
 
 /// Contents of the files of an image, by nid.
 pub(super) struct ImageContents {
@@ -41,7 +41,7 @@ impl Contents for ImageContents {
         if let Some(devices) = &self.devices {
             return devices.place(&self.image, &inode).map(Stored::Elsewhere);
         }
-        Ok(kept::kept(&self.image, &inode).map_err(failed)?.map_or(Stored::ToRead, Stored::Reused))
+        Ok(reusable_data(&self.image, &inode).map_err(failed)?.map_or(Stored::ToRead, Stored::Reused))
     }
 
     fn stores(&self) -> Stores {

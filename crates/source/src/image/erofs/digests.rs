@@ -7,10 +7,10 @@ use kiln_tree::DigestName;
 
 /// Returns the name of the content digests of an image that has some. If the stored name is that of
 /// an ordinary attribute, which programs see, the usual name is returned instead.
-pub(super) fn name(image: &Image) -> DigestName {
+pub fn digest_name(image: &Image) -> DigestName {
     let (number, prefixes) = (usize::from(image.superblock().ishare_xattr_prefix_id), image.xattr_prefixes());
     let is_usual = prefixes.get(number).is_some_and(|name| name == FINGERPRINT_NAME);
-    match image.has_content_digests() && has_prefixes(image) && is_usual {
+    match image.has_content_digests() && has_visible_prefixes(image) && is_usual {
         true => DigestName::Prefix(FINGERPRINT_NAME.to_vec()),
         false => DigestName::Usual,
     }
@@ -18,7 +18,7 @@ pub(super) fn name(image: &Image) -> DigestName {
 
 /// Returns true if kernels read long prefixes in the image itself. If they are in a special inode,
 /// only newer kernels read them.
-pub(super) fn has_prefixes(image: &Image) -> bool {
+pub fn has_visible_prefixes(image: &Image) -> bool {
     let superblock = image.superblock();
     superblock.compat.contains(Compat::PLAIN_XATTR_PFX) || superblock.packed_nid.or(superblock.metabox_nid).is_none()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::contents::ImageContents;
 use super::device::ImageDevices;
-use super::digests;
+use super::digests::digest_name;
 use crate::archive::left_out::LeftOut;
 use crate::error::{SourceError, Unreadable};
 use crate::limit::MemoryLimit;
@@ -58,7 +58,7 @@ pub(super) fn scan(
         }
     }
     let nids: Arc<[Nid]> = scanner.contents.into();
-    let digests = scanner.has_digests.then(|| digests::name(image));
+    let digests = scanner.has_digests.then(|| digest_name(image));
     let contents =
         ImageContents { image: image.clone(), path: named.path.into(), digests, nids: nids.clone(), devices, base };
     let tree = scanner.builder.finish(Box::new(contents)).map_err(|error| named.tree_error(error))?;

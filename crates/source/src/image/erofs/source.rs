@@ -2,7 +2,7 @@
 
 use kiln_format::BlockBits;
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
-use kiln_read::{Image, ImageOptions, ImageSources};
+use kiln_read::{Image, ImageOptions, ImageSources, Nid};
 use kiln_tree::Base;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::scan::{Named, scan};
 use crate::error::SourceError;
 use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
-use crate::source::{ScanOptions, Scanned, Source};
+use crate::source::{Scan, ScanOptions, Scanned, Source};
 
 /// The kind "EROFS image".
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -63,9 +63,29 @@ impl ImageSource {
         Self { image, path: path.to_owned(), offset: 0, extra: None, base: None }
     }
 
-    /// Says that other images reuse the stored data of the image, as that of `base`.
-    pub(super) fn with_base(self, base: Arc<dyn Base>) -> Self {
+    /// Lets other images reuse the stored data of the image, as that of `base`: contents say how they
+    /// are stored.
+    pub fn with_base(self, base: Arc<dyn Base>) -> Self {
         Self { base: Some(base), ..self }
+    }
+
+    /// Scans the complete image. Returns the nids of regular files, too, by content id.
+    ///
+    /// # Errors
+    /// Those of [`Source::scan`].
+    pub fn scan_with_nids(&self, options: &ScanOptions<'_>) -> Result<(Scan, Arc<[Nid]>), SourceError> {
+        scan(self.named(), self.stores(), options)
+    }
+
+    fn named(&self) -> Named<'_> {
+        Named { image: &self.image, path: &self.path, offset: self.offset }
+    }
+
+    /// Returns the devices to which other images refer, and the base.
+    fn stores(&self) -> (Option<ImageDevices>, Option<Arc<dyn Base>>) {
+        let place = (&*self.path, self.offset);
+        let devices = self.extra.as_ref().map(|extra| ImageDevices::of(&self.image, place, extra));
+        (devices, self.base.clone())
     }
 }
 
@@ -81,9 +101,6 @@ impl Source for ImageSource {
     /// Reads the image. An inode with several names is one node. Attributes that Linux does not
     /// show are left out, and of several with the same name the first is used, as in Linux.
     fn read(&self, options: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
-        let named = Named { image: &self.image, path: &self.path, offset: self.offset };
-        let place = (&*self.path, self.offset);
-        let devices = self.extra.as_ref().map(|extra| ImageDevices::of(&self.image, place, extra));
-        Ok(Scanned::Everything(scan(named, (devices, self.base.clone()), options)?.0))
+        Ok(Scanned::Everything(self.scan_with_nids(options)?.0))
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of reading an image.
 
-use kiln_read::Escaped;
+use kiln_format::Escaped;
 use kiln_tree::{ContentError, TreeError};
 use std::ffi::OsStr;
 use std::io;

@@ -3,70 +3,54 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::Access;
-use crate::filter::error::{FileError, SyntaxError};
-use crate::manifest::edits::tree_path;
-use crate::manifest::fields::{id, mode, words};
+use crate::manifest::fields::{id, mode, tree_path, words};
 use crate::manifest::lines::LINE_MAX_LEN;
+use kiln_tree::policy::Access;
+use kiln_tree::{FileError, SyntaxError};
 
-/// A list of files and their metadata.
-#[derive(Clone, Debug)]
-pub(super) struct List {
-    name: String,
-    files: HashMap<Box<[u8]>, Access>,
+/// Metadata by path.
+type AccessByPath = HashMap<Box<[u8]>, Access>;
+
+/// Parses the list in the file `name`.
+///
+/// # Errors
+/// The first invalid line.
+pub(super) fn parse(text: &[u8], name: &str) -> Result<AccessByPath, FileError> {
+    let mut files = AccessByPath::new();
+    for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
+        add(&mut files, line.strip_suffix(b"\r").unwrap_or(line)).map_err(|error| error.at(name, idx))?;
+    }
+    Ok(files)
 }
 
-impl List {
-    /// Parses the list in the file `name`.
-    ///
-    /// # Errors
-    /// The first invalid line.
-    pub(super) fn parse(text: &[u8], name: &str) -> Result<Self, FileError> {
-        let mut list = Self { name: name.to_owned(), files: HashMap::new() };
-        for (idx, line) in text.split(|&b| b == b'\n').enumerate() {
-            list.add(line.strip_suffix(b"\r").unwrap_or(line)).map_err(|error| error.at(name, idx))?;
-        }
-        Ok(list)
+fn add(files: &mut AccessByPath, line: &[u8]) -> Result<(), SyntaxError> {
+    if line.trim_ascii().is_empty() {
+        return Ok(());
     }
-
-    /// Returns the metadata for the file at `path`.
-    pub(super) fn get(&self, path: &[u8]) -> Option<Access> {
-        self.files.get(path).copied()
+    if line.len() > LINE_MAX_LEN {
+        return Err(SyntaxError::new("line", line, format!("longer than {LINE_MAX_LEN} bytes")));
     }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    let (path, rest) = path(line).ok_or_else(|| SyntaxError::new("path", line, "unclosed quotes"))?;
+    let fields = words(rest);
+    let [uid, gid, permissions, more @ ..] = &fields[..] else {
+        return Err(SyntaxError::new("line", line, "expected 4 fields: PATH UID GID MODE"));
+    };
+    let mut access =
+        Access { uid: id("uid", uid)?, gid: id("gid", gid)?, permissions: mode(permissions)?, capabilities: 0 };
+    for field in more {
+        match field.strip_prefix(b"capabilities=") {
+            Some(bits) => access.capabilities = capabilities(bits)?,
+            // Labels come from file_contexts, as in Android's own tools.
+            None if field.starts_with(b"selabel=") => {}
+            None => return Err(SyntaxError::new("field", field, "expected capabilities=... or selabel=...")),
+        }
     }
-
-    fn add(&mut self, line: &[u8]) -> Result<(), SyntaxError> {
-        if line.trim_ascii().is_empty() {
-            return Ok(());
-        }
-        if line.len() > LINE_MAX_LEN {
-            return Err(SyntaxError::new("line", line, format!("longer than {LINE_MAX_LEN} bytes")));
-        }
-        let (path, rest) = path(line).ok_or_else(|| SyntaxError::new("path", line, "unclosed quotes"))?;
-        let fields = words(rest);
-        let [uid, gid, permissions, more @ ..] = &fields[..] else {
-            return Err(SyntaxError::new("line", line, "expected 4 fields: PATH UID GID MODE"));
-        };
-        let mut access =
-            Access { uid: id("uid", uid)?, gid: id("gid", gid)?, permissions: mode(permissions)?, capabilities: 0 };
-        for field in more {
-            match field.strip_prefix(b"capabilities=") {
-                Some(bits) => access.capabilities = capabilities(bits)?,
-                // Labels come from file_contexts, as in Android's own tools.
-                None if field.starts_with(b"selabel=") => {}
-                None => return Err(SyntaxError::new("field", field, "expected capabilities=... or selabel=...")),
-            }
-        }
-        match self.files.entry(tree_path(path)) {
-            Entry::Vacant(entry) => drop(entry.insert(access)),
-            Entry::Occupied(entry) if *entry.get() == access => {}
-            Entry::Occupied(_) => return Err(SyntaxError::new("path", path, "listed twice, with different values")),
-        }
-        Ok(())
+    match files.entry(tree_path(path)) {
+        Entry::Vacant(entry) => drop(entry.insert(access)),
+        Entry::Occupied(entry) if *entry.get() == access => {}
+        Entry::Occupied(_) => return Err(SyntaxError::new("path", path, "listed twice, with different values")),
     }
+    Ok(())
 }
 
 /// Splits a line into its path and the rest.
@@ -105,13 +89,14 @@ mod tests {
             system/bin 0 2000 0751\n\n\
             /system/bin/run-as 0 2000 750 capabilities=0xc0\r\n\
             \"system/a b\" 1000 root 644 capabilities=12\n";
-        let list = List::parse(text, "l").unwrap();
+        let list = parse(text, "l").unwrap();
+        let get = |path: &[u8]| list.get(path).copied();
         let access = |uid, gid, permissions, capabilities| Some(Access { uid, gid, permissions, capabilities });
-        assert_eq!(list.get(b""), access(0, 0, 0o755, 0));
-        assert_eq!(list.get(b"system/bin"), access(0, 2000, 0o751, 0));
-        assert_eq!(list.get(b"system/bin/run-as"), access(0, 2000, 0o750, 0xC0));
-        assert_eq!(list.get(b"system/a b"), access(1000, 0, 0o644, 12));
-        assert_eq!(list.get(b"system"), None);
+        assert_eq!(get(b""), access(0, 0, 0o755, 0));
+        assert_eq!(get(b"system/bin"), access(0, 2000, 0o751, 0));
+        assert_eq!(get(b"system/bin/run-as"), access(0, 2000, 0o750, 0xC0));
+        assert_eq!(get(b"system/a b"), access(1000, 0, 0o644, 12));
+        assert_eq!(get(b"system"), None);
     }
 
     #[test]
@@ -124,7 +109,7 @@ mod tests {
             ("'a 0 0 755", "l, line 2: path `'a 0 0 755`: unclosed quotes"),
             ("x 0 0 755", "l, line 2: path `x`: listed twice, with different values"),
         ] {
-            assert_eq!(List::parse(format!("x 0 0 644\n{line}\n").as_bytes(), "l").unwrap_err().to_string(), error);
+            assert_eq!(parse(format!("x 0 0 644\n{line}\n").as_bytes(), "l").unwrap_err().to_string(), error);
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Keywords of a manifest, which describe a file or set defaults for all following files.
 
 use kiln_format::inode::{FileType, Rdev};
-use kiln_tree::Metadata;
+use kiln_tree::{Metadata, SyntaxError};
 
 use super::escapes::unescape;
-use crate::filter::chmod::Chmod;
-use crate::filter::error::SyntaxError;
 use crate::manifest::fields::{checked, device, id, in_radix, mode, number};
+use kiln_tree::policy::Chmod;
 
 /// Device number formats of systems with separate major and minor numbers.
 const DEVICE_FORMATS: [&[u8]; 15] = [

@@ -15,13 +15,13 @@ use super::escapes::unescape;
 use super::keywords::Keywords;
 use crate::dir::contents::{Stamp, open_beneath};
 use crate::error::{SourceError, Unreadable};
-use crate::filter::error::{FileError, SyntaxError};
-use crate::filter::path::join;
 use crate::input::tape::Tape;
 use crate::limit::MemoryLimit;
 use crate::manifest::fields::words;
 use crate::manifest::lines::{Line, Lines, ListError};
 use crate::source::ScanOptions;
+use kiln_tree::path::join;
+use kiln_tree::{FileError, SyntaxError};
 
 /// Memory cost in bytes of a name, in addition to its length, and of each directory that a path
 /// implies.

@@ -1,7 +1,10 @@
 //! Parser of definitions.
 
 use kiln_read::ReadAt;
-use kiln_tree::{ContentId, Kind, Xattr};
+use kiln_tree::policy::{
+    EditOp, EditTime, MetadataChange, MissingParents, TreeEdit, TreeEdits, checked_xattr, parse_hex,
+};
+use kiln_tree::{ContentId, Kind, SyntaxError, Xattr};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -9,18 +12,15 @@ use std::sync::Arc;
 
 use super::within;
 use super::words::Words;
-use crate::filter::error::SyntaxError;
-use crate::filter::xattrs::checked_xattr;
-use crate::manifest::edits::{
-    AddedFilesBuilder, Change, Edit, Links, Op, Parents, Time, TreeEdits, host_file, node, tree_path,
-};
-use crate::manifest::fields::{device, id, mode, number};
+use crate::manifest::added_files::AddedFilesBuilder;
+use crate::manifest::fields::{device, id, mode, number, tree_path};
+use crate::manifest::host::{Links, host_file};
 use crate::manifest::lines::LINE_MAX_LEN;
 
 /// Definitions that have been read.
 #[derive(Default)]
 pub(super) struct Definitions {
-    edits: Vec<Edit>,
+    edits: Vec<TreeEdit>,
     files: AddedFilesBuilder,
     /// Files whose contents follow the definitions.
     stored: Vec<StoredFile>,
@@ -56,11 +56,11 @@ impl Definitions {
         if !fields.words.rest().is_empty() {
             return Err(SyntaxError::new("definition", line, "more fields than this type has"));
         }
-        self.edits.push(Edit { line_idx, path: tree_path(&name), op });
+        self.edits.push(TreeEdit { line_idx, path: tree_path(&name), op });
         Ok(())
     }
 
-    fn op(&mut self, definition: u8, fields: &mut Fields<'_>) -> Result<Op, SyntaxError> {
+    fn op(&mut self, definition: u8, fields: &mut Fields<'_>) -> Result<EditOp, SyntaxError> {
         Ok(match definition {
             b'd' | b'D' => fields.create(|_| Ok(Kind::Directory(Box::default())))?,
             b'c' | b'C' => fields.create(|fields| fields.device().map(Kind::CharDevice))?,
@@ -84,9 +84,9 @@ impl Definitions {
             }
             b'l' => self.host(fields, Links::Kept)?,
             b'h' => self.host(fields, Links::Followed)?,
-            b'L' => Op::Link(tree_path(fields.rest("target")?)),
-            b'm' | b'M' => Op::Change(fields.change()?),
-            b'x' => Op::SetXattr(xattr(fields.rest("attribute")?)?),
+            b'L' => EditOp::Link(tree_path(fields.rest("target")?)),
+            b'm' | b'M' => EditOp::Change(fields.change()?),
+            b'x' => EditOp::SetXattr(xattr(fields.rest("attribute")?)?),
             b'f' | b'F' => {
                 let reason = "the file would contain the output of a command, and kiln runs no commands; \
                               write the output to a file and name it with l PATH";
@@ -96,11 +96,11 @@ impl Definitions {
         })
     }
 
-    fn host(&mut self, fields: &mut Fields<'_>, links: Links) -> Result<Op, SyntaxError> {
+    fn host(&mut self, fields: &mut Fields<'_>, links: Links) -> Result<EditOp, SyntaxError> {
         let path = fields.rest("path")?;
         let node = host_file(path, links, &mut self.files, &mut self.host);
         let node = node.map_err(|error| SyntaxError::new("path", path, error))?;
-        Ok(Op::Create { node, time: Time::Defined, parents: Parents::MustExist })
+        Ok(EditOp::Create { node, time: EditTime::Defined, parents: MissingParents::Refused })
     }
 
     /// Returns all edits. The contents of `R` definitions are in `data` of `bytes`, the file at
@@ -116,14 +116,15 @@ impl Definitions {
     ) -> Result<TreeEdits, (usize, SyntaxError)> {
         for StoredFile { edit_idx, offset } in self.stored {
             let edit = &mut self.edits[edit_idx];
-            if let Op::Create { node, .. } = &mut edit.op
+            if let EditOp::Create { node, .. } = &mut edit.op
                 && let Kind::File { len, content, .. } = &mut node.kind
             {
                 let range = within(data, offset, *len).map_err(|error| (edit.line_idx, error))?;
                 *content = self.files.stored(range);
             }
         }
-        Ok(TreeEdits::new(path, self.edits, self.files.finish(Some(bytes), self.host)))
+        let files = self.files.finish(Some(bytes), self.host);
+        Ok(TreeEdits::new(path.to_string_lossy().into_owned(), self.edits, Arc::new(files)))
     }
 }
 
@@ -155,8 +156,8 @@ impl<'a> Fields<'a> {
         time.map_err(|_| SyntaxError::new("time", &text, "write it in seconds since 1970; kiln does not run date(1)"))
     }
 
-    fn change(&mut self) -> Result<Change, SyntaxError> {
-        Ok(Change {
+    fn change(&mut self) -> Result<MetadataChange, SyntaxError> {
+        Ok(MetadataChange {
             permissions: Some(mode(&self.next("mode")?)?),
             uid: id("uid", &self.next("uid")?)?,
             gid: id("gid", &self.next("gid")?)?,
@@ -165,11 +166,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Parses the definition of a new file, whose kind follows mode and owners.
-    fn create(&mut self, kind: impl FnOnce(&mut Self) -> Result<Kind, SyntaxError>) -> Result<Op, SyntaxError> {
+    fn create(&mut self, kind: impl FnOnce(&mut Self) -> Result<Kind, SyntaxError>) -> Result<EditOp, SyntaxError> {
         let change = self.change()?;
         let kind = kind(self)?;
-        let time = if self.time.is_some() { Time::Defined } else { Time::OfRoot };
-        Ok(Op::Create { node: node(change, kind), time, parents: Parents::MustExist })
+        let time = if self.time.is_some() { EditTime::Defined } else { EditTime::OfRoot };
+        Ok(EditOp::Create { node: change.new_node(kind), time, parents: MissingParents::Refused })
     }
 
     fn device(&mut self) -> Result<kiln_format::inode::Rdev, SyntaxError> {
@@ -194,7 +195,7 @@ fn xattr(text: &[u8]) -> Result<Xattr, SyntaxError> {
     let value = match &text[equals + 1..] {
         [b'0', b's' | b'S', base64 @ ..] => from_base64(base64).ok_or_else(|| refuse("base64 must follow 0s"))?,
         [b'0', b'x' | b'X', digits @ ..] => {
-            crate::filter::xattrs::hex(digits).ok_or_else(|| refuse("pairs of hexadecimal digits must follow 0x"))?
+            parse_hex(digits).ok_or_else(|| refuse("pairs of hexadecimal digits must follow 0x"))?
         }
         [b'0', b't' | b'T', escaped @ ..] => {
             from_octal(escaped).ok_or_else(|| refuse("three octal digits must follow \\"))?

@@ -1,16 +1,15 @@
 //! Source that reads a file of definitions as a whole tree.
 
 use kiln_read::ReadAt;
-use kiln_tree::Builder;
+use kiln_tree::policy::{PolicyError, TreeEdits};
+use kiln_tree::{Builder, NoContents};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::read;
 use crate::error::SourceError;
-use crate::filter::error::PolicyError;
 use crate::input::candidate::Candidate;
 use crate::kind::SourceKind;
-use crate::manifest::edits::{AddedFiles, TreeEdits};
 use crate::manifest::lines::ListError;
 use crate::source::{ScanOptions, Scanned, Source};
 
@@ -51,7 +50,7 @@ impl Source for PseudoSource {
 
     fn read(&self, _: &ScanOptions<'_>) -> Result<Scanned, SourceError> {
         let builder = Builder::default();
-        let empty = builder.finish(Box::new(AddedFiles::none())).map_err(SourceError::tree(&self.path))?;
+        let empty = builder.finish(Box::new(NoContents)).map_err(SourceError::tree(&self.path))?;
         match self.edits.apply(empty) {
             Ok(tree) => Ok(Scanned::Everything(tree.into())),
             Err(PolicyError::Edit(error)) => Err(error.into()),

@@ -1,8 +1,7 @@
-//! Contents of a draft, except its spool.
+//! Files of the host in a draft.
 
-use kiln_tree::{Content, ContentError, ContentId, Contents, PlainContents, Stored, StoredDigest, Stores, Version};
+use kiln_tree::{Content, ContentError, ContentId, Contents, PlainContents, Version};
 use rustix::fs::{Mode, OFlags, open};
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -13,7 +12,6 @@ use std::sync::Arc;
 
 use crate::dir::contents::{Stamp, open_beneath, open_changed_beneath, open_stamped_beneath};
 use crate::dir::entry::{Entry, look};
-use crate::merge::contents::MergedContents;
 
 /// A file of the host.
 pub(super) struct HostEntry {
@@ -83,61 +81,5 @@ impl PlainContents for HostFiles {
             Version::Changed => open_changed_beneath(root.as_fd(), path, stamp),
             _ => open_stamped_beneath(root.as_fd(), path, stamp),
         }
-    }
-}
-
-/// Contents of a draft.
-pub(super) struct DraftContents {
-    pub(super) base: MergedContents,
-    /// Original paths of contents whose files got new names; the base only knows the original ones.
-    pub(super) moved: HashMap<u32, Box<[u8]>>,
-}
-
-impl DraftContents {
-    fn path<'p>(&'p self, id: ContentId, path: &'p [u8]) -> &'p [u8] {
-        self.moved.get(&id.0).map_or(path, |path| path)
-    }
-}
-
-impl Contents for DraftContents {
-    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
-        self.base.open(id, self.path(id, path), version)
-    }
-
-    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
-        self.base.stored(id, len)
-    }
-
-    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        self.base.stored_digest(id)
-    }
-
-    fn stores(&self) -> Stores {
-        self.base.stores()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kiln_tree::conformance::{Echo, assert_forwards};
-    use kiln_tree::{Kind, Metadata, Node, ThinSlice, Tree};
-
-    #[test]
-    fn contents_of_a_draft_are_those_of_its_sources() {
-        let mut base = MergedContents::default();
-        base.take(5).unwrap();
-        base.add_last(5, Box::new(HostFiles::default()));
-        let root =
-            Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind: Kind::Directory(Box::default()) };
-        let first = base.take(2).unwrap();
-        base.add(first, Tree::new(vec![root], Box::new(Echo)).unwrap(), b"at/dir");
-        let draft = DraftContents { base, moved: HashMap::from([(6, b"at/dir/first"[..].into())]) };
-        // Files of the host have no digests, and if an image refers to data, all parts must have
-        // digests.
-        let own = ["stores digest_name"];
-        assert_forwards(&draft.base, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
-        assert_forwards(&draft, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
-        assert_forwards(&draft, (ContentId(6), "name"), (ContentId(1), "first"), &own);
     }
 }

@@ -1,7 +1,57 @@
 use super::*;
+use crate::format::Format;
 use crate::options::preset::SMALL_FILE_LEN;
+use kiln_format::inode::CompactTimes;
 
 const SMALL: Fragments = Fragments::UpTo(SMALL_FILE_LEN);
+const KERNELS: [&str; 13] =
+    ["5.4", "5.13", "5.15", "5.16", "5.17", "6.1", "6.4", "6.6", "6.10", "6.15", "6.17", "6.18", "any"];
+
+/// Returns what the build makes of the options.
+fn format(options: &BuildOptions) -> Format {
+    Format::decide(options, None)
+}
+
+fn row(kernel: &str, format: &Format) -> String {
+    let Format { compression, dedupe, holes, packing, metadata, .. } = format;
+    let spec = compression.spec.map_or("stored".into(), |Spec { method, level, pcluster_len, .. }| {
+        format!("{} {level} {}K", method.name(), pcluster_len >> 10)
+    });
+    let packed = match packing.max_len {
+        0 => "no file".to_owned(),
+        u64::MAX => "all files".to_owned(),
+        len => format!("{}K", len >> 10),
+    };
+    let marks = [
+        (compression.encoded_extents, "encoded"),
+        (packing.tails, "tails"),
+        (metadata.compact_times == CompactTimes::Own, "mtimes"),
+        (holes.plain, "plain-holes"),
+        (holes.compressed, "holes"),
+        (metadata.digest_prefix.is_some(), "digest-prefix"),
+    ];
+    let marks: Vec<_> = marks.into_iter().filter(|(is, _)| *is).map(|(_, mark)| mark).collect();
+    format!("{kernel:<5}{spec:<14}{packed:<10}{dedupe:<6?} {}", marks.join(" "))
+}
+
+/// Prints what images of each preset have, for each kernel.
+#[test]
+fn presets_by_kernel() {
+    let mut table = String::new();
+    for preset in [Preset::ALL.as_slice(), &[Preset::Backup]].concat() {
+        table += &format!("{preset:?}\n");
+        for kernel in KERNELS {
+            let options = choices(preset, if kernel == "any" { "" } else { kernel }).build_options().unwrap();
+            table += row(kernel, &format(&options)).trim_end();
+            table += "\n";
+        }
+    }
+    if std::env::var_os("KILN_BLESS").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/options/preset/choices/kernels.txt"), &table).unwrap();
+    } else {
+        assert_eq!(table, include_str!("kernels.txt"));
+    }
+}
 
 fn choices(preset: Preset, kernel: &str) -> Choices {
     let kernel = (!kernel.is_empty()).then(|| kernel.parse().unwrap());
@@ -20,7 +70,7 @@ fn by(text: Option<&str>) -> Option<Compression> {
 
 fn compression(preset: Preset, z: Option<&str>, c: Option<u64>, kernel: &str) -> Option<Spec> {
     let choices = Choices { compression: by(z), pcluster_len: c, ..choices(preset, kernel) };
-    choices.build_options().unwrap().compression
+    choices.build_options().unwrap().compression.spec
 }
 
 fn spec(method: Method, level: i32, pcluster_len: u32) -> Option<Spec> {
@@ -52,30 +102,31 @@ fn defaults_give_way_to_the_kernel() {
     assert_eq!(compression(Plain, Some("lz4hc,12"), Some(4096), "5.4"), spec(Method::Lz4hc, 12, 4096));
     assert_eq!(compression(Plain, None, None, "5.4"), None);
     let tried = Choices { tries: vec![method("lz4hc,12")], ..choices(Fast, "5.4") };
-    assert_eq!((tried).build_options().unwrap().trial.specs, [spec(Method::Lz4hc, 12, 4096).unwrap()]);
+    assert_eq!((tried).build_options().unwrap().compression.trial.specs, [spec(Method::Lz4hc, 12, 4096).unwrap()]);
 }
 
 #[test]
 fn packing_and_deduplication_follow_preset_method_and_kernel() {
     use Preset::*;
-    let off = Fragments::Off;
+    let (off, small) = (0, SMALL_FILE_LEN);
     for (preset, algorithm, kernel, fragments, dedupe) in [
         (Plain, None, "", off, Dedupe::Files),
         (Plain, Some("zstd"), "", off, Dedupe::Files),
-        (Fast, None, "", SMALL, Dedupe::Files),
+        (Fast, None, "", small, Dedupe::Files),
         (Fast, None, "6.0", off, Dedupe::Files),
-        (Balanced, None, "", SMALL, Dedupe::Parts),
-        (Balanced, None, "6.1", SMALL, Dedupe::Parts),
+        (Balanced, None, "", small, Dedupe::Parts),
+        (Balanced, None, "6.1", small, Dedupe::Parts),
         (Balanced, None, "6.0", off, Dedupe::Files),
-        (Balanced, Some("lz4"), "", SMALL, Dedupe::Files),
-        (Balanced, Some("lz4hc"), "", SMALL, Dedupe::Parts),
+        (Balanced, Some("lz4"), "", small, Dedupe::Files),
+        (Balanced, Some("lz4hc"), "", small, Dedupe::Parts),
         (Balanced, Some("none"), "", off, Dedupe::Files),
-        (Archive, None, "", Fragments::UpTo(u64::MAX), Dedupe::Parts),
+        (Archive, None, "", u64::MAX, Dedupe::Parts),
         (Archive, None, "5.16", off, Dedupe::Files),
         (Dataset, None, "6.12", off, Dedupe::Files),
     ] {
         let options = (Choices { compression: by(algorithm), ..choices(preset, kernel) }).build_options().unwrap();
-        assert_eq!((options.fragments, options.dedupe), (fragments, dedupe), "{preset:?} {algorithm:?} {kernel}");
+        let format = format(&options);
+        assert_eq!((format.packing.max_len, format.dedupe), (fragments, dedupe), "{preset:?} {algorithm:?} {kernel}");
     }
     let named = Choices {
         dedupe: Some(Dedupe::Off),
@@ -84,8 +135,8 @@ fn packing_and_deduplication_follow_preset_method_and_kernel() {
         ..choices(Dataset, "6.1")
     };
     let options = (named).build_options().unwrap();
-    assert_eq!((options.dedupe, options.fragments), (Dedupe::Off, Fragments::UpTo(7)));
-    assert_eq!(options.packed_pcluster_len, Some(8192));
+    assert_eq!((options.dedupe, options.packing.fragments), (Dedupe::Off, Fragments::UpTo(7)));
+    assert_eq!(options.packing.pcluster_len, Some(8192));
 }
 
 #[test]
@@ -102,10 +153,10 @@ fn encoded_extents_have_longer_units() {
         (Dataset, "6.15", None, None, (true, 64 << 10)),
     ] {
         let options = (Choices { encoded_extents, pcluster_len, ..choices(preset, kernel) }).build_options().unwrap();
-        let chosen = (options.encoded_extents, options.compression.unwrap().pcluster_len);
+        let chosen = (options.compression.encoded_extents, options.compression.spec.unwrap().pcluster_len);
         assert_eq!(chosen, expected, "{preset:?} {kernel} {encoded_extents:?}");
     }
-    assert!(!(choices(Plain, "6.15")).build_options().unwrap().encoded_extents);
+    assert!(!(choices(Plain, "6.15")).build_options().unwrap().compression.encoded_extents);
 }
 
 #[test]
@@ -119,12 +170,13 @@ fn pclusters_suit_the_blocks() {
         (Balanced, 64 << 10, "", 64 << 10),
     ] {
         let options = (Choices { block_len: Some(block_len), ..choices(preset, kernel) }).build_options().unwrap();
-        assert_eq!(options.compression.unwrap().pcluster_len, expected, "{preset:?} {block_len} {kernel}");
+        assert_eq!(options.compression.spec.unwrap().pcluster_len, expected, "{preset:?} {block_len} {kernel}");
         assert_eq!(options.block_bits.len(), block_len);
     }
     assert_eq!((choices(Plain, "")).build_options().unwrap().block_bits, BlockBits::DEFAULT);
     let tried = Choices { block_len: Some(512), tries: vec![method("lz4"), method("zstd")], ..choices(Archive, "") };
-    let lens: Vec<u32> = (tried).build_options().unwrap().trial.specs.iter().map(|way| way.pcluster_len).collect();
+    let lens: Vec<u32> =
+        (tried).build_options().unwrap().compression.trial.specs.iter().map(|way| way.pcluster_len).collect();
     assert_eq!(lens, [128 << 10, 512 << 10]);
 }
 
@@ -135,13 +187,13 @@ fn compressed_metadata_brings_what_its_kernel_has() {
         ..choices(preset, "")
     };
     let options = (with(Preset::Fast, 16 << 10, None)).build_options().unwrap();
-    assert_eq!(options.metabox, spec(Method::Lz4, 1, 16 << 10));
-    assert!(options.pack_directories && options.encoded_extents && options.own_mtimes);
+    assert_eq!(options.metadata.metabox, spec(Method::Lz4, 1, 16 << 10));
+    assert!(options.packing.directories && options.compression.encoded_extents && options.metadata.own_mtimes);
     let options = with(Preset::Plain, 64 << 10, Some(method("zstd,9"))).build_options().unwrap();
-    assert_eq!((options.metabox, options.compression), (spec(Method::Zstd, 9, 64 << 10), None));
-    assert!(!options.pack_directories && options.own_mtimes);
+    assert_eq!((options.metadata.metabox, options.compression.spec), (spec(Method::Zstd, 9, 64 << 10), None));
+    assert!(!options.packing.directories && options.metadata.own_mtimes);
     let options = (Choices { pack_directories: true, ..choices(Preset::Balanced, "6.1") }).build_options().unwrap();
-    assert!(options.pack_directories && options.metabox.is_none() && !options.own_mtimes);
+    assert!(options.packing.directories && options.metadata.metabox.is_none() && !options.metadata.own_mtimes);
 }
 
 #[test]
@@ -218,9 +270,9 @@ fn ends_beside_inodes_exclude_encoded_extents_only_where_these_were_asked_for() 
     for (kernel, metadata) in [("6.15", None), ("6.17", metadata)] {
         let asked = || Choices { tail_packing: true, metadata, ..choices(Preset::Balanced, kernel) };
         let options = asked().build_options().unwrap();
-        assert!(options.tail_packing && !options.encoded_extents);
+        assert!(options.packing.tail_packing && !options.compression.encoded_extents);
         let error = Choices { encoded_extents: Some(true), ..asked() }.build_options().unwrap_err();
         assert_eq!((error.field, error.problem), (OptionField::TailPacking, OptionProblem::EncodedExtents));
-        assert!(choices(Preset::Balanced, kernel).build_options().unwrap().encoded_extents);
+        assert!(choices(Preset::Balanced, kernel).build_options().unwrap().compression.encoded_extents);
     }
 }

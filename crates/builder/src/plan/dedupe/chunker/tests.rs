@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 const SMALL: ChunkSizes = ChunkSizes { min: 16, avg: 64, max: 256 };
 
-/// Seeded bytes.
+/// Returns seeded bytes.
 fn random(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|idx| splitmix64(splitmix64(seed) ^ (idx / 8)).to_le_bytes()[idx as usize % 8]).collect()
 }
@@ -18,7 +18,7 @@ fn chunks(sizes: ChunkSizes, window: &[u8]) -> Vec<Range<usize>> {
     chunks
 }
 
-/// The plain algorithm: a hash of the last 64 bytes for each byte, a decision for each byte.
+/// Runs the plain algorithm: a hash of the last 64 bytes for each byte, a decision for each byte.
 fn plain(sizes: ChunkSizes, window: &[u8]) -> Vec<Range<usize>> {
     let (mut chunks, mut start) = (Vec::new(), 0);
     for end in 1..=window.len() {
@@ -94,7 +94,7 @@ fn runs_of_a_byte_become_long_chunks() {
     }
 }
 
-/// One lane, cuts chosen as it goes: what the departures gain.
+/// Chunks in one lane, with cuts chosen on the way: a baseline for the gains of the departures.
 fn one_pass(sizes: ChunkSizes, window: &[u8], mut each: impl FnMut(Range<usize>)) {
     let (mut hash, mut start, weak) = (0, 0, sizes.weak());
     while start < window.len() {

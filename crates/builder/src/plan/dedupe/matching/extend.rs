@@ -1,4 +1,4 @@
-//! How far two places agree, read in windows: matches of gigabytes take the memory of short ones.
+//! Length of equal text at two places, read in windows: matches of gigabytes take the memory of short ones.
 
 use super::{Place, Text};
 
@@ -14,7 +14,7 @@ pub(super) struct Extender {
 }
 
 impl Extender {
-    /// Length of the common prefix of the text at both places, at most `most`.
+    /// Returns the length of the common prefix of the text at both places, at most `most`.
     ///
     /// # Errors
     /// Errors of the text.
@@ -25,7 +25,7 @@ impl Extender {
         })
     }
 
-    /// Length of the common suffix of the text before both places, at most `most`.
+    /// Returns the length of the common suffix of the text before both places, at most `most`.
     ///
     /// # Errors
     /// Errors of the text.
@@ -37,12 +37,12 @@ impl Extender {
         })
     }
 
-    /// Bytes compared so far, counted once for both sides.
+    /// Returns the bytes compared so far, counted once for both sides.
     pub(super) fn compared_bytes(&self) -> u64 {
         self.compared
     }
 
-    /// Go on window by window, as long as they agree as a whole.
+    /// Continues window by window, as long as they are equal.
     fn extend<E>(
         &mut self,
         most: u64,

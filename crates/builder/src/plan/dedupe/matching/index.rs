@@ -1,23 +1,23 @@
-//! Where chunks were first seen: hash tables within a hard budget of bytes.
+//! First places of chunks: hash tables within a hard budget of bytes.
 //!
-//! When the budget is used up, the index halves itself: it keeps only hashes whose lowest bits are zero, one bit more each
-//! time, and takes only such from then on. What it holds depends on what was inserted in which order, on nothing else.
+//! When the budget is used up, the index halves itself: it keeps only hashes whose lowest bits are zero, one bit
+//! more each time, and accepts only such hashes from then on. Its contents depend only on the order of insertions.
 //!
-//! The index is divided into tables that grow one at a time, so that old and new slots never exist for more than a small
-//! part of it; the budget counts both.
+//! The index is divided into tables that grow one at a time, so that old and new slots never exist for more than a
+//! small part of it; the budget counts both.
 
 use super::Place;
 use crate::plan::dedupe::chunker::ChunkHash;
 
 /// Tables of an index whose budget is worth dividing.
 const TABLES: usize = 64;
-/// Less than this for each of several tables is no budget.
+/// Least bytes of each of several tables.
 const TABLE_MIN_BYTES: usize = 64 << 10;
 /// Slots of a table's first allocation.
 const FIRST_SLOTS: usize = 16;
-/// Bits that are ever asked to be zero.
+/// Most bits that must be zero.
 const SPARSE_MAX_BITS: u32 = 32;
-/// Slots that a search looks at. Random hashes stay far below; chosen ones must not make searches slow.
+/// Most slots that a search looks at. Random hashes stay far below; chosen ones must not make searches slow.
 const PROBE_MAX: usize = 512;
 
 /// A slot.
@@ -48,19 +48,19 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// An index of at most `budget` bytes; 0 is fine, it then remembers nothing.
+    /// Creates an index of at most `budget` bytes; with 0 it remembers nothing.
     pub(super) fn new(budget: usize) -> Self {
         let count = if budget / TABLES >= TABLE_MIN_BYTES { TABLES } else { 1 };
         let tables = std::iter::repeat_with(Table::default).take(count).collect();
         Self { tables, budget, bytes: 0, largest: 0, sparse_bits: 0, dropped: 0 }
     }
 
-    /// The first place of a chunk, if it is remembered.
+    /// Returns the first place of a chunk, if it is remembered.
     pub(super) fn find(&self, hash: ChunkHash) -> Option<Place> {
         self.tables[self.table_of(hash)].find(hash)
     }
 
-    /// Remember a chunk, unless it is known or there is no room.
+    /// Remembers a chunk, unless it is known or there is no room.
     pub(super) fn insert(&mut self, hash: ChunkHash, place: Place) {
         let idx = self.table_of(hash);
         if place.stream == EMPTY || self.tables[idx].find(hash).is_some() {
@@ -79,7 +79,7 @@ impl Index {
         self.dropped += 1;
     }
 
-    /// Chunks that were not remembered or were forgotten.
+    /// Returns the number of chunks that were not remembered or were forgotten.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -88,7 +88,7 @@ impl Index {
         hash.0[2] as usize % self.tables.len()
     }
 
-    /// Double a table. Whether the budget allows it.
+    /// Doubles a table. Returns whether the budget allows it.
     fn grow(&mut self, idx: usize) -> bool {
         let old = self.tables[idx].slots.len();
         let slots = if old == 0 { FIRST_SLOTS } else { 2 * old };
@@ -104,7 +104,7 @@ impl Index {
         true
     }
 
-    /// Forget every other chunk. Whether there is anything to forget.
+    /// Forgets every other chunk. Returns whether there is anything to forget.
     fn halve(&mut self) -> bool {
         if self.sparse_bits == SPARSE_MAX_BITS || self.tables.iter().all(|table| table.len == 0) {
             return false;
@@ -117,7 +117,7 @@ impl Index {
     }
 }
 
-/// Whether the lowest `bits` of a hash are zero.
+/// Returns whether the lowest `bits` of a hash are zero.
 fn is_kept(hash: ChunkHash, bits: u32) -> bool {
     hash.0[0].trailing_zeros() >= bits
 }
@@ -131,7 +131,7 @@ struct Table {
 }
 
 impl Table {
-    /// Three quarters are used at most: an empty slot ends every search.
+    /// Returns whether there is room: at most three quarters are used, as an empty slot ends every search.
     fn has_room(&self) -> bool {
         (self.len + 1) * 4 <= self.slots.len() * 3
     }
@@ -141,7 +141,7 @@ impl Table {
         (slot.stream != EMPTY).then_some(Place { stream: slot.stream, off: slot.off })
     }
 
-    /// Fill a slot with a hash that is not there. Whether one is near enough.
+    /// Fills a slot with a hash that is not there. Returns whether one is near enough.
     fn put(&mut self, slot: Slot) -> bool {
         let Some(at) = self.search(slot.hash) else { return false };
         self.slots[at] = slot;
@@ -149,7 +149,7 @@ impl Table {
         true
     }
 
-    /// The slot of a hash, or the empty one where it would be.
+    /// Returns the slot of a hash, or the empty one where it would be.
     fn search(&self, hash: ChunkHash) -> Option<usize> {
         let mask = self.slots.len().checked_sub(1)?;
         let home = hash.0[1] as usize;
@@ -157,7 +157,7 @@ impl Table {
         probes.find(|&at| self.slots[at].stream == EMPTY || self.slots[at].hash == hash)
     }
 
-    /// Move to `slots` slots what is kept with `sparse_bits`. Returns how many chunks are forgotten.
+    /// Moves chunks that `sparse_bits` allows to `slots` slots. Returns the number of forgotten chunks.
     fn rebuild(&mut self, slots: usize, sparse_bits: u32) -> u64 {
         let empty = Slot { hash: ChunkHash([0; 3]), stream: EMPTY, off: 0 };
         let old = std::mem::replace(&mut self.slots, vec![empty; slots]);
@@ -218,7 +218,10 @@ mod tests {
 
         /// As long as nothing is dropped, the index is a map in which the first value wins. Hashes collide in any word.
         #[test]
-        fn the_first_place_wins(keys in proptest::collection::vec((0..4_u32, 0..40_u32, 0..4_u32), 1..500), large: bool) {
+        fn the_first_place_wins(
+            keys in proptest::collection::vec((0..4_u32, 0..40_u32, 0..4_u32), 1..500),
+            large: bool,
+        ) {
             let mut index = Index::new(if large { 64 << 20 } else { 1 << 20 });
             let mut twin = HashMap::new();
             for (off, (a, b, c)) in keys.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Matches against the plain algorithm over slices; what is promised of runs; yield.
+//! Matches compared with the plain algorithm over slices; laws of runs; yield.
 
 use super::*;
 use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN, cpu_seconds};
@@ -13,7 +13,7 @@ const SMALL: ChunkSizes = ChunkSizes { min: 16, avg: 64, max: 256 };
 
 type Hasher = fn(&[u8]) -> ChunkHash;
 
-/// Nearly every lookup finds a chunk with other bytes.
+/// Returns a hash of eight bits, so that nearly every lookup finds a chunk with other bytes.
 fn eight_bits(bytes: &[u8]) -> ChunkHash {
     ChunkHash([ChunkHash::of(bytes).0[0] & 0xFF, 0, 0])
 }
@@ -45,7 +45,7 @@ fn chunks(sizes: ChunkSizes, hasher: Hasher, stream: &[u8], window: usize) -> Ve
     chunks
 }
 
-/// The plain algorithm.
+/// Runs the plain algorithm.
 fn plain(streams: &[Vec<u8>], chunks: &[Vec<Chunk>], min_match: u64) -> Vec<Vec<Run>> {
     let mut index: HashMap<ChunkHash, Place> = HashMap::new();
     let mut all: Vec<Vec<Run>> = Vec::new();
@@ -107,7 +107,7 @@ fn plain(streams: &[Vec<u8>], chunks: &[Vec<Chunk>], min_match: u64) -> Vec<Vec<
     all
 }
 
-/// Match `streams`; check what is promised of the outcome.
+/// Matches `streams`, and checks the laws of the outcome.
 fn runs_of(streams: &[Vec<u8>], chunks: &[Vec<Chunk>], min_match: u64, budget: usize, at_once: usize) -> Runs {
     let mut matcher = Matcher::new(min_match, budget);
     for (text, chunks) in streams.iter().zip(chunks) {
@@ -125,7 +125,7 @@ fn runs_of(streams: &[Vec<u8>], chunks: &[Vec<Chunk>], min_match: u64, budget: u
     runs
 }
 
-/// Check everything that the head of the module promises. Returns the bytes of Refs.
+/// Checks all laws in the head of the module. Returns the bytes of Refs.
 fn check(streams: &[Vec<u8>], runs: &Runs, min_match: u64) -> u64 {
     let mut matched = 0;
     assert_eq!(runs.len(), streams.len());
@@ -210,7 +210,7 @@ proptest! {
         }
     }
 
-    /// Whatever is forgotten, streams come back.
+    /// Streams are restored whatever is forgotten.
     #[test]
     fn any_budget_is_right(streams in streams(), budget in 0..5000_usize, collide: bool) {
         let hasher = if collide { eight_bits } else { ChunkHash::of };
@@ -233,7 +233,8 @@ fn nothing_is_found_without_memory() {
     assert_eq!(runs.stream(1), [Run { start: 0, len: 100_000, kind: RunKind::Ref(Place { stream: 0, off: 0 }) }]);
 }
 
-/// Text with planted copies of 20 to 200 KiB, each preceded by fresh bytes of any length. Returns the bytes planted.
+/// Makes text with planted copies of 20 to 200 KiB, each preceded by fresh bytes of any length. Returns the bytes
+/// planted.
 fn planted(count: u64) -> (Vec<Vec<u8>>, u64) {
     let original = random(7, 4 << 20);
     let (mut text, mut bytes) = (Vec::new(), 0);

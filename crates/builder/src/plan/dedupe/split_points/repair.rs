@@ -1,8 +1,9 @@
-//! Refs are made shorter, or given back, until no part is too short.
+//! Repair of parts that are too short: Refs are shortened or given back.
 //!
-//! A Ref that loses its front moves the cut at its source; one that loses its end moves none. What Refs lose is stored, and
-//! longer Stored runs break nothing, but a moved cut may, or a Ref that now stands alone. So it goes in rounds. Giving
-//! Refs back as a whole breaks nothing at all: after some rounds nothing else is done, which settles the rest at once.
+//! A Ref that loses its front moves the cut at its source; one that loses its end moves none. What Refs lose is
+//! stored, and longer Stored runs break nothing, but a moved cut may, or a Ref that now stands alone. So it goes in
+//! rounds. Giving Refs back as a whole breaks nothing at all: after some rounds nothing else is done, which settles
+//! the rest at once.
 
 use super::Ref;
 use crate::plan::dedupe::matching::Place;
@@ -10,8 +11,8 @@ use crate::plan::dedupe::matching::Place;
 /// Rounds in which Refs are made shorter, before they are given back.
 const TRIM_ROUNDS: u32 = 8;
 
-/// Change `refs`, in order of targets, such that each has `least` bytes, and so has each part that they make of Stored runs,
-/// the ends of streams excepted.
+/// Changes `refs`, in order of targets, so that each has at least `least` bytes, and so does each part of Stored
+/// runs that they cause, except at the ends of streams.
 pub(super) fn repair(refs: Vec<Ref>, least: u64) -> Vec<Ref> {
     let mut repair = Repair { refs, least, may_trim: true, changed: false };
     for round in 0.. {
@@ -29,14 +30,14 @@ pub(super) fn repair(refs: Vec<Ref>, least: u64) -> Vec<Ref> {
     repair.refs
 }
 
-/// Refs on the way to where no part is too short.
+/// Refs during the repair.
 struct Repair {
     /// In order of targets. Those given back have no bytes until they are dropped.
     refs: Vec<Ref>,
     /// Least bytes of a part.
     least: u64,
     may_trim: bool,
-    /// Something was, in this round.
+    /// A Ref was changed in this round.
     changed: bool,
 }
 
@@ -47,12 +48,12 @@ impl Repair {
         self.changed |= self.refs.len() < before;
     }
 
-    /// Whether a Ref remains one without `len` bytes.
+    /// Returns whether a Ref can lose `len` bytes.
     fn can_lose(&self, idx: usize, len: u64) -> bool {
         self.may_trim && self.refs[idx].len >= len + self.least
     }
 
-    /// Take `len` bytes of a Ref's front, or give it back. Whether it remains.
+    /// Removes `len` bytes of a Ref's front, or gives it back. Returns whether it remains.
     fn trim_front(&mut self, idx: usize, len: u64) -> bool {
         self.changed = true;
         let remains = self.can_lose(idx, len);
@@ -67,8 +68,8 @@ impl Repair {
         remains
     }
 
-    /// Move source starts that are too near the cut before them, or the start of their run, to the next place allowed. What
-    /// lies behind a cut is long enough: it holds a Ref's source.
+    /// Moves source starts that are too near the cut before them, or the start of their run, to the next allowed
+    /// place. Text behind a cut is long enough: it holds a Ref's source.
     fn space_cuts(&mut self) {
         let mut by_source: Vec<usize> = (0..self.refs.len()).collect();
         by_source.sort_unstable_by_key(|&idx| (self.refs[idx].source, idx));
@@ -90,7 +91,7 @@ impl Repair {
         }
     }
 
-    /// Starts of the Stored runs that hold the sources.
+    /// Returns the starts of the Stored runs that hold the sources.
     fn run_starts(&self, by_source: &[usize]) -> Vec<u64> {
         let mut refs = self.refs.iter().peekable();
         let mut end = Place { stream: 0, off: 0 };
@@ -104,7 +105,7 @@ impl Repair {
         by_source.iter().map(start).collect()
     }
 
-    /// Lengthen Stored runs that are too short to stand before a Ref.
+    /// Lengthens Stored runs that are too short before a Ref.
     fn widen_gaps(&mut self) {
         let mut before: Option<usize> = None;
         for idx in 0..self.refs.len() {
@@ -118,7 +119,8 @@ impl Repair {
         }
     }
 
-    /// Store `len` bytes more between two Refs: of the first, which moves no cut, else of the second. Whether that remains.
+    /// Stores `len` bytes more between two Refs: from the first, which moves no cut, else from the second. Returns
+    /// whether that remains.
     fn widen(&mut self, before: Option<usize>, idx: usize, len: u64) -> bool {
         let Some(before) = before.filter(|&before| self.can_lose(before, len)) else {
             return self.trim_front(idx, len);

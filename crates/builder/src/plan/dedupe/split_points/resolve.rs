@@ -1,4 +1,4 @@
-//! From a Ref to extents, when the units that hold its source are known.
+//! Conversion of a Ref to extents, when the units that hold its source are known.
 
 use super::IndexRules;
 use std::ops::Range;
@@ -19,27 +19,28 @@ pub(crate) struct Unit {
 pub(crate) struct RefExtent {
     /// Number of the unit, counted from the one at the source's start.
     pub unit: usize,
-    /// Bytes of it, from its start; fewer than it has: the reference is partial.
+    /// Bytes of it, from its start; if fewer than it has, the reference is partial.
     pub llen: u32,
 }
 
-/// What became of a Ref.
+/// The resolved form of a Ref.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {
     /// Extents from the start of the target on.
     pub extents: Vec<RefExtent>,
-    /// The end of the target, if it must be stored again: a *late part*, to be filled like any other after all of the plan. It
-    /// has less than four lclusters, and at least two unless it ends its stream; of encoded extents less than a unit.
+    /// The end of the target, if it must be stored again: a *late part*, to be filled like any other after all of
+    /// the plan. It has less than four lclusters, and at least two unless it ends its stream; of encoded extents
+    /// less than a unit.
     pub late: Option<Range<u64>>,
 }
 
-/// Find the extents of a Ref at `target`, which lies at the end of its stream or not, in `units`, the first of which
+/// Finds the extents of a Ref at `target`, which may be at the end of its stream, in `units`, the first of which
 /// starts at its source.
 ///
 /// Only the last extent can break the rules of the index: those before it are whole units, which the packer made long
 /// enough. Then it is shortened away: the target's last two lclusters, or a little more, become a late part.
 ///
-/// `None` if there are too few units, or one that the packer must not make: a mistake of the caller.
+/// Returns `None` if there are too few units, or one that the packer must not make, which is a bug of the caller.
 pub(crate) fn resolve_ref(
     target: Range<u64>,
     ends_stream: bool,
@@ -73,7 +74,7 @@ struct Piece {
     range: Range<u64>,
 }
 
-/// From where on the target must be stored again: its end, if its last piece keeps the rules.
+/// Returns the byte of the target from which on it must be stored again: its end, if its last piece keeps the rules.
 fn stored_from(pieces: &[Piece], target: &Range<u64>, ends_stream: bool, rules: IndexRules) -> u64 {
     let Some(last) = pieces.last() else { return target.end };
     let is_cut = last.range.end - last.range.start < u64::from(last.unit.llen);

@@ -15,7 +15,7 @@ const BITS: BlockBits = BlockBits::DEFAULT;
 const B: u64 = 4096;
 
 impl PartPlan {
-    /// Index of the part that starts at `place`. Every Ref's source has one.
+    /// Returns the index of the part that starts at `place`. Every Ref's source has one.
     fn part_at(&self, place: Place) -> Option<usize> {
         self.parts.binary_search_by_key(&place, |part| Place { stream: part.stream, off: part.range.start }).ok()
     }
@@ -31,8 +31,8 @@ impl Random {
     }
 }
 
-/// A model of the packer: units of random lengths that save a block, plain blocks, and for what is left over one unit that
-/// saves nothing. Text of `compresses` false is the worst case: plain wherever possible.
+/// Models the packer: units of random lengths that save a block, plain blocks, and for the rest one unit that saves
+/// nothing. If `compresses` is false, the text is the worst case: plain wherever possible.
 fn fill(part: &StoredPart, big: bool, compresses: bool, random: &mut Random) -> Vec<Unit> {
     let unit = |llen: u64, blocks: u64| Unit { llen: llen as u32, blocks: blocks as u16, is_whole: false };
     let mut units = Vec::new();
@@ -63,7 +63,7 @@ struct Extent {
     text: Place,
 }
 
-/// Pack a plan, resolve its references, check what the format demands. Returns the number of late parts.
+/// Packs a plan, resolves its references, and checks the demands of the format. Returns the number of late parts.
 fn pack(runs: &Runs, plan: &PartPlan, rules: IndexRules, big: bool, random: &mut Random) -> usize {
     let mut filled = |part: &StoredPart| {
         let compresses = random.below(2) == 0;
@@ -120,7 +120,7 @@ fn pack(runs: &Runs, plan: &PartPlan, rules: IndexRules, big: bool, random: &mut
     late_parts.len()
 }
 
-/// Where a byte of a stream is stored, according to the runs.
+/// Returns the place where a byte of a stream is stored, according to the runs.
 fn origin(runs: &Runs, place: Place) -> Place {
     let run = runs.stream(place.stream).iter().find(|run| run.end() > place.off).unwrap();
     match run.kind {
@@ -129,7 +129,8 @@ fn origin(runs: &Runs, place: Place) -> Place {
     }
 }
 
-/// Extents cover the stream and show its text. Both are made of few straight pieces, so ends decide, and a byte between.
+/// Extents cover the stream and show its text. Both are made of few straight pieces, so ends decide, and a byte
+/// between.
 fn check_text(runs: &Runs, stream: u32, extents: &[Extent]) {
     let mut pos = 0;
     for extent in extents {
@@ -143,11 +144,11 @@ fn check_text(runs: &Runs, stream: u32, extents: &[Extent]) {
     assert_eq!(pos, runs.stream(stream).last().unwrap().end());
 }
 
-/// The demands of the lcluster index, from the format's description.
+/// Checks the demands of the lcluster index, from the format's description.
 fn check_index(len: u64, extents: &[Extent]) {
     let lcluster = |pos: u64| pos / B;
     for (idx, extent) in extents.iter().enumerate() {
-        // Behind the last extent stands the end: a marker in the last lcluster, or the end of the table.
+        // Behind the last extent comes the end: a marker in the last lcluster, or the end of the table.
         let next = extents.get(idx + 1).map_or(len, |next| next.la);
         let distance = lcluster(next) - lcluster(extent.la);
         let is_last = idx + 1 == extents.len();
@@ -156,7 +157,7 @@ fn check_index(len: u64, extents: &[Extent]) {
     }
 }
 
-/// What the head of the module promises.
+/// Checks the laws in the head of the module.
 fn check_plan(runs: &Runs, plan: &PartPlan, rules: IndexRules) {
     let least = rules.min_len();
     let len_of = |stream| runs.stream(stream).last().map_or(0, Run::end);
@@ -189,7 +190,7 @@ fn check_plan(runs: &Runs, plan: &PartPlan, rules: IndexRules) {
     assert!((0..runs.len() as u32).all(|stream| covered[stream as usize] == len_of(stream)));
 }
 
-/// Any runs that matching could make, and worse: Refs as short as a byte, cuts as near as that.
+/// Generates any runs that matching could make, and worse: Refs as short as a byte, and cuts as near.
 fn runs() -> impl Strategy<Value = Runs> {
     let len = prop_oneof![2 => 1..3 * B, 3 => 1..16 * B, 1 => 1..100 * B];
     let near = prop_oneof![3 => Just(None), 2 => (0..9000_u64).prop_map(Some)];
