@@ -27,7 +27,7 @@ SCHEMA = 1
 GRID: List[Sequence[str]] = [
     ("kiln", "--fragments", "off"),
     ("kiln", "--fragments", "off", "--layout=tail-packing"),
-    *(("kiln", "--fragments", "small", "--packed-pcluster", unit) for unit in ("16K", "32K", "64K", "128K")),
+    *(("kiln", "--fragments", "small", f"--layout=packed-cluster={unit}") for unit in ("16K", "32K", "64K", "128K")),
     ("kiln", "--fragments", "tails"),
     ("kiln", "--fragments", "all"),
     ("kiln", "--fragments", "all", "--layout", "packed-cluster=128K"),
