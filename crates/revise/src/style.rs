@@ -3,7 +3,9 @@
 //! `kiln update` stores new files by [`ImageStyle::choices`], and `kiln relayout` stores again what
 //! it cannot move by [`ImageStyle::build_options`]. Both take the method, its level, the length of
 //! pclusters and the oldest kernel from here. Levels do not show in an image, so they are those of
-//! the preset that the image resembles.
+//! the preset that the image resembles. LZ4 is that of [`Preset::Fast`], level 1, except with
+//! compressed ends beside inodes: then it is lz4hc, as [`Preset::Dataset`] has it for kernels without
+//! Zstandard.
 
 mod survey;
 
@@ -92,9 +94,9 @@ impl ImageStyle {
     pub fn preset(&self) -> Preset {
         match self.algorithm {
             None => Preset::Plain,
+            Some(Algorithm::Lz4 | Algorithm::Zstd) if self.has_tail_packing && !self.has_packed => Preset::Dataset,
             Some(Algorithm::Lz4) => Preset::Fast,
             Some(Algorithm::Lzma) => Preset::Archive,
-            Some(Algorithm::Zstd) if self.has_tail_packing && !self.has_packed => Preset::Dataset,
             Some(Algorithm::Zstd | Algorithm::Deflate) => Preset::Balanced,
         }
     }
@@ -115,7 +117,7 @@ impl ImageStyle {
         let len = |lens: &Lens| self.len(method, self.raw_len(lens, Seen::Full));
         let encoded_extents = self.found.has_encoded_extents;
         Choices {
-            compression: (algorithm == Algorithm::Deflate).then(|| Compression::By(method.into())),
+            compression: self.preset_spec(algorithm).is_none().then(|| Compression::By(method.into())),
             pcluster_len: match self.has_cfgs {
                 true => len(&self.files).or(len(&self.packed)),
                 false => Some(block_len),
@@ -196,13 +198,16 @@ impl ImageStyle {
 
     /// Returns method and level of an algorithm: those of the preset, or else the defaults.
     fn spec(&self, algorithm: Algorithm) -> Spec {
-        let of_preset = BuildOptions::preset(self.preset(), None).ok().and_then(|options| options.compression.spec);
-        let of_preset = of_preset.filter(|spec| spec.method.algorithm() == algorithm);
-        let default = || {
+        self.preset_spec(algorithm).unwrap_or_else(|| {
             let method = default_method(algorithm);
             Spec { method, level: method.default_level(), pcluster_len: 0, window_len: None }
-        };
-        of_preset.unwrap_or_else(default)
+        })
+    }
+
+    /// Returns method and level of the preset, if it has this algorithm.
+    fn preset_spec(&self, algorithm: Algorithm) -> Option<Spec> {
+        let of_preset = BuildOptions::preset(self.preset(), None).ok().and_then(|options| options.compression.spec);
+        of_preset.filter(|spec| spec.method.algorithm() == algorithm)
     }
 
     fn method(&self, algorithm: Algorithm) -> Method {
@@ -239,10 +244,11 @@ enum Seen {
     Any,
 }
 
-/// Returns the method of an algorithm that no preset has.
+/// Returns the method of an algorithm that the preset does not have. Presets replace a method that a kernel lacks by
+/// lz4hc.
 fn default_method(algorithm: Algorithm) -> Method {
     match algorithm {
-        Algorithm::Lz4 => Method::Lz4,
+        Algorithm::Lz4 => Method::Lz4hc,
         Algorithm::Lzma => Method::Lzma,
         Algorithm::Deflate => Method::Deflate,
         Algorithm::Zstd => Method::Zstd,

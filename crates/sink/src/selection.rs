@@ -1,17 +1,17 @@
 //! Selection of a part of an image: sub-trees by path, and globs.
 
 use crate::SinkError;
-use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use kiln_format::inode::FileType;
 use kiln_read::{Image, Inode, ReadError, WalkEntry};
+use kiln_tree::filter::{PathGlob, PathGlobs};
 use std::collections::HashSet;
 
 /// Everything in an image, or the files that some patterns name.
 ///
 /// A pattern is a path from the image's root; a leading slash changes nothing. It selects the file
 /// of that name, and everything below it if it is a directory. A pattern that names no file of the
-/// image is used as a glob: `*` and `?` do not match a slash, `**` does, and `[...]` and `{a,b}`
-/// match one of several alternatives.
+/// image is used as a glob in the language of [`PathGlob`]: `*`, `?` and `[...]` do not match a
+/// slash, `**` does.
 #[derive(Clone, Debug)]
 pub struct Selection {
     patterns: Vec<Pattern>,
@@ -72,7 +72,7 @@ impl Selection {
     pub(crate) fn resolve(&self, image: &Image, root: Inode) -> Result<Resolved, SinkError> {
         let mut starts = Vec::new();
         let mut literals = HashSet::new();
-        let mut globs = GlobSetBuilder::new();
+        let mut globs = Vec::new();
         let mut glob_patterns = Vec::new();
         for pattern in &self.patterns {
             if let Some(inode) = find(image, root, &pattern.path)? {
@@ -82,14 +82,12 @@ impl Selection {
             }
             let no_match = || SinkError::NoMatch { pattern: pattern.written.clone() };
             let dir = pattern.literal_dir().ok_or_else(no_match)?;
-            globs.add(pattern.glob()?);
+            globs.push(pattern.glob()?);
             glob_patterns.push(pattern.written.clone());
             starts.push(Start { path: dir.to_vec(), inode: find(image, root, dir)?.ok_or_else(no_match)? });
         }
-        let globs = globs.build().map_err(|error| SinkError::BadPattern {
-            pattern: glob_patterns.join(&b' '),
-            reason: error.kind().to_string(),
-        })?;
+        let globs = PathGlobs::new(globs)
+            .map_err(|error| SinkError::BadPattern { pattern: glob_patterns.join(&b' '), reason: error.reason })?;
         Ok(Resolved {
             starts: outermost(starts),
             literals,
@@ -119,17 +117,14 @@ impl Pattern {
     /// Returns the deepest directory that contains all matches of this glob; `None` if the pattern
     /// is not a glob.
     fn literal_dir(&self) -> Option<&[u8]> {
-        let magic = self.path.iter().position(|b| b"*?[{\\".contains(b))?;
+        let magic = self.path.iter().position(|b| b"*?[\\".contains(b))?;
         let len = self.path[..magic].iter().rposition(|&b| b == b'/').unwrap_or(0);
         Some(&self.path[..len])
     }
 
-    fn glob(&self) -> Result<globset::Glob, SinkError> {
-        let refuse = |reason: String| SinkError::BadPattern { pattern: self.written.clone(), reason };
-        let text = str::from_utf8(&self.path).map_err(|_| refuse("a glob must be UTF-8".into()))?;
-        let mut builder = GlobBuilder::new(text);
-        builder.literal_separator(true).backslash_escape(true);
-        builder.build().map_err(|error| refuse(error.kind().to_string()))
+    fn glob(&self) -> Result<PathGlob, SinkError> {
+        let refuse = |reason| SinkError::BadPattern { pattern: self.written.clone(), reason };
+        PathGlob::new(&self.path).map_err(|error| refuse(error.reason))
     }
 }
 
@@ -138,7 +133,7 @@ pub(crate) struct Resolved {
     /// Roots of the walks: in walk order, none inside another.
     pub(crate) starts: Vec<Start>,
     literals: HashSet<Vec<u8>>,
-    globs: GlobSet,
+    globs: PathGlobs,
     /// The globs as written, in the order of `globs`; `None` once one has matched.
     unmatched: Vec<Option<Vec<u8>>>,
 }
@@ -153,14 +148,15 @@ impl Resolved {
     /// Returns true if a pattern names `path` itself. It must be called with every path of the
     /// walks, for [`Resolved::check_all_matched`].
     pub(crate) fn names(&mut self, path: &[u8]) -> bool {
-        let matching = match self.globs.is_empty() {
-            true => Vec::new(),
-            false => self.globs.matches_candidate(&Candidate::from_bytes(path)),
-        };
-        for &glob in &matching {
-            self.unmatched[glob] = None;
+        let mut is_match = self.literals.contains(path);
+        if self.globs.is_empty() {
+            return is_match;
         }
-        !matching.is_empty() || self.literals.contains(path)
+        for glob in self.globs.matching(path) {
+            self.unmatched[glob] = None;
+            is_match = true;
+        }
+        is_match
     }
 
     /// Returns an error for the first glob that has matched nothing.
@@ -234,7 +230,7 @@ mod tests {
     #[test]
     fn globs_know_where_to_start() {
         for (written, dir) in
-            [("*", ""), ("usr/lib/*.so", "usr/lib"), ("/usr/{a,b}/c", "usr"), ("**/x", ""), ("a/b?", "a")]
+            [("*", ""), ("usr/lib/*.so", "usr/lib"), ("/usr/[ab]/c", "usr"), ("**/x", ""), ("a/b?", "a")]
         {
             assert_eq!(pattern(written).unwrap().literal_dir(), Some(dir.as_bytes()), "{written}");
         }
@@ -243,15 +239,15 @@ mod tests {
 
     #[test]
     fn stars_stop_at_slashes() {
-        let matches = |glob: &str, path: &[u8]| {
-            pattern(glob).unwrap().glob().unwrap().compile_matcher().is_match_candidate(&Candidate::from_bytes(path))
-        };
+        let matches =
+            |glob: &str, path: &[u8]| PathGlobs::new([pattern(glob).unwrap().glob().unwrap()]).unwrap().is_match(path);
         assert!(matches("a/*.txt", b"a/b.txt"));
         assert!(!matches("a/*.txt", b"a/b/c.txt"));
         assert!(matches("a/**/*.txt", b"a/b/c.txt"));
         assert!(matches("**/*.txt", b"b.txt"));
         assert!(matches("/a?c", b"a\xffc"), "any byte is a character");
         assert!(!matches("a?c", b"a/c"));
+        assert!(matches("a{b,c}*", b"a{b,c}d"), "braces are for shells");
         assert!(pattern("a[").unwrap().glob().is_err());
     }
 

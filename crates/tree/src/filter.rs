@@ -6,6 +6,7 @@
 
 pub(crate) mod glob;
 mod ignore;
+mod path_globs;
 pub(crate) mod path_list;
 mod regexes;
 pub(crate) mod rules;
@@ -13,6 +14,7 @@ mod select;
 mod selection;
 
 pub use ignore::{IGNORE_FILE_MAX_LEN, IgnoreFileProblem, IgnoreRules};
+pub use path_globs::{PathGlob, PathGlobs};
 pub use path_list::PathList;
 pub use regexes::Regexes;
 pub use rules::{Rule, Rules, lines};

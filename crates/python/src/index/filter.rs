@@ -1,12 +1,9 @@
 //! Filter of the files that an index has, and arithmetic of their paths.
 
-use globset::{GlobBuilder, GlobMatcher};
+use kiln::tree::filter::{PathGlob, PathGlobs};
 use kiln_read::ScanFilter;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// Filter of the files that an index has.
 #[derive(Clone, Default)]
@@ -15,7 +12,7 @@ pub(crate) struct IndexFilter {
     pub(super) endings: Vec<Vec<u8>>,
     /// A glob for paths below the root.
     pub(super) glob: Option<Vec<u8>>,
-    pub(super) matcher: Option<GlobMatcher>,
+    pub(super) matcher: Option<PathGlobs>,
     /// Path of the index's root from the root of the image, without slashes around it.
     pub(super) root: Vec<u8>,
 }
@@ -34,9 +31,8 @@ impl IndexFilter {
     /// The reason why the glob cannot be parsed.
     pub(super) fn with_glob(mut self, glob: Option<Vec<u8>>) -> Result<Self, String> {
         if let Some(glob) = &glob {
-            let text = std::str::from_utf8(glob).map_err(|_| format!("glob '{}': not UTF-8", glob.escape_ascii()))?;
-            let built = GlobBuilder::new(text).literal_separator(true).build();
-            self.matcher = Some(built.map_err(|error| format!("glob {text:?}: {}", error.kind()))?.compile_matcher());
+            let compiled = PathGlob::new(glob).and_then(|glob| PathGlobs::new([glob]));
+            self.matcher = Some(compiled.map_err(|error| error.to_string())?);
         }
         self.glob = glob;
         Ok(self)
@@ -50,7 +46,7 @@ impl IndexFilter {
     /// Returns true if there is no glob, or it matches a name of the directory `below` the root.
     pub(super) fn takes_path(&self, below: &[u8], name: &[u8]) -> bool {
         let Some(matcher) = &self.matcher else { return true };
-        matcher.is_match(Path::new(OsStr::from_bytes(&join(below, name))))
+        matcher.is_match(&join(below, name))
     }
 
     /// Returns the part of a path that is below the root.

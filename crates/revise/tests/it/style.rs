@@ -62,7 +62,10 @@ fn images_of_presets_have_their_methods() {
             let of = |options: &BuildOptions| {
                 options.compression.spec.map(|spec| (spec.method.algorithm(), spec.pcluster_len))
             };
-            assert_eq!(of(&found), of(&options), "{name}");
+            // All text of `Archive` is in one pcluster, which is shorter than it may be.
+            if preset != Preset::Archive {
+                assert_eq!(of(&found), of(&options), "{name}");
+            }
         }
     }
 }
