@@ -29,9 +29,9 @@ ALONE = ("--fragments", "off", "--dedupe", "off")
 KILN_OPTIONS: Dict[str, Tuple[str, ...]] = {
     KILN: (),
     UNPACKED: ALONE,
-    ENCODED: (*ALONE, "--extents", "encoded"),
+    ENCODED: (*ALONE, "--layout", "extents=encoded"),
     PARTS: ("--fragments", "off", "--dedupe", "parts"),
-    ENCODED_PARTS: ("--fragments", "off", "--dedupe", "parts", "--extents", "encoded"),
+    ENCODED_PARTS: ("--fragments", "off", "--dedupe", "parts", "--layout", "extents=encoded"),
     ALL_PACKED: ("--fragments", "all"),
 }
 MKFS_OPTIONS = {MKFS: "", MKFS_48BIT: "48bit", MKFS_DEDUPE: "dedupe", MKFS_FRAGMENTS: "all-fragments"}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Patches between two versions of a tree: `kiln delta` and `kiln apply` beside zstd --patch-from, xdelta3 and bsdiff.
+"""Patches between two versions of a tree: `kiln patch make` and `kiln patch apply` beside zstd --patch-from, xdelta3 and bsdiff.
 
 The peers make patches of the two images, and of plain tar archives of the two trees, and what each patch makes is compared with what it
 was made for. Trees of Debian packages in two versions: `apt-get download NAME=VERSION`, `dpkg -x`. xdelta3, bsdiff and bspatch are looked for
@@ -22,7 +22,7 @@ import packers
 
 # The best of the peers is compared with these: on images, and on tar archives.
 IMAGE_BAR, TAR_BAR = 0.3, 1.5
-# CPU time of `kiln apply` in that of packing the new tree: with one preset, and with two.
+# CPU time of `kiln patch apply` in that of packing the new tree: with one preset, and with two.
 APPLY_BAR, ACROSS_BAR = 0.5, 1.2
 
 
@@ -107,10 +107,10 @@ def run_pair(pair: Pair, kiln: packers.Packer, folder: Path, skip_bsdiff: bool) 
         pair.pack = lib.measure([str(kiln.path), "pack", "-q", "--preset", preset, str(tree), str(image)], image)
         if not pair.pack.ok:
             raise RuntimeError(pair.pack.stderr_tail)
-    apply = [str(kiln.path), "apply", "-q", "{old}", "{patch}", "{out}"]
+    apply = [str(kiln.path), "patch", "apply", "-q", "{old}", "{patch}", "{out}"]
     for options in ([], ["--portable"]):
-        name = " ".join(["kiln delta", *options])
-        pair.ways.append(Patched(name, "image", [str(kiln.path), "delta", "-q", *options, "{old}", "{new}", "{patch}"], apply))
+        name = " ".join(["kiln patch make", *options])
+        pair.ways.append(Patched(name, "image", [str(kiln.path), "patch", "make", "-q", *options, "{old}", "{new}", "{patch}"], apply))
     pair.ways.extend(ways("image", skip_bsdiff))
     for way in pair.ways:
         measure(way, *images, folder)
@@ -143,7 +143,7 @@ def row(pair: Pair, way: Patched) -> List[str]:
 
 def bars(pair: Pair) -> List[str]:
     """Return the results of the bars."""
-    ours = next((way for way in pair.ways if way.who == "kiln delta" and way.patch_bytes), None)
+    ours = next((way for way in pair.ways if way.who == "kiln patch make" and way.patch_bytes), None)
     if not ours or not ours.applied or not pair.pack:
         return []
     lines = []

@@ -25,13 +25,13 @@ SCHEMA = 1
 # (program, options)
 GRID: List[Sequence[str]] = [
     ("kiln",),
-    ("kiln", "--compress-dirs"),
+    ("kiln", "--layout=compress-dirs"),
     ("kiln", "--kernel", "6.15"),
-    ("kiln", "--kernel", "6.15", "--compress-dirs"),
-    ("kiln", "--compress-metadata=8K"),
-    ("kiln", "--compress-metadata"),
-    ("kiln", "--compress-metadata=128K"),
-    ("kiln", "--compress-metadata", "--extents", "index"),
+    ("kiln", "--kernel", "6.15", "--layout=compress-dirs"),
+    ("kiln", "--layout=metadata=8K"),
+    ("kiln", "--layout=metadata"),
+    ("kiln", "--layout=metadata=128K"),
+    ("kiln", "--layout=metadata", "--layout", "extents=index"),
     ("mkfs.erofs", "-zzstd,3", "-C65536", "-Efragments"),
     # 1.9.4 takes 0 for on.
     ("mkfs.erofs", "-zzstd,3", "-C65536", "-Efragments", "-m32768", "--zD=0"),

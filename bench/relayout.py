@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare `kiln relayout` and `kiln compact` with packing again and `cp`; read an ordered image from slow storage.
+"""Compare `kiln relayout`, with an order and without (compact), with packing again and `cp`; read an ordered image from slow storage.
 
 A hot list, or a seeded stand-in for one (ranges of files all over the tree), is read through a mount of the image, cold, in its order. The image
 lies in a file that takes longer for each read, and counts (`slow_file`): cached, as a disk is. Root only.
@@ -141,7 +141,7 @@ def make_all(kiln: Path, tree: Path, listed: Path, folder: Path, options: Sequen
         "packed": [kiln, "pack", "-q", *options, tree, images["packed"]],
         "ordered pack": [kiln, "pack", "-q", *options, "--order", listed, tree, images["ordered pack"]],
         "relayout": [kiln, "relayout", "-q", "--order", listed, images["packed"], images["relayout"]],
-        "compact": [kiln, "compact", "-q", images["relayout"], images["compact"]],
+        "compact": [kiln, "relayout", "-q", images["relayout"], images["compact"]],
         "copy": ["sh", "-c", 'cp "$0" "$1" && sync "$1"', images["packed"], images["copy"]],
     }
     made = []

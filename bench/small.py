@@ -26,11 +26,11 @@ SCHEMA = 1
 # (program, options)
 GRID: List[Sequence[str]] = [
     ("kiln", "--fragments", "off"),
-    ("kiln", "--fragments", "off", "--tail-packing"),
-    *(("kiln", "--fragments", "small", "--packed-pcluster", unit) for unit in ("16K", "32K", "64K", "128K")),
+    ("kiln", "--fragments", "off", "--layout=tail-packing"),
+    *(("kiln", "--fragments", "small", f"--layout=packed-cluster={unit}") for unit in ("16K", "32K", "64K", "128K")),
     ("kiln", "--fragments", "tails"),
     ("kiln", "--fragments", "all"),
-    ("kiln", "--fragments", "all", "--packed-pcluster", "128K"),
+    ("kiln", "--fragments", "all", "--layout", "packed-cluster=128K"),
     ("mkfs.erofs", "-zzstd,3", "-C65536"),
     ("mkfs.erofs", "-zzstd,3", "-C65536", "-Eztailpacking"),
     ("mkfs.erofs", "-zzstd,3", "-C65536", "-Eall-fragments"),

@@ -92,7 +92,7 @@ def pack(source: Path, image: Path, *order: str) -> Path:
     """The set as an image, each file in blocks of its own."""
     from kilnfs import _native
 
-    arguments = ["kiln", "pack", "--quiet", "--preset", "plain", "--no-inline-data", *order, str(source), str(image)]
+    arguments = ["kiln", "pack", "--quiet", "--preset", "plain", "--layout=inline-data=off", *order, str(source), str(image)]
     if _native.main(list(map(os.fsencode, arguments)), [os.fsencode(sys.executable), b"-m", b"kilnfs"]):
         raise SystemExit(f"{image}: kiln pack has failed")
     return image

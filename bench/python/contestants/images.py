@@ -18,13 +18,13 @@ from slow import Store, slow_url
 # the less is decoded for one sample and the more bytes are stored. `zstd` is for random order, `zstd small` for few
 # bytes.
 PACK: dict[str, tuple[str, ...]] = {
-    "stored": ("-z", "none", "--no-inline-data"),
+    "stored": ("-z", "none", "--layout=inline-data=off"),
     "lz4": ("-z", "lz4", "-C", "64k", "--fragments", "off"),
     "stored S": ("-z", "none"),
     "lz4 S": ("-z", "lz4", "-C", "4k", "--fragments", "all"),
     "zstd": ("--preset", "dataset"),
     "zstd packed": ("-z", "zstd,3", "-C", "4k", "--fragments", "all"),
-    "zstd small": ("-z", "zstd,3", "-C", "32k", "--fragments", "all", "--compress-metadata"),
+    "zstd small": ("-z", "zstd,3", "-C", "32k", "--fragments", "all", "--layout=metadata"),
 }
 FORMS = {"stored": "ISJ", "lz4": "ISJ", "zstd": "ISJ", "zstd packed": "S", "zstd small": "S"}  # and the sets that they are made of
 

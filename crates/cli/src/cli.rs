@@ -5,14 +5,12 @@ mod help;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 
-/// Pack a directory into an EROFS image; mount, read, extract and check such images.
+/// Pack trees into EROFS images; mount, read, extract, update and check such images
 #[derive(Parser)]
 #[command(name = "kiln", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
-Exit codes: 0 done; 1 failed; 2 wrong usage; 3 done, but inputs were skipped (--keep-going);
-128 + n ended by signal n. `kiln check` answers as fsck(8): 0, 4, 8, 16;
-`kiln diff` as diff(1): 0 the same, 1 different, 2 trouble.
-What --json prints is described in kiln-json(5), which `kiln generate man DIR` writes.
+Topics of `kiln help TOPIC`:
+  sources, filters, metadata, edits, compression, layout, order, reuse, mounting, exit-codes
 
 Examples:
   kiln pack rootfs/ rootfs.erofs
@@ -40,14 +38,12 @@ pub enum Command {
     Extract(crate::extract::Args),
     Export(crate::export::Args),
     Convert(crate::convert::Args),
-    Delta(crate::delta::make::Args),
-    Apply(crate::delta::apply::Args),
+    Patch(crate::patch::Args),
     Update(Box<crate::update::Args>),
-    Generations(crate::update::generations::Args),
+    Log(crate::update::log::Args),
     Rollback(crate::update::rollback::Args),
     Repair(crate::update::repair::Args),
     Relayout(crate::relayout::Args),
-    Compact(crate::relayout::compact::Args),
     Oci(crate::oci::Args),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),
@@ -58,17 +54,23 @@ pub enum Command {
     /// Serve a mount in the background, for `kiln mount`
     #[command(hide = true, name = crate::mount::SERVE)]
     ServeMount,
-    #[command(hide = true)]
     Generate(crate::generate::Args),
+    Help(crate::help::Args),
 }
 
 /// Returns the definition of the command, for help, completions and man pages.
 pub fn definition() -> clap::Command {
-    help::with_both(Cli::command())
+    help::with_one_help(Cli::command())
 }
 
-/// Parses the arguments, which begin with the command's name.
+/// Parses arguments, the first of which is the command's name.
+///
+/// # Errors
+/// Wrong usage; help and the version.
 pub fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = definition().try_get_matches_from(args)?;
     Cli::from_arg_matches(&matches)
 }
+
+#[cfg(test)]
+mod tests;

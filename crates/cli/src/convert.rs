@@ -28,11 +28,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Make one kind of archive or image another one
+/// Turn one format into another
 ///
-/// IN is anything that `kiln pack` takes. OUT becomes what the end of its name says: an archive (.tar, .tar.zst, .zip, .cpio, .mtree and their
-/// kin), else an EROFS image. An archive of something else than an EROFS image is made by way of an uncompressed image in a nameless file.
-/// With filters, owners and the like, use `kiln pack`, and then `kiln export`.
+/// Reads all sources of `kiln pack`. The end of OUT's name is the format: that of an archive as for `kiln export`,
+/// otherwise an EROFS image. An archive becomes another kind of archive through an uncompressed image in a
+/// temporary file.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,31 +40,30 @@ Examples:
   kiln convert data.zip data.tar.zst
   kiln convert --to tar image.erofs - | tar -t")]
 pub struct Args {
-    /// What is there: a directory, an archive or an image; - is standard input
+    /// Directory, archive or image to read; - is standard input
     #[arg(value_name = "IN")]
     src: PathBuf,
 
-    /// What to make; - is standard output
+    /// Image or archive to write; - is standard output
     out: PathBuf,
 
-    /// Take IN for this, whatever it looks like
+    /// Read every source as this kind (see `kiln help sources`)
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     from: Option<SourceKind>,
 
-    /// Make this, whatever the name of OUT ends with: erofs, tar, zip, cpio, mtree, squashfs-pseudo, or with compression as in tar.zst
+    /// Write this format, whatever the name of OUT ends with
     #[arg(long, value_name = "FORMAT", value_parser = parse_wanted)]
     to: Option<Wanted>,
 
-    /// How an EROFS image is made
+    /// Start from this preset; other options override it
     #[arg(long, value_enum, default_value_t)]
     preset: PresetArg,
 
-    /// How well an archive is compressed, see `kiln export`
+    /// Compression level of the archive: gzip, xz, ZIP 0 to 9, zstd 1 to 19, bzip2 1 to 9
     #[arg(long, value_name = "N")]
     level: Option<u32>,
 
-    /// Skip what cannot be read, store files that change meanwhile as long as they were and as they are read, list both, and exit
-    /// with 3
+    /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
     keep_going: bool,
 

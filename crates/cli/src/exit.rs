@@ -1,6 +1,6 @@
 //! Results of commands, and one function from a failure to an exit code.
 
-use crate::delta::left_over;
+use crate::patch::left_over;
 use crate::process::memory;
 use kiln_builder::BuildError;
 use kiln_codec::CodecError;
@@ -113,7 +113,7 @@ pub enum Failure {
     #[error("{0}")]
     Mount(MountError),
     /// The directory to extract into is not empty.
-    #[error("{}: not empty: name a new directory, or use --force to add to it and replace files", path.display())]
+    #[error("{}: not empty: name a new directory, or use --into-existing to add to it and replace files", path.display())]
     NotEmpty { path: PathBuf },
     /// A file could not be made or changed.
     #[error("{}: cannot {action}: {source}", path.display())]

@@ -20,19 +20,11 @@ use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Write an image, or parts of it, as an archive
+/// Export an image, or parts of it, to an archive
 ///
 /// The end of OUT's name is the format: .tar, .cpio, .mtree and .pseudo, each with .gz, .zst, .xz, .bz2 or .lz4
-/// behind it, .tgz and its kin, and .zip. A path names a file, or a directory with all below it, which are archived
-/// with the directories that they lie in; globs are those of `kiln extract`. The same image gives the same bytes,
-/// whatever the number of threads.
-///
-/// OUT appears when it is complete, or not at all. A pipe, or standard output (-), gets it as it comes. Contents
-/// are compared with the digests that IMAGE stores for them, if it does.
-///
-/// What the format cannot say is counted and told, and the exit code is then 3: ZIP has no devices and hard links,
-/// tar no sockets, cpio no extended attributes. Fractions of seconds, which only tar and mtree have, are told
-/// without that.
+/// behind it, .tgz and its kin, and .zip. OUT appears when it is complete; a pipe, or - for standard output, gets a
+/// tar archive as it comes. Metadata that the format cannot hold is counted, and the exit code is 3.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln export [OPTIONS] <IMAGE> [PATH|GLOB]... <OUT>",
@@ -47,26 +39,22 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// What to export, everything by default, and last the archive; - is standard output, which gets a tar archive
-    /// unless --to says else
+    /// Files, directories or globs to export, everything by default, and the archive to write
     #[arg(value_name = "OUT", required = true)]
     select_and_out: Vec<OsString>,
 
-    /// Write this, whatever the name of OUT ends with: tar, zip, cpio, mtree, squashfs-pseudo, or with compression
-    /// as in tar.zst; dir is a directory, as by `kiln extract`
+    /// Write this format, whatever the name of OUT ends with
     #[arg(long, value_name = "FORMAT", value_parser = parse_to)]
     to: Option<To>,
 
-    /// How well to compress: gzip, xz and ZIP from 0 to 9 (6 by default), zstd from 1 to 19 (3), bzip2 from 1 to 9 (9)
+    /// Compression level of the archive: gzip, xz, ZIP 0 to 9, zstd 1 to 19, bzip2 1 to 9
     #[arg(long, value_name = "N")]
     level: Option<u32>,
 
     #[command(flatten)]
     replace: ReplaceArg,
 
-    /// Go on where IMAGE is damaged: zeros stand for data that cannot be read, what else cannot be read is left
-    /// out, contents without their stored digest are written as they were read. All are listed, and the exit code
-    /// is 3
+    /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
     keep_going: bool,
 
@@ -110,7 +98,11 @@ pub fn run(mut args: Args) -> Result<Exit, Failure> {
         }
         Some(To::Dir) => {
             let Args { image, select_and_out: select, replace, keep_going, work, quiet, .. } = args;
-            let way = extract::Way { force: replace.force, keep_going, work, quiet };
+            if replace.force {
+                let message = "--force: replaces archives; kiln extract --into-existing adds to a directory";
+                return Err(Failure::Usage(message.into()));
+            }
+            let way = extract::Way { keep_going, work, quiet };
             extract::run(&extract::Args::whole(image, out, select, way))
         }
         Some(To::Archive(format, compression)) => archive(&args, &out, format, compression),

@@ -23,17 +23,11 @@ pub const CACHE_LEN: u64 = 32 << 20;
 /// Most ranges of a file that are shown; JSON has all.
 const RANGES_SHOWN: usize = 8;
 
-/// Write an image, or parts of it, as a directory
+/// Extract an image, or parts of it, to a directory
 ///
-/// A path names a file, or a directory with all below it, and is created with its parents. What names no file is
-/// read as a glob: `*` and `?` stop at a slash, `**` does not. As root, owners, devices and all extended attributes
-/// are restored. Nothing is ever written outside DIR, whatever the image says.
-///
-/// Contents are compared with the digests that IMAGE stores for them, if it does (`kiln pack --content-digests`):
-/// no file is left with others.
-///
-/// Files of a composefs image whose contents are objects outside of it are listed with their objects and skipped:
-/// the exit code is 3 then. Directories and all other files are restored as the image has them.
+/// As root, owners, devices and all extended attributes are restored. Nothing is ever written outside DIR. Contents
+/// are compared with their digests, if the image has some. Files of composefs images whose contents lie outside the
+/// image are listed and skipped, with exit code 3. See `kiln help filters` for globs.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,34 +38,34 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// The directory to extract into: new or empty, unless --force
+    /// Directory to extract to: a new or an empty one
     dir: PathBuf,
 
-    /// What to extract; the default is everything
+    /// Files or directories to extract; default: everything
     #[arg(value_name = "PATH|GLOB")]
     select: Vec<OsString>,
 
-    /// Extract into a directory with files in it, and replace those of the same names
+    /// Extract into a directory with files, and replace those with the same names
     #[arg(long)]
-    force: bool,
+    into_existing: bool,
 
-    /// Do not restore owners: everything belongs to who extracts it
+    /// Give all files to the calling user
     #[arg(long)]
     no_owners: bool,
 
-    /// Do not restore permissions exactly, but less the umask
+    /// Apply the umask to permissions
     #[arg(long)]
     no_perms: bool,
 
-    /// Do not restore extended attributes
+    /// Leave out extended attributes
     #[arg(long)]
     no_xattrs: bool,
 
-    /// Skip what cannot be read or created, list it, and exit with 3
+    /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
     keep_going: bool,
 
-    /// Make files of whose contents something cannot be read, too, with zeros in its place, and list these ranges
+    /// Write zeros for unreadable parts of files, and list these ranges
     #[arg(long, requires = "keep_going")]
     zeros: bool,
 
@@ -84,7 +78,6 @@ pub struct Args {
 
 /// Options of `kiln export --to dir`.
 pub struct Way {
-    pub force: bool,
     pub keep_going: bool,
     pub work: WorkArgs,
     pub quiet: QuietArgs,
@@ -93,9 +86,10 @@ pub struct Way {
 impl Args {
     /// Returns the arguments of an extraction that restores as much as it can.
     pub fn whole(image: ImageArgs, dir: PathBuf, select: Vec<OsString>, way: Way) -> Self {
-        let Way { force, keep_going, work, quiet } = way;
+        let Way { keep_going, work, quiet } = way;
         let (no_owners, no_perms, no_xattrs, zeros) = (false, false, false, false);
-        Self { image, dir, select, force, no_owners, no_perms, no_xattrs, keep_going, zeros, work, quiet }
+        let into_existing = false;
+        Self { image, dir, select, into_existing, no_owners, no_perms, no_xattrs, keep_going, zeros, work, quiet }
     }
 }
 
@@ -115,7 +109,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         owners: if args.no_owners { Owners::Skip } else { Owners::IfRoot },
         umask: if args.no_perms { umask() } else { 0 },
         xattrs: !args.no_xattrs,
-        existing: if args.force { Existing::Replace } else { Existing::Refuse },
+        existing: if args.into_existing { Existing::Replace } else { Existing::Refuse },
         ..ExtractOptions::default()
     };
     let meter = args.work.meter(args.quiet.quiet);

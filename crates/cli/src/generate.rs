@@ -9,8 +9,16 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Make man pages and shell completions
+/// Generate man pages and shell completions
 #[derive(clap::Args)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  kiln generate man target/man
+  kiln generate completions bash > /usr/share/bash-completion/completions/kiln"
+)]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -18,14 +26,14 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Write the man pages: one for each subcommand and each name of `install-names`, and kiln-json(5)
+    /// Write the man pages
     Man {
-        /// The directory to write to; it is made if need be
+        /// Directory to write to, which is made if needed
         dir: PathBuf,
     },
-    /// Print completions
+    /// Print completions for a shell
     Completions {
-        /// For which shell
+        /// Shell to complete for
         shell: Shell,
     },
 }

@@ -2,31 +2,31 @@
 
 use crate::console::report::note;
 use crate::console::size;
-use crate::delta::left_over;
 use crate::exit::Failure;
+use crate::patch::left_over;
 use kiln_read::{FollowLast, Image, ImageOptions, Inode, ReadError};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Which image.
+/// Image to read.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 pub struct ImageArgs {
-    /// The image: a file or a block device
+    /// Image: a file or a block device
     #[serde(with = "crate::process::request::absolute_paths")]
     pub image: PathBuf,
 
-    /// An extra device of the image; name all of them, in order
+    /// Extra device of the image that is read; repeat for each, in order
     #[arg(long, value_name = "FILE")]
     #[serde(with = "crate::process::request::absolute_paths")]
     pub device: Vec<PathBuf>,
 
-    /// Where the image begins in its file
+    /// Byte of the file or device at which the image begins
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     pub offset: u64,
 
-    /// Which of the trees of an image that was updated in place, see `kiln generations`; the default is the last one
+    /// Use this generation of an updated image (see `kiln log`)
     #[arg(long, value_name = "N")]
     pub generation: Option<u32>,
 

@@ -10,24 +10,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Make this program answer to the names of erofs-utils
+/// Install the names of erofs-utils
 ///
-/// Called as mkfs.erofs, fsck.erofs, dump.erofs or erofsfuse, it takes the options of that program. Nothing is
-/// replaced that is not this program already, unless --force.
+/// Called as mkfs.erofs, fsck.erofs, dump.erofs or erofsfuse, this program takes the options of that program. Only
+/// names that lead to this program already are replaced without --force.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kiln install-names /usr/local/sbin
   kiln install-names --copy initramfs/sbin")]
 pub struct Args {
-    /// The directory of the names, which is made if it is not there
+    /// Directory of the names, which is made if needed
     dir: PathBuf,
 
-    /// Replace files of these names
+    /// Replace existing output, or write to a block device
     #[arg(long)]
     force: bool,
 
-    /// Copies of this program, not symbolic links to it
+    /// Copy this program instead of linking to it
     #[arg(long)]
     copy: bool,
 }

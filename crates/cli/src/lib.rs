@@ -9,18 +9,20 @@
 mod cli;
 mod console;
 mod convert;
-mod delta;
 mod dropin;
 mod exit;
 mod export;
 mod extract;
 mod generate;
+mod headings;
+mod help;
 mod image;
 mod inspect;
 mod install_names;
 mod mount;
 mod oci;
 mod pack;
+mod patch;
 mod process;
 mod relayout;
 mod update;
@@ -31,7 +33,6 @@ use exit::{Exit, Failure};
 use inspect::{cat, check, diff, du, explain, info, ls, stat, tree};
 use mount::{hotlist, preload, record, stats, umount};
 use process::memory::{self, Advice};
-use relayout::compact;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -93,7 +94,6 @@ fn advice(command: &Command) -> Advice {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
         Command::Mount(_) | Command::ServeMount => "a smaller --cache and fewer --threads need less",
         Command::Check(_)
-        | Command::Compact(_)
         | Command::Convert(_)
         | Command::Diff(_)
         | Command::Export(_)
@@ -124,14 +124,12 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Extract(args) => extract::run(&args),
         Command::Export(args) => export::run(args),
         Command::Convert(args) => convert::run(&args),
-        Command::Delta(args) => delta::make::run(&args),
-        Command::Apply(args) => delta::apply::run(&args),
+        Command::Patch(args) => patch::run(&args),
         Command::Update(args) => update::run(&args),
-        Command::Generations(args) => update::generations::run(&args),
+        Command::Log(args) => update::log::run(&args),
         Command::Rollback(args) => update::rollback::run(&args),
         Command::Repair(args) => update::repair::run(&args),
         Command::Relayout(args) => relayout::run(&args),
-        Command::Compact(args) => compact::run(&args),
         Command::Oci(args) => oci::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),
@@ -140,6 +138,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Diff(args) => diff::run(&args),
         Command::InstallNames(args) => install_names::run(&args),
         Command::Generate(args) => generate::run(&args, cli::definition()),
+        Command::Help(args) => help::run(&args, cli::definition()),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod umount;
 use crate::console::report::note;
 use crate::console::size::{self, Human};
 use crate::exit::{Exit, Failure};
+use crate::headings::FUSE;
 use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
@@ -37,9 +38,8 @@ const FUSE_THREADS_MIN: usize = 4;
 
 /// Mount an image
 ///
-/// By the kernel's own driver where it lets us, else by FUSE, which needs no privilege; standard error tells which.
-/// A FUSE server in the foreground is ended by unmounting or by a signal, and exits with 0 then. Every mount is
-/// read-only, and without -o suid,dev set-user-id bits and device files mean nothing in it.
+/// The kernel's driver mounts it if you may use that, otherwise FUSE, which needs no privilege. Every
+/// mount is read-only. Set-user-id bits and devices have no effect without -o suid,dev.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 #[command(after_help = "\
 Examples:
@@ -47,93 +47,76 @@ Examples:
   kiln mount -o suid,dev rootfs.erofs /mnt
   kiln mount --owner me backup.erofs ~/mnt
   kiln mount --via fuse --foreground image.erofs ~/mnt
-  kiln mount --preload boot.list --pin 64M image.erofs /mnt
-  kiln mount --via fuse --metrics /var/lib/node_exporter/kiln.prom image.erofs /mnt")]
+  kiln mount --preload boot.list --pin 64M image.erofs /mnt")]
 pub struct Args {
     #[command(flatten)]
     pub image: ImageArgs,
 
-    /// Where to mount it: an existing directory
+    /// Existing directory to mount on
     #[serde(with = "crate::process::request::absolute_paths")]
     pub dir: PathBuf,
 
-    /// Who serves it; the default is the kernel, or FUSE where the kernel refuses
+    /// Mount by this driver; default: the kernel's, if it may be used
     #[arg(long, value_enum)]
     pub via: Option<Via>,
 
-    /// Mount options, as mount(8) has them: ro, [no]suid, [no]dev (default: nosuid,nodev; others need root), [no]exec,
-    /// [no]symfollow, noatime; for FUSE: allow_other, default_permissions, fsname=NAME, pin=SIZE
+    /// Mount options, as in mount(8) (see `kiln help mounting`)
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     #[serde(with = "crate::process::request::texts")]
     pub options: Vec<MountOption>,
 
-    /// Mount over a directory that is not empty, or where an image is mounted already
+    /// Mount over a directory with files, or over another mount
     #[arg(long)]
     pub over: bool,
 
-    /// FUSE: stay in the foreground until unmounted or interrupted
-    #[arg(long)]
-    pub foreground: bool,
-
-    /// FUSE: data to keep in memory; the default is a sixteenth of the memory, 64M to 1G. At most half as much
-    /// again, 12M in any case, is taken while data is decoded
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub cache: Option<u64>,
-
-    /// FUSE: how far the kernel reads ahead of sequential readers; needs root [default: 1M with root, else the
-    /// kernel's, 128K]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub read_ahead: Option<u64>,
-
-    /// FUSE: what the kernel gets before it asks: file contents and names (`all`), contents only (`data`), or
-    /// nothing (`off`)
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
-    pub prefetch: PrefetchArg,
-
-    /// Read these files into the system's cache once mounted: a hot list, whose ranges come in its order, or paths
-    /// in the image, one a line. Half of the memory at most
+    /// Read listed files into the system's cache once mounted
     #[arg(long, value_name = "LIST")]
     #[serde(with = "crate::process::request::absolute_paths")]
     pub preload: Option<PathBuf>,
 
-    /// FUSE: decode what --preload names once mounted, in its order, and keep so much of it in memory beside
-    /// --cache, whatever else is read
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "preload")]
+    /// Print nothing but errors and skipped inputs
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    #[command(flatten, next_help_heading = FUSE)]
+    pub owner: OwnerArgs,
+
+    /// Enforce modes and ACLs, or only show them
+    #[arg(long, value_enum, help_heading = FUSE)]
+    pub modes: Option<ModesArg>,
+
+    /// Memory for decoded data; default: a sixteenth of all memory
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = FUSE)]
+    pub cache: Option<u64>,
+
+    /// Keep up to SIZE of --preload decoded, in addition to --cache
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "preload", help_heading = FUSE)]
     pub pin: Option<u64>,
 
-    /// FUSE: keep counters in this file, for Prometheus; `kiln stats` shows them, too
-    #[arg(long, value_name = "FILE")]
-    #[serde(with = "crate::process::request::absolute_paths")]
-    pub metrics: Option<PathBuf>,
+    /// Push contents, or contents and names, before they are requested
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t, help_heading = FUSE)]
+    pub prefetch: PrefetchArg,
 
-    /// FUSE: log errors of reads to the end of this file, at most ten a minute; the default is the system's log
-    /// (syslog), with --foreground standard error
-    #[arg(long, value_name = "FILE")]
+    /// Kernel's readahead for sequential readers; needs root
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = FUSE)]
+    pub read_ahead: Option<u64>,
+
+    /// Stay in the foreground until unmounted or interrupted
+    #[arg(long, help_heading = FUSE)]
+    pub foreground: bool,
+
+    /// Log read errors to FILE; default: syslog
+    #[arg(long, value_name = "FILE", help_heading = FUSE)]
     #[serde(with = "crate::process::request::absolute_paths")]
     pub log: Option<PathBuf>,
 
-    #[command(flatten)]
+    /// Keep counters for Prometheus in FILE
+    #[arg(long, value_name = "FILE", help_heading = FUSE)]
+    #[serde(with = "crate::process::request::absolute_paths")]
+    pub metrics: Option<PathBuf>,
+
+    #[command(flatten, next_help_heading = FUSE)]
     pub threads: ThreadsArgs,
-
-    #[command(flatten)]
-    pub owner: OwnerArgs,
-
-    /// FUSE: what modes and ACLs in the image mean; the default is `enforce` with root or --allow-other, and `show` for
-    /// a user alone, who reads everything in the image then
-    #[arg(long, value_enum)]
-    pub modes: Option<ModesArg>,
-
-    /// FUSE: let other users in
-    #[arg(long)]
-    pub allow_other: bool,
-
-    /// FUSE: what the mount table shows as the source; the default is the image
-    #[arg(long, value_name = "NAME")]
-    pub fsname: Option<String>,
-
-    /// Say nothing but errors
-    #[arg(short, long)]
-    pub quiet: bool,
 
     /// True in the background process that the foreground one has started
     #[arg(skip)]
@@ -175,7 +158,7 @@ pub fn run_in_background() -> Result<Exit, Failure> {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let preload = args.preload.as_deref().map(lists::hot_or_plain_file).transpose()?;
     let options = MountOptions::of(&args.options);
-    let via = via(args, &options)?;
+    let via = via(args)?;
     if !args.in_background {
         args.image.refuse_unfinished()?;
         if !args.quiet {
@@ -215,10 +198,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 /// Returns the way to mount that the options ask for: by name, or because only one way has them.
-fn via(args: &Args, options: &MountOptions) -> Result<Option<Via>, Failure> {
-    if options.pin.is_some() && args.preload.is_none() {
-        return Err(Failure::Usage("-o pin: --preload names the list of what is pinned".into()));
-    }
+fn via(args: &Args) -> Result<Option<Via>, Failure> {
     if args.image.generation.is_some() {
         return match args.via {
             Some(Via::Kernel) => Err(Failure::Usage(
@@ -227,7 +207,7 @@ fn via(args: &Args, options: &MountOptions) -> Result<Option<Via>, Failure> {
             _ => Ok(Some(Via::Fuse)),
         };
     }
-    let is_pinned = args.pin.or(options.pin).is_some();
+    let is_pinned = args.pin.is_some();
     match (args.via, args.owner.given()) {
         (Some(Via::Kernel), Some(option)) => Err(Failure::Usage(format!(
             "{option}: the kernel's driver shows owners as the image has them; FUSE need not"
@@ -264,11 +244,10 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
     let signals = Signals::catch()?;
     let ImageArgs { image, device, offset, generation, .. } = &args.image;
     let sources = ImageSources::from_paths(image, device).with_offset(*offset).with_generation(*generation);
-    let pin = list.pin;
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         cache_bytes: args.cache.unwrap_or_else(fuse::default_cache),
-        allow_other: args.allow_other || list.allow_other,
+        allow_other: list.allow_other,
         modes: match args.modes {
             Some(ModesArg::Enforce) => Modes::Enforced,
             None if list.default_permissions => Modes::Enforced,
@@ -277,7 +256,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
         },
         owners: args.owner.owners()?,
         attributes: list.attributes,
-        fsname: args.fsname.clone().or(list.fsname).unwrap_or_else(|| args.image.image.display().to_string()),
+        fsname: list.fsname.unwrap_or_else(|| args.image.image.display().to_string()),
         read_ahead: args.read_ahead,
         prefetch: match args.prefetch {
             PrefetchArg::Off => Prefetch::Off,
@@ -287,7 +266,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
         hot: preload.map(|list| Hot {
             list,
             preload_bytes: default_preload(),
-            pin_bytes: args.pin.or(pin).unwrap_or_default(),
+            pin_bytes: args.pin.unwrap_or_default(),
         }),
         metrics: args.metrics.clone(),
     };
@@ -360,9 +339,9 @@ mod tests {
     #[test]
     fn requests_have_all_arguments() {
         let name = |bytes: &'static [u8]| std::ffi::OsStr::from_bytes(bytes);
-        let given = "kiln --device /x --offset 4096 --generation 3 -o suid,pin=3 --over --cache 1M --read-ahead 2M \
+        let given = "kiln --device /x --offset 4096 --generation 3 -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M \
                      --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
-                     --gid-map 3:4:5 --modes show --allow-other --fsname name --quiet";
+                     --gid-map 3:4:5 --modes show --quiet";
         let given = given.split_whitespace().map(name_of).chain([name(b"/image\xff"), name(b"/dir")]);
         let args = Cli::try_parse_from(given).unwrap_or_else(|error| panic!("{error}")).args;
         let found: Args = serde_json::from_slice(&request(&args).unwrap()).unwrap();

@@ -8,9 +8,9 @@ mod pack;
 use crate::exit::{Exit, Failure};
 use clap::Subcommand;
 
-/// Look into images of containers, and make them
+/// Inspect and make container images
 ///
-/// A layout is a directory as the OCI image format defines it, an archive of one, or what `docker save` writes.
+/// A layout is a directory as the OCI image format defines it, an archive of one, or the output of `docker save`.
 #[derive(clap::Args)]
 #[command(
     subcommand_required = true,

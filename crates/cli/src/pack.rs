@@ -1,15 +1,18 @@
 //! `kiln pack`
 
+mod arg_files;
 mod args;
 mod base;
 mod by_path;
 mod digests;
+mod edit_args;
 mod estimate;
 mod explain;
 mod failure;
 pub mod hot;
 mod layers;
 mod layout_args;
+mod layout_keys;
 pub mod out_args;
 pub mod output;
 pub mod preset;
@@ -20,6 +23,7 @@ pub mod target;
 mod tree_args;
 pub mod vmdk;
 
+pub use arg_files::named;
 pub use args::Args;
 pub use base::{StampsWanted, TrustArg, tell_stamps, tell_unused_stamps};
 pub use by_path::list_order;
@@ -32,4 +36,4 @@ pub use summary::{
     InSource, LeftOutXattrJson, NoteJson, PackJson, PhaseJson, Report, phases, skipped_json, tell, tell_left_out,
     tell_notes, tell_skipped, tell_unmatched, verifiable,
 };
-pub use tree_args::{TreeArgs, named, owner};
+pub use tree_args::{TreeArgs, owner};

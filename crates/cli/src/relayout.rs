@@ -1,6 +1,5 @@
-//! `kiln relayout` and `kiln compact`: an image whose stored data lies elsewhere in another one.
+//! `kiln relayout`: an image whose stored data lies elsewhere in another one.
 
-pub mod compact;
 mod moved;
 
 use crate::console::progress::QuietArgs;
@@ -14,46 +13,39 @@ use moved::Moved;
 use std::path::PathBuf;
 use uuid::Uuid;
 
-/// Move what programs read first to the front, in a new image
+/// Rewrite an image without unreferenced data, or in another order
 ///
-/// Stored data is moved, and not compressed again. What the ranges of --order need comes first, in one stretch, in the order of the list: extents of
-/// files and of what is packed together. Inodes and directories of the list come first among the metadata. Then comes all else, by path.
-/// The tree is the same, and so is how it is stored: what cannot be moved (chunks, data beside inodes) is stored anew in the same way, and counted.
+/// Stored data is moved, not compressed again. The new image leaves out data of older generations and of packed
+/// files that are mostly unused. With --order, data and metadata of the list come first, each in one stretch. Data
+/// that cannot be moved, such as chunks and data beside inodes, is stored again in the same format, and counted.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  kiln relayout updated.erofs tight.erofs
   kiln relayout --order boot.list rootfs.erofs fast.erofs
   kiln relayout --order boot.list --hot-as none --hot-budget 20M rootfs.erofs fast.erofs")]
 pub struct Args {
-    /// The image that is there
+    /// Image to rewrite
     image: PathBuf,
 
-    /// The image to make; - is standard output
+    /// Image to write; - is standard output
     out: PathBuf,
 
-    /// What comes first: a hot list, or paths as a whole, one a line or zero-terminated; - is standard input
+    /// Put data of listed files first (see `kiln help order`)
     #[arg(long, value_name = "LIST")]
     order: Option<PathBuf>,
 
     #[command(flatten)]
     hot: HotArgs,
 
-    #[command(flatten)]
-    common: CommonArgs,
-}
-
-/// Options of both commands.
-#[derive(clap::Args)]
-struct CommonArgs {
-    /// The new image's UUID; the default comes from its contents
+    /// UUID of the image; default: derived from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
 
     #[command(flatten)]
     force: ForceArg,
 
-    /// Go on where contents that are stored anew cannot be read, or do not have the digests that IMAGE stores for them: the former are skipped, the
-    /// latter stored as they were read, with the old digest. Both are listed, and the exit code is 3
+    /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
     keep_going: bool,
 
@@ -73,7 +65,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         None => DataOrder::Path,
     };
     if matches!(order, DataOrder::Shuffled { .. }) {
-        return Err(Failure::Usage("--order shuffle: an order of whole files, which kiln pack stores anew".into()));
+        return Err(Failure::Usage("--order shuffle: an order of whole files, for kiln pack only".into()));
     }
-    Moved { image: &args.image, out: &args.out, order: &order, hot: Some(&args.hot), common: &args.common }.make()
+    Moved { args, order: &order }.make()
 }

@@ -1,6 +1,6 @@
 //! `kiln update`, and the commands about what it leaves.
 
-pub mod generations;
+pub mod log;
 pub mod lost;
 pub mod repair;
 pub mod rollback;
@@ -9,8 +9,8 @@ mod summary;
 use crate::console::progress::QuietArgs;
 use crate::console::report::print_document;
 use crate::console::size;
-use crate::delta::left_over;
 use crate::exit::{Exit, Failure};
+use crate::headings::{RUNNING, STORAGE};
 use crate::pack::out_args::SpoolArgs;
 use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
@@ -18,6 +18,7 @@ use crate::pack::{
     ConcatenatedArg, DigestArgs, StampsWanted, TreeArgs, TrustArg, failure, open_source, parse_kind, source_date_epoch,
     tell_stamps, tell_unused_stamps,
 };
+use crate::patch::left_over;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -39,12 +40,9 @@ use summary::{Report, UpdateJson};
 
 /// Update an image in place
 ///
-/// IMAGE becomes equal to SRC, removals included; or it is edited by --add, --remove and --replace, in this order. What has not changed stays where it
-/// is: new data and new metadata are appended, and then one sector is replaced, so that a crash at any moment leaves the old tree or the new one.
-/// What has IMAGE mounted keeps the old tree. Older trees stay in the image, see `kiln generations` and `kiln rollback`.
-///
-/// As with `kiln pack --base`, a file of the same path, size and time of last change is taken for unchanged, and what times do not tell is compared.
-/// A file that was moved is found at its new path. Where IMAGE is what it is to be already, nothing is written.
+/// IMAGE becomes equal to SRC, or is edited by --remove, --add and --replace, in this order. New data is appended
+/// and one sector is replaced last, so that a crash leaves the old tree or the new one. Older trees stay as
+/// generations (see `kiln log`). See `kiln help reuse`.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln update [OPTIONS] IMAGE SRC\n       kiln update [OPTIONS] IMAGE [--remove PATH]... [--add SRC]...\n                   [--replace PATH=FILE]...",
@@ -55,79 +53,77 @@ Examples:
   kiln update rootfs.erofs --replace /etc/hosts=hosts.new"
 )]
 pub struct Args {
-    /// The image: a file or a block device; symbolic links are followed
+    /// Image: a file or a block device
     image: PathBuf,
 
-    /// What IMAGE is to be: a directory, an archive or an image, as `kiln pack` takes it
+    /// Directory, archive or image to which IMAGE becomes equal
     #[arg(required_unless_present_any = ["add", "remove", "replace"], conflicts_with_all = ["add", "remove", "replace"])]
     src: Option<PathBuf>,
 
-    /// Lay SRC over what is in IMAGE: directories are merged, all else replaces what was there
+    /// Lay SRC over the tree of IMAGE
     #[arg(long, value_name = "SRC")]
     add: Vec<PathBuf>,
 
-    /// Remove what is at PATH in IMAGE, with all below it
+    /// Remove PATH from IMAGE, with everything below it
     #[arg(long, value_name = "PATH")]
     remove: Vec<OsString>,
 
-    /// Give the file at PATH in IMAGE contents and time of FILE; owner, permissions and attributes stay. PATH ends at the first `=`
+    /// Take contents and time of PATH in IMAGE from FILE
     #[arg(long, value_name = "PATH=FILE", value_parser = OsStringValueParser::new().try_map(replacement))]
     replace: Vec<(OsString, PathBuf)>,
 
-    /// Take every SRC for this, whatever it looks like
+    /// Read every source as this kind (see `kiln help sources`)
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     from: Option<SourceKind>,
 
-    /// How it is told that a file of SRC has not changed
-    #[arg(long, value_name = "HOW", value_enum, default_value_t, conflicts_with_all = ["add", "remove", "replace"])]
+    /// Detect unchanged files by times or content
+    #[arg(long, value_name = "times|content", value_enum, hide_possible_values = true, default_value_t, conflicts_with_all = ["add", "remove", "replace"])]
     base_trust: TrustArg,
 
-    /// Write IMAGE.stamp, too: with it, the next update by SRC sees any change of a file, even one that has kept its size and time. Where it is there
-    /// and of IMAGE, it is used and written anew without this option
+    /// Write IMAGE.stamp, which detects every change next time
     #[arg(long, conflicts_with_all = ["add", "remove", "replace"])]
     stamp: bool,
 
-    /// Store what is new by this preset; the default is to store it as IMAGE stores what it has
-    #[arg(long, value_enum)]
+    /// Start from this preset; other options override it
+    #[arg(long, value_enum, help_heading = STORAGE)]
     preset: Option<PresetArg>,
 
-    /// Compression of what is new: lz4, lz4hc, lzma, deflate or zstd, with a level, or none
-    #[arg(short = 'z', value_name = "ALGORITHM[,LEVEL][,dictsize=SIZE]")]
-    compression: Option<String>,
+    /// Compress by ALGORITHM[,LEVEL] (see `kiln help compression`)
+    #[arg(short = 'z', long, value_name = "METHOD", help_heading = STORAGE)]
+    compress: Option<String>,
 
-    /// The largest pcluster of what is new
-    #[arg(short = 'C', value_name = "SIZE", value_parser = size::parse)]
-    pcluster_len: Option<u64>,
+    /// Largest physical cluster of compressed data
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size::parse, help_heading = STORAGE)]
+    cluster_size: Option<u64>,
 
-    /// Use only what Linux X.Y, 5.4 or later, can mount; the default is the oldest that mounts IMAGE as it is
-    #[arg(long, value_name = "X.Y")]
+    /// Use only features of Linux X.Y, 5.4 or later
+    #[arg(long, value_name = "X.Y", help_heading = STORAGE)]
     kernel: Option<KernelVersion>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = STORAGE)]
     digests: DigestArgs,
 
-    /// Overwrite what lies behind the image in its file, whatever it is
-    #[arg(long)]
-    force: bool,
+    /// Overwrite bytes that lie behind the image in its file
+    #[arg(long, help_heading = RUNNING)]
+    discard_tail: bool,
 
-    /// Skip what cannot be read, store files that change meanwhile as long as they were and as they are read, list both, and exit
-    /// with 3
-    #[arg(long)]
+    /// Skip what cannot be read, list it, and exit with 3
+    #[arg(long, help_heading = RUNNING)]
     keep_going: bool,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RUNNING)]
     spool: SpoolArgs,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RUNNING)]
     concatenated: ConcatenatedArg,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RUNNING)]
     work: WorkArgs,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = RUNNING)]
     quiet: QuietArgs,
 
-    // The last: its heading goes on to the end.
+    // The last: its headings go on to the end.
     #[command(flatten)]
     tree: TreeArgs,
 }
@@ -199,7 +195,7 @@ fn refuse_left_over(image: &Path) -> Result<(), Failure> {
 }
 
 fn begin<'a>(args: &Args, file: &'a UpdatedFile) -> Result<Update<'a>, Error> {
-    let behind = if args.force { BehindImage::Anything } else { BehindImage::OwnRemains };
+    let behind = if args.discard_tail { BehindImage::Anything } else { BehindImage::OwnRemains };
     Ok(Update::begin(file.target()?, behind)?)
 }
 
@@ -255,18 +251,18 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
         }
         None => update.choices().map_err(Error::from)?,
     };
-    let compression = match args.compression.as_deref() {
+    let compression = match args.compress.as_deref() {
         Some("none") => Some(Compression::Off),
-        Some(text) => Some(Compression::By(preset::method("-z ", text)?)),
+        Some(text) => Some(Compression::By(preset::method("--compress ", text)?)),
         None => found.compression,
     };
     // What was found of other compression says nothing about this one.
-    let is_other = args.compression.is_some();
+    let is_other = args.compress.is_some();
     let is_off = compression == Some(Compression::Off);
     let choices = Choices {
         compression,
         kernel: args.kernel.or(found.kernel.filter(|_| !is_other)),
-        pcluster_len: args.pcluster_len.or(found.pcluster_len.filter(|_| !is_off)),
+        pcluster_len: args.cluster_size.or(found.pcluster_len.filter(|_| !is_off)),
         packed_pcluster_len: found.packed_pcluster_len.filter(|_| !is_other),
         fragments: found.fragments.filter(|_| !is_off),
         encoded_extents: found.encoded_extents.filter(|_| !is_off),
@@ -316,7 +312,7 @@ fn now() -> Result<i64, Failure> {
     Ok(source_date_epoch()?.unwrap_or_else(clock))
 }
 
-/// Returns the label that `kiln generations` shows.
+/// Returns the label that `kiln log` shows.
 fn label(args: &Args) -> String {
     let shown = |path: &Path| Escaped::path(path).to_string();
     let src = args.src.iter().map(|path| shown(path));

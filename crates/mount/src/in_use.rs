@@ -30,7 +30,7 @@ pub(crate) fn hold(path: &Path) -> Result<Option<File>, MountError> {
     let Ok(file) = File::options().read(true).custom_flags(flags).open(path) else { return Ok(None) };
     match lock(&file, libc::F_RDLCK) {
         true => Ok(Some(file)),
-        false => Err(in_use(path, "another image is being written over it (kiln apply --in-place)".to_owned())),
+        false => Err(in_use(path, "another image is being written over it (kiln patch apply --in-place)".to_owned())),
     }
 }
 

@@ -66,7 +66,7 @@ pub enum ReadError {
         tags: Vec<Vec<u8>>,
     },
     /// The image does not have such a generation.
-    #[error("no generation {number}: the image has generations 0 to {last} (kiln generations lists them)")]
+    #[error("no generation {number}: the image has generations 0 to {last} (kiln log lists them)")]
     NoGeneration {
         /// Number that was requested.
         number: u32,

@@ -180,7 +180,7 @@ impl<'a> Update<'a> {
             return Err(refused("is the last one: its tree is what the image shows"));
         }
         let found = self.generations.iter().find(|generation| generation.number == number);
-        let found = found.ok_or_else(|| refused("is not there: kiln generations lists those that are"))?;
+        let found = found.ok_or_else(|| refused("is not there: kiln log lists those that are"))?;
         // Nothing leads back from a tree that cannot be opened: every update opens the last one.
         let options = ImageOptions::default().with_generation(Some(number));
         Image::open(self.target.source.clone(), Vec::new(), &options)

@@ -1,61 +1,28 @@
-//! Two helps from one definition: `-h` is one screen, with the options that most calls need and a sentence for each; `--help` is all.
+//! One help text for `-h` and `--help`: a line or two for each option.
 
-use clap::{Arg, Command};
+use clap::{Arg, ArgAction, Command};
 
-/// Of commands with more options than a screen has lines, those that `-h` shows. What is not named here is for `--help`.
-const COMMON: [(&str, &[&str]); 14] = [
-    ("pack", &["preset", "compression", "pcluster_len", "kernel", "exclude", "force", "quiet"]),
-    ("update", &["add", "remove", "replace", "preset", "exclude", "quiet"]),
-    (
-        "mount",
-        &["via", "options", "over", "owner", "allow_other", "foreground", "cache", "preload", "pin", "log", "quiet"],
-    ),
-    ("relayout", &["order", "hot_as", "hot_budget", "force", "quiet", "json"]),
-    ("compact", &["force", "quiet", "json"]),
-    ("convert", &["to", "preset", "force", "keep_going", "quiet", "json"]),
-    ("apply", &["in_place", "complete", "status", "journal", "force", "quiet", "json"]),
-    ("diff", &["ignore", "contents", "brief", "quiet", "json"]),
-    ("export", &["to", "level", "force", "keep_going", "quiet", "json"]),
-    ("extract", &["force", "no_owners", "keep_going", "quiet", "json"]),
-    ("oci pack", &["tag", "platform", "preset", "media_type", "quiet"]),
-    ("oci convert", &["tag", "image", "platform", "preset", "media_type", "quiet"]),
-    ("ls", &["long", "recursive", "all", "json"]),
-    ("du", &["depth", "summarize", "apparent", "bytes", "json"]),
-];
+/// Order of the parts: the summary, the description, and then as usual.
+const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
 
-/// A command with both helps, and so its subcommands.
-pub fn with_both(command: Command) -> Command {
-    of_path(command, "")
-}
-
-/// The same for a command that is called by `path` behind `kiln`.
-fn of_path(command: Command, path: &str) -> Command {
-    let command = brief(command, path);
+/// Returns `command`, and so its subcommands, with this help.
+pub fn with_one_help(command: Command) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    names.iter().fold(command, |command, name| {
-        command.mut_subcommand(name, |sub| of_path(sub, format!("{path} {name}").trim_start()))
-    })
-}
-
-fn brief(command: Command, path: &str) -> Command {
-    // Examples are for `--help`.
-    let after = command.get_after_help().cloned();
-    let command = match after {
-        Some(after) => command.after_help(None).after_long_help(after),
+    let command = names.iter().fold(command, |command, name| command.mut_subcommand(name, with_one_help));
+    // The short form has no empty lines between options.
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
+    let description = description(&command);
+    let command = command.disable_help_flag(true).disable_help_subcommand(true).help_template(TEMPLATE);
+    let command = command.arg(help.help_heading(None));
+    match description {
+        Some(description) => command.before_help(description),
         None => command,
-    };
-    let common = COMMON.iter().find(|(name, _)| *name == path).map(|(_, common)| *common);
-    command.mut_args(|arg| {
-        let is_rare = common.is_some_and(|common| !arg.is_positional() && !common.contains(&arg.get_id().as_str()));
-        one_sentence(arg).hide_short_help(is_rare)
-    })
+    }
 }
 
-/// The first sentence is the short help, all of it the long one.
-fn one_sentence(arg: Arg) -> Arg {
-    let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
-    let end = [". ", "; "].iter().filter_map(|end| help.find(end)).min();
-    let Some(end) = end.filter(|_| arg.get_long_help().is_none()) else { return arg };
-    let short = help[..end].to_owned();
-    arg.help(short).long_help(help)
+/// Returns the description of a command without its summary.
+fn description(command: &Command) -> Option<String> {
+    let long = command.get_long_about()?.to_string();
+    let summary = command.get_about()?.to_string();
+    long.strip_prefix(&summary).map(|rest| rest.trim().to_owned()).filter(|rest| !rest.is_empty())
 }

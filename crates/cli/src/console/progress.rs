@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_secs(3);
 /// The option `--quiet`.
 #[derive(Clone, Copy, clap::Args)]
 pub struct QuietArgs {
-    /// Say nothing but errors and what was skipped
+    /// Print nothing but errors and skipped inputs
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -23,11 +23,11 @@ pub struct QuietArgs {
 /// Options that show or hide progress.
 #[derive(Clone, Copy, clap::Args)]
 pub struct ShownArgs {
-    /// Show progress where standard error is no terminal, too: a line with a percentage every few seconds
+    /// Show progress even if standard error is no terminal
     #[arg(long, overrides_with = "no_progress")]
     progress: bool,
 
-    /// No progress bar; there is none anyway unless standard error is a terminal
+    /// Show no progress
     #[arg(long, overrides_with = "progress")]
     no_progress: bool,
 }

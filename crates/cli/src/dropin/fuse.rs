@@ -97,13 +97,13 @@ impl Order {
             // A list may begin or end with a comma.
             ("" | "ro" | "clone_fd", None) | ("subtype", Some(_)) => {}
             ("default_permissions", None) => self.args.modes = Some(ModesArg::Enforce),
-            ("suid" | "nosuid" | "dev" | "nodev" | "exec" | "noexec", None) => {
-                // The last one counts, so all are kept.
-                self.args.options.push(name.parse().map_err(|_| unknown())?);
+            // The usual source is the image.
+            ("fsname", Some("")) => {}
+            ("suid" | "nosuid" | "dev" | "nodev" | "exec" | "noexec" | "allow_other", None) | ("fsname", Some(_)) => {
+                // The last one counts, so all stay.
+                self.args.options.push(text.parse().map_err(|_| unknown())?);
             }
             ("debug", None) => self.args.foreground = true,
-            ("allow_other", None) => self.args.allow_other = true,
-            ("fsname", Some(value)) => self.args.fsname = Some(value.to_owned()),
             // -1 stands for the default.
             ("max_idle_threads", Some(value)) if value == "-1" || number(&value.into()).is_some() => {}
             ("max_threads", Some(value)) => {
@@ -156,7 +156,8 @@ mod tests {
         let plain_ab = || plain("a", "b");
         let threads = |count| Args { threads: ThreadsArgs::about(count), ..plain_ab() };
         let offset_and_devices = ImageArgs { offset: 1024, device: vec!["x".into(), "y".into()], ..plain_ab().image };
-        let options = ["nosuid", "suid", "noexec"].map(|option| option.parse().unwrap()).to_vec();
+        let options =
+            |list: &[&str]| Args { options: list.iter().map(|option| option.parse().unwrap()).collect(), ..plain_ab() };
         for (args, expected) in [
             (&["a", "b"][..], plain_ab()),
             (&["-f", "-d", "-odebug", "a", "b"], Args { foreground: true, ..plain_ab() }),
@@ -164,16 +165,14 @@ mod tests {
                 &["--offset=0x400", "--device", "x", "--device=y", "a", "b"],
                 Args { image: offset_and_devices, ..plain_ab() },
             ),
-            (
-                &["a", "b", "-o", "ro,allow_other,fsname=x=y,subtype=z,"],
-                Args { allow_other: true, fsname: Some("x=y".into()), ..plain_ab() },
-            ),
+            (&["a", "b", "-o", "ro,allow_other,fsname=x=y,subtype=z,"], options(&["allow_other", "fsname=x=y"])),
             (&["-omax_threads=10,max_idle_threads=-1,clone_fd", "a", "b"], threads(10)),
             (&["-s", "-omax_threads=10", "a", "b"], threads(1)),
             (&["-omax_threads=99999", "a", "b"], threads(1024)),
-            (&["-oallow_other,allow_other", "a", "b"], Args { allow_other: true, ..plain_ab() }),
-            (&["-ofsname=x,fsname=y", "a", "b"], Args { fsname: Some("y".into()), ..plain_ab() }),
-            (&["-onosuid,suid,noexec", "a", "b"], Args { options, ..plain_ab() }),
+            (&["-oallow_other,allow_other", "a", "b"], options(&["allow_other", "allow_other"])),
+            (&["-ofsname=x,fsname=y", "a", "b"], options(&["fsname=x", "fsname=y"])),
+            (&["-ofsname=", "a", "b"], plain_ab()),
+            (&["-onosuid,suid,noexec", "a", "b"], options(&["nosuid", "suid", "noexec"])),
             (&["-odefault_permissions", "a", "b"], Args { modes: Some(ModesArg::Enforce), ..plain_ab() }),
             (&["--", "-a", "-b"], plain("-a", "-b")),
         ] {

@@ -1,6 +1,7 @@
 //! Man pages: what the definition of the command says, and what only a manual has room for.
 
 use crate::dropin;
+use crate::help::topics::{TOPICS, Topic};
 use clap::Command;
 use clap_mangen::Man;
 use std::fmt::Write as _;
@@ -22,6 +23,9 @@ pub fn write(dir: &Path, definition: Command) -> io::Result<()> {
     for program in &dropin::PROGRAMS {
         fs::write(dir.join(format!("{}.1", program.name)), dropin_page(program))?;
     }
+    for topic in &TOPICS {
+        fs::write(dir.join(format!("kiln-{}.7", topic.name)), topic_page(topic))?;
+    }
     fs::write(dir.join("kiln-json.5"), json_page())
 }
 
@@ -38,7 +42,7 @@ fn subcommands<'a>(command: &'a Command, prefix: &str) -> Vec<(String, &'a Comma
 
 /// The page of a command that is built, which is called `name`.
 fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
-    let examples = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     // The rest of what stands behind the options in `--help`: exit codes, which have a section of their own.
     let examples = examples.split_once("Example").and_then(|(_, lines)| lines.split_once('\n')).map(|(_, lines)| lines);
     let man = Man::new(command.clone()).manual("kiln").source(concat!("kiln ", env!("CARGO_PKG_VERSION")));
@@ -82,7 +86,7 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
             ("1", "failed; standard error tells why"),
             ("2", "wrong usage"),
         ],
-        "apply" => &[
+        "patch-apply" => &[
             ("0", "done; with --status: OLD is the new image"),
             ("1", "failed; standard error tells why"),
             ("2", "wrong usage"),
@@ -127,7 +131,7 @@ fn files(name: &str) -> &'static [(&'static str, &'static str)] {
             ("/dev/fuse", "the kernel's side of FUSE; a container needs it for --via fuse"),
             ("/dev/loop-control", "loop devices, where the kernel's driver insists on block devices"),
             ("/dev/log", "the system's log, to which a FUSE server in the background writes errors"),
-            ("/etc/fuse.conf", "has to hold user_allow_other for users who are not root to use --allow-other"),
+            ("/etc/fuse.conf", "has to hold user_allow_other for users who are not root to use -o allow_other"),
         ],
         "umount" => &[("/proc/self/mountinfo", "what is mounted where: only EROFS images are unmounted")],
         _ => &[],
@@ -139,7 +143,8 @@ fn see(command: &Command, name: &str) -> Vec<String> {
     let near: &[&str] = match name {
         "kiln" => {
             let subs = subcommands(command, "").into_iter().map(|(name, _)| format!("kiln-{name}(1)"));
-            return subs.chain(["kiln-json(5)".to_owned()]).collect();
+            let topics = TOPICS.iter().map(|topic| format!("kiln-{}(7)", topic.name));
+            return subs.chain(["kiln-json(5)".to_owned()]).chain(topics).collect();
         }
         "pack" => &["kiln-mount(1)", "kiln-check(1)", "kiln-explain(1)", "mkfs.erofs(1)"],
         "mount" => {
@@ -196,6 +201,18 @@ fn dropin_page(program: &dropin::Program) -> String {
         &mut text,
         &["kiln(1)".into(), "kiln-install-names(1)".into()].into_iter().chain(others).collect::<Vec<_>>(),
     );
+    text
+}
+
+/// Returns the page of a topic, whose text is laid out as for a terminal.
+fn topic_page(topic: &Topic) -> String {
+    let name = escape(topic.name);
+    let mut text = format!(".TH \"kiln\\-{name}\" 7 \"\" \"kiln\" \"kiln\"\n");
+    section(&mut text, "NAME");
+    let _ = writeln!(text, "kiln\\-{name} \\- {}", escape(topic.summary()));
+    section(&mut text, "DESCRIPTION");
+    verbatim(&mut text, topic.text().split_once("\n\n").map_or("", |(_, body)| body).trim_end());
+    see_also(&mut text, &["kiln(1)".into(), "kiln-help(1)".into()]);
     text
 }
 

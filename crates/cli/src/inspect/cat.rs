@@ -9,13 +9,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
-/// Write files of an image to standard output
+/// Print files of an image
 ///
-/// Contents are compared with the digest that IMAGE stores for them, if it does: others have been written when that
-/// shows, and the exit code tells.
-///
-/// A file of a composefs image whose contents are an object outside of it is named with its object and skipped: the
-/// exit code is 3 then.
+/// Contents are compared with their digest, if the image has one; the exit code tells a mismatch after the bytes
+/// have been printed. Files of composefs images whose contents lie outside the image are skipped, with exit code 3.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -24,7 +21,7 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Files, from the image's root; symbolic links are followed within the image
+    /// Files to print, from the root of the image; symbolic links are followed within it
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }

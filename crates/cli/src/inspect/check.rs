@@ -11,14 +11,11 @@ use kiln_sink::Selection;
 use serde::Serialize;
 use std::fmt;
 
-/// Read everything in an image and report what is wrong
+/// Check that an image is consistent and readable
 ///
-/// Metadata must be consistent, and compressed data decodable. Damage to data that leaves it decodable, as it does
-/// in files that are stored as they are, shows only where digests of contents are stored (`kiln pack
-/// --content-digests`), as the format has no checksums of data. The last line says of how many bytes there are
-/// some; where there are none, contents are not verifiable.
-///
-/// Exit codes as fsck(8): 0 nothing wrong, 4 errors found, 8 the check itself failed, 16 wrong usage.
+/// Metadata must be consistent, and compressed data decodable. Damage that leaves data decodable shows only if the
+/// image has digests of contents (`kiln pack --content-digests`). The last line says for how many bytes it has
+/// some. Exit codes as fsck(8): 0 nothing wrong, 4 errors, 8 the check failed, 16 wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -27,7 +24,7 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// A wrong checksum of the superblock is mentioned, but is no error
+    /// Accept a wrong checksum of the superblock
     #[arg(long)]
     no_sbcrc: bool,
 

@@ -21,62 +21,59 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Compare two trees: images or directories
+/// Compare two trees: directories, archives or images
 ///
-/// One line for each path that is different, in the order of a walk: `+` only in B, `-` only in A, `~` in both,
-/// with what is different. Contents are compared byte by byte, where sizes are equal. Names in A that are hard
-/// links of each other must be so in B.
+/// Prints a line for each path that differs: `+` only in B, `-` only in A, `~` in both, with the differences.
+/// Contents of equal size are compared byte by byte. Exit codes as diff(1): 0 the same, 1 different, 2 trouble.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit codes, as diff(1): 0 the same; 1 different; 2 trouble: what could not be read was not compared.
-
 Examples:
   kiln diff old.erofs new.erofs
   kiln diff rootfs/ rootfs.erofs
   kiln diff --ignore mtime,owner a.erofs b.erofs /etc
   kiln diff --json a.erofs b.erofs | jq -r '.changes[] | select(.change == \"added\") | .path'")]
 pub struct Args {
-    /// One tree: an image or a directory
+    /// First tree
     #[arg(value_name = "A")]
     a: PathBuf,
 
-    /// The other tree: an image or a directory
+    /// Second tree
     #[arg(value_name = "B")]
     b: PathBuf,
 
-    /// What to compare, with all below it, from the root of both trees
+    /// Path to compare, with everything below it, from the root of both
     #[arg(default_value = "/")]
     path: OsString,
 
-    /// What makes no difference
+    /// Ignore these differences
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
     ignore: Vec<Ignore>,
 
-    /// How to compare contents of files: byte by byte, or only their sizes
+    /// Compare contents byte by byte, or only their sizes
     #[arg(long, value_enum, default_value_t)]
     contents: ContentsArg,
 
-    /// Only paths, without details; an added or removed directory stands for all that is in it
+    /// Print only paths, and directories instead of all that is in them
     #[arg(long)]
     brief: bool,
 
-    /// Say nothing but errors, and stop at the first difference: the exit code tells
+    /// Print nothing, and stop at the first difference
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 
-    /// An extra device of the image A; name all of them, in order
+    /// Extra device of the image A; repeat for each, in order
     #[arg(long, value_name = "FILE")]
     device_a: Vec<PathBuf>,
 
-    /// An extra device of the image B; name all of them, in order
+    /// Extra device of the image B; repeat for each, in order
     #[arg(long, value_name = "FILE")]
     device_b: Vec<PathBuf>,
 
-    /// Where the image A begins in its file
+    /// Byte at which the image A begins in its file
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     offset_a: u64,
 
-    /// Where the image B begins in its file
+    /// Byte at which the image B begins in its file
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     offset_b: u64,
 

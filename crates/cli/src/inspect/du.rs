@@ -10,10 +10,10 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
 
-/// Show what directories of an image take in it
+/// Show the disk usage of directories in an image
 ///
-/// What is shared is counted once, and belongs to the directory that is met first: hard links, deduplicated data,
-/// blocks of small files that were packed together. Metadata is part of the sums: inodes, indexes, attributes.
+/// Shared data counts once, for the first directory in a walk: hard links, deduplicated data, blocks of files that
+/// are packed together. Metadata is part of the sums.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +24,7 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Where to start, from the image's root
+    /// Directories or files to sum up, from the root of the image
     #[arg(default_value = "/")]
     paths: Vec<OsString>,
 
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(short, long, conflicts_with = "depth")]
     summarize: bool,
 
-    /// Show directories of this many levels below each path; all are part of the sums
+    /// Show this many levels of directories
     #[arg(short, long, value_name = "LEVELS")]
     depth: Option<usize>,
 
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(short, long)]
     bytes: bool,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long, conflicts_with_all = ["apparent", "bytes"])]
     json: bool,
 }

@@ -14,11 +14,9 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
-/// Show what reading a file, or a part of it, costs
+/// Show the cost of reading a file
 ///
-/// Blocks that are fetched, bytes that are decoded. The read is a cold one: no data is in memory. Stored data is
-/// fetched in whole blocks, and a compressed extent is decoded as kiln's own reader does it. Nothing is read but
-/// metadata.
+/// Shows blocks fetched and bytes decoded by a cold read, for which no data is in memory. Only metadata is read.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,14 +27,14 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// The file, from the image's root
+    /// File to explain, from the root of the image
     path: OsString,
 
-    /// Bytes START to END (not included), or COUNT bytes from START on; the default is all
+    /// Bytes from START to END, without END, or COUNT bytes from START on; default: all
     #[arg(value_name = "START-END | START+COUNT", value_parser = range::parse)]
     range: Option<Range<u64>>,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

@@ -15,7 +15,7 @@ use stats::StatsJson;
 use std::io::{self, Write};
 use uuid::Uuid;
 
-/// Show an image's superblock: features, algorithms, oldest kernel
+/// Show features, algorithms and oldest kernel of an image
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,14 +25,14 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Count what is in it, too: files, extents, shared data, padding; this reads all metadata
+    /// Count files, extents, shared data and padding, too; reads all metadata
     #[arg(long)]
     stats: bool,
 
     #[command(flatten)]
     threads: ThreadsArgs,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

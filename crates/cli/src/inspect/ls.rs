@@ -11,8 +11,8 @@ use std::io::Write;
 
 /// List a directory of an image
 ///
-/// Names are listed in the order of the image, sorted by their bytes; names with a leading dot are not hidden. Control
-/// characters are escaped on a terminal, and raw in a pipe.
+/// Names are sorted by their bytes. Names with a leading dot are not hidden. Control characters are escaped on a
+/// terminal.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,15 +23,15 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// What to list, from the image's root; of a directory, what is in it
+    /// Directory or file to list, from the root of the image
     #[arg(default_value = "/")]
     path: OsString,
 
-    /// Mode, links, owner, group, size or device number, time (UTC), and target of symbolic links
+    /// Show mode, links, owner, group, size, time (UTC) and link target
     #[arg(short, long)]
     long: bool,
 
-    /// Everything below, one path a line
+    /// List everything below, one path a line
     #[arg(short = 'R', long)]
     recursive: bool,
 
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(short, long)]
     all: bool,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Show what an image says of one file
+/// Show metadata of a file in an image
 ///
 /// Symbolic links on the way are followed within the image, the last one is not.
 #[derive(clap::Args)]
@@ -28,14 +28,14 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// The file, from the image's root
+    /// File to show, from the root of the image
     path: OsString,
 
-    /// Where its contents lie, extent by extent
+    /// Show the place of its contents, extent by extent
     #[arg(short, long)]
     extents: bool,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

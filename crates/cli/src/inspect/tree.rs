@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::vec::IntoIter;
 
-/// Draw a directory of an image and all below it
+/// Show a directory of an image as a tree
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,11 +21,11 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Where to start, from the image's root
+    /// Directory to show, from the root of the image
     #[arg(default_value = "/")]
     path: OsString,
 
-    /// Show this many levels at most
+    /// Show this many levels of directories
     #[arg(short = 'L', long, value_name = "LEVELS")]
     depth: Option<usize>,
 }

@@ -7,11 +7,9 @@ mod show;
 use crate::exit::{Exit, Failure};
 use clap::Subcommand;
 
-/// Merge, show and compare lists of what programs read
+/// Merge, show and compare hot lists
 ///
-/// A hot list has the ranges of files that a program has read, in its order. kiln pack --order puts their data
-/// first, kiln mount --preload and kiln preload read it in advance. The first line is `#kiln-hotlist 1`, each other
-/// one OFFSET+LENGTH<TAB>MICROSECONDS<TAB>PATH.
+/// A hot list has ranges of files in the order in which a program has read them. See `kiln help order`.
 #[derive(clap::Args)]
 #[command(
     subcommand_required = true,

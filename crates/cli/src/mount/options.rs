@@ -1,6 +1,5 @@
 //! `kiln mount -o LIST`, with the options of mount(8).
 
-use crate::console::size;
 use kiln_mount::Attributes;
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +22,6 @@ enum Effect {
     AllowOther,
     DefaultPermissions,
     FsName(String),
-    Pin(u64),
 }
 
 /// The options of a list. The last one of several that contradict each other counts.
@@ -33,8 +31,6 @@ pub struct MountOptions {
     pub allow_other: bool,
     pub default_permissions: bool,
     pub fsname: Option<String>,
-    /// Bytes of decoded data to keep.
-    pub pin: Option<u64>,
 }
 
 impl MountOptions {
@@ -56,7 +52,6 @@ impl MountOptions {
             Effect::AllowOther => self.allow_other = true,
             Effect::DefaultPermissions => self.default_permissions = true,
             Effect::FsName(name) => self.fsname = Some(name.clone()),
-            Effect::Pin(bytes) => self.pin = Some(*bytes),
         }
     }
 }
@@ -82,10 +77,10 @@ impl FromStr for MountOption {
             "loop" => return Err("kiln makes a loop device where one is needed"),
             _ => match text.split_once('=') {
                 Some(("fsname", name)) if !name.is_empty() => Effect::FsName(name.to_owned()),
-                Some(("pin", size)) => Effect::Pin(size::parse(size).map_err(|_| "pin: write a size, as 64M is")?),
+                Some(("pin", _)) => return Err("decoded data is kept by --pin"),
                 Some(("device", _)) => return Err("extra devices are named by --device"),
                 Some(("offset" | "fsoffset", _)) => return Err("the place of the image is for --offset"),
-                _ => return Err("no such mount option: see `kiln mount --help`"),
+                _ => return Err("no such mount option: see `kiln help mounting`"),
             },
         };
         Ok(Self { text: text.to_owned(), effect })
@@ -111,14 +106,9 @@ mod tests {
     fn the_last_one_counts() {
         assert_eq!(options("ro,noatime,"), Ok(MountOptions::default()));
         let attributes = Attributes { suid: false, dev: true, exec: false, symfollow: true };
-        let expected = MountOptions {
-            attributes,
-            allow_other: true,
-            default_permissions: true,
-            fsname: Some("a=b".into()),
-            pin: Some(64 << 20),
-        };
-        let list = "suid,dev,noexec,nosuid,allow_other,default_permissions,fsname=x,fsname=a=b,pin=1,pin=64M";
+        let expected =
+            MountOptions { attributes, allow_other: true, default_permissions: true, fsname: Some("a=b".into()) };
+        let list = "suid,dev,noexec,nosuid,allow_other,default_permissions,fsname=x,fsname=a=b";
         assert_eq!(options(list), Ok(expected));
     }
 
@@ -135,7 +125,7 @@ mod tests {
             "suid=1",
             "RO",
             "pin",
-            "pin=x",
+            "pin=64M",
         ] {
             assert!(options(list).is_err(), "{list}");
         }

@@ -13,18 +13,17 @@ const OVERFLOW_ID: u32 = 65534;
 /// Options about owners.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 pub struct OwnerArgs {
-    /// FUSE: all files belong to this user and group, UID:GID, or, with `me`, to the calling user
+    /// Show all files as those of this user and group, or as yours
     #[arg(long, value_name = "me|UID:GID", value_parser = owner, conflicts_with_all = ["uid_map", "gid_map"])]
     owner: Option<(u32, u32)>,
 
-    /// FUSE: translate users: of a run of INSIDE ids in the image, the first becomes OUTSIDE; others become 65534. The
-    /// map that `pack` had leads back
-    #[arg(long, value_name = "INSIDE:OUTSIDE:COUNT")]
+    /// Translate users back (see `kiln help metadata`)
+    #[arg(long, value_name = "IN:OUT:COUNT")]
     #[serde(with = "crate::process::request::texts")]
     uid_map: Vec<IdRange>,
 
-    /// FUSE: translate groups
-    #[arg(long, value_name = "INSIDE:OUTSIDE:COUNT")]
+    /// Translate groups back
+    #[arg(long, value_name = "IN:OUT:COUNT")]
     #[serde(with = "crate::process::request::texts")]
     gid_map: Vec<IdRange>,
 }

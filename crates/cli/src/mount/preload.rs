@@ -15,36 +15,35 @@ use std::path::PathBuf;
 /// Most paths that are printed one by one.
 const TOLD_MAX: usize = 10;
 
-/// Read ahead what a list says, on a filesystem that is mounted
+/// Read listed files of a mount in advance
 ///
 /// Inodes and directories are read in the order of the list, and the kernel is told to read the ranges of files
-/// ahead, which it does by itself: programs that read them find them in memory. For mounts by the kernel, by FUSE,
-/// and any others.
+/// ahead. Works for any mounted filesystem.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kiln preload /mnt boot.list
   kiln preload --wait --max 64M /mnt boot.list")]
 pub struct Args {
-    /// Where the image is mounted
+    /// Directory where the image is mounted
     mountpoint: PathBuf,
 
-    /// A hot list, or paths from there on, one a line; - is standard input
+    /// Hot list, or paths from there on, one a line; - is standard input
     list: PathBuf,
 
-    /// Return when all is in memory
+    /// Return when everything is in memory
     #[arg(long)]
     wait: bool,
 
-    /// Take so many bytes of files at most; the default is half of the memory
+    /// Read at most SIZE of files; default: half of the memory
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max: Option<u64>,
 
-    /// Say nothing but errors
+    /// Print nothing but errors and skipped inputs
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

@@ -11,38 +11,35 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Run a command, and list what is read on a mount meanwhile
+/// Record what a command reads on a mount
 ///
-/// The list has the ranges of files in the order in which they were read first, for kiln pack --order, kiln mount
-/// --preload and kiln preload. Cached pages of the mount are dropped before. Of a FUSE mount by kiln, ranges are
-/// pages; prefetch is off meanwhile, and with root readahead. Of a mount by the kernel, which needs root, they are
-/// whole files. Other programs that read on the mount are recorded, too.
+/// Writes a hot list for `kiln pack --order`, `kiln relayout --order`, `kiln mount --preload` and `kiln preload`.
+/// It has ranges of files on a FUSE mount of kiln, and whole files on a mount by the kernel, which needs root.
+/// Cached pages of the mount are dropped first. Other programs that read on the mount are recorded, too. The exit
+/// code is that of COMMAND.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit codes: that of COMMAND; 128 + n if signal n has ended it; 126 or 127 if it could not be run.
-LIST is written in the first two cases.
-
 Examples:
   kiln record -o python.list /mnt -- /mnt/usr/bin/python3 -c 'import json'
   kiln record -o boot.list /mnt -- chroot /mnt /sbin/my-service --once
   kiln pack --order python.list tree/ tree.erofs")]
 pub struct Args {
-    /// Where the image is mounted, by kiln or by the kernel
+    /// Directory where the image is mounted
     mountpoint: PathBuf,
 
-    /// What is run, with its arguments
+    /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 
-    /// The list to make
+    /// List to write
     #[arg(short, long, value_name = "LIST")]
     output: PathBuf,
 
-    /// Replace LIST if it exists
+    /// Replace existing output, or write to a block device
     #[arg(long)]
     force: bool,
 
-    /// Say nothing but errors
+    /// Print nothing but errors and skipped inputs
     #[arg(short, long)]
     quiet: bool,
 }

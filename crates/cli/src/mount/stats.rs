@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Show what a FUSE mount of kiln has done so far
+/// Show statistics of a FUSE mount
 ///
-/// A process that may open the mount's root may ask. Mounts by the kernel's own driver have no such counters.
+/// Any process that may open the root of the mount may ask. Mounts by the kernel's driver have no such counters.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,14 +22,14 @@ Examples:
   kiln stats --json /mnt | jq .decode_amplification
   kiln stats --prometheus /mnt")]
 pub struct Args {
-    /// Where it is mounted
+    /// Directory where the image is mounted
     dir: PathBuf,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long, conflicts_with = "prometheus")]
     json: bool,
 
-    /// The text format of Prometheus, with the labels `image` and `mount`
+    /// Print the text format of Prometheus, with the labels `image` and `mount`
     #[arg(long)]
     prometheus: bool,
 }

@@ -3,13 +3,13 @@
 use crate::exit::{Exit, Failure};
 use std::path::PathBuf;
 
-/// Unmount what `kiln mount` has mounted
+/// Unmount an image
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
   kiln umount /mnt")]
 pub struct Args {
-    /// Where it is mounted
+    /// Directory where an image is mounted
     dir: PathBuf,
 }
 

@@ -11,11 +11,10 @@ use kiln_source::{ScanOptions, SourceError, SourceOptions};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-/// Make the layers of an image EROFS images
+/// Convert the layers of a container image to EROFS
 ///
-/// Each layer of the image in LAYOUT becomes one in LAYOUTDIR, which is made, or the image is added to it. How to run
-/// the image, its history, its annotations and its names stay; --tag gives it another name. Marks for what a layer
-/// takes away are those of overlayfs. An image for several platforms stays one.
+/// The new image keeps configuration, history, annotations and, without --tag, names. Whiteouts are those of
+/// overlayfs. All platforms are converted, or those that --platform names, which may be repeated.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,18 +22,18 @@ Examples:
   kiln oci convert --image app:1.2 --platform linux/arm64 --tag app:arm64 layout/ converted/
   docker save debian | kiln oci convert --media-type containerd - converted/")]
 pub struct Args {
-    /// A layout: a directory or an archive; - is standard input
+    /// Layout to convert: a directory or an archive; - is standard input
     layout: PathBuf,
 
-    /// The layout to make or to add to
+    /// Layout to make or add to
     #[arg(value_name = "LAYOUTDIR")]
     out: PathBuf,
 
-    /// The image that is meant: its name, its tag, or the front of its digest
+    /// Container image to use: its name, tag or digest
     #[arg(long, value_name = "NAME|DIGEST")]
     image: Option<String>,
 
-    /// The platform that is meant, where an image is there for several; may be given several times, and all are converted without
+    /// Platform of the container image to use
     #[arg(long, value_name = "OS/ARCH")]
     platform: Vec<Platform>,
 

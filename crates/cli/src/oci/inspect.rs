@@ -13,7 +13,8 @@ use std::path::PathBuf;
 
 /// List the images of a layout, and their layers
 ///
-/// What cannot be opened is listed with its error: layouts often hold one of the platforms that an image is for.
+/// Images that cannot be opened are listed with the error: many layouts hold one of the platforms that an image is
+/// for.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,10 +22,10 @@ Examples:
   kiln oci inspect --json image.tar
   docker save debian | kiln oci inspect -")]
 pub struct Args {
-    /// A directory or an archive; - is standard input
+    /// Directory or archive to inspect; - is standard input
     layout: PathBuf,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

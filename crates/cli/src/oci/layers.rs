@@ -17,24 +17,22 @@ use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Options of layers.
+/// Options of commands that make layers.
 #[derive(clap::Args)]
 pub struct LayerArgs {
-    /// The image's name in LAYOUTDIR, which has one image of a name for each platform: one that is there already is no
-    /// longer listed
+    /// Name of the image in the new layout; replaces it for the same platform
     #[arg(long)]
     pub tag: Option<String>,
 
-    /// How the EROFS images are made
+    /// Start from this preset; other options override it
     #[arg(long, value_enum, default_value_t)]
     preset: PresetArg,
 
-    /// What layers are called: application/vnd.erofs, or application/vnd.erofs.layer.v1, which containerd takes
+    /// Media type of layers: application/vnd.erofs, or the one of containerd
     #[arg(long, value_enum, default_value_t, value_name = "erofs|containerd", hide_possible_values = true)]
     media_type: MediaType,
 
-    /// Skip what cannot be read, store files that change meanwhile as long as they were and as they are read, list both, and exit
-    /// with 3
+    /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
     pub keep_going: bool,
 

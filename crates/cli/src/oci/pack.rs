@@ -13,28 +13,28 @@ use kiln_source::{Source, SourceOptions};
 use kiln_tree::merge::Whiteouts;
 use std::path::{Path, PathBuf};
 
-/// Pack directories, archives and images into an image of a container, with one EROFS layer
+/// Pack sources as a container image with one EROFS layer
 ///
-/// LAYOUTDIR is made, or the image is added to it. The index of the layout changes last, in one step. The same sources, options and
-/// platform give the same digests: nothing in the image tells when it was made.
+/// The layout is made, or the image is added to it; its index changes last, in one step. The same sources, options
+/// and platform give the same digests.
 #[derive(clap::Args)]
 #[command(
     override_usage = "kiln oci pack [OPTIONS] SRC... LAYOUTDIR",
     after_help = "\
 Examples:
   kiln oci pack rootfs/ layout/
-  kiln oci pack --tag app:1.2 --platform linux/amd64 amd64.tar.zst layout/
-  kiln oci pack --tag app:1.2 --platform linux/arm64 arm64.tar.zst layout/
+  kiln oci pack --tag app:1.2 --as-platform linux/amd64 amd64.tar.zst layout/
+  kiln oci pack --tag app:1.2 --as-platform linux/arm64 arm64.tar.zst layout/
   kiln oci pack --media-type containerd base.erofs changes/ layout/"
 )]
 pub struct Args {
-    /// What to pack, of which later ones lie over earlier ones, and the layout to make or to add to
+    /// Sources to pack, of which later ones lie over earlier ones, and the layout to make or add to
     #[arg(value_name = "SRC|LAYOUTDIR", num_args = 2.., required = true)]
     operands: Vec<PathBuf>,
 
-    /// What the image runs on; the default is Linux on the processor of this machine
+    /// Platform that the image is for; default: Linux on this processor
     #[arg(long, value_name = "OS/ARCH")]
-    platform: Option<Platform>,
+    as_platform: Option<Platform>,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let mut built = BuiltLayers::default();
     args.layer.build(&*source, &layout, &signals, &mut built)?;
     let layers = built.descriptors.clone();
-    let platform = args.platform.clone().unwrap_or_else(host_platform);
+    let platform = args.as_platform.clone().unwrap_or_else(host_platform);
     let config = with_layers(new_config(&platform), &layers).map_err(fail)?;
     let image = NewImage { config, layers, annotations: Annotations::new(), platform };
     let namings: Vec<_> = args.layer.tag.as_deref().map(naming).into_iter().collect();

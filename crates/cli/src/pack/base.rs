@@ -10,19 +10,22 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct BaseArgs {
-    /// An older image of SRC: stored data of regular files that have not changed since is copied as
-    /// it is, not compressed again. Files of the same path, size and time of last change are not
-    /// even read; those of another time, or changed in the last seconds before OLD was made, are
-    /// compared
+    /// Reuse data of this older image (see `kiln help reuse`)
     #[arg(long, value_name = "OLD", conflicts_with_all = ["layers", "estimate"])]
     base: Option<PathBuf>,
 
-    /// How it is told that a file has not changed
-    #[arg(long, value_name = "HOW", value_enum, default_value_t, requires = "base")]
+    /// Detect unchanged files by times or content
+    #[arg(
+        long,
+        value_name = "times|content",
+        value_enum,
+        hide_possible_values = true,
+        default_value_t,
+        requires = "base"
+    )]
     base_trust: TrustArg,
 
-    /// Write IMAGE.stamp, too: with it beside OLD, the next increment sees any change of a file,
-    /// even one that has kept its size and time
+    /// Write IMAGE.stamp, which detects every change next time
     #[arg(long, conflicts_with_all = ["layers", "estimate", "dry_run", "blob_device", "offset"])]
     stamp: bool,
 }

@@ -1,7 +1,7 @@
 //! Options about single files, by their paths.
 
+use super::arg_files::{named, read, read_or_stdin, usage};
 use super::hot::HotArgs;
-use super::tree_args::{named, read, read_or_stdin, usage};
 use crate::exit::Failure;
 use kiln::Packer;
 use kiln_builder::BuildOptions;
@@ -15,20 +15,16 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct ByPathArgs {
-    /// Compress what GLOB matches (as for --exclude; of several the last decides) in another way, in other pclusters, or not
-    /// at all: WAY is ALGORITHM[,LEVEL][,dictsize=SIZE][:SIZE], :SIZE or none
+    /// Compress files that match GLOB another way
     #[arg(long, value_name = "GLOB=WAY")]
     hint: Vec<OsString>,
 
-    /// Hints, one a line; --hint overrides them
+    /// Read hints from FILE, one a line
     #[arg(long, value_name = "FILE")]
     hints: Vec<PathBuf>,
 
-    /// Data of these files comes first, in this order (of a boot, for example): paths from SRC on, one a line or
-    /// zero-terminated, or a hot list, whose files come by their first data; - is standard input. Of paths that lead nowhere only their number is told. With shuffle, data of all files
-    /// lies in random order, as a dataset for training should; another SEED (default 0) is another order. Names stay sorted, and
-    /// files that are packed together compress worse. A file called shuffle is ./shuffle
-    #[arg(long, value_name = "FILE|shuffle[:SEED]")]
+    /// Put data of listed files first (see `kiln help order`)
+    #[arg(long, value_name = "LIST|shuffle")]
     order: Option<PathBuf>,
 
     #[command(flatten)]

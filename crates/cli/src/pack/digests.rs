@@ -5,12 +5,11 @@ use kiln_tree::DigestName;
 
 #[derive(clap::Args)]
 pub struct DigestArgs {
-    /// Store the SHA-256 of each file's contents, hidden from programs: kiln check, extract, export and cat compare it. With --kernel 6.18
-    /// and later kernels may share equal files by it. The default if the older image, or an EROFS image that is packed, has some
+    /// Store the SHA-256 of each file, to detect damage
     #[arg(long, conflicts_with = "no_content_digests")]
     content_digests: bool,
 
-    /// Store none
+    /// Store no digests of files
     #[arg(long)]
     no_content_digests: bool,
 }

@@ -8,12 +8,11 @@ use kiln_tree::storage::DataOrder;
 
 #[derive(clap::Args)]
 pub struct HotArgs {
-    /// Store the files of --order so that decoding them costs less, as far as --hot-budget goes: by lz4, or none: as they are. Same is the
-    /// default. Files with a hint keep it
-    #[arg(long, value_name = "lz4|none|same", requires = "order", default_value = "same", hide_default_value = true)]
+    /// Store files of --order for quick decoding
+    #[arg(long, value_name = "lz4|none|same", requires = "order", default_value = "same")]
     hot_as: HotMethod,
 
-    /// Bytes that these files may take more than otherwise, in the order of the list; a file that would take more than is left is passed over
+    /// Let these files take up to SIZE more
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "hot_as", default_value = "64M")]
     hot_budget: u64,
 }

@@ -36,6 +36,7 @@ struct LayerJson<'a> {
 
 /// Packs the layers of an image of a container into the directory `dir`.
 pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Failure> {
+    args.tree.refuse_whole_tree("--layers")?;
     let (packer, order) = args.packer(args.options(args.preset.into(), None)?)?;
     args.work.apply_nice()?;
     let signals = Signals::catch()?;

@@ -5,8 +5,8 @@ use kiln_output::{Existing, Spool};
 use kiln_source::SpoolLimit;
 use std::path::{Path, PathBuf};
 
-/// Help of `--force` where an output can also be a block device.
-pub const FORCE_HELP: &str = "Replace the output if it exists, or write to it if it is a block device";
+/// Help of `--force` of all commands.
+pub const FORCE_HELP: &str = "Replace existing output, or write to a block device";
 
 /// Options of commands that read sources and write an output.
 #[derive(clap::Args)]
@@ -21,15 +21,14 @@ pub struct OutArgs {
 /// The option `--force` of commands that write a file or a block device.
 #[derive(Clone, Copy, clap::Args)]
 pub struct ForceArg {
-    #[arg(long, help = FORCE_HELP)]
+    #[arg(long, help = FORCE_HELP, help_heading = None)]
     force: bool,
 }
 
 /// The option `--force` of commands that write a file.
 #[derive(Clone, Copy, clap::Args)]
 pub struct ReplaceArg {
-    /// Replace the output if it exists
-    #[arg(long)]
+    #[arg(long, help = FORCE_HELP, help_heading = None)]
     pub force: bool,
 }
 
@@ -39,8 +38,7 @@ pub struct SpoolArgs {
     #[command(flatten)]
     dir: SpoolDirArg,
 
-    /// Fail where what cannot be read twice of all SRC takes more than SIZE: what is decompressed, and what comes from a pipe. For
-    /// archives that may unpack to far more than they seem to; the default is the room on the disk
+    /// Fail if temporary files for all sources take more than SIZE
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     spool_max: Option<u64>,
 }
@@ -48,9 +46,7 @@ pub struct SpoolArgs {
 /// The option `--spool`.
 #[derive(clap::Args)]
 pub struct SpoolDirArg {
-    /// Directory of nameless temporary files: for input that cannot be read twice, and for an output that goes to a
-    /// stream or into something that exists, until it is complete. The default is $TMPDIR, then /var/tmp; for an output
-    /// that goes into a file, the directory of that file
+    /// Directory of temporary files; default: $TMPDIR, then /var/tmp
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
 }

@@ -9,7 +9,7 @@ use kiln_builder::{Choices, MethodChoice, OptionError, OptionField, OptionProble
 use kiln_codec::Spec;
 use std::sync::Arc;
 
-/// Preset from which options start.
+/// Set of options to start from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum PresetArg {
     /// No compression
@@ -21,10 +21,9 @@ pub enum PresetArg {
     Balanced,
     /// lzma,6, 1 MiB; files packed whatever their size, equal parts stored once
     Archive,
-    /// zstd,3, 64 KiB; no file packed, compressed ends beside inodes: for random reads of small files
+    /// zstd,3, 64 KiB; no file packed, compressed ends beside inodes
     Dataset,
-    /// as balanced, for trees that are to be restored: with digests of contents and --strict-xattrs; for a directory also stamps for the next
-    /// time (--stamp), and what programs have written is on disk before it is looked at
+    /// As balanced, with digests of contents, --strict-xattrs and stamps
     Backup,
 }
 
@@ -91,27 +90,32 @@ pub fn refusal(error: &OptionError, choices: &Choices) -> Failure {
     let name = match error.field {
         OptionField::Kernel => "--kernel",
         OptionField::BlockLen => "--block-size",
-        OptionField::Compression => "-z",
-        OptionField::PclusterLen => "-C",
+        OptionField::Compression => "--compress",
+        OptionField::PclusterLen => "--cluster-size",
         OptionField::Dedupe => "--dedupe parts",
         OptionField::Fragments => "--fragments",
-        OptionField::PackedPclusterLen => "--packed-pcluster",
-        OptionField::EncodedExtents => "--extents encoded",
-        OptionField::TailPacking => "--tail-packing",
-        OptionField::PackDirectories => "--compress-dirs",
-        OptionField::Metadata => "--compress-metadata",
+        OptionField::PackedPclusterLen => "--layout packed-cluster",
+        OptionField::EncodedExtents => "--layout extents=encoded",
+        OptionField::TailPacking => "--layout tail-packing",
+        OptionField::PackDirectories => "--layout compress-dirs",
+        OptionField::Metadata => "--layout metadata",
         OptionField::Tries => "--try",
         other => other.name(),
     };
     let advice = match error.problem {
-        OptionProblem::NothingCompressed => ": name an algorithm with -z",
+        OptionProblem::NothingCompressed => ": name an algorithm with --compress",
         OptionProblem::NothingPacked => ": see --fragments",
-        OptionProblem::EncodedExtents => ": see --extents",
+        OptionProblem::EncodedExtents => ": see --layout extents",
         _ => "",
     };
     let message = match (&error.problem, choices.block_len) {
         (OptionProblem::NeedsKernel { .. }, Some(len)) if error.field == OptionField::BlockLen => {
             error.problem.message(format_args!("{name} {len}"))
+        }
+        (OptionProblem::PclusterLen { len, .. } | OptionProblem::BigPcluster { len, .. }, _)
+            if name.starts_with("--layout") =>
+        {
+            error.problem.message(name).replacen(&format!("{name} {len}"), &format!("{name}={len}"), 1)
         }
         (problem, _) => problem.message(name),
     };

@@ -15,50 +15,43 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct SourceArgs {
-    /// What to pack, and the image to make, or only what to pack with -o. What SRC is shows in its first bytes: a directory, an
-    /// archive or an image, compressed or not; - is standard input. Of several, later ones lie over earlier ones, as in overlayfs.
-    /// Symbolic links to IMAGE are followed. Pipes, sockets, character devices, /dev/stdout, /dev/fd/N and - (standard output) get it front
-    /// to back once it is complete; until then it is in a nameless file, see --spool
-    #[arg(value_name = "SRC|IMAGE", required_unless_present_any = ["at"])]
+    /// Directories, archives or images to pack, then the image to write
+    #[arg(value_name = "SRC|IMAGE", required_unless_present_any = ["at"], help_heading = None)]
     operands: Vec<PathBuf>,
 
-    /// The image to make; all operands are then sources
-    #[arg(short = 'o', long, value_name = "IMAGE", conflicts_with = "estimate")]
+    /// Image to write; every operand is then a source
+    #[arg(short = 'o', long, value_name = "IMAGE", conflicts_with = "estimate", help_heading = None)]
     output: Option<PathBuf>,
 
-    /// A further source, whose root becomes the directory DIR of the image; it lies over those before it
+    /// Put SRC below the directory DIR of the image
     #[arg(long, num_args = 2, value_names = ["DIR", "SRC"])]
     at: Vec<PathBuf>,
 
-    /// Take every SRC for this, whatever it looks like
+    /// Read every source as this kind (see `kiln help sources`)
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     from: Option<SourceKind>,
 
-    /// The image that is meant in an archive of containers, or with --from oci: its name, its tag, or the front of its digest
+    /// Container image to use: its name, tag or digest
     #[arg(long, value_name = "NAME|DIGEST")]
     image: Option<String>,
 
-    /// The platform that is meant, where an image of a container is there for several
+    /// Platform of the container image to use
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<Platform>,
 
-    /// The partition that is meant of SRC, which is a disk or an image of one, with a GPT or an MBR: its number, as
-    /// Linux counts, or its label
+    /// Partition of a disk or disk image to pack
     #[arg(long, value_name = "N|LABEL")]
     partition: Option<PartitionChoice>,
 
-    /// What the contents of SRC lie below, which is an mtree manifest
+    /// Directory with the contents of an mtree manifest
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Refer to the data of plain tar archives and EROFS images instead of copying them: these are then extra devices of IMAGE, in the
-    /// order of SRCs, and must be there when it is mounted (needs Linux 5.16). Of an image that has extra devices these become devices
-    /// of IMAGE. The default of --block-size is then 512 for an archive (needs Linux 6.4), the block size of an image, of several
-    /// that of the last
+    /// Refer to data of archives and EROFS images, without copies
     #[arg(long, conflicts_with = "estimate")]
     pub reference: bool,
 
-    /// An extra device of SRC, which is an EROFS image; name all of them, in order
+    /// Extra device of the image that is read; repeat for each, in order
     #[arg(long, value_name = "FILE")]
     device: Vec<PathBuf>,
 
@@ -69,8 +62,7 @@ pub struct SourceArgs {
 /// Extent to which tar archives are read.
 #[derive(clap::Args)]
 pub struct ConcatenatedArg {
-    /// Read tar archives that lie one behind the other (cat a.tar b.tar) as one. Without it an archive ends at its end mark, and a note tells
-    /// what lies behind. Layers of containers end there always
+    /// Read tar archives that lie one behind the other as one
     #[arg(long)]
     pub concatenated: bool,
 }

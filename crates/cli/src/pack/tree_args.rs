@@ -1,131 +1,103 @@
 //! Options of the contents and metadata of an image.
 
+use super::arg_files::{named, read, read_or_stdin, usage};
+use super::edit_args::EditArgs;
 use crate::exit::Failure;
-use clap::ArgGroup;
+use crate::headings::{FILES, METADATA};
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use kiln_source::Unreadable;
-use kiln_source::manifest::{ListError, parse_device_table, parse_fs_config, read_fs_config, read_pseudo};
 use kiln_tree::filter::{Filter, PathList, Regexes, Rule, Rules};
-use kiln_tree::policy::{
-    Chmod, FileContexts, FsConfig, IdBase, IdMap, IdPolicy, IdRange, Labels, NameGlobs, Policy, Times, TreeEdits,
-    XattrPolicy, parse_xattr,
-};
+use kiln_tree::policy::{Chmod, IdBase, IdMap, IdPolicy, IdRange, NameGlobs, Policy, Times, XattrPolicy, parse_xattr};
 use kiln_tree::{SyntaxError, Xattr};
 use std::ffi::{CString, OsString};
-use std::fs;
-use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+/// Options about the files of a tree and their metadata.
 #[derive(clap::Args)]
-#[command(next_help_heading = "What goes in", group = ArgGroup::new("by_path").multiple(true))]
+#[command(next_help_heading = METADATA)]
 pub struct TreeArgs {
-    /// Leave out what GLOB matches, as in .gitignore: a slash ties it to SRC, `**` goes beyond slashes, `!` takes back; of
-    /// several the last decides
-    #[arg(long, value_name = "GLOB")]
+    /// Leave out files that match GLOB, as in .gitignore
+    #[arg(long, help_heading = FILES, value_name = "GLOB")]
     exclude: Vec<OsString>,
 
-    /// Globs to leave out, one a line; --exclude overrides them
-    #[arg(long, value_name = "FILE")]
+    /// Read globs to leave out from FILE, one a line
+    #[arg(long, help_heading = FILES, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
 
-    /// Leave out by files of this name in the tree, as git does by .gitignore; --exclude overrides them
-    #[arg(long, value_name = "NAME", value_parser = OsStringValueParser::new().try_map(file_name))]
+    /// Read globs to leave out from files of this name in the tree
+    #[arg(long, help_heading = FILES, value_name = "NAME", value_parser = OsStringValueParser::new().try_map(file_name))]
     ignore_file: Vec<CString>,
 
-    /// Leave out paths, from SRC on, in which REGEX matches anything
-    #[arg(long, value_name = "REGEX")]
+    /// Leave out paths in which REGEX matches
+    #[arg(long, help_heading = FILES, value_name = "REGEX")]
     exclude_regex: Vec<String>,
 
-    /// Only these paths, from SRC on, one a line or zero-terminated, and their parents; - is standard input
-    #[arg(long, value_name = "FILE")]
+    /// Pack only paths that FILE lists; - is standard input
+    #[arg(long, help_heading = FILES, value_name = "FILE")]
     from_list: Option<PathBuf>,
 
-    /// Keep mount points, but nothing that is on them
-    #[arg(long)]
+    /// Leave out what is mounted in the tree
+    #[arg(long, help_heading = FILES)]
     one_file_system: bool,
 
-    /// Make hard links files of their own
-    #[arg(long)]
+    /// Make each hard link a file of its own
+    #[arg(long, help_heading = FILES)]
     hard_dereference: bool,
 
-    /// Everything belongs to root; as --owner 0:0
+    /// Give everything to root, as --owner 0:0 does
     #[arg(long, conflicts_with_all = ["owner", "uid_map", "gid_map"])]
     all_root: bool,
 
-    /// Everything belongs to this user and group
+    /// Give everything to this user and group
     #[arg(long, value_name = "UID:GID", value_parser = owner, conflicts_with_all = ["uid_map", "gid_map"])]
     owner: Option<(u32, u32)>,
 
-    /// Translate users: of a run of OUTSIDE ids in SRC, the first becomes INSIDE; others are an error
-    #[arg(long, value_name = "INSIDE:OUTSIDE:COUNT")]
+    /// Translate users (see `kiln help metadata`)
+    #[arg(long, value_name = "IN:OUT:COUNT")]
     uid_map: Vec<IdRange>,
 
     /// Translate groups
-    #[arg(long, value_name = "INSIDE:OUTSIDE:COUNT")]
+    #[arg(long, value_name = "IN:OUT:COUNT")]
     gid_map: Vec<IdRange>,
 
-    /// Add this to user ids, last of all
+    /// Add N to each user id
     #[arg(long, value_name = "N", default_value_t, hide_default_value = true, allow_negative_numbers = true)]
     uid_offset: i64,
 
-    /// Add this to group ids, last of all
+    /// Add N to each group id
     #[arg(long, value_name = "N", default_value_t, hide_default_value = true, allow_negative_numbers = true)]
     gid_offset: i64,
 
-    /// Change permissions: u+rwX,go-w or D755,F644, where D is directories and F all else
+    /// Change permissions, as in u+rwX,go-w or D755,F644
     #[arg(long, value_name = "RULES", allow_hyphen_values = true)]
     chmod: Option<Chmod>,
 
-    /// Times of last modification: keep, clamp:SECS (none is later), or SECS since 1970 for all
+    /// Set times: keep, clamp:SECS or SECS since 1970
     #[arg(long, value_name = "TIME", default_value = "keep", allow_negative_numbers = true)]
     mtime: Times,
 
-    /// Extended attributes of SRC
-    #[arg(long, value_enum, default_value_t)]
+    /// Keep extended attributes, or none
+    #[arg(long, value_name = "keep|none", hide_possible_values = true, value_enum, default_value_t)]
     xattrs: XattrsArg,
 
-    /// Keep only extended attributes of these names
+    /// Keep only extended attributes with these names
     #[arg(long, value_name = "GLOB")]
     xattr_include: Vec<OsString>,
 
-    /// Leave out extended attributes of these names
+    /// Leave out extended attributes with these names
     #[arg(long, value_name = "GLOB")]
     xattr_exclude: Vec<OsString>,
 
-    /// Fail where an extended attribute of SRC is one that EROFS cannot hold, as com.apple.*, or an entry of an ACL has a name without an id.
-    /// Without it such are left out, and counted in one line
+    /// Fail instead of leaving out attributes
     #[arg(long)]
     strict_xattrs: bool,
 
-    /// Give everything this extended attribute; a VALUE 0x... is hexadecimal
+    /// Give everything this extended attribute
     #[arg(long, value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(xattr))]
     set_xattr: Vec<Xattr>,
 
-    /// SELinux labels by path, as in file_contexts(5), instead of those of SRC
-    #[arg(long, value_name = "FILE", group = "by_path")]
-    file_contexts: Option<PathBuf>,
-
-    /// Owners, permissions and capabilities of all files, as Android's builds list them: lines PATH UID GID MODE; over
-    /// --owner, --chmod and the like
-    #[arg(long, value_name = "FILE", group = "by_path", conflicts_with = "product_out")]
-    fs_config: Option<PathBuf>,
-
-    /// The same by rules that an Android build has put into DIR, as system/etc/fs_config_files; what no rule is about stays
-    #[arg(long, value_name = "DIR", group = "by_path")]
-    product_out: Option<PathBuf>,
-
-    /// Where the image will be mounted: --file-contexts, --fs-config and --product-out have paths from / on
-    #[arg(long, value_name = "DIR", requires = "by_path")]
-    mount_point: Option<PathBuf>,
-
-    /// Add and change files as pseudo file definitions of mksquashfs say; over all but --file-contexts
-    #[arg(long, value_name = "FILE")]
-    pseudo: Vec<PathBuf>,
-
-    /// Add and change files as a device table of makedevs says, before --pseudo
-    #[arg(long, value_name = "FILE")]
-    device_table: Vec<PathBuf>,
+    #[command(flatten)]
+    edits: EditArgs,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -174,16 +146,13 @@ impl TreeArgs {
         let owner = self.owner.or(self.all_root.then_some((0, 0)));
         let uid = ids(owner.map(|(uid, _)| uid), &self.uid_map).map_err(|error| named("--uid-map", &error))?;
         let gid = ids(owner.map(|(_, gid)| gid), &self.gid_map).map_err(|error| named("--gid-map", &error))?;
-        Ok(Policy {
+        self.edits.apply(Policy {
             hard_dereference: self.hard_dereference,
             chmod: self.chmod.clone().unwrap_or_default(),
             uid: IdPolicy { base: uid, offset: self.uid_offset },
             gid: IdPolicy { base: gid, offset: self.gid_offset },
             times: self.mtime,
             xattrs: self.xattr_policy()?,
-            fs_config: self.fs_config()?,
-            edits: self.edits()?,
-            labels: self.labels()?,
             ..Policy::default()
         })
     }
@@ -201,29 +170,17 @@ impl TreeArgs {
         Ok(XattrPolicy { include: include.transpose()?, exclude, set, strict })
     }
 
-    fn labels(&self) -> Result<Option<Labels>, Failure> {
-        let Some(path) = &self.file_contexts else { return Ok(None) };
-        let contexts = FileContexts::parse(&read(path)?, &path.to_string_lossy()).map_err(usage)?;
-        Ok(Some(Labels { contexts, mount_point: self.mount_point().to_vec() }))
-    }
-
-    fn fs_config(&self) -> Result<Option<FsConfig>, Failure> {
-        let list =
-            |path: &PathBuf| parse_fs_config(&read(path)?, &path.to_string_lossy(), self.mount_point()).map_err(usage);
-        match &self.product_out {
-            Some(dir) => read_fs_config(dir, self.mount_point()).map(Some).map_err(of_list),
-            None => self.fs_config.as_ref().map(list).transpose(),
+    /// Refuses edits of a whole tree, which do not go with `option`.
+    ///
+    /// # Errors
+    /// An edit that names files of the whole tree.
+    pub fn refuse_whole_tree(&self, option: &str) -> Result<(), Failure> {
+        match self.edits.of_whole_tree() {
+            Some(edit) => {
+                Err(Failure::Usage(format!("{edit} cannot be used with {option}: a layer is not a whole tree")))
+            }
+            None => Ok(()),
         }
-    }
-
-    fn edits(&self) -> Result<Vec<TreeEdits>, Failure> {
-        let tables = self.device_table.iter();
-        let tables = tables.map(|path| parse_device_table(&read(path)?, path).map_err(of_list));
-        tables.chain(self.pseudo.iter().map(|path| read_pseudo(path).map_err(of_list))).collect()
-    }
-
-    fn mount_point(&self) -> &[u8] {
-        self.mount_point.as_ref().map_or(b"", |dir| dir.as_os_str().as_bytes())
     }
 }
 
@@ -233,14 +190,6 @@ fn ids(all: Option<u32>, map: &[IdRange]) -> Result<IdBase, SyntaxError> {
         (None, []) => IdBase::Keep,
         (None, map) => IdBase::Map(IdMap::inward(map)?),
     })
-}
-
-/// An error of a file of definitions.
-fn of_list(error: ListError) -> Failure {
-    match error {
-        ListError::Line(error) => usage(error),
-        ListError::Unreadable(Unreadable { path, source }) => Failure::File { path, action: "read", source },
-    }
 }
 
 /// `UID:GID`.
@@ -262,30 +211,4 @@ fn file_name(name: OsString) -> Result<CString, &'static str> {
 
 fn xattr(text: OsString) -> Result<Xattr, SyntaxError> {
     parse_xattr(text.as_bytes())
-}
-
-/// Reads a file.
-pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|source| Failure::File { path: path.to_owned(), action: "read", source })
-}
-
-/// Reads a file, or standard input.
-pub fn read_or_stdin(path: &Path) -> Result<Vec<u8>, Failure> {
-    if path != Path::new("-") {
-        return read(path);
-    }
-    let mut text = Vec::new();
-    let read = io::stdin().lock().read_to_end(&mut text);
-    read.map_err(|source| Failure::File { path: "standard input".into(), action: "read", source })?;
-    Ok(text)
-}
-
-/// An error of the value of an option.
-pub fn named(option: &str, error: &SyntaxError) -> Failure {
-    Failure::Usage(format!("{option}: {error}"))
-}
-
-/// An error of what was given.
-pub fn usage(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(error.to_string())
 }

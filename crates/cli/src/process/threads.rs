@@ -9,7 +9,7 @@ use std::thread::available_parallelism;
 /// The option `--threads`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 pub struct ThreadsArgs {
-    /// Threads to work on; the default is one for each processor
+    /// Number of threads; default: one for each processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
     threads: Option<u16>,
 }
@@ -42,7 +42,7 @@ impl ThreadsArgs {
 /// The option `--nice`.
 #[derive(clap::Args)]
 pub struct NiceArgs {
-    /// Leave the processors to others: 1 (a little) to 19, as nice(1)
+    /// Lower the priority, from 1 to 19, as nice(1) does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=19))]
     nice: Option<i32>,
 }

@@ -18,7 +18,7 @@ pub struct WorkArgs {
     #[command(flatten)]
     progress: ShownArgs,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     pub json: bool,
 }

@@ -1,10 +1,9 @@
 //! An image of which the stored data lies elsewhere in a new one.
 
-use super::CommonArgs;
+use super::Args;
 use crate::console::report::{note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
-use crate::pack::hot::HotArgs;
 use crate::pack::output::Destination;
 use crate::pack::target::Target;
 use crate::pack::{PackJson, Report, failure, tell_left_out, tell_unmatched, verifiable};
@@ -13,48 +12,41 @@ use kiln::Unmatched;
 use kiln_builder::{HotMethod, PhaseClock, Progress, Summary};
 use kiln_revise::{Relaid, RelayoutRequest, ReviseError};
 use kiln_tree::storage::{DataOrder, PathOrder};
-use std::path::Path;
 use uuid::Uuid;
 
 /// A new image of the same tree, to be made.
 pub(super) struct Moved<'a> {
-    pub image: &'a Path,
-    pub out: &'a Path,
+    pub args: &'a Args,
     pub order: &'a DataOrder,
-    pub hot: Option<&'a HotArgs>,
-    pub common: &'a CommonArgs,
 }
 
 impl Moved<'_> {
     /// Makes it.
     pub(super) fn make(&self) -> Result<Exit, Failure> {
-        let CommonArgs { force, spool, work, quiet, .. } = self.common;
+        let Args { image: src, out, hot, force, spool, work, quiet, .. } = self.args;
         work.apply_nice()?;
-        let destination = Destination::find(self.out)?;
+        let destination = Destination::find(out)?;
         if work.json {
             destination.refuse_json("image")?;
         }
-        let name = destination.name(self.out);
+        let name = destination.name(out);
         let quiet_end = quiet.quiet || destination.is_stderr();
         let signals = Signals::catch()?;
         let target = Target::create(destination, force.existing(), 0, spool.asked())?;
-        let hot_as = self.hot.map_or(Ok((HotMethod::Same, 0)), |hot| hot.choice(self.order))?;
+        let hot_as = hot.choice(self.order)?;
         let built = work.watch(quiet.quiet, |progress| self.build(&target, hot_as, &signals, progress));
-        let built = built.map_err(|error| target.failure(failure(error, &signals, self.out)));
+        let built = built.map_err(|error| target.failure(failure(error, &signals, out)));
         let Relaid { mut summary, unmatched, hot_files, old_len } = built?;
         let after = PhaseClock::start();
         target.commit(&summary, &signals)?;
         after.finish("sync");
         summary.phases.extend(after.phases());
-        let (src, order) = (self.image, self.order);
-        let report = Report { src, image: &name, scan: None, order, summary: &summary };
+        let report = Report { src, image: &name, scan: None, order: self.order, summary: &summary };
         let exit = tell_left_out(&summary);
         if !quiet_end {
             tell_unmatched(&Unmatched { paths: unmatched, hints: Vec::new() });
             tell(&report, old_len);
-            if let Some(hot) = self.hot {
-                hot.tell(&hot_files);
-            }
+            hot.tell(&hot_files);
         }
         if work.json {
             print_document(&PackJson::new(&report))?;
@@ -69,10 +61,10 @@ impl Moved<'_> {
         signals: &Signals,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Relaid, ReviseError> {
-        let CommonArgs { uuid, keep_going, work, .. } = self.common;
+        let Args { image, uuid, keep_going, work, .. } = self.args;
         let nothing = PathOrder::default();
         let request = RelayoutRequest {
-            image: self.image,
+            image,
             order: if let DataOrder::List(list) = self.order { list } else { &nothing },
             hot_method: hot_as,
             uuid: uuid.map(Uuid::into_bytes),

@@ -14,32 +14,30 @@ use kiln_revise::update::{Repair, open_for_update};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Show the newest whole tree of a damaged image
+/// Go back to the newest whole generation of a damaged image
 ///
-/// An updated image that was cut, or whose front is lost, has older trees that are whole. The newest of them in which reading everything finds nothing
-/// wrong becomes what the image shows; or the one that --generation names, whatever is wrong with it. In place, one sector is written, as by
-/// `kiln update`; what lies behind the tree stays until the next update overwrites it. With --output the image stays as it is.
-///
-/// Exit codes: 0 a whole tree is shown; 4 the tree that --generation names is shown, and is damaged.
+/// An image that was cut, or whose front is lost, may have older generations that are whole. The newest one in
+/// which everything can be read becomes the current one, or the one that --generation names, whatever is wrong with
+/// it; the exit code is then 4 if it is damaged. In place, one sector is written.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  kiln generations backup.erofs
+  kiln log backup.erofs
   kiln repair backup.erofs
   kiln repair --generation 7 -o seven.erofs backup.erofs")]
 pub struct Args {
-    /// The image: a file or a block device; symbolic links are followed
+    /// Image: a file or a block device
     image: PathBuf,
 
-    /// The generation, see `kiln generations`; the default is the newest one that is whole
+    /// Use this generation of an updated image (see `kiln log`)
     #[arg(long, value_name = "N")]
     generation: Option<u32>,
 
-    /// Make a new image, and leave this one as it is
+    /// New image to write; IMAGE stays as it is
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Replace the new image if it exists
+    /// Replace existing output, or write to a block device
     #[arg(long, requires = "output")]
     force: bool,
 

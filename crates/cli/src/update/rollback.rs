@@ -8,28 +8,28 @@ use kiln_revise::ReviseError;
 use kiln_revise::update::{About, BehindImage, Update, open_for_update};
 use std::path::PathBuf;
 
-/// Show an older tree of an image again
+/// Go back to an earlier generation of an image
 ///
-/// The tree of a generation becomes what the image shows, as a new generation: nothing is lost, and the way back is another rollback. What has the
-/// image mounted keeps the tree that it shows.
+/// The tree of a generation, by default the one before the last, becomes the current one, as a new generation.
+/// Nothing is lost, and the way back is another rollback. Mounts keep the tree that they show.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kiln rollback backup.erofs
-  kiln rollback --to 0 backup.erofs")]
+  kiln rollback --generation 0 backup.erofs")]
 pub struct Args {
-    /// The image: a file or a block device; symbolic links are followed
+    /// Image: a file or a block device
     image: PathBuf,
 
-    /// The generation, see `kiln generations`; the default is the one before the last
+    /// Use this generation of an updated image (see `kiln log`)
     #[arg(long, value_name = "N")]
-    to: Option<u32>,
+    generation: Option<u32>,
 
-    /// Overwrite what lies behind the image in its file, whatever it is
+    /// Overwrite bytes that lie behind the image in its file
     #[arg(long)]
-    force: bool,
+    discard_tail: bool,
 
-    /// Say nothing but errors
+    /// Print nothing but errors and skipped inputs
     #[arg(short, long)]
     quiet: bool,
 }
@@ -39,13 +39,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let fail = |error: ReviseError| failure(error, &signals, &args.image);
     let file = open_for_update(&args.image).map_err(fail)?;
     refuse_left_over(&args.image)?;
-    let behind = if args.force { BehindImage::Anything } else { BehindImage::OwnRemains };
+    let behind = if args.discard_tail { BehindImage::Anything } else { BehindImage::OwnRemains };
     let update = file.target().and_then(|target| Update::begin(target, behind)).map_err(fail)?;
     let last = update.generations().last().map_or(0, |last| last.number);
     let refuse =
         || Failure::Usage(format!("{}: was never updated: there is nothing to go back to", args.image.display()));
-    let to = args.to.map_or_else(|| last.checked_sub(1).ok_or_else(refuse), Ok)?;
-    let about = About { time: now()?, label: format!("rollback --to {to}") };
+    let to = args.generation.map_or_else(|| last.checked_sub(1).ok_or_else(refuse), Ok)?;
+    let about = About { time: now()?, label: format!("rollback --generation {to}") };
     let added = update.roll_back(to, &about).map_err(fail)?;
     if !args.quiet {
         let (image, number) = (args.image.display(), added.number);

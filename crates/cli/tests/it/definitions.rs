@@ -60,22 +60,26 @@ fn definitions_and_lists_change_what_is_packed() {
     fs::write(&table, "/dev/null c 666 0 5 1 3 - - -\n").unwrap();
     let dev = scratch.path("dev");
     fs::write(&dev, "dev d 755 0 0\n").unwrap();
-    let edits = ["--all-root", "--pseudo", &dev, "--pseudo", &pseudo, &root];
+    let edits = ["--all-root", "--edit", &format!("pseudo:{dev}"), "--edit", &format!("pseudo:{pseudo}"), &root];
     let image = pack(&scratch, &edits);
     assert_eq!((access(&image, "dev/log").0, access(&image, "bin/ping").1), (7, 1));
-    fails(&["pack", "--force", "--device-table", &table, &root, &image], 1, "table, line 1: path `dev/null`");
+    fails(
+        &["pack", "--force", "--edit", &format!("device-table:{table}"), &root, &image],
+        1,
+        "table, line 1: path `dev/null`",
+    );
     fs::create_dir(format!("{root}/dev")).unwrap();
-    let image = pack(&scratch, &["--device-table", &table, &root]);
+    let image = pack(&scratch, &["--edit", &format!("device-table:{table}"), &root]);
     assert_eq!(stat(&image, "dev/null")["type"], "character device");
     fs::write(&list, " 0 0 755\nsystem/bin 0 2000 751\nsystem/bin/ping 0 2000 750 capabilities=0x2000\ndev 0 0 700\n")
         .unwrap();
-    let of_list = ["--fs-config", &list, "--mount-point", "/system", &root];
+    let of_list = ["--edit", &format!("fs-config:{list}"), "--mount-point", "/system", &root];
     let listed = stat(&pack(&scratch, &of_list), "bin/ping");
     assert_eq!((&listed["gid"], listed["xattrs"].as_array().unwrap().len()), (&2000.into(), 1));
-    fails(&["pack", "--force", "--fs-config", &list, &root, &image], 1, "bin: not in ");
+    fails(&["pack", "--force", "--edit", &format!("fs-config:{list}"), &root, &image], 1, "bin: not in ");
     fs::write(&pseudo, "x f 644 0 0 id\n").unwrap();
-    fails(&["pack", "--force", "--pseudo", &pseudo, &root, &image], 2, "pseudo, line 1: type `f`");
-    fails(&["pack", "--force", "--product-out", &root, &root, &image], 1, "fs_config_files");
+    fails(&["pack", "--force", "--edit", &format!("pseudo:{pseudo}"), &root, &image], 2, "pseudo, line 1: type `f`");
+    fails(&["pack", "--force", "--edit", &format!("product-out:{root}"), &root, &image], 1, "fs_config_files");
     // mkfs.erofs does the same.
     let mkfs = scratch.path("mkfs.erofs");
     symlink(env!("CARGO_BIN_EXE_kiln"), &mkfs).unwrap();

@@ -1,4 +1,4 @@
-//! `kiln delta` and `kiln apply`
+//! `kiln patch make` and `kiln patch apply`
 
 use crate::common::{LoopDevice, Scratch, fails, golden, kiln, names, run, skip, stderr, stdout, text};
 use kiln_tests::mnt::wait_until;
@@ -18,7 +18,7 @@ fn versions(scratch: &Scratch) -> [String; 3] {
     stdout(&["pack", "-q", &root, &old]);
     fs::write(format!("{root}/large"), text.replacen("1 is", "one IS", 50)).unwrap();
     stdout(&["pack", "-q", "--preset", "fast", &root, &new]);
-    stdout(&["delta", "-q", &old, &new, &patch]);
+    stdout(&["patch", "make", "-q", &old, &new, &patch]);
     [old, new, patch]
 }
 
@@ -28,11 +28,11 @@ fn a_patch_makes_the_new_image() {
     let [old, new, patch] = versions(&scratch);
     assert!(fs::metadata(&patch).unwrap().len() * 20 < fs::metadata(&new).unwrap().len());
     let made = scratch.path("made");
-    stdout(&["apply", &old, &patch, &made]);
+    stdout(&["patch", "apply", &old, &patch, &made]);
     assert!(fs::read(&made).unwrap() == fs::read(&new).unwrap());
-    fails(&["apply", &old, &patch, &made], 1, "exists already");
-    stdout(&["apply", "-q", "--force", &old, &patch, &made]);
-    fails(&["delta", &old, &new, &patch], 1, "exists already");
+    fails(&["patch", "apply", &old, &patch, &made], 1, "exists already");
+    stdout(&["patch", "apply", "-q", "--force", &old, &patch, &made]);
+    fails(&["patch", "make", &old, &new, &patch], 1, "exists already");
 }
 
 #[test]
@@ -40,26 +40,26 @@ fn patches_go_through_pipes() {
     let scratch = Scratch::new();
     let [old, new, patch] = versions(&scratch);
     let made = scratch.path("made");
-    let streamed = stdout(&["delta", "-q", &old, &new, "-"]);
+    let streamed = stdout(&["patch", "make", "-q", &old, &new, "-"]);
     assert!(streamed == fs::read(&patch).unwrap());
     let input = fs::File::open(&patch).unwrap();
     let mut apply = kiln();
-    let status = apply.args(["apply", "-q", &old, "-", &made]).stdin(Stdio::from(input)).status().unwrap();
+    let status = apply.args(["patch", "apply", "-q", &old, "-", &made]).stdin(Stdio::from(input)).status().unwrap();
     assert!(status.success());
     assert!(fs::read(&made).unwrap() == fs::read(&new).unwrap());
-    fails(&["delta", "--json", &old, &new, "-"], 2, "--json");
+    fails(&["patch", "make", "--json", &old, &new, "-"], 2, "--json");
 }
 
 #[test]
 fn the_old_image_becomes_the_new_one() {
     let scratch = Scratch::new();
     let [old, new, patch] = versions(&scratch);
-    stdout(&["apply", "--in-place", &old, &patch]);
+    stdout(&["patch", "apply", "--in-place", &old, &patch]);
     assert!(fs::read(&old).unwrap() == fs::read(&new).unwrap());
     assert_eq!(scratch.names(), ["new", "old", "patch", "src"], "the journal is gone");
-    stdout(&["apply", "--in-place", &old, &patch]);
-    fails(&["apply", "--in-place", &old, &patch, &new], 2, "cannot be used with");
-    fails(&["apply", "--journal", &new, &old, &patch, "x"], 2, "--in-place");
+    stdout(&["patch", "apply", "--in-place", &old, &patch]);
+    fails(&["patch", "apply", "--in-place", &old, &patch, &new], 2, "cannot be used with");
+    fails(&["patch", "apply", "--journal", &new, &old, &patch, "x"], 2, "--in-place");
 }
 
 #[test]
@@ -68,28 +68,34 @@ fn what_does_not_fit_is_refused_and_nothing_appears() {
     let [old, new, patch] = versions(&scratch);
     let made = scratch.path("made");
     let before = fs::read(&new).unwrap();
-    fails(&["apply", &new, &patch, &made], 1, "not the image that the patch was made for");
-    fails(&["apply", "--in-place", &golden("lz4.erofs"), &patch], 1, "not the image that the patch was made for");
-    fails(&["apply", &old, &new, &made], 1, "not a kiln patch");
+    fails(&["patch", "apply", &new, &patch, &made], 1, "not the image that the patch was made for");
+    fails(
+        &["patch", "apply", "--in-place", &golden("lz4.erofs"), &patch],
+        1,
+        "not the image that the patch was made for",
+    );
+    fails(&["patch", "apply", &old, &new, &made], 1, "not a kiln patch");
     let bytes = fs::read(&patch).unwrap();
     fs::write(&patch, &bytes[..bytes.len() - 30]).unwrap();
-    fails(&["apply", &old, &patch, &made], 1, "cannot read the patch at byte");
+    fails(&["patch", "apply", &old, &patch, &made], 1, "cannot read the patch at byte");
     let mut damaged = bytes.clone();
     damaged[bytes.len() - 40] ^= 4;
     fs::write(&patch, damaged).unwrap();
-    fails(&["apply", &old, &patch, &made], 1, "damaged patch");
-    fails(&["apply", "--in-place", &old, &patch], 1, "damaged patch");
+    fails(&["patch", "apply", &old, &patch, &made], 1, "damaged patch");
+    fails(&["patch", "apply", "--in-place", &old, &patch], 1, "damaged patch");
     fs::write(&patch, [&bytes[..], b"\n"].concat()).unwrap();
-    for args in
-        [&["apply", &old, &patch, &made][..], &["apply", &old, &patch, "-"], &["apply", "--in-place", &old, &patch]]
-    {
+    for args in [
+        &["patch", "apply", &old, &patch, &made][..],
+        &["patch", "apply", &old, &patch, "-"],
+        &["patch", "apply", "--in-place", &old, &patch],
+    ] {
         fails(args, 1, "data follows the end of the patch");
     }
-    fails(&["delta", &patch, &new, &scratch.path("other")], 1, "patch");
+    fails(&["patch", "make", &patch, &new, &scratch.path("other")], 1, "patch");
     assert!(fs::read(&new).unwrap() == before);
     assert_eq!(scratch.names(), ["new", "old", "patch", "src"]);
     fs::write(&patch, bytes).unwrap();
-    stdout(&["apply", "--in-place", "-q", &old, &patch]);
+    stdout(&["patch", "apply", "--in-place", "-q", &old, &patch]);
 }
 
 #[test]
@@ -111,7 +117,7 @@ fn it_is_said_when_a_base_would_make_the_patch_small() {
     stdout(&["pack", "-q", &root, &apart]);
     stdout(&["pack", "-q", "--base", &old, &root, &based]);
     let said = |new: &str, options: &[&str]| {
-        let output = run(&[&["delta", "--force", "--json", &old, new, &patch], options].concat());
+        let output = run(&[&["patch", "make", "--force", "--json", &old, new, &patch], options].concat());
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(json["base_helps"].as_bool(), Some(stderr(&output).contains("kiln pack --base")), "{json}");
         (json["base_helps"].as_bool().unwrap(), json["patch_bytes"].as_u64().unwrap())
@@ -133,8 +139,8 @@ fn images_of_mkfs_become_each_other() {
         [("lz4.erofs", "zstd.erofs"), ("flat.erofs", "lzma.erofs"), ("deflate.erofs", "metabox-zstd.erofs")]
     {
         let (old, new, patch, made) = (golden(old), golden(new), scratch.path("patch"), scratch.path("made"));
-        stdout(&["delta", "-q", "--force", &old, &new, &patch]);
-        stdout(&["apply", "-q", "--force", &old, &patch, &made]);
+        stdout(&["patch", "make", "-q", "--force", &old, &new, &patch]);
+        stdout(&["patch", "apply", "-q", "--force", &old, &patch, &made]);
         assert!(fs::read(&made).unwrap() == fs::read(&new).unwrap(), "{old} {new}");
     }
 }
@@ -146,7 +152,7 @@ fn a_journal_of_others_is_not_replayed() {
     let (journal, before) = (scratch.path("journal"), fs::read(&old).unwrap());
     fs::write(&journal, "").unwrap();
     fs::set_permissions(&journal, fs::Permissions::from_mode(0o622)).unwrap();
-    fails(&["apply", "--in-place", "--journal", &journal, &old, &patch], 2, "another user could have written");
+    fails(&["patch", "apply", "--in-place", "--journal", &journal, &old, &patch], 2, "another user could have written");
     assert!(fs::read(&old).unwrap() == before && fs::exists(&journal).unwrap());
 }
 
@@ -154,7 +160,7 @@ fn a_journal_of_others_is_not_replayed() {
 fn the_new_image_goes_through_a_pipe() {
     let scratch = Scratch::new();
     let [old, new, patch] = versions(&scratch);
-    let output = run(&["apply", &old, &patch, "-"]);
+    let output = run(&["patch", "apply", &old, &patch, "-"]);
     assert!(output.status.success() && output.stdout == fs::read(&new).unwrap());
     assert!(stderr(&output).contains("encoded"), "{}", stderr(&output));
     // Bytes that were sent cannot be taken back: the exit code reports the error.
@@ -162,8 +168,8 @@ fn the_new_image_goes_through_a_pipe() {
     let at = bytes.len() - 40;
     bytes[at] ^= 4;
     fs::write(&patch, bytes).unwrap();
-    fails(&["apply", &old, &patch, "-"], 1, "damaged patch");
-    fails(&["apply", &new, &patch, "-"], 1, "not the image that the patch was made for");
+    fails(&["patch", "apply", &old, &patch, "-"], 1, "damaged patch");
+    fails(&["patch", "apply", &new, &patch, "-"], 1, "not the image that the patch was made for");
     assert_eq!(scratch.names(), ["new", "old", "patch", "src"]);
 }
 
@@ -173,11 +179,11 @@ fn progress_is_told_if_asked_for() {
     let [old, new, patch] = versions(&scratch);
     let told = |args: &[&str]| stderr(&run(args));
     let made = scratch.path("made");
-    assert!(told(&["delta", "--force", "--progress", &old, &new, &patch]).contains("100%"));
-    assert!(told(&["apply", "--progress", &old, &patch, &made]).contains("100%"));
-    assert!(!told(&["apply", "--force", &old, &patch, &made]).contains('%'));
-    assert_eq!(told(&["apply", "--force", "-q", "--progress", &old, &patch, &made]), "");
-    assert!(told(&["apply", "--in-place", "--progress", &old, &patch]).contains("100%"));
+    assert!(told(&["patch", "make", "--force", "--progress", &old, &new, &patch]).contains("100%"));
+    assert!(told(&["patch", "apply", "--progress", &old, &patch, &made]).contains("100%"));
+    assert!(!told(&["patch", "apply", "--force", &old, &patch, &made]).contains('%'));
+    assert_eq!(told(&["patch", "apply", "--force", "-q", "--progress", &old, &patch, &made]), "");
+    assert!(told(&["patch", "apply", "--in-place", "--progress", &old, &patch]).contains("100%"));
 }
 
 /// Makes two images with 68 MiB in common, and a patch between them.
@@ -190,7 +196,7 @@ fn long_versions(scratch: &Scratch) -> [String; 3] {
     stdout(&["pack", "-q", "--preset", "plain", &root, &old]);
     fs::write(format!("{root}/added"), "is new").unwrap();
     stdout(&["pack", "-q", "--preset", "plain", &root, &new]);
-    stdout(&["delta", "-q", &old, &new, &patch]);
+    stdout(&["patch", "make", "-q", &old, &new, &patch]);
     [old, new, patch]
 }
 
@@ -203,21 +209,21 @@ fn a_killed_run_is_gone_on_with() {
     // All but the end of the patch arrives: the image is written, and waits.
     let kill = || {
         let mut command = kiln();
-        command.args(["apply", "--threads", "1", &old, "-", &made]).stdin(Stdio::piped());
+        command.args(["patch", "apply", "--threads", "1", &old, "-", &made]).stdin(Stdio::piped());
         let mut apply = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut input = apply.stdin.take().unwrap();
         input.write_all(&bytes[..bytes.len() - 20]).unwrap();
         input.flush().unwrap();
         // A note follows the new image.
         wait_until(|| fs::metadata(&unfinished).is_ok_and(|found| found.len() > new_len));
-        let busy = run(&["apply", &old, &patch, &made]);
+        let busy = run(&["patch", "apply", &old, &patch, &made]);
         assert!(stderr(&busy).contains("another process is making it"), "{}", stderr(&busy));
         apply.kill().unwrap();
         apply.wait().unwrap();
     };
     kill();
     assert!(!fs::exists(&made).unwrap() && fs::exists(&unfinished).unwrap());
-    let output = run(&["apply", &old, &patch, &made]);
+    let output = run(&["patch", "apply", &old, &patch, &made]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("went on behind the first"), "{}", stderr(&output));
     assert!(fs::read(&made).unwrap() == fs::read(&new).unwrap());
@@ -228,13 +234,13 @@ fn a_killed_run_is_gone_on_with() {
     kill();
     let cut = scratch.path("cut");
     fs::write(&cut, &bytes[..bytes.len() - 20]).unwrap();
-    fails(&["apply", &old, &cut, &made], 1, "the same command goes on from there");
-    fails(&["apply", &new, &patch, &made], 1, "not the image that the patch was made for");
+    fails(&["patch", "apply", &old, &cut, &made], 1, "the same command goes on from there");
+    fails(&["patch", "apply", &new, &patch, &made], 1, "not the image that the patch was made for");
     assert!(fs::exists(&unfinished).unwrap());
     // A damaged file is not continued.
     let file = fs::OpenOptions::new().write(true).open(&unfinished).unwrap();
     file.write_all_at(&[0xA5; 4096], 1 << 20).unwrap();
-    let output = run(&["apply", &old, &patch, &made]);
+    let output = run(&["patch", "apply", &old, &patch, &made]);
     assert!(stderr(&output).contains("begun anew"), "{}", stderr(&output));
     assert!(fs::read(&made).unwrap() == fs::read(&new).unwrap());
     assert!(!fs::exists(&unfinished).unwrap());
@@ -263,13 +269,13 @@ fn a_write_that_fails_leaves_all_as_it_was() {
     };
     let (patch_len, new_len) = (fs::metadata(&patch).unwrap().len() as usize, before.1.len());
     for part in 1..4 {
-        refused(new_len * part / 4, &["apply", &old, &patch, &made]);
-        refused(new_len * part / 4, &["apply", "--in-place", &old, &patch]);
-        refused(patch_len * part / 4, &["delta", &old, &new, &other]);
+        refused(new_len * part / 4, &["patch", "apply", &old, &patch, &made]);
+        refused(new_len * part / 4, &["patch", "apply", "--in-place", &old, &patch]);
+        refused(patch_len * part / 4, &["patch", "make", &old, &new, &other]);
     }
     let names = scratch.names();
     assert!(names.iter().all(|name| ["new", "old", "patch", "src"].contains(&&**name)), "{names:?}");
-    stdout(&["apply", "--in-place", "-q", &old, &patch]);
+    stdout(&["patch", "apply", "--in-place", "-q", &old, &patch]);
     assert!(fs::read(&old).unwrap() == before.1);
 }
 
@@ -304,7 +310,7 @@ fn a_full_disk_is_told_before_anything_is_written_or_leaves_nothing() {
     Rng::new(5).fill(&mut more);
     fs::write(format!("{root}/more"), &more).unwrap();
     stdout(&["pack", "-q", &root, &new]);
-    stdout(&["delta", "-q", &old, &new, &patch]);
+    stdout(&["patch", "make", "-q", &old, &new, &patch]);
     let disk = scratch.path("disk");
     if !small_disk(&disk) {
         return skip("mounting small filesystems needs root");
@@ -314,10 +320,10 @@ fn a_full_disk_is_told_before_anything_is_written_or_leaves_nothing() {
     for dir in ["", "over/"] {
         let copy = there(dir, "old");
         fs::copy(&old, &copy).unwrap();
-        said.push((dir, run(&["apply", &old, &patch, &there(dir, "made")])));
-        said.push((dir, run(&["apply", "--in-place", &copy, &patch])));
-        said.push((dir, run(&["delta", &old, &new, &there(dir, "made")])));
-        said.push((dir, run(&["delta", "--spool", &there(dir, ""), &old, &new, &scratch.path("made")])));
+        said.push((dir, run(&["patch", "apply", &old, &patch, &there(dir, "made")])));
+        said.push((dir, run(&["patch", "apply", "--in-place", &copy, &patch])));
+        said.push((dir, run(&["patch", "make", &old, &new, &there(dir, "made")])));
+        said.push((dir, run(&["patch", "make", "--spool", &there(dir, ""), &old, &new, &scratch.path("made")])));
         let is_old = fs::read(&copy).unwrap() == fs::read(&old).unwrap();
         fs::remove_file(&copy).unwrap();
         assert!(is_old || !unmounted(&disk), "the old image has changed");
@@ -343,16 +349,16 @@ fn a_block_device_becomes_the_new_image() {
     fs::write(&disk, vec![0xEE; new_len.next_multiple_of(4096) as usize + 8192]).unwrap();
     let Some(attached) = LoopDevice::new(&disk) else { return skip("no loop devices for us") };
     let device = attached.0.clone();
-    let refused = run(&["apply", &old, &patch, &device]);
+    let refused = run(&["patch", "apply", &old, &patch, &device]);
     let untouched = fs::read(&device).unwrap().iter().all(|byte| *byte == 0xEE);
     let cut = scratch.path("cut");
     let bytes = fs::read(&patch).unwrap();
     fs::write(&cut, &bytes[..bytes.len() - 20]).unwrap();
-    let failed = run(&["apply", "--force", &old, &cut, &device]);
+    let failed = run(&["patch", "apply", "--force", &old, &cut, &device]);
     let front = fs::read(&device).unwrap()[..4096].to_vec();
-    let done = run(&["apply", "--force", &old, &patch, &device]);
+    let done = run(&["patch", "apply", "--force", &old, &patch, &device]);
     let whole = fs::read(&device).unwrap();
-    let over_itself = run(&["apply", "--force", &device, &patch, &device]);
+    let over_itself = run(&["patch", "apply", "--force", &device, &patch, &device]);
     assert!(stderr(&refused).contains("exists already") && untouched, "{}", stderr(&refused));
     assert!(stderr(&failed).contains("cannot read the patch") && front == [0; 4096], "{}", stderr(&failed));
     assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
@@ -395,13 +401,13 @@ fn two_versions_packed_by_mkfs_become_each_other() {
         }
         pack(&new);
         for more in [&[][..], &["--portable"]] {
-            let mut args = vec!["delta", "-q", "--force", &old, &new, &patch];
+            let mut args = vec!["patch", "make", "-q", "--force", &old, &new, &patch];
             args.extend(more);
             stdout(&args);
-            stdout(&["apply", "-q", "--force", &old, &patch, &made]);
+            stdout(&["patch", "apply", "-q", "--force", &old, &patch, &made]);
             assert!(fs::read(&made).unwrap() == fs::read(&new).unwrap(), "{options:?} {more:?}");
         }
-        stdout(&["apply", "-q", "--in-place", &old, &patch]);
+        stdout(&["patch", "apply", "-q", "--in-place", &old, &patch]);
         assert!(fs::read(&old).unwrap() == fs::read(&new).unwrap(), "{options:?}");
         [&old, &new].into_iter().for_each(|image| fs::remove_file(image).unwrap());
     }

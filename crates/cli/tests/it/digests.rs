@@ -58,7 +58,7 @@ fn the_next_image_has_digests_if_the_last_one_has() {
         &["pack", "--quiet", &good, &new],
         &["pack", "--quiet", &good, &src, "-o", &new],
         &["convert", "--quiet", &good, &new],
-        &["compact", "--quiet", &good, &new],
+        &["relayout", "--quiet", &good, &new],
         &["relayout", "--quiet", &good, &new],
     ] {
         stdout(args);
@@ -112,7 +112,7 @@ fn what_is_moved_keeps_its_digest() {
     let [src, rotten, new] = ["src", "rotten", "new"].map(|name| scratch.path(name));
     is_found(&rotten);
     for args in [
-        &["compact", "--quiet", &rotten, &new][..],
+        &["relayout", "--quiet", &rotten, &new][..],
         &["relayout", "--quiet", &rotten, &new],
         &["pack", "--quiet", "--hint", "/big=none", "--base", &rotten, &src, &new],
         &["pack", "--quiet", "--hint", "/big=none", "--content-digests", "--base", &rotten, &src, &new],
@@ -126,7 +126,7 @@ fn what_is_moved_keeps_its_digest() {
 }
 
 /// Options for chunks, which are never reused.
-const CHUNKS: [&str; 4] = ["--preset", "plain", "--chunk-size", "4k"];
+const CHUNKS: [&str; 4] = ["--preset", "plain", "--layout", "chunk-size=4k"];
 
 /// Checks that the source counts wherever something is read: only equal data is reused.
 #[test]
@@ -187,7 +187,7 @@ fn what_is_read_is_compared() {
     let pack = ["pack", "--quiet", &rotten, &new];
     let off = ["pack", "--quiet", "--no-content-digests", &rotten, &new];
     // Chunks are stored again.
-    let anew = ["compact", "--quiet", &rotten, &new];
+    let anew = ["relayout", "--quiet", &rotten, &new];
     for args in [&pack[..], &off, &["convert", "--quiet", &rotten, &new], &anew] {
         shown(args);
     }

@@ -51,7 +51,7 @@ fn presets_that_an_option_contradicts_say_so() {
     assert_eq!(refused.len(), 1);
     assert_eq!(refused[0]["preset"], "plain");
     assert!(refused[0]["refused"].as_str().unwrap().contains("nothing is compressed"));
-    fails(&["pack", "--estimate", "-C", "5", &root], 2, "-C 5");
+    fails(&["pack", "--estimate", "-C", "5", &root], 2, "--cluster-size 5");
     fails(&["pack", "--estimate", &scratch.path("nowhere")], 1, "nowhere");
     // An estimate makes no image: all operands are sources.
     fails(&["pack", "--estimate", &root, &scratch.path("image")], 1, "No such file");

@@ -106,7 +106,7 @@ fn other_choices_have_other_reasons() {
     assert_eq!(plain["a-long"]["because"], "no file is compressed");
     assert!(plain["a-long"].get("unpacked_because").is_none(), "nothing is packed");
     assert_eq!(plain["sparse"]["stored_as"], "chunks");
-    let chunks = ["--chunk-size", "16k", "--extended-inodes", &root, &scratch.path("chunks")];
+    let chunks = ["--layout", "chunk-size=16k", "--layout=inodes=extended", &root, &scratch.path("chunks")];
     let chunks = explained(&[&["pack", "--json", "--explain", "-z", "lz4"], &chunks[..]].concat());
     let random = &chunks["e-random"];
     assert_eq!((&random["stored_as"], &random["chunk_bytes"]), (&"chunks".into(), &(16 << 10).into()));
@@ -115,7 +115,7 @@ fn other_choices_have_other_reasons() {
     assert_eq!(chunks["sparser"]["because"], "nearly all of it is hole");
     let dataset = explained(&["pack", "--json", "--explain", "--preset", "dataset", &root, &scratch.path("dataset")]);
     assert!(dataset["c-small"]["inline_bytes"].as_u64().unwrap() > 0);
-    let encoded = &["pack", "--json", "--explain", "--extents", "encoded", &root, &scratch.path("encoded")];
+    let encoded = &["pack", "--json", "--explain", "--layout", "extents=encoded", &root, &scratch.path("encoded")];
     let encoded = explained(encoded);
     assert!(encoded["g-part"]["referenced_bytes"].as_u64().unwrap() > 300_000);
     assert_eq!(encoded["a-long"]["extent_count"], 2);

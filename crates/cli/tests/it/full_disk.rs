@@ -59,7 +59,7 @@ fn old_images_stay_and_new_ones_do_not_appear() {
             Rng::new(2).fill(&mut noise);
             write(format!("{src}/other"), noise, OLD + 1);
             for (args, output) in [
-                (&["compact", &image, &new][..], &new),
+                (&["relayout", &image, &new][..], &new),
                 (&["relayout", "--order", &list, &image, &new], &new),
                 (&["relayout", "--order", &list, "--hot-as", "none", &image, &new], &new),
                 (&["pack", "--base", &image, &src, &new], &new),

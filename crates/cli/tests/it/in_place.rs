@@ -1,4 +1,4 @@
-//! `kiln apply --in-place`: remains of a run that was cut short, and targets in use.
+//! `kiln patch apply --in-place`: remains of a run that was cut short, and targets in use.
 
 use crate::common::{LoopDevice, Scratch, fails, json, run, skip, stderr, stdout, text};
 use kiln_builder::Control;
@@ -27,7 +27,7 @@ fn versions(scratch: &Scratch) -> [String; 3] {
         fs::write(format!("{root}/file-{at}"), text(at + 100, 25_000)).unwrap();
     }
     stdout(&["pack", "-q", &root, &new]);
-    stdout(&["delta", "-q", &old, &new, &patch]);
+    stdout(&["patch", "make", "-q", &old, &new, &patch]);
     [old, new, patch]
 }
 
@@ -60,7 +60,7 @@ fn unfinished(scratch: &Scratch) -> ([String; 3], String) {
 }
 
 fn status(args: &[&str]) -> (Option<i32>, String) {
-    let output = run(&[&["apply", "--in-place", "--status"], args].concat());
+    let output = run(&[&["patch", "apply", "--in-place", "--status"], args].concat());
     (output.status.code(), String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
@@ -80,17 +80,17 @@ fn another_disk_of_the_name_is_not_written_to() {
     let other = if made { fs::read(&second).unwrap() } else { vec![0x5A; 8 << 20] };
     fs::write(&second, &other).unwrap();
     let Some(device) = LoopDevice::new(&second) else { return skip("no loop devices for us") };
-    let args = ["apply", "--in-place", "--journal", &journal, &device.0, &patch];
+    let args = ["patch", "apply", "--in-place", "--journal", &journal, &device.0, &patch];
     fails(&args, 1, "the journal was written for another target");
     fails(&args, 1, &journal);
-    fails(&["apply", "--in-place", "--complete", "--journal", &journal, &device.0], 1, "nothing was written");
+    fails(&["patch", "apply", "--in-place", "--complete", "--journal", &journal, &device.0], 1, "nothing was written");
     assert_eq!(status(&["--journal", &journal, &device.0]), (Some(12), "unknown".to_owned()));
     drop(device);
     assert!(fs::read(&second).unwrap() == other && fs::read(&journal).unwrap() == left);
 
     let device = LoopDevice::new(&first).unwrap();
     assert_eq!(status(&["--journal", &journal, &device.0]), (Some(11), "unfinished".to_owned()));
-    stdout(&["apply", "-q", "--in-place", "--journal", &journal, &device.0, &patch]);
+    stdout(&["patch", "apply", "-q", "--in-place", "--journal", &journal, &device.0, &patch]);
     drop(device);
     let (done, image) = (fs::read(&first).unwrap(), fs::read(&new).unwrap());
     assert!(done.starts_with(&image) && done.ends_with(&half[image.len()..]) && !fs::exists(&journal).unwrap());
@@ -109,14 +109,14 @@ fn a_device_is_known_by_what_it_is() {
     fs::write(&journal, left).unwrap();
     let Some(device) = LoopDevice::new(&disk) else { return skip("no loop devices for us") };
     let words = "its offset of the loop device is 0, but the journal is of the device with 4096";
-    fails(&["apply", "--in-place", "--journal", &journal, &device.0, &patch], 1, words);
+    fails(&["patch", "apply", "--in-place", "--journal", &journal, &device.0, &patch], 1, words);
     drop(device);
     assert!(fs::read(&disk).unwrap() == half);
     // The journal of the command contains properties of the device, and completes with them.
     fs::write(&disk, &bytes).unwrap();
     fs::remove_file(&journal).unwrap();
     let device = LoopDevice::new(&disk).unwrap();
-    stdout(&["apply", "-q", "--in-place", "--journal", &journal, &device.0, &patch]);
+    stdout(&["patch", "apply", "-q", "--in-place", "--journal", &journal, &device.0, &patch]);
     assert_eq!(status(&[&device.0, &patch]), (Some(0), "new".to_owned()));
 }
 
@@ -129,7 +129,7 @@ fn a_third_image_in_place_of_the_file_is_not_written_to() {
     stdout(&["pack", "-q", &scratch.path("src"), &third]);
     fs::rename(&third, &old).unwrap();
     let before = fs::read(&old).unwrap();
-    fails(&["apply", "--in-place", &old, &patch], 1, "the journal was written for another target");
+    fails(&["patch", "apply", "--in-place", &old, &patch], 1, "the journal was written for another target");
     assert!(fs::read(&old).unwrap() == before && fs::exists(&journal).unwrap());
     // The image can be read, and a note mentions the journal.
     let output = run(&["check", &old]);
@@ -143,7 +143,7 @@ fn every_command_says_that_an_image_is_unfinished_and_what_completes_it() {
     let [dir, out] = ["dir", "out"].map(|name| scratch.path(name));
     fs::create_dir(&dir).unwrap();
     let half = fs::read(&old).unwrap();
-    let words = format!("kiln apply --in-place --complete {old}");
+    let words = format!("kiln patch apply --in-place --complete {old}");
     for args in [
         &["ls", &old][..],
         &["info", &old],
@@ -152,30 +152,30 @@ fn every_command_says_that_an_image_is_unfinished_and_what_completes_it() {
         &["mount", "--via", "fuse", &old, &dir],
         &["update", &old, &scratch.path("src")],
         &["rollback", &old],
-        &["generations", &old],
+        &["log", &old],
         &["extract", &old, &out],
-        &["compact", &old, &out],
+        &["relayout", &old, &out],
     ] {
         fails(args, 1, &words);
     }
     fails(&["check", &old], 4, &words);
     assert_eq!(status(&[&old]), (Some(11), "unfinished".to_owned()));
     assert_eq!(status(&[&old, &patch]), (Some(11), "unfinished".to_owned()));
-    let told = json(&run(&["apply", "--in-place", "--status", "--json", &old]).stdout);
+    let told = json(&run(&["patch", "apply", "--in-place", "--status", "--json", &old]).stdout);
     assert_eq!((told["state"].as_str(), told["journal"].as_str()), (Some("unfinished"), Some(&*journal)));
     assert!(fs::read(&old).unwrap() == half);
-    let done = run(&["apply", "--in-place", "--complete", &old]);
+    let done = run(&["patch", "apply", "--in-place", "--complete", &old]);
     assert!(done.status.success() && stderr(&done).contains("completed from"), "{}", stderr(&done));
     assert!(fs::read(&old).unwrap() == fs::read(&new).unwrap() && !fs::exists(&journal).unwrap());
     stdout(&["check", &old]);
-    fails(&["apply", "--in-place", "--complete", &old], 2, "there is nothing to complete");
+    fails(&["patch", "apply", "--in-place", "--complete", &old], 2, "there is nothing to complete");
     // Without a journal, the patch decides.
     assert_eq!(status(&[&old, &patch]), (Some(0), "new".to_owned()));
     assert_eq!(status(&[&old]), (Some(12), "unknown".to_owned()));
-    stdout(&["delta", "-q", "--force", &new, &scratch.path("new"), &scratch.path("same")]);
+    stdout(&["patch", "make", "-q", "--force", &new, &scratch.path("new"), &scratch.path("same")]);
     assert_eq!(status(&[&new, &scratch.path("same")]), (Some(10), "old".to_owned()));
-    fails(&["apply", "--status", &old], 2, "--in-place");
-    fails(&["apply", "--in-place", &old], 2, "PATCH");
+    fails(&["patch", "apply", "--status", &old], 2, "--in-place");
+    fails(&["patch", "apply", "--in-place", &old], 2, "PATCH");
 }
 
 #[test]
@@ -187,10 +187,10 @@ fn an_unfinished_image_without_its_journal_is_told() {
     let mut half = fs::read(&old).unwrap();
     half[..4096].fill(0);
     fs::write(&old, &half).unwrap();
-    fails(&["apply", "--in-place", &old, &patch], 1, "no journal at");
-    fails(&["apply", "--in-place", &old, &patch], 1, "not the image that the patch was made for");
+    fails(&["patch", "apply", "--in-place", &old, &patch], 1, "no journal at");
+    fails(&["patch", "apply", "--in-place", &old, &patch], 1, "not the image that the patch was made for");
     assert!(fs::read(&old).unwrap() == half && !fs::exists(&journal).unwrap());
-    stdout(&["apply", "-q", "--in-place", "--journal", &moved, &old, &patch]);
+    stdout(&["patch", "apply", "-q", "--in-place", "--journal", &moved, &old, &patch]);
     assert!(fs::read(&old).unwrap() == fs::read(&new).unwrap());
 }
 
@@ -200,7 +200,7 @@ fn an_image_that_is_in_use_is_not_written_over() {
     let [old, new, patch] = versions(&scratch);
     let before = fs::read(&old).unwrap();
     let refused = |words: &str| {
-        fails(&["apply", "--in-place", &old, &patch], 1, words);
+        fails(&["patch", "apply", "--in-place", &old, &patch], 1, words);
         assert!(fs::read(&old).unwrap() == before && !fs::exists(scratch.path(".old.kiln-journal")).unwrap());
     };
     let updating = File::options().write(true).open(&old).unwrap();
@@ -227,6 +227,6 @@ fn an_image_that_is_in_use_is_not_written_over() {
     let reason = Mount::by_fuse(sources()).expect_err("an image that is written over is served");
     assert!(reason.contains("another image is being written over it") || reason.contains("FUSE"), "{reason}");
     drop(writing);
-    stdout(&["apply", "-q", "--in-place", &old, &patch]);
+    stdout(&["patch", "apply", "-q", "--in-place", &old, &patch]);
     assert!(fs::read(&old).unwrap() == fs::read(&new).unwrap());
 }

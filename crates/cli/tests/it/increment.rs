@@ -30,8 +30,8 @@ fn increments_have_the_tree() {
         &["--preset", "fast", "--kernel", "5.4"],
         &["--kernel", "6.15"],
         &["--kernel", "6.15", "-z", "deflate", "--fragments", "all"],
-        &["--kernel", "6.17", "--compress-metadata"],
-        &["--fragments", "tails", "--compress-dirs", "-z", "lz4"],
+        &["--kernel", "6.17", "--layout=metadata"],
+        &["--fragments", "tails", "--layout=compress-dirs", "-z", "lz4"],
     ];
     for (seed, options) in (0..).zip(options) {
         let (scratch, src) = make(seed);
@@ -222,9 +222,10 @@ fn definitions_lose_nothing_of_what_is_reused() {
     write(&long, &bytes, OLD + 1);
     fs::write(&defs, "/dev d 755 0 0\n").unwrap();
     fs::copy(&old, &updated).unwrap();
-    let told = json(&stdout(&["update", "--quiet", "--json", "--pseudo", &defs, &updated, &src]));
+    let told = json(&stdout(&["update", "--quiet", "--json", "--edit", &format!("pseudo:{defs}"), &updated, &src]));
     assert!(number(&told, "reused_bytes") > 3_000_000, "{told}");
-    let told = json(&stdout(&["pack", "--quiet", "--json", "--base", &old, "--pseudo", &defs, &src, &new]));
+    let told =
+        json(&stdout(&["pack", "--quiet", "--json", "--base", &old, "--edit", &format!("pseudo:{defs}"), &src, &new]));
     assert!(number(&told, "reused_bytes") > 3_000_000, "{told}");
     for image in [&new, &updated] {
         assert!(stdout(&["cat", image, "/long"]) == bytes);

@@ -365,7 +365,7 @@ fn zeros_stand_beside_digests() {
 
     let output = run(&["extract", "--keep-going", "--json", &image, &out]);
     assert_eq!((output.status.code(), crate::common::names(&out)), (Some(3), vec!["a".into(), "c".into(), "d".into()]));
-    let output = run(&["extract", "--keep-going", "--zeros", "--force", "--json", &image, &out]);
+    let output = run(&["extract", "--keep-going", "--zeros", "--into-existing", "--json", &image, &out]);
     assert_eq!((output.status.code(), crate::common::names(&out).len()), (Some(3), 5), "{}", stderr(&output));
     let lost: Vec<_> = json(&output.stdout)["lost"]
         .as_array()

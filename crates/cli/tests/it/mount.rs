@@ -47,7 +47,7 @@ fn the_kernel_or_fuse_serves_it() {
     if !has_fuse() {
         return skip("mounting needs root and /dev/fuse");
     }
-    for via in [&[][..], &["--via=fuse"], &["--via=fuse", "--threads=2", "--cache=1M", "--allow-other"]] {
+    for via in [&[][..], &["--via=fuse"], &["--via=fuse", "--threads=2", "--cache=1M", "-oallow_other"]] {
         let place = Place(&dir);
         let output = run(&[&["mount"], via, &[&image, &dir]].concat());
         let told = stderr(&output);
@@ -139,10 +139,10 @@ fn modes_are_enforced_or_shown() {
     let erofsfuse = scratch.path("erofsfuse");
     let kiln = env!("CARGO_BIN_EXE_kiln");
     for (program, args, is_read) in [
-        (kiln, &["mount", "-q", "--via=fuse", "--allow-other"][..], false),
+        (kiln, &["mount", "-q", "--via=fuse", "-oallow_other"][..], false),
         (kiln, &["mount", "-q", "--via=fuse", "-o", "allow_other", "--modes=show"], true),
         (kiln, &["mount", "-q", "--via=fuse", "-o", "allow_other,default_permissions"], false),
-        (kiln, &["mount", "-q", "--owner", "65534:65534", "--allow-other"], true),
+        (kiln, &["mount", "-q", "--owner", "65534:65534", "-oallow_other"], true),
         (&erofsfuse, &["-o", "allow_other"], true),
         (&erofsfuse, &["-o", "allow_other,default_permissions"], false),
     ] {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Options of `kiln pack` for images that store files in all ways.
 const OPTIONS: [&[&str]; 5] = [
     &["--preset", "balanced"],
-    &["--preset", "plain", "--no-inline-data"],
+    &["--preset", "plain", "--layout=inline-data=off"],
     &["--preset", "fast"],
     &["--kernel", "6.15"],
     &["--preset", "archive", "-C", "64k"],

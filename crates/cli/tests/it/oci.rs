@@ -169,7 +169,7 @@ fn a_tree_becomes_an_image() {
     let root = tree(&scratch);
     let [layout, again, other] = ["layout", "again", "other"].map(|name| scratch.path(name));
     for layout in [&layout, &again] {
-        stdout(&["oci", "pack", "--quiet", "--tag", "app:1", "--platform", "linux/arm64/v8", &root, layout]);
+        stdout(&["oci", "pack", "--quiet", "--tag", "app:1", "--as-platform", "linux/arm64/v8", &root, layout]);
     }
     assert_eq!(names(&layout), ["blobs", "index.json", "oci-layout"]);
     let blobs = format!("{layout}/blobs/sha256");

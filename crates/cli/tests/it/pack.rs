@@ -39,11 +39,11 @@ fn metadata_is_compressed() {
     pack(&[&root, &plain]);
     let len = |path: &str| fs::metadata(path).unwrap().len();
     for (options, kernel) in [
-        (&["--compress-dirs"][..], "6.10"),
-        (&["--compress-metadata"], "6.17"),
-        (&["--compress-metadata=8k", "--kernel", "6.17", "-z", "lz4"], "6.17"),
-        (&["--compress-metadata=64k:lzma", "--extents", "index", "--preset", "dataset"], "6.17"),
-        (&["--compress-metadata=1M:zstd,9", "--preset", "plain"], "6.17"),
+        (&["--layout=compress-dirs"][..], "6.10"),
+        (&["--layout=metadata"], "6.17"),
+        (&["--layout=metadata=8k", "--kernel", "6.17", "-z", "lz4"], "6.17"),
+        (&["--layout=metadata=64k:lzma", "--layout", "extents=index", "--preset", "dataset"], "6.17"),
+        (&["--layout=metadata=1M:zstd:9", "--preset", "plain"], "6.17"),
     ] {
         pack(&[options, &["--force", &root, &image]].concat());
         stdout(&["check", &image]);
@@ -54,12 +54,12 @@ fn metadata_is_compressed() {
         let info: Value = serde_json::from_slice(&info).unwrap();
         assert_eq!(info["oldest_kernel"], kernel, "{options:?}");
     }
-    for (option, kernel) in [("--compress-metadata", "6.16"), ("--compress-dirs", "6.0")] {
+    for (option, kernel) in [("--layout=metadata", "6.16"), ("--layout=compress-dirs", "6.0")] {
         let refused = scratch.path("refused.erofs");
         let words = format!("but the image is for Linux {kernel}");
         fails(&["pack", option, "--kernel", kernel, &root, &refused], 2, &words);
     }
-    fails(&["pack", "--compress-metadata=many", &root, &image], 2, "--compress-metadata");
+    fails(&["pack", "--layout=metadata=many", &root, &image], 2, "metadata=many");
 }
 
 #[test]
@@ -76,7 +76,18 @@ fn what_is_packed_comes_out_again() {
         &["--preset", "dataset"],
         &["--kernel", "5.15"],
         &["--kernel", "6.15"],
-        &["--extents", "encoded", "--fragments", "all", "--packed-pcluster", "8k", "--dedupe", "parts", "-C", "16k"],
+        &[
+            "--layout",
+            "extents=encoded",
+            "--fragments",
+            "all",
+            "--layout",
+            "packed-cluster=8k",
+            "--dedupe",
+            "parts",
+            "-C",
+            "16k",
+        ],
     ]
     .into_iter()
     .enumerate()
@@ -129,8 +140,8 @@ fn presets_pack_and_share_as_the_kernel_allows() {
         (&["--kernel", "6.0"], Some("lz4"), false, false, false),
         (&["--kernel", "6.14"], Some("zstd"), true, true, false),
         (&["--kernel", "6.15"], Some("zstd"), true, true, true),
-        (&["--kernel", "6.15", "--extents", "index"], Some("zstd"), true, true, false),
-        (&["--extents", "encoded"], Some("zstd"), true, true, true),
+        (&["--kernel", "6.15", "--layout", "extents=index"], Some("zstd"), true, true, false),
+        (&["--layout", "extents=encoded"], Some("zstd"), true, true, true),
     ] {
         let args = [&["pack", "--force", "--quiet", "--json"], options, &[&root, &image]].concat();
         let summary: Value = serde_json::from_slice(&stdout(&args)).unwrap();
@@ -251,7 +262,7 @@ fn dictionaries_are_as_long_as_asked_for() {
         ("deflate,9,dictsize=5000", "deflate, window of 4.0 KiB"),
         ("lzma,1,dictsize=5k", "lzma, dictionary of 5.0 KiB"),
     ] {
-        for extra in [&["-C", "256k"][..], &["--extents", "encoded"], &["--hint", &format!("long={way}:16k")]] {
+        for extra in [&["-C", "256k"][..], &["--layout", "extents=encoded"], &["--hint", &format!("long={way}:16k")]] {
             stdout(&[&["pack", "--force", "-q", "-z", way], extra, &[&root, &image]].concat());
             let info = String::from_utf8(stdout(&["info", &image])).unwrap();
             assert!(info.contains(said), "{way} {extra:?}: {info}");
@@ -464,19 +475,31 @@ fn wishes_that_a_kernel_cannot_have_are_refused() {
     let (root, image) = (tree(&scratch), scratch.path("image"));
     fails(&["pack", "-z", "zstd", "--kernel", "6.6", &root, &image], 2, "zstd came with Linux 6.10");
     fails(&["pack", "--kernel", "5.3", &root, &image], 2, "5.4 and later");
-    fails(&["pack", "-C", "64k", "--kernel", "5.10", &root, &image], 2, "-C 65536: more than a block needs Linux 5.13");
+    fails(
+        &["pack", "-C", "64k", "--kernel", "5.10", &root, &image],
+        2,
+        "--cluster-size 65536: more than a block needs Linux 5.13",
+    );
     let hint = "*=lz4:8k";
     fails(&["pack", "--hint", hint, "--kernel", "5.12", &root, &image], 2, "more than a block needs Linux 5.13");
-    fails(&["pack", "--chunk-size", "4k", "--kernel", "5.14", &root, &image], 1, "chunk-based files needs Linux 5.15");
+    fails(
+        &["pack", "--layout", "chunk-size=4k", "--kernel", "5.14", &root, &image],
+        1,
+        "chunk-based files needs Linux 5.15",
+    );
     fails(&["pack", "--kernel", "new", &root, &image], 2, "X.Y");
     fails(&["pack", "-z", "gzip", &root, &image], 2, "gzip");
     fails(&["pack", "-C", "5000", &root, &image], 2, "multiple of 4096");
-    fails(&["pack", "--packed-pcluster", "2M", &root, &image], 2, "--packed-pcluster 2097152: use a multiple of 4096");
-    fails(&["pack", "--packed-pcluster", "8k", "--fragments", "off", &root, &image], 2, "no files are packed");
+    fails(
+        &["pack", "--layout", "packed-cluster=2M", &root, &image],
+        2,
+        "--layout packed-cluster=2097152: use a multiple of 4096",
+    );
+    fails(&["pack", "--layout", "packed-cluster=8k", "--fragments", "off", &root, &image], 2, "no files are packed");
     fails(&["pack", "--fragments", "all", "--kernel", "6.0", &root, &image], 2, "--fragments needs Linux 6.1");
     fails(&["pack", "--fragments", "some", &root, &image], 2, "--fragments");
     fails(&["pack", "--dedupe", "parts", "--kernel", "5.15", &root, &image], 2, "--dedupe parts needs Linux 6.1");
-    fails(&["pack", "--extents", "encoded", "--kernel", "6.12", &root, &image], 2, "encoded needs Linux 6.15");
+    fails(&["pack", "--layout", "extents=encoded", "--kernel", "6.12", &root, &image], 2, "encoded needs Linux 6.15");
     fails(&["pack", "-z", "none", "--dedupe", "parts", &root, &image], 2, "nothing is compressed");
     fails(&["pack", &scratch.path("missing"), &image], 1, "missing");
     assert_eq!(scratch.names(), ["src"]);

@@ -63,9 +63,12 @@ fn data_and_images_are_aligned() {
         &["--preset", "plain"][..],
         &["--preset", "plain", "--block-size", "1k"],
         &["-z", "zstd", "--fragments", "off"],
-        &["-z", "zstd", "--fragments", "off", "--extents", "encoded"],
+        &["-z", "zstd", "--fragments", "off", "--layout", "extents=encoded"],
     ] {
-        stdout(&[&["pack", "--align", "48k", "--align-image", "1M", "--force", &root, &image][..], options].concat());
+        stdout(
+            &[&["pack", "--layout", "align=48k", "--layout", "align-image=1M", "--force", &root, &image][..], options]
+                .concat(),
+        );
         holds_the_tree(&scratch, &root, &image, "0");
         assert!(fs::metadata(&image).unwrap().len().is_multiple_of(1 << 20));
         let mut starts = 0;
@@ -81,28 +84,32 @@ fn data_and_images_are_aligned() {
         }
         assert!(starts >= 3, "{options:?}");
     }
-    let refused = ["pack", "--align", "5000", "--force", &root, &image];
-    fails(&refused, 2, "--align 5000: use a multiple of 4096 bytes, up to 1G");
-    fails(&["pack", "--align-image", "2G", "--force", &root, &image], 2, "--align-image 2147483648: use a multiple");
+    let refused = ["pack", "--layout", "align=5000", "--force", &root, &image];
+    fails(&refused, 2, "--layout align=5000: use a multiple of 4096 bytes, up to 1G");
+    fails(
+        &["pack", "--layout", "align-image=2G", "--force", &root, &image],
+        2,
+        "--layout align-image=2147483648: use a multiple",
+    );
 }
 
 #[test]
 fn images_lie_inside_of_files() {
     let scratch = Scratch::new();
     let (root, whole, inside) = (tree(&scratch), scratch.path("whole"), scratch.path("inside"));
-    stdout(&["pack", "--align", "64k", &root, &whole]);
+    stdout(&["pack", "--layout", "align=64k", &root, &whole]);
     let whole = fs::read(whole).unwrap();
 
     // A new file has zeros before the image.
-    stdout(&["pack", "--align", "64k", "--offset", "8k", &root, &inside]);
+    stdout(&["pack", "--layout", "align=64k", "--offset", "8k", &root, &inside]);
     let bytes = fs::read(&inside).unwrap();
     assert!(bytes[..8192].iter().all(|&byte| byte == 0) && bytes[8192..] == whole);
     holds_the_tree(&scratch, &root, &inside, "8192");
 
     // Bytes of an existing file before and behind the image stay.
     fs::write(&inside, vec![0xE5; 4 << 20]).unwrap();
-    fails(&["pack", "--align", "64k", "--offset", "1M", &root, &inside], 1, "exists");
-    stdout(&["pack", "--align", "64k", "--offset", "1M", "--force", &root, &inside]);
+    fails(&["pack", "--layout", "align=64k", "--offset", "1M", &root, &inside], 1, "exists");
+    stdout(&["pack", "--layout", "align=64k", "--offset", "1M", "--force", &root, &inside]);
     let bytes = fs::read(&inside).unwrap();
     let (before, behind) = bytes.split_at(1 << 20);
     let (image, behind) = behind.split_at(whole.len());
@@ -110,7 +117,7 @@ fn images_lie_inside_of_files() {
     holds_the_tree(&scratch, &root, &inside, "1048576");
 
     // At its end the file grows, and an offset need not be a multiple of the block size.
-    stdout(&["pack", "--align", "64k", "--offset", "4193792", "--force", &root, &inside]);
+    stdout(&["pack", "--layout", "align=64k", "--offset", "4193792", "--force", &root, &inside]);
     assert_eq!(fs::metadata(&inside).unwrap().len(), 4_193_792 + whole.len() as u64);
     holds_the_tree(&scratch, &root, &inside, "4193792");
     fails(&["pack", "--offset", "1000", "--force", &root, &inside], 2, "--offset 1000: use a multiple of 512 bytes");
@@ -138,7 +145,7 @@ fn chunks_lie_in_a_file_of_their_own() {
     let (root, image, blob) = (tree(&scratch), scratch.path("image"), scratch.path("blob"));
     fs::write(format!("{root}/again"), [text(300_000, 131_072), text(9, 70_000)].concat()).unwrap();
     fs::write(format!("{root}/zeros"), [0; 300_000]).unwrap();
-    let packed = ["pack", "--preset", "plain", "--chunk-size", "64k", "--json", "--quiet"];
+    let packed = ["pack", "--preset", "plain", "--layout", "chunk-size=64k", "--json", "--quiet"];
     let summary = stdout(&[&packed[..], &["--blob-device", &blob, &root, &image]].concat());
     let summary: Value = serde_json::from_slice(&summary).unwrap();
     // The largest file shares two chunks.
@@ -168,13 +175,19 @@ fn chunks_lie_in_a_file_of_their_own() {
     // Neither is replaced unasked, and a failed build leaves nothing.
     fs::remove_file(&image).unwrap();
     let before = fs::read(&blob).unwrap();
-    fails(&["pack", "--chunk-size", "64k", "--blob-device", &blob, &root, &image], 1, "exists");
+    fails(&["pack", "--layout", "chunk-size=64k", "--blob-device", &blob, &root, &image], 1, "exists");
     assert!(fs::read(&blob).unwrap() == before && !fs::exists(&image).unwrap());
-    fails(&["pack", "--blob-device", &blob, &root, &image], 2, "--chunk-size");
-    let same = ["pack", "--chunk-size", "64k", "--blob-device", &image, &root, &image];
+    fails(&["pack", "--blob-device", &blob, &root, &image], 2, "--layout");
+    let aligned = ["pack", "--layout=align=4k", "--blob-device", &blob, &root, &image];
+    fails(&aligned, 2, "--blob-device: needs --layout chunk-size=SIZE");
+    let same = ["pack", "--layout", "chunk-size=64k", "--blob-device", &image, &root, &image];
     fails(&same, 2, "the chunks need a file of their own");
-    fails(&["pack", "--chunk-size", "5000", &root, &image], 2, "--chunk-size 5000: use a power of two, 4096 to 1G");
-    fails(&["pack", "--chunk-size", "2k", &root, &image], 2, "--chunk-size 2048");
+    fails(
+        &["pack", "--layout", "chunk-size=5000", &root, &image],
+        2,
+        "--layout chunk-size=5000: use a power of two, 4096 to 1G",
+    );
+    fails(&["pack", "--layout", "chunk-size=2k", &root, &image], 2, "--layout chunk-size=2048");
 }
 
 #[test]
@@ -194,21 +207,21 @@ fn inodes_are_as_asked_for() {
     };
     let (info, stat) = make(&[]);
     assert_eq!((&stat["layout"], info["feature_compat"].as_u64().unwrap() & 1), (&"inline".into(), 1));
-    let (_, stat) = make(&["--no-inline-data"]);
+    let (_, stat) = make(&["--layout=inline-data=off"]);
     assert_eq!(stat["layout"], "flat");
     let (_, stat) = make(&["--mtime", "5"]);
     assert_eq!(stat["form"], "compact");
-    let (_, stat) = make(&["--mtime", "5", "--extended-inodes"]);
+    let (_, stat) = make(&["--mtime", "5", "--layout=inodes=extended"]);
     assert_eq!(stat["form"], "extended");
     for (mtime, build_time) in [(5, 77), (77, 5), (-9, -9)] {
         let (info, stat) = make(&[&format!("--mtime={mtime}"), &format!("--build-time={build_time}")]);
         assert_eq!((&info["build_time"], &stat["mtime"]), (&build_time.into(), &mtime.into()));
     }
-    let (info, _) = make(&["--no-checksum"]);
+    let (info, _) = make(&["--layout=checksum=off"]);
     assert_eq!(info["feature_compat"].as_u64().unwrap() & 1, 0);
-    let (info, _) = make(&["--omit-dot"]);
+    let (info, _) = make(&["--layout=dot=off"]);
     assert_eq!(info["oldest_kernel"], "6.15");
-    fails(&["pack", "--omit-dot", "--kernel", "6.14", "--force", &root, &image], 1, "needs Linux 6.15");
+    fails(&["pack", "--layout=dot=off", "--kernel", "6.14", "--force", &root, &image], 1, "needs Linux 6.15");
 
     let value = "v".repeat(101);
     let size = |options: &[&str]| {
@@ -218,11 +231,12 @@ fn inodes_are_as_asked_for() {
         let metadata = &usage["stats"]["metadata"];
         (metadata["xattrs"].as_u64().unwrap(), metadata["shared_xattrs"].as_u64().unwrap())
     };
-    let (shared, alone) = (size(&[]), size(&["--xattr-share", "9"]));
+    let (shared, alone) = (size(&[]), size(&["--layout", "xattr-share=9"]));
     assert!(shared.1 > 100 && alone.1 == 0 && alone.0 > shared.0, "{shared:?} {alone:?}");
-    assert_eq!(size(&["--xattr-share", "8"]), shared);
-    assert!(size(&["--root-xattr-size", "5000"]).0 > 5000);
-    let prefixed = size(&["--xattr-share", "9", "--xattr-prefix", "user.lon", "--xattr-prefix", "user.lo"]);
+    assert_eq!(size(&["--layout", "xattr-share=8"]), shared);
+    assert!(size(&["--layout", "root-xattrs=5000"]).0 > 5000);
+    let prefixed =
+        size(&["--layout", "xattr-share=9", "--layout", "xattr-prefix=user.lon", "--layout", "xattr-prefix=user.lo"]);
     assert_eq!(prefixed.0, alone.0 - 8 * 4);
     // `check` verifies digests of contents.
     let announced = |info: &Value| info["feature_compat"].as_u64().unwrap() & 0x20;
@@ -253,7 +267,7 @@ fn inodes_are_as_asked_for() {
     assert_eq!(checked.status.code(), Some(0));
     // With a packed inode, too.
     let set = format!("user.long={value}");
-    let options = ["--preset", "balanced", "--set-xattr", &set, "--xattr-prefix", "user.l"];
+    let options = ["--preset", "balanced", "--set-xattr", &set, "--layout", "xattr-prefix=user.l"];
     let (info, stat) = make(&options);
     assert_eq!((&info["oldest_kernel"], &stat["xattrs"][0]["name"]), (&"6.18".into(), &"user.long".into()));
 }
@@ -262,8 +276,8 @@ fn inodes_are_as_asked_for() {
 fn extents_are_as_long_as_asked_for() {
     let scratch = Scratch::new();
     let (root, image) = (tree(&scratch), scratch.path("image"));
-    for options in [&["-z", "zstd"][..], &["-z", "lz4"], &["-z", "zstd", "--extents", "encoded"]] {
-        let limit = ["--max-extent", "40000", "--fragments", "off", "--force", "--quiet", &root, &image];
+    for options in [&["-z", "zstd"][..], &["-z", "lz4"], &["-z", "zstd", "--layout", "extents=encoded"]] {
+        let limit = ["--layout", "max-extent=40000", "--fragments", "off", "--force", "--quiet", &root, &image];
         stdout(&[&["pack"], options, &limit].concat());
         holds_the_tree(&scratch, &root, &image, "0");
         let stat = stdout(&["stat", "--json", "--extents", &image, "dir/300000"]);
@@ -271,7 +285,7 @@ fn extents_are_as_long_as_asked_for() {
         let extents = stat["extents"].as_array().unwrap();
         assert!(extents.len() >= 8 && extents.iter().all(|one| one["bytes"].as_u64().unwrap() <= 40_000));
     }
-    fails(&["pack", "--max-extent", "100", "--force", &root, &image], 1, "extents of at most 100 bytes: use ");
+    fails(&["pack", "--layout", "max-extent=100", "--force", &root, &image], 1, "extents of at most 100 bytes: use ");
 }
 
 /// Runs `script` in a shell, in which `$0` is the command and the other words are its parameters.
@@ -307,7 +321,7 @@ fn links_to_an_output_stay_and_their_target_is_replaced() {
     for name in [&blob, &vmdk] {
         symlink(format!("there/of-{}", name.rsplit('/').next().unwrap()), name).unwrap();
     }
-    let beside = ["--preset", "plain", "--chunk-size", "64k", "--blob-device", &blob, "--vmdk", &vmdk];
+    let beside = ["--preset", "plain", "--layout", "chunk-size=64k", "--blob-device", &blob, "--vmdk", &vmdk];
     stdout(&[&["pack", "--force"], &beside[..], &[&root, &link]].concat());
     assert_eq!(names(scratch.path("there")), ["image", "of-blob", "of-vmdk"]);
     stdout(&["check", &link, "--device", &blob]);
@@ -379,7 +393,7 @@ fn what_a_stream_cannot_have_is_refused() {
         &["--explain"],
         &["--offset", "4096"],
         &["--vmdk", &file],
-        &["--chunk-size", "64k", "--preset", "plain", "--blob-device", &file],
+        &["--layout", "chunk-size=64k", "--preset", "plain", "--blob-device", &file],
     ] {
         let output = run(&[&["pack"], options, &[&root, "-"]].concat());
         assert_eq!(output.status.code(), Some(2), "{options:?}: {}", stderr(&output));
@@ -453,7 +467,7 @@ fn what_is_written_is_no_part_of_the_source() {
     // Reports are written to a file in the source, and so are the image's companions.
     fs::write(inside("x.erofs"), "an old image").unwrap();
     fs::write(inside("blob"), "old chunks").unwrap();
-    let options = "--force --preset plain --chunk-size 64k --blob-device \"$1/dir/blob\" --vmdk \"$1/dir/vmdk\"";
+    let options = "--force --preset plain --layout chunk-size=64k --blob-device \"$1/dir/blob\" --vmdk \"$1/dir/vmdk\"";
     let script = format!("\"$0\" pack {options} --json \"$1\" \"$1/dir/x.erofs\" >\"$1/dir/json\" 2>\"$1/log\"");
     let output = shell(&script, &[&root]);
     assert_eq!(output.status.code(), Some(0), "{}", fs::read_to_string(format!("{root}/log")).unwrap());

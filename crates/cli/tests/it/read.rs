@@ -151,10 +151,10 @@ fn extract_refuses_what_is_there() {
     let out = scratch.path("out");
     let first = run(&["extract", &image, &out, "big/*"]);
     assert_eq!((first.status.code(), stderr(&first).contains("3 files")), (Some(0), true));
-    fails(&["extract", &image, &out, "big/*"], 1, "--force");
-    assert_eq!(run(&["extract", "--quiet", "--force", &image, &out, "big/*"]).stderr, b"");
-    fails(&["extract", "--force", &image, &out, "nothing/*"], 1, "nothing/*: nothing in the image matches");
-    fails(&["extract", "--force", &image, &out, "../out"], 2, "..");
+    fails(&["extract", &image, &out, "big/*"], 1, "--into-existing");
+    assert_eq!(run(&["extract", "--quiet", "--into-existing", &image, &out, "big/*"]).stderr, b"");
+    fails(&["extract", "--into-existing", &image, &out, "nothing/*"], 1, "nothing/*: nothing in the image matches");
+    fails(&["extract", "--into-existing", &image, &out, "../out"], 2, "..");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn few_descriptors_are_enough() {
     limited(&["diff", "--threads", "40", &src, &out]);
     limited(&["diff", &image, &out]);
     let chunked = scratch.path("chunked");
-    limited(&["pack", "--preset", "plain", "--chunk-size", "64k", "--blob-device", &blob, &src, &chunked]);
+    limited(&["pack", "--preset", "plain", "--layout", "chunk-size=64k", "--blob-device", &blob, &src, &chunked]);
     limited(&["check", "--threads", "40", "--device", &blob, &chunked]);
     limited(&["diff", "--threads", "40", "--device-a", &blob, &chunked, &src]);
 }

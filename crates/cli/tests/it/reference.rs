@@ -52,7 +52,7 @@ fn archives_are_devices() {
     fails(&["cat", &image, "small"], 1, "extra device");
     // A preset that compresses does not affect data that is not stored.
     let index = fs::read(&image).unwrap();
-    stdout(&["pack", "--quiet", "--force", "--reference", "--no-inline-data", "-z", "zstd", &tar, &image]);
+    stdout(&["pack", "--quiet", "--force", "--reference", "--layout=inline-data=off", "-z", "zstd", &tar, &image]);
     holds(&scratch, &src, &image, &[&tar]);
     let explained = stdout(&["pack", "--quiet", "--force", "--explain", "--reference", &tar, &image]);
     let explained = String::from_utf8(explained).unwrap();
@@ -69,7 +69,7 @@ fn archives_are_devices() {
     holds(&scratch, &copy, &image, &[&tar]);
     // Chunks on a device of their own come last.
     let blob = scratch.path("blob");
-    let args = ["--chunk-size=4K", "--blob-device", &blob, "--force", "--reference", &tar, &over, "-o", &image];
+    let args = ["--layout=chunk-size=4K", "--blob-device", &blob, "--force", "--reference", &tar, &over, "-o", &image];
     stdout(&[&["pack", "--quiet", "--preset=plain"], &args[..]].concat());
     holds(&scratch, &copy, &image, &[&tar, &blob]);
     fails(
@@ -88,7 +88,7 @@ fn images_are_devices() {
     fs::write(format!("{over}/small"), "other").unwrap();
     let [lower, upper, packed] = ["lower", "upper", "packed"].map(|name| scratch.path(name));
     for (dir, image) in [(&src, &lower), (&over, &upper)] {
-        stdout(&["pack", "--quiet", "-z", "none", "--no-inline-data", dir, image]);
+        stdout(&["pack", "--quiet", "-z", "none", "--layout=inline-data=off", dir, image]);
     }
     stdout(&["pack", "--quiet", "-z", "lz4", &src, &packed]);
     stdout(&["pack", "--quiet", &lower, &upper, "-o", &copy]);
@@ -120,7 +120,7 @@ fn other_sources_are_refused() {
     fails(&["pack", "--reference", &src, &image], 2, "can refer to tar archives and EROFS images only");
     fails(&["pack", "--reference", &format!("{tar}.gz"), &image], 2, "cannot refer to a compressed archive");
     let packed = scratch.path("packed.erofs");
-    stdout(&["pack", "--quiet", "-z", "none", "--no-inline-data", &src, &packed]);
+    stdout(&["pack", "--quiet", "-z", "none", "--layout=inline-data=off", &src, &packed]);
     assert!(Command::new("gzip").arg(&packed).status().unwrap().success());
     fails(
         &["pack", "--reference", &format!("{packed}.gz"), &image],

@@ -1,4 +1,4 @@
-//! `kiln relayout` and `kiln compact`: images whose stored data is moved.
+//! `kiln relayout` and `kiln relayout`: images whose stored data is moved.
 
 use crate::common::readers::{has_tree, open};
 use crate::common::trees::some_len;
@@ -52,8 +52,8 @@ const OPTIONS: [&[&str]; 10] = [
     &["--preset", "fast", "--kernel", "5.4"],
     &["--kernel", "6.15"],
     &["--kernel", "6.15", "-z", "deflate", "--fragments", "all"],
-    &["--kernel", "6.17", "--compress-metadata"],
-    &["--fragments", "tails", "--compress-dirs", "-z", "lz4"],
+    &["--kernel", "6.17", "--layout=metadata"],
+    &["--fragments", "tails", "--layout=compress-dirs", "-z", "lz4"],
 ];
 
 fn inode(image: &Image, path: &str) -> Inode {
@@ -160,7 +160,7 @@ fn what_a_list_needs_is_one_stretch() {
         assert!(span(&after) < span(&before), "{options:?}: {} {}", span(&after), span(&before));
         assert_eq!(before.superblock().features(), after.superblock().features(), "{options:?}");
         // Without the order of a list, it has its old size.
-        let told = make(&scratch, &["compact"], [&scratch.path("new.erofs"), "tight.erofs"]);
+        let told = make(&scratch, &["relayout"], [&scratch.path("new.erofs"), "tight.erofs"]);
         let [old_len, len] = [&old, &scratch.path("tight.erofs")].map(|path| fs::metadata(path).unwrap().len());
         assert!(len <= old_len + old_len / 30, "{options:?}: {old_len} {len}: {told}");
         assert_eq!(number(&told, "hot_bytes"), 0);
@@ -212,8 +212,8 @@ fn images_of_mkfs_are_moved() {
         let (old, path) = (golden(&format!("{name}.erofs")), scratch.path("list"));
         fs::write(&path, list).unwrap();
         let told = make(&scratch, &["relayout", "--order", &path], [&old, "new.erofs"]);
-        make(&scratch, &["compact"], [&old, "tight.erofs"]);
-        make(&scratch, &["compact"], [&scratch.path("new.erofs"), "tight.erofs"]);
+        make(&scratch, &["relayout"], [&old, "tight.erofs"]);
+        make(&scratch, &["relayout"], [&scratch.path("new.erofs"), "tight.erofs"]);
         assert_eq!(number(&told, "bytes_in") > 0, number(&told, "files") > 0, "{name}");
     }
 }
@@ -227,7 +227,7 @@ fn what_nothing_refers_to_is_left_out() {
     let len = bytes.len();
     bytes.extend(text(9, 1 << 20));
     fs::write(&old, bytes).unwrap();
-    let output = run(&["compact", &old, &new]);
+    let output = run(&["relayout", &old, &new]);
     assert!(stderr(&output).contains("moved as stored: "), "{}", stderr(&output));
     let found = fs::metadata(&new).unwrap().len() as usize;
     assert!(found <= len + len / 100, "{len} {found}");
@@ -248,7 +248,7 @@ fn updated_images_become_tight() {
             fs::remove_file(format!("{src}/some/file-{:03}", 1 + 3 * round)).unwrap();
             stdout(&["update", "--quiet", &image, &src]);
         }
-        make(&scratch, &["compact"], [&image, "new.erofs"]);
+        make(&scratch, &["relayout"], [&image, "new.erofs"]);
         stdout(&["diff", &src, &new]);
         stdout(&[&["pack", "--quiet", &src, &fresh], options].concat());
         let [updated, tight, fresh] = [&image, &new, &fresh].map(|path| fs::metadata(path).unwrap().len());
@@ -378,7 +378,7 @@ fn what_cannot_be_is_refused() {
     let mut cut = before.clone();
     cut.truncate(before.len() / 2);
     fs::write(scratch.path("cut.erofs"), cut).unwrap();
-    fails(&["compact", &scratch.path("cut.erofs"), &new], 1, "cut.erofs");
+    fails(&["relayout", &scratch.path("cut.erofs"), &new], 1, "cut.erofs");
     assert!(fs::read(&old).unwrap() == before && fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(!Path::new(&new).exists());
 }

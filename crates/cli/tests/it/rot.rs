@@ -19,7 +19,7 @@ const LAYOUTS: [&[&str]; 8] = [
     &["--preset", "fast"],
     &["--preset", "dataset"],
     &["--kernel", "6.15"],
-    &["--preset", "plain", "--chunk-size", "4k"],
+    &["--preset", "plain", "--layout", "chunk-size=4k"],
     &["--fragments", "tails", "--dedupe", "files"],
     &["--preset", "archive", "-C", "64k"],
 ];
@@ -176,8 +176,8 @@ impl Trial<'_> {
 
     fn all(&mut self, layout: &[&str]) {
         let [rotten, good, src, copy] = ["rotten.erofs", "good.erofs", "src", "copy.erofs"].map(|name| self.path(name));
-        self.image(&["compact", "--quiet", &rotten]);
-        self.image(&["compact", "--quiet", "--keep-going", &rotten]);
+        self.image(&["relayout", "--quiet", &rotten]);
+        self.image(&["relayout", "--quiet", "--keep-going", &rotten]);
         self.image(&["relayout", "--quiet", "--order", &self.path("order"), "--hot-as", "none", &rotten]);
         self.image(&[&["pack", "--quiet", &rotten][..], layout].concat());
         self.image(&["pack", "--quiet", "--keep-going", "--content-digests", &rotten]);
@@ -200,8 +200,8 @@ impl Trial<'_> {
         let patch = self.path("patch");
         for [old, new] in [[&good, &rotten], [&rotten, &good]] {
             let _ = fs::remove_file(&patch);
-            if self.run(&["delta", "--quiet", old, new, &patch]) {
-                self.image(&["apply", "--quiet", old, &patch]);
+            if self.run(&["patch", "make", "--quiet", old, new, &patch]) {
+                self.image(&["patch", "apply", "--quiet", old, &patch]);
             }
         }
         for entry in fs::read_dir(&src).unwrap() {

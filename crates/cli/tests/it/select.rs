@@ -145,7 +145,7 @@ fn attributes_and_labels_are_as_told() {
     assert!(of(&["--xattrs", "none", "--set-xattr", "user.c=1"], "link").is_empty());
     let contexts = scratch.path("file_contexts");
     fs::write(&contexts, "/sys(/.*)?\tu:object_r:sys:s0\n/sys/main\\.c -- u:object_r:main:s0\n").unwrap();
-    let labelled = ["--xattrs", "none", "--file-contexts", &contexts, "--mount-point", "/sys"];
+    let labelled = ["--xattrs", "none", "--edit", &format!("file-contexts:{contexts}"), "--mount-point", "/sys"];
     assert_eq!(of(&labelled, "main.c"), ["security.selinux=u:object_r:main:s0\0"]);
     assert_eq!(of(&labelled, "link"), ["security.selinux=u:object_r:sys:s0\0"]);
     assert!(of(&labelled[..4], "main.c").is_empty());
@@ -163,8 +163,11 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
         (&["--exclude-from", "/none/such"], 1, "/none/such: cannot read"),
         (&["--exclude-regex", "("], 2, "--exclude-regex: regular expression `(`: unclosed group"),
         (&["--ignore-file", "a/b"], 2, "no slash"),
-        (&["--file-contexts", &bad], 2, "bad, line 1: line `a`: expected 2 or 3 fields"),
-        (&["--mount-point", "/x"], 2, "--file-contexts"),
+        (&["--edit", &format!("file-contexts:{bad}")], 2, "bad, line 1: line `a`: expected 2 or 3 fields"),
+        (&["--mount-point", "/x"], 2, "--edit"),
+        (&["--mount-point", "/x", "--edit", "pseudo:x"], 2, "only for --edit file-contexts"),
+        (&["--edit", "acl:x"], 2, "is no kind; use one of device-table:FILE"),
+        (&["--layout", "frob"], 2, "`frob` is no key; keys: align=SIZE"),
         (&["--owner", "root"], 2, "UID:GID"),
         (&["--owner", "0:0", "--all-root"], 2, "cannot be used with"),
         (&["--all-root", "--gid-map", "0:0:1"], 2, "cannot be used with"),

@@ -1,4 +1,4 @@
-//! `kiln update`, `kiln generations`, `kiln rollback`: images that are updated in place.
+//! `kiln update`, `kiln log`, `kiln rollback`: images that are updated in place.
 
 mod devices;
 mod mounted;
@@ -86,7 +86,7 @@ fn updated_images_have_the_tree_and_all_trees_before() {
         &["--preset", "fast", "--kernel", "5.4"],
         &["--kernel", "6.15"],
         &["--kernel", "6.15", "-z", "deflate", "--fragments", "all"],
-        &["--fragments", "tails", "--compress-dirs", "-z", "lz4"],
+        &["--fragments", "tails", "--layout=compress-dirs", "-z", "lz4"],
         &["--preset", "fast", "--block-size", "512"],
     ];
     for seed in 0..kiln_tests::rounds("KILN_UPDATE_ROUNDS", 10, 200) {
@@ -117,7 +117,7 @@ fn updated_images_have_the_tree_and_all_trees_before() {
             }
         }
         assert_same(&trees[3], &tree_of(&image, None), "the last one");
-        stdout(&["rollback", "--quiet", "--to", "1", &image]);
+        stdout(&["rollback", "--quiet", "--generation", "1", &image]);
         trees.push(trees[1].clone());
         for (number, tree) in (0..).zip(&trees) {
             assert_same(tree, &tree_of(&image, Some(number)), &format!("seed {seed}, generation {number}"));
@@ -189,12 +189,12 @@ fn generations_are_listed_and_mounted() {
     assert!(stderr(&told).contains("generation 1, "), "{}", stderr(&told));
     assert!(stderr(&told).contains("reused in place: 2 files, "), "{}", stderr(&told));
     stdout(&["rollback", "--quiet", &image]);
-    let listed = String::from_utf8(stdout(&["generations", &image])).unwrap();
+    let listed = String::from_utf8(stdout(&["log", &image])).unwrap();
     let lines: Vec<&str> = listed.lines().collect();
     assert_eq!(lines.len(), 3, "{listed}");
     assert!(lines[0].ends_with("as it was built") && lines[2].ends_with("the tree of generation 0 again"), "{listed}");
     assert!(lines[1].contains("2023-11-14") && lines[1].contains("update "), "{listed}");
-    let told = json(&stdout(&["generations", "--json", &image]));
+    let told = json(&stdout(&["log", "--json", &image]));
     assert_eq!(told["generations"][1]["time"], 1_700_000_000);
     assert_eq!(told["generations"][2]["restored"], 0);
     assert!(crate::json::undocumented(&told).is_empty(), "{told}");
@@ -202,8 +202,8 @@ fn generations_are_listed_and_mounted() {
     assert!(cat("1").stdout == text(4, 7000));
     assert!(!cat("0").status.success() && !cat("2").status.success());
     fails(&["ls", "--generation", "3", &image], 1, "generations 0 to 2");
-    fails(&["rollback", "--to", "2", &image], 1, "is the last one");
-    fails(&["rollback", "--to", "9", &image], 1, "is not there");
+    fails(&["rollback", "--generation", "2", &image], 1, "is the last one");
+    fails(&["rollback", "--generation", "9", &image], 1, "is not there");
     fails(&["mount", "--via", "kernel", "--generation", "1", &image, &src], 2, "the last generation only");
     let dir = scratch.path("mnt");
     fs::create_dir(&dir).unwrap();
@@ -228,7 +228,7 @@ fn what_is_whole_of_a_damaged_image_is_read_and_shown() {
         update(&image, &src, &[]);
         trees.push(of_dir(Path::new(&src)).unwrap());
     }
-    let told = json(&stdout(&["generations", "--json", &image]));
+    let told = json(&stdout(&["log", "--json", &image]));
     assert!(told["damage"].is_null() && crate::json::undocumented(&told).is_empty(), "{told}");
     fails(&["repair", &image], 2, "nothing to repair");
     let whole = fs::read(&image).unwrap();
@@ -241,17 +241,17 @@ fn what_is_whole_of_a_damaged_image_is_read_and_shown() {
         [(&whole[..at], 3, format!("cut off at byte {at}")), (&no_front, 4, "its superblock is lost".to_owned())];
     for (bytes, count, words) in cases {
         fs::write(&damaged, bytes).unwrap();
-        let listed = run(&["generations", "--json", &damaged]);
+        let listed = run(&["log", "--json", &damaged]);
         assert_eq!(listed.status.code(), Some(4), "{}", stderr(&listed));
         let told = json(&listed.stdout);
         assert_eq!(told["generations"].as_array().unwrap().len(), count, "{told}");
         assert!(told["damage"].as_str().unwrap().contains(&words), "{told}");
-        fails(&["generations", &damaged], 4, &format!("generations 0 to {} are whole", count - 1));
+        fails(&["log", &damaged], 4, &format!("generations 0 to {} are whole", count - 1));
         fails(&["check", &damaged], 4, &words);
         for (number, tree) in trees[..count].iter().enumerate() {
             assert_same(tree, &tree_of(&damaged, Some(number as u32)), "as it was");
         }
-        fails(&["ls", "--generation", &count.to_string(), &damaged], 1, "kiln generations");
+        fails(&["ls", "--generation", &count.to_string(), &damaged], 1, "kiln log");
         assert_eq!(run(&["update", &damaged, &src]).status.code(), Some(1));
         // As a new image, and in place.
         stdout(&["repair", "--quiet", "-o", &new, &damaged]);
@@ -263,7 +263,7 @@ fn what_is_whole_of_a_damaged_image_is_read_and_shown() {
         for (image, number) in [(&new, count - 1), (&damaged, count - 1), (&scratch.path("one"), 1)] {
             assert_same(&trees[number], &tree_of(image, None), image);
             stdout(&["check", image]);
-            stdout(&["generations", image]);
+            stdout(&["log", image]);
         }
         fs::remove_file(&new).unwrap();
         // The next update continues from there.
@@ -285,7 +285,7 @@ fn what_is_whole_of_a_damaged_image_is_read_and_shown() {
     fails(&["repair", "--generation", "2", &damaged], 4, "generation 2 is damaged");
     // An image that was never updated has no intact generation once it is cut.
     fs::write(&damaged, &whole[..number(&told["generations"][0], "end") as usize - 5]).unwrap();
-    fails(&["generations", &damaged], 4, "no generation is whole");
+    fails(&["log", &damaged], 4, "no generation is whole");
     fails(&["repair", &damaged], 2, "no generation is whole");
 }
 
@@ -386,7 +386,7 @@ fn a_locked_image_is_not_updated() {
     let file = File::options().write(true).open(&image).unwrap();
     file.lock().unwrap();
     fails(&["update", &image, &src], 1, "another process updates it");
-    fails(&["rollback", "--to", "0", &image], 1, "another process updates it");
+    fails(&["rollback", "--generation", "0", &image], 1, "another process updates it");
     file.unlock().unwrap();
     assert!(fs::read(&image).unwrap() == before);
     stdout(&["update", "--quiet", &image, &src]);
@@ -397,7 +397,7 @@ fn what_cannot_be_updated_is_refused() {
     let (scratch, src, image) = small();
     fails(&["update", &golden_copy(&scratch, "blobdev.erofs"), &src], 1, "1 extra devices (extra_devices)");
     let boxed = scratch.path("boxed.erofs");
-    stdout(&["pack", "--quiet", "--kernel", "6.17", "--compress-metadata", &src, &boxed]);
+    stdout(&["pack", "--quiet", "--kernel", "6.17", "--layout=metadata", &src, &boxed]);
     fails(&["update", &boxed, &src], 1, "compressed metadata (metabox_nid");
     fails(&["update", &scratch.path("src/small"), &src], 1, "not an EROFS image");
     fails(&["update", &src, &src], 1, "cannot open it for writing");
@@ -413,8 +413,8 @@ fn what_cannot_be_updated_is_refused() {
     fails(&["update", &cut, &src], 1, "");
     fs::write(&cut, [&bytes[..], b"something"].concat()).unwrap();
     fails(&["update", &cut, &src], 1, "9 bytes lie behind the end of the image");
-    fails(&["rollback", "--to", "0", &cut], 1, "9 bytes lie behind the end of the image");
-    stdout(&["update", "--quiet", "--force", &cut, &src]);
+    fails(&["rollback", "--generation", "0", &cut], 1, "9 bytes lie behind the end of the image");
+    stdout(&["update", "--quiet", "--discard-tail", &cut, &src]);
     has_tree(&cut, &src);
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn as_of(source: Arc<dyn ReadAt>, number: u32) -> Result<Arc<dyn Read
         (Some(generation), _) => generation.source(source),
         (None, None) => Err(ReadError::NoGeneration { number, last }),
         (None, Some(_)) => {
-            let reason = "not found in this image, which is damaged (kiln generations lists those that are whole)";
+            let reason = "not found in this image, which is damaged (kiln log lists those that are whole)";
             Err(ReadError::corrupt("kiln_generation", SUPERBLOCK_OFF, "number", number.into(), reason))
         }
     }

@@ -148,7 +148,7 @@ fn what_is_whole_is_found_in_an_image_that_is_cut() {
             assert_eq!(of_image(&open(cut, number).unwrap()).unwrap(), before, "{len} {number}");
         }
         let error = open(cut, count).unwrap_err();
-        assert!(error.is_corrupt() && error.to_string().contains("kiln generations"), "{error}");
+        assert!(error.is_corrupt() && error.to_string().contains("kiln log"), "{error}");
     }
 }
 

@@ -30,7 +30,7 @@ pub enum UpdateError {
     },
     /// The image is shorter than its superblock says.
     #[error(
-        "damaged: its superblock counts {blocks_len} bytes (blocks), but it has {len}: kiln generations lists what is whole, \
+        "damaged: its superblock counts {blocks_len} bytes (blocks), but it has {len}: kiln log lists what is whole, \
          and kiln repair shows the newest of it"
     )]
     Short {

@@ -92,7 +92,7 @@ impl<'a> Repair<'a> {
     /// be lost.
     fn shown(&self, number: u32) -> Result<Generation, ReviseError> {
         let found = self.found.whole.iter().find(|generation| generation.number == number);
-        let what = "is not whole, or not there: kiln generations lists those that are";
+        let what = "is not whole, or not there: kiln log lists those that are";
         let failed =
             || ReviseError::Update { image: self.path.to_owned(), source: UpdateError::Generation { number, what } };
         let found = found.ok_or_else(failed)?;

@@ -8,25 +8,23 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Compare what two lists have
+/// Compare two lists
 ///
-/// Ranges that only A has begin with -, those that only B has with +, in the order and form of their lists. Order
-/// and times are not compared.
+/// Prints ranges that only A has with `-`, and those that only B has with `+`. Order and times are not compared.
+/// Exit codes as diff(1): 0 the same, 1 different, 2 trouble.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 the same, 1 different, 2 trouble.
-
 Examples:
   kiln hotlist diff first.list second.list
   kiln hotlist diff --json first.list second.list")]
 pub struct Args {
-    /// A hot list; - is standard input
+    /// First hot list; - is standard input
     a: PathBuf,
 
-    /// Another one
+    /// Second hot list
     b: PathBuf,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

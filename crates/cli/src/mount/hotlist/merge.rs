@@ -9,25 +9,25 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Make one list of several recordings
+/// Merge several recordings into one list
 ///
-/// First entries of all lists come before all second ones, and so on; bytes that several lists have are there once.
-/// The order of the lists makes no difference.
+/// First entries of all lists come before all second ones, and so on; each byte is listed once. The order of the
+/// lists makes no difference.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kiln hotlist merge first.list second.list -o both.list
   kiln hotlist merge *.list -o - | kiln pack --order - tree/ tree.erofs")]
 pub struct Args {
-    /// Hot lists
+    /// Hot lists to merge
     #[arg(required = true, value_name = "LIST")]
     lists: Vec<PathBuf>,
 
-    /// The list to make; - is standard output
+    /// List to write; - is standard output
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
-    /// Replace OUT if it exists
+    /// Replace existing output, or write to a block device
     #[arg(long)]
     force: bool,
 }

@@ -9,17 +9,17 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Tell how much a list has
+/// Show files, ranges and bytes of a list
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kiln hotlist show boot.list
   kiln hotlist show --json boot.list")]
 pub struct Args {
-    /// A hot list; - is standard input
+    /// Hot list to show; - is standard input
     list: PathBuf,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

@@ -14,21 +14,27 @@ fn refusals_name_the_options_of_the_command_line() {
         ),
         (Choices { block_len: Some(256), ..plain() }, "--block-size 256: use a power of two, 512 to 64k"),
         (Choices { kernel: kernel("5.3"), ..plain() }, "--kernel 5.3: images are made for Linux 5.4 and later"),
-        (Choices { pcluster_len: Some(8192), ..plain() }, "-C: nothing is compressed: name an algorithm with -z"),
-        (Choices { pcluster_len: Some(1000), ..default() }, "-C 1000: use a multiple of 4096 bytes, up to 1048576"),
+        (
+            Choices { pcluster_len: Some(8192), ..plain() },
+            "--cluster-size: nothing is compressed: name an algorithm with --compress",
+        ),
+        (
+            Choices { pcluster_len: Some(1000), ..default() },
+            "--cluster-size 1000: use a multiple of 4096 bytes, up to 1048576",
+        ),
         (
             Choices { dedupe: Some(Dedupe::Parts), kernel: kernel("6.0"), ..default() },
             "--dedupe parts needs Linux 6.1, but the image is for Linux 6.0",
         ),
         (
             Choices { fragments: Some(Fragments::Off), packed_pcluster_len: Some(4096), ..default() },
-            "--packed-pcluster: no files are packed: see --fragments",
+            "--layout packed-cluster: no files are packed: see --fragments",
         ),
         (
             Choices { encoded_extents: Some(true), tail_packing: true, ..default() },
-            "--tail-packing: not with encoded extents: see --extents",
+            "--layout tail-packing: not with encoded extents: see --layout extents",
         ),
-        (Choices { metadata, ..default() }, "--compress-metadata 5000: use a multiple of 4096 bytes, up to 1048576"),
+        (Choices { metadata, ..default() }, "--layout metadata=5000: use a multiple of 4096 bytes, up to 1048576"),
         (
             Choices { tries: methods("--try ", "lz4,zstd,9,dictsize=4k").unwrap(), kernel: kernel("6.6"), ..default() },
             "zstd came with Linux 6.10, but the image is for Linux 6.6",

@@ -20,11 +20,11 @@ pub fn go_through_a_patch(scratch: &Scratch, rng: &mut Rng, proofs: Proofs, [old
     let [patch, made] = ["patch", "made.erofs"].map(|name| scratch.path(name));
     let is_proved = proofs == Proofs::All || fs::metadata(new).unwrap().len() <= SMALL_MAX;
     let portable = if rng.below(3) == 0 || !is_proved { &["--portable"][..] } else { &[] };
-    stdout(&[&["delta", "--quiet"], portable, &[old, new, &patch]].concat());
-    stdout(&["apply", "--quiet", old, &patch, &made]);
+    stdout(&[&["patch", "make", "--quiet"], portable, &[old, new, &patch]].concat());
+    stdout(&["patch", "apply", "--quiet", old, &patch, &made]);
     let expected = fs::read(new).unwrap();
     assert!(fs::read(&made).unwrap() == expected, "{old} and a patch make {new}");
     fs::copy(old, &made).unwrap();
-    stdout(&["apply", "--quiet", "--in-place", &made, &patch]);
+    stdout(&["patch", "apply", "--quiet", "--in-place", &made, &patch]);
     assert!(fs::read(&made).unwrap() == expected, "{old} becomes {new} by a patch in place");
 }

@@ -226,7 +226,7 @@ impl Story {
         // There is no older tree if no update has changed anything.
         let Some(older) = (trees.len() as u64).checked_sub(1).filter(|&older| older > 0) else { return };
         let number = self.rng.below(older) as usize;
-        stdout(&["rollback", "--quiet", "--to", &number.to_string(), image]);
+        stdout(&["rollback", "--quiet", "--generation", &number.to_string(), image]);
         trees.push(trees[number].clone());
         has_snapshot(image, &trees[number], &format!("rollback to {number}"));
     }
@@ -270,7 +270,7 @@ impl Story {
     /// Makes a compact image from an image, and one from each in the order of a random list.
     fn move_data(&mut self, image: String, tree: &Snapshot) {
         let tight = self.scratch.path("tight.erofs");
-        stdout(&["compact", "--quiet", "--force", &image, &tight]);
+        stdout(&["relayout", "--quiet", "--force", &image, &tight]);
         has_snapshot(&tight, tree, &format!("{image}, compact"));
         let choices = [image, tight];
         let image = self.rng.pick(&choices);

@@ -119,7 +119,7 @@ fn what_moves_data_leaves_nothing_behind() {
     let place = Place::new(&["--preset", "plain"], 192 << 20);
     fs::write(place.scratch.path("list"), "noise\n").unwrap();
     let list = place.scratch.path("list");
-    for command in [&["compact", "image", "new"][..], &["relayout", "--order", &list, "image", "new"]] {
+    for command in [&["relayout", "image", "new"][..], &["relayout", "--order", &list, "image", "new"]] {
         for signal in [Signal::INT, Signal::TERM] {
             let was_in_time = (0..ATTEMPTS).any(|_| {
                 let was_in_time = place.interrupt(command, signal);

@@ -237,6 +237,10 @@ fn files_of_layers_are_outputs_like_others() {
     assert_eq!(fs::read(&other).unwrap(), b"mine");
     fails(&["pack", "--layers", &layout.0, &scratch.path("x"), "-o", &out], 2, "one image of a container");
     fails(&["pack", "--layers", "--from", "tar", &layout.0, &out], 2, "--from tar");
-    fails(&["pack", "--layers", "--pseudo", "x", &layout.0, &out], 2, "--pseudo");
+    fails(
+        &["pack", "--layers", "--edit", "pseudo:x", &layout.0, &out],
+        2,
+        "--edit pseudo cannot be used with --layers",
+    );
     fails(&["pack", "--layers", &scratch.path("lower"), &out], 2, "it is not a container image");
 }

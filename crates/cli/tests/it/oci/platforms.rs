@@ -40,7 +40,7 @@ fn a_name_has_an_image_for_each_platform() {
         fs::create_dir_all(&dir).unwrap();
         fs::write(format!("{dir}/text"), text).unwrap();
         let platform = format!("linux/{architecture}");
-        stdout(&["oci", "pack", "--quiet", "--tag", "app:1", "--platform", &platform, &dir, &layout]);
+        stdout(&["oci", "pack", "--quiet", "--tag", "app:1", "--as-platform", &platform, &dir, &layout]);
         let [entry] = &index(&layout)[..] else { panic!("a name is listed once") };
         assert_eq!(entry["annotations"], json!({ "org.opencontainers.image.ref.name": "app:1" }));
         entry.clone()

@@ -49,7 +49,7 @@ fn images_on_devices_are_updated() {
         trees.push(of_dir(src.as_ref()).unwrap());
         has_tree(device, &src);
     }
-    stdout(&["rollback", "--quiet", "--to", "1", device]);
+    stdout(&["rollback", "--quiet", "--generation", "1", device]);
     trees.push(trees[1].clone());
     stdout(&["update", "--quiet", device, "--remove", "/new-1"]);
     for (number, tree) in (0..).zip(&trees) {
@@ -88,7 +88,7 @@ fn a_device_without_room_keeps_its_image() {
     write(Path::new(&src).join("file"), text(2, 50_000), OLD + 1);
     stdout(&["update", "--quiet", &image, &src]);
     let full = LoopDevice::new(&image).unwrap();
-    fails(&["rollback", "--to", "0", &full.0], 1, "No space left on device");
+    fails(&["rollback", "--generation", "0", &full.0], 1, "No space left on device");
     has_tree(&full.0, &src);
 }
 

@@ -54,7 +54,7 @@ fn a_mounted_image_keeps_its_tree() {
     write(format!("{src}/more"), text(5, 300_000), OLD + 2);
     stdout(&["update", "--quiet", &image, &src]);
     see("after two updates");
-    stdout(&["rollback", "--quiet", "--to", "1", &image]);
+    stdout(&["rollback", "--quiet", "--generation", "1", &image]);
     stdout(&["update", "--quiet", &image, &src]);
     see("after a rollback and an update");
     for mount in mounts {

@@ -1,4 +1,4 @@
-//! The destination of NEW in `kiln apply`: a file, which a later run can continue, a pipe, or a block device.
+//! The destination of NEW in `kiln patch apply`: a file, which a later run can continue, a pipe, or a block device.
 
 use super::applying::{Applying, file_failure, said};
 use super::room;

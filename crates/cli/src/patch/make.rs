@@ -1,4 +1,4 @@
-//! `kiln delta`
+//! `kiln patch make`
 
 use crate::console::progress::{QuietArgs, ShownArgs};
 use crate::console::report::{note, print_document};
@@ -16,37 +16,28 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Write a patch that makes one image of another one
+/// Write a patch from one image to another
 ///
-/// `kiln apply` makes NEW of OLD and the patch, byte for byte. The patch has the differences of the files'
-/// contents, not of compressed bytes: whoever applies it compresses them as NEW is compressed, which is tried here
-/// before the patch relies on it. What compression does not give again, as in images of other programs, is carried
-/// compressed.
-///
-/// Images that were packed apart may share little as they are stored. Where that makes the patch large, this is
-/// said: a NEW that is packed with `kiln pack --base OLD` keeps what has not changed.
-///
-/// A patch needs the encoders of the program that made it, and says so where they are missing; --portable makes one
-/// that needs none, and is larger.
-///
-/// Memory: about 500 MiB, and 1/20 of what OLD holds.
+/// The patch has differences of plain text, which `kiln patch apply` compresses again as NEW is compressed; it
+/// refuses to if its encoders differ. --portable makes larger patches that need no encoder. If little is shared,
+/// pack NEW with `kiln pack --base OLD`. Takes about 500 MiB of memory, and 1/20 of the plain text of OLD.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  kiln delta v1.erofs v2.erofs v1-v2.patch
-  kiln delta v1.erofs v2.erofs - | ssh host kiln apply v1.erofs - v2.erofs
-  kiln delta --portable v1.erofs v2.erofs v1-v2.patch")]
+  kiln patch make v1.erofs v2.erofs v1-v2.patch
+  kiln patch make v1.erofs v2.erofs - | ssh host kiln patch apply v1.erofs - v2.erofs
+  kiln patch make --portable v1.erofs v2.erofs v1-v2.patch")]
 pub struct Args {
-    /// The image that receivers have
+    /// Image that receivers have
     old: PathBuf,
 
-    /// The image that they shall have
+    /// Image to update them to
     new: PathBuf,
 
-    /// The patch; - is standard output
+    /// Patch to write; - is standard output
     patch: PathBuf,
 
-    /// Carry compressed bytes only, so that any version of kiln can apply the patch
+    /// Carry compressed bytes, so that any version of kiln can apply the patch
     #[arg(long)]
     portable: bool,
 
@@ -65,7 +56,7 @@ pub struct Args {
     #[command(flatten)]
     progress: ShownArgs,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

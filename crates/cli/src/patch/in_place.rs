@@ -1,4 +1,4 @@
-//! `kiln apply --in-place`
+//! `kiln patch apply --in-place`
 
 use super::applying::{Applying, said};
 use super::journal::{self, Journal};

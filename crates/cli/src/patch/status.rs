@@ -1,4 +1,4 @@
-//! `kiln apply --in-place --status`
+//! `kiln patch apply --in-place --status`
 
 use super::applying::PatchInput;
 use super::journal::{self, Journal};

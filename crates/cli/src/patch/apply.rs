@@ -1,4 +1,4 @@
-//! `kiln apply`
+//! `kiln patch apply`
 
 use super::applying::{Applying, PatchInput, file_failure};
 use super::make::{failure, open};
@@ -18,63 +18,51 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-/// Make the new image of the old one and a patch
+/// Apply a patch to an image
 ///
-/// OLD is checked first: nothing is written if the patch was made for another image, or needs encoders that this
-/// program does not have. NEW is verified (BLAKE3) before it gets its name; it appears when it is complete, or not
-/// at all. Of an image of 64 MiB and more, what was made stays beside NEW, under a hidden name, when the command
-/// fails, is interrupted, or the system crashes: the same command goes on from there. Through a pipe, the exit code
-/// tells whether NEW is right; a block device is written with --force only.
-///
-/// With --in-place, NEW takes the place of OLD, in a file or on a block device that nothing has mounted. What
-/// changes is first written to a journal, which takes as much room. After a crash OLD is there as it was, or the
-/// same command completes NEW, and so does --complete without the patch; until then the first 4 KiB are zeros, and
-/// nothing mounts it. A journal is of one target, which is compared with it before anything is written.
-///
-/// Exit codes of --status: 0 OLD is the new image, 10 the old one as it was, 11 unfinished, 12 unknown.
-///
-/// Memory: 64 MiB, and what the encoder takes.
+/// OLD is checked first, and NEW is verified (BLAKE3) before it appears under its name. After a failure, the same
+/// command goes on where it stopped. With --in-place, NEW takes the place of OLD, in a file or on a block device:
+/// changes go to a journal first, and after a crash the same command, or --complete, completes NEW. Takes 64 MiB of
+/// memory, and that of the encoder.
 #[derive(clap::Args)]
 #[command(
-    override_usage = "kiln apply [OPTIONS] <OLD> <PATCH> <NEW>
-       kiln apply [OPTIONS] --in-place <OLD> <PATCH>
-       kiln apply [OPTIONS] --in-place --complete <OLD>
-       kiln apply [OPTIONS] --in-place --status <OLD> [PATCH]",
+    override_usage = "kiln patch apply [OPTIONS] <OLD> <PATCH> <NEW>
+       kiln patch apply [OPTIONS] --in-place <OLD> <PATCH>
+       kiln patch apply [OPTIONS] --in-place --complete <OLD>
+       kiln patch apply [OPTIONS] --in-place --status <OLD> [PATCH]",
     after_help = "\
 Examples:
-  kiln apply v1.erofs v1-v2.patch v2.erofs
-  curl -s https://example.org/v1-v2.patch | kiln apply v1.erofs - v2.erofs
-  kiln apply v1.erofs v1-v2.patch - | ssh host 'cat > v2.erofs'
-  kiln apply --in-place /dev/vdb v1-v2.patch
-  kiln apply --in-place --status /dev/vdb; test $? -ne 11 || kiln apply --in-place --complete /dev/vdb"
+  kiln patch apply v1.erofs v1-v2.patch v2.erofs
+  curl -s https://example.org/v1-v2.patch | kiln patch apply v1.erofs - v2.erofs
+  kiln patch apply v1.erofs v1-v2.patch - | ssh host 'cat > v2.erofs'
+  kiln patch apply --in-place /dev/vdb v1-v2.patch
+  kiln patch apply --in-place --status /dev/vdb"
 )]
 pub struct Args {
-    /// The image that the patch was made for
+    /// Image that the patch was made for
     old: PathBuf,
 
-    /// What `kiln delta` has written; - is standard input
+    /// Patch to apply; - is standard input
     #[arg(required_unless_present_any = ["complete", "status"])]
     patch: Option<PathBuf>,
 
-    /// The image to make; - is standard output
+    /// Image to write; - is standard output
     #[arg(required_unless_present = "in_place", conflicts_with = "in_place")]
     new: Option<PathBuf>,
 
-    /// Make the new image where the old one is
+    /// Write the new image over the old one
     #[arg(long)]
     in_place: bool,
 
-    /// With --in-place: complete what an earlier run has begun, by its journal alone
+    /// Complete an interrupted --in-place from its journal alone
     #[arg(long, requires = "in_place", conflicts_with_all = ["patch", "status"])]
     complete: bool,
 
-    /// With --in-place: print what OLD is, and change nothing: `new`, `old`, `unfinished` or `unknown`, by its journal,
-    /// and by PATCH if it is named
+    /// Print the state of OLD: new, old, unfinished or unknown
     #[arg(long, requires = "in_place")]
     status: bool,
 
-    /// With --in-place: the journal, by default beside OLD, and in /var/tmp for a block device; it is removed in
-    /// the end
+    /// Journal of --in-place; default: beside OLD, for devices in /var/tmp
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! Journals that `kiln apply --in-place` has left beside an image, for all commands that open one.
+//! Journals that `kiln patch apply --in-place` has left beside an image, for all commands that open one.
 
 use kiln_delta::in_place::is_journal;
 use rustix::fs::OFlags;
@@ -42,7 +42,7 @@ pub fn find(image: &Path) -> Option<PathBuf> {
 pub fn hint(image: &Path, journal: &Path) -> String {
     let (image, journal) = (image.display(), journal.display());
     format!(
-        "`kiln apply --in-place` has left a journal, {journal}: `kiln apply --in-place --complete {image}` completes \
+        "`kiln patch apply --in-place` has left a journal, {journal}: `kiln patch apply --in-place --complete {image}` completes \
          the new image, and --status shows its state"
     )
 }

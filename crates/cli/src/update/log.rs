@@ -1,4 +1,4 @@
-//! `kiln generations`
+//! `kiln log`
 
 use super::lost::damage_of;
 use crate::console::report::{Out, note, print_document};
@@ -12,24 +12,20 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// List the trees that an image has had
+/// List the generations of an image
 ///
-/// Each `kiln update` and `kiln rollback` adds a generation; 0 is the image as it was built. `kiln mount --via fuse --generation N` shows an older one.
-///
-/// Of an image that was cut, whose front is lost, or whose records are damaged, those are listed that are whole, and it is said what is wrong; commands
-/// read them by --generation, and `kiln repair` shows the newest one.
-///
-/// Exit codes: 0 all generations are there; 4 the image is damaged.
+/// Each update and rollback adds a generation; 0 is the image as it was built. Of a damaged image, the whole
+/// generations are listed, and the exit code is 4.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  kiln generations backup.erofs
+  kiln log backup.erofs
   kiln ls --generation 3 backup.erofs /etc")]
 pub struct Args {
-    /// The image: a file or a block device
+    /// Image: a file or a block device
     image: PathBuf,
 
-    /// One JSON document on standard output
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

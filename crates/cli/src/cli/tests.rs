@@ -1,0 +1,61 @@
+use super::*;
+use std::collections::BTreeMap;
+
+/// Options whose text or placeholder depends on the command, and why.
+const DIFFERENT: [(&str, &str); 6] = [
+    ("output", "commands write different things"),
+    ("quiet", "diff prints nothing at all, as cmp(1) does"),
+    ("owner", "pack stores owners, mount shows them"),
+    ("uid-map", "mount reverses the map of pack"),
+    ("gid-map", "mount reverses the map of pack"),
+    ("order", "relayout moves data in no random order"),
+];
+
+/// Calls `visit` for each option of `command` and of those below it.
+fn visit(command: &clap::Command, path: &str, each: &mut dyn FnMut(&str, &clap::Arg)) {
+    command.get_arguments().filter(|arg| !arg.is_hide_set()).for_each(|arg| each(path, arg));
+    for sub in command.get_subcommands() {
+        visit(sub, &format!("{path} {}", sub.get_name()), each);
+    }
+}
+
+#[test]
+fn an_option_has_one_text_over_all_commands() {
+    let mut texts: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    visit(&definition(), "kiln", &mut |path, arg| {
+        let (Some(name), Some(help)) = (arg.get_long(), arg.get_help()) else { return };
+        let values: Vec<_> = arg.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect();
+        let text = format!("<{}> {help}", values.join("> <"));
+        texts.entry(name.to_owned()).or_default().entry(text).or_default().push(path.to_owned());
+    });
+    let different: Vec<_> = texts.iter().filter(|(_, texts)| texts.len() > 1).collect();
+    for (name, texts) in &different {
+        assert!(DIFFERENT.iter().any(|(known, _)| known == name), "--{name} has several texts: {texts:#?}");
+    }
+    for (name, _) in DIFFERENT {
+        assert!(different.iter().any(|(known, _)| *known == name), "--{name} has one text");
+    }
+}
+
+#[test]
+fn every_argument_has_a_text_of_a_line() {
+    visit(&definition(), "kiln", &mut |path, arg| {
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        assert!(!help.is_empty() && help.len() <= 120 && arg.get_long_help().is_none(), "{path} {arg}: {help}");
+    });
+}
+
+#[test]
+fn help_names_each_topic() {
+    let after = definition().get_after_help().unwrap().to_string();
+    let topics: Vec<_> = crate::help::topics::TOPICS.iter().map(|topic| topic.name).collect();
+    assert!(after.contains(&topics.join(", ")), "{after}");
+    // Texts refer to topics that exist.
+    visit(&definition(), "kiln", &mut |path, arg| {
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        if let Some((_, rest)) = help.split_once("`kiln help ") {
+            let name = rest.split('`').next().unwrap();
+            assert!(topics.contains(&name), "{path} {arg}: {help}");
+        }
+    });
+}
