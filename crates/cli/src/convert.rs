@@ -15,7 +15,6 @@ use crate::pack::{
 };
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
-use kiln::Error;
 use kiln_builder::{BuildError, Out, Preset};
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_output::Spool;
@@ -23,6 +22,7 @@ use kiln_read::{FileSource, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
 use kiln_source::{Source, SourceKind, SourceOptions};
 use kiln_tree::storage::DataOrder;
+use kilnfs::Error;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -139,7 +139,7 @@ pub enum Failure {
     Command { program: PathBuf, source: io::Error },
     /// Any other error of the library.
     #[error("{0}")]
-    Library(kiln::Error),
+    Library(kilnfs::Error),
     /// A signal has asked to stop.
     #[error("stopped by signal {0}")]
     Signal(u8),

@@ -22,7 +22,6 @@ use crate::patch::left_over;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use kiln::{Error, Packer, Updated};
 use kiln_builder::{BuildOptions, Choices, Compression, PhaseClock};
 use kiln_format::{Escaped, KernelVersion};
 use kiln_output::Existing;
@@ -30,6 +29,7 @@ use kiln_revise::update::{About, BehindImage, Update, UpdatedFile, open_for_upda
 use kiln_revise::{EditedImage, IncrementBase, Stamps};
 use kiln_source::dir::FileId;
 use kiln_source::{Source, SourceKind, SourceOptions};
+use kilnfs::{Error, Packer, Updated};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -6,8 +6,8 @@ pub(crate) mod interrupt;
 mod options;
 mod result;
 
-use kiln::source::SourceOptions;
-use kiln::{Preset, SourceAt};
+use kilnfs::source::SourceOptions;
+use kilnfs::{Preset, SourceAt};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -39,7 +39,7 @@ fn pack<'py>(
     let (stop, meter) = (Arc::new(AtomicBool::new(false)), Arc::new(Meter::default()));
     let plan = options.plan(only.as_deref(), Arc::clone(&stop), &meter)?;
     let packed = interrupt::run(py, &stop, &mut meter.reporter(progress), || {
-        let source = kiln::open_sources(&sources, &source_options(&options, &stop))?;
+        let source = kilnfs::open_sources(&sources, &source_options(&options, &stop))?;
         plan.packer.pack_source(&*source, &image)
     })?;
     let packed = packed.map_err(|error| to_py(py, error, Some(&image)))?;
@@ -59,7 +59,7 @@ fn estimate<'py>(
     let packer = options.plan(None, Arc::clone(&stop), &meter)?.packer;
     let kinds = presets.iter().map(|name| options::preset(name)).collect::<PyResult<Vec<Preset>>>()?;
     let estimates = interrupt::run(py, &stop, &mut |_, _| Ok(()), || {
-        let source = kiln::open_sources(&sources, &source_options(&options, &stop))?;
+        let source = kilnfs::open_sources(&sources, &source_options(&options, &stop))?;
         packer.estimate(&*source, &kinds)
     })?;
     let estimates = estimates.map_err(|error| to_py(py, error, None))?;

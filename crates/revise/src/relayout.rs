@@ -92,8 +92,8 @@ impl RelayoutRequest<'_> {
 /// out: with an empty order, this compacts an image that was [updated](crate::update).
 ///
 /// ```
-/// use kiln::read::FollowLast;
-/// use kiln::tree::storage::PathOrder;
+/// use kilnfs::read::FollowLast;
+/// use kilnfs::tree::storage::PathOrder;
 ///
 /// # let tmp = tempfile::tempdir().unwrap();
 /// # let [src, image, out] = ["src", "image.erofs", "out.erofs"].map(|name| tmp.path().join(name));
@@ -101,12 +101,12 @@ impl RelayoutRequest<'_> {
 /// # for name in ["a", "b", "c"] {
 /// #     std::fs::write(src.join(name), name.repeat(300_000)).unwrap();
 /// # }
-/// # kiln::pack(&src, &image, kiln::Preset::Balanced)?;
+/// # kilnfs::pack(&src, &image, kilnfs::Preset::Balanced)?;
 /// let order = PathOrder::parse(b"/c\n", "what programs read")?;
 /// let relaid = kiln_revise::relayout(&image, &out, &order)?;
 /// assert!(relaid.unmatched.is_empty());
 ///
-/// let moved = kiln::open(&out)?;
+/// let moved = kilnfs::open(&out)?;
 /// let position = |path: &[u8]| moved.position(&moved.resolve(path, FollowLast::Keep)?);
 /// assert!(position(b"c")? < position(b"a")?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,10 +1,10 @@
 //! Patches between images.
 
 use crate::golden;
-use kiln::delta::{DeltaError, MakeOptions, Patch, make, seal, unseal};
 use kiln_builder::Control;
 use kiln_parallel::Threads;
 use kiln_read::{MemorySource, ReadAt};
+use kilnfs::delta::{DeltaError, MakeOptions, Patch, make, seal, unseal};
 use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};

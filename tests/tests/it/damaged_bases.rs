@@ -1,12 +1,12 @@
 //! Increments over damaged images give an error or a readable image.
 
-use kiln::output::MemoryOutput;
-use kiln::{Packer, Preset, Threads};
 use kiln_revise::{IncrementBase, Trust};
 use kiln_tests::damage::Damager;
 use kiln_tests::golden::golden_images;
 use kiln_tests::rounds;
 use kiln_tests::temp::TempDir;
+use kilnfs::output::MemoryOutput;
+use kilnfs::{Packer, Preset, Threads};
 use std::fs;
 
 #[test]
@@ -18,7 +18,7 @@ fn damaged_bases_give_errors_or_images() {
     for golden in golden_images().unwrap().iter().filter(|golden| golden.blob.is_none()) {
         // The tree of the image, so that all of it is reused if possible.
         let image = golden.open_as(golden.bytes.clone()).unwrap();
-        kiln::extract(&golden.path, &src).unwrap();
+        kilnfs::extract(&golden.path, &src).unwrap();
         let block_len = image.superblock().block_bits.len();
         let mut damager = Damager::new(7, golden.metadata().unwrap(), block_len as usize);
         for round in 0..rounds {
@@ -31,7 +31,7 @@ fn damaged_bases_give_errors_or_images() {
                 refused += 1;
                 continue;
             };
-            let choices = kiln::builder::Choices { preset, block_len: Some(block_len), ..Default::default() };
+            let choices = kilnfs::builder::Choices { preset, block_len: Some(block_len), ..Default::default() };
             let packer = Packer::new().choices(choices).threads(Threads::ONE).base(base);
             let out = MemoryOutput::default();
             match packer.pack_to(&src, &out) {

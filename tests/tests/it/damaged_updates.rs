@@ -30,7 +30,7 @@ fn survives(bytes: &[u8], what: &str, outcome: &mut Outcome) {
         let mut walk = image.walk(&root, b"").filter_map(Result::ok).map(|entry| entry.path);
         walk.find(|path| path.len() > 1)
     });
-    let acts: [&dyn Fn() -> Result<(), kiln::Error>; 2] =
+    let acts: [&dyn Fn() -> Result<(), kilnfs::Error>; 2] =
         [&|| without(&disk, victim.as_deref().unwrap_or(b"nothing")).map(drop), &|| {
             begin(&disk)?.roll_back(0, &Default::default())?;
             Ok(())

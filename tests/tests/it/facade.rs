@@ -1,10 +1,10 @@
 //! The library as a program uses it.
 
-use kiln::builder::OptionError;
-use kiln::output::{MemoryOutput, OutputError};
-use kiln::{Error, MountVia, Packer, Preset};
 use kiln_tests::skipped;
 use kiln_tests::temp::TempDir;
+use kilnfs::builder::OptionError;
+use kilnfs::output::{MemoryOutput, OutputError};
+use kilnfs::{Error, MountVia, Packer, Preset};
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,14 +24,14 @@ fn packed_trees_are_extracted() {
     for preset in Preset::ALL {
         let packed = Packer::new().preset(preset).replace().pack(&src, &image).unwrap();
         assert_eq!((packed.summary.files, packed.skipped.len()), (1, 0));
-        kiln::extract(&image, &out).unwrap();
+        kilnfs::extract(&image, &out).unwrap();
         assert_eq!(fs::read(out.join("sub/file")).unwrap(), fs::read(src.join("sub/file")).unwrap(), "{preset:?}");
         fs::remove_dir_all(&out).unwrap();
     }
     // An image is a source, too.
     let again = dir.path().join("again");
-    kiln::pack(&image, &again, Preset::Plain).unwrap();
-    assert_eq!(kiln::open(&again).unwrap().open_file("sub/file").unwrap().size(), 9000);
+    kilnfs::pack(&image, &again, Preset::Plain).unwrap();
+    assert_eq!(kilnfs::open(&again).unwrap().open_file("sub/file").unwrap().size(), 9000);
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn errors_name_the_problem() {
     let dir = place();
     let (src, image) = (dir.path().join("src"), dir.path().join("image"));
     fs::write(&image, "old").unwrap();
-    let error = kiln::pack(&src, &image, Preset::Fast).unwrap_err();
+    let error = kilnfs::pack(&src, &image, Preset::Fast).unwrap_err();
     assert!(matches!(error, Error::Output(OutputError::Exists { .. })), "{error}");
-    assert!(matches!(kiln::open(&image), Err(Error::Read { .. })));
+    assert!(matches!(kilnfs::open(&image), Err(Error::Read { .. })));
     let error = Packer::new().kernel("5.3".parse().unwrap()).replace().pack(&src, &image).unwrap_err();
     assert!(matches!(error, Error::Options(OptionError { .. })), "{error}");
     let error = Packer::new().replace().pack(dir.path().join("missing"), &image).unwrap_err();
@@ -64,11 +64,11 @@ fn errors_name_the_problem() {
 fn a_mount_ends_with_its_guard() {
     let dir = place();
     let [src, image, mnt] = ["src", "image", "mnt"].map(|name| dir.path().join(name));
-    kiln::pack(&src, &image, Preset::Fast).unwrap();
+    kilnfs::pack(&src, &image, Preset::Fast).unwrap();
     fs::create_dir(&mnt).unwrap();
     let expected = fs::read(src.join("sub/file")).unwrap();
     for by_drop in [false, true] {
-        let mount = match kiln::mount(&image, &mnt) {
+        let mount = match kilnfs::mount(&image, &mnt) {
             Ok(mount) => mount,
             Err(error) => return skipped(&format!("nothing is mounted here: {error}")),
         };

@@ -4,7 +4,6 @@
 //! `KILN_UPDATE_ROUNDS=n` sets the number of trees: one per kind of image by default, 60 with
 //! `./test.sh --long`.
 
-use kiln::{Error, Packer, Scanned};
 use kiln_builder::{BuildOptions, Control, Preset};
 use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, generations};
 use kiln_revise::EditedImage;
@@ -16,6 +15,7 @@ use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use kiln_tests::snapshot::{Snapshot, of_image};
 use kiln_tests::temp::TempDir;
+use kilnfs::{Error, Packer, Scanned};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

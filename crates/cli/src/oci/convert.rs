@@ -5,9 +5,9 @@ use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::pack::failure;
 use crate::process::signals::Signals;
-use kiln::oci::{NewImage, host_platform, naming, with_layers};
 use kiln_source::oci::{ImageChoice, OciImage, OciSource, OpenedImage, Platform};
 use kiln_source::{ScanOptions, SourceError, SourceOptions};
+use kilnfs::oci::{NewImage, host_platform, naming, with_layers};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 

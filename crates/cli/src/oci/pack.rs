@@ -5,12 +5,12 @@ use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::pack::{ConcatenatedArg, failure};
 use crate::process::signals::Signals;
-use kiln::oci::{NewImage, host_platform, naming, new_config, with_layers};
 use kiln_source::merge::{MergePart, Merged};
 use kiln_source::oci::Platform;
 use kiln_source::oci::records::Annotations;
 use kiln_source::{Source, SourceOptions};
 use kiln_tree::merge::Whiteouts;
+use kilnfs::oci::{NewImage, host_platform, naming, new_config, with_layers};
 use std::path::{Path, PathBuf};
 
 /// Pack sources as a container image with one EROFS layer

@@ -14,10 +14,10 @@ use crate::console::size;
 use crate::exit::Failure;
 use crate::headings::{RUNNING, SOURCES, STORAGE};
 use crate::process::work::WorkArgs;
-use kiln::{ImageLabel, Packer};
 use kiln_builder::{BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, Preset, SMALL_FILE_LEN};
 use kiln_format::KernelVersion;
 use kiln_tree::storage::DataOrder;
+use kilnfs::{ImageLabel, Packer};
 use uuid::Uuid;
 
 /// Pack directories, archives and images into an image

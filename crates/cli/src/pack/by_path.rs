@@ -3,12 +3,12 @@
 use super::arg_files::{named, read, read_or_stdin, usage};
 use super::hot::HotArgs;
 use crate::exit::Failure;
-use kiln::Packer;
 use kiln_builder::BuildOptions;
 use kiln_codec::Spec;
 use kiln_source::manifest::parse_order;
 use kiln_tree::filter::lines;
 use kiln_tree::storage::{DataOrder, Hint, HintRules};
+use kilnfs::Packer;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

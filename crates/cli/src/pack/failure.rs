@@ -3,8 +3,8 @@
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
-use kiln::Error;
 use kiln_builder::BuildError;
+use kilnfs::Error;
 use std::path::Path;
 
 /// Returns the failure for an error of the library about the image or layout `image`.

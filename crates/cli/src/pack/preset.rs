@@ -4,9 +4,9 @@ use super::failure::source_date_epoch;
 use crate::exit::Failure;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
-use kiln::Packer;
 use kiln_builder::{Choices, MethodChoice, OptionError, OptionField, OptionProblem, Preset};
 use kiln_codec::Spec;
+use kilnfs::Packer;
 use std::sync::Arc;
 
 /// Set of options to start from.

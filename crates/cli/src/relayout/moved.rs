@@ -8,10 +8,10 @@ use crate::pack::output::Destination;
 use crate::pack::target::Target;
 use crate::pack::{PackJson, Report, failure, tell_left_out, tell_unmatched, verifiable};
 use crate::process::signals::Signals;
-use kiln::Unmatched;
 use kiln_builder::{HotMethod, PhaseClock, Progress, Summary};
 use kiln_revise::{Relaid, RelayoutRequest, ReviseError};
 use kiln_tree::storage::{DataOrder, PathOrder};
+use kilnfs::Unmatched;
 use uuid::Uuid;
 
 /// A new image of the same tree, to be made.

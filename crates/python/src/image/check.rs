@@ -3,7 +3,7 @@
 use crate::errors::Subject;
 use crate::handle::Image;
 use crate::pack::interrupt::{self, Meter};
-use kiln::Threads;
+use kilnfs::Threads;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

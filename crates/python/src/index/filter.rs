@@ -1,7 +1,7 @@
 //! Filter of the files that an index has, and arithmetic of their paths.
 
-use kiln::tree::filter::{PathGlob, PathGlobs};
 use kiln_read::ScanFilter;
+use kilnfs::tree::filter::{PathGlob, PathGlobs};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -13,8 +13,8 @@
 use super::columns::{Columns, Directories, Number, Numbers, Sizes};
 use super::filter::IndexFilter;
 use bytes::Bytes;
-use kiln::output::{AtomicFile, Existing};
 use kiln_read::{MappedSource, ReadAt};
+use kilnfs::output::{AtomicFile, Existing};
 use std::io::{self, Write};
 use std::path::Path;
 

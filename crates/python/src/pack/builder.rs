@@ -1,10 +1,10 @@
 //! Native part of `Builder`.
 
-use kiln::output::Spool;
-use kiln::read::{FileSource, ReadAt};
-use kiln::source::merge::{Draft, DraftSource};
-use kiln::source::{ScanOptions, SourceError, SourceOptions, open_bytes};
-use kiln::tree::{Metadata, Xattr};
+use kilnfs::output::Spool;
+use kilnfs::read::{FileSource, ReadAt};
+use kilnfs::source::merge::{Draft, DraftSource};
+use kilnfs::source::{ScanOptions, SourceError, SourceOptions, open_bytes};
+use kilnfs::tree::{Metadata, Xattr};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -95,7 +95,7 @@ impl Builder {
         let (source, options) = (path(source), &self.options);
         let open = |stop: &Arc<AtomicBool>| {
             let options = SourceOptions { concatenated, stop: Some(Arc::clone(stop)), ..options.clone() };
-            kiln::source::open(&source, &options)
+            kilnfs::source::open(&source, &options)
         };
         self.scan(py, at, open)
     }
@@ -115,7 +115,7 @@ impl Builder {
         let spool = Spool::create(&dir).map_err(|error| to_py(py, error.into(), None))?.into_file();
         self.spool(py, file, &spool, &dir)?;
         self.scan(py, at, |_| {
-            let unreadable = |source| kiln::source::Unreadable { path: name.clone(), source };
+            let unreadable = |source| kilnfs::source::Unreadable { path: name.clone(), source };
             let bytes: Arc<dyn ReadAt> = Arc::new(FileSource::from_file(spool).map_err(unreadable)?);
             open_bytes(bytes, &name, &options)
         })
@@ -201,7 +201,7 @@ impl Builder {
         &self,
         py: Python<'_>,
         at: &[u8],
-        open: impl FnOnce(&Arc<AtomicBool>) -> Result<Box<dyn kiln::source::Source>, SourceError> + Send,
+        open: impl FnOnce(&Arc<AtomicBool>) -> Result<Box<dyn kilnfs::source::Source>, SourceError> + Send,
     ) -> PyResult<()> {
         let mut draft = self.take(py)?;
         let stop = Arc::new(AtomicBool::new(false));

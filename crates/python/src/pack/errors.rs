@@ -4,12 +4,12 @@
 //! of the source or of the image as `filename`; `ValueError` if options are; `KeyboardInterrupt` if
 //! the caller stopped the work, which `interrupt::run` replaces by the exception that stopped it.
 
-use kiln::Error;
-use kiln::builder::{BuildError, OptionError, OptionField};
-use kiln::output::OutputError;
-use kiln::source::{SourceError, Unreadable};
-use kiln::tree::policy::PolicyError;
-use kiln::tree::{ContentError, TreeError, TreeProblem};
+use kilnfs::Error;
+use kilnfs::builder::{BuildError, OptionError, OptionField};
+use kilnfs::output::OutputError;
+use kilnfs::source::{SourceError, Unreadable};
+use kilnfs::tree::policy::PolicyError;
+use kilnfs::tree::{ContentError, TreeError, TreeProblem};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use rustix::io::Errno;

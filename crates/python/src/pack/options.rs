@@ -1,11 +1,11 @@
 //! Options of packing, read from the attributes of `kilnfs.PackOptions`.
 
-use kiln::builder::{Choices, Compression, Dedupe, MethodChoice, Progress, Spec};
-use kiln::format::KernelVersion;
-use kiln::tree::filter::{Filter, PathList, Rule, Rules};
-use kiln::tree::policy::{IdBase, IdPolicy, Policy, XattrPolicy};
-use kiln::tree::storage::{DataOrder, Hint, HintRules, PathOrder};
-use kiln::{Packer, Preset, Threads};
+use kilnfs::builder::{Choices, Compression, Dedupe, MethodChoice, Progress, Spec};
+use kilnfs::format::KernelVersion;
+use kilnfs::tree::filter::{Filter, PathList, Rule, Rules};
+use kilnfs::tree::policy::{IdBase, IdPolicy, Policy, XattrPolicy};
+use kilnfs::tree::storage::{DataOrder, Hint, HintRules, PathOrder};
+use kilnfs::{Packer, Preset, Threads};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::fmt::Display;
@@ -100,7 +100,7 @@ impl Options {
         }
         let options = packer.build_options().map_err(|error| of_options(&error))?;
         let hint = |(Name(glob), way): &(Name, Option<String>)| {
-            let way = kiln::builder::hint_spec(way.as_deref().unwrap_or("none"), &options)
+            let way = kilnfs::builder::hint_spec(way.as_deref().unwrap_or("none"), &options)
                 .map_err(|error| refusal_of("hints", error))?;
             Hint::glob(glob, way).map_err(|error| refusal_of("hints", error))
         };

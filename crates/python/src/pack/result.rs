@@ -1,8 +1,8 @@
 //! Results of packing, as dictionaries.
 
-use kiln::builder::{Estimate, Interval, Phase, Summary};
-use kiln::source::LeftOutXattr;
-use kiln::{Estimated, Packed};
+use kilnfs::builder::{Estimate, Interval, Phase, Summary};
+use kilnfs::source::LeftOutXattr;
+use kilnfs::{Estimated, Packed};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 

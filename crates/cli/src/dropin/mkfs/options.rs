@@ -15,7 +15,6 @@ use crate::dropin::log::Log;
 use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, source_date_epoch};
 use crate::process::threads::processors;
-use kiln::{ImageLabel, Packer};
 use kiln_builder::{
     BuildOptions, CompressionOptions, ContentDigests, IdentityOptions, LayoutOptions, MetadataOptions, Threads,
     WorkOptions,
@@ -26,6 +25,7 @@ use kiln_source::manifest::parse_fs_config;
 use kiln_tree::DigestName;
 use kiln_tree::filter::Filter;
 use kiln_tree::policy::{FileContexts, FsConfig, IdBase, Labels, NameGlobs, Policy};
+use kilnfs::{ImageLabel, Packer};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

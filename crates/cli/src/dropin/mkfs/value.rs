@@ -2,9 +2,9 @@
 
 use crate::dropin::Stop;
 use crate::dropin::getopt::{Misuse, number};
-use kiln::ImageLabel;
 use kiln_format::BlockBits;
 use kiln_format::xattr::BODY_MAX_LEN;
+use kilnfs::ImageLabel;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use uuid::Uuid;

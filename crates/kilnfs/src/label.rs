@@ -5,11 +5,11 @@ use std::str::FromStr;
 /// Label of an image: at most 15 bytes, so that kernels find a zero behind it.
 ///
 /// ```
-/// use kiln::ImageLabel;
+/// use kilnfs::ImageLabel;
 ///
 /// assert_eq!(&"rootfs".parse::<ImageLabel>()?.padded()[..7], b"rootfs\0");
 /// assert!("longer than that".parse::<ImageLabel>().is_err());
-/// # Ok::<(), kiln::LabelError>(())
+/// # Ok::<(), kilnfs::LabelError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageLabel([u8; 16]);

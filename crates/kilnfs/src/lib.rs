@@ -7,17 +7,17 @@
 //! # let old = std::env::current_dir().unwrap();
 //! # std::env::set_current_dir(&tmp).unwrap();
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! kiln::pack("src", "out.erofs", kiln::Preset::Balanced)?;
-//! let image = kiln::open("out.erofs")?;            // clones are cheap and share one cache
+//! kilnfs::pack("src", "out.erofs", kilnfs::Preset::Balanced)?;
+//! let image = kilnfs::open("out.erofs")?;            // clones are cheap and share one cache
 //! std::io::copy(&mut image.open_file("hello")?, &mut std::io::stdout())?;
-//! kiln::extract("out.erofs", "dir")?;
+//! kilnfs::extract("out.erofs", "dir")?;
 //! # assert_eq!(std::fs::read("dir/hello")?, b"world");
 //!
-//! let report = kiln::export("out.erofs", "out.tar.zst")?;
+//! let report = kilnfs::export("out.erofs", "out.tar.zst")?;
 //! assert_eq!((report.files, report.is_incomplete()), (1, false));
 //! # assert!(std::fs::read("out.tar.zst")?.starts_with(b"\x28\xb5\x2f\xfd"));
-//! # assert!(matches!(kiln::export("out.erofs", "out.tar.zst"), Err(kiln::Error::Output(_))), "it is there already");
-//! # assert!(matches!(kiln::export("out.erofs", "out.rar"), Err(kiln::Error::ArchiveName { .. })));
+//! # assert!(matches!(kilnfs::export("out.erofs", "out.tar.zst"), Err(kilnfs::Error::Output(_))), "it is there already");
+//! # assert!(matches!(kilnfs::export("out.erofs", "out.rar"), Err(kilnfs::Error::ArchiveName { .. })));
 //! # Ok(())
 //! # }
 //! # example().unwrap();
@@ -27,10 +27,10 @@
 //! The kernel's own driver mounts images if it lets this process; else FUSE does, which needs no privilege:
 //!
 //! ```no_run
-//! let mount = kiln::mount("out.erofs", "mnt")?;
+//! let mount = kilnfs::mount("out.erofs", "mnt")?;
 //! println!("{} is there, by {:?}", mount.dir().display(), mount.via());
 //! mount.unmount()?; // so does dropping it
-//! # Ok::<(), kiln::Error>(())
+//! # Ok::<(), kilnfs::Error>(())
 //! ```
 //!
 //! [`Packer`] has more choices than a preset, and its steps one by one. The crates that do the work are modules here:
@@ -143,16 +143,16 @@ pub fn export(image: impl AsRef<Path>, archive: impl AsRef<Path>) -> Result<Expo
 /// byte by byte where sizes are equal. For choices, see [`kiln_diff::diff`](diff::diff()).
 ///
 /// ```
-/// use kiln::diff::ChangeKind;
+/// use kilnfs::diff::ChangeKind;
 ///
 /// # let tmp = tempfile::tempdir().unwrap();
 /// # let [a, b] = ["a", "b"].map(|name| tmp.path().join(name));
 /// # for dir in [&a, &b] { std::fs::create_dir(dir).unwrap(); std::fs::write(dir.join("file"), "text").unwrap(); }
 /// std::fs::write(b.join("new"), "more")?;
-/// let changes = kiln::diff(&a, &b)?;
+/// let changes = kilnfs::diff(&a, &b)?;
 /// let new = changes.iter().find(|change| change.path == b"new").unwrap();
 /// assert!(matches!(new.kind, ChangeKind::Added(_)));
-/// assert!(kiln::diff(&a, &a)?.is_empty());
+/// assert!(kilnfs::diff(&a, &a)?.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

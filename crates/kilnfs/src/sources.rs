@@ -20,15 +20,15 @@ pub struct SourceAt {
 /// No sources; one that cannot be read, or is none.
 ///
 /// ```
-/// use kiln::{Packer, SourceAt, source::SourceOptions};
+/// use kilnfs::{Packer, SourceAt, source::SourceOptions};
 ///
 /// # let tmp = tempfile::tempdir().unwrap();
 /// # let (base, tool, image) = (tmp.path().join("base"), tmp.path().join("tool"), tmp.path().join("image.erofs"));
 /// # for dir in [&base, &tool] { std::fs::create_dir(dir).unwrap(); std::fs::write(dir.join("file"), "text").unwrap(); }
 /// let parts = [SourceAt { path: base, at: b"".to_vec() }, SourceAt { path: tool, at: b"opt/tool".to_vec() }];
-/// let source = kiln::open_sources(&parts, &SourceOptions::default())?;
+/// let source = kilnfs::open_sources(&parts, &SourceOptions::default())?;
 /// assert_eq!(Packer::new().pack_source(&*source, &image)?.summary.files, 2);
-/// # Ok::<(), kiln::Error>(())
+/// # Ok::<(), kilnfs::Error>(())
 /// ```
 pub fn open_sources(parts: &[SourceAt], options: &SourceOptions) -> Result<Box<dyn Source>, crate::Error> {
     if let [SourceAt { path, at }] = parts

@@ -69,10 +69,10 @@ impl Scanned<'_> {
     /// Builds the image into `out`, which is empty: the second step. After an error its contents are undefined.
     ///
     /// ```
-    /// use kiln::Packer;
-    /// use kiln::builder::Out;
-    /// use kiln::output::MemoryOutput;
-    /// use kiln::source::{self, SourceOptions};
+    /// use kilnfs::Packer;
+    /// use kilnfs::builder::Out;
+    /// use kilnfs::output::MemoryOutput;
+    /// use kilnfs::source::{self, SourceOptions};
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # std::fs::write(tmp.path().join("hello"), "world").unwrap();
@@ -81,7 +81,7 @@ impl Scanned<'_> {
     /// let out = Out { image: &memory, offset: 0, blob: None, behind: None };
     /// let built = scanned.build(out, &|progress| println!("{} bytes", progress.done_bytes))?;
     /// assert_eq!(built.summary.image_bytes, memory.into_bytes().len() as u64);
-    /// # Ok::<(), kiln::Error>(())
+    /// # Ok::<(), kilnfs::Error>(())
     /// ```
     ///
     /// # Errors
@@ -97,8 +97,8 @@ impl Scanned<'_> {
     /// Estimates the image for each of `presets`, with the other choices of the packer as they are.
     ///
     /// ```
-    /// use kiln::source::{self, SourceOptions};
-    /// use kiln::{Packer, Preset};
+    /// use kilnfs::source::{self, SourceOptions};
+    /// use kilnfs::{Packer, Preset};
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # std::fs::write(tmp.path().join("hello"), "world".repeat(10_000)).unwrap();
@@ -108,7 +108,7 @@ impl Scanned<'_> {
     ///     .map(|estimate| estimate.image_bytes.value)
     ///     .collect();
     /// assert!(bytes[1] < bytes[0]);
-    /// # Ok::<(), kiln::Error>(())
+    /// # Ok::<(), kilnfs::Error>(())
     /// ```
     ///
     /// # Errors

@@ -23,8 +23,8 @@ impl Packer {
     /// by path.
     ///
     /// ```
-    /// use kiln::Packer;
-    /// use kiln::source::{self, SourceOptions};
+    /// use kilnfs::Packer;
+    /// use kilnfs::source::{self, SourceOptions};
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # std::fs::write(tmp.path().join("hello"), "world").unwrap();
@@ -32,7 +32,7 @@ impl Packer {
     /// let scanned = packer.scan(&*source::open(tmp.path(), &SourceOptions::default())?)?;
     /// assert!(scanned.scan.tree.find([&b"hello"[..]]).is_some());
     /// assert!(scanned.scan.skipped.is_empty() && scanned.unmatched.paths.is_empty());
-    /// # Ok::<(), kiln::Error>(())
+    /// # Ok::<(), kilnfs::Error>(())
     /// ```
     ///
     /// # Errors

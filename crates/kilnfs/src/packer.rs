@@ -22,7 +22,7 @@ use crate::label::ImageLabel;
 /// Each choice has a default; [`pack`](crate::pack) uses the defaults. [`Packer::pack`] does all of the work:
 ///
 /// ```
-/// use kiln::{Packer, Preset, Threads};
+/// use kilnfs::{Packer, Preset, Threads};
 ///
 /// # let tmp = tempfile::tempdir().unwrap();
 /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
@@ -35,7 +35,7 @@ use crate::label::ImageLabel;
 ///     .replace()
 ///     .pack(&src, &out)?;
 /// assert_eq!(packed.summary.files, 1);
-/// # Ok::<(), kiln::Error>(())
+/// # Ok::<(), kilnfs::Error>(())
 /// ```
 ///
 /// # Steps
@@ -45,10 +45,10 @@ use crate::label::ImageLabel;
 /// [`Built::commit`](crate::Built::commit) gives the image its name.
 ///
 /// ```
-/// use kiln::builder::Out;
-/// use kiln::output::{AtomicFile, Existing};
-/// use kiln::source::{self, SourceOptions};
-/// use kiln::Packer;
+/// use kilnfs::builder::Out;
+/// use kilnfs::output::{AtomicFile, Existing};
+/// use kilnfs::source::{self, SourceOptions};
+/// use kilnfs::Packer;
 ///
 /// # let tmp = tempfile::tempdir().unwrap();
 /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
@@ -67,7 +67,7 @@ use crate::label::ImageLabel;
 /// }
 /// built.commit(file)?;
 /// println!("{} bytes in {:?}", built.summary.image_bytes, built.summary.phases);
-/// # Ok::<(), kiln::Error>(())
+/// # Ok::<(), kilnfs::Error>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct Packer {
@@ -140,13 +140,13 @@ impl Packer {
     /// Sets all options of the build at once, instead of a preset, a kernel and choices.
     ///
     /// ```
-    /// use kiln::Packer;
-    /// use kiln::builder::Choices;
+    /// use kilnfs::Packer;
+    /// use kilnfs::builder::Choices;
     ///
     /// let options = Choices::default().build_options()?.with(|options| options.identity.checksum = false);
     /// let packer = Packer::new().options(options);
     /// assert!(!packer.build_options()?.identity.checksum);
-    /// # Ok::<(), kiln::Error>(())
+    /// # Ok::<(), kilnfs::Error>(())
     /// ```
     pub fn options(mut self, options: BuildOptions) -> Self {
         self.start = Start::Options(Box::new(options));
@@ -156,11 +156,11 @@ impl Packer {
     /// Changes options after presets, choices and earlier adjustments: where bytes lie, for example.
     ///
     /// ```
-    /// use kiln::Packer;
+    /// use kilnfs::Packer;
     ///
     /// let packer = Packer::new().adjust(|options| options.layout.data_align = 64 << 10);
     /// assert_eq!(packer.build_options()?.layout.data_align, 64 << 10);
-    /// # Ok::<(), kiln::Error>(())
+    /// # Ok::<(), kilnfs::Error>(())
     /// ```
     pub fn adjust(mut self, change: impl Fn(&mut BuildOptions) + Send + Sync + 'static) -> Self {
         self.adjustments.push(Arc::new(change));
@@ -245,8 +245,8 @@ impl Packer {
     /// on it.
     ///
     /// ```
-    /// use kiln::Packer;
-    /// use kiln::tree::storage::DataOrder;
+    /// use kilnfs::Packer;
+    /// use kilnfs::tree::storage::DataOrder;
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
@@ -257,7 +257,7 @@ impl Packer {
     /// Packer::new().order(DataOrder::Shuffled { seed: 7 }).pack(&src, &out)?;
     ///
     /// // Names are sorted, data is not.
-    /// let image = kiln::open(&out)?;
+    /// let image = kilnfs::open(&out)?;
     /// let mut positions = Vec::new();
     /// for entry in image.open_dir("/")? {
     ///     positions.push(image.position(&image.inode(entry?.nid)?)?);
@@ -274,9 +274,9 @@ impl Packer {
     /// most `budget` bytes more than otherwise.
     ///
     /// ```
-    /// use kiln::source::manifest::parse_order;
-    /// use kiln::Packer;
-    /// use kiln::builder::HotMethod;
+    /// use kilnfs::source::manifest::parse_order;
+    /// use kilnfs::Packer;
+    /// use kilnfs::builder::HotMethod;
     ///
     /// # let tmp = tempfile::tempdir().unwrap();
     /// # let (src, out) = (tmp.path().join("src"), tmp.path().join("out.erofs"));
@@ -287,7 +287,7 @@ impl Packer {
     /// let list = parse_order(b"init\n", "boot.list").unwrap();
     /// let packed = Packer::new().order(list).hot_as(HotMethod::Plain, 64 << 20).pack(&src, &out)?;
     /// assert_eq!(packed.hot_files.nodes.len(), 1);
-    /// # Ok::<(), kiln::Error>(())
+    /// # Ok::<(), kilnfs::Error>(())
     /// ```
     pub fn hot_as(mut self, hot_as: HotMethod, budget: u64) -> Self {
         self.hot_as = (hot_as, budget);
