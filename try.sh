@@ -14,8 +14,8 @@ if ! { command -v cc && command -v fusermount3; } >/dev/null 2>&1; then
 fi
 command -v cargo >/dev/null || { echo "Rust is missing: install it from https://rustup.rs" >&2; exit 1; }
 
-cargo build --release --quiet --package kiln-command
-kiln=target/release/kiln
+cargo build --profile try --quiet --package kiln-command
+kiln=target/try/kiln
 $kiln pack --force "$source_dir" tree.erofs
 mkdir -p mnt
 $kiln mount tree.erofs mnt

@@ -154,10 +154,7 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     let target = Target::create(destination, args.out_args.existing(), 0, args.out_args.spool.asked())?;
     let fail = |error| failure(error, &signals, &args.out);
     let packer = preset::packer(args.preset.into(), &args.work, args.keep_going, &signals)?;
-    let mut packer = target.prepare(packer);
-    if args.preset == PresetArg::Backup {
-        packer = packer.backup();
-    }
+    let packer = target.prepare(packer);
     let source = open(args, &signals)?;
     let scanned = packer.scan(&*source).map_err(fail)?;
     let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(target.out(), progress));

@@ -1,6 +1,7 @@
 //! `kiln generate`: what packagers install beside the command, made from its definition.
 
 mod man;
+mod reference;
 
 use crate::exit::{Exit, Failure};
 use clap::Subcommand;
@@ -9,7 +10,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Generate man pages and shell completions
+/// Generate man pages, reference pages and shell completions
 #[derive(clap::Args)]
 #[command(
     subcommand_required = true,
@@ -31,6 +32,11 @@ enum What {
         /// Directory to write to, which is made if needed
         dir: PathBuf,
     },
+    /// Write the reference pages, in Markdown
+    Reference {
+        /// Directory to write to, which is made if needed
+        dir: PathBuf,
+    },
     /// Print completions for a shell
     Completions {
         /// Shell to complete for
@@ -45,6 +51,11 @@ pub fn run(args: &Args, mut definition: clap::Command) -> Result<Exit, Failure> 
             let fail = |source| Failure::File { path: dir.clone(), action: "write man pages", source };
             fs::create_dir_all(dir).map_err(fail)?;
             man::write(dir, definition).map_err(fail)?;
+        }
+        What::Reference { dir } => {
+            let fail = |source| Failure::File { path: dir.clone(), action: "write reference pages", source };
+            fs::create_dir_all(dir).map_err(fail)?;
+            reference::write(dir, definition).map_err(fail)?;
         }
         What::Completions { shell } => {
             // The generator panics where it cannot write: it writes to memory.

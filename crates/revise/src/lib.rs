@@ -5,7 +5,7 @@
 //! * [`EditedImage`] is an image with edits, as a source (`kiln update --remove`, `--add`,
 //!   `--replace`).
 //! * [`update`] appends a new tree to an image in place; older trees stay in it.
-//! * [`relayout()`] moves the data of an image to other places (`kiln relayout`, `kiln relayout`).
+//! * [`relayout()`] moves the data of an image to other places (`kiln relayout`).
 //! * [`ImageStyle`] says how an image stores what it has.
 //!
 //! # Inside

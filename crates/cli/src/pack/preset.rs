@@ -49,15 +49,14 @@ pub enum Extents {
     Encoded,
 }
 
-/// Returns a packer for commands that have no other options of a build than a preset. It does not include
-/// [`Packer::backup`].
+/// Returns a packer for commands that have no other options of a build than a preset.
 ///
 /// # Errors
 /// `SOURCE_DATE_EPOCH` that is no number.
 pub fn packer(preset: Preset, work: &WorkArgs, keep_going: bool, signals: &Signals) -> Result<Packer, Failure> {
     let choices = Choices { preset, ..Choices::default() };
-    let options = choices.build_options().map_err(|error| refusal(&error, &choices))?;
-    let mut packer = Packer::new().options(options).threads(work.threads()).stop(Arc::clone(signals.stop()));
+    choices.build_options().map_err(|error| refusal(&error, &choices))?;
+    let mut packer = Packer::new().choices(choices).threads(work.threads()).stop(Arc::clone(signals.stop()));
     if let Some(secs) = source_date_epoch()? {
         packer = packer.source_date_epoch(secs);
     }

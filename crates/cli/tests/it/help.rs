@@ -172,3 +172,19 @@ fn misuse_has_its_own_code() {
     assert_eq!(run(&["check"]).status.code(), Some(16));
     assert_eq!(run(&["--version"]).status.code(), Some(0));
 }
+
+/// Checks that the pages in `docs/reference` are those of the definition. `KILN_BLESS=1` rewrites them.
+#[test]
+fn reference_pages_are_generated() {
+    let scratch = Scratch::new();
+    let made = scratch.path("reference");
+    stdout(&["generate", "reference", &made]);
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+    if std::env::var_os("KILN_BLESS").is_some_and(|bless| bless == "1") {
+        stdout(&["generate", "reference", docs.to_str().unwrap()]);
+    }
+    for name in ["options.md", "presets.md"] {
+        let [made, kept] = [Path::new(&made), &docs].map(|dir| fs::read_to_string(dir.join(name)).unwrap_or_default());
+        assert!(made == kept, "docs/reference/{name} is old: `kiln generate reference docs/reference` writes it");
+    }
+}
