@@ -3,9 +3,8 @@
 //! `kiln update` stores new files by [`ImageStyle::choices`], and `kiln relayout` stores again what
 //! it cannot move by [`ImageStyle::build_options`]. Both take the method, its level, the length of
 //! pclusters and the oldest kernel from here. Levels do not show in an image, so they are those of
-//! the preset that the image resembles. LZ4 is that of [`Preset::Fast`], level 1, except with
-//! compressed ends beside inodes: then it is lz4hc, as [`Preset::Dataset`] has it for kernels without
-//! Zstandard.
+//! the preset that the image resembles. Only LZ4 differs: updates encode as [`Preset::Fast`] does, and
+//! relayouts, which encode few files, by lz4hc, so that none becomes longer than it was.
 
 mod survey;
 
@@ -94,9 +93,9 @@ impl ImageStyle {
     pub fn preset(&self) -> Preset {
         match self.algorithm {
             None => Preset::Plain,
-            Some(Algorithm::Lz4 | Algorithm::Zstd) if self.has_tail_packing && !self.has_packed => Preset::Dataset,
             Some(Algorithm::Lz4) => Preset::Fast,
             Some(Algorithm::Lzma) => Preset::Archive,
+            Some(Algorithm::Zstd) if self.has_tail_packing && !self.has_packed => Preset::Dataset,
             Some(Algorithm::Zstd | Algorithm::Deflate) => Preset::Balanced,
         }
     }
@@ -147,7 +146,7 @@ impl ImageStyle {
             len.map(|len| len as u32)
         };
         let spec = |algorithm, pcluster_len: Option<u32>| {
-            let spec = self.spec(algorithm);
+            let spec = if algorithm == Algorithm::Lz4 { default_spec(Method::Lz4hc) } else { self.spec(algorithm) };
             Spec { pcluster_len: pcluster_len.unwrap_or(self.block_bits.len() as u32), ..spec }
         };
         let compression = self.algorithm.map(|algorithm| {
@@ -198,10 +197,7 @@ impl ImageStyle {
 
     /// Returns method and level of an algorithm: those of the preset, or else the defaults.
     fn spec(&self, algorithm: Algorithm) -> Spec {
-        self.preset_spec(algorithm).unwrap_or_else(|| {
-            let method = default_method(algorithm);
-            Spec { method, level: method.default_level(), pcluster_len: 0, window_len: None }
-        })
+        self.preset_spec(algorithm).unwrap_or_else(|| default_spec(default_method(algorithm)))
     }
 
     /// Returns method and level of the preset, if it has this algorithm.
@@ -244,11 +240,15 @@ enum Seen {
     Any,
 }
 
-/// Returns the method of an algorithm that the preset does not have. Presets replace a method that a kernel lacks by
-/// lz4hc.
+/// Returns a method at its default level, without a length of pclusters.
+fn default_spec(method: Method) -> Spec {
+    Spec { method, level: method.default_level(), pcluster_len: 0, window_len: None }
+}
+
+/// Returns the method of an algorithm that the preset does not have.
 fn default_method(algorithm: Algorithm) -> Method {
     match algorithm {
-        Algorithm::Lz4 => Method::Lz4hc,
+        Algorithm::Lz4 => Method::Lz4,
         Algorithm::Lzma => Method::Lzma,
         Algorithm::Deflate => Method::Deflate,
         Algorithm::Zstd => Method::Zstd,

@@ -99,7 +99,7 @@ fn row(preset: Preset, kernel: KernelVersion) -> String {
     let (method, len, extents) = match options.compression.spec {
         Some(spec) => {
             let extents = if options.compression.encoded_extents { "encoded" } else { "index" };
-            (format!("{},{}", spec.method, spec.level), format!("{} KiB", spec.pcluster_len >> 10), extents)
+            (format!("{},{}", spec.method.name(), spec.level), format!("{} KiB", spec.pcluster_len >> 10), extents)
         }
         None => ("none".to_owned(), String::new(), ""),
     };
