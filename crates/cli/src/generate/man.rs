@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Where all documents of `--json` are described.
+/// Description of all documents of `--json`.
 const JSON: &str = include_str!("../../JSON.md");
 
 /// Write all pages of the command into `dir`.
