@@ -184,7 +184,8 @@ impl Args {
     /// # Errors
     /// Files that cannot be read, and invalid hints, orders, filters and policies.
     pub(super) fn packer(&self, options: BuildOptions) -> Result<(Packer, DataOrder), Failure> {
-        let (packer, order) = self.by_path.apply(Packer::new(), &options)?;
+        let packer = if self.preset == PresetArg::Backup { Packer::new().backup() } else { Packer::new() };
+        let (packer, order) = self.by_path.apply(packer, &options)?;
         Ok((packer.options(options).filter(self.tree.filter()?).policy(self.tree.policy()?), order))
     }
 

@@ -46,9 +46,6 @@ fn pack(args: &Args, operands: &Operands<'_>, image: &Path) -> Result<Exit, Fail
     let source = referred.map_or_else(|| open(Some(&signals)), Ok)?;
     let base = args.base.open()?.map(Arc::new);
     let mut packer = target.prepare(packer).stop(Arc::clone(signals.stop()));
-    if args.preset == PresetArg::Backup {
-        packer = packer.backup();
-    }
     if let Some(base) = &base {
         packer = packer.base(Arc::clone(base));
     }

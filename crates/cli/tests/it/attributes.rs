@@ -114,6 +114,12 @@ fn strict_attributes_are_an_error_that_names_the_way_out() {
     let strict = ["pack", "-q", "--strict-xattrs", &archive, &image];
     fails(&strict, 1, "f: extended attribute com.apple.provenance: EROFS holds user.");
     fails(&strict, 1, "use --xattr-exclude 'com.apple.provenance'");
+    // The preset for backups is strict in every command that has it.
+    fails(&["pack", "-q", "--preset", "backup", &archive, &image], 1, "com.apple.provenance");
+    fails(&["convert", "-q", "--preset", "backup", &archive, &image], 1, "com.apple.provenance");
+    let layout = scratch.path("layout");
+    fails(&["oci", "pack", "-q", "--preset", "backup", &archive, &layout], 1, "com.apple.provenance");
+    fails(&["oci", "pack", "-q", "--preset", "backup", "--keep-going", &archive, &layout], 1, "com.apple.provenance");
     // --keep-going concerns inputs that cannot be read.
     fails(&[&strict[..], &["--keep-going"]].concat(), 1, "com.apple.provenance");
     let without = |globs: &[&str]| {

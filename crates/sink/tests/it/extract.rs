@@ -197,7 +197,7 @@ fn selections_bring_their_parents_and_nothing_else() {
         (&["/big/text", "big//./text"], &["big", "big/text"]),
         (&["big/*t"], &["big", "big/text"]),
         (&["**/zeros"], &["big", "big/zeros"]),
-        (&["big/{text,zeros}", "big/mixed"], &["big", "big/mixed", "big/text", "big/zeros"]),
+        (&["big/[tz]*", "big/mixed"], &["big", "big/mixed", "big/text", "big/zeros"]),
         (&["big"], &["big", "big/mixed", "big/text", "big/zeros"]),
         (&["big", "big/t*"], &["big", "big/mixed", "big/text", "big/zeros"]),
         (&["deep/d00/d01/d02", "big/text"], &["big", "big/text", "deep", "deep/d00", "deep/d00/d01"]),
@@ -330,14 +330,14 @@ fn selections_that_name_nothing_are_errors() {
     let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let target = scratch.join("out");
     let options = ExtractOptions::default();
-    for pattern in ["missing", "big/text/below", "missing/*", "big/text/*", "[z]zz", "*/nothing-*"] {
+    for pattern in ["missing", "big/text/below", "missing/*", "big/text/*", "[z]zz", "*/nothing-*", "big/{text,zeros}"] {
         let result = run(&image, &target, &[pattern], &options);
         assert!(
             matches!(&result, Err(SinkError::NoMatch { pattern: p }) if p == pattern.as_bytes()),
             "{pattern}: {result:?}"
         );
     }
-    for pattern in ["..", "../x", "big/../../etc", "", "a[", "{a"] {
+    for pattern in ["..", "../x", "big/../../etc", "", "a[", "a\\"] {
         let result = run(&image, &target, &[pattern], &options);
         assert!(matches!(result, Err(SinkError::BadPattern { .. })), "{pattern}: {result:?}");
     }
