@@ -330,7 +330,8 @@ fn selections_that_name_nothing_are_errors() {
     let (image, scratch) = (golden("inline"), TempDir::new("sink").unwrap());
     let target = scratch.join("out");
     let options = ExtractOptions::default();
-    for pattern in ["missing", "big/text/below", "missing/*", "big/text/*", "[z]zz", "*/nothing-*", "big/{text,zeros}"] {
+    for pattern in ["missing", "big/text/below", "missing/*", "big/text/*", "[z]zz", "*/nothing-*", "big/{text,zeros}"]
+    {
         let result = run(&image, &target, &[pattern], &options);
         assert!(
             matches!(&result, Err(SinkError::NoMatch { pattern: p }) if p == pattern.as_bytes()),
