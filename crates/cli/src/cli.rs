@@ -53,7 +53,11 @@ pub enum Command {
     InstallNames(crate::install_names::Args),
     /// Serve a mount in the background, for `kiln mount`
     #[command(hide = true, name = crate::mount::SERVE)]
-    ServeMount,
+    ServeMount {
+        /// Image and directory, for people who read the list of processes
+        #[arg(value_name = "FILE")]
+        _shown: Vec<std::path::PathBuf>,
+    },
     Generate(crate::generate::Args),
     Help(crate::help::Args),
 }

@@ -92,7 +92,7 @@ fn wants_json(args: &[OsString]) -> bool {
 fn advice(command: &Command) -> Advice {
     let help = match command {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
-        Command::Mount(_) | Command::ServeMount => "a smaller --cache and fewer --threads need less",
+        Command::Mount(_) | Command::ServeMount { .. } => "a smaller --cache and fewer --threads need less",
         Command::Check(_)
         | Command::Convert(_)
         | Command::Diff(_)
@@ -111,7 +111,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Pack(args) => pack::run(&args),
         Command::Mount(args) => mount::run(&args),
-        Command::ServeMount => mount::run_in_background(),
+        Command::ServeMount { .. } => mount::run_in_background(),
         Command::Umount(args) => umount::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Record(args) => record::run(&args),

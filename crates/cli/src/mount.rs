@@ -27,6 +27,7 @@ use log::{Notes, Target};
 use options::{MountOption, MountOptions};
 use owner::OwnerArgs;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -193,7 +194,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.foreground {
         return serve(args, options, preload);
     }
-    background::start(&[SERVE], &request(args)?)?;
+    // The process says what it serves in the list of processes.
+    let shown = [args.image.image.as_os_str(), args.dir.as_os_str()];
+    background::start(&[&[OsStr::new(SERVE), OsStr::new("--")], &shown[..]].concat(), &request(args)?)?;
     Ok(tell(args, "FUSE", options.attributes))
 }
 

@@ -6,6 +6,7 @@
 
 use crate::exit::Failure;
 use crate::process::program;
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ const LINE: &[u8] = b"ready\n";
 ///
 /// # Errors
 /// Errors of the system, and those of the background process, which it has told.
-pub fn start(arguments: &[&str], request: &[u8]) -> Result<(), Failure> {
+pub fn start(arguments: &[&OsStr], request: &[u8]) -> Result<(), Failure> {
     let mut command = program::command().map_err(fail("find this program"))?;
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(fail("start the background process"))?;
