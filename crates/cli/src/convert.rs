@@ -7,7 +7,7 @@ use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
 use crate::image::DEVICE_OPTION;
 use crate::pack::out_args::OutArgs;
-use crate::pack::output::{Destination, spool_dir, spool_failure};
+use crate::pack::output::{Destination, spool_failure};
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::target::Target;
 use crate::pack::{
@@ -178,7 +178,7 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
 /// Packs the source into an uncompressed image in a nameless file. The list has the entries that are not in it as they
 /// are in the source.
 fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>), Failure> {
-    let spool = Spool::create(&spool_dir(args.out_args.spool.asked()))?;
+    let spool = Spool::create(&args.out_args.spool.dir())?;
     let packer = preset::packer(Preset::Plain, &args.work, args.keep_going, signals)?.scratch_dir(spool.dir());
     let source = open(args, signals)?;
     let fail = |error| failure(error, signals, spool.dir());
@@ -197,12 +197,7 @@ fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>),
 }
 
 fn open(args: &Args, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
-    let options = SourceOptions {
-        spool_dir: args.out_args.spool.asked().map(Path::to_owned),
-        spool_limit: args.out_args.spool.limit(),
-        concatenated: args.concatenated.concatenated,
-        stop: Some(signals.stop().clone()),
-        ..SourceOptions::default()
-    };
+    let concatenated = args.concatenated.concatenated;
+    let options = SourceOptions { concatenated, ..args.out_args.spool.source_options(Some(signals)) };
     open_source(&args.src, args.from, &options, Some(signals))
 }

@@ -6,7 +6,7 @@ use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::extract;
 use crate::image::ImageArgs;
-use crate::pack::out_args::ReplaceArg;
+use crate::pack::out_args::ForceArg;
 use crate::pack::output::{Destination, Stream};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
@@ -52,7 +52,7 @@ pub struct Args {
     level: Option<u32>,
 
     #[command(flatten)]
-    replace: ReplaceArg,
+    replace: ForceArg,
 
     /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]

@@ -12,7 +12,6 @@ use crate::console::size;
 use crate::exit::{Exit, Failure};
 use crate::headings::{RUNNING, STORAGE};
 use crate::pack::out_args::SpoolArgs;
-use crate::pack::output::spool_dir;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{
     ConcatenatedArg, DigestArgs, StampsWanted, TreeArgs, TrustArg, failure, open_source, parse_kind, source_date_epoch,
@@ -222,13 +221,8 @@ fn stamps(args: &Args, base: Option<&IncrementBase>) -> StampsWanted {
 
 /// Opens the source of the new tree.
 fn source(args: &Args, update: &Update<'_>, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
-    let options = SourceOptions {
-        spool_dir: Some(spool_dir(args.spool.asked())),
-        spool_limit: args.spool.limit(),
-        concatenated: args.concatenated.concatenated,
-        stop: Some(signals.stop().clone()),
-        ..SourceOptions::default()
-    };
+    let concatenated = args.concatenated.concatenated;
+    let options = SourceOptions { concatenated, ..args.spool.source_options(Some(signals)) };
     let open = |path: &Path| open_source(path, args.from, &options, Some(signals));
     if let Some(src) = &args.src {
         return open(src);
@@ -274,7 +268,7 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
     Ok(options.with(|options| {
         options.work.threads = args.work.threads();
         options.work.keep_going = args.keep_going;
-        options.work.scratch_dir = spool_dir(args.spool.asked());
+        options.work.scratch_dir = args.spool.dir();
         options.metadata.content_digests = args.digests.choice(options.metadata.content_digests.clone());
         options.identity.source_date_epoch = source_date_epoch;
         options.identity.build_time = Some(time);

@@ -1,5 +1,6 @@
 //! Reference pages in Markdown: the help of every command, and presets by kernel.
 
+use crate::pack::preset::PresetArg;
 use clap::Command;
 use kiln_builder::{BuildOptions, Choices, Dedupe, Fragments, KernelFallback, Preset, kernel_rules};
 use kiln_format::KernelVersion;
@@ -43,13 +44,7 @@ fn presets() -> String {
          from the kernel in its\nfirst column on, up to the next row. Encoded extents limit the text of a pcluster, \
          not its length.\n"
     );
-    for (name, preset) in [
-        ("plain", Preset::Plain),
-        ("fast", Preset::Fast),
-        ("balanced", Preset::Balanced),
-        ("archive", Preset::Archive),
-        ("dataset", Preset::Dataset),
-    ] {
+    for (name, preset) in PresetArg::layouts() {
         _ = write!(
             page,
             "\n## `{name}`\n\n| from Linux | compression | largest pcluster | extents | small files packed | stored once |\n\
@@ -57,7 +52,7 @@ fn presets() -> String {
         );
         let mut last = String::new();
         for kernel in kernels() {
-            let row = row(preset, kernel);
+            let row = row(preset.into(), kernel);
             if row != last {
                 _ = writeln!(page, "| {kernel} | {row} |");
             }

@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let fail = |error| failure(error, &signals, &args.out);
     let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
     let choice = ImageChoice { name: args.image.clone(), platform: None };
-    let options = SourceOptions { image: choice, ..args.layer.source_options(&signals) };
+    let options = SourceOptions { image: choice, ..args.layer.spool.source_options(Some(&signals)) };
     let source = OciSource::open(&args.layout, &options).map_err(of_source)?;
     let (threads, keep_going) = (args.layer.work.threads(), args.layer.keep_going);
     let scan = ScanOptions { threads, keep_going, ..ScanOptions::new(signals.stop()) };

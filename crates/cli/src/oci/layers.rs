@@ -9,8 +9,8 @@ use crate::pack::{PackJson, Report, failure, tell_skipped};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use kiln_builder::Out;
+use kiln_source::Source;
 use kiln_source::oci::records::Descriptor;
-use kiln_source::{Source, SourceOptions};
 use kiln_tree::storage::DataOrder;
 use kilnfs::oci::{LayerType, LayoutDir};
 use serde::Serialize;
@@ -107,16 +107,6 @@ impl LayerArgs {
         }
         built.descriptors.push(descriptor);
         Ok(())
-    }
-
-    /// Returns options of sources, which decompress and spool as was asked for.
-    pub fn source_options(&self, signals: &Signals) -> SourceOptions {
-        SourceOptions {
-            spool_dir: self.spool.asked().map(Path::to_owned),
-            spool_limit: self.spool.limit(),
-            stop: Some(signals.stop().clone()),
-            ..SourceOptions::default()
-        }
     }
 
     /// Reports the image `digest`, which was added to the layout at `dir`. `left_out`: images of other platforms that

@@ -68,7 +68,7 @@ fn open(args: &Args, paths: &[PathBuf], signals: &Signals) -> Result<Box<dyn Sou
         return Err(Failure::Usage("standard input can be one source only".into()));
     }
     let concatenated = args.concatenated.concatenated;
-    let options = SourceOptions { concatenated, ..args.layer.source_options(signals) };
+    let options = SourceOptions { concatenated, ..args.layer.spool.source_options(Some(signals)) };
     let open = |path: &PathBuf| {
         kiln_source::open(path, &options).map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     };

@@ -9,7 +9,6 @@ use crate::console::report::{Bytes, Out, SkippedJson, note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
-use clap::ValueEnum;
 use kiln_builder::{Estimate, Interval};
 use kiln_source::Scan;
 use kiln_tree::storage::DataOrder;
@@ -26,9 +25,7 @@ pub fn run(args: &Args, operands: &Operands<'_>) -> Result<Exit, Failure> {
     let tree = (args.tree.filter()?, args.tree.policy()?);
     let order = args.by_path.order()?;
     let signals = Signals::catch()?;
-    // The preset for backups lays images out as another one.
-    let presets = PresetArg::value_variants().iter().filter(|preset| **preset != PresetArg::Backup);
-    let candidates = presets.map(|&preset| Ok((name(preset), candidate(args, preset, &order)?)));
+    let candidates = PresetArg::layouts().map(|(name, preset)| Ok((name, candidate(args, preset, &order)?)));
     let mut candidates = candidates.collect::<Result<Vec<_>, Failure>>()?;
     let Some(first) = candidates.iter().find_map(|(_, packer)| packer.as_ref().ok().cloned()) else {
         // None is possible. The last preset compresses: its reason is not that it does not.
@@ -69,10 +66,6 @@ fn candidate(args: &Args, preset: PresetArg, order: &DataOrder) -> Result<Result
     let hints = args.by_path.hints(&options)?;
     let packer = Packer::new().options(options).hints(hints).order(order.clone());
     Ok(Ok(if args.layout.blob_device.is_some() { packer.extra_device() } else { packer }))
-}
-
-fn name(preset: PresetArg) -> String {
-    preset.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// For people: a table on standard output.

@@ -1,8 +1,10 @@
 //! Options of commands that write an output, or read sources that cannot be read twice.
 
 use crate::console::size;
-use kiln_output::{Existing, Spool};
-use kiln_source::SpoolLimit;
+use crate::pack::output::spool_dir;
+use crate::process::signals::Signals;
+use kiln_output::Existing;
+use kiln_source::{SourceOptions, SpoolLimit};
 use std::path::{Path, PathBuf};
 
 /// Help of `--force` of all commands.
@@ -21,13 +23,6 @@ pub struct OutArgs {
 /// The option `--force` of commands that write a file or a block device.
 #[derive(Clone, Copy, clap::Args)]
 pub struct ForceArg {
-    #[arg(long, help = FORCE_HELP, help_heading = None)]
-    force: bool,
-}
-
-/// The option `--force` of commands that write a file.
-#[derive(Clone, Copy, clap::Args)]
-pub struct ReplaceArg {
     #[arg(long, help = FORCE_HELP, help_heading = None)]
     pub force: bool,
 }
@@ -65,22 +60,26 @@ impl ForceArg {
     }
 }
 
-impl ReplaceArg {
-    /// Returns the treatment of an output that exists.
-    pub fn existing(self) -> Existing {
-        if self.force { Existing::Replace } else { Existing::Keep }
-    }
-}
-
 impl SpoolArgs {
     /// Returns the directory that was asked for.
     pub fn asked(&self) -> Option<&Path> {
         self.dir.asked()
     }
 
-    /// Returns the limit for all sources of this command together.
-    pub fn limit(&self) -> SpoolLimit {
-        self.spool_max.map_or_else(SpoolLimit::default, SpoolLimit::new)
+    /// Returns the directory that was asked for, or that of the environment.
+    pub fn dir(&self) -> PathBuf {
+        self.dir.dir()
+    }
+
+    /// Returns options of sources that decompress and spool as was asked for, and end with `signals`.
+    pub fn source_options(&self, signals: Option<&Signals>) -> SourceOptions {
+        SourceOptions {
+            spool_dir: self.asked().map(Path::to_owned),
+            // One limit for all sources of this command together.
+            spool_limit: self.spool_max.map_or_else(SpoolLimit::default, SpoolLimit::new),
+            stop: signals.map(|signals| signals.stop().clone()),
+            ..SourceOptions::default()
+        }
     }
 }
 
@@ -92,6 +91,6 @@ impl SpoolDirArg {
 
     /// Returns the directory that was asked for, or that of the environment.
     pub fn dir(&self) -> PathBuf {
-        self.spool.clone().unwrap_or_else(Spool::default_dir)
+        spool_dir(self.asked())
     }
 }

@@ -4,6 +4,7 @@ use super::failure::source_date_epoch;
 use crate::exit::Failure;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
+use clap::ValueEnum;
 use kiln_builder::{Choices, MethodChoice, OptionError, OptionField, OptionProblem, Preset};
 use kiln_codec::Spec;
 use kilnfs::Packer;
@@ -25,6 +26,14 @@ pub enum PresetArg {
     Dataset,
     /// As balanced, with digests of contents, --strict-xattrs and stamps
     Backup,
+}
+
+impl PresetArg {
+    /// Returns the presets that lay images out differently, with their names. `Backup` lays them out as `Balanced` does.
+    pub fn layouts() -> impl Iterator<Item = (String, Self)> {
+        let presets = Self::value_variants().iter().filter(|preset| **preset != Self::Backup);
+        presets.filter_map(|preset| Some((preset.to_possible_value()?.get_name().to_owned(), *preset)))
+    }
 }
 
 impl From<PresetArg> for Preset {

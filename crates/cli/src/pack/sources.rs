@@ -181,23 +181,17 @@ impl SourceArgs {
 
     /// Returns options of sources.
     pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> SourceOptions {
-        let stop = signals.map(|signals| signals.stop().clone());
-        let spool_dir = spool.asked().map(Path::to_owned);
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
-        let (spool_limit, reference) = (spool.limit(), self.reference);
         let (partition, concatenated) = (self.partition.clone(), self.concatenated.concatenated);
         SourceOptions {
             devices,
-            offset: 0,
             partition,
             image,
-            spool_dir,
-            spool_limit,
             root_dir,
-            reference,
+            reference: self.reference,
             concatenated,
-            stop,
+            ..spool.source_options(signals)
         }
     }
 

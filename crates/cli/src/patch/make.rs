@@ -4,7 +4,7 @@ use crate::console::progress::{QuietArgs, ShownArgs};
 use crate::console::report::{note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
-use crate::pack::out_args::{ReplaceArg, SpoolDirArg};
+use crate::pack::out_args::{ForceArg, SpoolDirArg};
 use crate::process::signals::Signals;
 use crate::process::threads::NiceArgs;
 use kiln_builder::Control;
@@ -42,7 +42,7 @@ pub struct Args {
     portable: bool,
 
     #[command(flatten)]
-    replace: ReplaceArg,
+    replace: ForceArg,
 
     #[command(flatten)]
     spool: SpoolDirArg,
