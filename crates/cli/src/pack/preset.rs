@@ -29,7 +29,8 @@ pub enum PresetArg {
 }
 
 impl PresetArg {
-    /// Returns the presets that lay images out differently, with their names. `Backup` lays them out as `Balanced` does.
+    /// Returns the presets that lay images out differently, with their names. `Backup` lays them out as `Balanced`
+    /// does.
     pub fn layouts() -> impl Iterator<Item = (String, Self)> {
         let presets = Self::value_variants().iter().filter(|preset| **preset != Self::Backup);
         presets.filter_map(|preset| Some((preset.to_possible_value()?.get_name().to_owned(), *preset)))
