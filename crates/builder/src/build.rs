@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::context::clock::PhaseClock;
 use crate::context::ledger::{ClosedLedger, Ledger};
 use crate::context::progress::Control;
-use crate::error::{BuildError, Skipped};
+use crate::error::BuildError;
 use crate::explain::Reasons;
 use crate::format::{Format, check};
 use crate::inodes::{Inodes, digest};
@@ -13,10 +13,11 @@ use crate::layout::view::View;
 use crate::options::BuildOptions;
 use crate::out::Out;
 use crate::pack::append::Appender;
-use crate::pack::{self, StoredData};
+use crate::pack::StoredData;
 use crate::plan::Plan;
 use crate::plan::file::Storage;
-use crate::plan::verify::verify;
+use crate::plan::survey::Survey;
+use crate::store::{StoredTree, store};
 use crate::summary::{self, Summary};
 use crate::write::special_inodes::SpecialInodes;
 use crate::write::superblock::{Head, Header};
@@ -69,7 +70,7 @@ pub fn build_behind<'t>(
     let Built { summary, inodes, plan, data, head } =
         run(out, &clock, Context { tree, format, control, ledger: &ledger })?;
     check::features(&head.superblock.features(), options)?;
-    let ClosedLedger { skipped, changed, damaged } = ledger.close(|node| is_stored(&plan, &data, node));
+    let ClosedLedger { skipped, changed, damaged } = ledger.close(|node| is_stored(&plan, node));
     let summary = Summary { phases: clock.phases(), skipped, changed, damaged, ..summary };
     Ok((summary, Reasons::new(tree, inodes, plan, data, format), head))
 }
@@ -88,43 +89,18 @@ pub(crate) struct Built {
     pub head: Head,
 }
 
-/// Builds an image. If files that share data turn out to have changed, builds it again without sharing theirs.
+/// Builds an image.
 ///
 /// # Errors
 /// As [`build`].
 pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
-    let Context { tree, format, ledger, .. } = context;
-    loop {
-        let error = match attempt(out, clock, context) {
-            Ok(built) => return Ok(built),
-            Err(error) => error,
-        };
-        // Others were to share text that is gone. The file's own data may still be readable.
-        let BuildError::Read { path, .. } = &error else { return Err(error) };
-        let node = tree.find(path.split(|&byte| byte == b'/')).filter(|node| !ledger.apart().contains(node));
-        let Some(node) = node.filter(|_| format.work.keep_going) else { return Err(error) };
-        ledger.begin_again(node, Skipped { path: path.clone(), error });
-        out.clear()?;
-        clock.finish("begun again");
-    }
-}
-
-/// Builds an image in which the files that are apart share nothing.
-fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
-    let format = context.format;
-    let (inodes, plan, sources) = loop {
-        let digests = digest::all(context)?;
-        let inodes = Inodes::gather(&digests, context)?;
-        let (plan, sources) = Plan::make(&inodes, context)?;
-        let anew = verify(&plan, context)?;
-        if anew.is_empty() {
-            break (inodes, plan, sources);
-        }
-        context.ledger.distrust(anew);
-    };
-    clock.finish("plan");
-    let (placed, stored) = (context.tree.stores().devices.len(), usize::from(out.blob.is_some()));
-    let base = context.tree.stores().base;
+    let Context { tree, format, .. } = context;
+    // Digests are known when the contents have been read; until then something of their length stands for them.
+    let inodes = Inodes::gather(&digest::placeholders(tree, format), context)?;
+    let survey = Survey::make(&inodes, context)?;
+    clock.finish("survey");
+    let (placed, stored) = (tree.stores().devices.len(), usize::from(out.blob.is_some()));
+    let base = tree.stores().base;
     let reuse = base.as_ref().map(|base| base.facts().reuse).unwrap_or_default();
     let header = match out.behind {
         Some(behind) => Header::behind(behind, placed + stored, format)?,
@@ -137,9 +113,13 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
     };
     // The device that is written comes behind the existing ones: it has the last number.
     let data = Appender::new(out, header.blocks, header.devices, format);
-    let (stored, data) = pack::pack(&plan, sources, data, context)?;
+    let (StoredTree { plan, digests, data: stored }, data) = store(survey, data, context)?;
     let data_end = data.end();
-    clock.finish("pack");
+    clock.finish("store");
+    let inodes = match format.metadata.has_digests {
+        true => Inodes::gather(&plan.digests(&digests, context)?, context)?,
+        false => inodes,
+    };
     let view = View::new(&inodes, &plan, &stored, context);
     let layout = Layout::make(&view)?;
     let (special_inodes, data) = SpecialInodes::pack(&view, &layout, data, context)?;
@@ -151,7 +131,6 @@ fn attempt(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Bui
 }
 
 /// Returns whether a regular file is in the image.
-fn is_stored(plan: &Plan, data: &StoredData, node: NodeId) -> bool {
-    let is_stored = |file: u32| plan.files[file as usize].storage != Storage::LeftOut && !data.is_left_out(file);
-    plan.file_of(node).is_some_and(is_stored)
+fn is_stored(plan: &Plan, node: NodeId) -> bool {
+    plan.file_of(node).is_some_and(|file| plan.files[file as usize].storage != Storage::LeftOut)
 }

@@ -224,7 +224,12 @@ impl BuildError {
 
     /// Returns whether a file has changed since it was scanned or planned. It may well be readable.
     pub fn is_change(&self) -> bool {
-        matches!(self, BuildError::Read { source: ContentError::Changed(_), .. })
+        matches!(self, BuildError::Read { source, .. } if source.is_change())
+    }
+
+    /// Returns true if a file has another length than when it was scanned.
+    pub(crate) fn is_resize(&self) -> bool {
+        matches!(self, BuildError::Read { source: ContentError::Resized(_), .. })
     }
 }
 

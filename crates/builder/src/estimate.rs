@@ -36,16 +36,15 @@ use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::format::{Format, Packing, check};
 use crate::inodes::Inodes;
-use crate::inodes::digest::DIGEST_LEN;
+use crate::inodes::digest::{self, DIGEST_LEN};
 use crate::layout::Layout;
 use crate::layout::view::View;
 use crate::options::{BuildOptions, Dedupe};
-use crate::pack::jobs;
-use crate::plan::Plan;
 use crate::write::superblock::{self, Header};
 use frame::{Frame, Stratum};
 use kiln_tree::{Kind, Tree};
 use observed::{Observed, Sample};
+use planned_text::Planned;
 use sample::Sampler;
 
 /// Trees of more bytes are not read as a whole, which the search for equal parts would require.
@@ -107,8 +106,8 @@ pub fn estimate(
 
 /// Builds a small tree and returns the exact result.
 fn from_build(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildError> {
-    let (Built { summary, plan, .. }, phases) = in_memory::build(has_blob, context)?;
-    let text_bytes = jobs::jobs(&plan, context.format).map(|job| job.range.end - job.range.start).sum();
+    let (Built { summary, data, .. }, phases) = in_memory::build(has_blob, context)?;
+    let text_bytes = data.text_bytes;
     let secs = |of: fn(&Phase) -> Duration| {
         Interval::exact(phases.iter().map(of).sum::<Duration>().as_secs_f64()).with_error(TIME_ERROR)
     };
@@ -137,17 +136,17 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
     let format = &Format { dedupe, packing, ..format.clone() };
     let context = Context { format, ..context };
     let clock = PhaseClock::start();
-    let digests = synthetic::digests(tree, format);
+    let digests = digest::placeholders(tree, format);
     let inodes = Inodes::gather(&digests, context)?;
-    let (plan, sources) = Plan::make(&inodes, context)?;
+    let Planned { plan, jobs, fragments } = planned_text::plan(&inodes, context)?;
     clock.finish("plan");
-    let frame = Frame::of(&plan, format);
-    let sampler = Sampler::new(&plan, &sources, &frame, context);
+    let frame = Frame::of(jobs, format);
+    let sampler = Sampler::new(&plan, &fragments, &frame, context);
     let samples = frame.strata.iter().map(|stratum| sampler.take(stratum)).collect::<Result<Vec<_>, _>>()?;
     let layout_clock = PhaseClock::start();
     let outcomes = synthetic::outcomes(&frame, &samples);
     let devices = tree.stores().devices.len() + usize::from(has_blob);
-    let mut synthetic = synthetic::stored(&plan, (&sources.fragments, has_blob), &outcomes, format);
+    let mut synthetic = synthetic::stored(&plan, (&fragments, has_blob), &outcomes, format);
     synthetic.features.extend((devices > 0).then_some(Feature::DeviceTable));
     let view = View::new(&inodes, &plan, &synthetic, context);
     let layout = Layout::make(&view)?;

@@ -3,7 +3,6 @@
 use kiln_codec::Spec;
 use kiln_format::inode::Form;
 use kiln_format::zmap::HeadKind;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::format::Format;
@@ -143,8 +142,6 @@ pub struct Reasons<'a> {
     inodes: Inodes,
     plan: Plan,
     stored: Vec<Stored>,
-    /// Files that could not be read when they were packed.
-    left_out: BTreeSet<u32>,
     format: Format,
     /// References in the packed stream, by place.
     packed_refs: Vec<Range<u64>>,
@@ -158,18 +155,17 @@ impl<'a> Reasons<'a> {
                 (TextSource::Fragments, at) => Some(at..at + one.len),
                 (TextSource::File(_), _) => None,
             };
-            parts.plan.refs.iter().filter_map(target)
+            parts.refs.iter().filter_map(target)
         });
         let mut packed_refs: Vec<_> = refs.collect();
         packed_refs.sort_unstable_by_key(|range| range.start);
-        let StoredData { stored, left_out, .. } = data;
-        Self { tree, inodes, plan, stored, left_out, format: format.clone(), packed_refs }
+        let StoredData { stored, .. } = data;
+        Self { tree, inodes, plan, stored, format: format.clone(), packed_refs }
     }
 
     /// Returns every regular file of the image in walk order.
     pub fn explain(&self) -> impl Iterator<Item = Explanation> {
-        let in_image = |&(idx, _): &(u32, _)| !self.left_out.contains(&idx);
-        let files = (0..).zip(&self.plan.files).filter(in_image);
+        let files = (0..).zip(&self.plan.files);
         files.filter_map(|(idx, file)| {
             Some(Explanation {
                 path: self.tree.path(file.node),

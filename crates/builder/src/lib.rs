@@ -67,6 +67,8 @@ mod options;
 mod out;
 mod pack;
 mod plan;
+mod read;
+mod store;
 mod summary;
 mod write;
 

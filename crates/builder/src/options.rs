@@ -24,6 +24,9 @@ use crate::options::metadata::MetadataOptions;
 const PCLUSTER_MAX_LEN: u32 = 1 << 20;
 /// Blocks of the longest pcluster that an lcluster index can describe.
 const CBLKCNT_MAX: u32 = 2047;
+/// Number of readers by default: a cold tree of small files is read 4 times as fast by 8 threads as by one, on a disk
+/// that answers in parallel.
+const READERS: usize = 8;
 /// Blocks of the longest LZ4 pcluster for which kernels have buffers, for any block size.
 const LZ4_PCLUSTER_MAX_BLOCKS: u32 = 256;
 
@@ -116,6 +119,9 @@ impl Default for IdentityOptions {
 pub struct WorkOptions {
     /// Worker threads. The image does not depend on them.
     pub threads: Threads,
+    /// Threads that read the source. They wait for disks and networks, so there are more of them than processors: 8 by
+    /// default. The image does not depend on them.
+    pub readers: Threads,
     /// Memory in bytes for data that can do with less; 512 MiB by default. Half is for the index of equal parts, which
     /// forgets entries when it is full: the image gets larger, not wrong. The rest is for data between threads and for
     /// inline tails. The tree, each thread's encoder and, per GB of text whose parts are compared, some 2 MB come on
@@ -130,7 +136,13 @@ pub struct WorkOptions {
 
 impl Default for WorkOptions {
     fn default() -> Self {
-        Self { threads: Threads::ONE, memory: 512 << 20, scratch_dir: PathBuf::from("."), keep_going: false }
+        Self {
+            threads: Threads::ONE,
+            readers: Threads::at_least_one(READERS),
+            memory: 512 << 20,
+            scratch_dir: PathBuf::from("."),
+            keep_going: false,
+        }
     }
 }
 
@@ -140,9 +152,14 @@ impl WorkOptions {
         self.memory / 2
     }
 
-    /// Returns the bytes of memory for data between reading and writing. More gains nothing.
+    /// Returns the bytes of text that are read ahead of decisions. More gains nothing.
+    pub(crate) fn read_ahead(&self) -> u64 {
+        (self.memory as u64 / 8).min(32 << 20)
+    }
+
+    /// Returns the bytes of text between decisions and writing. More gains nothing.
     pub(crate) fn backlog(&self) -> u64 {
-        (self.memory as u64 / 8).min(64 << 20)
+        (self.memory as u64 / 8).min(32 << 20)
     }
 
     /// Returns the bytes of memory for inline tails; a scratch file takes the rest of them.

@@ -47,16 +47,6 @@ impl<'a, O: Output> From<&'a O> for Out<'a> {
 }
 
 impl Out<'_> {
-    /// Restores the state before the first write.
-    ///
-    /// # Errors
-    /// Those of the outputs.
-    pub(crate) fn clear(&self) -> Result<(), BuildError> {
-        self.set_len(self.behind.map_or(0, |behind| behind.start))?;
-        let cleared = self.blob.map_or(Ok(()), |blob| blob.file.set_len(0));
-        cleared.map_err(|source| BuildError::Write { action: "empty the extra device", source })
-    }
-
     /// Writes at a byte address of the image.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Packing of the plan's data into blocks of the image: parts are packed on all cores and appended in plan order.
+//! Data in blocks of the image: text is packed on all cores and appended in order, on the one thread that writes.
 
 pub(crate) mod append;
 pub(crate) mod chunks;
@@ -10,42 +10,48 @@ pub(crate) mod refill;
 pub(crate) mod worker;
 pub(crate) mod zero_pcluster;
 
+mod ends;
 mod holes;
 mod plain;
+pub(crate) mod recut;
 mod refs;
 pub(crate) mod reuse;
+mod settle;
 pub(crate) mod stored;
+mod stored_text;
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
 use kiln_format::{Algorithm, Blkaddr, BlockBits};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::context::Context;
-use crate::context::progress::Progress;
 use crate::error::BuildError;
-use crate::error::Skipped;
-use crate::layout::lcluster_index::{self, ZExtent};
+use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::{Appender, Destination};
 use crate::pack::chunks::{ChunkStore, ChunkedText};
+use crate::pack::ends::LeftEnds;
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
-use crate::pack::jobs::{PackJob, Turn};
+use crate::pack::jobs::PackJob;
 use crate::pack::reuse::{ReuseCopier, ReuseTotals};
 use crate::pack::stored::ExtentStart;
-use crate::pack::worker::{PackOutput, PackWorker, Shape};
-use crate::plan::analysis::skippable;
-use crate::plan::file::{FilePlan, Storage};
-use crate::plan::fragments::FragmentStream;
+use crate::pack::stored_text::TextCache;
+use crate::pack::worker::{PackOutput, Shape};
+use crate::plan::file::Storage;
+use crate::plan::planner::Decided;
+use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
-use crate::plan::{PackSources, Plan};
-use kiln_parallel::ordered::{self, Costed};
+use kiln_parallel::crew::Crew;
 
 pub(crate) use stored::{Extents, Stored};
 
 /// Cost of a job beside its bytes.
 const JOB_COST: u64 = 4096;
+
+/// Workers that pack.
+pub(crate) type PackCrew<'a> = Crew<'a, PackJob, (PackJob, PackOutput), BuildError>;
 
 /// The data of an image.
 pub(crate) struct StoredData {
@@ -67,65 +73,15 @@ pub(crate) struct StoredData {
     pub hot: Range<u64>,
     /// Features in use.
     pub features: Vec<Feature>,
-    /// Files that could not be read and are left out.
-    pub left_out: BTreeSet<u32>,
-}
-
-impl StoredData {
-    /// Returns whether a file turned out to be unreadable.
-    pub(crate) fn is_left_out(&self, file: u32) -> bool {
-        self.left_out.contains(&file)
-    }
-}
-
-/// Stores the data of all files of `plan` at the end of `data`, which is returned as well.
-///
-/// # Errors
-/// Those of [`crate::build`].
-pub(crate) fn pack<'b>(
-    plan: &Plan,
-    sources: PackSources,
-    data: Appender<'b>,
-    context: Context<'_>,
-) -> Result<(StoredData, Appender<'b>), BuildError> {
-    let format = context.format;
-    let mut packing = Packing::new(plan, &sources, data, context);
-    if let Some(base) = &sources.reused.base {
-        packing.data.digest.update(&base.facts().identity);
-    }
-    packing.write_zeros()?;
-    let start = packing.data.end();
-    packing.reuse_hot()?;
-    if plan.ordered_count > 0 {
-        packing.run(jobs::jobs_of(Turn::First, plan, format), &sources.fragments)?;
-    }
-    (packing.hot, packing.turn) = (start..packing.data.end(), Turn::Rest);
-    packing.run(jobs::jobs_of(Turn::Rest, plan, format), &sources.fragments)?;
-    packing.reuse_up_to(TextSource::Fragments)?;
-    packing.fragments.list.sort_unstable_by_key(|extent| extent.la);
-    if let Some(parts) = &plan.parts {
-        let late = packing.resolve(parts)?;
-        packing.run(late.into_iter(), &sources.fragments)?;
-    }
-    if let Some(spec) = plan.fragment_compression.filter(|_| !packing.ends.is_empty()) {
-        let ends = packing.place_ends()?;
-        packing.run(jobs::ends(&ends, spec), &ends)?;
-    }
-    packing.finish()
-}
-
-/// The end of a file, left for the packed inode.
-struct LeftEnd {
-    file: u32,
-    /// First byte of the file that is left.
-    start: u64,
-    len: u64,
+    /// Bytes of the output that were read back.
+    pub read_back_bytes: u64,
+    /// Bytes of text that were packed.
+    pub text_bytes: u64,
 }
 
 /// The state of packing, on the one thread that writes.
-struct Packing<'a, 'b> {
-    plan: &'a Plan,
-    sources: &'a PackSources,
+pub(crate) struct Packing<'a, 'b> {
+    survey: &'a Survey,
     context: Context<'a>,
     data: Appender<'b>,
     chunks: ChunkStore,
@@ -136,110 +92,130 @@ struct Packing<'a, 'b> {
     stored: Vec<Stored>,
     /// Extents of the packed inode.
     fragments: Extents,
-    /// Length of the packed inode so far.
-    fragments_len: u64,
     tails: Tails,
     features: Vec<Feature>,
-    /// Files that could not be read, with the reasons.
-    left_out: BTreeMap<u32, BuildError>,
-    /// Files that have changed, with the changes.
-    changed: BTreeMap<u32, BuildError>,
     /// A pcluster of zeros for each algorithm, as an extent of all that it decodes to.
     zeros: HashMap<Algorithm, ZExtent>,
-    /// Files whose data others share.
-    originals: HashSet<u32>,
-    /// Ends of files that are left for the packed inode, in plan order.
-    ends: Vec<LeftEnd>,
+    /// Ends of files that are left for the packed inode.
+    ends: LeftEnds,
     /// Copies from the base, if there is one.
     copier: Option<ReuseCopier>,
-    /// Number of files, in plan order, whose reused data is stored already, and the packed inode after them.
+    /// Number of files, in plan order, whose reused data is stored already.
     reused_up_to: usize,
+    /// The reused front of the packed inode is stored already.
+    has_reused_packed: bool,
     reused: ReuseTotals,
-    turn: Turn,
+    /// Data of the hot zone is stored, extent by extent, and the rest of those files follows.
+    is_rest: bool,
     hot: Range<u64>,
-    progress: Progress,
+    texts: TextCache,
+    /// Bytes of text that were packed.
+    text_bytes: u64,
+    /// Algorithm that compresses each file, as far as known.
+    algorithms: Vec<Option<Algorithm>>,
 }
 
 impl<'a, 'b> Packing<'a, 'b> {
-    fn new(plan: &'a Plan, sources: &'a PackSources, data: Appender<'b>, context: Context<'a>) -> Self {
+    /// Begins with what lies before all other data: a pcluster of zeros, and the hot zone of a base.
+    ///
+    /// # Errors
+    /// Those of [`crate::build`].
+    pub(crate) fn begin(survey: &'a Survey, data: Appender<'b>, context: Context<'a>) -> Result<Self, BuildError> {
         let format = context.format;
-        let stored = |file: &&FilePlan| {
-            use Storage::{Duplicate, LeftOut, Placed, Reused};
-            !matches!(file.storage, Duplicate(_) | LeftOut | Placed { .. } | Reused { .. })
-        };
-        let referred = plan.parts.iter().flat_map(|parts| &parts.plan.refs).map(|one| one.len).sum::<u64>();
-        let total_bytes = plan.files.iter().filter(stored).map(|file| file.len).sum::<u64>() - referred;
-        let original = |file: &FilePlan| match file.storage {
-            Storage::Duplicate(original) => Some(original),
-            _ => None,
-        };
-        Self {
-            plan,
-            sources,
+        let memory = || Tails::new(format.work.scratch_dir.clone(), format.work.tails_memory());
+        let mut packing = Self {
+            survey,
             context,
             data,
             chunks: ChunkStore::new(format),
             block_bits: format.block_bits,
             encoded: format.compression.encoded_extents,
-            stored: vec![Stored::Nothing; plan.files.len()],
+            stored: vec![Stored::Nothing; survey.files.len()],
             fragments: Extents::default(),
-            fragments_len: plan.fragments_len,
-            tails: Tails::new(format.work.scratch_dir.clone(), format.work.tails_memory()),
+            tails: memory(),
             features: Vec::new(),
-            left_out: BTreeMap::new(),
-            changed: BTreeMap::new(),
             zeros: HashMap::new(),
-            originals: plan.files.iter().filter_map(original).collect(),
-            ends: Vec::new(),
-            copier: sources.reused.base.clone().map(ReuseCopier::new),
+            ends: LeftEnds::new(memory()),
+            copier: survey.reused.base.clone().map(ReuseCopier::new),
             reused_up_to: 0,
+            has_reused_packed: false,
             reused: ReuseTotals::default(),
-            turn: Turn::First,
+            is_rest: false,
             hot: 0..0,
-            progress: Progress { done_bytes: 0, total_bytes },
+            texts: TextCache::default(),
+            text_bytes: 0,
+            algorithms: vec![None; survey.files.len()],
+        };
+        if let Some(base) = &survey.reused.base {
+            packing.data.digest.update(&base.facts().identity);
         }
+        packing.write_zeros()?;
+        let start = packing.data.end();
+        packing.hot = start..start;
+        packing.reuse_hot()?;
+        if survey.ordered_count == 0 {
+            packing.begin_rest();
+        }
+        Ok(packing)
     }
 
-    /// Runs jobs on all cores, those of the packed inode with text from `fragments`, and appends their results in
-    /// order.
-    fn run(
+    /// Ends the hot zone: all data up to here comes first.
+    pub(crate) fn begin_rest(&mut self) {
+        self.hot.end = self.data.end();
+        self.is_rest = true;
+    }
+
+    /// Gives jobs to the workers, and takes results while there are too many.
+    ///
+    /// # Errors
+    /// Those of [`crate::build`].
+    pub(crate) fn submit(
         &mut self,
-        jobs: impl Iterator<Item = PackJob> + Send,
-        fragments: &FragmentStream,
+        jobs: impl IntoIterator<Item = PackJob>,
+        crew: &mut PackCrew<'_>,
     ) -> Result<(), BuildError> {
-        let (plan, sources, context) = (self.plan, self.sources, self.context);
-        let Context { format, control, .. } = context;
-        let worker = || {
-            let mut worker = PackWorker::new(plan, sources, fragments, context);
-            Ok(move |job: PackJob| {
-                let output = skippable(worker.pack(&job), format)?;
-                Ok((job, output))
-            })
-        };
-        let jobs = jobs.map(|job| Costed { cost: job.range.end - job.range.start + JOB_COST, job });
-        ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(job, output)| {
-            control.check()?;
-            match output {
-                Ok(output) => self.append(&job, output),
-                Err(error) => self.leave_out(job.stream, error),
+        for job in jobs {
+            while crew.is_full() {
+                self.take_next(crew)?;
             }
-        })
+            let cost = job.len() + JOB_COST;
+            crew.submit(job, cost);
+        }
+        Ok(())
+    }
+
+    /// Takes all results.
+    ///
+    /// # Errors
+    /// Those of [`crate::build`].
+    pub(crate) fn take_all(&mut self, crew: &mut PackCrew<'_>) -> Result<(), BuildError> {
+        while self.take_next(crew)? {}
+        Ok(())
+    }
+
+    /// Takes the next result, if there is one. Returns whether there was.
+    fn take_next(&mut self, crew: &mut PackCrew<'_>) -> Result<bool, BuildError> {
+        let Some(result) = crew.next() else { return Ok(false) };
+        self.context.control.check()?;
+        let (job, output) = result?;
+        self.append(&job, output)?;
+        Ok(true)
     }
 
     /// Takes the output of the next job, in plan order.
     fn append(&mut self, job: &PackJob, output: PackOutput) -> Result<(), BuildError> {
-        if matches!(job.stream, TextSource::File(file) if self.left_out.contains_key(&file)) {
-            return Ok(());
-        }
-        // Data of the hot zone is stored already, extent by extent; the rest of those files follows.
-        if self.turn == Turn::Rest {
+        if self.is_rest {
             self.reuse_up_to(job.stream)?;
         }
-        let destination = Destination::of(self.plan, job.stream, &output.shape);
+        self.text_bytes += job.len();
+        let destination = Destination::of(job, &output.shape);
         if self.is_first(job.stream) && !output.bytes.is_empty() {
             self.data.device(destination).align(self.context.format.layout.data_align);
         }
-        let output = self.data.adjust_for_position(output, self.plan.compression_of(job.stream));
+        if let TextSource::File(file) = job.stream {
+            self.algorithms[file as usize] = job.spec.map(|spec| spec.method.algorithm());
+        }
+        let output = self.data.adjust_for_position(output, job.spec);
         match (&output.shape, job.stream) {
             (Shape::Chunks { chunk_bits, texts }, TextSource::File(file)) => {
                 self.data.hash(&output);
@@ -254,23 +230,14 @@ impl<'a, 'b> Packing<'a, 'b> {
                 let at = ExtentStart { la: job.range.start, pa: self.data.append(&output, destination)? };
                 self.append_extents(stream, at, list, inline)?;
             }
+            (Shape::Recut { .. }, _) => self.append_recut(job, &output)?,
             (_, TextSource::Fragments) => {
                 return Err(BuildError::Internal("a part of the packed inode is not compressed".to_owned()));
             }
         }
-        if let (TextSource::File(file), 1..) = (job.stream, output.left) {
-            let len = output.left as u64;
-            self.ends.push(LeftEnd { file, start: job.range.end - len, len });
+        if let (TextSource::File(file), false) = (job.stream, output.left.is_empty()) {
+            self.ends.push(file, job.range.end - output.left.len() as u64, &output.left)?;
         }
-        for (file, error) in output.amiss.changed {
-            self.changed.entry(file).or_insert(error);
-        }
-        for (file, error) in output.amiss.unreadable {
-            self.leave_out(TextSource::File(file), error)?;
-        }
-        let done = self.progress.done_bytes + job.range.end - job.range.start;
-        self.progress.done_bytes = done.min(self.progress.total_bytes);
-        (self.context.control.progress)(self.progress);
         Ok(())
     }
 
@@ -299,29 +266,6 @@ impl<'a, 'b> Packing<'a, 'b> {
         Ok(())
     }
 
-    /// Gives the ends of files their places in the packed inode, behind the files in it. Returns that part of it.
-    fn place_ends(&mut self) -> Result<FragmentStream, BuildError> {
-        let mut stream = FragmentStream::behind(self.fragments_len);
-        for LeftEnd { file, start, len } in std::mem::take(&mut self.ends) {
-            let off = stream.push_end(file, start, len);
-            if start == 0 {
-                self.stored[file as usize] = Stored::Fragment(off);
-                continue;
-            }
-            let extents = self.extents_mut(TextSource::File(file));
-            let pa = extents.list.last().map_or(0, |extent| extent.pa + u64::from(extent.plen));
-            let (llen, kind) = (len as u32, HeadKind::Head1);
-            extents.list.push(ZExtent { la: start, llen, plen: 0, pa, kind, partial: false });
-            extents.fragment = Some(off);
-        }
-        self.feature(Feature::Fragments);
-        if self.context.format.packing.directories {
-            stream.pad(lcluster_index::pack_start(stream.len(), self.block_bits)?);
-        }
-        self.fragments_len = stream.len();
-        Ok(stream)
-    }
-
     /// Returns the extents of a compressed stream.
     fn extents_mut(&mut self, stream: TextSource) -> &mut Extents {
         let TextSource::File(file) = stream else { return &mut self.fragments };
@@ -335,40 +279,48 @@ impl<'a, 'b> Packing<'a, 'b> {
         }
     }
 
-    fn leave_out(&mut self, stream: TextSource, error: BuildError) -> Result<(), BuildError> {
-        let is_shared = |file| self.originals.contains(&file) || self.sources.parts.has(file);
-        // A changed file can be stored if nothing depends on its former contents.
-        let is_late = |file| error.is_change() && !self.plan.apart.contains(&file);
-        let file = match stream {
-            TextSource::File(file) if !is_shared(file) && !is_late(file) => file,
-            // Others were to share its data, which is gone, or a digest describes it.
-            _ => return Err(error),
-        };
-        self.stored[file as usize] = Stored::Nothing;
-        self.left_out.entry(file).or_insert(error);
-        Ok(())
-    }
-
     fn feature(&mut self, feature: Feature) {
         if !self.features.contains(&feature) {
             self.features.push(feature);
         }
     }
 
-    /// Records files that were left out or have changed, and completes files that end in a hole.
-    fn finish(mut self) -> Result<(StoredData, Appender<'b>), BuildError> {
-        self.finish_reuse()?;
-        for member in self.sources.fragments.members() {
+    /// Stores what remains when all data has been read: references, and ends of files in the packed inode. Returns the
+    /// data, and the length of the packed inode.
+    ///
+    /// # Errors
+    /// Those of [`crate::build`].
+    pub(crate) fn finish(
+        mut self,
+        decided: &Decided,
+        crew: &mut PackCrew<'_>,
+    ) -> Result<(StoredData, Appender<'b>), BuildError> {
+        let Decided { files, fragments, parts, .. } = decided;
+        self.take_all(crew)?;
+        self.reuse_all()?;
+        self.fragments.list.sort_unstable_by_key(|extent| extent.la);
+        if let Some(parts) = parts {
+            let late = self.settle(parts, files, crew)?;
+            self.submit(late, crew)?;
+            self.take_all(crew)?;
+        }
+        let packed_spec = self.context.format.packing.spec;
+        let fragments_len = match packed_spec {
+            Some(spec) => self.store_ends(fragments.len(), spec, crew)?,
+            None => fragments.len(),
+        };
+        self.finish_reuse(files)?;
+        for member in fragments.members() {
             self.stored[member.file as usize] = Stored::Fragment(member.off);
         }
-        let stored = std::mem::take(&mut self.stored).into_iter().zip(&self.plan.files).zip(0..);
+        let stored = std::mem::take(&mut self.stored).into_iter().zip(files).zip(0..);
         let stored = stored.map(|((stored, file), idx)| match (stored, &file.storage) {
-            _ if self.left_out.contains_key(&idx) => Ok(Stored::Nothing),
+            (_, Storage::LeftOut) => Ok(Stored::Nothing),
             (Stored::Nothing, Storage::Chunks { chunk_bits, .. }) => {
                 Ok(Stored::Chunks { chunk_bits: *chunk_bits, runs: Box::default() })
             }
             (Stored::Nothing, Storage::Placed { chunk_bits }) => {
-                let runs = self.sources.placed.get(&idx).map_or(&[][..], |runs| runs);
+                let runs = self.survey.placed.get(&idx).map_or(&[][..], |runs| runs);
                 let runs = Box::new(chunks::of_placed(runs, *chunk_bits, self.block_bits));
                 Ok(Stored::Chunks { chunk_bits: *chunk_bits, runs })
             }
@@ -376,14 +328,18 @@ impl<'a, 'b> Packing<'a, 'b> {
                 let extents = self.complete(Extents::default(), file.len, file.compression)?;
                 Ok(Stored::Compressed(Box::new(extents)))
             }
-            (Stored::Compressed(extents), _) => {
-                Ok(Stored::Compressed(Box::new(self.complete(*extents, file.len, file.compression)?)))
+            (Stored::Compressed(extents), storage) => {
+                let extents = self.complete(*extents, file.len, file.compression)?;
+                let is_shared = parts.as_ref().is_some_and(|parts| parts.is_shared(TextSource::File(idx)));
+                let may_be_flat = *storage == (Storage::Compressed { sparse: false }) && !is_shared;
+                let flat = may_be_flat.then(|| self.as_flat(&extents, file.len)).flatten();
+                Ok(flat.map_or_else(|| Stored::Compressed(Box::new(extents)), Stored::Flat))
             }
             (stored, _) => Ok(stored),
         });
         let stored = stored.collect::<Result<Vec<_>, BuildError>>()?;
         let fragments = std::mem::take(&mut self.fragments);
-        let fragments = self.complete(fragments, self.fragments_len, self.plan.fragment_compression)?;
+        let fragments = self.complete(fragments, fragments_len, packed_spec)?;
         let blob_blocks = self.data.blob_blocks();
         for feature in stored.iter().filter_map(|one| self.feature_of(one)).collect::<HashSet<_>>() {
             self.feature(feature);
@@ -391,29 +347,34 @@ impl<'a, 'b> Packing<'a, 'b> {
         if blob_blocks.is_some() || !self.context.tree.stores().devices.is_empty() {
             self.feature(Feature::DeviceTable);
         }
-        let Context { tree, ledger, .. } = self.context;
-        let skipped = |file: u32, error| {
-            let node = self.plan.files[file as usize].node;
-            (node, Skipped { path: tree.path(node), error })
-        };
-        let left_out = self.left_out.keys().copied().collect();
-        self.left_out.into_iter().for_each(|(file, error)| ledger.leave_out(skipped(file, error).1));
-        for (node, one) in self.changed.into_iter().map(|(file, error)| skipped(file, error)) {
-            ledger.change(node, one);
-        }
         let data = StoredData {
             stored,
             fragments,
-            fragments_len: self.fragments_len,
+            fragments_len,
             tails: self.tails,
             blob_blocks,
             shared_chunk_bytes: self.chunks.shared_bytes,
             reused: self.reused,
             hot: self.hot,
             features: self.features,
-            left_out,
+            read_back_bytes: self.texts.read_back,
+            text_bytes: self.text_bytes,
         };
         Ok((data, self.data))
+    }
+
+    /// Returns the first block of a file that is stored in extents, but uncompressed and contiguous: it needs no index.
+    fn as_flat(&self, extents: &Extents, len: u64) -> Option<Blkaddr> {
+        let list = &extents.list;
+        let is_plain = |extent: &ZExtent| extent.kind == HeadKind::Plain && extent.plen > 0 && !extent.partial;
+        let start = list.first()?.pa;
+        let fits = extents.inline.is_none() && extents.fragment.is_none() && self.block_bits.within(start) == 0;
+        let is_in_order = |extent: &ZExtent| extent.pa - start == extent.la && extent.pa >= start;
+        let is_flat = fits
+            && self.context.format.layout.chunk_bits.is_none()
+            && list.iter().all(|extent| is_plain(extent) && extent.pa >= start && is_in_order(extent))
+            && list.last().is_some_and(|last| last.end() == len);
+        is_flat.then(|| Blkaddr(start >> self.block_bits.bits()))
     }
 
     /// Returns the feature that a file stored like this needs.

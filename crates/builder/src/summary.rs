@@ -140,7 +140,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         ..Summary::default()
     };
     if let Some(parts) = &view.plan.parts {
-        summary.shared_bytes += parts.plan.refs.iter().map(|one| one.len).sum::<u64>();
+        summary.shared_bytes += parts.refs.iter().map(|one| one.len).sum::<u64>();
         summary.dropped_chunks = parts.stats.dropped_chunks;
     }
     for (id, node) in view.tree.nodes().filter(|(id, _)| !view.is_left_out(*id)) {

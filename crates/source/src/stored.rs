@@ -193,7 +193,7 @@ impl Content for StoredContent {
 
 fn in_archive(error: io::Error) -> ContentError {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => ContentError::Changed("the archive has become shorter"),
+        io::ErrorKind::UnexpectedEof => ContentError::Resized("the archive has become shorter"),
         _ => error.into(),
     }
 }

@@ -171,7 +171,7 @@ pub trait Content: Send {
     /// Fill `buf` from byte `off`.
     ///
     /// # Errors
-    /// Read errors; a file that has become shorter is [`ContentError::Changed`].
+    /// Read errors; a file that has become shorter is [`ContentError::Resized`].
     fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError>;
 
     /// The first run of data at or behind `off`; `None`: a hole up to the end.
@@ -183,6 +183,6 @@ pub trait Content: Send {
     /// Called after the last read.
     ///
     /// # Errors
-    /// [`ContentError::Changed`] if the file may have changed since the scan.
+    /// [`ContentError::Changed`] or [`ContentError::Resized`] if the file may have changed since the scan.
     fn verify_unchanged(&mut self) -> Result<(), ContentError>;
 }

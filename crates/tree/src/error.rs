@@ -15,9 +15,19 @@ pub enum ContentError {
     /// The file is not the one that was scanned.
     #[error("changed while the image was being built ({0})")]
     Changed(&'static str),
+    /// The file has another length than when it was scanned.
+    #[error("changed while the image was being built ({0})")]
+    Resized(&'static str),
     /// The contents are not those whose digest an image stores.
     #[error(transparent)]
     Digest(#[from] Box<DigestMismatch>),
+}
+
+impl ContentError {
+    /// Returns true if the file is not the one that was scanned, or not in the same state.
+    pub fn is_change(&self) -> bool {
+        matches!(self, ContentError::Changed(_) | ContentError::Resized(_))
+    }
 }
 
 /// A regular file of a tree whose contents cannot be read.

@@ -3,7 +3,7 @@
 //! Only the thread that takes decisions adds entries, so their order does not depend on the number of threads.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::error::Skipped;
 use kiln_tree::NodeId;
@@ -14,16 +14,12 @@ pub(crate) struct Ledger(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
-    /// Files that are to share nothing with others, because of an earlier attempt.
-    apart: BTreeMap<NodeId, Skipped>,
     /// Inputs that are left out, in the order in which they were added.
     left_out: Vec<Skipped>,
     /// Files that have changed, in the order in which they were added.
     changed: Vec<(NodeId, Skipped)>,
     /// Files that differ from the digest that an image stores for them, in the order in which they were added.
     damaged: Vec<(NodeId, Skipped)>,
-    /// Files in which the source differs from the base, found by an earlier attempt.
-    distrusted: BTreeSet<NodeId>,
 }
 
 /// Entries of a finished build.
@@ -37,11 +33,6 @@ pub(crate) struct ClosedLedger {
 }
 
 impl Ledger {
-    /// Returns the files that are to share nothing with others.
-    pub(crate) fn apart(&self) -> BTreeSet<NodeId> {
-        self.0.lock().apart.keys().copied().collect()
-    }
-
     /// Adds an input that is left out.
     pub(crate) fn leave_out(&self, one: Skipped) {
         self.0.lock().left_out.push(one);
@@ -57,44 +48,17 @@ impl Ledger {
         self.0.lock().damaged.push((node, one));
     }
 
-    /// Returns the files whose data and digest must not be reused from a base.
-    pub(crate) fn distrusted(&self) -> BTreeSet<NodeId> {
-        self.0.lock().distrusted.clone()
-    }
-
-    /// Drops the entries of this attempt; the next one reuses nothing of these files.
-    pub(crate) fn distrust(&self, nodes: BTreeSet<NodeId>) {
-        let mut entries = self.0.lock();
-        entries.forget();
-        entries.distrusted.extend(nodes);
-    }
-
-    /// Drops the entries of this attempt; `node` will be apart in the next one.
-    pub(crate) fn begin_again(&self, node: NodeId, one: Skipped) {
-        let mut entries = self.0.lock();
-        entries.forget();
-        entries.apart.insert(node, one);
-    }
-
     /// Closes the ledger at the end of a build. `is_stored` tells if a file is in the image.
     pub(crate) fn close(self, is_stored: impl Fn(NodeId) -> bool) -> ClosedLedger {
-        let Entries { apart, left_out, changed, damaged, .. } = self.0.into_inner();
-        let changed = apart.into_iter().chain(changed);
-        let changed = changed.filter(|(node, one)| one.error.is_change() && is_stored(*node));
+        let Entries { left_out, changed, damaged } = self.0.into_inner();
+        let changed = changed.into_iter().filter(|(node, one)| one.error.is_change() && is_stored(*node));
         // Of several entries for a file the last one counts.
         let by_path: BTreeMap<_, _> = changed.map(|(_, one)| (one.path, one.error)).collect();
         let changed = by_path.into_iter().map(|(path, error)| Skipped { path, error }).collect();
         let damaged = damaged.into_iter().filter(|(node, _)| is_stored(*node)).map(|(_, one)| one).collect();
-        ClosedLedger { skipped: left_out, changed, damaged }
-    }
-}
-
-impl Entries {
-    /// Drops the entries of an attempt.
-    fn forget(&mut self) {
-        self.left_out.clear();
-        self.changed.clear();
-        self.damaged.clear();
+        let mut skipped = left_out;
+        skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        ClosedLedger { skipped, changed, damaged }
     }
 }
 

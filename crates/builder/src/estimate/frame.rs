@@ -17,8 +17,7 @@ use super::drawn::{Draw, DrawnFile, PIECE_LEN};
 use super::interval::Interval;
 use super::observed::{Observed, Sample};
 use crate::format::Format;
-use crate::pack::jobs::{self, PackJob, Task};
-use crate::plan::Plan;
+use crate::pack::jobs::{PackJob, Task};
 use crate::plan::text::TextSource;
 
 /// Longest file that is packed whole, in bytes.
@@ -70,9 +69,8 @@ pub(super) struct Stratum {
 }
 
 impl Frame {
-    /// Sorts the jobs of `plan` into strata.
-    pub(super) fn of(plan: &Plan, format: &Format) -> Self {
-        let parts: Vec<PackJob> = jobs::jobs(plan, format).collect();
+    /// Sorts jobs into strata.
+    pub(super) fn of(parts: Vec<PackJob>, format: &Format) -> Self {
         let mut strata = std::collections::BTreeMap::<Kind, Stratum>::new();
         for (idx, part) in (0..).zip(&parts) {
             let kind = Kind::of(part);

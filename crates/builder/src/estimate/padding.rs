@@ -41,7 +41,7 @@ fn stored_len(parts: &[PackJob], format: &Format) -> Option<u64> {
             Some((part.range.end - part.range.start).next_multiple_of(format.block_bits.len()))
         }
         Task::Tail => Some(0),
-        Task::Segment | Task::Whole { .. } => None,
+        Task::Segment | Task::Whole { .. } | Task::Recut(_) => None,
     };
     parts.iter().map(len).sum()
 }

@@ -20,9 +20,10 @@ use crate::options::Dedupe;
 use crate::options::data::{CompressionOptions, LayoutOptions, Trial};
 use crate::options::hints::Hints;
 use crate::pack::jobs::{PackJob, Task};
-use crate::plan::analysis::{ANALYSIS_COST, skippable};
+use crate::plan::Plan;
+use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use crate::plan::{PackSources, Plan};
+use crate::read::{PIECE_COST, skippable};
 use kiln_parallel::ordered::{self, Costed};
 
 /// A file of a sample, with the LZ4 length of each unit of its text.
@@ -44,8 +45,13 @@ pub(super) struct Sampler<'a> {
 
 impl<'a> Sampler<'a> {
     /// Creates a sampler of `frame`.
-    pub(super) fn new(plan: &'a Plan, sources: &'a PackSources, frame: &'a Frame, context: Context<'a>) -> Self {
-        let text = PlannedText { tree: context.tree, plan, fragments: &sources.fragments };
+    pub(super) fn new(
+        plan: &'a Plan,
+        fragments: &'a FragmentStream,
+        frame: &'a Frame,
+        context: Context<'a>,
+    ) -> Self {
+        let text = PlannedText { tree: context.tree, plan, fragments };
         Self { plan, text, frame, context }
     }
 
@@ -74,7 +80,7 @@ impl<'a> Sampler<'a> {
     ) -> Result<Vec<R>, BuildError> {
         let Context { format, control, .. } = self.context;
         let len = |one: &T| job_of(one).range.end - job_of(one).range.start;
-        let jobs: Vec<_> = drawn.into_iter().map(|job| Costed { cost: ANALYSIS_COST + len(&job), job }).collect();
+        let jobs: Vec<_> = drawn.into_iter().map(|job| Costed { cost: PIECE_COST + len(&job), job }).collect();
         let worker = || {
             let mut text = Vec::new();
             let (job_of, look) = (&job_of, &look);
@@ -117,7 +123,7 @@ impl<'a> Sampler<'a> {
         let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
         let context = Context { tree: &sample, format: &format, control: &control, ledger: &ledger };
         let (Built { plan, data, .. }, phases) = in_memory::build(false, context)?;
-        let pack = phases.iter().find(|phase| phase.name == "pack");
+        let pack = phases.iter().find(|phase| phase.name == "store");
         let mut chunks = HashSet::new();
         let observe = |(id, len, drawn, lz4): &(_, u64, DrawnFile, Lz4Lens)| {
             let stored = plan.file_of(*id).map(|file| &data.stored[file as usize])?;

@@ -2,12 +2,11 @@
 
 use kiln_format::feature::Feature;
 use kiln_format::zmap::HeadKind;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use super::frame::Frame;
 use super::observed::Sample;
 use crate::format::Format;
-use crate::inodes::digest;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::inline_tails::{TailRef, Tails};
 use crate::pack::reuse::ReuseTotals;
@@ -16,23 +15,12 @@ use crate::plan::Plan;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;
-use kiln_tree::{NodeId, Tree};
 
 /// The stored form of a file that is one job.
 #[derive(Clone, Copy)]
 pub(super) enum Outcome {
     Flat,
     Compressed { inline: u64 },
-}
-
-/// Returns attributes as long as the digests of all files, no two of them equal.
-pub(super) fn digests(tree: &Tree, format: &Format) -> HashMap<NodeId, Box<[u8]>> {
-    let value = |id: NodeId| {
-        let mut value = [0; digest::VALUE_LEN];
-        value[digest::VALUE_LEN - 4..].copy_from_slice(&id.0.to_le_bytes());
-        value.into()
-    };
-    digest::files(tree, format).map(|(id, ..)| (id, value(id))).collect()
 }
 
 /// Returns places for all files. Addresses mean nothing, and there are no more extents than maps need.
@@ -78,7 +66,8 @@ pub(super) fn stored(
         reused: ReuseTotals::default(),
         hot: 0..0,
         features,
-        left_out: BTreeSet::new(),
+        read_back_bytes: 0,
+        text_bytes: 0,
     }
 }
 
@@ -145,7 +134,7 @@ fn extents(stream: TextSource, len: u64, has_holes: bool, plan: &Plan, format: &
 }
 
 fn features(stored: &[Stored], plan: &Plan, format: &Format) -> Vec<Feature> {
-    let has_refs = plan.parts.as_ref().is_some_and(|streams| !streams.plan.refs.is_empty());
+    let has_refs = plan.parts.as_ref().is_some_and(|streams| !streams.refs.is_empty());
     let has_holes = |file: &FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
     let mut features = HashSet::new();
     if has_refs || !format.compression.encoded_extents && plan.files.iter().any(has_holes) {

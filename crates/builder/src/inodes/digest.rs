@@ -8,11 +8,10 @@ use crate::context::Context;
 use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::format::Format;
-use crate::plan::analysis::{ANALYSIS_COST, skippable};
-use crate::plan::dedupe::for_steps;
 use crate::plan::hole::{self, Holes, data_runs};
+use crate::read::{PIECE_COST, skippable};
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{Content, ContentError, Kind, NodeId, Tree};
+use kiln_tree::{Content, ContentError, DigestMismatch, DigestOf, Kind, NodeId, StoredDigest, Tree};
 
 /// Prefix of the values.
 const ALGORITHM: &[u8] = b"sha256:";
@@ -23,38 +22,60 @@ pub(crate) const VALUE_LEN: usize = ALGORITHM.len() + DIGEST_LEN;
 /// Zeros that stand for holes in hashing.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Returns the values of all files that are not empty: those that an image stores already, else those of the
-/// contents. Files that are apart have none of the latter, as they may change; neither have files that cannot be
-/// read, if such files are skipped.
+/// Returns attributes as long as the digests of all files, no two of them equal: they take the room of the values until
+/// the contents have been read.
+pub(crate) fn placeholders(tree: &Tree, format: &Format) -> HashMap<NodeId, Box<[u8]>> {
+    let value = |id: NodeId| {
+        let mut value = [0; VALUE_LEN];
+        value[VALUE_LEN - 4..].copy_from_slice(&id.0.to_le_bytes());
+        value.into()
+    };
+    files(tree, format).map(|(id, ..)| (id, value(id))).collect()
+}
+
+/// Returns the values of all files that are not empty: those that an image stores for the contents, else those `computed`
+/// as the contents were read, else those that the base stores for files that are reused from it. Only files of which
+/// parts are reused, or for which the base has none, are read here. Files for which `is_left_out` have none.
 ///
 /// # Errors
 /// The first file that cannot be read, unless such files are skipped; an interruption.
-pub(crate) fn all(context: Context<'_>) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
-    let Context { tree, format, control, ledger } = context;
-    let (apart, distrusted) = (ledger.apart(), ledger.distrusted());
-    let jobs = files(tree, format).map(|job| Costed { job, cost: ANALYSIS_COST });
+pub(crate) fn values(
+    computed: &HashMap<NodeId, [u8; DIGEST_LEN]>,
+    is_reused: impl Fn(NodeId) -> bool + Sync,
+    is_left_out: impl Fn(NodeId) -> bool,
+    context: Context<'_>,
+) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
+    let Context { tree, format, control, .. } = context;
+    let jobs = files(tree, format).filter(|(id, ..)| !is_left_out(*id));
+    let jobs: Vec<_> = jobs.map(|job| Costed { job, cost: PIECE_COST }).collect();
     let worker = || {
-        let mut buf = Vec::new();
-        let (apart, distrusted) = (&apart, &distrusted);
+        let (mut buf, is_reused) = (Vec::new(), &is_reused);
         Ok(move |(id, len, sparse): (NodeId, u64, bool)| {
             control.check()?;
-            let stored = tree.stored_digest(id).map(|stored| stored.filter(|_| !distrusted.contains(&id)));
-            let digest = match stored {
-                Ok(Some(stored)) => Ok(Some(stored.sha256)),
-                Ok(None) if apart.contains(&id) => Ok(None),
-                Ok(None) => Hashed::open((id, len, sparse), context).and_then(|file| file.digest(&mut buf)).map(Some),
+            let digest = match tree.stored_digest(id) {
+                Ok(Some(stored)) if stored.of == DigestOf::Contents || is_reused(id) => Ok(stored.sha256),
+                Ok(_) => match computed.get(&id) {
+                    Some(computed) => Ok(*computed),
+                    None => Hashed::open((id, len, sparse), context).and_then(|file| file.digest(&mut buf)),
+                },
                 Err(error) => Err(error.into()),
             };
             Ok::<_, BuildError>((id, skippable(digest, format)?))
         })
     };
     let mut values = HashMap::new();
-    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(id, digest)| {
-        let value = digest.ok().flatten().map(|digest| [ALGORITHM, &digest].concat().into());
+    ordered::run(format.work.readers, format.work.read_ahead(), jobs.into_iter(), worker, |(id, digest)| {
+        let value = digest.ok().map(|digest| [ALGORITHM, &digest].concat().into());
         values.extend(value.map(|value| (id, value)));
         Ok(())
     })?;
     Ok(values)
+}
+
+/// Returns the error of contents whose SHA-256 is not the stored one.
+pub(crate) fn mismatch(stored: StoredDigest, computed: [u8; DIGEST_LEN]) -> Option<ContentError> {
+    let StoredDigest { sha256: stored, image, .. } = stored;
+    (computed != stored).then(|| Box::new(DigestMismatch { image, stored, computed }).into())
 }
 
 /// Returns the files that have a digest, with their lengths, and with flags that tell which ones may have holes.
@@ -91,11 +112,6 @@ impl<'a> Hashed<'a> {
         Ok(Self { id, len, content, holes, context })
     }
 
-    /// Returns the bytes that are not holes.
-    pub(crate) fn data_len(&self) -> u64 {
-        self.len - hole::total(&self.holes)
-    }
-
     /// Returns the SHA-256 of the contents.
     ///
     /// # Errors
@@ -117,31 +133,61 @@ fn hash(
     control: &Control<'_>,
     failed: impl Fn(ContentError) -> BuildError,
 ) -> Result<[u8; DIGEST_LEN], BuildError> {
-    let mut hash = Sha256::new();
-    let mut end = 0;
+    let mut digest = FileDigest::default();
     for run in data_runs(len, holes) {
-        add_zeros(&mut hash, run.start - end, control)?;
-        end = run.end;
-        for_steps(run, |off, step| {
-            control.check()?;
-            buf.resize(step, 0);
+        let mut off = run.start;
+        while off < run.end {
+            buf.resize((run.end - off).min(STEP) as usize, 0);
             content.read_exact_at(buf, off).map_err(&failed)?;
-            hash.update(&*buf);
-            Ok::<_, BuildError>(true)
-        })?;
+            digest.add(buf, off, control)?;
+            off += buf.len() as u64;
+        }
     }
-    add_zeros(&mut hash, len - end, control)?;
-    Ok(hash.finalize().into())
+    digest.finish(len, control)
 }
 
-fn add_zeros(hash: &mut Sha256, mut len: u64, control: &Control<'_>) -> Result<(), BuildError> {
-    while len > 0 {
-        control.check()?;
-        let step = len.min(ZEROS.len() as u64);
-        hash.update(&ZEROS[..step as usize]);
-        len -= step;
+/// Bytes that are hashed at a time.
+const STEP: u64 = 256 << 10;
+
+/// SHA-256 of a file, of which pieces arrive in order. Zeros stand between them.
+#[derive(Clone, Default)]
+pub(crate) struct FileDigest {
+    hash: Sha256,
+    /// Byte behind the last piece.
+    end: u64,
+}
+
+impl FileDigest {
+    /// Adds the bytes from `start` on.
+    ///
+    /// # Errors
+    /// An interruption.
+    pub(crate) fn add(&mut self, text: &[u8], start: u64, control: &Control<'_>) -> Result<(), BuildError> {
+        self.add_zeros(start, control)?;
+        self.hash.update(text);
+        self.end += text.len() as u64;
+        Ok(())
     }
-    Ok(())
+
+    /// Returns the digest of a file of `len` bytes.
+    ///
+    /// # Errors
+    /// An interruption.
+    pub(crate) fn finish(mut self, len: u64, control: &Control<'_>) -> Result<[u8; DIGEST_LEN], BuildError> {
+        self.add_zeros(len, control)?;
+        Ok(self.hash.finalize().into())
+    }
+
+    /// Adds zeros up to byte `end` of the file.
+    fn add_zeros(&mut self, end: u64, control: &Control<'_>) -> Result<(), BuildError> {
+        while self.end < end {
+            control.check()?;
+            let step = (end - self.end).min(ZEROS.len() as u64);
+            self.hash.update(&ZEROS[..step as usize]);
+            self.end += step;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

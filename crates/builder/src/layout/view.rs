@@ -108,8 +108,7 @@ impl<'a> View<'a> {
     pub(crate) fn is_left_out(&self, node: NodeId) -> bool {
         let file_left_out = || {
             let idx = self.plan.file_of(node)?;
-            let unreadable = self.plan.files[idx as usize].storage == Storage::LeftOut;
-            Some(unreadable || self.data.is_left_out(idx))
+            Some(self.plan.files[idx as usize].storage == Storage::LeftOut)
         };
         self.inodes.is_left_out[node.idx()] || file_left_out().unwrap_or(false)
     }

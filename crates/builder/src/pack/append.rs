@@ -9,9 +9,8 @@ use crate::format::Format;
 use crate::out::Out;
 use crate::pack::device::Device;
 use crate::pack::fill::Filled;
+use crate::pack::jobs::PackJob;
 use crate::pack::worker::{PackOutput, Shape};
-use crate::plan::Plan;
-use crate::plan::text::TextSource;
 
 /// Kind of data, which determines its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +22,11 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    /// Returns the destination of a part of the plan.
-    pub(crate) fn of(plan: &Plan, stream: TextSource, shape: &Shape) -> Self {
+    /// Returns the destination of the result of a job.
+    pub(crate) fn of(job: &PackJob, shape: &Shape) -> Self {
         match shape {
             Shape::Chunks { .. } => Destination::Chunks,
-            Shape::Flat { .. } if plan.is_in_chunks(stream) => Destination::Chunks,
+            Shape::Flat { .. } if job.chunk_bits.is_some() => Destination::Chunks,
             _ => Destination::Image,
         }
     }

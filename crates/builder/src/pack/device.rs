@@ -60,6 +60,15 @@ impl<'a> Device<'a> {
         Ok(start)
     }
 
+    /// Writes over existing data.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn write_at(&self, bytes: &[u8], pa: u64) -> Result<(), BuildError> {
+        let written = output::write_all_at(self.file, bytes, self.offset.saturating_add(pa));
+        written.map_err(|source| BuildError::Write { action: "write the image", source })
+    }
+
     /// Returns whether the device holds `bytes` at `pa`. `buf` is a buffer for reading.
     ///
     /// # Errors

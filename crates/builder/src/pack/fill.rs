@@ -126,6 +126,8 @@ pub(crate) struct PclusterWriter {
     encoded_extents: bool,
     /// Most plain text of one extent, in bytes.
     extent_max_len: usize,
+    /// Most bytes of a pcluster.
+    room: usize,
     pcluster: Vec<u8>,
 }
 
@@ -138,7 +140,22 @@ impl PclusterWriter {
         let pcluster = vec![0; spec.pcluster_len as usize];
         let FillForm { block_bits, encoded_extents, extent_max_len } = form;
         let extent_max_len = extent_max_len.map_or(EXTENT_MAX_LEN, |len| EXTENT_MAX_LEN.min(len as usize));
-        Ok(Self { encoder: Encoder::new(spec)?, spec: *spec, block_bits, encoded_extents, extent_max_len, pcluster })
+        let room = pcluster.len();
+        let encoder = Encoder::new(spec)?;
+        Ok(Self { encoder, spec: *spec, block_bits, encoded_extents, extent_max_len, room, pcluster })
+    }
+
+    /// Fills one pcluster, of at most `room` bytes, with the front of `text`. The rest of it, if there is any, can stand
+    /// alone.
+    ///
+    /// # Errors
+    /// A codec that fails.
+    pub(crate) fn write_one(&mut self, text: &[u8], ends_stream: bool, room: usize) -> Result<Filled, BuildError> {
+        let longest = self.spec.pcluster_len as usize;
+        self.room = room.min(longest);
+        let filled = self.write_while(text, ends_stream, End::Padded, &mut |filled| Ok(filled.extents.is_empty()));
+        self.room = longest;
+        filled
     }
 
     /// Turns `text` into pclusters: encoded extents, or whole blocks with the end as `end` says.
@@ -384,7 +401,7 @@ impl PclusterWriter {
     /// Fills one pcluster with the front of `rest`. Returns the bytes consumed and produced, if that saves a block.
     fn pcluster(&mut self, rest: &[u8]) -> Result<Option<(usize, usize)>, BuildError> {
         let block_len = self.block_bits.len() as usize;
-        let max_len = self.spec.pcluster_len as usize;
+        let max_len = self.room;
         let unit = rest.len().min(max_len);
         // Text that fits one block saves none.
         if rest.len() <= block_len || unit > block_len && probe::is_incompressible(&rest[..unit]) {

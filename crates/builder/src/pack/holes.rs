@@ -23,8 +23,8 @@ impl Packing<'_, '_> {
         if self.encoded {
             return Ok(());
         }
-        let plan = self.plan;
-        for spec in plan.files.iter().filter(has_holes).filter_map(|file| file.compression) {
+        let survey = self.survey;
+        for spec in survey.files.iter().filter(has_holes).filter_map(|file| file.compression) {
             let algorithm = spec.method.algorithm();
             if self.zeros.contains_key(&algorithm) {
                 continue;

@@ -40,13 +40,21 @@ impl Tails {
     /// # Errors
     /// A scratch file that cannot be made or written.
     pub(crate) fn push(&mut self, tail: &[u8]) -> Result<TailRef, BuildError> {
-        let tail_ref = TailRef { off: self.end, len: tail.len() as u16 };
+        Ok(TailRef { len: tail.len() as u16, off: self.push_text(tail)? })
+    }
+
+    /// Stores text of any length, and returns its offset.
+    ///
+    /// # Errors
+    /// A scratch file that cannot be made or written.
+    pub(crate) fn push_text(&mut self, tail: &[u8]) -> Result<u64, BuildError> {
+        let off = self.end;
         if self.memory.len() + tail.len() > self.memory_limit {
             self.spill()?;
         }
         self.memory.extend_from_slice(tail);
         self.end += tail.len() as u64;
-        Ok(tail_ref)
+        Ok(off)
     }
 
     /// Appends a tail to `out`.
@@ -54,18 +62,26 @@ impl Tails {
     /// # Errors
     /// A scratch file that cannot be read.
     pub(crate) fn get(&self, tail: TailRef, out: &mut Vec<u8>) -> Result<(), BuildError> {
-        let (start, len) = (out.len(), usize::from(tail.len));
+        self.get_text(tail.off, tail.len.into(), out)
+    }
+
+    /// Appends `len` bytes of a stored text at offset `at` to `out`.
+    ///
+    /// # Errors
+    /// A scratch file that cannot be read.
+    pub(crate) fn get_text(&self, at: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        let start = out.len();
         let spilled = self.end - self.memory.len() as u64;
-        if let Some(off) = tail.off.checked_sub(spilled) {
+        if let Some(off) = at.checked_sub(spilled) {
             out.extend_from_slice(&self.memory[off as usize..][..len]);
             return Ok(());
         }
         let Some(scratch) = &self.scratch else {
-            return Err(BuildError::Internal(format!("no scratch file holds the tail at {}", tail.off)));
+            return Err(BuildError::Internal(format!("no scratch file holds the tail at {at}")));
         };
         out.resize(start + len, 0);
         scratch
-            .read_exact_at(&mut out[start..], tail.off)
+            .read_exact_at(&mut out[start..], at)
             .map_err(|source| BuildError::Write { action: "read back the scratch file", source })
     }
 

@@ -7,7 +7,6 @@ use crate::error::BuildError;
 use crate::pack::append::Destination;
 use crate::pack::chunks::{ChunkRun, ChunkedText};
 use crate::pack::jobs::PackJob;
-use crate::plan::file::Storage;
 
 impl Packing<'_, '_> {
     pub(super) fn append_chunks(
@@ -40,9 +39,8 @@ impl Packing<'_, '_> {
         let block_bits = self.block_bits;
         let device = self.data.device(Destination::Chunks).number;
         let stored = &mut self.stored[file as usize];
-        match (&self.plan.files[file as usize].storage, &mut *stored) {
-            (Storage::Chunks { chunk_bits, .. }, stored) => {
-                let bits = *chunk_bits;
+        match (job.chunk_bits, &mut *stored) {
+            (Some(bits), stored) => {
                 if *stored == Stored::Nothing {
                     *stored = Stored::Chunks { chunk_bits: bits, runs: Box::default() };
                 }

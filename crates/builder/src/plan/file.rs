@@ -9,7 +9,7 @@ use crate::plan::hole;
 use kiln_tree::NodeId;
 
 /// A regular file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FilePlan {
     /// Its node.
     pub node: NodeId,
@@ -77,7 +77,7 @@ pub(crate) enum Storage {
 }
 
 /// Decides how a file with bytes of its own is stored alone.
-pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: bool, format: &Format) -> Storage {
+pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], format: &Format) -> Storage {
     let (len, block_bits, sparse) = (file.len, format.block_bits, !holes.is_empty());
     let chunks = || {
         let chunk_bits = format.layout.chunk_bits.unwrap_or_else(|| hole::chunk_bits(len, holes, block_bits));
@@ -89,7 +89,6 @@ pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], incompressible: boo
     };
     match (file.compression, sparse) {
         (None, _) => plain(),
-        (Some(_), false) if incompressible => plain(),
         (Some(_), false) => Storage::Compressed { sparse },
         (Some(_), true) => {
             // Before partial references, zeros are compressed like anything else.

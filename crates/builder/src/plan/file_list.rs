@@ -43,7 +43,7 @@ impl FileList {
                 index[node.idx()] = NonZeroU32::new(files.len() as u32 + 1).map(FileIdx);
                 let (inode_len, compression) = (inodes.inode_len(node) as u32, format.compression.of(node));
                 let file = FilePlan { node, len, inode_len, storage: Storage::Empty, compression };
-                let storage = if len == 0 { Storage::Empty } else { storage(&file, &[], false, format) };
+                let storage = if len == 0 { Storage::Empty } else { storage(&file, &[], format) };
                 files.push(FilePlan { storage, ..file });
             }
             _ => {}

@@ -3,33 +3,17 @@
 //! Files alone waste half a block each and start each with nothing to refer to. In the packed stream similar files
 //! are neighbours: within a window of a few MiB of files in plan order they stand by (first 16 bytes, path), which
 //! puts ELF with ELF and PNG with PNG without knowing either. The window keeps a directory's files near each other,
-//! so that reading a tree in order decodes each pcluster about once.
+//! so that reading a tree in order decodes each pcluster about once (see [`packed_window`](super::packed_window)).
 
 use std::ops::Range;
 
-use crate::error::BuildError;
-use crate::format::Format;
-use crate::layout::lcluster_index;
-use crate::plan::file::{FilePlan, Storage};
-
-/// Plain text of files in plan order that are sorted together.
-pub(crate) const WINDOW_LEN: u64 = 4 << 20;
 /// Bytes of a file that indicate its kind.
 pub(crate) const HEAD_LEN: usize = 16;
 
 /// First bytes of a file, zeros behind its end.
 pub(crate) type Head = [u8; HEAD_LEN];
 
-/// A file that goes into the packed stream.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FragmentCandidate {
-    /// Index in the plan.
-    pub file: u32,
-    /// Its first bytes.
-    pub head: Head,
-}
-
-/// A file in the packed stream, or the end of one.
+/// A file in the packed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     /// Index in the plan.
@@ -38,106 +22,36 @@ pub(crate) struct Member {
     pub off: u64,
 }
 
-/// Puts the files of `small` that are compressed like the packed inode into its stream, which begins at byte
-/// `start`, and returns all files with it. The first `ordered_count` files keep their order.
-///
-/// # Errors
-/// Block sizes that the compact index cannot have.
-pub(crate) fn choose(
-    mut files: Vec<FilePlan>,
-    mut small: Vec<FragmentCandidate>,
-    (start, ordered_count): (u64, u32),
-    format: &Format,
-) -> Result<(Vec<FilePlan>, FragmentStream), BuildError> {
-    small.retain(|candidate| {
-        let file = &files[candidate.file as usize];
-        file.compression == format.compression.spec && matches!(file.storage, Storage::Compressed { .. })
-    });
-    let mut stream = FragmentStream::behind(start).with(&mut small, ordered_count, |file| files[file as usize].len);
-    if format.packing.directories || format.packing.ends {
-        // The next files may lie elsewhere in the image than those before.
-        stream.pad(lcluster_index::pack_start(stream.len(), format.block_bits)?);
-    }
-    for member in stream.members() {
-        files[member.file as usize].storage = Storage::Fragment;
-    }
-    Ok((files, stream))
-}
+/// Member that stands for zeros between files.
+const PADDING: u32 = u32::MAX;
 
 /// The packed stream.
 #[derive(Debug, Default)]
 pub(crate) struct FragmentStream {
     members: Vec<Member>,
-    /// First byte of each file's end; whole files have no entry.
-    starts: Vec<u64>,
     /// Byte behind the last member.
-    end: u64,
-    /// Length in bytes; zeros stand behind the last member.
     len: u64,
 }
 
 impl FragmentStream {
-    /// Makes a stream of `candidates` only.
-    #[cfg(test)]
-    fn of(candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
-        Self::default().with(candidates, ordered_count, len)
-    }
-
-    /// Lays out `candidates`, which are in plan order, behind the existing members. The first `ordered_count` files
-    /// of the plan keep the order; `len` returns the length of a file.
-    fn with(mut self, candidates: &mut [FragmentCandidate], ordered_count: u32, len: impl Fn(u32) -> u64) -> Self {
-        let ordered = candidates.partition_point(|candidate| candidate.file < ordered_count);
-        let (_, mut rest) = candidates.split_at_mut(ordered);
-        while !rest.is_empty() {
-            let (window, behind) = rest.split_at_mut(window_count(rest, &len));
-            // Indexes follow paths.
-            window.sort_unstable_by_key(|candidate| (candidate.head, candidate.file));
-            rest = behind;
-        }
-        self.members.reserve_exact(candidates.len());
-        for candidate in candidates {
-            self.push_whole(candidate.file, len(candidate.file));
-        }
-        self
-    }
-
-    /// Makes a stream that continues with ends of files where another one ends, at byte `off`.
+    /// Makes a stream that continues another one at byte `off`.
     pub(crate) fn behind(off: u64) -> Self {
-        Self { end: off, len: off, ..Self::default() }
+        Self { len: off, ..Self::default() }
     }
 
-    /// Appends the last `len` bytes of a file, from `start` on. Returns their offset.
-    pub(crate) fn push_end(&mut self, file: u32, start: u64, len: u64) -> u64 {
-        self.starts.push(start);
-        self.push_whole(file, len)
-    }
-
-    fn push_whole(&mut self, file: u32, len: u64) -> u64 {
-        let off = self.end;
+    /// Appends a file of `len` bytes. Returns its offset.
+    pub(crate) fn push(&mut self, file: u32, len: u64) -> u64 {
+        let off = self.len;
         self.members.push(Member { file, off });
-        self.end += len;
-        self.len = self.end;
+        self.len += len;
         off
     }
 
-    /// Adds zeros behind the last member up to `len`, so that something else can follow.
+    /// Adds zeros behind the last member up to `len`, so that what follows can lie elsewhere.
     pub(crate) fn pad(&mut self, len: u64) {
-        debug_assert!(len >= self.end);
-        self.len = len;
-    }
-
-    /// Returns the bytes from the first member on.
-    pub(crate) fn span(&self) -> Range<u64> {
-        self.members.first().map_or(self.len, |first| first.off)..self.len
-    }
-
-    /// Returns the end of the members that are among the first `count` files of the plan, which precede all others.
-    pub(crate) fn end_of_first(&self, count: u32) -> u64 {
-        let first = self.members.partition_point(|member| member.file < count);
-        match self.members.get(first) {
-            _ if first == 0 => 0,
-            Some(behind) => behind.off,
-            None => self.end,
+        debug_assert!(len >= self.len);
+        if len > self.len {
+            self.push(PADDING, len - self.len);
         }
     }
 
@@ -146,16 +60,9 @@ impl FragmentStream {
         self.len
     }
 
-    /// Returns all members, by offset.
-    pub(crate) fn members(&self) -> &[Member] {
-        &self.members
-    }
-
-    /// Returns all members, by offset, with their bytes of the stream, and the zeros behind them.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Option<u32>, Range<u64>)> + '_ {
-        let ends = self.members.iter().skip(1).map(|next| next.off).chain([self.end]);
-        let members = self.members.iter().zip(ends).map(|(member, end)| (Some(member.file), member.off..end));
-        members.chain((self.end < self.len).then_some((None, self.end..self.len)))
+    /// Returns all files, by offset.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.file != PADDING)
     }
 
     /// Fills `buf` from byte `off` of the stream: `read_piece` gets each file with an offset in it and the bytes to
@@ -171,35 +78,27 @@ impl FragmentStream {
     ) -> Result<(), E> {
         for (file, range) in self.pieces(off..off + buf.len() as u64) {
             let (piece, rest) = buf.split_at_mut((range.end - range.start) as usize);
-            read_piece(file, range.start, piece)?;
+            match file {
+                Some(file) => read_piece(file, range.start, piece)?,
+                None => piece.fill(0),
+            }
             buf = rest;
         }
         buf.fill(0);
         Ok(())
     }
 
-    /// Returns the pieces of members that make up `range` of the stream: file and range of it.
-    pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
+    /// Returns the pieces of members that make up `range` of the stream: file and range of it, or a range of zeros.
+    pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Option<u32>, Range<u64>)> {
         let first = self.members.partition_point(|member| member.off <= range.start).saturating_sub(1);
         self.members[first..].iter().enumerate().map_while(move |(idx, member)| {
-            let end = self.members.get(first + idx + 1).map_or(self.end, |next| next.off);
+            let end = self.members.get(first + idx + 1).map_or(self.len, |next| next.off);
             let piece = range.start.max(member.off)..range.end.min(end);
-            let start = self.starts.get(first + idx).copied().unwrap_or(0);
-            let in_file = |off: u64| off - member.off + start;
-            (piece.start < piece.end).then(|| (member.file, in_file(piece.start)..in_file(piece.end)))
+            let in_file = |off: u64| off - member.off;
+            let file = (member.file != PADDING).then_some(member.file);
+            (piece.start < piece.end).then(|| (file, in_file(piece.start)..in_file(piece.end)))
         })
     }
-}
-
-/// Returns the number of first candidates that make up a window.
-fn window_count(candidates: &[FragmentCandidate], len_of: impl Fn(u32) -> u64) -> usize {
-    let mut len = 0;
-    let fits = |candidate: &&FragmentCandidate| {
-        let before = len;
-        len += len_of(candidate.file);
-        before < WINDOW_LEN
-    };
-    candidates.iter().take_while(fits).count()
 }
 
 #[cfg(test)]

@@ -13,10 +13,10 @@ use std::collections::hash_map::Entry;
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::format::Format;
-use crate::plan::analysis::{ANALYSIS_COST, skippable};
 use crate::plan::file::{FilePlan, Storage};
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::Tree;
+use crate::read::{PIECE_COST, Piece, Role};
+use kiln_tree::{NodeId, Tree};
 
 /// Files below this are not tried: they fill two pclusters of a block, where nothing can be saved.
 const FILE_MIN_LEN: u64 = 8 << 10;
@@ -33,9 +33,11 @@ const TRYING_SHARE: u128 = 3;
 
 /// A file to be tried.
 #[derive(Clone, Copy)]
-struct Candidate {
+struct Candidate<'a> {
     file: u32,
     len: u64,
+    /// Its contents, if they are in memory as a whole.
+    text: Option<&'a [u8]>,
     /// It is packed if nothing better is found.
     is_packable: bool,
 }
@@ -49,66 +51,73 @@ struct Saving {
     costs: i128,
 }
 
-/// Decides which of `files` are not compressed by default, and returns all of them. `is_packable` tells those that
-/// are packed otherwise.
+/// Decides which of the files that begin in `pieces`, a segment, are not compressed by default. The budget is that of the
+/// segment. Samples of files that are not in memory as a whole are read for this, a second time.
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; a codec that fails; an interruption.
-pub(crate) fn choose(
-    mut files: Vec<FilePlan>,
-    is_packable: impl Fn(u32) -> bool,
-    context: Context<'_>,
-) -> Result<Vec<FilePlan>, BuildError> {
+pub(crate) fn choose(files: &mut [FilePlan], pieces: &[Piece], context: Context<'_>) -> Result<(), BuildError> {
     let Context { tree, format, control, .. } = context;
     let Some(default) = format.compression.spec.filter(|_| !format.compression.trial.specs.is_empty()) else {
-        return Ok(files);
+        return Ok(());
     };
-    let compressed =
-        |file: &&FilePlan| file.compression == Some(default) && matches!(file.storage, Storage::Compressed { .. });
-    let cost: u128 = files.iter().filter(compressed).map(|file| costs(default, file.len)).sum();
+    let begins = |piece: &&Piece| matches!(piece.request.role, Role::Data { is_first: true, .. });
+    let new: Vec<&Piece> = pieces.iter().filter(begins).collect();
+    let compressed = |piece: &&&Piece| {
+        let file = &files[piece.request.file as usize];
+        file.compression == Some(default) && matches!(file.storage, Storage::Compressed { .. })
+    };
+    let cost: u128 = new.iter().filter(compressed).map(|one| costs(default, files[one.request.file as usize].len)).sum();
     let mut budget = cost * u128::from(format.compression.trial.budget_percent.saturating_sub(100)) / 100;
     let specs: Vec<Spec> = std::iter::once(default).chain(format.compression.trial.specs.iter().copied()).collect();
-    let candidates = candidates(&files, is_packable, &specs, format, budget / TRYING_SHARE);
+    let candidates = candidates(files, &new, &specs, format, budget / TRYING_SHARE);
     budget -= candidates.iter().map(|one| trying_costs(&specs, one.len)).sum::<u128>();
     let mut offers = Vec::new();
-    let nodes = &files;
+    let nodes = &*files;
     let worker = || {
         let mut encoder = SampleEncoder { specs: &specs, encoders: HashMap::new(), text: Vec::new(), out: Vec::new() };
-        Ok(move |one: Candidate| {
+        Ok(move |one: Candidate<'_>| {
             control.check()?;
-            let lens = encoder.encode_samples(tree, nodes[one.file as usize].node, one.len);
-            Ok::<_, BuildError>((one, skippable(lens, format)?))
+            let lens = encoder.encode_samples(tree, nodes[one.file as usize].node, one.len, one.text);
+            let lens = match lens {
+                // A sample of a file that cannot be read any more: it is stored as it was read.
+                Err(error) if !error.is_input() => return Err(error),
+                lens => lens.ok(),
+            };
+            Ok::<_, BuildError>(((one.file, one.len, one.is_packable), lens))
         })
     };
-    let jobs = candidates.into_iter().map(|job| Costed { job, cost: ANALYSIS_COST + sampled_len(default, job.len) });
+    let jobs = candidates.into_iter().map(|job| Costed { cost: PIECE_COST + sampled_len(default, job.len), job });
     ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(one, lens)| {
-        // A file that cannot be read fails where it is stored.
         offers.extend(lens.into_iter().flat_map(|lens| savings_of(one, &specs, &lens, format.block_bits)));
         Ok(())
     })?;
     for (file, spec) in knapsack(offers, budget) {
         files[file as usize].compression = Some(spec);
     }
-    Ok(files)
+    Ok(())
 }
 
 /// Returns the files to be tried, the longest first: their samples cost least. They end when trying has used up its
 /// share.
-fn candidates(
+fn candidates<'a>(
     files: &[FilePlan],
-    is_packable: impl Fn(u32) -> bool,
+    new: &[&'a Piece],
     specs: &[Spec],
     format: &Format,
     mut budget: u128,
-) -> Vec<Candidate> {
-    let candidate = |(file, plan): (u32, &FilePlan)| {
-        let is_packable = is_packable(file);
+) -> Vec<Candidate<'a>> {
+    let candidate = |piece: &&'a Piece| {
+        let (file, is_packable) = (piece.request.file, piece.head.is_some());
+        let plan = &files[file as usize];
         let least = if is_packable { PACKED_MIN_LEN } else { FILE_MIN_LEN };
         let dense = matches!(plan.storage, Storage::Compressed { sparse: false });
         let is_open = dense && plan.len >= least && format.compression.hints.get(plan.node).is_none();
-        (is_open && plan.compression == Some(specs[0])).then_some(Candidate { file, len: plan.len, is_packable })
+        let text = Some(&piece.text[..]).filter(|text| text.len() as u64 == plan.len);
+        let candidate = Candidate { file, len: plan.len, text, is_packable };
+        (is_open && plan.compression == Some(specs[0])).then_some(candidate)
     };
-    let mut candidates: Vec<_> = (0..).zip(files).filter_map(candidate).collect();
+    let mut candidates: Vec<_> = new.iter().filter_map(candidate).collect();
     candidates.sort_by_key(|one| (std::cmp::Reverse(one.len), one.file));
     let count = candidates.iter().take_while(|one| {
         let cost = trying_costs(specs, one.len);
@@ -145,8 +154,12 @@ fn sample_count(len: u64) -> u64 {
 }
 
 /// Returns the savings of each compression that saves something. `lens` are the lengths of its encoded samples.
-fn savings_of(one: Candidate, specs: &[Spec], lens: &[u64], block_bits: BlockBits) -> Vec<Saving> {
-    let Candidate { file, len, is_packable } = one;
+fn savings_of(
+    (file, len, is_packable): (u32, u64, bool),
+    specs: &[Spec],
+    lens: &[u64],
+    block_bits: BlockBits,
+) -> Vec<Saving> {
     let whole = |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(specs[0], len))) as u64;
     let least = if is_packable { UNPACKED_COST } else { block_bits.len() };
     let offer = |(&spec, &encoded): (&Spec, &u64)| {
@@ -190,29 +203,41 @@ struct SampleEncoder<'a> {
 }
 
 impl SampleEncoder<'_> {
-    /// Returns the encoded bytes of a file's samples for each of `specs`.
-    fn encode_samples(&mut self, tree: &Tree, node: kiln_tree::NodeId, len: u64) -> Result<Vec<u64>, BuildError> {
+    /// Returns the encoded bytes of a file's samples for each of `specs`. `text` is the file, if it is in memory.
+    fn encode_samples(
+        &mut self,
+        tree: &Tree,
+        node: NodeId,
+        len: u64,
+        text: Option<&[u8]>,
+    ) -> Result<Vec<u64>, BuildError> {
         let (count, sample_len) = (sample_count(len), sample_len(self.specs[0]).min(len));
         let mut lens = vec![0; self.specs.len()];
-        let mut content = tree.open(node)?;
+        let mut content = if text.is_none() { Some(tree.open(node)?) } else { None };
         for sample in 0..count {
             // Evenly spread, in the middle of the text that each represents.
             let at = (len - sample_len) * (2 * sample + 1) / (2 * count);
-            self.text.resize(sample_len as usize, 0);
-            let read = content.read_exact_at(&mut self.text, at);
-            read.map_err(|source| BuildError::Read { path: tree.path(node), source })?;
+            let sample = match (text, &mut content) {
+                (Some(text), _) => &text[at as usize..][..sample_len as usize],
+                (None, Some(content)) => {
+                    self.text.resize(sample_len as usize, 0);
+                    let read = content.read_exact_at(&mut self.text, at);
+                    read.map_err(|source| BuildError::Read { path: tree.path(node), source })?;
+                    &self.text
+                }
+                (None, None) => return Err(BuildError::Internal("a sample has no text".to_owned())),
+            };
             for (spec, len) in self.specs.iter().zip(&mut lens) {
                 let encoder = match self.encoders.entry(*spec) {
                     Entry::Occupied(entry) => entry.into_mut(),
                     Entry::Vacant(entry) => entry.insert(Encoder::new(spec)?),
                 };
                 encoder.reset();
-                self.out.resize(self.text.len(), 0);
+                self.out.resize(sample.len(), 0);
                 // Text that does not shrink is stored as it is.
-                *len += encoder.encode(&self.text, &mut self.out)?.unwrap_or(self.text.len()) as u64;
+                *len += encoder.encode(sample, &mut self.out)?.unwrap_or(sample.len()) as u64;
             }
         }
-        content.verify_unchanged().map_err(|source| BuildError::Read { path: tree.path(node), source })?;
         Ok(lens)
     }
 }

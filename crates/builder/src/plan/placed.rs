@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::context::Context;
 use crate::error::{BuildError, InputProblem, Skipped};
-use crate::plan::analysis::skippable;
+use crate::read::skippable;
 use crate::plan::file::{FilePlan, Storage};
 use kiln_tree::{Device, PlacedRun, placed};
 

@@ -47,15 +47,12 @@ pub(crate) fn plan(
     previous: Vec<(u32, PreviousVersion)>,
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, ReusedFiles, Gaps), BuildError> {
-    let Context { tree, format, ledger, .. } = context;
+    let Context { tree, format, .. } = context;
     let Some(base) = tree.stores().base else { return Ok((files, ReusedFiles::default(), Gaps::new())) };
-    let (rules, distrusted) = (Rules::new(base.facts(), format), ledger.distrusted());
+    let rules = Rules::new(base.facts(), format);
     let is_long = |idx: &u32| files[*idx as usize].len >= PreviousVersion::MIN_LEN;
     let long: Vec<u32> = reusable.iter().map(|(idx, _)| *idx).filter(is_long).collect();
-    let reused = reusable.into_iter().filter(|(idx, how)| {
-        let file = &files[*idx as usize];
-        !distrusted.contains(&file.node) && rules.allow(how, file)
-    });
+    let reused = reusable.into_iter().filter(|(idx, how)| rules.allow(how, &files[*idx as usize]));
     let mut reused = ReusedList::from_iter(reused);
     let packed = rules.packed(&mut reused, &files);
     for (idx, how) in reused.iter() {
@@ -88,11 +85,9 @@ fn patch(
     rules: &Rules<'_>,
     context: Context<'_>,
 ) -> Result<Gaps, BuildError> {
-    let apart = context.ledger.apart();
     candidates.retain(|Candidate { file, previous, .. }| {
         let file = &files[*file as usize];
-        let is_shared = file.len >= PreviousVersion::MIN_LEN && !apart.contains(&file.node);
-        is_shared && previous::spec(previous, file).is_some() && rules.allow_previous(previous)
+        file.len >= PreviousVersion::MIN_LEN && previous::spec(previous, file).is_some() && rules.allow_previous(previous)
     });
     let (mut gaps, mut patched) = (Gaps::new(), Vec::new());
     let found = previous::compare(&candidates, files, context)?;

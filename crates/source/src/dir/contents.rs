@@ -69,11 +69,11 @@ impl Stamp {
     /// Compares the stamp with a newer one.
     ///
     /// # Errors
-    /// [`ContentError::Changed`], which names the difference.
+    /// [`ContentError::Resized`] or [`ContentError::Changed`], which names the difference.
     fn compare(&self, now: &Stamp) -> Result<(), ContentError> {
         let changed = match now {
+            now if now.len != self.len => return Err(ContentError::Resized("its size")),
             now if now.ino != self.ino => "another file has its name",
-            now if now.len != self.len => "its size",
             now if now.mtime != self.mtime => "its mtime",
             now if now.ctime != self.ctime => "its ctime",
             _ => return Ok(()),
@@ -188,7 +188,7 @@ struct FileContent {
 impl Content for FileContent {
     fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
         self.file.read_exact_at(buf, off).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ContentError::Changed("it has become shorter"),
+            io::ErrorKind::UnexpectedEof => ContentError::Resized("it has become shorter"),
             _ => error.into(),
         })
     }

@@ -8,54 +8,56 @@ use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
 use crate::pack::{Extents, Packing, Stored};
-use crate::plan::file::Storage;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::text::TextSource;
 use kiln_tree::{ReusedData, ReusedExtent};
 
 impl Packing<'_, '_> {
     /// Copies the hot zone first, regardless of files, which then refer to it.
     pub(in crate::pack) fn reuse_hot(&mut self) -> Result<(), BuildError> {
-        let sources = self.sources;
-        for &run in &sources.reused.hot {
+        let reused = &self.survey.reused;
+        for &run in &reused.hot {
             self.copy(run.0, run.1)?;
         }
         Ok(())
     }
 
-    /// Copies the reused data of all files up to `stream` in plan order, and of `stream`; of all files before the
-    /// front of the packed inode.
+    /// Copies the reused data of all files up to `stream` in plan order, and of `stream`; before the packed inode, that
+    /// of its front.
     ///
     /// # Errors
     /// Those of the base and of the device; an interruption.
     pub(in crate::pack) fn reuse_up_to(&mut self, stream: TextSource) -> Result<(), BuildError> {
-        let files = self.plan.files.len();
-        let end = match stream {
-            TextSource::File(file) => file as usize + 1,
-            TextSource::Fragments => files,
-        };
-        while self.reused_up_to < end {
+        let TextSource::File(file) = stream else { return self.reuse_packed() };
+        while self.reused_up_to <= file as usize {
             let file = self.reused_up_to;
             self.reused_up_to += 1;
-            let is_reused = matches!(self.plan.files[file].storage, Storage::Reused { .. });
-            if is_reused && !self.left_out.contains_key(&(file as u32)) {
+            if matches!(self.survey.files[file].storage, Storage::Reused { .. }) {
                 self.context.control.check()?;
                 self.reuse_file(file as u32)?;
             }
         }
-        if stream == TextSource::Fragments && self.reused_up_to == files {
-            self.reused_up_to += 1;
-            self.reuse_packed()?;
-        }
         Ok(())
     }
 
+    /// Copies all reused data that is not copied yet.
+    ///
+    /// # Errors
+    /// Those of the base and of the device; an interruption.
+    pub(in crate::pack) fn reuse_all(&mut self) -> Result<(), BuildError> {
+        if let Some(last) = self.survey.files.len().checked_sub(1) {
+            self.reuse_up_to(TextSource::File(last as u32))?;
+        }
+        self.reuse_packed()
+    }
+
     fn reuse_file(&mut self, file: u32) -> Result<(), BuildError> {
-        let sources = self.sources;
+        let reused = &self.survey.reused;
         let lost = || BuildError::Internal(format!("file {file} is reused, but nothing says how"));
-        let len = self.plan.files[file as usize].len;
+        let len = self.survey.files[file as usize].len;
         self.data.device(Destination::Image).align(self.context.format.layout.data_align);
-        let moved = |off| sources.reused.packed.moved(off).ok_or_else(lost);
-        let stored = match sources.reused.files.get(file).ok_or_else(lost)? {
+        let moved = |off| reused.packed.moved(off).ok_or_else(lost);
+        let stored = match reused.files.get(file).ok_or_else(lost)? {
             // It is read like other tails.
             ReusedData::Flat { tail_len, .. } if *tail_len == len => return Ok(()),
             ReusedData::Flat { pa, tail_len } => {
@@ -89,11 +91,11 @@ impl Packing<'_, '_> {
     }
 
     fn reuse_packed(&mut self) -> Result<(), BuildError> {
-        let sources = self.sources;
-        if sources.reused.packed.extents.is_empty() {
+        let reused = &self.survey.reused;
+        if std::mem::replace(&mut self.has_reused_packed, true) || reused.packed.extents.is_empty() {
             return Ok(());
         }
-        for (_, extent) in &sources.reused.packed.extents {
+        for (_, extent) in &reused.packed.extents {
             let extent = self.reuse_extent(extent)?;
             self.fragments.text += u64::from(extent.llen);
             self.fragments.bytes += u64::from(extent.plen);
@@ -148,14 +150,14 @@ impl Packing<'_, '_> {
     }
 
     /// Copies the remaining data, and records what readers need for it.
-    pub(in crate::pack) fn finish_reuse(&mut self) -> Result<(), BuildError> {
+    pub(in crate::pack) fn finish_reuse(&mut self, files: &[FilePlan]) -> Result<(), BuildError> {
         let Some(copier) = &mut self.copier else { return Ok(()) };
         copier.flush(self.data.device(Destination::Image))?;
         copier.base.verify_unchanged().map_err(|source| BuildError::BaseChanged { source })?;
         self.reused.bytes = copier.copied;
         self.reused.cfgs = copier.base.facts().cfgs;
-        let packed = copier.base.facts().packed.algorithm.filter(|_| self.plan.reused_packed_len > 0);
-        let files = self.plan.files.iter().filter_map(|file| file.reused_algorithm());
+        let packed = copier.base.facts().packed.algorithm.filter(|_| !self.survey.reused.packed.extents.is_empty());
+        let files = files.iter().filter_map(|file| file.reused_algorithm());
         self.reused.algorithms = files.chain(packed).fold(0, |all, algorithm: Algorithm| all | algorithm.bit());
         Ok(())
     }

@@ -17,10 +17,6 @@
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes that one call of [`Chunker::chunk`] should get: the end of a window is always a cut, so the windows of a
-/// stream must not depend on threads.
-pub(crate) const WINDOW_LEN: u64 = 16 << 20;
-
 /// Bytes that influence the hash: one bit is shifted out with every byte.
 const REACH: usize = 64;
 const LANES: usize = 4;
@@ -62,11 +58,6 @@ impl ChunkHash {
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let hash = xxh3_128(bytes);
         Self([hash as u32, (hash >> 32) as u32, (hash >> 64) as u32])
-    }
-
-    /// Returns the lowest bits.
-    pub(crate) fn low(self) -> u32 {
-        self.0[0]
     }
 
     /// Returns the hash of a chunk that equals only those of its group. Group 0 changes nothing.

@@ -18,12 +18,16 @@
 //! * The runs of a stream cover it, in order, without gaps; none is empty.
 //! * A source lies in one Stored run, before its target: there are no chains, and within a stream no overlap.
 //! * The bytes of source and target were compared and equal.
-//! * It depends on chunks, text, `min_match` and the budget only.
+//! * It depends on chunks, text, `min_match`, the budget, and on where streams are sealed.
+//!
+//! The text of long streams arrives in pieces. What is decided about a piece is *sealed* before its text is dropped:
+//! later matches lie behind it.
 
 mod extend;
 mod index;
 
 use crate::plan::dedupe::chunker::ChunkHash;
+use crate::plan::dedupe::split_points::Ref;
 use extend::Extender;
 use index::Index;
 use std::ops::Range;
@@ -97,6 +101,8 @@ pub(crate) struct Runs {
     runs: Vec<Run>,
     /// Index of the first run of each stream.
     firsts: Vec<usize>,
+    /// Number of runs that do not change any more, but for a Stored run that grows at its end.
+    sealed: usize,
 }
 
 impl Runs {
@@ -117,18 +123,40 @@ impl Runs {
         self.firsts.push(self.runs.len());
     }
 
-    /// Appends a run to the last stream. Empty ones are left out.
+    /// Appends a run to the last stream. Empty ones are left out, and Stored ones join a Stored one before them.
     pub(crate) fn push(&mut self, run: Run) {
-        if run.len > 0 {
-            self.runs.push(run);
+        let first = self.firsts.last().copied().unwrap_or(0);
+        match self.runs[first..].last_mut() {
+            _ if run.len == 0 => {}
+            Some(last) if last.kind == RunKind::Stored && run.kind == RunKind::Stored => last.len += run.len,
+            _ => self.runs.push(run),
         }
     }
 
-    /// Stores a stream after all: nothing refers to its references.
-    pub(crate) fn forget_refs(&mut self, stream: u32) {
+    /// Returns the Refs that are not sealed, in order of targets. They are in streams from number `first` on.
+    pub(crate) fn unsealed_refs(&self, first: u32) -> Vec<Ref> {
+        let mut refs = Vec::new();
+        for stream in first..self.len() as u32 {
+            for run in &self.runs[self.unsealed(stream)] {
+                if let RunKind::Ref(source) = run.kind {
+                    refs.push(Ref { target: Place { stream, off: run.start }, len: run.len, source });
+                }
+            }
+        }
+        refs
+    }
+
+    /// Stores text of a stream after all, where it is not sealed: nothing refers to its references.
+    fn forget_refs(&mut self, stream: u32) {
+        let unsealed = self.unsealed(stream);
+        self.runs[unsealed].iter_mut().for_each(|run| run.kind = RunKind::Stored);
+    }
+
+    /// Returns the indexes of the runs of a stream that are not sealed.
+    fn unsealed(&self, stream: u32) -> Range<usize> {
         let start = self.firsts[stream as usize];
         let end = start + self.stream(stream).len();
-        self.runs[start..end].iter_mut().for_each(|run| run.kind = RunKind::Stored);
+        start.max(self.sealed).min(end)..end
     }
 
     /// Returns the Stored run that holds a place.
@@ -210,14 +238,41 @@ impl Matcher {
         }
     }
 
-    /// Begins the next stream, of `len` bytes, which shares text only with others of its group. Its number is the
-    /// count of those before it, at most `u32::MAX - 1`.
-    pub(crate) fn begin(&mut self, len: u64, group: u32) {
+    /// Begins the next stream, which shares text only with others of its group. Its number is the count of those
+    /// before it, at most `u32::MAX - 1`.
+    pub(crate) fn begin(&mut self, group: u32) {
         assert!(self.runs.len() < u32::MAX as usize, "more streams than numbers");
         self.runs.begin();
         self.groups.push(group);
-        (self.len, self.off, self.pos, self.too_short) = (len, 0, 0, None);
+        (self.len, self.off, self.pos, self.too_short) = (0, 0, 0, None);
+    }
+
+    /// Adds the next `len` bytes of text to the current stream. Their chunks follow.
+    pub(crate) fn grow(&mut self, len: u64) {
+        self.len += len;
         self.stats.text_bytes += len;
+    }
+
+    /// Decides about all text of the current stream that was pushed.
+    pub(crate) fn settle(&mut self) {
+        debug_assert_eq!(self.off, self.len, "chunks do not cover their stream");
+        self.store(self.len);
+    }
+
+    /// Returns the runs of all streams so far.
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// Stores text of a stream after all, where it is not sealed.
+    pub(crate) fn forget_refs(&mut self, stream: u32) {
+        self.runs.forget_refs(stream);
+    }
+
+    /// Seals all decisions so far. The current stream, if it goes on, must be settled.
+    pub(crate) fn seal(&mut self) {
+        self.runs.sealed = self.runs.runs.len();
+        self.too_short = None;
     }
 
     /// Takes the next chunks of the current stream.
@@ -240,19 +295,6 @@ impl Matcher {
             }
         }
         Ok(())
-    }
-
-    /// Ends the current stream. Returns its runs.
-    pub(crate) fn end(&mut self) -> &[Run] {
-        debug_assert_eq!(self.off, self.len, "chunks do not cover their stream");
-        self.store(self.len);
-        self.runs.stream(self.stream())
-    }
-
-    /// Returns the runs of all streams, and the counts.
-    pub(crate) fn finish(self) -> (Runs, MatchStats) {
-        let stats = self.stats();
-        (self.runs, stats)
     }
 
     /// Returns the counts so far.
@@ -340,7 +382,7 @@ impl Matcher {
     /// Lengthens the Ref before a match, if one continues the other. Then both lie in one Stored run: between two of
     /// these there is always a Ref.
     fn join(&mut self, source: Place, target: &Range<u64>) -> bool {
-        let first = self.runs.firsts[self.stream() as usize];
+        let first = self.runs.firsts[self.stream() as usize].max(self.runs.sealed);
         let Some(run) = self.runs.runs[first..].last_mut() else { return false };
         let RunKind::Ref(before) = run.kind else { return false };
         let continued = Place { off: before.off + run.len, ..before };

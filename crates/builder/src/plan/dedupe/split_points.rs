@@ -19,13 +19,15 @@
 //! Refs that ask for shorter parts are repaired: see [`repair`].
 //!
 //! Encoded extents have no such rules; their parts have a block at least.
+//!
+//! Text is cut here while it is in memory. Text that was stored before is cut when all data has been read.
 
 mod repair;
 mod resolve;
 
 pub(crate) use resolve::{Unit, resolve_ref};
 
-use crate::plan::dedupe::matching::{Place, Run, RunKind, Runs};
+use crate::plan::dedupe::matching::Place;
 use kiln_format::BlockBits;
 use std::ops::Range;
 
@@ -38,22 +40,17 @@ const ENCODED_MIN_LEN: u64 = 4096;
 pub(crate) struct IndexRules {
     /// Size of lclusters and blocks; `None`: encoded extents.
     lclusters: Option<BlockBits>,
-    /// Parts are cut further into segments of this many bytes, so that long ones are filled in parallel.
-    segment_len: u64,
 }
 
 impl IndexRules {
-    /// Returns the rules of an lcluster index whose lclusters are blocks. `segment_len` is a multiple of the block
-    /// size, at least two blocks.
-    pub(crate) fn lclusters(block_bits: BlockBits, segment_len: u64) -> Self {
-        debug_assert!(segment_len >= 2 * block_bits.len() && segment_len.is_multiple_of(block_bits.len()));
-        Self { lclusters: Some(block_bits), segment_len }
+    /// Returns the rules of an lcluster index whose lclusters are blocks.
+    pub(crate) fn lclusters(block_bits: BlockBits) -> Self {
+        Self { lclusters: Some(block_bits) }
     }
 
-    /// Returns the rules of encoded extents. `segment_len` is a multiple of the unit.
-    pub(crate) fn encoded_extents(segment_len: u64) -> Self {
-        debug_assert!(segment_len > 0);
-        Self { lclusters: None, segment_len }
+    /// Returns the rules of encoded extents.
+    pub(crate) fn encoded_extents() -> Self {
+        Self { lclusters: None }
     }
 
     /// Returns the least bytes of a part or Ref that does not end its stream.
@@ -84,7 +81,7 @@ impl IndexRules {
 pub(crate) struct StoredPart {
     /// Its stream.
     pub stream: u32,
-    /// Bytes of the stream. At most a segment and [`IndexRules::min_len`].
+    /// Bytes of the stream.
     pub range: Range<u64>,
     /// It ends its stream: its last unit may be short.
     pub ends_stream: bool,
@@ -102,79 +99,71 @@ pub(crate) struct Ref {
 }
 
 impl Ref {
-    fn end(&self) -> u64 {
+    /// Returns the byte of the target's stream behind the last.
+    pub(crate) fn end(&self) -> u64 {
         self.target.off + self.len
     }
 }
 
-/// Stored parts, and the references to them; together they cover all streams.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct PartPlan {
-    /// In order of streams and offsets.
-    pub parts: Vec<StoredPart>,
-    /// In order of targets.
-    pub refs: Vec<Ref>,
-    /// Bytes that were matched and are stored nevertheless, because of the index.
-    pub given_back_bytes: u64,
+/// Text of a stream that is in memory: it can still be cut anywhere. Within a stream portions follow one another, and
+/// meet at block boundaries of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Portion {
+    /// Its stream.
+    pub stream: u32,
+    /// Bytes of the stream.
+    pub range: Range<u64>,
+    /// The stream ends with it.
+    pub ends_stream: bool,
 }
 
-/// Decides on the parts of all streams.
-pub(crate) fn plan_parts(runs: &Runs, rules: IndexRules) -> PartPlan {
-    let total = |refs: &[Ref]| refs.iter().map(|one| one.len).sum::<u64>();
-    let refs = refs_of(runs);
-    let matched = total(&refs);
-    let refs = repair::repair(refs, rules.min_len());
-    let given_back_bytes = matched - total(&refs);
-    let mut cuts: Vec<Place> = refs.iter().map(|one| one.source).collect();
+impl Portion {
+    /// Returns the place of its first byte.
+    pub(crate) fn start(&self) -> Place {
+        Place { stream: self.stream, off: self.range.start }
+    }
+}
+
+/// Repairs `refs`, whose targets are in `portions`, and cuts what is left to store of each portion. Returns the Refs,
+/// and the parts of each portion. Text before the first portion is not cut here, see [`crate::settle`].
+pub(crate) fn plan_parts(
+    refs: Vec<Ref>,
+    portions: &[Portion],
+    rules: IndexRules,
+) -> (Vec<Ref>, Vec<Vec<StoredPart>>) {
+    let refs = repair::repair(refs, rules.min_len(), portions);
+    let first = portions.first().map_or(Place { stream: 0, off: 0 }, Portion::start);
+    let mut cuts: Vec<Place> = refs.iter().map(|one| one.source).filter(|source| *source >= first).collect();
     cuts.sort_unstable();
     cuts.dedup();
-    PartPlan { parts: parts(runs, &refs, &cuts, rules), refs, given_back_bytes }
+    let parts = portions.iter().map(|portion| parts(portion, &refs, &cuts)).collect();
+    (refs, parts)
 }
 
-fn refs_of(runs: &Runs) -> Vec<Ref> {
-    let mut refs = Vec::new();
-    for stream in 0..runs.len() as u32 {
-        for run in runs.stream(stream) {
-            if let RunKind::Ref(source) = run.kind {
-                refs.push(Ref { target: Place { stream, off: run.start }, len: run.len, source });
-            }
-        }
-    }
-    refs
-}
-
-/// Cuts the Stored runs between Refs.
-fn parts(runs: &Runs, refs: &[Ref], cuts: &[Place], rules: IndexRules) -> Vec<StoredPart> {
+/// Cuts what is stored of a portion between Refs.
+fn parts(portion: &Portion, refs: &[Ref], cuts: &[Place]) -> Vec<StoredPart> {
+    let Portion { stream, range, ends_stream } = portion;
+    let (stream, mut pos) = (*stream, range.start);
     let mut parts = Vec::new();
-    let (mut refs, mut cuts) = (refs.iter().peekable(), cuts.iter().peekable());
-    for stream in 0..runs.len() as u32 {
-        let len = runs.stream(stream).last().map_or(0, Run::end);
-        let mut pos = 0;
-        while pos < len {
-            let next = refs.next_if(|one| one.target.stream == stream);
-            let end = next.map_or(len, |one| one.target.off);
-            while let Some(cut) = cuts.next_if(|cut| cut.stream == stream && cut.off < end) {
-                push_segments(&mut parts, stream, pos..cut.off, false, rules);
-                pos = cut.off;
-            }
-            push_segments(&mut parts, stream, pos..end, end == len, rules);
-            pos = next.map_or(len, Ref::end);
+    let mut push = |range: Range<u64>, ends_stream| {
+        if range.start < range.end {
+            parts.push(StoredPart { stream, range, ends_stream });
         }
+    };
+    let at = |off| Place { stream, off };
+    let mut refs = refs[refs.partition_point(|one| (one.target.stream, one.end()) <= (stream, pos))..].iter().peekable();
+    let mut cuts = cuts[cuts.partition_point(|cut| *cut <= at(pos))..].iter().peekable();
+    while pos < range.end {
+        let next = refs.next_if(|one| one.target < at(range.end));
+        let end = next.map_or(range.end, |one| one.target.off.max(pos));
+        while let Some(cut) = cuts.next_if(|cut| **cut < at(end)) {
+            push(pos..cut.off.max(pos), false);
+            pos = cut.off.max(pos);
+        }
+        push(pos..end, *ends_stream && end == range.end);
+        pos = next.map_or(range.end, Ref::end);
     }
     parts
-}
-
-/// Appends a part, or the segments of a long one; a short rest goes to the last of them.
-fn push_segments(parts: &mut Vec<StoredPart>, stream: u32, range: Range<u64>, ends_stream: bool, rules: IndexRules) {
-    let mut start = range.start;
-    while range.end - start >= rules.segment_len + rules.min_len() {
-        let end = start + rules.segment_len;
-        parts.push(StoredPart { stream, range: start..end, ends_stream: false });
-        start = end;
-    }
-    if start < range.end {
-        parts.push(StoredPart { stream, range: start..range.end, ends_stream });
-    }
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ impl Content for StoredMember {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         self.bytes.read_exact_at(buf, self.range.start + off).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ContentError::Changed("the archive has become shorter"),
+            io::ErrorKind::UnexpectedEof => ContentError::Resized("the archive has become shorter"),
             _ => error.into(),
         })?;
         if off == self.checked_len && !buf.is_empty() {

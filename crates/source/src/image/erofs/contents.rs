@@ -69,7 +69,7 @@ impl Content for ImageContent {
     fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
         match self.image.read_at(&self.inode, buf, off).map_err(failed)? {
             len if len == buf.len() => Ok(()),
-            _ => Err(ContentError::Changed("it has become shorter")),
+            _ => Err(ContentError::Resized("it has become shorter")),
         }
     }
 

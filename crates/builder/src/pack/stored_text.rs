@@ -1,0 +1,219 @@
+//! Text that was stored, read back from where it is.
+
+use kiln_codec::{DecodeLimits, Decoder, Want};
+use kiln_format::Algorithm;
+use kiln_format::zmap::HeadKind;
+use kiln_output as output;
+use std::collections::VecDeque;
+
+use super::{PackCrew, Packing, Stored};
+use crate::error::BuildError;
+use crate::layout::lcluster_index::ZExtent;
+use crate::pack::append::Destination;
+use crate::pack::inline_tails::TailRef;
+use crate::plan::text::TextSource;
+
+/// Decoded pclusters that are kept: equal text is compared front to back, often at several places by turns.
+const KEPT: usize = 4;
+
+/// Decoded pclusters.
+pub(super) struct TextCache {
+    decoder: Decoder,
+    /// Places, and text; the latest last.
+    kept: VecDeque<(Source, Vec<u8>)>,
+    /// Stored bytes.
+    raw: Vec<u8>,
+    /// Stored bytes that were read.
+    pub(super) read_back: u64,
+}
+
+impl Default for TextCache {
+    fn default() -> Self {
+        let decoder = Decoder::new(DecodeLimits::default());
+        Self { decoder, kept: VecDeque::new(), raw: Vec::new(), read_back: 0 }
+    }
+}
+
+/// Place of a pcluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// At this byte of the image.
+    Image(u64),
+    /// At this byte of the tails.
+    Tail(u64),
+}
+
+/// Place of the text that begins at some byte.
+enum Found {
+    /// In an extent.
+    Extent(ZExtent, Option<TailRef>),
+    /// Uncompressed in the image: first byte, and number of bytes.
+    Plain(u64, u64),
+    /// Uncompressed among the tails.
+    Tail(TailRef),
+    /// Left for the packed inode: first byte of the file.
+    Left(u64),
+}
+
+impl Packing<'_, '_> {
+    /// Fills `buf` with text of a source that was given to the crew, from byte `off` on. Takes results as far as these
+    /// have it.
+    ///
+    /// # Errors
+    /// Those of [`crate::build`]; text that was not given to the crew.
+    pub(crate) fn read_older(
+        &mut self,
+        at: (TextSource, u64),
+        buf: &mut [u8],
+        crew: &mut PackCrew<'_>,
+    ) -> Result<(), BuildError> {
+        while !self.read_stored(at, buf)? {
+            if !self.take_next(crew)? {
+                return Err(BuildError::Internal(format!("text at {at:?} is stored nowhere")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `buf` with stored text of a source, from byte `off` on. Returns whether all of it is stored.
+    ///
+    /// # Errors
+    /// An output that cannot be read; a codec that fails.
+    pub(super) fn read_stored(
+        &mut self,
+        (source, mut off): (TextSource, u64),
+        mut buf: &mut [u8],
+    ) -> Result<bool, BuildError> {
+        while !buf.is_empty() {
+            let Some(found) = self.find_text(source, off) else { return Ok(false) };
+            let len = match found {
+                Found::Extent(extent, tail) => {
+                    let algorithm = self.algorithm_of(source);
+                    let text = self.decoded(&extent, tail, algorithm)?;
+                    copy(&text[(off - extent.la) as usize..], buf)
+                }
+                Found::Plain(pa, len) => {
+                    let len = len.min(buf.len() as u64) as usize;
+                    self.read_image(pa, &mut buf[..len])?;
+                    len
+                }
+                Found::Tail(tail) => {
+                    let mut text = Vec::new();
+                    self.tails.get(tail, &mut text)?;
+                    let TextSource::File(file) = source else { return Ok(false) };
+                    let start = self.survey.files[file as usize].len - text.len() as u64;
+                    copy(&text[(off - start) as usize..], buf)
+                }
+                Found::Left(start) => {
+                    let mut text = Vec::new();
+                    if let TextSource::File(file) = source {
+                        self.ends.get(file, &mut text)?;
+                    }
+                    copy(&text[(off - start) as usize..], buf)
+                }
+            };
+            (off, buf) = (off + len as u64, &mut buf[len..]);
+        }
+        Ok(true)
+    }
+
+    /// Returns the algorithm that compresses a source.
+    fn algorithm_of(&self, source: TextSource) -> Option<Algorithm> {
+        match source {
+            TextSource::File(file) => self.algorithms[file as usize],
+            TextSource::Fragments => self.context.format.packing.spec.map(|spec| spec.method.algorithm()),
+        }
+    }
+
+    /// Finds the text of a source from byte `off` on.
+    fn find_text(&self, source: TextSource, off: u64) -> Option<Found> {
+        if let Some(list) = self.stored_extents(source) {
+            let at = list.partition_point(|extent| extent.end() <= off);
+            if let Some(extent) = list.get(at).filter(|extent| extent.la <= off) {
+                let inline = match source {
+                    TextSource::File(file) => match &self.stored[file as usize] {
+                        Stored::Compressed(extents) => extents.inline.filter(|_| at + 1 == list.len()),
+                        _ => None,
+                    },
+                    TextSource::Fragments => None,
+                };
+                return Some(Found::Extent(*extent, inline));
+            }
+        }
+        let TextSource::File(file) = source else { return None };
+        if let Some(start) = self.ends.start(file).filter(|start| *start <= off) {
+            return Some(Found::Left(start));
+        }
+        let bits = self.block_bits.bits();
+        let len = self.survey.files[file as usize].len;
+        let (start, tail) = self.stored[file as usize].as_flat()?;
+        let blocks_end = len - tail.map_or(0, |tail| u64::from(tail.len));
+        match tail {
+            Some(tail) if off >= blocks_end => Some(Found::Tail(tail)),
+            _ => Some(Found::Plain((start.0 << bits) + off, blocks_end - off)),
+        }
+    }
+
+    /// Returns the text of an extent.
+    fn decoded(
+        &mut self,
+        extent: &ZExtent,
+        tail: Option<TailRef>,
+        algorithm: Option<Algorithm>,
+    ) -> Result<&[u8], BuildError> {
+        let place = tail.map_or(Source::Image(extent.pa), |tail| Source::Tail(tail.off));
+        if let Some(at) = self.texts.kept.iter().position(|(kept, _)| *kept == place) {
+            if let Some(kept) = self.texts.kept.remove(at) {
+                self.texts.kept.push_back(kept);
+            }
+        } else {
+            let mut raw = std::mem::take(&mut self.texts.raw);
+            raw.clear();
+            match tail {
+                Some(tail) => self.tails.get(tail, &mut raw)?,
+                None => {
+                    raw.resize(extent.plen as usize, 0);
+                    self.read_image(extent.pa, &mut raw)?;
+                }
+            }
+            let mut text = match self.texts.kept.len() {
+                KEPT.. => self.texts.kept.pop_front().map(|(_, text)| text).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            text.clear();
+            text.resize(extent.llen as usize, 0);
+            match (extent.kind, algorithm) {
+                (HeadKind::Plain, _) => text.copy_from_slice(&raw[..extent.llen as usize]),
+                (_, Some(algorithm)) => {
+                    // Padding precedes the stream.
+                    let stream = &raw[raw.iter().position(|&byte| byte != 0).unwrap_or(0)..];
+                    self.texts.decoder.decode(algorithm, stream, &mut text, Want::Whole)?;
+                }
+                _ => return Err(BuildError::Internal("compressed text has no algorithm".to_owned())),
+            }
+            self.texts.raw = raw;
+            self.texts.kept.push_back((place, text));
+        }
+        Ok(self.texts.kept.back().map_or(&[], |(_, text)| text))
+    }
+
+    /// Reads bytes of the image.
+    fn read_image(&mut self, pa: u64, buf: &mut [u8]) -> Result<(), BuildError> {
+        let (file, offset) = self.data.device(Destination::Image).output();
+        self.texts.read_back += buf.len() as u64;
+        let read = output::read_exact_at(file, buf, offset.saturating_add(pa));
+        read.map_err(|source| BuildError::Write { action: "read back the image", source })
+    }
+
+    /// Forgets decoded text, which may lie elsewhere now.
+    pub(super) fn forget_texts(&mut self) {
+        self.texts.kept.clear();
+    }
+}
+
+/// Copies as much as both have, and returns the number of bytes.
+fn copy(text: &[u8], buf: &mut [u8]) -> usize {
+    let len = text.len().min(buf.len());
+    buf[..len].copy_from_slice(&text[..len]);
+    len
+}

@@ -1,0 +1,92 @@
+//! Pieces in which a file is read: each is stored by one job, and its bounds depend on nothing but the file's length,
+//! holes and storage.
+
+use std::ops::Range;
+
+use crate::context::Context;
+use crate::format::Format;
+use crate::plan::file::{FilePlan, Storage};
+use crate::plan::hole;
+use crate::plan::previous;
+use crate::plan::survey::Survey;
+use crate::plan::text::segment_len;
+use crate::read::{ReadRequest, Role, Wanted};
+use kiln_tree::{Kind, Version};
+
+/// Bytes of an uncompressed file that are copied at a time.
+pub(crate) const COPY_LEN: u64 = 4 << 20;
+
+/// Returns what is to be read of a file.
+pub(super) fn of_file(idx: u32, survey: &Survey, context: Context<'_>, is_estimate: bool) -> Vec<ReadRequest> {
+    let format = context.format;
+    let file = &survey.files[idx as usize];
+    let ranges = ranges(idx, file, survey, format);
+    let is_whole = matches!(&ranges[..], [(range, _)] if *range == (0..file.len));
+    let wanted = Wanted { is_estimate, ..wanted(idx, file, survey, context, is_whole) };
+    // Bytes beside the inode of a reused file come from that file.
+    let is_reused = matches!(file.storage, Storage::Reused { .. }) && !survey.gaps.contains_key(&idx);
+    let version = if is_reused { Version::Reused } else { Version::Scanned };
+    let request = |(range, role)| {
+        let wanted = if matches!(role, Role::Data { .. }) { wanted } else { Wanted::default() };
+        ReadRequest { file: idx, node: file.node, range, version, role, wanted }
+    };
+    ranges.into_iter().map(request).collect()
+}
+
+/// Returns the facts that decisions on a file need.
+fn wanted(idx: u32, file: &FilePlan, survey: &Survey, context: Context<'_>, is_whole: bool) -> Wanted {
+    let Context { tree, format, .. } = context;
+    let may_be_sparse = matches!(tree.node(file.node).kind, Kind::File { sparse: true, .. });
+    let is_compressed = matches!(file.storage, Storage::Compressed { .. });
+    let packs = is_compressed && file.compression == format.compression.spec;
+    let head = is_whole && !may_be_sparse && packs && file.len <= format.packing.max_len;
+    let data_len = file.len - hole::total(survey.holes(idx));
+    Wanted {
+        digest: survey.has_peers(file),
+        sha256: is_whole && (format.metadata.has_digests || tree.stores().digest_name.is_some()),
+        head,
+        chunks: format.dedupes_parts() && is_compressed && (head || data_len >= format.min_match()),
+        entropy: is_compressed && !is_whole,
+        is_estimate: false,
+    }
+}
+
+/// Returns the ranges of a file to be read, in order. A file that is all holes has an empty one, so that it is known to
+/// have been read.
+fn ranges(idx: u32, file: &FilePlan, survey: &Survey, format: &Format) -> Vec<(Range<u64>, Role)> {
+    let (len, holes) = (file.len, survey.holes(idx));
+    let segment = file.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
+    let data = match file.storage {
+        Storage::Reused { tail_len, .. } => {
+            let gaps = survey.gaps.get(&idx).map_or(&[][..], |gaps| gaps);
+            let parts = gaps.iter().flat_map(|gap| previous::parts(gap, len, segment, format.block_bits));
+            let between = parts.map(|(range, ends_stream)| (range, Role::Gap { ends_stream }));
+            let tail = (tail_len > 0).then(|| (len - u64::from(tail_len)..len, Role::Tail));
+            return between.chain(tail).collect();
+        }
+        Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment | Storage::Placed { .. } => {
+            return Vec::new();
+        }
+        Storage::Flat if len <= COPY_LEN => vec![0..len],
+        Storage::Flat => {
+            let tail = format.inline_tail_len(len, file.inode_len as usize) as u64;
+            steps(0..len - tail, COPY_LEN).chain((tail > 0).then(|| len - tail..len)).collect()
+        }
+        Storage::Chunks { chunk_bits: bits, .. } => {
+            let runs = hole::stored_chunks(len, holes, bits).into_iter();
+            runs.map(|run| run.start << bits..(run.end << bits).min(len)).flat_map(|run| steps(run, COPY_LEN)).collect()
+        }
+        Storage::Compressed { .. } if holes.is_empty() && len <= segment => vec![0..len],
+        Storage::Compressed { .. } => hole::data_runs(len, holes).flat_map(|run| steps(run, segment)).collect(),
+    };
+    let data: Vec<Range<u64>> = if data.is_empty() { vec![0..0] } else { data };
+    let last = data.len() - 1;
+    let role = |at| Role::Data { is_first: at == 0, is_last: at == last };
+    data.into_iter().enumerate().map(|(at, range)| (range, role(at))).collect()
+}
+
+/// Returns `range` cut at multiples of `step`.
+pub(crate) fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
+    let Range { start, end } = range;
+    (start / step..end.div_ceil(step)).map(move |n| (n * step).max(start)..((n + 1) * step).min(end))
+}

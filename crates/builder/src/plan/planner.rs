@@ -1,0 +1,443 @@
+//! Decisions, segment by segment: on one thread, in the order in which data is stored.
+//!
+//! A segment is some MiB of text in memory. What is decided about it depends on it and on what was decided before, never
+//! on threads, memory or the speed of a disk: its length is a constant.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::error::{BuildError, Skipped};
+use crate::inodes::digest::{self, FileDigest};
+use crate::pack::jobs::{JobText, PackJob, Task};
+use crate::plan::dedupe::parts::{Cut, Deduplication, NewText, OlderText, PartFinder};
+use crate::plan::duplicates::{Duplicates, FileKey};
+use crate::plan::file::{FilePlan, Storage, read_compat};
+use crate::plan::fragments::FragmentStream;
+use crate::plan::hole;
+use crate::plan::method_selection;
+use crate::plan::packed_window::{Candidate, PackedWindow, Window};
+use crate::plan::pieces::COPY_LEN;
+use crate::plan::survey::Survey;
+use crate::plan::text::TextSource;
+use crate::read::{self, Piece, ReadRequest, Role};
+use kiln_tree::{ContentError, DigestOf, NodeId};
+
+/// Text of a segment in bytes; a piece may exceed it.
+const SEGMENT_LEN: u64 = 8 << 20;
+
+/// Decides how files are stored.
+pub(crate) struct Planner<'a> {
+    survey: &'a Survey,
+    context: Context<'a>,
+    /// The files, with the decisions so far.
+    pub files: Vec<FilePlan>,
+    /// Digests of contents that were read, by node.
+    pub digests: HashMap<NodeId, [u8; 32]>,
+    /// Entropy in bits per byte of the pieces of long files that begin with random text: their sum, and the number of
+    /// pieces.
+    entropies: HashMap<u32, (f64, u32)>,
+    duplicates: Duplicates,
+    /// The file of several pieces that is being read.
+    long: Option<LongFile>,
+    packed: PackedWindow,
+    parts: Option<PartFinder<'a>>,
+    /// Pieces of the segment, with the request of each.
+    segment: Vec<(ReadRequest, Result<Piece, BuildError>)>,
+    segment_len: u64,
+    /// The files that have an order of their own are behind.
+    is_ordered: bool,
+}
+
+/// A file of several pieces that is being read.
+struct LongFile {
+    file: u32,
+    /// An earlier file that has been equal so far: nothing of this one is stored.
+    twin: Option<u32>,
+    /// Pieces that were not stored because of that.
+    dropped: Vec<ReadRequest>,
+    /// Number of pieces so far.
+    count: usize,
+    sha256: Option<FileDigest>,
+}
+
+/// What is stored of a segment, in order.
+enum Item {
+    Job(PackJob),
+    /// Text that takes part in deduplication: the job for all of it.
+    Portion(PackJob),
+}
+
+/// All decisions.
+pub(crate) struct Decided {
+    /// The files.
+    pub files: Vec<FilePlan>,
+    /// Entropy in bits per byte of long files in which random text was seen.
+    pub entropies: HashMap<u32, f64>,
+    /// Digests of contents that were read, by node.
+    pub digests: HashMap<NodeId, [u8; 32]>,
+    /// The packed stream.
+    pub fragments: FragmentStream,
+    /// Parts of files that are stored once, if they are looked for.
+    pub parts: Option<Deduplication>,
+}
+
+impl<'a> Planner<'a> {
+    /// Creates a planner of the files of a survey.
+    pub(crate) fn new(survey: &'a Survey, context: Context<'a>) -> Self {
+        let format = context.format;
+        Self {
+            survey,
+            context,
+            files: survey.files.clone(),
+            digests: HashMap::new(),
+            entropies: HashMap::new(),
+            duplicates: Duplicates::default(),
+            long: None,
+            packed: PackedWindow::new(survey.reused.packed.len(), format.block_bits),
+            parts: format.dedupes_parts().then(|| PartFinder::new(format)),
+            segment: Vec::new(),
+            segment_len: 0,
+            is_ordered: survey.ordered_count == 0,
+        }
+    }
+
+    /// Takes the next piece.
+    pub(crate) fn push(&mut self, request: ReadRequest, piece: Result<Piece, BuildError>) {
+        self.segment_len += request.range.end - request.range.start;
+        self.segment.push((request, piece));
+    }
+
+    /// Returns true if the segment is to be decided before a piece of `file` is taken.
+    pub(crate) fn is_full_before(&self, file: u32) -> bool {
+        self.segment_len >= SEGMENT_LEN || self.begins_rest(file)
+    }
+
+    /// Returns true if `file` is the first one that has no order of its own.
+    pub(crate) fn begins_rest(&self, file: u32) -> bool {
+        !self.is_ordered && file >= self.survey.ordered_count
+    }
+
+    /// Returns true if files without an order of their own were met.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.is_ordered
+    }
+
+    /// Decides about the segment, and returns what is to be stored of it, in order.
+    ///
+    /// # Errors
+    /// A file that differs from its stored digest, unless the build keeps going; older text that cannot be read; a
+    /// codec that fails.
+    pub(crate) fn decide(&mut self, older: &mut dyn OlderText) -> Result<Vec<PackJob>, BuildError> {
+        self.segment_len = 0;
+        let mut pieces = Vec::new();
+        for (request, piece) in std::mem::take(&mut self.segment) {
+            self.note(request, piece, &mut pieces)?;
+        }
+        method_selection::choose(&mut self.files, &pieces, self.context)?;
+        let mut items = Vec::new();
+        for piece in pieces {
+            self.place(piece, &mut items, older)?;
+        }
+        Ok(self.jobs(items))
+    }
+
+    /// Stores the files that wait for the packed stream, and returns what is to be stored. `pads` tells whether
+    /// something follows in that stream.
+    ///
+    /// # Errors
+    /// Older text that cannot be read; block sizes that the compact index cannot have.
+    pub(crate) fn close_window(
+        &mut self,
+        pads: bool,
+        older: &mut dyn OlderText,
+    ) -> Result<Vec<PackJob>, BuildError> {
+        let mut items = Vec::new();
+        self.push_window(pads, &mut items, older)?;
+        self.is_ordered = true;
+        Ok(self.jobs(items))
+    }
+
+    /// Returns all decisions.
+    pub(crate) fn finish(self) -> Decided {
+        let entropies = self.entropies.into_iter().map(|(file, (sum, count))| (file, sum / f64::from(count))).collect();
+        Decided {
+            entropies,
+            files: self.files,
+            digests: self.digests,
+            fragments: self.packed.into_stream(),
+            parts: self.parts.map(PartFinder::finish),
+        }
+    }
+
+    /// Takes note of a piece, and adds it to `pieces` if its text is to be stored.
+    fn note(
+        &mut self,
+        request: ReadRequest,
+        piece: Result<Piece, BuildError>,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), BuildError> {
+        let Context { tree, ledger, .. } = self.context;
+        let idx = request.file;
+        if self.files[idx as usize].storage == Storage::LeftOut {
+            return Ok(());
+        }
+        let mut piece = match piece {
+            Ok(piece) => piece,
+            Err(error) => {
+                self.files[idx as usize].storage = Storage::LeftOut;
+                self.duplicates.forget(idx);
+                self.long = None;
+                ledger.leave_out(Skipped { path: tree.path(request.node), error });
+                return Ok(());
+            }
+        };
+        if let Some(error) = piece.changed.take() {
+            ledger.change(request.node, Skipped { path: tree.path(request.node), error });
+        }
+        if let Some(entropy) = piece.entropy {
+            let (sum, count) = self.entropies.entry(idx).or_default();
+            (*sum, *count) = (*sum + entropy, *count + 1);
+        }
+        let Role::Data { is_first, is_last } = request.role else {
+            pieces.push(piece);
+            return Ok(());
+        };
+        let is_whole = request.range == (0..self.files[idx as usize].len);
+        if is_first && is_last && is_whole {
+            self.note_digest(&request, piece.sha256)?;
+            if !self.is_duplicate(&piece) {
+                pieces.push(piece);
+            }
+            return Ok(());
+        }
+        self.note_part(piece, (is_first, is_last), pieces)
+    }
+
+    /// Returns true if a file of one piece equals an earlier one, and lets it share the data of that one.
+    fn is_duplicate(&mut self, piece: &Piece) -> bool {
+        let (idx, Some(digest)) = (piece.request.file, piece.digest) else { return false };
+        let file = &self.survey.files[idx as usize];
+        let key = FileKey { digest, len: file.len, start: piece.request.range.start };
+        let compat = read_compat(file.compression);
+        match self.duplicates.find(key, compat) {
+            Some(first) => self.files[idx as usize].storage = Storage::Duplicate(first),
+            None => self.duplicates.insert(key, compat, idx),
+        }
+        self.files[idx as usize].storage != file.storage
+    }
+
+    /// Takes note of a piece that is not all of its file.
+    fn note_part(
+        &mut self,
+        piece: Piece,
+        (is_first, is_last): (bool, bool),
+        pieces: &mut Vec<Piece>,
+    ) -> Result<(), BuildError> {
+        let Context { tree, format, .. } = self.context;
+        let (request, idx) = (piece.request.clone(), piece.request.file);
+        let (len, compat) = {
+            let file = &self.survey.files[idx as usize];
+            (file.len, read_compat(file.compression))
+        };
+        if is_first {
+            let key = piece.digest.map(|digest| FileKey { digest, len, start: request.range.start });
+            let twin = key.and_then(|key| self.duplicates.find(key, compat));
+            if let (Some(key), None) = (key, twin) {
+                self.duplicates.insert(key, compat, idx);
+            }
+            let is_hashed = format.metadata.has_digests || tree.stores().digest_name.is_some();
+            let sha256 = (is_hashed && !request.wanted.is_estimate).then(FileDigest::default);
+            self.long = Some(LongFile { file: idx, twin, dropped: Vec::new(), count: 0, sha256 });
+        }
+        let Some(mut long) = self.long.take().filter(|long| long.file == idx) else {
+            return Err(BuildError::Internal(format!("a piece of file {idx} came out of turn")));
+        };
+        if let Some(sha256) = &mut long.sha256 {
+            sha256.add(&piece.text, request.range.start, self.context.control)?;
+        }
+        if let Some(digest) = piece.digest {
+            self.duplicates.add_piece(idx, request.range.start, digest);
+            let is_same =
+                long.twin.is_some_and(|twin| self.duplicates.has_piece(twin, long.count, request.range.start, digest));
+            if long.twin.is_some() && !is_same {
+                self.part_from_twin(&mut long, pieces)?;
+            }
+        }
+        long.count += 1;
+        match long.twin {
+            Some(_) => long.dropped.push(request.clone()),
+            None => pieces.push(piece),
+        }
+        if !is_last {
+            self.long = Some(long);
+            return Ok(());
+        }
+        if let Some(twin) = long.twin {
+            if self.duplicates.piece_count(twin) == long.count {
+                self.files[idx as usize].storage = Storage::Duplicate(twin);
+                self.duplicates.forget(idx);
+            } else {
+                self.part_from_twin(&mut long, pieces)?;
+            }
+        }
+        let sha256 = long.sha256.map(|sha256| sha256.finish(len, self.context.control)).transpose()?;
+        self.note_digest(&request, sha256)
+    }
+
+    /// Stores what was dropped of a file that turned out to differ from an earlier one. It is read a second time.
+    fn part_from_twin(&mut self, long: &mut LongFile, pieces: &mut Vec<Piece>) -> Result<(), BuildError> {
+        long.twin = None;
+        for (number, request) in std::mem::take(&mut long.dropped).into_iter().enumerate() {
+            let piece = read::again(&request, self.context)?;
+            let (Context { tree, format, ledger, .. }, start) = (self.context, request.range.start);
+            if !piece.digest.is_some_and(|digest| self.duplicates.has_piece(long.file, number, start, digest)) {
+                let path = tree.path(request.node);
+                let error = BuildError::Read { path: path.clone(), source: ContentError::Changed("its contents") };
+                if !format.work.keep_going {
+                    return Err(error);
+                }
+                ledger.change(request.node, Skipped { path, error });
+            }
+            pieces.push(piece);
+        }
+        Ok(())
+    }
+
+    /// Records the digest of a file that was read, and compares it with the one that is stored for it.
+    fn note_digest(&mut self, request: &ReadRequest, sha256: Option<[u8; 32]>) -> Result<(), BuildError> {
+        let Some(computed) = sha256 else { return Ok(()) };
+        let Context { tree, format, ledger, .. } = self.context;
+        let stored = tree.stored_digest(request.node)?.filter(|stored| stored.of == DigestOf::Contents);
+        let Some(stored) = stored else {
+            self.digests.insert(request.node, computed);
+            return Ok(());
+        };
+        if let Some(error) = digest::mismatch(stored, computed) {
+            let path = tree.path(request.node);
+            let error = BuildError::Read { path: path.clone(), source: error };
+            if !format.work.keep_going {
+                return Err(error);
+            }
+            ledger.damage(request.node, Skipped { path, error });
+        }
+        Ok(())
+    }
+
+    /// Decides where the text of a piece goes.
+    fn place(
+        &mut self,
+        piece: Piece,
+        items: &mut Vec<Item>,
+        older: &mut dyn OlderText,
+    ) -> Result<(), BuildError> {
+        let Piece { request, text, head, chunks, .. } = piece;
+        let (idx, range) = (request.file, request.range);
+        let file = &mut self.files[idx as usize];
+        let is_compressed = matches!(file.storage, Storage::Compressed { .. });
+        match head {
+            Some(head) if is_compressed && file.compression == self.context.format.compression.spec => {
+                file.storage = Storage::Fragment;
+                self.packed.push(Candidate { file: idx, len: file.len, head, text, chunks });
+                if self.packed.is_full() {
+                    self.push_window(true, items, older)?;
+                }
+                return Ok(());
+            }
+            _ if range.is_empty() => return Ok(()),
+            _ => {}
+        }
+        let (len, compat) = (file.len, read_compat(file.compression));
+        let job = self.job(idx, range.clone(), request.role, Arc::clone(&text));
+        let run = hole::data_runs(len, self.survey.holes(idx)).find(|run| run.contains(&range.start));
+        let run = run.filter(|run| is_compressed && !chunks.is_empty() && range.end <= run.end);
+        match (&mut self.parts, run) {
+            (Some(parts), Some(run)) if parts.takes(run.end - run.start) => {
+                let (begins_stream, ends_stream) = (range.start == run.start, range.end == run.end);
+                let source = TextSource::File(idx);
+                let new = NewText { source, range, text, chunks, compat, begins_stream, ends_stream };
+                parts.push(new, (older, self.packed.stream()))?;
+                items.push(Item::Portion(PackJob { ends_stream, ..job }));
+            }
+            _ => items.push(Item::Job(job)),
+        }
+        Ok(())
+    }
+
+    /// Closes the window of the packed stream.
+    fn push_window(
+        &mut self,
+        pads: bool,
+        items: &mut Vec<Item>,
+        older: &mut dyn OlderText,
+    ) -> Result<(), BuildError> {
+        let Some(Window { range, text, chunks }) = self.packed.close(!self.is_ordered, pads)? else { return Ok(()) };
+        let (source, text, spec) = (TextSource::Fragments, Arc::new(text), self.context.format.packing.spec);
+        let job = PackJob::segment(source, range.clone(), spec, JobText::all(Arc::clone(&text)));
+        match &mut self.parts {
+            Some(parts) if parts.takes(range.end - range.start) && !chunks.is_empty() => {
+                let compat = read_compat(self.context.format.compression.spec);
+                let (begins_stream, ends_stream) = (true, true);
+                let new = NewText { source, range, text, chunks, compat, begins_stream, ends_stream };
+                parts.push(new, (older, self.packed.stream()))?;
+                items.push(Item::Portion(job));
+            }
+            _ => items.push(Item::Job(job)),
+        }
+        Ok(())
+    }
+
+    /// Returns the job that stores all of a piece.
+    fn job(&self, idx: u32, range: Range<u64>, role: Role, text: Arc<Vec<u8>>) -> PackJob {
+        let format = self.context.format;
+        let file = &self.files[idx as usize];
+        let (len, inode_len) = (file.len, file.inode_len as usize);
+        let job = PackJob::segment(TextSource::File(idx), range.clone(), file.compression, JobText::all(text));
+        let is_whole = range == (0..len);
+        let whole = |compress| Task::Whole { compress, inode_len };
+        match (role, file.storage) {
+            (Role::Tail, _) => PackJob { task: Task::Tail, ..job },
+            (Role::Gap { ends_stream }, _) => PackJob { ends_stream, ..job },
+            (_, Storage::Chunks { chunk_bits: bits, .. }) => {
+                let compared = format.layout.chunk_bits == Some(bits) && 1 << bits <= COPY_LEN;
+                let task = if compared { Task::Chunks(bits) } else { Task::Copy };
+                PackJob { task, chunk_bits: Some(bits), ..job }
+            }
+            (_, Storage::Compressed { sparse: false }) if is_whole => {
+                let packs_end = format.packing.ends && file.compression == format.compression.spec;
+                PackJob { task: whole(true), packs_end, ..job }
+            }
+            (_, Storage::Flat) if is_whole => PackJob { task: whole(false), ..job },
+            (_, Storage::Flat) => {
+                let tail = format.inline_tail_len(len, inode_len) as u64;
+                let task = if tail > 0 && range.start == len - tail { Task::Tail } else { Task::Copy };
+                PackJob { task, ..job }
+            }
+            _ => job,
+        }
+    }
+
+    /// Returns the jobs for a segment, now that it is known where its text is cut.
+    fn jobs(&mut self, items: Vec<Item>) -> Vec<PackJob> {
+        let mut cuts: VecDeque<Cut> = self.parts.as_mut().map(PartFinder::finish_segment).unwrap_or_default().into();
+        let mut jobs = Vec::new();
+        for item in items {
+            let job = match item {
+                Item::Job(job) => {
+                    jobs.push(job);
+                    continue;
+                }
+                Item::Portion(job) => job,
+            };
+            match cuts.pop_front() {
+                None | Some(Cut::Whole) => jobs.push(job),
+                Some(Cut::Parts(parts)) => jobs.extend(parts.into_iter().map(|(range, ends_stream)| {
+                    let text = job.text.part(range.start - job.range.start..range.end - job.range.start);
+                    PackJob { ends_stream, ..PackJob::segment(job.stream, range, job.spec, text) }
+                })),
+            }
+        }
+        jobs
+    }
+}

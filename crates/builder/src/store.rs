@@ -1,0 +1,136 @@
+//! Storing of data: text is read, decided about, packed and appended, segment by segment. Each piece of text is in memory
+//! once, between reading and writing.
+
+use crate::context::Context;
+use crate::context::progress::Progress;
+use crate::error::BuildError;
+use crate::pack::append::Appender;
+use crate::pack::worker::PackWorker;
+use crate::pack::{PackCrew, Packing, StoredData};
+use crate::plan::Plan;
+use crate::plan::dedupe::parts::OlderText;
+use crate::plan::file::{FilePlan, Storage};
+use crate::plan::fragments::FragmentStream;
+use crate::plan::planner::{Decided, Planner};
+use crate::plan::survey::Survey;
+use crate::plan::text::TextSource;
+use crate::read::{self, Piece, ReadRequest};
+use kiln_parallel::crew::with_crew;
+use kiln_tree::NodeId;
+use std::collections::HashMap;
+
+/// Data that was stored, with the decisions about it.
+pub(crate) struct StoredTree {
+    /// The decisions.
+    pub plan: Plan,
+    /// Digests of contents that were read, by node.
+    pub digests: HashMap<NodeId, [u8; 32]>,
+    /// Places of the data.
+    pub data: StoredData,
+}
+
+/// Stores the data of all files behind `data`, which is returned as well.
+///
+/// # Errors
+/// Those of [`crate::build`].
+pub(crate) fn store<'b>(
+    survey: Survey,
+    data: Appender<'b>,
+    context: Context<'_>,
+) -> Result<(StoredTree, Appender<'b>), BuildError> {
+    let format = context.format;
+    let worker = || {
+        let mut worker = PackWorker::new(context);
+        Ok(move |job| worker.pack(job))
+    };
+    let (mut decided, data, appender) = with_crew(format.work.threads, format.work.backlog(), worker, |crew| {
+        let (planner, packing) = (Planner::new(&survey, context), Packing::begin(&survey, data, context)?);
+        let progress = Progress { done_bytes: 0, total_bytes: total(&survey.files) };
+        let mut store = Store { planner, packing, crew, context, progress };
+        read::run(survey.requests(context, false), context, |request, piece| store.take(request, piece))?;
+        store.finish()
+    })?;
+    let digests = std::mem::take(&mut decided.digests);
+    let fragments_len = decided.fragments.len();
+    let plan = Plan::new(survey, decided, fragments_len, format);
+    Ok((StoredTree { plan, digests, data }, appender))
+}
+
+/// Returns the bytes of files that are to be read.
+fn total(files: &[FilePlan]) -> u64 {
+    use Storage::{LeftOut, Placed, Reused};
+    let is_new = |file: &&FilePlan| !matches!(file.storage, LeftOut | Placed { .. } | Reused { .. });
+    files.iter().filter(is_new).map(|file| file.len).sum()
+}
+
+/// The thread that decides and writes.
+struct Store<'a, 'b, 'c, 'w> {
+    planner: Planner<'a>,
+    packing: Packing<'a, 'b>,
+    crew: &'c mut PackCrew<'w>,
+    context: Context<'a>,
+    progress: Progress,
+}
+
+impl<'b> Store<'_, 'b, '_, '_> {
+    /// Takes the next piece.
+    fn take(&mut self, request: ReadRequest, piece: Result<Piece, BuildError>) -> Result<(), BuildError> {
+        if self.planner.is_full_before(request.file) {
+            self.decide()?;
+            if self.planner.begins_rest(request.file) {
+                self.close_window(true)?;
+                self.packing.take_all(self.crew)?;
+                self.packing.begin_rest();
+            }
+        }
+        let done = self.progress.done_bytes + (request.range.end - request.range.start);
+        self.progress.done_bytes = done.min(self.progress.total_bytes);
+        (self.context.control.progress)(self.progress);
+        self.planner.push(request, piece);
+        Ok(())
+    }
+
+    /// Decides about a segment, and lets the crew pack it.
+    fn decide(&mut self) -> Result<(), BuildError> {
+        let jobs = self.planner.decide(&mut Older { packing: &mut self.packing, crew: self.crew })?;
+        self.packing.submit(jobs, self.crew)
+    }
+
+    /// Lets the crew pack the files that wait for the packed stream.
+    fn close_window(&mut self, pads: bool) -> Result<(), BuildError> {
+        let jobs = self.planner.close_window(pads, &mut Older { packing: &mut self.packing, crew: self.crew })?;
+        self.packing.submit(jobs, self.crew)
+    }
+
+    /// Decides about the last segment, and stores what remains.
+    fn finish(mut self) -> Result<(Decided, StoredData, Appender<'b>), BuildError> {
+        self.decide()?;
+        if !self.planner.has_rest() {
+            self.packing.take_all(self.crew)?;
+            self.packing.begin_rest();
+        }
+        let packing = &self.context.format.packing;
+        self.close_window(packing.directories || packing.ends)?;
+        let decided = self.planner.finish();
+        let (data, appender) = self.packing.finish(&decided, self.crew)?;
+        Ok((decided, data, appender))
+    }
+}
+
+/// Text that is stored already, or will be when the crew is done with it.
+struct Older<'x, 'a, 'b, 'w> {
+    packing: &'x mut Packing<'a, 'b>,
+    crew: &'x mut PackCrew<'w>,
+}
+
+impl OlderText for Older<'_, '_, '_, '_> {
+    fn read(
+        &mut self,
+        source: TextSource,
+        off: u64,
+        buf: &mut [u8],
+        _: &FragmentStream,
+    ) -> Result<(), BuildError> {
+        self.packing.read_older((source, off), buf, self.crew)
+    }
+}
