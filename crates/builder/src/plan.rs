@@ -9,6 +9,7 @@ pub(crate) mod fragments;
 pub(crate) mod hole;
 mod hot;
 pub(crate) mod method_selection;
+pub(crate) mod packed_window;
 pub(crate) mod pieces;
 pub(crate) mod planner;
 pub(crate) mod previous;
@@ -17,7 +18,6 @@ pub(crate) mod text;
 
 mod duplicates;
 mod file_list;
-mod packed_window;
 mod placed;
 pub(crate) mod reuse;
 mod stored;

@@ -11,6 +11,7 @@ use crate::plan::Plan;
 use crate::plan::dedupe::parts::OlderText;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
+use crate::plan::packed_window::WindowEnd;
 use crate::plan::planner::{Decided, Planner};
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
@@ -78,7 +79,7 @@ impl<'b> Store<'_, 'b, '_, '_> {
         if self.planner.is_full_before(request.file) {
             self.decide()?;
             if self.planner.begins_rest(request.file) {
-                self.close_window(true)?;
+                self.close_window(WindowEnd::Padded)?;
                 self.packing.take_all(self.crew)?;
                 self.packing.begin_rest();
             }
@@ -97,8 +98,8 @@ impl<'b> Store<'_, 'b, '_, '_> {
     }
 
     /// Lets the crew pack the files that wait for the packed stream.
-    fn close_window(&mut self, pads: bool) -> Result<(), BuildError> {
-        let jobs = self.planner.close_window(pads, &mut Older { packing: &mut self.packing, crew: self.crew })?;
+    fn close_window(&mut self, end: WindowEnd) -> Result<(), BuildError> {
+        let jobs = self.planner.close_window(end, &mut Older { packing: &mut self.packing, crew: self.crew })?;
         self.packing.submit(jobs, self.crew)
     }
 
@@ -110,7 +111,8 @@ impl<'b> Store<'_, 'b, '_, '_> {
             self.packing.begin_rest();
         }
         let packing = &self.context.format.packing;
-        self.close_window(packing.directories || packing.ends)?;
+        let end = if packing.directories || packing.ends { WindowEnd::Padded } else { WindowEnd::Last };
+        self.close_window(end)?;
         let decided = self.planner.finish();
         let (data, appender) = self.packing.finish(&decided, self.crew)?;
         Ok((decided, data, appender))

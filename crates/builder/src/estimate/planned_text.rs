@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::plan::dedupe::parts::OlderText;
 use crate::plan::file::FilePlan;
 use crate::plan::fragments::FragmentStream;
+use crate::plan::packed_window::WindowEnd;
 use crate::plan::planner::Planner;
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
@@ -38,14 +39,15 @@ pub(super) fn plan(inodes: &Inodes, context: Context<'_>) -> Result<Planned, Bui
         if planner.is_full_before(request.file) {
             keep(planner.decide(&mut older)?);
             if planner.begins_rest(request.file) {
-                keep(planner.close_window(true, &mut older)?);
+                keep(planner.close_window(WindowEnd::Padded, &mut older)?);
             }
         }
         planner.push(request, piece);
         Ok(())
     })?;
     keep(planner.decide(&mut older)?);
-    keep(planner.close_window(context.format.packing.directories, &mut older)?);
+    let end = if context.format.packing.directories { WindowEnd::Padded } else { WindowEnd::Last };
+    keep(planner.close_window(end, &mut older)?);
     let mut decided = planner.finish();
     let fragments = std::mem::take(&mut decided.fragments);
     let plan = Plan::new(survey, decided, fragments.len(), context.format);

@@ -75,6 +75,22 @@ pub(crate) fn pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildEr
     Ok(first.unwrap_or_default() << block_bits.bits())
 }
 
+/// Returns the greatest length up to `len` behind which a pack starts, whatever follows.
+///
+/// # Errors
+/// As [`len_behind`].
+pub(crate) fn last_pack_start(len: u64, block_bits: BlockBits) -> Result<u64, BuildError> {
+    let pack_len = PACK_MAX_ENTRIES << block_bits.bits();
+    let mut start = len.saturating_sub(pack_len);
+    loop {
+        let next = pack_start(start + 1, block_bits)?;
+        if next > len {
+            return Ok(if pack_start(start, block_bits)? == start { start } else { 0 });
+        }
+        start = next;
+    }
+}
+
 /// Returns the offset from an inode at a slot boundary to its compact index, behind a body at `body_off`.
 fn compact_off(body_off: u64) -> u64 {
     align_up(body_off, 8).expect("a small offset") + COMPACT_INDEX_OFF

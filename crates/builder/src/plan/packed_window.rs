@@ -46,12 +46,17 @@ pub(crate) struct PackedWindow {
     block_bits: BlockBits,
     pending: Vec<Candidate>,
     pending_len: u64,
+    /// Byte of the stream up to which windows were closed.
+    closed: u64,
+    /// Text of the stream from there on, which the next window begins with, and its chunks.
+    rest: (Vec<u8>, Vec<Chunk>),
 }
 
 impl PackedWindow {
     /// Begins the stream at byte `start`.
     pub(crate) fn new(start: u64, block_bits: BlockBits) -> Self {
-        Self { stream: FragmentStream::behind(start), block_bits, pending: Vec::new(), pending_len: 0 }
+        let (pending, rest) = (Vec::new(), Default::default());
+        Self { stream: FragmentStream::behind(start), block_bits, pending, pending_len: 0, closed: start, rest }
     }
 
     /// Adds a file. Files come in plan order.
@@ -75,42 +80,85 @@ impl PackedWindow {
         self.stream
     }
 
-    /// Puts the files that wait into the stream, if there are any: in plan order if it `keeps_order`, else sorted by
-    /// their first bytes. `pads` tells whether something follows that may lie elsewhere.
+    /// Puts the files that wait into the stream: in plan order if it `keeps_order`, else sorted by their first bytes.
+    /// Returns the next window, if there is any text; what remains behind its last pack begins the next one.
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.
-    pub(crate) fn close(&mut self, keeps_order: bool, pads: bool) -> Result<Option<Window>, BuildError> {
+    pub(crate) fn close(&mut self, keeps_order: bool, end: WindowEnd) -> Result<Option<Window>, BuildError> {
         let mut files = std::mem::take(&mut self.pending);
-        if files.is_empty() {
-            return Ok(None);
-        }
+        self.pending_len = 0;
         if !keeps_order {
             // Indexes follow paths.
             files.sort_unstable_by_key(|candidate| (candidate.head, candidate.file));
         }
-        let start = self.stream.len();
-        let has_text = files.iter().all(|candidate| candidate.text.len() as u64 == candidate.len);
-        let has_chunks = files.iter().any(|candidate| !candidate.chunks.is_empty());
-        let (mut text, mut chunks) = (Vec::new(), Vec::new());
+        let (mut text, mut chunks) = std::mem::take(&mut self.rest);
+        text.reserve_exact(files.iter().map(|candidate| candidate.text.len()).sum());
         for candidate in &files {
             self.stream.push(candidate.file, candidate.len);
+            text.extend_from_slice(&candidate.text);
             chunks.extend_from_slice(&candidate.chunks);
         }
-        let end = self.stream.len();
-        if pads {
-            self.stream.pad(lcluster_index::pack_start(end, self.block_bits)?);
-        }
-        let padding = vec![0; (self.stream.len() - end) as usize];
-        if has_chunks && !padding.is_empty() {
-            chunks.push(Chunk { hash: ChunkHash::of(&padding), len: padding.len() as u32 });
-        }
+        let len = self.stream.len();
+        let start = self.closed;
+        self.closed = match end {
+            WindowEnd::Open => lcluster_index::last_pack_start(len, self.block_bits)?.max(start),
+            WindowEnd::Padded if len > start => lcluster_index::pack_start(len, self.block_bits)?,
+            WindowEnd::Last | WindowEnd::Padded => len,
+        };
+        self.stream.pad(self.closed);
+        // An estimate has no text.
+        let has_text = text.len() as u64 == len - start;
         if has_text {
-            text.reserve_exact((self.stream.len() - start) as usize);
-            files.iter().for_each(|candidate| text.extend_from_slice(&candidate.text));
-            text.extend_from_slice(&padding);
+            text.resize(text.len().max((self.closed - start) as usize), 0);
         }
-        self.pending_len = 0;
-        Ok(Some(Window { range: start..self.stream.len(), text, chunks: chunks.into() }))
+        let window_len = (self.closed - start) as usize;
+        let text_rest = if has_text { text.split_off(window_len) } else { Vec::new() };
+        let chunks_rest = split_off(&mut chunks, window_len, &text);
+        if let Some(first) = chunks_rest.first().filter(|_| has_text).copied() {
+            let hash = ChunkHash::of(&text_rest[..first.len as usize]);
+            self.rest.1 = [&[Chunk { hash, ..first }][..], &chunks_rest[1..]].concat();
+        } else {
+            self.rest.1 = chunks_rest;
+        }
+        self.rest.0 = text_rest;
+        Ok((window_len > 0).then(|| Window { range: start..start + window_len as u64, text, chunks: chunks.into() }))
     }
+}
+
+/// End of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WindowEnd {
+    /// More files follow.
+    Open,
+    /// Something else follows in the stream.
+    Padded,
+    /// Nothing follows.
+    Last,
+}
+
+/// Cuts the chunks of a window, `text`, from those that follow it: adds one for zeros at its end, or divides one.
+fn split_off(chunks: &mut Vec<Chunk>, window_len: usize, text: &[u8]) -> Vec<Chunk> {
+    if chunks.is_empty() {
+        return Vec::new();
+    }
+    let hash = |from: usize, len: usize| text.get(from..from + len).map_or(ChunkHash([0; 3]), ChunkHash::of);
+    let mut end = 0;
+    for idx in 0..chunks.len() {
+        let len = chunks[idx].len as usize;
+        if end + len > window_len {
+            let mut rest = chunks.split_off(idx);
+            let here = window_len - end;
+            if here > 0 {
+                chunks.push(Chunk { hash: hash(end, here), len: here as u32 });
+                rest[0].len -= here as u32;
+            }
+            return rest;
+        }
+        end += len;
+    }
+    if end < window_len {
+        chunks.push(Chunk { hash: hash(end, window_len - end), len: (window_len - end) as u32 });
+    }
+    Vec::new()
 }

@@ -17,7 +17,7 @@ use crate::plan::file::{FilePlan, Storage, read_compat};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::hole;
 use crate::plan::method_selection;
-use crate::plan::packed_window::{Candidate, PackedWindow, Window};
+use crate::plan::packed_window::{Candidate, PackedWindow, Window, WindowEnd};
 use crate::plan::pieces::COPY_LEN;
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
@@ -143,18 +143,17 @@ impl<'a> Planner<'a> {
         Ok(self.jobs(items))
     }
 
-    /// Stores the files that wait for the packed stream, and returns what is to be stored. `pads` tells whether
-    /// something follows in that stream.
+    /// Stores the files that wait for the packed stream, and returns what is to be stored.
     ///
     /// # Errors
     /// Older text that cannot be read; block sizes that the compact index cannot have.
     pub(crate) fn close_window(
         &mut self,
-        pads: bool,
+        end: WindowEnd,
         older: &mut dyn OlderText,
     ) -> Result<Vec<PackJob>, BuildError> {
         let mut items = Vec::new();
-        self.push_window(pads, &mut items, older)?;
+        self.push_window(end, &mut items, older)?;
         self.is_ordered = true;
         Ok(self.jobs(items))
     }
@@ -341,7 +340,7 @@ impl<'a> Planner<'a> {
                 file.storage = Storage::Fragment;
                 self.packed.push(Candidate { file: idx, len: file.len, head, text, chunks });
                 if self.packed.is_full() {
-                    self.push_window(true, items, older)?;
+                    self.push_window(WindowEnd::Open, items, older)?;
                 }
                 return Ok(());
             }
@@ -368,11 +367,11 @@ impl<'a> Planner<'a> {
     /// Closes the window of the packed stream.
     fn push_window(
         &mut self,
-        pads: bool,
+        end: WindowEnd,
         items: &mut Vec<Item>,
         older: &mut dyn OlderText,
     ) -> Result<(), BuildError> {
-        let Some(Window { range, text, chunks }) = self.packed.close(!self.is_ordered, pads)? else { return Ok(()) };
+        let Some(Window { range, text, chunks }) = self.packed.close(!self.is_ordered, end)? else { return Ok(()) };
         let (source, text, spec) = (TextSource::Fragments, Arc::new(text), self.context.format.packing.spec);
         let job = PackJob::segment(source, range.clone(), spec, JobText::all(Arc::clone(&text)));
         match &mut self.parts {
