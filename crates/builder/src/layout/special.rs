@@ -32,7 +32,8 @@ impl SpecialInode {
     pub(crate) fn shape(&self, view: &View<'_>) -> Result<MapShape, BuildError> {
         Ok(match view.map_shape(self.len, &self.extents) {
             MapShape::Index(shape) => {
-                let fit = lcluster_index::lie_in_packs(&self.extents.list, shape, self.form().len() as u64)?;
+                let compact = IndexShape { scattered: false, ..shape };
+                let fit = lcluster_index::lie_in_packs(&self.extents.list, compact, self.form().len() as u64)?;
                 MapShape::Index(IndexShape { scattered: !fit, ..shape })
             }
             records => records,

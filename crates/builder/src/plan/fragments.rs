@@ -105,67 +105,40 @@ impl FragmentStream {
 mod tests {
     use super::*;
 
-    fn candidate(file: u32, first: u8) -> FragmentCandidate {
-        FragmentCandidate { file, head: [first; HEAD_LEN] }
-    }
-
     #[test]
-    fn kinds_stand_together_within_a_window() {
-        for (ordered_count, files) in [(0, [2, 4, 1, 3]), (3, [1, 2, 4, 3]), (9, [1, 2, 3, 4])] {
-            let heads = [(1, b'b'), (2, b'a'), (3, b'b'), (4, b'a')];
-            let stream =
-                FragmentStream::of(&mut heads.map(|(file, head)| candidate(file, head)), ordered_count, |_| 10);
-            assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), files);
-        }
-        let mut candidates = [1, 2, 3, 4].map(|file| candidate(file, b'z' - file as u8));
-        let stream = FragmentStream::of(&mut candidates, 0, |_| WINDOW_LEN / 2);
-        assert_eq!(stream.members().iter().map(|member| member.file).collect::<Vec<_>>(), [2, 1, 4, 3]);
-        assert_eq!(stream.len(), 2 * WINDOW_LEN);
-    }
-
-    #[test]
-    fn ends_of_files_are_read_from_their_place() {
+    fn zeros_stand_between_files() {
         let mut stream = FragmentStream::behind(100);
-        assert_eq!([stream.push_end(7, 1000, 10), stream.push_end(3, 0, 5), stream.len()], [100, 110, 115]);
+        assert_eq!([stream.push(7, 10), stream.push(3, 5), stream.len()], [100, 110, 115]);
+        stream.pad(128);
+        stream.pad(128);
+        assert_eq!([stream.push(4, 6), stream.len()], [128, 134]);
         let pieces = |range| stream.pieces(range).collect::<Vec<_>>();
-        assert_eq!(pieces(100..115), [(7, 1000..1010), (3, 0..5)]);
-        assert_eq!(pieces(109..112), [(7, 1009..1010), (3, 0..2)]);
-        stream.pad(4096);
-        assert_eq!((stream.len(), stream.span()), (4096, 100..4096));
-        let mut buf = [1; 10];
-        let fill = |_, _, piece: &mut [u8]| {
-            piece.fill(2);
+        assert_eq!(pieces(100..115), [(Some(7), 0..10), (Some(3), 0..5)]);
+        assert_eq!(pieces(109..130), [(Some(7), 9..10), (Some(3), 0..5), (None, 0..13), (Some(4), 0..2)]);
+        assert_eq!(stream.members().map(|member| member.file).collect::<Vec<_>>(), [7, 3, 4]);
+        let mut buf = [1; 24];
+        let fill = |file, _, piece: &mut [u8]| {
+            piece.fill(file as u8);
             Ok::<_, ()>(())
         };
-        stream.read(110, &mut buf, fill).unwrap();
-        assert_eq!(buf, [2, 2, 2, 2, 2, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn members_with_an_order_end_before_the_others() {
-        let stream = |ordered| {
-            let mut candidates: Vec<_> = (0..6).map(|file| candidate(file, 6 - file as u8)).collect();
-            FragmentStream::behind(50).with(&mut candidates, ordered, |_| 10)
-        };
-        for (ordered, end) in [(0, 0), (1, 60), (4, 90), (6, 110), (9, 110)] {
-            assert_eq!(stream(ordered).end_of_first(ordered), end, "{ordered}");
-        }
-        assert_eq!(FragmentStream::behind(50).end_of_first(3), 0);
+        stream.read(112, &mut buf, fill).unwrap();
+        assert_eq!(buf[..3], [3; 3]);
+        assert_eq!((&buf[3..16], &buf[16..22], &buf[22..]), (&[0; 13][..], &[4; 6][..], &[0; 2][..]));
     }
 
     #[test]
     fn pieces_cover_every_range() {
-        let mut candidates: Vec<_> = (0..40).map(|file| candidate(file, file as u8 % 5)).collect();
+        let mut stream = FragmentStream::default();
         let lens: Vec<u64> = (0..40).map(|file| 1 + file * 7 % 13).collect();
-        let stream = FragmentStream::of(&mut candidates, 0, |file| lens[file as usize]);
+        let offs: Vec<u64> = (0..40).map(|file| stream.push(file, lens[file as usize])).collect();
         assert_eq!(stream.len(), lens.iter().sum());
         for start in 0..stream.len() {
             for end in start + 1..=stream.len() {
                 let mut at = start;
                 for (file, bytes) in stream.pieces(start..end) {
-                    let member = stream.members().iter().find(|member| member.file == file).unwrap();
-                    assert_eq!(member.off + bytes.start, at);
-                    assert!(bytes.start < bytes.end && bytes.end <= lens[file as usize]);
+                    let file = file.unwrap() as usize;
+                    assert_eq!(offs[file] + bytes.start, at);
+                    assert!(bytes.start < bytes.end && bytes.end <= lens[file]);
                     at += bytes.end - bytes.start;
                 }
                 assert_eq!(at, end);

@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_block_is_the_least_that_pays() {
-        let (one, specs) = (Candidate { file: 1, len: 16 << 10, is_packable: false }, [spec(3), spec(9)]);
+        let (one, specs) = ((1, 16 << 10, false), [spec(3), spec(9)]);
         for bits in [9, 12, 13] {
             let block_bits = BlockBits::new(bits).unwrap();
             let offers = |saved| savings_of(one, &specs, &[15_000, 15_000 - saved], block_bits).len();

@@ -106,7 +106,9 @@ impl PackedWindow {
             WindowEnd::Padded if len > start => lcluster_index::pack_start(len, self.block_bits)?,
             WindowEnd::Last | WindowEnd::Padded => len,
         };
-        self.stream.pad(self.closed);
+        if self.closed > len {
+            self.stream.pad(self.closed);
+        }
         // An estimate has no text.
         let has_text = text.len() as u64 == len - start;
         if has_text {
@@ -161,4 +163,68 @@ fn split_off(chunks: &mut Vec<Chunk>, window_len: usize, text: &[u8]) -> Vec<Chu
         chunks.push(Chunk { hash: hash(end, window_len - end), len: (window_len - end) as u32 });
     }
     Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::fragments::HEAD_LEN;
+
+    fn candidate(file: u32, first: u8, len: u64) -> Candidate {
+        let text = Arc::new(vec![first; len as usize]);
+        let chunks = Box::new([Chunk { hash: ChunkHash::of(&text), len: len as u32 }]);
+        Candidate { file, len, head: [first; HEAD_LEN], text, chunks }
+    }
+
+    fn window() -> PackedWindow {
+        PackedWindow::new(0, BlockBits::DEFAULT)
+    }
+
+    #[test]
+    fn kinds_stand_together_within_a_window_but_ordered_files_do_not_move() {
+        for (keeps_order, files) in [(false, [2, 4, 1, 3]), (true, [1, 2, 3, 4])] {
+            let mut packed = window();
+            [(1, b'b'), (2, b'a'), (3, b'b'), (4, b'a')]
+                .into_iter()
+                .for_each(|(file, head)| packed.push(candidate(file, head, 10)));
+            assert!(!packed.is_full());
+            let window = packed.close(keeps_order, WindowEnd::Last).unwrap().unwrap();
+            assert_eq!((window.range, window.text.len()), (0..40, 40));
+            let members: Vec<u32> = packed.stream().members().map(|member| member.file).collect();
+            assert_eq!(members, files);
+        }
+    }
+
+    #[test]
+    fn windows_end_where_packs_end_and_their_text_and_chunks_go_on() {
+        let mut packed = window();
+        let (mut text, mut at, mut files) = (Vec::new(), 0, Vec::new());
+        for file in 0..9_u32 {
+            let len = 700_000 + 12_345 * u64::from(file);
+            packed.push(candidate(file, 100 + file as u8, len));
+            text.extend(vec![100 + file as u8; len as usize]);
+            files.push(len);
+            let is_last = file == 8;
+            if !packed.is_full() && !is_last {
+                continue;
+            }
+            let end = if is_last { WindowEnd::Padded } else { WindowEnd::Open };
+            let Window { range, text: part, chunks } = packed.close(true, end).unwrap().unwrap();
+            assert_eq!(range.start, at);
+            at = range.end;
+            assert_eq!(lcluster_index::pack_start(at, BlockBits::DEFAULT).unwrap(), at, "a pack begins");
+            text.resize(text.len().max(at as usize), 0);
+            assert!(part == text[range.start as usize..range.end as usize]);
+            let mut start = 0;
+            for chunk in &chunks {
+                let bytes = &part[start..start + chunk.len as usize];
+                assert_eq!(chunk.hash, ChunkHash::of(bytes));
+                start += chunk.len as usize;
+            }
+            assert_eq!(start, part.len(), "chunks cover the window");
+        }
+        let total: u64 = files.iter().sum();
+        assert_eq!(at, lcluster_index::pack_start(total, BlockBits::DEFAULT).unwrap());
+        assert!(packed.close(true, WindowEnd::Last).unwrap().is_none(), "nothing is left");
+    }
 }

@@ -197,7 +197,7 @@ fn a_journal_that_is_damaged_or_forged_gives_the_new_image_or_nothing() {
     let (device, journal) = unfinished(&old, &patch, Resize::ToImage);
     let mut rng = Rng::new(11);
     let mut completed = 0;
-    for round in 0..kiln_tests::rounds("KILN_DELTA_ROUNDS", 120, 5000) {
+    for round in 0..kiln_tests::rounds("KILN_DELTA_ROUNDS", 120, 600) {
         let mut changed = journal.clone();
         for _ in 0..rng.below(3) {
             // Fields of the head, heads of records, anything.

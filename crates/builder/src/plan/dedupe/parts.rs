@@ -24,8 +24,9 @@ const SAMPLE_LEN: u64 = 64 << 10;
 /// Bytes that an lcluster takes more in the full index than in the compact one, by the measure of
 /// [`probe::estimated_len`].
 const FULL_INDEX_COST: u64 = 10;
-/// Times of the least saving that a match must save if stored text must be decoded and encoded again for it.
-const LATE_CUT_COST: u64 = 2;
+/// Eighths of the least saving that a match must save if stored text must be decoded and encoded again for it. Between
+/// 8 and 16, this value makes the smallest image of one system tree; 16 that of one source tree, by a thousandth.
+const LATE_CUT_COST: u64 = 11;
 
 /// Text that is no longer in memory.
 pub(crate) trait OlderText {
@@ -354,7 +355,7 @@ impl Text for SegmentText<'_> {
         let pays = if is_cut_late {
             let TextRun { stream: source, start, len, .. } = self.sources[place.stream as usize];
             let len = if source == TextSource::Fragments { self.packed.len() } else { start + len };
-            saved >= LATE_CUT_COST * self.worth.min_saving && self.worth.pays_index(source, saved, len)
+            8 * saved >= LATE_CUT_COST * self.worth.min_saving && self.worth.pays_index(source, saved, len)
         } else {
             saved >= self.worth.min_saving
         };

@@ -132,16 +132,16 @@ fn speed() {
         chunker.chunk(window, |chunk| sum ^= chunk.end as u32);
         sum
     };
-    measure("chunks", WINDOW_LEN, &mut ends);
+    measure("chunks", 8 << 20, &mut ends);
     measure("chunks of files of 16 KiB", 16 << 10, &mut ends);
     let mut hashes = |window: &[u8]| {
         let mut sum = 0;
         chunker.chunk(window, |chunk| sum ^= ChunkHash::of(&window[chunk]).0[0]);
         sum
     };
-    measure("chunks and hashes", WINDOW_LEN, &mut hashes);
+    measure("chunks and hashes", 8 << 20, &mut hashes);
     measure("chunks and hashes of files of 16 KiB", 16 << 10, &mut hashes);
-    measure("chunks, one lane", WINDOW_LEN, &mut |window| {
+    measure("chunks, one lane", 8 << 20, &mut |window| {
         let mut sum = 0;
         one_pass(ChunkSizes::DEFAULT, window, |chunk| sum ^= chunk.end as u32);
         sum

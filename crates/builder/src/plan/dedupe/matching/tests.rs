@@ -1,7 +1,7 @@
 //! Matches compared with the plain algorithm over slices; laws of runs; yield.
 
 use super::*;
-use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, WINDOW_LEN, cpu_seconds};
+use crate::plan::dedupe::chunker::{ChunkSizes, Chunker, cpu_seconds};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
@@ -111,13 +111,15 @@ fn plain(streams: &[Vec<u8>], chunks: &[Vec<Chunk>], min_match: u64) -> Vec<Vec<
 fn runs_of(streams: &[Vec<u8>], chunks: &[Vec<Chunk>], min_match: u64, budget: usize, at_once: usize) -> Runs {
     let mut matcher = Matcher::new(min_match, budget);
     for (text, chunks) in streams.iter().zip(chunks) {
-        matcher.begin(text.len() as u64, 0);
+        matcher.begin(0);
+        matcher.grow(text.len() as u64);
         for chunks in chunks.chunks(at_once) {
             let Ok(()) = matcher.push(chunks, &mut Memory(streams));
         }
-        matcher.end();
+        matcher.settle();
     }
-    let (runs, stats) = matcher.finish();
+    let stats = matcher.stats();
+    let runs = matcher.runs;
     let matched = check(streams, &runs, min_match);
     assert_eq!(stats.matched_bytes, matched);
     assert_eq!(stats.text_bytes, streams.iter().map(|text| text.len() as u64).sum::<u64>());
@@ -273,6 +275,32 @@ fn a_small_budget_costs_yield_not_correctness() {
     assert!(yields.is_sorted_by(|a, b| a >= b) && yields[0] >= 99 && yields[1] >= 60 && yields[3] > 0, "{yields:?} %");
 }
 
+/// Text that arrives in pieces, each sealed before the next: what is decided stays, and copies are found all the same.
+#[test]
+fn sealed_decisions_stay() {
+    let (streams, planted) = planted(100);
+    let mut matcher = Matcher::new(16 << 10, 1 << 24);
+    let mut refs = Vec::new();
+    for (number, text) in streams.iter().enumerate() {
+        matcher.begin(0);
+        for piece in text.chunks(1 << 20) {
+            matcher.grow(piece.len() as u64);
+            let chunks = chunks(ChunkSizes::DEFAULT, ChunkHash::of, piece, 1 << 24);
+            let Ok(()) = matcher.push(&chunks, &mut Memory(&streams));
+            matcher.settle();
+            refs.extend(matcher.runs().unsealed_refs(number as u32));
+            matcher.seal();
+        }
+    }
+    let of_runs = |runs: &Runs| {
+        let run = |run: &Run| (run.kind != RunKind::Stored).then_some((run.start, run.len));
+        runs.stream(1).iter().filter_map(run).collect::<Vec<_>>()
+    };
+    assert_eq!(refs.iter().map(|one| (one.target.off, one.len)).collect::<Vec<_>>(), of_runs(&matcher.runs));
+    let matched = check(&streams, &matcher.runs, 16 << 10);
+    assert!(matched * 100 >= planted * 97, "{matched} of {planted} bytes");
+}
+
 struct Failing;
 
 impl Text for Failing {
@@ -291,7 +319,8 @@ impl Text for Failing {
 fn errors_of_the_text_come_through() {
     let chunk = Chunk { len: 10_000, hash: ChunkHash([1, 2, 3]) };
     let mut matcher = Matcher::new(4096, 1 << 20);
-    matcher.begin(20_000, 0);
+    matcher.begin(0);
+    matcher.grow(20_000);
     assert_eq!(matcher.push(&[chunk], &mut Failing), Ok(()), "nothing to compare yet");
     assert_eq!(matcher.push(&[chunk], &mut Failing), Err("cannot be read"));
 }
@@ -308,16 +337,17 @@ fn speed() {
     for (what, streams) in [("fresh", &fresh), ("half copied", &halved), ("fresh, files of 9000 bytes", &small)] {
         let gb = streams.iter().map(Vec::len).sum::<usize>() as f64 / 1e9;
         let start = cpu_seconds();
-        let window = WINDOW_LEN as usize;
+        let window = 8 << 20;
         let chunks: Vec<_> =
             streams.iter().map(|text| chunks(ChunkSizes::DEFAULT, ChunkHash::of, text, window)).collect();
         let chunked = (cpu_seconds() - start) / gb;
         let mut matcher = Matcher::new(16 << 10, 1 << 30);
         let start = cpu_seconds();
         for (text, chunks) in streams.iter().zip(&chunks) {
-            matcher.begin(text.len() as u64, 0);
+            matcher.begin(0);
+            matcher.grow(text.len() as u64);
             let Ok(()) = matcher.push(chunks, &mut Memory(streams));
-            matcher.end();
+            matcher.settle();
         }
         let matched = (cpu_seconds() - start) / gb;
         println!("{what}: chunks {chunked:.3} s/GB, matching {matched:.3} s/GB, {:?}", matcher.stats());

@@ -4,7 +4,7 @@ use super::resolve::{RefExtent, Resolved};
 use super::*;
 use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker};
 use crate::plan::dedupe::matching::tests::Memory;
-use crate::plan::dedupe::matching::{Chunk, Matcher};
+use crate::plan::dedupe::matching::{Chunk, Matcher, Run, RunKind, Runs};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
@@ -13,6 +13,30 @@ use std::collections::BTreeMap;
 
 const BITS: BlockBits = BlockBits::DEFAULT;
 const B: u64 = 4096;
+
+/// Stored parts, and the references to them; together they cover all streams.
+#[derive(Debug, PartialEq, Eq)]
+struct PartPlan {
+    /// In order of streams and offsets.
+    parts: Vec<StoredPart>,
+    /// In order of targets.
+    refs: Vec<Ref>,
+}
+
+/// Plans streams that are in memory as a whole, in portions of `portion_len` bytes.
+fn plan_of(runs: &Runs, portion_len: u64, rules: IndexRules) -> PartPlan {
+    let mut portions = Vec::new();
+    for stream in 0..runs.len() as u32 {
+        let len = runs.stream(stream).last().map_or(0, Run::end);
+        let portion = |start: u64| {
+            let end = len.min(start + portion_len);
+            Portion { stream, range: start..end, ends_stream: end == len }
+        };
+        portions.extend((0..len).step_by(portion_len as usize).map(portion));
+    }
+    let (refs, parts) = plan_parts(runs.unsealed_refs(0), &portions, rules);
+    PartPlan { parts: parts.concat(), refs }
+}
 
 impl PartPlan {
     /// Returns the index of the part that starts at `place`. Every Ref's source has one.
@@ -158,14 +182,14 @@ fn check_index(len: u64, extents: &[Extent]) {
 }
 
 /// Checks the laws in the head of the module.
-fn check_plan(runs: &Runs, plan: &PartPlan, rules: IndexRules) {
+fn check_plan(runs: &Runs, plan: &PartPlan, portion_len: u64, rules: IndexRules) {
     let least = rules.min_len();
     let len_of = |stream| runs.stream(stream).last().map_or(0, Run::end);
     let mut pieces: Vec<(u32, Range<u64>)> = Vec::new();
     for part in &plan.parts {
         let len = part.range.end - part.range.start;
         assert!(part.ends_stream || len >= least, "{part:?} is too short");
-        assert!(len > 0 && len < rules.segment_len.saturating_add(least), "{part:?} is too long");
+        assert!(len > 0 && len <= portion_len, "{part:?} is too long");
         assert_eq!(part.ends_stream, part.range.end == len_of(part.stream));
         pieces.push((part.stream, part.range.clone()));
     }
@@ -239,18 +263,18 @@ proptest! {
 
     #[test]
     fn any_runs_become_a_legal_index(runs in runs(), big: bool, segment in 2..40_u64, seed: u64) {
-        let rules = IndexRules::lclusters(BITS, segment * B);
-        let plan = plan_parts(&runs, rules);
-        check_plan(&runs, &plan, rules);
+        let rules = IndexRules::lclusters(BITS);
+        let plan = plan_of(&runs, segment * B, rules);
+        check_plan(&runs, &plan, segment * B, rules);
         pack(&runs, &plan, rules, big, &mut Random(seed >> 1));
-        prop_assert_eq!(plan, plan_parts(&runs, rules));
+        prop_assert_eq!(plan, plan_of(&runs, segment * B, rules));
     }
 
     #[test]
     fn encoded_extents_need_no_late_parts(runs in runs(), segment in 2..40_u64, seed: u64) {
-        let rules = IndexRules::encoded_extents(segment * B);
-        let plan = plan_parts(&runs, rules);
-        check_plan(&runs, &plan, rules);
+        let rules = IndexRules::encoded_extents();
+        let plan = plan_of(&runs, segment * B, rules);
+        check_plan(&runs, &plan, segment * B, rules);
         let late = pack(&runs, &plan, rules, true, &mut Random(seed >> 1));
         prop_assert_eq!(late, 0);
     }
@@ -277,24 +301,24 @@ fn copies_at_every_offset() {
     for text in &streams {
         let mut chunks = Vec::new();
         chunker.chunk(text, |range| chunks.push(Chunk { len: range.len() as u32, hash: ChunkHash::of(&text[range]) }));
-        matcher.begin(text.len() as u64, 0);
+        matcher.begin(0);
+        matcher.grow(text.len() as u64);
         let Ok(()) = matcher.push(&chunks, &mut Memory(&streams));
-        matcher.end();
+        matcher.settle();
     }
-    let (runs, _) = matcher.finish();
-    let rules = IndexRules::lclusters(BITS, 4 << 20);
-    let plan = plan_parts(&runs, rules);
-    check_plan(&runs, &plan, rules);
+    let (runs, rules) = (matcher.runs(), IndexRules::lclusters(BITS));
+    let plan = plan_of(runs, 4 << 20, rules);
+    check_plan(runs, &plan, 4 << 20, rules);
     let referred: u64 = plan.refs.iter().map(|one| one.len).sum();
-    assert!(referred * 100 > planted * 85, "{referred} of {planted} bytes, {} given back", plan.given_back_bytes);
+    assert!(referred * 100 > planted * 85, "{referred} of {planted} bytes");
     for big in [false, true] {
-        pack(&runs, &plan, rules, big, &mut Random(big.into()));
+        pack(runs, &plan, rules, big, &mut Random(big.into()));
     }
 }
 
 #[test]
 fn a_last_piece_that_is_too_short_is_stored_with_what_is_before_it() {
-    let rules = IndexRules::lclusters(BITS, 4 << 20);
+    let rules = IndexRules::lclusters(BITS);
     let unit = |llen: u64, blocks| Unit { llen: llen as u32, blocks, is_whole: false };
     let resolve =
         |target: Range<u64>, ends: bool, units: &[Unit]| resolve_ref(target, ends, units.iter().copied(), rules);
@@ -322,7 +346,7 @@ fn a_last_piece_that_is_too_short_is_stored_with_what_is_before_it() {
 
 #[test]
 fn plain_bytes_are_referred_to_as_a_whole() {
-    let rules = IndexRules::encoded_extents(1 << 20);
+    let rules = IndexRules::encoded_extents();
     let unit = |is_whole| Unit { llen: 30_000, blocks: 1, is_whole };
     let resolve = |end: u64, is_whole| resolve_ref(100..end, false, [unit(false), unit(is_whole)], rules).unwrap();
     assert_eq!(resolve(60_100, true).late, None);
