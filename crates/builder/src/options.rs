@@ -154,12 +154,12 @@ impl WorkOptions {
 
     /// Returns the bytes of text that are read ahead of decisions. More gains nothing.
     pub(crate) fn read_ahead(&self) -> u64 {
-        (self.memory as u64 / 8).min(32 << 20)
+        (self.memory as u64 / 8).min(16 << 20)
     }
 
     /// Returns the bytes of text between decisions and writing. More gains nothing.
     pub(crate) fn backlog(&self) -> u64 {
-        (self.memory as u64 / 8).min(32 << 20)
+        (self.memory as u64 / 8).min(16 << 20)
     }
 
     /// Returns the bytes of memory for inline tails; a scratch file takes the rest of them.

@@ -101,9 +101,8 @@ impl Plan {
     ) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
         let storage = |node| self.file_of(node).map(|file| (file, self.files[file as usize].storage));
         let is_reused = |node| {
-            storage(node).is_some_and(|(file, storage)| {
-                matches!(storage, Storage::Reused { .. }) && self.gaps(file).is_empty()
-            })
+            storage(node)
+                .is_some_and(|(file, storage)| matches!(storage, Storage::Reused { .. }) && self.gaps(file).is_empty())
         };
         let is_left_out = |node| storage(node).is_none_or(|(_, storage)| storage == Storage::LeftOut);
         digest::values(computed, is_reused, is_left_out, context)

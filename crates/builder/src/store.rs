@@ -126,13 +126,7 @@ struct Older<'x, 'a, 'b, 'w> {
 }
 
 impl OlderText for Older<'_, '_, '_, '_> {
-    fn read(
-        &mut self,
-        source: TextSource,
-        off: u64,
-        buf: &mut [u8],
-        _: &FragmentStream,
-    ) -> Result<(), BuildError> {
+    fn read(&mut self, source: TextSource, off: u64, buf: &mut [u8], _: &FragmentStream) -> Result<(), BuildError> {
         self.packing.read_older((source, off), buf, self.crew)
     }
 }

@@ -220,8 +220,8 @@ fn places(len: u64, count: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pack::jobs::JobText;
     use crate::options::BuildOptions;
+    use crate::pack::jobs::JobText;
 
     #[test]
     fn places_are_spread_evenly() {
@@ -235,9 +235,8 @@ mod tests {
         let compression = Spec::parse("zstd", 65536).unwrap().into();
         let format = Format::decide(&BuildOptions { compression, ..BuildOptions::default() }, None);
         let lens = [9 << 20, 600 << 10, 3 << 20];
-        let part = |(file, &len): (u32, &u64)| {
-            PackJob::segment(TextSource::File(file), 0..len, None, JobText::default())
-        };
+        let part =
+            |(file, &len): (u32, &u64)| PackJob::segment(TextSource::File(file), 0..len, None, JobText::default());
         let parts: Vec<PackJob> = (0..).zip(&lens).map(part).collect();
         let mut stratum = Stratum::new(Kind::Pieces, &format);
         for (idx, part) in (0..).zip(&parts) {

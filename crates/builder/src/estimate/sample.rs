@@ -45,12 +45,7 @@ pub(super) struct Sampler<'a> {
 
 impl<'a> Sampler<'a> {
     /// Creates a sampler of `frame`.
-    pub(super) fn new(
-        plan: &'a Plan,
-        fragments: &'a FragmentStream,
-        frame: &'a Frame,
-        context: Context<'a>,
-    ) -> Self {
+    pub(super) fn new(plan: &'a Plan, fragments: &'a FragmentStream, frame: &'a Frame, context: Context<'a>) -> Self {
         let text = PlannedText { tree: context.tree, plan, fragments };
         Self { plan, text, frame, context }
     }

@@ -93,16 +93,7 @@ pub(crate) struct PackJob {
 impl PackJob {
     /// Returns the job for a part of a compressed stream.
     pub(crate) fn segment(stream: TextSource, range: Range<u64>, spec: Option<Spec>, text: JobText) -> Self {
-        Self {
-            stream,
-            range,
-            task: Task::Segment,
-            ends_stream: true,
-            spec,
-            packs_end: false,
-            chunk_bits: None,
-            text,
-        }
+        Self { stream, range, task: Task::Segment, ends_stream: true, spec, packs_end: false, chunk_bits: None, text }
     }
 
     /// Returns the number of bytes of text.

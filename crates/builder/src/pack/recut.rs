@@ -72,7 +72,5 @@ impl Recut {
 /// Returns true if something was filled that takes no more than `room` bytes, and is not plain for want of room.
 fn is_fitting(filled: &Filled, room: usize, format: &Format) -> bool {
     let is_plain = filled.extents.iter().any(|extent| extent.kind == HeadKind::Plain);
-    !filled.extents.is_empty()
-        && filled.bytes.len() <= room
-        && (!is_plain || format.compression.encoded_extents)
+    !filled.extents.is_empty() && filled.bytes.len() <= room && (!is_plain || format.compression.encoded_extents)
 }

@@ -14,8 +14,8 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::format::Format;
 use crate::plan::file::{FilePlan, Storage};
-use kiln_parallel::ordered::{self, Costed};
 use crate::read::{PIECE_COST, Piece, Role};
+use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{NodeId, Tree};
 
 /// Files below this are not tried: they fill two pclusters of a block, where nothing can be saved.
@@ -67,7 +67,8 @@ pub(crate) fn choose(files: &mut [FilePlan], pieces: &[Piece], context: Context<
         let file = &files[piece.request.file as usize];
         file.compression == Some(default) && matches!(file.storage, Storage::Compressed { .. })
     };
-    let cost: u128 = new.iter().filter(compressed).map(|one| costs(default, files[one.request.file as usize].len)).sum();
+    let cost: u128 =
+        new.iter().filter(compressed).map(|one| costs(default, files[one.request.file as usize].len)).sum();
     let mut budget = cost * u128::from(format.compression.trial.budget_percent.saturating_sub(100)) / 100;
     let specs: Vec<Spec> = std::iter::once(default).chain(format.compression.trial.specs.iter().copied()).collect();
     let candidates = candidates(files, &new, &specs, format, budget / TRYING_SHARE);

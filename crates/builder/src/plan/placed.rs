@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use crate::context::Context;
 use crate::error::{BuildError, InputProblem, Skipped};
-use crate::read::skippable;
 use crate::plan::file::{FilePlan, Storage};
+use crate::read::skippable;
 use kiln_tree::{Device, PlacedRun, placed};
 
 /// Places of files, by index in the plan.

@@ -325,12 +325,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Decides where the text of a piece goes.
-    fn place(
-        &mut self,
-        piece: Piece,
-        items: &mut Vec<Item>,
-        older: &mut dyn OlderText,
-    ) -> Result<(), BuildError> {
+    fn place(&mut self, piece: Piece, items: &mut Vec<Item>, older: &mut dyn OlderText) -> Result<(), BuildError> {
         let Piece { request, text, head, chunks, .. } = piece;
         let (idx, range) = (request.file, request.range);
         let file = &mut self.files[idx as usize];

@@ -87,7 +87,9 @@ fn patch(
 ) -> Result<Gaps, BuildError> {
     candidates.retain(|Candidate { file, previous, .. }| {
         let file = &files[*file as usize];
-        file.len >= PreviousVersion::MIN_LEN && previous::spec(previous, file).is_some() && rules.allow_previous(previous)
+        file.len >= PreviousVersion::MIN_LEN
+            && previous::spec(previous, file).is_some()
+            && rules.allow_previous(previous)
     });
     let (mut gaps, mut patched) = (Gaps::new(), Vec::new());
     let found = previous::compare(&candidates, files, context)?;

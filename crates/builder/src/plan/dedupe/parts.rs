@@ -34,13 +34,8 @@ pub(crate) trait OlderText {
     ///
     /// # Errors
     /// Text that cannot be read.
-    fn read(
-        &mut self,
-        source: TextSource,
-        off: u64,
-        buf: &mut [u8],
-        packed: &FragmentStream,
-    ) -> Result<(), BuildError>;
+    fn read(&mut self, source: TextSource, off: u64, buf: &mut [u8], packed: &FragmentStream)
+    -> Result<(), BuildError>;
 }
 
 /// A stream: some bytes of a file, or of the packed stream.
@@ -259,9 +254,7 @@ impl<'a> PartFinder<'a> {
             match &parts[..] {
                 [all] if all.range == portion.range && !self.shared.contains(&source) => Cut::Whole,
                 _ => {
-                    let range = |part: StoredPart| {
-                        (start + part.range.start..start + part.range.end, part.ends_stream)
-                    };
+                    let range = |part: StoredPart| (start + part.range.start..start + part.range.end, part.ends_stream);
                     Cut::Parts(parts.into_iter().map(range).collect())
                 }
             }

@@ -126,11 +126,7 @@ impl Portion {
 
 /// Repairs `refs`, whose targets are in `portions`, and cuts what is left to store of each portion. Returns the Refs,
 /// and the parts of each portion. Text before the first portion is not cut here, see [`crate::settle`].
-pub(crate) fn plan_parts(
-    refs: Vec<Ref>,
-    portions: &[Portion],
-    rules: IndexRules,
-) -> (Vec<Ref>, Vec<Vec<StoredPart>>) {
+pub(crate) fn plan_parts(refs: Vec<Ref>, portions: &[Portion], rules: IndexRules) -> (Vec<Ref>, Vec<Vec<StoredPart>>) {
     let refs = repair::repair(refs, rules.min_len(), portions);
     let first = portions.first().map_or(Place { stream: 0, off: 0 }, Portion::start);
     let mut cuts: Vec<Place> = refs.iter().map(|one| one.source).filter(|source| *source >= first).collect();
@@ -151,7 +147,8 @@ fn parts(portion: &Portion, refs: &[Ref], cuts: &[Place]) -> Vec<StoredPart> {
         }
     };
     let at = |off| Place { stream, off };
-    let mut refs = refs[refs.partition_point(|one| (one.target.stream, one.end()) <= (stream, pos))..].iter().peekable();
+    let mut refs =
+        refs[refs.partition_point(|one| (one.target.stream, one.end()) <= (stream, pos))..].iter().peekable();
     let mut cuts = cuts[cuts.partition_point(|cut| *cut <= at(pos))..].iter().peekable();
     while pos < range.end {
         let next = refs.next_if(|one| one.target < at(range.end));
