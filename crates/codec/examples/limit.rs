@@ -6,8 +6,8 @@
 //! a part: the encoder is reset and fills it front to back. Then each text that a pcluster took is
 //! encoded in one call with enough room. Both take turns, and the medians of their CPU times count.
 //! The output is, for each method and pcluster length, the average text of a pcluster, both speeds
-//! in MB of text per CPU second, their quotient, the size of all streams and its quotient with that
-//! of the calls' streams. Text that does not compress is left out of both.
+//! in MB of text per CPU second, their quotient, the ratio of the text to the streams, and the
+//! quotient of the sizes of both kinds of streams. Text that does not compress is left out.
 
 use kiln_codec::{Encoder, Spec};
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let parts = text(paths, mib.parse::<u64>()? << 20)?;
     println!(
-        "{:<14} {:>8} {:>9} {:>9} {:>9} {:>7} {:>10} {:>7}",
-        "method", "pcluster", "unit", "fill", "one-shot", "speed", "bytes", "size"
+        "{:<14} {:>8} {:>9} {:>9} {:>9} {:>7} {:>7} {:>7}",
+        "method", "pcluster", "unit", "fill", "one-shot", "speed", "ratio", "size"
     );
     for method in methods.split_whitespace() {
         for pcluster_len in pcluster_lens.split_whitespace() {
@@ -44,12 +44,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (filled, plain, units) = &rounds[0];
             let text_len: usize = units.iter().map(|unit| unit.len()).sum();
             println!(
-                "{method:<14} {pcluster_len:>8} {:>9} {:>9.1} {:>9.1} {:>7.3} {:>10} {:>7.4}",
+                "{method:<14} {pcluster_len:>8} {:>9} {:>9.1} {:>9.1} {:>7.3} {:>7.4} {:>7.4}",
                 text_len / units.len().max(1),
                 text_len as f64 / 1e6 / fill_time,
                 text_len as f64 / 1e6 / limit_time,
                 limit_time / fill_time,
-                filled.produced,
+                text_len as f64 / filled.produced as f64,
                 filled.produced as f64 / plain.produced as f64,
             );
         }

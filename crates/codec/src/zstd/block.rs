@@ -126,7 +126,7 @@ impl BlockCode {
         let mut literal = literals.start(last.literal_code);
         let mut matched = matches.start(last.match_code);
         let mut offset = offsets.start(last.offset_code);
-        writer.put(last.extra, last.extra_bits.into());
+        writer.put(last.extra(), last.extra_bits.into());
         for sequence in rest.iter().rev() {
             let (mut bits, mut len) = offsets.code(&mut offset, sequence.offset_code);
             for (more, more_len) in
@@ -137,10 +137,10 @@ impl BlockCode {
             }
             let extra_bits = u32::from(sequence.extra_bits);
             if len + extra_bits <= BitWriter::PUT_MAX {
-                writer.put(bits | sequence.extra << len, len + extra_bits);
+                writer.put(bits | sequence.extra() << len, len + extra_bits);
             } else {
                 writer.put(bits, len);
-                writer.put(sequence.extra, extra_bits);
+                writer.put(sequence.extra(), extra_bits);
             }
         }
         matches.finish(matched, &mut writer);

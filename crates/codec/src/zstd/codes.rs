@@ -1,14 +1,17 @@
 //! Sequences as they are coded: RFC 8878, section 3.1.1.3.2.1.
 
-/// Number of extra bits of the literal length codes from 16 on. Lower codes are their own length.
-const LITERAL_BITS: [u8; 20] = [1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
-/// Number of extra bits of the match length codes from 32 on. Lower codes are their own length
-/// minus 3.
-const MATCH_BITS: [u8; 21] = [1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+/// Number of extra bits of each literal length code. Codes without any are their own length.
+const LITERAL_BITS: [u8; LITERAL_CODE_COUNT] =
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+/// Number of extra bits of each match length code. Codes without any are their own length minus 3.
+const MATCH_BITS: [u8; MATCH_CODE_COUNT] = [
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2,
+    3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+];
 
 /// Codes of the lengths that are looked up. Above them, there is one code per power of two.
-const LITERAL_CODES: [u8; 64] = codes(&LITERAL_BITS, 16);
-const MATCH_CODES: [u8; 128] = codes(&MATCH_BITS, 32);
+const LITERAL_CODES: [u8; 64] = codes(&LITERAL_BITS);
+const MATCH_CODES: [u8; 128] = codes(&MATCH_BITS);
 
 /// Shortest match of the format.
 const MATCH_MIN: u32 = 3;
@@ -21,10 +24,12 @@ pub(super) const OFFSET_CODE_COUNT: usize = 22;
 /// Some literals, and the match after them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sequence {
-    /// Extra bits of the three codes: literal length lowest, then match length, then offset.
-    pub(super) extra: u64,
+    /// Offset as it is coded: comes from [`Recent::value`].
+    pub(super) offset_value: u32,
     pub(super) literal_len: u32,
+    /// At least 3.
     pub(super) match_len: u32,
+    /// Codes of the three, and their extra bits together: set by [`Counts::add`].
     pub(super) literal_code: u8,
     pub(super) match_code: u8,
     pub(super) offset_code: u8,
@@ -32,32 +37,49 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Codes a sequence. `offset_value` comes from [`Recent::value`]; the match has at least 3
-    /// bytes.
-    #[inline]
+    /// Returns a sequence without codes.
+    #[inline(always)]
     pub(super) fn new(literal_len: u32, match_len: u32, offset_value: u32) -> Sequence {
-        let (literal_code, literal_bits) = match LITERAL_CODES.get(literal_len as usize) {
-            Some(&code) => (code, code.checked_sub(16).map_or(0, |i| LITERAL_BITS[usize::from(i)])),
-            None => (literal_len.ilog2() as u8 + 19, literal_len.ilog2() as u8),
-        };
-        let rest = match_len - MATCH_MIN;
-        let (match_code, match_bits) = match MATCH_CODES.get(rest as usize) {
-            Some(&code) => (code, code.checked_sub(32).map_or(0, |i| MATCH_BITS[usize::from(i)])),
-            None => (rest.ilog2() as u8 + 36, rest.ilog2() as u8),
-        };
-        let offset_code = offset_value.ilog2() as u8;
-        // The lengths of a code start at a multiple of 2^bits: the lowest bits are the extra bits.
-        let low = |value: u32, bits: u8| u64::from(value & ((1 << bits) - 1));
-        let extra = low(literal_len, literal_bits)
-            | low(rest, match_bits) << literal_bits
-            | low(offset_value, offset_code) << (literal_bits + match_bits);
-        let extra_bits = literal_bits + match_bits + offset_code;
-        Sequence { extra, literal_len, match_len, literal_code, match_code, offset_code, extra_bits }
+        let (literal_code, match_code, offset_code, extra_bits) = (0, 0, 0, 0);
+        Sequence { offset_value, literal_len, match_len, literal_code, match_code, offset_code, extra_bits }
     }
 
-    /// Returns the offset as it is coded.
-    fn offset_value(&self) -> u32 {
-        (1 << self.offset_code) | (self.extra >> (self.extra_bits - self.offset_code)) as u32
+    /// Sets the codes.
+    #[inline(always)]
+    fn assign_codes(&mut self) {
+        self.literal_code = match LITERAL_CODES.get(self.literal_len as usize) {
+            Some(&code) => code,
+            None => self.literal_len.ilog2() as u8 + 19,
+        };
+        let rest = self.match_len - MATCH_MIN;
+        self.match_code = match MATCH_CODES.get(rest as usize) {
+            Some(&code) => code,
+            None => rest.ilog2() as u8 + 36,
+        };
+        self.offset_code = self.offset_value.ilog2() as u8;
+        self.extra_bits = self.literal_bits() + self.match_bits() + self.offset_code;
+    }
+
+    #[inline(always)]
+    fn literal_bits(&self) -> u8 {
+        LITERAL_BITS[usize::from(self.literal_code) % LITERAL_CODE_COUNT]
+    }
+
+    #[inline(always)]
+    fn match_bits(&self) -> u8 {
+        MATCH_BITS[usize::from(self.match_code) % MATCH_CODE_COUNT]
+    }
+
+    /// Returns the extra bits of the three codes: literal length lowest, then match length, then
+    /// offset.
+    #[inline(always)]
+    pub(super) fn extra(&self) -> u64 {
+        let (literal_bits, match_bits) = (self.literal_bits(), self.match_bits());
+        // The lengths of a code start at a multiple of 2^bits: the lowest bits are the extra bits.
+        let low = |value: u32, bits: u8| u64::from(value) & ((1 << bits) - 1);
+        low(self.literal_len, literal_bits)
+            | low(self.match_len - MATCH_MIN, match_bits) << literal_bits
+            | low(self.offset_value, self.offset_code) << (literal_bits + match_bits)
     }
 }
 
@@ -105,9 +127,9 @@ impl Recent {
 /// offsets after them.
 pub(super) fn recode(sequences: &mut [Sequence], mut from: Recent, mut to: Recent) -> Recent {
     for sequence in sequences {
-        let Sequence { literal_len, match_len, .. } = *sequence;
-        let offset = from.offset(sequence.offset_value(), literal_len == 0);
-        *sequence = Sequence::new(literal_len, match_len, to.value(offset, literal_len == 0));
+        let no_literals = sequence.literal_len == 0;
+        let offset = from.offset(sequence.offset_value, no_literals);
+        sequence.offset_value = to.value(offset, no_literals);
     }
     to
 }
@@ -135,11 +157,13 @@ impl Counts {
         sequence_count: 0,
     };
 
-    pub(super) fn add(&mut self, literals: &[u8], sequences: &[Sequence]) {
+    /// Counts literals and sequences, and sets the codes of these.
+    pub(super) fn add(&mut self, literals: &[u8], sequences: &mut [Sequence]) {
         self.literal_count += literals.len() as u32;
         self.sequence_count += sequences.len() as u32;
         self.add_literals(literals);
         for sequence in sequences {
+            sequence.assign_codes();
             self.literal_codes[usize::from(sequence.literal_code) % LITERAL_CODE_COUNT] += 1;
             self.match_codes[usize::from(sequence.match_code) % MATCH_CODE_COUNT] += 1;
             self.offset_codes[usize::from(sequence.offset_code) % OFFSET_CODE_COUNT] += 1;
@@ -182,15 +206,13 @@ impl Counts {
     }
 }
 
-/// Returns the code of each length: `first` codes of one length each, then codes of `1 << bits[i]`
-/// lengths.
-const fn codes<const N: usize>(bits: &[u8], first: usize) -> [u8; N] {
+/// Returns the code of each length, of codes for `1 << bits[i]` lengths.
+const fn codes<const N: usize>(bits: &[u8]) -> [u8; N] {
     let mut codes = [0; N];
     let (mut len, mut code) = (0, 0);
     while len < N {
-        let lengths = if code < first { 1 } else { 1 << bits[code - first] };
         let mut i = 0;
-        while i < lengths && len < N {
+        while i < 1 << bits[code] && len < N {
             codes[len] = code as u8;
             (i, len) = (i + 1, len + 1);
         }
@@ -203,31 +225,34 @@ const fn codes<const N: usize>(bits: &[u8], first: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
+    /// Returns a sequence with codes.
+    fn coded(literal_len: u32, match_len: u32, offset_value: u32) -> Sequence {
+        let mut sequence = Sequence::new(literal_len, match_len, offset_value);
+        sequence.assign_codes();
+        sequence
+    }
+
     /// Samples of the tables in RFC 8878.
     #[test]
     fn codes_are_the_standards() {
-        let sequence = |literal_len, match_len| Sequence::new(literal_len, match_len, 1);
-        let literal_codes = [15, 16, 17, 18, 24, 32, 48, 63, 64].map(|len| sequence(len, 3).literal_code);
+        let literal_codes = [15, 16, 17, 18, 24, 32, 48, 63, 64].map(|len| coded(len, 3, 1).literal_code);
         assert_eq!(literal_codes, [15, 16, 16, 17, 20, 22, 24, 24, 25]);
-        let match_codes = [34, 35, 43, 67, 99, 130, 131].map(|len| sequence(0, len).match_code);
+        let match_codes = [34, 35, 43, 67, 99, 130, 131].map(|len| coded(0, len, 1).match_code);
         assert_eq!(match_codes, [31, 32, 36, 40, 42, 42, 43]);
     }
 
     /// A code's first length plus its extra bits is the length.
     #[test]
     fn extra_bits_complete_the_codes() {
-        let base = |bits: &[u8], first: u32, code: u8| match u32::from(code).checked_sub(first) {
-            None => (u32::from(code), 0),
-            Some(i) => (first + bits[..i as usize].iter().map(|bits| 1 << bits).sum::<u32>(), bits[i as usize]),
-        };
+        let base = |bits: &[u8], code: u8| bits[..usize::from(code)].iter().map(|bits| 1 << bits).sum::<u32>();
         for len in (0..300).chain([1000, 4095, 4096, 65535, 65536, 131_071]) {
-            let sequence = Sequence::new(len, len + 3, 5);
-            let (literals, literal_bits) = base(&LITERAL_BITS, 16, sequence.literal_code);
-            let (rest, match_bits) = base(&MATCH_BITS, 32, sequence.match_code);
+            let sequence = coded(len, len + 3, 5);
+            let (literal_bits, match_bits) = (sequence.literal_bits(), sequence.match_bits());
             let low = |value: u64, bits: u8| (value & ((1 << bits) - 1)) as u32;
-            assert_eq!(literals + low(sequence.extra, literal_bits), len);
-            assert_eq!(rest + low(sequence.extra >> literal_bits, match_bits), len);
-            assert_eq!(sequence.extra >> (literal_bits + match_bits), 1, "5 is 2^2 and 1");
+            let extra = sequence.extra();
+            assert_eq!(base(&LITERAL_BITS, sequence.literal_code) + low(extra, literal_bits), len);
+            assert_eq!(base(&MATCH_BITS, sequence.match_code) + low(extra >> literal_bits, match_bits), len);
+            assert_eq!(extra >> (literal_bits + match_bits), 1, "5 is 2^2 and 1");
             assert_eq!(sequence.extra_bits, literal_bits + match_bits + 2);
         }
     }

@@ -127,7 +127,7 @@ impl Filler {
             let stop = checkpoint.max(cursor.at + 1).min(open.chunk_end).min(limit);
             let (literals, sequences) = (self.tokens.literals.len(), self.tokens.sequences.len());
             self.finder.parse(input, &mut cursor, Until { stop, limit }, &mut self.tokens)?;
-            open.recent.add(&self.tokens.literals[literals..], &self.tokens.sequences[sequences..]);
+            open.recent.add(&self.tokens.literals[literals..], &mut self.tokens.sequences[sequences..]);
             if cursor.at >= open.chunk_end && !self.end_chunk(input, &mut cursor, &mut open, &mut frame) {
                 break;
             }
@@ -194,7 +194,7 @@ impl Filler {
             } else {
                 cursor.recent = codes::recode(&mut self.tokens.sequences, open.end_offsets, open.offsets);
                 open.recent = Counts::NONE;
-                open.recent.add(&self.tokens.literals, &self.tokens.sequences);
+                open.recent.add(&self.tokens.literals, &mut self.tokens.sequences);
             }
         }
         open.before.merge(&open.recent);
@@ -202,7 +202,7 @@ impl Filler {
         let pending = self.tokens.pending;
         let coded = self.tokens.literals.len() - pending;
         open.recent = Counts::NONE;
-        open.recent.add(&self.tokens.literals[coded..], &[]);
+        open.recent.add(&self.tokens.literals[coded..], &mut []);
         open.before.remove_literals(&open.recent);
         (open.literals, open.sequences, open.end) = (coded, self.tokens.sequences.len(), cursor.at - pending);
         (open.end_offsets, open.chunk_end) = (cursor.recent, cursor.at + CHUNK_LEN);

@@ -12,6 +12,9 @@
 //!   the speed.
 //! * Tables are not cleared between pclusters: positions count on, and those before the input are
 //!   out of reach.
+//! * A position in a table has 8 more bits of the hash beside it. Text is compared only if these
+//!   are equal, so that nearly every comparison finds a match, and the processor does not wait for
+//!   text to learn that there is none: a fifth of the time.
 //! * Words and tables are read without bounds checks, which the compiler cannot prove away.
 //!
 //! Two invariants make this sound. The SAFETY notes cite them by these names:
@@ -19,12 +22,10 @@
 //! * *in bounds*: a position `at` that is searched or entered lies below `end`, so
 //!   `at + MARGIN <= input.len()`, and a candidate lies before it. So words of 8 bytes at both, and
 //!   of 4 bytes one position later, are inside the input.
-//! * *hashes*: `hash_long` and `hash_short` return less than `2^BITS`, the length of both tables.
+//! * *hashes*: the index of a hash is less than `2^BITS`, the length of both tables.
 
 use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
-use crate::words::{common_len, load32, load64};
-use std::mem;
 
 /// Number of bytes from a position on that hashes and comparisons may read.
 const MARGIN: usize = 9;
@@ -32,15 +33,18 @@ const MARGIN: usize = 9;
 const MATCH_MARGIN: usize = 5;
 /// Log of the number of bytes without a match after which each step is one byte longer.
 const SKIP_SHIFT: u32 = 8;
-/// Highest position. As positions are `u32`, the tables are cleared beyond it.
-const POSITION_MAX: u32 = 1 << 31;
+/// Bits of an entry that are a part of the hash.
+const TAG_MASK: u32 = 0xFF00_0000;
+/// Highest position at which an input starts: the tables are cleared beyond it. The longest input
+/// behind it still has positions below the tags.
+const POSITION_MAX: u32 = 3 << 20;
 
 pub(super) struct Matcher {
     long: Box<[u32]>,
     short: Box<[u32]>,
     /// Log of the length of the tables, and number of bytes that are hashed for a short match.
     size: (u32, u32),
-    window: u32,
+    window: usize,
     /// Position of the first byte of the input.
     base: u32,
     /// End of the positions that may be in the tables.
@@ -92,189 +96,302 @@ impl Matcher {
         tokens: &mut Tokens,
     ) {
         let Until { stop, limit } = until;
-        debug_assert!(stop <= limit && limit <= input.len());
+        assert!(stop <= limit && limit <= input.len() && self.long.len() == 1 << BITS && self.short.len() == 1 << BITS);
         let end = stop.min(limit.saturating_sub(MATCH_MARGIN)).min(input.len().saturating_sub(MARGIN));
-        while let Some(found) = self.next_match::<BITS, SHORT>(input, cursor, end) {
-            let Match { mut at, dist, known } = found;
-            let room = limit - at;
-            // SAFETY: the match starts at `end` or before, so before `limit <= input.len()`, and
-            // its source starts before it.
-            let mut len = unsafe { common_len(input, at - dist, at, known.min(room), room) };
-            while at > cursor.done && at > dist && input[at - 1] == input[at - 1 - dist] {
-                (at, len) = (at - 1, len + 1);
-            }
-            tokens.add_literals(input, cursor.done, at);
-            tokens.add_match(len, cursor.recent.value(dist as u32, tokens.pending == 0));
-            let searched = cursor.at;
-            cursor.matched_to(at + len);
-            if cursor.at < end {
-                // SAFETY: in bounds: all three are below `cursor.at`, which is below `end`.
-                unsafe {
-                    self.enter::<BITS, SHORT>(input, searched + 2);
-                    self.enter_long::<BITS>(input, cursor.at - 2);
-                    self.enter_short::<BITS, SHORT>(input, cursor.at - 1);
-                    self.repeat::<BITS, SHORT>(input, cursor, Until { stop: end, limit }, tokens);
-                }
-            }
+        let base = self.base as usize;
+        let search = Search::<BITS, SHORT> {
+            origin: input.as_ptr().wrapping_sub(base),
+            long: self.long.as_mut_ptr(),
+            short: self.short.as_mut_ptr(),
+            base,
+            reach: base + end.saturating_sub(self.window),
+            end: base + end,
+            limit: base + limit,
+        };
+        if cursor.at < end {
+            // SAFETY: `end` leaves the margins, and the tables have the length that is checked
+            // above.
+            unsafe { search.run(input, cursor, tokens) };
         }
         cursor.at = cursor.at.max(stop).min(limit);
         self.end = self.end.max(self.base + cursor.at as u32 + 2);
     }
+}
 
-    /// Searches from the cursor on, until a match is found or the cursor reaches `end`. The cursor
-    /// stays at the position that was searched.
+/// One search through a part of the input. All places are positions, which the tables have: the
+/// byte at one is that many bytes behind `origin`. Tables are pointers, since the compiler would
+/// load those of a slice again after each store.
+struct Search<const BITS: u32, const SHORT: u32> {
+    origin: *const u8,
+    long: *mut u32,
+    short: *mut u32,
+    /// Start of the input.
+    base: usize,
+    /// First position that a match may refer to: inside the window, wherever it starts.
+    reach: usize,
+    end: usize,
+    limit: usize,
+}
+
+impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
+    /// Finds matches from the cursor on, until it reaches `end`.
+    ///
+    /// # Safety
+    /// The cursor is before `end`, *in bounds* holds, and the tables have `2^BITS` entries.
     #[inline(always)]
-    fn next_match<const BITS: u32, const SHORT: u32>(
-        &mut self,
-        input: &[u8],
-        cursor: &mut Cursor,
-        end: usize,
-    ) -> Option<Match> {
-        let mut at = cursor.at;
-        if at >= end {
-            return None;
-        }
-        let last_dist = cursor.recent.0[0] as usize;
-        let (mut step, mut next_step) = (1 + ((at - cursor.anchor) >> SKIP_SHIFT), at + (1 << SKIP_SHIFT));
-        // SAFETY: in bounds.
-        let mut word = unsafe { load64(input, at) };
-        let mut hash = hash_long::<BITS>(word);
-        // SAFETY: hashes.
-        let mut long = unsafe { *self.long.get_unchecked(hash) };
-        loop {
-            let position = self.base + at as u32;
-            let reach = (at as u32).min(self.window);
-            let hash_short = hash_short::<BITS, SHORT>(word);
-            // SAFETY: hashes.
-            let short = unsafe {
-                *self.long.get_unchecked_mut(hash) = position;
-                mem::replace(self.short.get_unchecked_mut(hash_short), position)
-            };
-            // SAFETY: in bounds, as the distance is checked first.
-            if last_dist <= at && unsafe { load32(input, at + 1 - last_dist) } == (word >> 8) as u32 {
-                cursor.at = at;
-                return Some(Match { at: at + 1, dist: last_dist, known: 4 });
+    unsafe fn run(&self, input: &[u8], cursor: &mut Cursor, tokens: &mut Tokens) {
+        let Search { base, end, limit, .. } = *self;
+        let mut recent = cursor.recent;
+        let (mut at, mut done, mut anchor) = (base + cursor.at, base + cursor.done, base + cursor.anchor);
+        let mut writer = tokens.writer(input, cursor.done, end - base);
+        // SAFETY: all reads are in bounds. All literals are before `end`, and all matches have at
+        // least 4 bytes, as `writer` requires.
+        unsafe {
+            if at == base {
+                // From the second byte on, the last distance is inside the input.
+                self.enter(at);
+                at += 1;
             }
-            let next = at + step;
-            // SAFETY: the position is capped at 8 bytes before the end, and the input has at least
-            // MARGIN bytes.
-            let next_word = unsafe { load64(input, next.min(input.len() - 8)) };
-            let next_hash = hash_long::<BITS>(next_word);
-            // SAFETY: hashes.
-            let next_long = unsafe { *self.long.get_unchecked(next_hash) };
-            let dist = position.wrapping_sub(long);
-            // SAFETY: in bounds: within `reach` are only positions of this input before `at`.
-            if dist.wrapping_sub(1) < reach && unsafe { load64(input, at - dist as usize) } == word {
-                cursor.at = at;
-                return Some(Match { at, dist: dist as usize, known: 8 });
-            }
-            let dist = position.wrapping_sub(short);
-            // SAFETY: in bounds, as `dist` is within `reach`.
-            if dist.wrapping_sub(1) < reach && unsafe { load32(input, at - dist as usize) } == word as u32 {
-                cursor.at = at;
-                if step == 1 {
-                    // SAFETY: hashes.
-                    unsafe { *self.long.get_unchecked_mut(next_hash) = position + 1 };
-                    let dist = (position + 1).wrapping_sub(next_long);
-                    // SAFETY: in bounds: `next` is `at + 1` here, and `dist` is at least 1, so the
-                    // candidate is `at` or before.
-                    if dist.wrapping_sub(1) < reach && unsafe { load64(input, next - dist as usize) } == next_word {
-                        return Some(Match { at: next, dist: dist as usize, known: 8 });
+            while at < end {
+                let Some(found) = self.next_match(&mut at, anchor, recent.0[0] as usize) else { break };
+                let Match { at: mut start, from, known } = found;
+                let dist = start - from;
+                let mut len = self.common_len(from, start, known);
+                while start > done && start - dist > base && self.byte(start - 1) == self.byte(start - 1 - dist) {
+                    (start, len) = (start - 1, len + 1);
+                }
+                let value = recent.value(dist as u32, start == done && writer.pending == 0);
+                writer.push(done - base, start - base, len, value);
+                let searched = at;
+                at = start + len;
+                (done, anchor) = (at, at);
+                if at >= end {
+                    break;
+                }
+                self.enter(searched + 2);
+                self.enter_long(at - 2);
+                self.enter_short(at - 1);
+                // Matches that follow at once at the distance before the last one.
+                loop {
+                    let dist = recent.0[1] as usize;
+                    if at < base + dist || self.word32(at - dist) != self.word32(at) {
+                        break;
+                    }
+                    self.enter(at);
+                    let len = self.common_len(at - dist, at, 4);
+                    writer.push(at - base, at - base, len, recent.value(dist as u32, true));
+                    at += len;
+                    (done, anchor) = (at, at);
+                    if at >= end {
+                        break;
                     }
                 }
-                return Some(Match { at, dist: dist as usize, known: 4 });
             }
-            (at, word, hash, long) = (next, next_word, next_hash, next_long);
-            if at >= end {
-                cursor.at = at;
-                return None;
-            }
-            if at >= next_step {
-                step += 1;
-                next_step += 1 << SKIP_SHIFT;
+        }
+        writer.finish();
+        debug_assert!(at <= limit || at >= end);
+        *cursor = Cursor { at: at - base, done: done - base, anchor: anchor - base, recent };
+    }
+
+    /// Searches from `at` on, until a match is found or `at` reaches `end`; `at` becomes the
+    /// position that was searched.
+    ///
+    /// # Safety
+    /// The last distance is inside the input; the rest as for [`run`](Self::run).
+    #[inline(always)]
+    unsafe fn next_match(&self, at: &mut usize, anchor: usize, last_dist: usize) -> Option<Match> {
+        let Search { long: long_table, short: short_table, reach, end, .. } = *self;
+        let mut here = *at;
+        let (mut step, mut next_step) = (1 + ((here - anchor) >> SKIP_SHIFT), here + (1 << SKIP_SHIFT));
+        // SAFETY: *in bounds* for words, *hashes* for tables.
+        unsafe {
+            let mut word = self.word64(here);
+            let mut hash = Hash::long::<BITS>(word);
+            let mut long = *long_table.add(hash.index);
+            loop {
+                let next = here + step;
+                if next >= end {
+                    *at = next;
+                    return None;
+                }
+                let short_hash = Hash::short::<BITS, SHORT>(word);
+                let short = *short_table.add(short_hash.index);
+                *long_table.add(hash.index) = hash.entry(here);
+                *short_table.add(short_hash.index) = short_hash.entry(here);
+                if self.word32(here + 1 - last_dist) == (word >> 8) as u32 {
+                    *at = here;
+                    return Some(Match { at: here + 1, from: here + 1 - last_dist, known: 4 });
+                }
+                let next_word = self.word64(next);
+                let next_hash = Hash::long::<BITS>(next_word);
+                if hash.is_of(long) {
+                    let from = position(long);
+                    if from >= reach && self.word64(from) == word {
+                        *at = here;
+                        return Some(Match { at: here, from, known: 8 });
+                    }
+                }
+                let next_long = *long_table.add(next_hash.index);
+                if short_hash.is_of(short) {
+                    let from = position(short);
+                    if from >= reach && self.word32(from) == word as u32 {
+                        *at = here;
+                        if step == 1 {
+                            *long_table.add(next_hash.index) = next_hash.entry(next);
+                            let from = position(next_long);
+                            if next_hash.is_of(next_long) && from >= reach && self.word64(from) == next_word {
+                                return Some(Match { at: next, from, known: 8 });
+                            }
+                        }
+                        return Some(Match { at: here, from, known: 4 });
+                    }
+                }
+                (here, word, hash, long) = (next, next_word, next_hash, next_long);
+                if here >= next_step {
+                    step += 1;
+                    next_step += 1 << SKIP_SHIFT;
+                }
             }
         }
     }
 
-    /// Adds the matches that follow at once at the distance before the last one.
+    /// Returns the number of equal bytes at both positions, before the end of the block. The first
+    /// `known` are known to be.
     ///
     /// # Safety
-    /// `stop + MARGIN <= input.len()` and `stop + MATCH_MARGIN <= limit`.
+    /// `from < at <= self.end`, and the positions are in the input.
     #[inline(always)]
-    unsafe fn repeat<const BITS: u32, const SHORT: u32>(
-        &mut self,
-        input: &[u8],
-        cursor: &mut Cursor,
-        Until { stop, limit }: Until,
-        tokens: &mut Tokens,
-    ) {
-        loop {
-            let (at, dist) = (cursor.at, cursor.recent.0[1] as usize);
-            // SAFETY: in bounds, guaranteed by the caller for `at` below `stop`.
-            if at >= stop || dist > at || unsafe { load32(input, at - dist) != load32(input, at) } {
-                return;
+    unsafe fn common_len(&self, from: usize, at: usize, known: usize) -> usize {
+        let room = self.limit - at;
+        let mut len = known;
+        while len + 8 <= room {
+            // SAFETY: before the end of the block.
+            let different = unsafe { self.word64(from + len) ^ self.word64(at + len) };
+            if different != 0 {
+                return len + different.trailing_zeros() as usize / 8;
             }
-            // SAFETY: in bounds, guaranteed by the caller for `at` below `stop`, and `limit` is
-            // inside the input.
-            let len = unsafe {
-                self.enter::<BITS, SHORT>(input, at);
-                common_len(input, at - dist, at, 4, limit - at)
-            };
-            tokens.add_match(len, cursor.recent.value(dist as u32, true));
-            cursor.matched_to(at + len);
+            len += 8;
         }
+        // SAFETY: likewise.
+        while len < room && unsafe { self.byte(from + len) == self.byte(at + len) } {
+            len += 1;
+        }
+        len.min(room)
     }
 
     /// Enters `at` in both tables.
     ///
     /// # Safety
-    /// `at + 8 <= input.len()`.
+    /// There are 8 bytes.
     #[inline(always)]
-    unsafe fn enter<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
+    unsafe fn enter(&self, at: usize) {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            self.enter_long::<BITS>(input, at);
-            self.enter_short::<BITS, SHORT>(input, at);
+            self.enter_long(at);
+            self.enter_short(at);
         }
     }
 
     /// Enters `at` in the table of long matches.
     ///
     /// # Safety
-    /// `at + 8 <= input.len()`.
+    /// There are 8 bytes.
     #[inline(always)]
-    unsafe fn enter_long<const BITS: u32>(&mut self, input: &[u8], at: usize) {
-        // SAFETY: in bounds, guaranteed by the caller, and hashes.
-        unsafe { *self.long.get_unchecked_mut(hash_long::<BITS>(load64(input, at))) = self.base + at as u32 };
+    unsafe fn enter_long(&self, at: usize) {
+        // SAFETY: guaranteed by the caller, and *hashes*.
+        unsafe {
+            let hash = Hash::long::<BITS>(self.word64(at));
+            *self.long.add(hash.index) = hash.entry(at);
+        }
     }
 
     /// Enters `at` in the table of short matches.
     ///
     /// # Safety
-    /// `at + 8 <= input.len()`.
+    /// There are 8 bytes.
     #[inline(always)]
-    unsafe fn enter_short<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
-        // SAFETY: in bounds, guaranteed by the caller, and hashes.
-        unsafe { *self.short.get_unchecked_mut(hash_short::<BITS, SHORT>(load64(input, at))) = self.base + at as u32 };
+    unsafe fn enter_short(&self, at: usize) {
+        // SAFETY: guaranteed by the caller, and *hashes*.
+        unsafe {
+            let hash = Hash::short::<BITS, SHORT>(self.word64(at));
+            *self.short.add(hash.index) = hash.entry(at);
+        }
+    }
+
+    /// # Safety
+    /// The position and the 7 behind it are in the input.
+    #[inline(always)]
+    unsafe fn word64(&self, at: usize) -> u64 {
+        // SAFETY: guaranteed by the caller.
+        u64::from_le_bytes(unsafe { self.origin.wrapping_add(at).cast::<[u8; 8]>().read() })
+    }
+
+    /// # Safety
+    /// The position and the 3 behind it are in the input.
+    #[inline(always)]
+    unsafe fn word32(&self, at: usize) -> u32 {
+        // SAFETY: guaranteed by the caller.
+        u32::from_le_bytes(unsafe { self.origin.wrapping_add(at).cast::<[u8; 4]>().read() })
+    }
+
+    /// # Safety
+    /// The position is in the input.
+    #[inline(always)]
+    unsafe fn byte(&self, at: usize) -> u8 {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.origin.wrapping_add(at).read() }
     }
 }
 
 /// Match with earlier text.
 struct Match {
     at: usize,
-    dist: usize,
+    from: usize,
     /// Number of bytes that have been compared.
     known: usize,
 }
 
-#[inline(always)]
-fn hash_long<const BITS: u32>(word: u64) -> usize {
-    (word.wrapping_mul(0xCF1B_BCDC_B7A5_6463) >> (64 - BITS)) as usize
+/// Hash of some bytes.
+#[derive(Clone, Copy)]
+struct Hash {
+    index: usize,
+    /// More bits of the hash, in the highest 8 bits.
+    tag: u32,
 }
 
+impl Hash {
+    #[inline(always)]
+    fn long<const BITS: u32>(word: u64) -> Hash {
+        Hash::of::<BITS>(word.wrapping_mul(0xCF1B_BCDC_B7A5_6463))
+    }
+
+    #[inline(always)]
+    fn short<const BITS: u32, const SHORT: u32>(word: u64) -> Hash {
+        Hash::of::<BITS>((word << (64 - 8 * SHORT)).wrapping_mul(0x9E37_79B1_85EB_CA87))
+    }
+
+    #[inline(always)]
+    fn of<const BITS: u32>(product: u64) -> Hash {
+        Hash { index: (product >> (64 - BITS)) as usize, tag: (product >> (32 - BITS)) as u32 & TAG_MASK }
+    }
+
+    /// Returns the entry of a table for this position.
+    #[inline(always)]
+    fn entry(self, position: usize) -> u32 {
+        self.tag | position as u32
+    }
+
+    /// Returns true if the entry is of a position with the same hash.
+    #[inline(always)]
+    fn is_of(self, entry: u32) -> bool {
+        (entry ^ self.tag) & TAG_MASK == 0
+    }
+}
+
+/// Returns the position of an entry.
 #[inline(always)]
-fn hash_short<const BITS: u32, const SHORT: u32>(word: u64) -> usize {
-    ((word << (64 - 8 * SHORT)).wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - BITS)) as usize
+fn position(entry: u32) -> usize {
+    (entry & !TAG_MASK) as usize
 }
 
 #[cfg(test)]
@@ -291,8 +408,7 @@ mod tests {
             let (these, rest) = literals.split_at(sequence.literal_len as usize);
             text.extend(these);
             literals = rest;
-            let offset_bits = sequence.extra_bits - sequence.offset_code;
-            let value = (1 << sequence.offset_code) + (sequence.extra >> offset_bits) as usize;
+            let value = sequence.offset_value as usize;
             let repeated = (value + usize::from(sequence.literal_len == 0)).checked_sub(1);
             let dist = match (value, repeated) {
                 (1..=3, Some(3)) => recent[0] - 1,

@@ -53,6 +53,74 @@ impl Tokens {
     }
 }
 
+/// Writer of the tokens of one search, into reserved places.
+pub(super) struct TokenWriter<'a> {
+    input: &'a [u8],
+    tokens: &'a mut Tokens,
+    literals: *mut u8,
+    sequences: *mut Sequence,
+    /// Number of literals that wait for the next sequence.
+    pub(super) pending: usize,
+}
+
+/// Bytes that a writer copies at once.
+const AT_ONCE: usize = 16;
+/// Shortest match that a writer takes.
+const MATCH_MIN: usize = 4;
+
+impl Tokens {
+    /// Returns a writer of tokens of the text from `from` on, with matches that start at `end` or
+    /// before.
+    pub(super) fn writer<'a>(&'a mut self, input: &'a [u8], from: usize, end: usize) -> TokenWriter<'a> {
+        let len = end.saturating_sub(from);
+        self.literals.reserve(len + AT_ONCE);
+        self.sequences.reserve(len / MATCH_MIN + 2);
+        let pending = self.pending;
+        // SAFETY: one past the last element.
+        let literals = unsafe { self.literals.as_mut_ptr().add(self.literals.len()) };
+        // SAFETY: likewise.
+        let sequences = unsafe { self.sequences.as_mut_ptr().add(self.sequences.len()) };
+        TokenWriter { input, tokens: self, literals, sequences, pending }
+    }
+}
+
+impl TokenWriter<'_> {
+    /// Adds the literals between `done` and `start`, and a match of `len` bytes.
+    ///
+    /// # Safety
+    /// `done` is the end of the match before, or the start of the text, and `start` is at the end
+    /// of the search or before; `len` is at least [`MATCH_MIN`].
+    #[inline(always)]
+    pub(super) unsafe fn push(&mut self, done: usize, start: usize, len: usize, offset_value: u32) {
+        let literal_len = start - done;
+        // SAFETY: all literals are text of the search, and each sequence takes at least MATCH_MIN
+        // bytes of it: the reserved places suffice. AT_ONCE bytes can be read if the text has them.
+        unsafe {
+            let source = self.input.as_ptr().add(done);
+            if literal_len <= AT_ONCE && done + AT_ONCE <= self.input.len() {
+                self.literals.cast::<[u8; AT_ONCE]>().write(source.cast::<[u8; AT_ONCE]>().read());
+            } else {
+                self.literals.copy_from_nonoverlapping(source, literal_len);
+            }
+            self.literals = self.literals.add(literal_len);
+            self.sequences.write(Sequence::new((self.pending + literal_len) as u32, len as u32, offset_value));
+            self.sequences = self.sequences.add(1);
+        }
+        self.pending = 0;
+    }
+
+    /// Ends the search.
+    pub(super) fn finish(self) {
+        let Tokens { literals, sequences, pending } = self.tokens;
+        *pending = self.pending;
+        // SAFETY: `push` has written all elements up to these pointers.
+        unsafe {
+            literals.set_len(self.literals.offset_from_unsigned(literals.as_ptr()));
+            sequences.set_len(self.sequences.offset_from_unsigned(sequences.as_ptr()));
+        }
+    }
+}
+
 /// End of a search for matches.
 #[derive(Clone, Copy)]
 pub(super) struct Until {
