@@ -32,16 +32,17 @@ fn main() -> Result<(), Box<dyn Error>> {
             let spec = Spec::parse(method, pcluster_len.parse()?)?;
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {
-                let (filled, units) = fill(&parts, &spec)?;
-                rounds.push((filled, one_shot(&units, &spec)?, units));
+                let filled = fill(&parts, &spec)?;
+                let plain = one_shot(&filled.units, &spec)?;
+                rounds.push((filled, plain));
             }
-            let median = |time: fn(&(Encoded, Encoded, Vec<&[u8]>)) -> Duration| {
-                let mut times: Vec<_> = rounds.iter().map(time).collect();
+            let median = |mut times: Vec<Duration>| {
                 times.sort();
                 times[ROUNDS / 2].as_secs_f64()
             };
-            let (fill_time, limit_time) = (median(|round| round.0.cpu), median(|round| round.1.cpu));
-            let (filled, plain, units) = &rounds[0];
+            let fill_time = median(rounds.iter().map(|round| round.0.cpu).collect());
+            let limit_time = median(rounds.iter().map(|round| round.1.cpu).collect());
+            let (Encoded { produced, units, .. }, plain) = &rounds[0];
             let text_len: usize = units.iter().map(|unit| unit.len()).sum();
             println!(
                 "{method:<14} {pcluster_len:>8} {:>9} {:>9.1} {:>9.1} {:>7.3} {:>7.4} {:>7.4}",
@@ -49,26 +50,27 @@ fn main() -> Result<(), Box<dyn Error>> {
                 text_len as f64 / 1e6 / fill_time,
                 text_len as f64 / 1e6 / limit_time,
                 limit_time / fill_time,
-                text_len as f64 / filled.produced as f64,
-                filled.produced as f64 / plain.produced as f64,
+                text_len as f64 / *produced as f64,
+                *produced as f64 / plain.produced as f64,
             );
         }
     }
     Ok(())
 }
 
-/// Cost and output of encoding a text.
+/// Cost and output of encoding texts.
 #[derive(Default)]
-struct Encoded {
+struct Encoded<'a> {
+    units: Vec<&'a [u8]>,
     produced: usize,
     cpu: Duration,
 }
 
-/// Fills pclusters with the parts. Returns their texts, too.
-fn fill<'a>(parts: &'a [Vec<u8>], spec: &Spec) -> Result<(Encoded, Vec<&'a [u8]>), Box<dyn Error>> {
+/// Fills pclusters with the parts.
+fn fill<'a>(parts: &'a [Vec<u8>], spec: &Spec) -> Result<Encoded<'a>, Box<dyn Error>> {
     let mut encoder = Encoder::new(spec)?;
     let mut out = vec![0; spec.pcluster_len as usize];
-    let (mut encoded, mut units) = (Encoded::default(), Vec::new());
+    let mut encoded = Encoded::default();
     for part in parts {
         encoder.reset();
         let mut rest = &part[..];
@@ -83,16 +85,16 @@ fn fill<'a>(parts: &'a [Vec<u8>], spec: &Spec) -> Result<(Encoded, Vec<&'a [u8]>
             if filled.consumed > 0 {
                 encoded.produced += filled.produced;
                 encoded.cpu += cpu;
-                units.push(unit);
+                encoded.units.push(unit);
             }
             rest = behind;
         }
     }
-    Ok((encoded, units))
+    Ok(encoded)
 }
 
 /// Encodes each unit in one call.
-fn one_shot(units: &[&[u8]], spec: &Spec) -> Result<Encoded, Box<dyn Error>> {
+fn one_shot<'a>(units: &[&'a [u8]], spec: &Spec) -> Result<Encoded<'a>, Box<dyn Error>> {
     let mut encoder = Encoder::new(spec)?;
     let longest = units.iter().map(|unit| unit.len()).max().unwrap_or_default();
     let mut out = vec![0; 2 * longest + 4096];
@@ -101,6 +103,7 @@ fn one_shot(units: &[&[u8]], spec: &Spec) -> Result<Encoded, Box<dyn Error>> {
         let start = cpu_time();
         let produced = encoder.encode(unit, &mut out)?.ok_or("a unit does not fit twice its length")?;
         encoded.cpu += cpu_time() - start;
+        encoded.units.push(unit);
         encoded.produced += produced;
     }
     Ok(encoded)

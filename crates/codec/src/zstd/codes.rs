@@ -1,25 +1,30 @@
 //! Sequences as they are coded: RFC 8878, section 3.1.1.3.2.1.
 
 /// Number of extra bits of each literal length code. Codes without any are their own length.
-const LITERAL_BITS: [u8; LITERAL_CODE_COUNT] =
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+const LITERAL_BITS: [u8; CODES_LEN] = padded(&[
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+]);
 /// Number of extra bits of each match length code. Codes without any are their own length minus 3.
-const MATCH_BITS: [u8; MATCH_CODE_COUNT] = [
+const MATCH_BITS: [u8; CODES_LEN] = padded(&[
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2,
     3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
-];
+]);
 
 /// Codes of the lengths that are looked up. Above them, there is one code per power of two.
 const LITERAL_CODES: [u8; 64] = codes(&LITERAL_BITS);
 const MATCH_CODES: [u8; 128] = codes(&MATCH_BITS);
 
+use crate::words::for_processor;
+
 /// Shortest match of the format.
 const MATCH_MIN: u32 = 3;
 
-pub(super) const LITERAL_CODE_COUNT: usize = 36;
-pub(super) const MATCH_CODE_COUNT: usize = 53;
+const LITERAL_CODE_COUNT: usize = 36;
+const MATCH_CODE_COUNT: usize = 53;
 /// Number of offset codes: windows have at most 1 MiB, so offsets need at most 21 bits.
-pub(super) const OFFSET_CODE_COUNT: usize = 22;
+const OFFSET_CODE_COUNT: usize = 22;
+/// Length of tables by code: a power of two, so that an index is masked and not checked.
+pub(super) const CODES_LEN: usize = 64;
 
 /// Some literals, and the match after them.
 #[derive(Clone, Copy, Debug)]
@@ -62,12 +67,12 @@ impl Sequence {
 
     #[inline(always)]
     fn literal_bits(&self) -> u8 {
-        LITERAL_BITS[usize::from(self.literal_code) % LITERAL_CODE_COUNT]
+        LITERAL_BITS[usize::from(self.literal_code) % CODES_LEN]
     }
 
     #[inline(always)]
     fn match_bits(&self) -> u8 {
-        MATCH_BITS[usize::from(self.match_code) % MATCH_CODE_COUNT]
+        MATCH_BITS[usize::from(self.match_code) % CODES_LEN]
     }
 
     /// Returns the extra bits of the three codes: literal length lowest, then match length, then
@@ -138,9 +143,9 @@ pub(super) fn recode(sequences: &mut [Sequence], mut from: Recent, mut to: Recen
 #[derive(Clone)]
 pub(super) struct Counts {
     pub(super) literals: [u32; 256],
-    pub(super) literal_codes: [u32; LITERAL_CODE_COUNT],
-    pub(super) match_codes: [u32; MATCH_CODE_COUNT],
-    pub(super) offset_codes: [u32; OFFSET_CODE_COUNT],
+    pub(super) literal_codes: [u32; CODES_LEN],
+    pub(super) match_codes: [u32; CODES_LEN],
+    pub(super) offset_codes: [u32; CODES_LEN],
     pub(super) extra_bits: u64,
     pub(super) literal_count: u32,
     pub(super) sequence_count: u32,
@@ -149,24 +154,40 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) const NONE: Counts = Counts {
         literals: [0; 256],
-        literal_codes: [0; LITERAL_CODE_COUNT],
-        match_codes: [0; MATCH_CODE_COUNT],
-        offset_codes: [0; OFFSET_CODE_COUNT],
+        literal_codes: [0; CODES_LEN],
+        match_codes: [0; CODES_LEN],
+        offset_codes: [0; CODES_LEN],
         extra_bits: 0,
         literal_count: 0,
         sequence_count: 0,
     };
 
+    /// Returns the counts of the codes of literal lengths, of match lengths and of offsets.
+    pub(super) fn codes(&self) -> [&[u32]; 3] {
+        [
+            &self.literal_codes[..LITERAL_CODE_COUNT],
+            &self.match_codes[..MATCH_CODE_COUNT],
+            &self.offset_codes[..OFFSET_CODE_COUNT],
+        ]
+    }
+
     /// Counts literals and sequences, and sets the codes of these.
     pub(super) fn add(&mut self, literals: &[u8], sequences: &mut [Sequence]) {
+        for_processor!(
+            Counts::add_now => (self => counts: &mut Counts, literals => literals: &[u8], sequences => sequences: &mut [Sequence]) -> ()
+        );
+    }
+
+    #[inline(always)]
+    fn add_now(&mut self, literals: &[u8], sequences: &mut [Sequence]) {
         self.literal_count += literals.len() as u32;
         self.sequence_count += sequences.len() as u32;
         self.add_literals(literals);
         for sequence in sequences {
             sequence.assign_codes();
-            self.literal_codes[usize::from(sequence.literal_code) % LITERAL_CODE_COUNT] += 1;
-            self.match_codes[usize::from(sequence.match_code) % MATCH_CODE_COUNT] += 1;
-            self.offset_codes[usize::from(sequence.offset_code) % OFFSET_CODE_COUNT] += 1;
+            self.literal_codes[usize::from(sequence.literal_code) % CODES_LEN] += 1;
+            self.match_codes[usize::from(sequence.match_code) % CODES_LEN] += 1;
+            self.offset_codes[usize::from(sequence.offset_code) % CODES_LEN] += 1;
             self.extra_bits += u64::from(sequence.extra_bits);
         }
     }
@@ -190,7 +211,11 @@ impl Counts {
 
     /// Counts literals in four tables: to increment the same counter twice in a row would wait for
     /// the first sum.
+    #[inline(always)]
     fn add_literals(&mut self, literals: &[u8]) {
+        if literals.len() < 256 {
+            return literals.iter().for_each(|&byte| self.literals[usize::from(byte)] += 1);
+        }
         let mut more = [[0u32; 256]; 3];
         let mut chunks = literals.chunks_exact(4);
         for chunk in &mut chunks {
@@ -204,6 +229,13 @@ impl Counts {
             *sum += more[0][i] + more[1][i] + more[2][i];
         }
     }
+}
+
+/// Returns the table with zeros behind it.
+const fn padded(bits: &[u8]) -> [u8; CODES_LEN] {
+    let mut all = [0; CODES_LEN];
+    all.split_at_mut(bits.len()).0.copy_from_slice(bits);
+    all
 }
 
 /// Returns the code of each length, of codes for `1 << bits[i]` lengths.

@@ -225,11 +225,7 @@ impl Filler {
         let literals = entropy(counts.map(|counts| &counts.literals[..]));
         let coded = literals.bits / 8.0 * 1.005 + 0.45 * f64::from(literals.distinct) + 5.0;
         let plain = counts.iter().map(|counts| counts.literal_count).sum::<u32>() + 3;
-        let codes = [
-            entropy(counts.map(|counts| &counts.literal_codes[..])),
-            entropy(counts.map(|counts| &counts.match_codes[..])),
-            entropy(counts.map(|counts| &counts.offset_codes[..])),
-        ];
+        let codes = [0, 1, 2].map(|kind| entropy(counts.map(|counts| counts.codes()[kind])));
         let extra: u64 = counts.iter().map(|counts| counts.extra_bits).sum();
         let bits = codes.iter().map(|code| code.bits).sum::<f64>() + extra as f64;
         let distinct: u32 = codes.iter().map(|code| code.distinct).sum();

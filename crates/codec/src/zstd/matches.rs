@@ -26,6 +26,7 @@
 
 use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
+use crate::words::for_processor;
 
 /// Number of bytes from a position on that hashes and comparisons may read.
 const MARGIN: usize = 9;
@@ -77,17 +78,31 @@ impl Matcher {
 
     /// Finds matches from the cursor on. The caller adds the literals after the last match.
     pub(super) fn parse(&mut self, input: &[u8], cursor: &mut Cursor, until: Until, tokens: &mut Tokens) {
+        macro_rules! sized {
+            ($bits:literal, $short:literal) => {
+                for_processor!(
+                    Matcher::parse_sized::<$bits, $short> => (
+                        self => matcher: &mut Matcher,
+                        input => input: &[u8],
+                        cursor => cursor: &mut Cursor,
+                        until => until: Until,
+                        tokens => tokens: &mut Tokens
+                    ) -> ()
+                )
+            };
+        }
         match self.size {
-            (13, 5) => self.parse_sized::<13, 5>(input, cursor, until, tokens),
-            (14, 5) => self.parse_sized::<14, 5>(input, cursor, until, tokens),
-            (14, 4) => self.parse_sized::<14, 4>(input, cursor, until, tokens),
-            (15, 4) => self.parse_sized::<15, 4>(input, cursor, until, tokens),
+            (13, 5) => sized!(13, 5),
+            (14, 5) => sized!(14, 5),
+            (14, 4) => sized!(14, 4),
+            (15, 4) => sized!(15, 4),
             size => unreachable!("no level has tables of {size:?}"),
         }
     }
 
     /// Parses with tables of `2^BITS` entries and short matches of `SHORT` bytes. These are
     /// constants, since shifts by variables take longer.
+    #[inline(always)]
     fn parse_sized<const BITS: u32, const SHORT: u32>(
         &mut self,
         input: &[u8],
