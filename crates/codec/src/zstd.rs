@@ -31,7 +31,9 @@ mod fse;
 mod literals;
 mod matches;
 mod parse;
+mod rows;
 mod stream;
+mod text;
 mod tokens;
 
 pub(crate) use decode::ZstdDecoder;

@@ -7,6 +7,7 @@ use super::codes::{self, Counts, Recent};
 use super::frame::{BlockTokens, Frame};
 use super::matches::Matcher;
 use super::parse::Parse;
+use super::rows::RowMatcher;
 use super::tokens::{Cursor, Tokens, Until};
 use crate::entropy::EntropyTable;
 use crate::{CodecError, Filled, Spec};
@@ -43,6 +44,7 @@ pub(super) struct Filler {
 /// Match finder.
 enum Finder {
     Quick(Matcher),
+    Thorough(RowMatcher),
     Library(Parse),
 }
 
@@ -83,9 +85,10 @@ impl OpenBlock {
 impl Filler {
     pub(super) fn new(spec: &Spec) -> Result<Self, CodecError> {
         let window_log = spec.zstd_window_log();
-        let finder = match Matcher::new(spec) {
-            Some(matcher) => Finder::Quick(matcher),
-            None => Finder::Library(Parse::new(spec)?),
+        let finder = match (Matcher::new(spec), RowMatcher::new(spec)) {
+            (Some(matcher), _) => Finder::Quick(matcher),
+            (_, Some(matcher)) => Finder::Thorough(matcher),
+            _ => Finder::Library(Parse::new(spec)?),
         };
         Ok(Filler {
             window_log,
@@ -245,6 +248,7 @@ impl Finder {
     fn start(&mut self, expected: usize) {
         match self {
             Finder::Quick(matcher) => matcher.start(),
+            Finder::Thorough(matcher) => matcher.start(),
             Finder::Library(parse) => parse.start(expected),
         }
     }
@@ -266,6 +270,7 @@ impl Finder {
     ) -> Result<(), CodecError> {
         match self {
             Finder::Quick(matcher) => matcher.parse(input, cursor, until, tokens),
+            Finder::Thorough(matcher) => matcher.parse(input, cursor, until, tokens),
             Finder::Library(parse) => parse.parse(input, cursor, until, tokens)?,
         }
         tokens.add_literals(input, cursor.done, cursor.at);

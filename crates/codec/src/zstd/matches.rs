@@ -24,6 +24,7 @@
 //!   of 4 bytes one position later, are inside the input.
 //! * *hashes*: the index of a hash is less than `2^BITS`, the length of both tables.
 
+use super::text::Text;
 use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
 use crate::words::for_processor;
@@ -115,13 +116,11 @@ impl Matcher {
         let end = stop.min(limit.saturating_sub(MATCH_MARGIN)).min(input.len().saturating_sub(MARGIN));
         let base = self.base as usize;
         let search = Search::<BITS, SHORT> {
-            origin: input.as_ptr().wrapping_sub(base),
+            text: Text::new(input, base, limit),
             long: self.long.as_mut_ptr(),
             short: self.short.as_mut_ptr(),
-            base,
             reach: base + end.saturating_sub(self.window),
             end: base + end,
-            limit: base + limit,
         };
         if cursor.at < end {
             // SAFETY: `end` leaves the margins, and the tables have the length that is checked
@@ -133,19 +132,15 @@ impl Matcher {
     }
 }
 
-/// One search through a part of the input. All places are positions, which the tables have: the
-/// byte at one is that many bytes behind `origin`. Tables are pointers, since the compiler would
-/// load those of a slice again after each store.
+/// One search through a part of the input. All places are positions, which the tables have. Tables
+/// are pointers, since the compiler would load those of a slice again after each store.
 struct Search<const BITS: u32, const SHORT: u32> {
-    origin: *const u8,
+    text: Text,
     long: *mut u32,
     short: *mut u32,
-    /// Start of the input.
-    base: usize,
     /// First position that a match may refer to: inside the window, wherever it starts.
     reach: usize,
     end: usize,
-    limit: usize,
 }
 
 impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
@@ -155,7 +150,8 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
     /// The cursor is before `end`, *in bounds* holds, and the tables have `2^BITS` entries.
     #[inline(always)]
     unsafe fn run(&self, input: &[u8], cursor: &mut Cursor, tokens: &mut Tokens) {
-        let Search { base, end, limit, .. } = *self;
+        let Search { text, end, .. } = *self;
+        let base = text.base;
         let mut recent = cursor.recent;
         let (mut at, mut done, mut anchor) = (base + cursor.at, base + cursor.done, base + cursor.anchor);
         let mut writer = tokens.writer(input, cursor.done, end - base);
@@ -171,10 +167,9 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                 let Some(found) = self.next_match(&mut at, anchor, recent.0[0] as usize) else { break };
                 let Match { at: mut start, from, known } = found;
                 let dist = start - from;
-                let mut len = self.common_len(from, start, known);
-                while start > done && start - dist > base && self.byte(start - 1) == self.byte(start - 1 - dist) {
-                    (start, len) = (start - 1, len + 1);
-                }
+                let mut len = text.common_len(from, start, known);
+                let more = text.common_len_before(from, start, done);
+                (start, len) = (start - more, len + more);
                 let value = recent.value(dist as u32, start == done && writer.pending == 0);
                 writer.push(done - base, start - base, len, value);
                 let searched = at;
@@ -189,11 +184,11 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                 // Matches that follow at once at the distance before the last one.
                 loop {
                     let dist = recent.0[1] as usize;
-                    if at < base + dist || self.word32(at - dist) != self.word32(at) {
+                    if at < base + dist || text.word32(at - dist) != text.word32(at) {
                         break;
                     }
                     self.enter(at);
-                    let len = self.common_len(at - dist, at, 4);
+                    let len = text.common_len(at - dist, at, 4);
                     writer.push(at - base, at - base, len, recent.value(dist as u32, true));
                     at += len;
                     (done, anchor) = (at, at);
@@ -204,7 +199,6 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
             }
         }
         writer.finish();
-        debug_assert!(at <= limit || at >= end);
         *cursor = Cursor { at: at - base, done: done - base, anchor: anchor - base, recent };
     }
 
@@ -215,12 +209,12 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
     /// The last distance is inside the input; the rest as for [`run`](Self::run).
     #[inline(always)]
     unsafe fn next_match(&self, at: &mut usize, anchor: usize, last_dist: usize) -> Option<Match> {
-        let Search { long: long_table, short: short_table, reach, end, .. } = *self;
+        let Search { text, long: long_table, short: short_table, reach, end, .. } = *self;
         let mut here = *at;
         let (mut step, mut next_step) = (1 + ((here - anchor) >> SKIP_SHIFT), here + (1 << SKIP_SHIFT));
         // SAFETY: *in bounds* for words, *hashes* for tables.
         unsafe {
-            let mut word = self.word64(here);
+            let mut word = text.word64(here);
             let mut hash = Hash::long::<BITS>(word);
             let mut long = *long_table.add(hash.index);
             loop {
@@ -233,15 +227,15 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                 let short = *short_table.add(short_hash.index);
                 *long_table.add(hash.index) = hash.entry(here);
                 *short_table.add(short_hash.index) = short_hash.entry(here);
-                if self.word32(here + 1 - last_dist) == (word >> 8) as u32 {
+                if text.word32(here + 1 - last_dist) == (word >> 8) as u32 {
                     *at = here;
                     return Some(Match { at: here + 1, from: here + 1 - last_dist, known: 4 });
                 }
-                let next_word = self.word64(next);
+                let next_word = text.word64(next);
                 let next_hash = Hash::long::<BITS>(next_word);
                 if hash.is_of(long) {
                     let from = position(long);
-                    if from >= reach && self.word64(from) == word {
+                    if from >= reach && text.word64(from) == word {
                         *at = here;
                         return Some(Match { at: here, from, known: 8 });
                     }
@@ -249,12 +243,12 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                 let next_long = *long_table.add(next_hash.index);
                 if short_hash.is_of(short) {
                     let from = position(short);
-                    if from >= reach && self.word32(from) == word as u32 {
+                    if from >= reach && text.word32(from) == word as u32 {
                         *at = here;
                         if step == 1 {
                             *long_table.add(next_hash.index) = next_hash.entry(next);
                             let from = position(next_long);
-                            if next_hash.is_of(next_long) && from >= reach && self.word64(from) == next_word {
+                            if next_hash.is_of(next_long) && from >= reach && text.word64(from) == next_word {
                                 return Some(Match { at: next, from, known: 8 });
                             }
                         }
@@ -268,30 +262,6 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                 }
             }
         }
-    }
-
-    /// Returns the number of equal bytes at both positions, before the end of the block. The first
-    /// `known` are known to be.
-    ///
-    /// # Safety
-    /// `from < at <= self.end`, and the positions are in the input.
-    #[inline(always)]
-    unsafe fn common_len(&self, from: usize, at: usize, known: usize) -> usize {
-        let room = self.limit - at;
-        let mut len = known;
-        while len + 8 <= room {
-            // SAFETY: before the end of the block.
-            let different = unsafe { self.word64(from + len) ^ self.word64(at + len) };
-            if different != 0 {
-                return len + different.trailing_zeros() as usize / 8;
-            }
-            len += 8;
-        }
-        // SAFETY: likewise.
-        while len < room && unsafe { self.byte(from + len) == self.byte(at + len) } {
-            len += 1;
-        }
-        len.min(room)
     }
 
     /// Enters `at` in both tables.
@@ -315,7 +285,7 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
     unsafe fn enter_long(&self, at: usize) {
         // SAFETY: guaranteed by the caller, and *hashes*.
         unsafe {
-            let hash = Hash::long::<BITS>(self.word64(at));
+            let hash = Hash::long::<BITS>(self.text.word64(at));
             *self.long.add(hash.index) = hash.entry(at);
         }
     }
@@ -328,33 +298,9 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
     unsafe fn enter_short(&self, at: usize) {
         // SAFETY: guaranteed by the caller, and *hashes*.
         unsafe {
-            let hash = Hash::short::<BITS, SHORT>(self.word64(at));
+            let hash = Hash::short::<BITS, SHORT>(self.text.word64(at));
             *self.short.add(hash.index) = hash.entry(at);
         }
-    }
-
-    /// # Safety
-    /// The position and the 7 behind it are in the input.
-    #[inline(always)]
-    unsafe fn word64(&self, at: usize) -> u64 {
-        // SAFETY: guaranteed by the caller.
-        u64::from_le_bytes(unsafe { self.origin.wrapping_add(at).cast::<[u8; 8]>().read() })
-    }
-
-    /// # Safety
-    /// The position and the 3 behind it are in the input.
-    #[inline(always)]
-    unsafe fn word32(&self, at: usize) -> u32 {
-        // SAFETY: guaranteed by the caller.
-        u32::from_le_bytes(unsafe { self.origin.wrapping_add(at).cast::<[u8; 4]>().read() })
-    }
-
-    /// # Safety
-    /// The position is in the input.
-    #[inline(always)]
-    unsafe fn byte(&self, at: usize) -> u8 {
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.origin.wrapping_add(at).read() }
     }
 }
 
