@@ -29,13 +29,13 @@ impl Text {
     pub(super) unsafe fn common_len(self, from: usize, at: usize, known: usize) -> usize {
         let room = self.limit - at;
         let mut len = known;
-        while len + 8 <= room {
+        while len + 16 <= room {
             // SAFETY: before the end of the block.
-            let different = unsafe { self.word64(from + len) ^ self.word64(at + len) };
-            if different != 0 {
-                return len + different.trailing_zeros() as usize / 8;
+            let equal = unsafe { self.equal_16(from + len, at + len) };
+            if equal != 0xFFFF {
+                return len + equal.trailing_ones() as usize;
             }
-            len += 8;
+            len += 16;
         }
         // SAFETY: likewise.
         while len < room && unsafe { self.byte(from + len) == self.byte(at + len) } {
@@ -52,11 +52,44 @@ impl Text {
     pub(super) unsafe fn common_len_before(self, from: usize, at: usize, done: usize) -> usize {
         let room = (at - done).min(from - self.base);
         let mut len = 0;
-        // SAFETY: not before the start of the input.
+        if from - self.base >= 8 {
+            // Few are longer, and a loop over so few bytes would seldom be predicted.
+            // SAFETY: not before the start of the input.
+            let different = unsafe { self.word64(from - 8) ^ self.word64(at - 8) };
+            len = different.leading_zeros() as usize / 8;
+            if len < 8 {
+                return len.min(room);
+            }
+        }
+        // SAFETY: likewise.
         while len < room && unsafe { self.byte(from - len - 1) == self.byte(at - len - 1) } {
             len += 1;
         }
-        len
+        len.min(room)
+    }
+
+    /// Returns a bit for each of the 16 bytes at both positions that are equal.
+    ///
+    /// # Safety
+    /// The positions and the 15 behind them are in the input.
+    #[inline(always)]
+    unsafe fn equal_16(self, one: usize, other: usize) -> u32 {
+        let [one, other] = [one, other].map(|at| self.origin.wrapping_add(at));
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8};
+            // SAFETY: guaranteed by the caller; all processors of this kind have SSE2.
+            unsafe {
+                let equal = _mm_cmpeq_epi8(_mm_loadu_si128(one.cast()), _mm_loadu_si128(other.cast()));
+                _mm_movemask_epi8(equal) as u32
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            // SAFETY: guaranteed by the caller.
+            let bytes = unsafe { [one.cast::<[u8; 16]>().read(), other.cast::<[u8; 16]>().read()] };
+            (0..16).map(|i| u32::from(bytes[0][i] == bytes[1][i]) << i).sum()
+        }
     }
 
     /// # Safety

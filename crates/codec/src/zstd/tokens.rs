@@ -64,7 +64,7 @@ pub(super) struct TokenWriter<'a> {
 }
 
 /// Bytes that a writer copies at once.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 32;
 /// Shortest match that a writer takes.
 const MATCH_MIN: usize = 4;
 
