@@ -35,8 +35,10 @@ const MARGIN: usize = 9;
 const MATCH_MARGIN: usize = 5;
 /// Log of the number of bytes without a match after which each step is one byte longer.
 const SKIP_SHIFT: u32 = 8;
-/// Bits of an entry that are a part of the hash.
-const TAG_MASK: u32 = 0xFF00_0000;
+/// Number of bits of an entry that are a part of the hash.
+const TAG_BITS: u32 = 8;
+/// Multiplier of hashes: the golden ratio, which spreads them evenly.
+const MULTIPLIER: u64 = 0x9E37_79B1_85EB_CA87;
 /// Highest position at which an input starts: the tables are cleared beyond it. The longest input
 /// behind it still has positions below the tags.
 const POSITION_MAX: u32 = 3 << 20;
@@ -211,22 +213,22 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
     unsafe fn next_match(&self, at: &mut usize, anchor: usize, last_dist: usize) -> Option<Match> {
         let Search { text, long: long_table, short: short_table, reach, end, .. } = *self;
         let mut here = *at;
-        let (mut step, mut next_step) = (1 + ((here - anchor) >> SKIP_SHIFT), here + (1 << SKIP_SHIFT));
         // SAFETY: *in bounds* for words, *hashes* for tables.
         unsafe {
             let mut word = text.word64(here);
             let mut hash = Hash::long::<BITS>(word);
-            let mut long = *long_table.add(hash.index);
+            let mut long = *long_table.add(hash.index());
             loop {
+                let step = 1 + ((here - anchor) >> SKIP_SHIFT);
                 let next = here + step;
                 if next >= end {
                     *at = next;
                     return None;
                 }
                 let short_hash = Hash::short::<BITS, SHORT>(word);
-                let short = *short_table.add(short_hash.index);
-                *long_table.add(hash.index) = hash.entry(here);
-                *short_table.add(short_hash.index) = short_hash.entry(here);
+                let short = *short_table.add(short_hash.index());
+                *long_table.add(hash.index()) = hash.entry(here);
+                *short_table.add(short_hash.index()) = short_hash.entry(here);
                 if text.word32(here + 1 - last_dist) == (word >> 8) as u32 {
                     *at = here;
                     return Some(Match { at: here + 1, from: here + 1 - last_dist, known: 4 });
@@ -240,13 +242,13 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                         return Some(Match { at: here, from, known: 8 });
                     }
                 }
-                let next_long = *long_table.add(next_hash.index);
+                let next_long = *long_table.add(next_hash.index());
                 if short_hash.is_of(short) {
                     let from = position(short);
                     if from >= reach && text.word32(from) == word as u32 {
                         *at = here;
                         if step == 1 {
-                            *long_table.add(next_hash.index) = next_hash.entry(next);
+                            *long_table.add(next_hash.index()) = next_hash.entry(next);
                             let from = position(next_long);
                             if next_hash.is_of(next_long) && from >= reach && text.word64(from) == next_word {
                                 return Some(Match { at: next, from, known: 8 });
@@ -256,10 +258,6 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                     }
                 }
                 (here, word, hash, long) = (next, next_word, next_hash, next_long);
-                if here >= next_step {
-                    step += 1;
-                    next_step += 1 << SKIP_SHIFT;
-                }
             }
         }
     }
@@ -286,7 +284,7 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
         // SAFETY: guaranteed by the caller, and *hashes*.
         unsafe {
             let hash = Hash::long::<BITS>(self.text.word64(at));
-            *self.long.add(hash.index) = hash.entry(at);
+            *self.long.add(hash.index()) = hash.entry(at);
         }
     }
 
@@ -299,7 +297,7 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
         // SAFETY: guaranteed by the caller, and *hashes*.
         unsafe {
             let hash = Hash::short::<BITS, SHORT>(self.text.word64(at));
-            *self.short.add(hash.index) = hash.entry(at);
+            *self.short.add(hash.index()) = hash.entry(at);
         }
     }
 }
@@ -312,47 +310,43 @@ struct Match {
     known: usize,
 }
 
-/// Hash of some bytes.
+/// Hash of some bytes, with [`TAG_BITS`] more than an index takes.
 #[derive(Clone, Copy)]
-struct Hash {
-    index: usize,
-    /// More bits of the hash, in the highest 8 bits.
-    tag: u32,
-}
+struct Hash(usize);
 
 impl Hash {
     #[inline(always)]
     fn long<const BITS: u32>(word: u64) -> Hash {
-        Hash::of::<BITS>(word.wrapping_mul(0xCF1B_BCDC_B7A5_6463))
+        Hash((word.wrapping_mul(MULTIPLIER) >> (64 - TAG_BITS - BITS)) as usize)
     }
 
     #[inline(always)]
     fn short<const BITS: u32, const SHORT: u32>(word: u64) -> Hash {
-        Hash::of::<BITS>((word << (64 - 8 * SHORT)).wrapping_mul(0x9E37_79B1_85EB_CA87))
+        Hash(((word << (64 - 8 * SHORT)).wrapping_mul(MULTIPLIER) >> (64 - TAG_BITS - BITS)) as usize)
     }
 
     #[inline(always)]
-    fn of<const BITS: u32>(product: u64) -> Hash {
-        Hash { index: (product >> (64 - BITS)) as usize, tag: (product >> (32 - BITS)) as u32 & TAG_MASK }
+    fn index(self) -> usize {
+        self.0 >> TAG_BITS
     }
 
     /// Returns the entry of a table for this position.
     #[inline(always)]
     fn entry(self, position: usize) -> u32 {
-        self.tag | position as u32
+        (position as u32) << TAG_BITS | u32::from(self.0 as u8)
     }
 
     /// Returns true if the entry is of a position with the same hash.
     #[inline(always)]
     fn is_of(self, entry: u32) -> bool {
-        (entry ^ self.tag) & TAG_MASK == 0
+        entry as u8 == self.0 as u8
     }
 }
 
 /// Returns the position of an entry.
 #[inline(always)]
 fn position(entry: u32) -> usize {
-    (entry & !TAG_MASK) as usize
+    (entry >> TAG_BITS) as usize
 }
 
 #[cfg(test)]
