@@ -217,14 +217,17 @@ impl Counts {
             return literals.iter().for_each(|&byte| self.literals[usize::from(byte)] += 1);
         }
         let mut more = [[0u32; 256]; 3];
-        let mut chunks = literals.chunks_exact(4);
-        for chunk in &mut chunks {
-            self.literals[usize::from(chunk[0])] += 1;
-            more[0][usize::from(chunk[1])] += 1;
-            more[1][usize::from(chunk[2])] += 1;
-            more[2][usize::from(chunk[3])] += 1;
+        let (chunks, rest) = literals.as_chunks::<8>();
+        for chunk in chunks {
+            let word = u64::from_le_bytes(*chunk);
+            for half in [word, word >> 32] {
+                self.literals[usize::from(half as u8)] += 1;
+                more[0][usize::from((half >> 8) as u8)] += 1;
+                more[1][usize::from((half >> 16) as u8)] += 1;
+                more[2][usize::from((half >> 24) as u8)] += 1;
+            }
         }
-        chunks.remainder().iter().for_each(|&byte| self.literals[usize::from(byte)] += 1);
+        rest.iter().for_each(|&byte| self.literals[usize::from(byte)] += 1);
         for (i, sum) in self.literals.iter_mut().enumerate() {
             *sum += more[0][i] + more[1][i] + more[2][i];
         }

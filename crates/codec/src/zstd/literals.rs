@@ -192,13 +192,14 @@ impl HuffmanCode {
         let mut writer = BitWriter::new(out);
         let (first, chunks) = literals.as_rchunks::<AT_ONCE>();
         for chunk in chunks.iter().rev() {
-            let (mut bits, mut count) = (0, 0);
+            let (mut bits, mut count) = (0, 0u32);
             for &literal in chunk.iter().rev() {
                 let code = self.codes[usize::from(literal)];
-                bits |= u64::from(code >> 8) << count;
-                count += code & 0xFF;
+                // The lowest bits of the sum are that of the lengths.
+                bits |= u64::from(code >> 8) << (count % u64::BITS);
+                count = count.wrapping_add(code);
             }
-            writer.put(bits, count);
+            writer.put(bits, count % u64::BITS);
         }
         for &literal in first.iter().rev() {
             let code = self.codes[usize::from(literal)];

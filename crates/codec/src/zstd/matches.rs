@@ -44,9 +44,9 @@ const MULTIPLIER: u64 = 0x9E37_79B1_85EB_CA87;
 const POSITION_MAX: u32 = 3 << 20;
 
 pub(super) struct Matcher {
-    long: Box<[u32]>,
-    short: Box<[u32]>,
-    /// Log of the length of the tables, and number of bytes that are hashed for a short match.
+    /// Entries of long matches, then those of short ones.
+    table: Box<[u32]>,
+    /// Log of the number of either, and number of bytes that are hashed for a short match.
     size: (u32, u32),
     window: usize,
     /// Position of the first byte of the input.
@@ -64,17 +64,15 @@ impl Matcher {
             3 => (if spec.pcluster_len == 16 << 10 { 15 } else { 14 }, 4),
             _ => return None,
         };
-        let table = vec![0; 1 << bits].into_boxed_slice();
-        let (long, size) = (table.clone(), (bits, short_len));
-        Some(Matcher { long, short: table, size, window: 1 << spec.zstd_window_log(), base: 1, end: 1 })
+        let (table, size) = (vec![0; 2 << bits].into_boxed_slice(), (bits, short_len));
+        Some(Matcher { table, size, window: 1 << spec.zstd_window_log(), base: 1, end: 1 })
     }
 
     /// Begins another input, of at most 12 MiB.
     pub(super) fn start(&mut self) {
         self.base = self.end;
         if self.base > POSITION_MAX {
-            self.long.fill(0);
-            self.short.fill(0);
+            self.table.fill(0);
             (self.base, self.end) = (1, 1);
         }
     }
@@ -114,13 +112,12 @@ impl Matcher {
         tokens: &mut Tokens,
     ) {
         let Until { stop, limit } = until;
-        assert!(stop <= limit && limit <= input.len() && self.long.len() == 1 << BITS && self.short.len() == 1 << BITS);
+        assert!(stop <= limit && limit <= input.len() && self.table.len() == 2 << BITS);
         let end = stop.min(limit.saturating_sub(MATCH_MARGIN)).min(input.len().saturating_sub(MARGIN));
         let base = self.base as usize;
         let search = Search::<BITS, SHORT> {
             text: Text::new(input, base, limit),
-            long: self.long.as_mut_ptr(),
-            short: self.short.as_mut_ptr(),
+            table: self.table.as_mut_ptr(),
             reach: base + end.saturating_sub(self.window),
             end: base + end,
         };
@@ -138,8 +135,7 @@ impl Matcher {
 /// are pointers, since the compiler would load those of a slice again after each store.
 struct Search<const BITS: u32, const SHORT: u32> {
     text: Text,
-    long: *mut u32,
-    short: *mut u32,
+    table: *mut u32,
     /// First position that a match may refer to: inside the window, wherever it starts.
     reach: usize,
     end: usize,
@@ -211,13 +207,13 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
     /// The last distance is inside the input; the rest as for [`run`](Self::run).
     #[inline(always)]
     unsafe fn next_match(&self, at: &mut usize, anchor: usize, last_dist: usize) -> Option<Match> {
-        let Search { text, long: long_table, short: short_table, reach, end, .. } = *self;
+        let Search { text, table, reach, end } = *self;
         let mut here = *at;
         // SAFETY: *in bounds* for words, *hashes* for tables.
         unsafe {
             let mut word = text.word64(here);
             let mut hash = Hash::long::<BITS>(word);
-            let mut long = *long_table.add(hash.index());
+            let mut long = *table.add(hash.index());
             loop {
                 let step = 1 + ((here - anchor) >> SKIP_SHIFT);
                 let next = here + step;
@@ -226,9 +222,9 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                     return None;
                 }
                 let short_hash = Hash::short::<BITS, SHORT>(word);
-                let short = *short_table.add(short_hash.index());
-                *long_table.add(hash.index()) = hash.entry(here);
-                *short_table.add(short_hash.index()) = short_hash.entry(here);
+                let short = *table.add((1 << BITS) + short_hash.index());
+                *table.add(hash.index()) = hash.entry(here);
+                *table.add((1 << BITS) + short_hash.index()) = short_hash.entry(here);
                 if text.word32(here + 1 - last_dist) == (word >> 8) as u32 {
                     *at = here;
                     return Some(Match { at: here + 1, from: here + 1 - last_dist, known: 4 });
@@ -242,13 +238,13 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
                         return Some(Match { at: here, from, known: 8 });
                     }
                 }
-                let next_long = *long_table.add(next_hash.index());
+                let next_long = *table.add(next_hash.index());
                 if short_hash.is_of(short) {
                     let from = position(short);
                     if from >= reach && text.word32(from) == word as u32 {
                         *at = here;
                         if step == 1 {
-                            *long_table.add(next_hash.index()) = next_hash.entry(next);
+                            *table.add(next_hash.index()) = next_hash.entry(next);
                             let from = position(next_long);
                             if next_hash.is_of(next_long) && from >= reach && text.word64(from) == next_word {
                                 return Some(Match { at: next, from, known: 8 });
@@ -284,7 +280,7 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
         // SAFETY: guaranteed by the caller, and *hashes*.
         unsafe {
             let hash = Hash::long::<BITS>(self.text.word64(at));
-            *self.long.add(hash.index()) = hash.entry(at);
+            *self.table.add(hash.index()) = hash.entry(at);
         }
     }
 
@@ -297,7 +293,7 @@ impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
         // SAFETY: guaranteed by the caller, and *hashes*.
         unsafe {
             let hash = Hash::short::<BITS, SHORT>(self.text.word64(at));
-            *self.short.add(hash.index()) = hash.entry(at);
+            *self.table.add((1 << BITS) + hash.index()) = hash.entry(at);
         }
     }
 }
