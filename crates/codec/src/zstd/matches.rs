@@ -349,51 +349,8 @@ fn position(entry: u32) -> usize {
 mod tests {
     use super::*;
     use crate::Method;
+    use crate::zstd::tokens::testing::{any_text, parse_until, text_of};
     use proptest::prelude::*;
-
-    /// Returns the text of the tokens, by the simplest decoder.
-    fn text_of(tokens: &Tokens) -> Vec<u8> {
-        let (mut text, mut literals) = (Vec::new(), tokens.literals.as_slice());
-        let mut recent = [1, 4, 8];
-        for sequence in &tokens.sequences {
-            let (these, rest) = literals.split_at(sequence.literal_len as usize);
-            text.extend(these);
-            literals = rest;
-            let value = sequence.offset_value as usize;
-            let repeated = (value + usize::from(sequence.literal_len == 0)).checked_sub(1);
-            let dist = match (value, repeated) {
-                (1..=3, Some(3)) => recent[0] - 1,
-                (1..=3, Some(i)) => recent[i],
-                _ => value - 3,
-            };
-            match (value, repeated) {
-                (1..=3, Some(0)) => {}
-                (1..=3, Some(1)) => recent = [dist, recent[0], recent[2]],
-                _ => recent = [dist, recent[0], recent[1]],
-            }
-            (0..sequence.match_len).for_each(|_| text.push(text[text.len() - dist]));
-        }
-        text.extend(literals);
-        text
-    }
-
-    /// Generates text that repeats itself at several distances.
-    fn any_text() -> impl Strategy<Value = Vec<u8>> {
-        let part = prop_oneof![
-            prop::collection::vec(0..4u8, 1..40).prop_map(|bytes| (bytes, 1)),
-            prop::collection::vec(any::<u8>(), 1..60).prop_map(|bytes| (bytes, 1)),
-            (prop::collection::vec(any::<u8>(), 1..20), 1..30usize),
-        ];
-        prop::collection::vec((part, any::<prop::sample::Index>()), 1..60).prop_map(|parts| {
-            let mut text = Vec::new();
-            for ((bytes, times), again) in parts {
-                text.extend(bytes.repeat(times));
-                let from = again.index(text.len());
-                text.extend_from_within(from..text.len().min(from + 70));
-            }
-            text
-        })
-    }
 
     proptest! {
         /// For any stops, the tokens decode to the text and do not depend on earlier searches.
@@ -401,25 +358,15 @@ mod tests {
         fn tokens_stand_for_the_text(
             text in any_text(), before in any_text(), level in 1..=3i32, stops in prop::collection::vec(1..500usize, 1..20),
         ) {
-            let spec = Spec::new(Method::Zstd, Some(level), 1 << 16).unwrap();
-            let parse = |matcher: &mut Matcher, text: &[u8]| {
-                let (mut tokens, mut cursor) = (Tokens::default(), Cursor::START);
+            let mut matcher = Matcher::new(&Spec::new(Method::Zstd, Some(level), 1 << 16).unwrap()).unwrap();
+            let mut parse = |text: &[u8]| {
                 matcher.start();
-                for stop in stops.iter().scan(0, |at, stop| { *at += stop; Some(*at) }).chain([text.len()]) {
-                    let stop = stop.min(text.len());
-                    if stop > cursor.at {
-                        matcher.parse(text, &mut cursor, Until { stop, limit: text.len() }, &mut tokens);
-                    }
-                    tokens.add_literals(text, cursor.done, cursor.at);
-                    cursor.done = cursor.at;
-                }
-                tokens
+                parse_until(text, &stops, |cursor, until, tokens| matcher.parse(text, cursor, until, tokens))
             };
-            let mut matcher = Matcher::new(&spec).unwrap();
-            let tokens = parse(&mut matcher, &text);
+            let tokens = parse(&text);
             prop_assert!(text_of(&tokens) == text);
-            parse(&mut matcher, &before);
-            let again = parse(&mut matcher, &text);
+            parse(&before);
+            let again = parse(&text);
             prop_assert_eq!(tokens.literals, again.literals);
             prop_assert_eq!(tokens.sequences.len(), again.sequences.len());
         }

@@ -16,9 +16,11 @@
 //! libzstd searches alike at levels 5 to 12. Here, no text is searched twice or beyond what fits,
 //! no second code is made, and the tables stay in the processor's cache.
 //!
-//! *In bounds* is as in [`matches`](super::matches). *Rows*: a hash has less than `rows` rows.
+//! *In bounds* is as in [`matches`](super::matches). *Rows*: hashes come from the rows, and the table
+//! is alive.
 
-use super::text::{Text, prefetch};
+use super::row_table::{ROW_LEN, RowHash, RowTable, Rows};
+use super::text::Text;
 use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
 use crate::words::for_processor;
@@ -28,12 +30,8 @@ use std::mem::MaybeUninit;
 const MARGIN: usize = 9;
 /// Distance from the end of a block below which no match is searched for.
 const MATCH_MARGIN: usize = 5;
-/// Number of positions in a row.
-const ROW_LEN: usize = 32;
-/// Shortest match, and number of bytes that are hashed.
+/// Shortest match.
 const MATCH_MIN: usize = 4;
-/// Length of a match that no better one is searched for.
-const LEN_ENOUGH: usize = 48;
 /// Log of the number of bytes without a match after which each step is one byte longer.
 const SKIP_SHIFT: u32 = 8;
 /// Longest step after which the positions before are entered.
@@ -47,19 +45,10 @@ const AHEAD: usize = 8;
 /// Highest position at which an input starts. As positions are `u32`, the tables are cleared
 /// beyond it.
 const POSITION_MAX: u32 = 1 << 31;
-/// Number of bits of a hash beside each position.
-const TAG_BITS: u32 = 8;
-
-/// Entries of a table by lines of the cache.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line<T, const N: usize>([T; N]);
 
 pub(super) struct RowMatcher {
-    positions: Box<[Line<u32, 16>]>,
-    tags: Box<[Line<u8, 64>]>,
-    /// Newest entry of each row; older ones follow, around its end.
-    heads: Box<[u8]>,
+    table: RowTable,
+    effort: Effort,
     window: usize,
     /// Position of the first byte of the input.
     base: u32,
@@ -69,17 +58,35 @@ pub(super) struct RowMatcher {
     next: usize,
 }
 
+/// Extent of the search at each position.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Most candidates: the last ones.
+    candidates: usize,
+    /// Number of later positions that may have a better match.
+    later: usize,
+    /// Length of a match that no better one is searched for.
+    len_enough: usize,
+}
+
 impl RowMatcher {
     /// Creates a matcher; `None` for levels that need another search.
     pub(super) fn new(spec: &Spec) -> Option<Self> {
-        if spec.level != 9 {
-            return None;
-        }
+        let is_short = spec.pcluster_len <= 16 << 10;
+        let (candidates, later) = match spec.level {
+            5 => (if is_short { 6 } else { 5 }, 1),
+            6 => (if is_short { 24 } else { 10 }, 1),
+            7 => (16, if is_short { 2 } else { 1 }),
+            8 => (if is_short { 24 } else { 18 }, 2),
+            9 => (ROW_LEN, 2),
+            _ => return None,
+        };
+        let len_enough = if later == 1 { 32 } else { 48 };
+        let effort = Effort { candidates, later, len_enough };
         let entries = (4 * spec.pcluster_len as usize).next_power_of_two().clamp(1 << 16, 1 << 18);
         Some(RowMatcher {
-            positions: vec![Line([0; 16]); entries / 16].into_boxed_slice(),
-            tags: vec![Line([0; 64]); entries / 64].into_boxed_slice(),
-            heads: vec![0; entries / ROW_LEN].into_boxed_slice(),
+            table: RowTable::new(entries),
+            effort,
             window: 1 << spec.zstd_window_log(),
             base: 1,
             end: 1,
@@ -91,7 +98,7 @@ impl RowMatcher {
     pub(super) fn start(&mut self) {
         self.base = self.end;
         if self.base > POSITION_MAX {
-            self.positions.fill(Line([0; 16]));
+            self.table.clear();
             (self.base, self.end) = (1, 1);
         }
         self.next = self.base as usize;
@@ -119,16 +126,14 @@ impl RowMatcher {
         if cursor.at < end {
             let mut search = Search {
                 text: Text::new(input, base, limit),
-                positions: self.positions.as_mut_ptr().cast(),
-                tags: self.tags.as_mut_ptr().cast(),
-                heads: self.heads.as_mut_ptr(),
-                shift: 64 - self.heads.len().ilog2(),
+                rows: self.table.rows(),
+                effort: self.effort,
                 reach: base + end.saturating_sub(self.window),
                 end: base + end,
                 last: base + input.len() - 8,
                 next: self.next,
             };
-            // SAFETY: `end` leaves the margins, and the tables have a power of two of rows.
+            // SAFETY: `end` leaves the margins, and the table is borrowed.
             unsafe { search.run(input, cursor, tokens) };
             self.next = search.next;
         }
@@ -140,11 +145,8 @@ impl RowMatcher {
 /// One search through a part of the input. All places are positions.
 struct Search {
     text: Text,
-    positions: *mut u32,
-    tags: *mut u8,
-    heads: *mut u8,
-    /// Shift of a product that leaves the row.
-    shift: u32,
+    rows: Rows,
+    effort: Effort,
     /// First position that a match may refer to: inside the window, wherever it starts.
     reach: usize,
     end: usize,
@@ -196,7 +198,7 @@ impl Search {
                     }
                     continue;
                 }
-                if best.len < LEN_ENOUGH {
+                if best.len < self.effort.len_enough {
                     self.improve(at, last_dist, &mut best);
                 }
                 let Match { at: mut start, mut len, dist, bits } = best;
@@ -233,7 +235,7 @@ impl Search {
         // Bits that a later match must gain: literals before it are not free.
         const GAINS: [usize; 2] = [4, 7];
         'better: loop {
-            for (i, gain) in GAINS.into_iter().enumerate() {
+            for (i, gain) in GAINS.into_iter().take(self.effort.later).enumerate() {
                 at += 1;
                 if at >= self.end {
                     return;
@@ -279,25 +281,21 @@ impl Search {
         // SAFETY: in bounds, and *rows*.
         unsafe {
             self.enter_before(at);
-            let (row, tag) = self.hash(at);
-            let head = u32::from(*self.heads.add(row));
-            let positions = self.positions.add(row * ROW_LEN);
-            let mut equal = equal_tags(self.tags.add(row * ROW_LEN), tag, head);
+            let hash = self.hash(at);
+            let mut equal = self.rows.equal(hash);
             let mut candidates = [MaybeUninit::<u32>::uninit(); ROW_LEN];
             let mut count = 0;
-            // At most once for each bit.
-            while equal != 0 {
-                let slot = (equal.trailing_zeros() + head) as usize % ROW_LEN;
-                let position = *positions.add(slot);
+            while count < self.effort.candidates
+                && let Some(position) = equal.next()
+            {
                 if (position as usize) < self.reach {
                     break; // older ones are, too
                 }
                 self.text.prefetch(position as usize);
                 candidates.get_unchecked_mut(count).write(position);
                 count += 1;
-                equal &= equal - 1;
             }
-            self.enter(at, row, tag);
+            self.rows.enter(at, hash);
             self.next = at + 1;
             let mut best = Match { at, len: MATCH_MIN - 1, dist: 0, bits: 0 };
             for candidate in candidates.get_unchecked(..count) {
@@ -331,11 +329,12 @@ impl Search {
                 self.next = at - ENTERED_LAST;
             }
             self.enter_all(self.next, at);
-            let (row, _) = self.hash((at + AHEAD).min(self.last));
-            self.load(row);
+            self.rows.load(self.hash((at + AHEAD).min(self.last)));
         }
     }
 
+    /// Enters all positions between the two.
+    ///
     /// # Safety
     /// As for [`run`](Self::run), and `to < end`.
     #[inline(always)]
@@ -343,79 +342,72 @@ impl Search {
         // SAFETY: in bounds, and *rows*.
         unsafe {
             for at in from..to {
-                let (row, _) = self.hash((at + AHEAD).min(self.last));
-                self.load(row);
-                let (row, tag) = self.hash(at);
-                self.enter(at, row, tag);
+                self.rows.load(self.hash((at + AHEAD).min(self.last)));
+                self.rows.enter(at, self.hash(at));
             }
         }
     }
 
-    /// Returns the row and the tag of the bytes at a position.
+    /// Returns the hash of the bytes at a position.
     ///
     /// # Safety
     /// `at <= last`.
     #[inline(always)]
-    unsafe fn hash(&self, at: usize) -> (usize, u8) {
+    unsafe fn hash(&self, at: usize) -> RowHash {
         // SAFETY: guaranteed by the caller.
-        let word = unsafe { self.text.word64(at) };
-        let product = (word << 32).wrapping_mul(0x9E37_79B1_85EB_CA87);
-        ((product >> self.shift) as usize, (product >> (self.shift - TAG_BITS)) as u8)
+        self.rows.hash(unsafe { self.text.word64(at) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Method;
+    use crate::zstd::tokens::testing::{any_text, parse_until, text_of};
+    use proptest::prelude::*;
+
+    fn matcher(level: i32) -> RowMatcher {
+        RowMatcher::new(&Spec::new(Method::Zstd, Some(level), 4096).unwrap()).unwrap()
     }
 
-    /// Asks the processor to load a row.
-    #[inline(always)]
-    fn load(&self, row: usize) {
-        let first = row * ROW_LEN;
-        prefetch(self.tags.wrapping_add(first));
-        prefetch(self.positions.wrapping_add(first));
-        prefetch(self.positions.wrapping_add(first + ROW_LEN / 2));
+    fn parse(matcher: &mut RowMatcher, text: &[u8], stops: &[usize]) -> Tokens {
+        matcher.start();
+        parse_until(text, stops, |cursor, until, tokens| matcher.parse(text, cursor, until, tokens))
     }
 
-    /// Enters a position in the place of the oldest one of its row.
-    ///
-    /// # Safety
-    /// *Rows*.
-    #[inline(always)]
-    unsafe fn enter(&self, at: usize, row: usize, tag: u8) {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            let head = &mut *self.heads.add(row);
-            *head = head.wrapping_sub(1) % ROW_LEN as u8;
-            let place = row * ROW_LEN + usize::from(*head);
-            *self.tags.add(place) = tag;
-            *self.positions.add(place) = at as u32;
+    proptest! {
+        /// For any stops, the tokens decode to the text and do not depend on earlier searches.
+        #[test]
+        fn tokens_stand_for_the_text(
+            text in any_text(), before in any_text(), level in 5..=9i32, stops in prop::collection::vec(1..500usize, 1..20),
+        ) {
+            let mut matcher = matcher(level);
+            let tokens = parse(&mut matcher, &text, &stops);
+            prop_assert!(text_of(&tokens) == text);
+            parse(&mut matcher, &before, &stops);
+            let again = parse(&mut matcher, &text, &stops);
+            prop_assert_eq!(tokens.literals, again.literals);
+            prop_assert_eq!(tokens.sequences.len(), again.sequences.len());
         }
     }
-}
 
-/// Returns a bit for each tag of a row that is equal to `tag`, from the head on.
-///
-/// # Safety
-/// `tags` points to a row.
-#[inline(always)]
-unsafe fn equal_tags(tags: *const u8, tag: u8, head: u32) -> u32 {
-    // SAFETY: guaranteed by the caller.
-    let halves = unsafe { [equal_16(tags, tag), equal_16(tags.add(ROW_LEN / 2), tag)] };
-    (u32::from(halves[0]) | u32::from(halves[1]) << 16).rotate_right(head)
-}
-
-/// Returns a bit for each of 16 tags that is equal to `tag`.
-///
-/// # Safety
-/// `tags` points to 16 tags.
-#[inline(always)]
-unsafe fn equal_16(tags: *const u8, tag: u8) -> u16 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
-        // SAFETY: guaranteed by the caller; all processors of this kind have SSE2.
-        unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128(tags.cast()), _mm_set1_epi8(tag as i8))) as u16 }
+    #[test]
+    fn positions_may_run_out() {
+        let mut matcher = matcher(9);
+        let text = b"the same again and again, ".repeat(20);
+        for end in [1, POSITION_MAX, POSITION_MAX + 1, POSITION_MAX + (12 << 20)] {
+            matcher.end = end;
+            let tokens = parse(&mut matcher, &text, &[]);
+            assert_eq!(text_of(&tokens), text);
+            assert!(tokens.literals.len() < 60, "{}", tokens.literals.len());
+        }
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        // SAFETY: guaranteed by the caller.
-        let tags = unsafe { &*tags.cast::<[u8; 16]>() };
-        tags.iter().enumerate().fold(0, |bits, (i, &other)| bits | u16::from(other == tag) << i)
+
+    #[test]
+    fn the_longest_match_wins() {
+        let text = [&b"12345678 abcdefgh+ 1234567x abcd-... "[..], b"12345678 abcdefgh+ end of the text"].concat();
+        let tokens = parse(&mut matcher(9), &text, &[]);
+        let longest = tokens.sequences.iter().map(|sequence| sequence.match_len).max();
+        assert_eq!(longest, Some(19));
     }
 }

@@ -92,6 +92,8 @@ impl Text {
         }
     }
 
+    /// Reads 8 bytes.
+    ///
     /// # Safety
     /// The position and the 7 behind it are in the input.
     #[inline(always)]
@@ -100,6 +102,8 @@ impl Text {
         u64::from_le_bytes(unsafe { self.origin.wrapping_add(at).cast::<[u8; 8]>().read() })
     }
 
+    /// Reads 4 bytes.
+    ///
     /// # Safety
     /// The position and the 3 behind it are in the input.
     #[inline(always)]
@@ -108,6 +112,8 @@ impl Text {
         u32::from_le_bytes(unsafe { self.origin.wrapping_add(at).cast::<[u8; 4]>().read() })
     }
 
+    /// Reads a byte.
+    ///
     /// # Safety
     /// The position is in the input.
     #[inline(always)]

@@ -148,3 +148,75 @@ impl Cursor {
         (self.at, self.done, self.anchor) = (end, end, end);
     }
 }
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Returns the text of the tokens, by the simplest decoder.
+    pub(crate) fn text_of(tokens: &Tokens) -> Vec<u8> {
+        let (mut text, mut literals) = (Vec::new(), tokens.literals.as_slice());
+        let mut recent = [1, 4, 8];
+        for sequence in &tokens.sequences {
+            let (these, rest) = literals.split_at(sequence.literal_len as usize);
+            text.extend(these);
+            literals = rest;
+            let value = sequence.offset_value as usize;
+            let repeated = (value + usize::from(sequence.literal_len == 0)).checked_sub(1);
+            let dist = match (value, repeated) {
+                (1..=3, Some(3)) => recent[0] - 1,
+                (1..=3, Some(i)) => recent[i],
+                _ => value - 3,
+            };
+            match (value, repeated) {
+                (1..=3, Some(0)) => {}
+                (1..=3, Some(1)) => recent = [dist, recent[0], recent[2]],
+                _ => recent = [dist, recent[0], recent[1]],
+            }
+            (0..sequence.match_len).for_each(|_| text.push(text[text.len() - dist]));
+        }
+        text.extend(literals);
+        text
+    }
+
+    /// Generates text that repeats itself at several distances.
+    pub(crate) fn any_text() -> impl Strategy<Value = Vec<u8>> {
+        let part = prop_oneof![
+            prop::collection::vec(0..4u8, 1..40).prop_map(|bytes| (bytes, 1)),
+            prop::collection::vec(any::<u8>(), 1..60).prop_map(|bytes| (bytes, 1)),
+            (prop::collection::vec(any::<u8>(), 1..20), 1..30usize),
+        ];
+        prop::collection::vec((part, any::<prop::sample::Index>()), 1..60).prop_map(|parts| {
+            let mut text = Vec::new();
+            for ((bytes, times), again) in parts {
+                text.extend(bytes.repeat(times));
+                let from = again.index(text.len());
+                text.extend_from_within(from..text.len().min(from + 70));
+            }
+            text
+        })
+    }
+
+    /// Returns the tokens of a text by a search that pauses after each of these lengths.
+    pub(crate) fn parse_until(
+        text: &[u8],
+        stops: &[usize],
+        mut parse: impl FnMut(&mut Cursor, Until, &mut Tokens),
+    ) -> Tokens {
+        let (mut tokens, mut cursor) = (Tokens::default(), Cursor::START);
+        let ends = stops.iter().scan(0, |at, stop| {
+            *at += stop;
+            Some(*at)
+        });
+        for stop in ends.chain([text.len()]) {
+            let stop = stop.min(text.len());
+            if stop > cursor.at {
+                parse(&mut cursor, Until { stop, limit: text.len() }, &mut tokens);
+            }
+            tokens.add_literals(text, cursor.done, cursor.at);
+            cursor.done = cursor.at;
+        }
+        tokens
+    }
+}
