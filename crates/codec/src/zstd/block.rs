@@ -133,7 +133,11 @@ impl BlockCode {
 /// Returns their length in bytes.
 fn code_sequences(tables: [&Table; 3], sequences: &[Sequence], out: &mut [u8]) -> usize {
     for_processor!(
-        code_sequences_now => (tables => tables: [&Table; 3], sequences => sequences: &[Sequence], out => out: &mut [u8]) -> usize
+        code_sequences_now => (
+            tables => tables: [&Table; 3],
+            sequences => sequences: &[Sequence],
+            out => out: &mut [u8]
+        ) -> usize
     )
 }
 

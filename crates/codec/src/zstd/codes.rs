@@ -174,7 +174,11 @@ impl Counts {
     /// Counts literals and sequences, and sets the codes of these.
     pub(super) fn add(&mut self, literals: &[u8], sequences: &mut [Sequence]) {
         for_processor!(
-            Counts::add_now => (self => counts: &mut Counts, literals => literals: &[u8], sequences => sequences: &mut [Sequence]) -> ()
+            Counts::add_now => (
+                self => counts: &mut Counts,
+                literals => literals: &[u8],
+                sequences => sequences: &mut [Sequence]
+            ) -> ()
         );
     }
 

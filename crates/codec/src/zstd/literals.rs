@@ -182,7 +182,11 @@ impl HuffmanCode {
     /// Writes the last literal first, as decoders start at the end. Returns the length in bytes.
     fn write_stream(&self, literals: &[u8], out: &mut [u8]) -> usize {
         for_processor!(
-            HuffmanCode::write_stream_now => (self => code: &HuffmanCode, literals => literals: &[u8], out => out: &mut [u8]) -> usize
+            HuffmanCode::write_stream_now => (
+                self => code: &HuffmanCode,
+                literals => literals: &[u8],
+                out => out: &mut [u8]
+            ) -> usize
         )
     }
 
