@@ -11,8 +11,8 @@ const MATCH_BITS: [u8; CODES_LEN] = padded(&[
 ]);
 
 /// Codes of the lengths that are looked up. Above them, there is one code per power of two.
-const LITERAL_CODES: [u8; 64] = codes(&LITERAL_BITS);
-const MATCH_CODES: [u8; 128] = codes(&MATCH_BITS);
+const LITERAL_CODES: [(u8, u8); 64] = codes(&LITERAL_BITS);
+const MATCH_CODES: [(u8, u8); 128] = codes(&MATCH_BITS);
 
 use crate::words::for_processor;
 
@@ -52,17 +52,19 @@ impl Sequence {
     /// Sets the codes.
     #[inline(always)]
     fn assign_codes(&mut self) {
-        self.literal_code = match LITERAL_CODES.get(self.literal_len as usize) {
-            Some(&code) => code,
-            None => self.literal_len.ilog2() as u8 + 19,
+        let (literal_code, literal_bits) = match LITERAL_CODES.get(self.literal_len as usize) {
+            Some(&both) => both,
+            None => (self.literal_len.ilog2() as u8 + 19, self.literal_len.ilog2() as u8),
         };
         let rest = self.match_len - MATCH_MIN;
-        self.match_code = match MATCH_CODES.get(rest as usize) {
-            Some(&code) => code,
-            None => rest.ilog2() as u8 + 36,
+        let (match_code, match_bits) = match MATCH_CODES.get(rest as usize) {
+            Some(&both) => both,
+            None => (rest.ilog2() as u8 + 36, rest.ilog2() as u8),
         };
-        self.offset_code = self.offset_value.ilog2() as u8;
-        self.extra_bits = self.literal_bits() + self.match_bits() + self.offset_code;
+        let offset_code = self.offset_value.ilog2() as u8;
+        let extra_bits = literal_bits + match_bits + offset_code;
+        (self.literal_code, self.match_code, self.offset_code, self.extra_bits) =
+            (literal_code, match_code, offset_code, extra_bits);
     }
 
     #[inline(always)]
@@ -187,13 +189,15 @@ impl Counts {
         self.literal_count += literals.len() as u32;
         self.sequence_count += sequences.len() as u32;
         self.add_literals(literals);
+        let mut extra_bits = 0;
         for sequence in sequences {
             sequence.assign_codes();
             self.literal_codes[usize::from(sequence.literal_code) % CODES_LEN] += 1;
             self.match_codes[usize::from(sequence.match_code) % CODES_LEN] += 1;
             self.offset_codes[usize::from(sequence.offset_code) % CODES_LEN] += 1;
-            self.extra_bits += u64::from(sequence.extra_bits);
+            extra_bits += u64::from(sequence.extra_bits);
         }
+        self.extra_bits += extra_bits;
     }
 
     pub(super) fn merge(&mut self, more: &Counts) {
@@ -245,14 +249,14 @@ const fn padded(bits: &[u8]) -> [u8; CODES_LEN] {
     all
 }
 
-/// Returns the code of each length, of codes for `1 << bits[i]` lengths.
-const fn codes<const N: usize>(bits: &[u8]) -> [u8; N] {
-    let mut codes = [0; N];
+/// Returns the code of each length and its extra bits, of codes for `1 << bits[i]` lengths.
+const fn codes<const N: usize>(bits: &[u8]) -> [(u8, u8); N] {
+    let mut codes = [(0, 0); N];
     let (mut len, mut code) = (0, 0);
     while len < N {
         let mut i = 0;
         while i < 1 << bits[code] && len < N {
-            codes[len] = code as u8;
+            codes[len] = (code as u8, bits[code]);
             (i, len) = (i + 1, len + 1);
         }
         code += 1;
