@@ -18,8 +18,8 @@
 //!   ([`parse`]).
 //!
 //! Compared with libzstd's one-shot call for the same text (example `limit`, shared libraries and
-//! sources, 64 and 128 KiB), level 1 has 0.67 to 0.75 of the speed, level 3 0.90 to 1.05, level 6
-//! 0.92 to 1.01, and level 9 0.90 to 1.07. Frames have 0.96, 0.99 to 1.01, 0.97 to 1.00 and 0.97 to
+//! sources, 64 and 128 KiB), level 1 has 0.67 to 0.75 of the speed, level 3 0.87 to 1.05, level 6
+//! 0.92 to 1.01, and level 9 0.86 to 1.07. Frames have 0.96, 0.99 to 1.01, 0.97 to 1.00 and 0.97 to
 //! 1.00 of the size. About 0.5 % more text is parsed than fits.
 //!
 //! All frames are bare: no content size, no checksum, no dictionary id. The image records the
