@@ -1,19 +1,21 @@
 //! Compares the speed of filling pclusters with its upper limit, the library's one-shot call for
 //! the same text: `limit 'METHOD[,LEVEL] ...' 'PCLUSTER ...' MIB PATH...`, for example `limit 'lz4
 //! zstd,3 lzma,6' '4096 65536' 64 ~/corpus/rootfs/usr`.
-//! `limit 'lz4 zstd,3 lzma,6' '4096 65536' 64 ~/corpus/rootfs/usr`.
 //!
 //! The text is about MIB mebibytes of the files at and below the paths, evenly spread. Each file is
-//! a part: the encoder is reset and fills it front to back. Then all text is cut into units of the
-//! average length that a pcluster held, and each unit is encoded in one call with enough room. The
-//! output is, for each method and pcluster length, that average, both speeds in MB of text per CPU
-//! second, their quotient, and the quotient of the sizes of all streams. Text that does not
-//! compress is left out of both.
+//! a part: the encoder is reset and fills it front to back. Then each text that a pcluster took is
+//! encoded in one call with enough room. Both take turns, and the medians of their CPU times count.
+//! The output is, for each method and pcluster length, the average text of a pcluster, both speeds
+//! in MB of text per CPU second, their quotient, the ratio of the text to the streams, and the
+//! quotient of the sizes of both kinds of streams. Text that does not compress is left out.
 
 use kiln_codec::{Encoder, Spec};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, error::Error, fs};
+
+/// Number of measurements of each kind.
+const ROUNDS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -22,88 +24,87 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let parts = text(paths, mib.parse::<u64>()? << 20)?;
     println!(
-        "{:<14} {:>8} {:>9} {:>9} {:>9} {:>7} {:>7}",
-        "method", "pcluster", "unit", "fill", "one-shot", "speed", "size"
+        "{:<14} {:>8} {:>9} {:>9} {:>9} {:>7} {:>7} {:>7}",
+        "method", "pcluster", "unit", "fill", "one-shot", "speed", "ratio", "size"
     );
     for method in methods.split_whitespace() {
         for pcluster_len in pcluster_lens.split_whitespace() {
             let spec = Spec::parse(method, pcluster_len.parse()?)?;
-            let (filled, taken) = fill(&parts, &spec)?;
-            let unit = taken.len / filled.streams.max(1);
-            let plain = one_shot(&taken.text, unit, &spec)?;
-            let (speed, limit) = (filled.speed(taken.len), plain.speed(taken.len));
+            let mut rounds = Vec::new();
+            for _ in 0..ROUNDS {
+                let filled = fill(&parts, &spec)?;
+                let plain = one_shot(&filled.units, &spec)?;
+                rounds.push((filled, plain));
+            }
+            let median = |mut times: Vec<Duration>| {
+                times.sort();
+                times[ROUNDS / 2].as_secs_f64()
+            };
+            let fill_time = median(rounds.iter().map(|round| round.0.cpu).collect());
+            let limit_time = median(rounds.iter().map(|round| round.1.cpu).collect());
+            let (Encoded { produced, units, .. }, plain) = &rounds[0];
+            let text_len: usize = units.iter().map(|unit| unit.len()).sum();
             println!(
-                "{method:<14} {pcluster_len:>8} {unit:>9} {speed:>9.1} {limit:>9.1} {:>7.3} {:>7.3}",
-                speed / limit,
-                filled.produced as f64 / plain.produced as f64,
+                "{method:<14} {pcluster_len:>8} {:>9} {:>9.1} {:>9.1} {:>7.3} {:>7.4} {:>7.4}",
+                text_len / units.len().max(1),
+                text_len as f64 / 1e6 / fill_time,
+                text_len as f64 / 1e6 / limit_time,
+                limit_time / fill_time,
+                text_len as f64 / *produced as f64,
+                *produced as f64 / plain.produced as f64,
             );
         }
     }
     Ok(())
 }
 
-/// Cost and output of encoding a text.
+/// Cost and output of encoding texts.
 #[derive(Default)]
-struct Encoded {
-    streams: usize,
+struct Encoded<'a> {
+    units: Vec<&'a [u8]>,
     produced: usize,
     cpu: Duration,
 }
 
-impl Encoded {
-    /// Returns MB of text per CPU second.
-    fn speed(&self, text_len: usize) -> f64 {
-        text_len as f64 / 1e6 / self.cpu.as_secs_f64()
-    }
-}
-
-/// Text that was filled into pclusters, by part.
-#[derive(Default)]
-struct FilledText {
-    text: Vec<Vec<u8>>,
-    len: usize,
-}
-
-fn fill(parts: &[Vec<u8>], spec: &Spec) -> Result<(Encoded, FilledText), Box<dyn Error>> {
+/// Fills pclusters with the parts.
+fn fill<'a>(parts: &'a [Vec<u8>], spec: &Spec) -> Result<Encoded<'a>, Box<dyn Error>> {
     let mut encoder = Encoder::new(spec)?;
     let mut out = vec![0; spec.pcluster_len as usize];
-    let (mut encoded, mut taken) = (Encoded::default(), FilledText::default());
+    let mut encoded = Encoded::default();
     for part in parts {
         encoder.reset();
-        let mut text = Vec::new();
         let mut rest = &part[..];
         while !rest.is_empty() {
             let start = cpu_time();
             let filled = encoder.fill(rest, &mut out)?;
             let cpu = cpu_time() - start;
-            let step = if filled.consumed == 0 { rest.len().min(out.len()) } else { filled.consumed };
+            let (unit, behind) = rest.split_at(match filled.consumed {
+                0 => rest.len().min(out.len()),
+                len => len,
+            });
             if filled.consumed > 0 {
-                encoded.streams += 1;
                 encoded.produced += filled.produced;
                 encoded.cpu += cpu;
-                text.extend_from_slice(&rest[..step]);
+                encoded.units.push(unit);
             }
-            rest = &rest[step..];
+            rest = behind;
         }
-        taken.len += text.len();
-        taken.text.push(text);
     }
-    Ok((encoded, taken))
+    Ok(encoded)
 }
 
-fn one_shot(parts: &[Vec<u8>], unit: usize, spec: &Spec) -> Result<Encoded, Box<dyn Error>> {
+/// Encodes each unit in one call.
+fn one_shot<'a>(units: &[&'a [u8]], spec: &Spec) -> Result<Encoded<'a>, Box<dyn Error>> {
     let mut encoder = Encoder::new(spec)?;
-    let mut out = vec![0; 2 * unit + 4096];
+    let longest = units.iter().map(|unit| unit.len()).max().unwrap_or_default();
+    let mut out = vec![0; 2 * longest + 4096];
     let mut encoded = Encoded::default();
-    for part in parts {
-        encoder.reset();
-        for text in part.chunks(unit.max(1)) {
-            let start = cpu_time();
-            let produced = encoder.encode(text, &mut out)?.ok_or("a unit does not fit twice its length")?;
-            encoded.cpu += cpu_time() - start;
-            encoded.streams += 1;
-            encoded.produced += produced;
-        }
+    for unit in units {
+        let start = cpu_time();
+        let produced = encoder.encode(unit, &mut out)?.ok_or("a unit does not fit twice its length")?;
+        encoded.cpu += cpu_time() - start;
+        encoded.units.push(unit);
+        encoded.produced += produced;
     }
     Ok(encoded)
 }

@@ -22,7 +22,7 @@ impl<'a> BitWriter<'a> {
     }
 
     /// Writes the lowest `count` bits of `bits`. All others must be 0.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&mut self, bits: u64, count: u32) {
         debug_assert!(count <= Self::PUT_MAX && bits >> count == 0);
         self.pending |= bits << self.count;

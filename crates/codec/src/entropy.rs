@@ -7,7 +7,7 @@
 /// are.
 const TABLE_BITS: u32 = 12;
 /// Number of bits after the binary point.
-const FRACTION_BITS: u32 = 16;
+pub(crate) const FRACTION_BITS: u32 = 16;
 
 /// Table of binary logarithms.
 pub(crate) struct EntropyTable {
@@ -67,14 +67,16 @@ impl EntropyTable {
 
 /// Returns the binary logarithm of `n`, which is at least 1, with [`FRACTION_BITS`], rounded down.
 /// Squaring doubles it.
-pub(crate) fn log2(n: u32) -> u32 {
+pub(crate) const fn log2(n: u32) -> u32 {
     let mut log = n.ilog2();
-    let mut x = u64::from(n) << (31 - log); // between 1 and 2, with 31 bits behind the point
-    for _ in 0..FRACTION_BITS {
+    let mut x = (n as u64) << (31 - log); // between 1 and 2, with 31 bits behind the point
+    let mut bit = 0;
+    while bit < FRACTION_BITS {
         x = (x * x) >> 31;
         let carry = (x >> 32) as u32;
         x >>= carry;
         log = log << 1 | carry;
+        bit += 1;
     }
     log
 }

@@ -184,7 +184,7 @@ impl Method {
             Method::Lzma => (1, crate::lzma::library_version()),
             // libdeflate has no function that returns its version.
             Method::Deflate => (1, 0x0126),
-            Method::Zstd => (1, crate::zstd::library_version()),
+            Method::Zstd => (2, crate::zstd::library_version()),
         };
         ours << 32 | u64::from(library)
     }

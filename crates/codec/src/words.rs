@@ -44,3 +44,24 @@ pub(crate) unsafe fn load64(input: &[u8], at: usize) -> u64 {
     // SAFETY: guaranteed by the caller.
     u64::from_le_bytes(unsafe { input.as_ptr().add(at).cast::<[u8; 8]>().read() })
 }
+
+/// Calls a function, which must be `inline(always)`, in a copy that is compiled for processors with
+/// BMI2 and LZCNT if this is one: shifts and masks by variable counts take fewer instructions.
+macro_rules! for_processor {
+    ($function:path => ($($argument:expr => $name:ident: $type:ty),*) -> $result:ty) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            #[target_feature(enable = "bmi1,bmi2,lzcnt")]
+            fn copy($($name: $type),*) -> $result {
+                $function($($name),*)
+            }
+            if has!("bmi1") && has!("bmi2") && has!("lzcnt") {
+                // SAFETY: the processor has these instructions.
+                return unsafe { copy($($argument),*) };
+            }
+        }
+        $function($($argument),*)
+    }};
+}
+pub(crate) use for_processor;

@@ -4,6 +4,7 @@ use super::codes::{Counts, Sequence};
 use super::fse::{COST_BITS, Distribution, IMPOSSIBLE, Table};
 use super::literals::LiteralCode;
 use crate::bits::BitWriter;
+use crate::words::for_processor;
 
 /// Length of a block header: the flag of the last block, the kind, the length.
 pub(super) const HEADER_LEN: usize = 3;
@@ -69,9 +70,10 @@ impl BlockCode {
 
     pub(super) fn new(counts: &Counts) -> BlockCode {
         let (literals, literal_len) = LiteralCode::new(&counts.literals, counts.literal_count as usize);
-        let (literal_codes, literal_bits) = CodeTable::new(&counts.literal_codes, &LITERAL_CODES, LITERAL_LOG_MAX);
-        let (match_codes, match_bits) = CodeTable::new(&counts.match_codes, &MATCH_CODES, MATCH_LOG_MAX);
-        let (offset_codes, offset_bits) = CodeTable::new(&counts.offset_codes, &OFFSET_CODES, OFFSET_LOG_MAX);
+        let [of_literals, of_matches, of_offsets] = counts.codes();
+        let (literal_codes, literal_bits) = CodeTable::new(of_literals, &LITERAL_CODES, LITERAL_LOG_MAX);
+        let (match_codes, match_bits) = CodeTable::new(of_matches, &MATCH_CODES, MATCH_LOG_MAX);
+        let (offset_codes, offset_bits) = CodeTable::new(of_offsets, &OFFSET_CODES, OFFSET_LOG_MAX);
         let sequence_bits = literal_bits + match_bits + offset_bits + counts.extra_bits;
         let sequence_len = match counts.sequence_count {
             0 => 1,
@@ -113,7 +115,9 @@ impl BlockCode {
                 out[1..3].copy_from_slice(&((count - 0x7F00) as u16).to_le_bytes());
             }
         }
-        let Some((last, rest)) = sequences.split_last() else { return end };
+        if sequences.is_empty() {
+            return end;
+        }
         let tables = [&self.literal_codes, &self.offset_codes, &self.match_codes];
         out[end] = tables[0].kind << 6 | tables[1].kind << 4 | tables[2].kind << 2;
         end += 1;
@@ -121,34 +125,49 @@ impl BlockCode {
             out[end..][..*description_len].copy_from_slice(&description[..*description_len]);
             end += description_len;
         }
-        let [literals, offsets, matches] = tables.map(|table| &table.table);
-        let mut writer = BitWriter::new(&mut out[end..]);
-        let mut literal = literals.start(last.literal_code);
-        let mut matched = matches.start(last.match_code);
-        let mut offset = offsets.start(last.offset_code);
-        writer.put(last.extra, last.extra_bits.into());
-        for sequence in rest.iter().rev() {
-            let (mut bits, mut len) = offsets.code(&mut offset, sequence.offset_code);
-            for (more, more_len) in
-                [matches.code(&mut matched, sequence.match_code), literals.code(&mut literal, sequence.literal_code)]
-            {
-                bits |= more << len;
-                len += more_len;
-            }
-            let extra_bits = u32::from(sequence.extra_bits);
-            if len + extra_bits <= BitWriter::PUT_MAX {
-                writer.put(bits | sequence.extra << len, len + extra_bits);
-            } else {
-                writer.put(bits, len);
-                writer.put(sequence.extra, extra_bits);
-            }
-        }
-        matches.finish(matched, &mut writer);
-        offsets.finish(offset, &mut writer);
-        literals.finish(literal, &mut writer);
-        writer.put(1, 1);
-        end + writer.finish()
+        end + code_sequences(tables.map(|table| &table.table), sequences, &mut out[end..])
     }
+}
+
+/// Writes the bits of the sequences by the tables of literal lengths, offsets and match lengths.
+/// Returns their length in bytes.
+fn code_sequences(tables: [&Table; 3], sequences: &[Sequence], out: &mut [u8]) -> usize {
+    for_processor!(
+        code_sequences_now => (
+            tables => tables: [&Table; 3],
+            sequences => sequences: &[Sequence],
+            out => out: &mut [u8]
+        ) -> usize
+    )
+}
+
+#[inline(always)]
+fn code_sequences_now([literals, offsets, matches]: [&Table; 3], sequences: &[Sequence], out: &mut [u8]) -> usize {
+    let Some((last, rest)) = sequences.split_last() else { return 0 };
+    let mut writer = BitWriter::new(out);
+    let mut literal = literals.start(last.literal_code);
+    let mut matched = matches.start(last.match_code);
+    let mut offset = offsets.start(last.offset_code);
+    writer.put(last.extra(), last.extra_bits.into());
+    for sequence in rest.iter().rev() {
+        let (mut bits, mut len) = offsets.code(&mut offset, sequence.offset_code);
+        let (more, more_len) = matches.code(&mut matched, sequence.match_code);
+        (bits, len) = (bits | more << len, len + more_len);
+        let (more, more_len) = literals.code(&mut literal, sequence.literal_code);
+        (bits, len) = (bits | more << len, len + more_len);
+        let extra_bits = u32::from(sequence.extra_bits);
+        if len + extra_bits <= BitWriter::PUT_MAX {
+            writer.put(bits | sequence.extra() << len, len + extra_bits);
+        } else {
+            writer.put(bits, len);
+            writer.put(sequence.extra(), extra_bits);
+        }
+    }
+    matches.finish(matched, &mut writer);
+    offsets.finish(offset, &mut writer);
+    literals.finish(literal, &mut writer);
+    writer.put(1, 1);
+    writer.finish()
 }
 
 /// Writes a block of uncompressed text, not marked as the last one, and returns its length.

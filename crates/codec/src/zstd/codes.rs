@@ -1,30 +1,40 @@
 //! Sequences as they are coded: RFC 8878, section 3.1.1.3.2.1.
 
-/// Number of extra bits of the literal length codes from 16 on. Lower codes are their own length.
-const LITERAL_BITS: [u8; 20] = [1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
-/// Number of extra bits of the match length codes from 32 on. Lower codes are their own length
-/// minus 3.
-const MATCH_BITS: [u8; 21] = [1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+/// Number of extra bits of each literal length code. Codes without any are their own length.
+const LITERAL_BITS: [u8; CODES_LEN] = padded(&[
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+]);
+/// Number of extra bits of each match length code. Codes without any are their own length minus 3.
+const MATCH_BITS: [u8; CODES_LEN] = padded(&[
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2,
+    3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+]);
 
 /// Codes of the lengths that are looked up. Above them, there is one code per power of two.
-const LITERAL_CODES: [u8; 64] = codes(&LITERAL_BITS, 16);
-const MATCH_CODES: [u8; 128] = codes(&MATCH_BITS, 32);
+const LITERAL_CODES: [(u8, u8); 64] = codes(&LITERAL_BITS);
+const MATCH_CODES: [(u8, u8); 128] = codes(&MATCH_BITS);
+
+use crate::words::for_processor;
 
 /// Shortest match of the format.
 const MATCH_MIN: u32 = 3;
 
-pub(super) const LITERAL_CODE_COUNT: usize = 36;
-pub(super) const MATCH_CODE_COUNT: usize = 53;
+const LITERAL_CODE_COUNT: usize = 36;
+const MATCH_CODE_COUNT: usize = 53;
 /// Number of offset codes: windows have at most 1 MiB, so offsets need at most 21 bits.
-pub(super) const OFFSET_CODE_COUNT: usize = 22;
+const OFFSET_CODE_COUNT: usize = 22;
+/// Length of tables by code: a power of two, so that an index is masked and not checked.
+pub(super) const CODES_LEN: usize = 64;
 
 /// Some literals, and the match after them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sequence {
-    /// Extra bits of the three codes: literal length lowest, then match length, then offset.
-    pub(super) extra: u64,
+    /// Offset as it is coded: comes from [`Recent::value`].
+    pub(super) offset_value: u32,
     pub(super) literal_len: u32,
+    /// At least 3.
     pub(super) match_len: u32,
+    /// Codes of the three, and their extra bits together: set by [`Counts::add`].
     pub(super) literal_code: u8,
     pub(super) match_code: u8,
     pub(super) offset_code: u8,
@@ -32,32 +42,51 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    /// Codes a sequence. `offset_value` comes from [`Recent::value`]; the match has at least 3
-    /// bytes.
-    #[inline]
+    /// Returns a sequence without codes.
+    #[inline(always)]
     pub(super) fn new(literal_len: u32, match_len: u32, offset_value: u32) -> Sequence {
-        let (literal_code, literal_bits) = match LITERAL_CODES.get(literal_len as usize) {
-            Some(&code) => (code, code.checked_sub(16).map_or(0, |i| LITERAL_BITS[usize::from(i)])),
-            None => (literal_len.ilog2() as u8 + 19, literal_len.ilog2() as u8),
-        };
-        let rest = match_len - MATCH_MIN;
-        let (match_code, match_bits) = match MATCH_CODES.get(rest as usize) {
-            Some(&code) => (code, code.checked_sub(32).map_or(0, |i| MATCH_BITS[usize::from(i)])),
-            None => (rest.ilog2() as u8 + 36, rest.ilog2() as u8),
-        };
-        let offset_code = offset_value.ilog2() as u8;
-        // The lengths of a code start at a multiple of 2^bits: the lowest bits are the extra bits.
-        let low = |value: u32, bits: u8| u64::from(value & ((1 << bits) - 1));
-        let extra = low(literal_len, literal_bits)
-            | low(rest, match_bits) << literal_bits
-            | low(offset_value, offset_code) << (literal_bits + match_bits);
-        let extra_bits = literal_bits + match_bits + offset_code;
-        Sequence { extra, literal_len, match_len, literal_code, match_code, offset_code, extra_bits }
+        let (literal_code, match_code, offset_code, extra_bits) = (0, 0, 0, 0);
+        Sequence { offset_value, literal_len, match_len, literal_code, match_code, offset_code, extra_bits }
     }
 
-    /// Returns the offset as it is coded.
-    fn offset_value(&self) -> u32 {
-        (1 << self.offset_code) | (self.extra >> (self.extra_bits - self.offset_code)) as u32
+    /// Sets the codes.
+    #[inline(always)]
+    fn assign_codes(&mut self) {
+        let (literal_code, literal_bits) = match LITERAL_CODES.get(self.literal_len as usize) {
+            Some(&both) => both,
+            None => (self.literal_len.ilog2() as u8 + 19, self.literal_len.ilog2() as u8),
+        };
+        let rest = self.match_len - MATCH_MIN;
+        let (match_code, match_bits) = match MATCH_CODES.get(rest as usize) {
+            Some(&both) => both,
+            None => (rest.ilog2() as u8 + 36, rest.ilog2() as u8),
+        };
+        let offset_code = self.offset_value.ilog2() as u8;
+        let extra_bits = literal_bits + match_bits + offset_code;
+        (self.literal_code, self.match_code, self.offset_code, self.extra_bits) =
+            (literal_code, match_code, offset_code, extra_bits);
+    }
+
+    #[inline(always)]
+    fn literal_bits(&self) -> u8 {
+        LITERAL_BITS[usize::from(self.literal_code) % CODES_LEN]
+    }
+
+    #[inline(always)]
+    fn match_bits(&self) -> u8 {
+        MATCH_BITS[usize::from(self.match_code) % CODES_LEN]
+    }
+
+    /// Returns the extra bits of the three codes: literal length lowest, then match length, then
+    /// offset.
+    #[inline(always)]
+    pub(super) fn extra(&self) -> u64 {
+        let (literal_bits, match_bits) = (self.literal_bits(), self.match_bits());
+        // The lengths of a code start at a multiple of 2^bits: the lowest bits are the extra bits.
+        let low = |value: u32, bits: u8| u64::from(value) & ((1 << bits) - 1);
+        low(self.literal_len, literal_bits)
+            | low(self.match_len - MATCH_MIN, match_bits) << literal_bits
+            | low(self.offset_value, self.offset_code) << (literal_bits + match_bits)
     }
 }
 
@@ -105,9 +134,9 @@ impl Recent {
 /// offsets after them.
 pub(super) fn recode(sequences: &mut [Sequence], mut from: Recent, mut to: Recent) -> Recent {
     for sequence in sequences {
-        let Sequence { literal_len, match_len, .. } = *sequence;
-        let offset = from.offset(sequence.offset_value(), literal_len == 0);
-        *sequence = Sequence::new(literal_len, match_len, to.value(offset, literal_len == 0));
+        let no_literals = sequence.literal_len == 0;
+        let offset = from.offset(sequence.offset_value, no_literals);
+        sequence.offset_value = to.value(offset, no_literals);
     }
     to
 }
@@ -116,9 +145,9 @@ pub(super) fn recode(sequences: &mut [Sequence], mut from: Recent, mut to: Recen
 #[derive(Clone)]
 pub(super) struct Counts {
     pub(super) literals: [u32; 256],
-    pub(super) literal_codes: [u32; LITERAL_CODE_COUNT],
-    pub(super) match_codes: [u32; MATCH_CODE_COUNT],
-    pub(super) offset_codes: [u32; OFFSET_CODE_COUNT],
+    pub(super) literal_codes: [u32; CODES_LEN],
+    pub(super) match_codes: [u32; CODES_LEN],
+    pub(super) offset_codes: [u32; CODES_LEN],
     pub(super) extra_bits: u64,
     pub(super) literal_count: u32,
     pub(super) sequence_count: u32,
@@ -127,24 +156,48 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) const NONE: Counts = Counts {
         literals: [0; 256],
-        literal_codes: [0; LITERAL_CODE_COUNT],
-        match_codes: [0; MATCH_CODE_COUNT],
-        offset_codes: [0; OFFSET_CODE_COUNT],
+        literal_codes: [0; CODES_LEN],
+        match_codes: [0; CODES_LEN],
+        offset_codes: [0; CODES_LEN],
         extra_bits: 0,
         literal_count: 0,
         sequence_count: 0,
     };
 
-    pub(super) fn add(&mut self, literals: &[u8], sequences: &[Sequence]) {
+    /// Returns the counts of the codes of literal lengths, of match lengths and of offsets.
+    pub(super) fn codes(&self) -> [&[u32]; 3] {
+        [
+            &self.literal_codes[..LITERAL_CODE_COUNT],
+            &self.match_codes[..MATCH_CODE_COUNT],
+            &self.offset_codes[..OFFSET_CODE_COUNT],
+        ]
+    }
+
+    /// Counts literals and sequences, and sets the codes of these.
+    pub(super) fn add(&mut self, literals: &[u8], sequences: &mut [Sequence]) {
+        for_processor!(
+            Counts::add_now => (
+                self => counts: &mut Counts,
+                literals => literals: &[u8],
+                sequences => sequences: &mut [Sequence]
+            ) -> ()
+        );
+    }
+
+    #[inline(always)]
+    fn add_now(&mut self, literals: &[u8], sequences: &mut [Sequence]) {
         self.literal_count += literals.len() as u32;
         self.sequence_count += sequences.len() as u32;
         self.add_literals(literals);
+        let mut extra_bits = 0;
         for sequence in sequences {
-            self.literal_codes[usize::from(sequence.literal_code) % LITERAL_CODE_COUNT] += 1;
-            self.match_codes[usize::from(sequence.match_code) % MATCH_CODE_COUNT] += 1;
-            self.offset_codes[usize::from(sequence.offset_code) % OFFSET_CODE_COUNT] += 1;
-            self.extra_bits += u64::from(sequence.extra_bits);
+            sequence.assign_codes();
+            self.literal_codes[usize::from(sequence.literal_code) % CODES_LEN] += 1;
+            self.match_codes[usize::from(sequence.match_code) % CODES_LEN] += 1;
+            self.offset_codes[usize::from(sequence.offset_code) % CODES_LEN] += 1;
+            extra_bits += u64::from(sequence.extra_bits);
         }
+        self.extra_bits += extra_bits;
     }
 
     pub(super) fn merge(&mut self, more: &Counts) {
@@ -166,32 +219,44 @@ impl Counts {
 
     /// Counts literals in four tables: to increment the same counter twice in a row would wait for
     /// the first sum.
+    #[inline(always)]
     fn add_literals(&mut self, literals: &[u8]) {
-        let mut more = [[0u32; 256]; 3];
-        let mut chunks = literals.chunks_exact(4);
-        for chunk in &mut chunks {
-            self.literals[usize::from(chunk[0])] += 1;
-            more[0][usize::from(chunk[1])] += 1;
-            more[1][usize::from(chunk[2])] += 1;
-            more[2][usize::from(chunk[3])] += 1;
+        if literals.len() < 256 {
+            return literals.iter().for_each(|&byte| self.literals[usize::from(byte)] += 1);
         }
-        chunks.remainder().iter().for_each(|&byte| self.literals[usize::from(byte)] += 1);
+        let mut more = [[0u32; 256]; 3];
+        let (chunks, rest) = literals.as_chunks::<8>();
+        for chunk in chunks {
+            let word = u64::from_le_bytes(*chunk);
+            for half in [word, word >> 32] {
+                self.literals[usize::from(half as u8)] += 1;
+                more[0][usize::from((half >> 8) as u8)] += 1;
+                more[1][usize::from((half >> 16) as u8)] += 1;
+                more[2][usize::from((half >> 24) as u8)] += 1;
+            }
+        }
+        rest.iter().for_each(|&byte| self.literals[usize::from(byte)] += 1);
         for (i, sum) in self.literals.iter_mut().enumerate() {
             *sum += more[0][i] + more[1][i] + more[2][i];
         }
     }
 }
 
-/// Returns the code of each length: `first` codes of one length each, then codes of `1 << bits[i]`
-/// lengths.
-const fn codes<const N: usize>(bits: &[u8], first: usize) -> [u8; N] {
-    let mut codes = [0; N];
+/// Returns the table with zeros behind it.
+const fn padded(bits: &[u8]) -> [u8; CODES_LEN] {
+    let mut all = [0; CODES_LEN];
+    all.split_at_mut(bits.len()).0.copy_from_slice(bits);
+    all
+}
+
+/// Returns the code of each length and its extra bits, of codes for `1 << bits[i]` lengths.
+const fn codes<const N: usize>(bits: &[u8]) -> [(u8, u8); N] {
+    let mut codes = [(0, 0); N];
     let (mut len, mut code) = (0, 0);
     while len < N {
-        let lengths = if code < first { 1 } else { 1 << bits[code - first] };
         let mut i = 0;
-        while i < lengths && len < N {
-            codes[len] = code as u8;
+        while i < 1 << bits[code] && len < N {
+            codes[len] = (code as u8, bits[code]);
             (i, len) = (i + 1, len + 1);
         }
         code += 1;
@@ -203,31 +268,34 @@ const fn codes<const N: usize>(bits: &[u8], first: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
+    /// Returns a sequence with codes.
+    fn coded(literal_len: u32, match_len: u32, offset_value: u32) -> Sequence {
+        let mut sequence = Sequence::new(literal_len, match_len, offset_value);
+        sequence.assign_codes();
+        sequence
+    }
+
     /// Samples of the tables in RFC 8878.
     #[test]
     fn codes_are_the_standards() {
-        let sequence = |literal_len, match_len| Sequence::new(literal_len, match_len, 1);
-        let literal_codes = [15, 16, 17, 18, 24, 32, 48, 63, 64].map(|len| sequence(len, 3).literal_code);
+        let literal_codes = [15, 16, 17, 18, 24, 32, 48, 63, 64].map(|len| coded(len, 3, 1).literal_code);
         assert_eq!(literal_codes, [15, 16, 16, 17, 20, 22, 24, 24, 25]);
-        let match_codes = [34, 35, 43, 67, 99, 130, 131].map(|len| sequence(0, len).match_code);
+        let match_codes = [34, 35, 43, 67, 99, 130, 131].map(|len| coded(0, len, 1).match_code);
         assert_eq!(match_codes, [31, 32, 36, 40, 42, 42, 43]);
     }
 
     /// A code's first length plus its extra bits is the length.
     #[test]
     fn extra_bits_complete_the_codes() {
-        let base = |bits: &[u8], first: u32, code: u8| match u32::from(code).checked_sub(first) {
-            None => (u32::from(code), 0),
-            Some(i) => (first + bits[..i as usize].iter().map(|bits| 1 << bits).sum::<u32>(), bits[i as usize]),
-        };
+        let base = |bits: &[u8], code: u8| bits[..usize::from(code)].iter().map(|bits| 1 << bits).sum::<u32>();
         for len in (0..300).chain([1000, 4095, 4096, 65535, 65536, 131_071]) {
-            let sequence = Sequence::new(len, len + 3, 5);
-            let (literals, literal_bits) = base(&LITERAL_BITS, 16, sequence.literal_code);
-            let (rest, match_bits) = base(&MATCH_BITS, 32, sequence.match_code);
+            let sequence = coded(len, len + 3, 5);
+            let (literal_bits, match_bits) = (sequence.literal_bits(), sequence.match_bits());
             let low = |value: u64, bits: u8| (value & ((1 << bits) - 1)) as u32;
-            assert_eq!(literals + low(sequence.extra, literal_bits), len);
-            assert_eq!(rest + low(sequence.extra >> literal_bits, match_bits), len);
-            assert_eq!(sequence.extra >> (literal_bits + match_bits), 1, "5 is 2^2 and 1");
+            let extra = sequence.extra();
+            assert_eq!(base(&LITERAL_BITS, sequence.literal_code) + low(extra, literal_bits), len);
+            assert_eq!(base(&MATCH_BITS, sequence.match_code) + low(extra >> literal_bits, match_bits), len);
+            assert_eq!(extra >> (literal_bits + match_bits), 1, "5 is 2^2 and 1");
             assert_eq!(sequence.extra_bits, literal_bits + match_bits + 2);
         }
     }

@@ -7,6 +7,7 @@ use super::codes::{self, Counts, Recent};
 use super::frame::{BlockTokens, Frame};
 use super::matches::Matcher;
 use super::parse::Parse;
+use super::rows::RowMatcher;
 use super::tokens::{Cursor, Tokens, Until};
 use crate::entropy::EntropyTable;
 use crate::{CodecError, Filled, Spec};
@@ -43,6 +44,7 @@ pub(super) struct Filler {
 /// Match finder.
 enum Finder {
     Quick(Matcher),
+    Thorough(RowMatcher),
     Library(Parse),
 }
 
@@ -83,9 +85,10 @@ impl OpenBlock {
 impl Filler {
     pub(super) fn new(spec: &Spec) -> Result<Self, CodecError> {
         let window_log = spec.zstd_window_log();
-        let finder = match Matcher::new(spec) {
-            Some(matcher) => Finder::Quick(matcher),
-            None => Finder::Library(Parse::new(spec)?),
+        let finder = match (Matcher::new(spec), RowMatcher::new(spec)) {
+            (Some(matcher), _) => Finder::Quick(matcher),
+            (_, Some(matcher)) => Finder::Thorough(matcher),
+            _ => Finder::Library(Parse::new(spec)?),
         };
         Ok(Filler {
             window_log,
@@ -127,7 +130,7 @@ impl Filler {
             let stop = checkpoint.max(cursor.at + 1).min(open.chunk_end).min(limit);
             let (literals, sequences) = (self.tokens.literals.len(), self.tokens.sequences.len());
             self.finder.parse(input, &mut cursor, Until { stop, limit }, &mut self.tokens)?;
-            open.recent.add(&self.tokens.literals[literals..], &self.tokens.sequences[sequences..]);
+            open.recent.add(&self.tokens.literals[literals..], &mut self.tokens.sequences[sequences..]);
             if cursor.at >= open.chunk_end && !self.end_chunk(input, &mut cursor, &mut open, &mut frame) {
                 break;
             }
@@ -194,7 +197,7 @@ impl Filler {
             } else {
                 cursor.recent = codes::recode(&mut self.tokens.sequences, open.end_offsets, open.offsets);
                 open.recent = Counts::NONE;
-                open.recent.add(&self.tokens.literals, &self.tokens.sequences);
+                open.recent.add(&self.tokens.literals, &mut self.tokens.sequences);
             }
         }
         open.before.merge(&open.recent);
@@ -202,7 +205,7 @@ impl Filler {
         let pending = self.tokens.pending;
         let coded = self.tokens.literals.len() - pending;
         open.recent = Counts::NONE;
-        open.recent.add(&self.tokens.literals[coded..], &[]);
+        open.recent.add(&self.tokens.literals[coded..], &mut []);
         open.before.remove_literals(&open.recent);
         (open.literals, open.sequences, open.end) = (coded, self.tokens.sequences.len(), cursor.at - pending);
         (open.end_offsets, open.chunk_end) = (cursor.recent, cursor.at + CHUNK_LEN);
@@ -225,11 +228,7 @@ impl Filler {
         let literals = entropy(counts.map(|counts| &counts.literals[..]));
         let coded = literals.bits / 8.0 * 1.005 + 0.45 * f64::from(literals.distinct) + 5.0;
         let plain = counts.iter().map(|counts| counts.literal_count).sum::<u32>() + 3;
-        let codes = [
-            entropy(counts.map(|counts| &counts.literal_codes[..])),
-            entropy(counts.map(|counts| &counts.match_codes[..])),
-            entropy(counts.map(|counts| &counts.offset_codes[..])),
-        ];
+        let codes = [0, 1, 2].map(|kind| entropy(counts.map(|counts| counts.codes()[kind])));
         let extra: u64 = counts.iter().map(|counts| counts.extra_bits).sum();
         let bits = codes.iter().map(|code| code.bits).sum::<f64>() + extra as f64;
         let distinct: u32 = codes.iter().map(|code| code.distinct).sum();
@@ -249,6 +248,7 @@ impl Finder {
     fn start(&mut self, expected: usize) {
         match self {
             Finder::Quick(matcher) => matcher.start(),
+            Finder::Thorough(matcher) => matcher.start(),
             Finder::Library(parse) => parse.start(expected),
         }
     }
@@ -270,6 +270,7 @@ impl Finder {
     ) -> Result<(), CodecError> {
         match self {
             Finder::Quick(matcher) => matcher.parse(input, cursor, until, tokens),
+            Finder::Thorough(matcher) => matcher.parse(input, cursor, until, tokens),
             Finder::Library(parse) => parse.parse(input, cursor, until, tokens)?,
         }
         tokens.add_literals(input, cursor.done, cursor.at);

@@ -188,10 +188,10 @@ mod tests {
         /// libzstd reads the frame for any room, and what is left out would not have fitted.
         #[test]
         fn as_many_tokens_as_fit(steps in any_steps(), behind in prop::collection::vec(any::<u8>(), 0..50), room in 0..20_000usize) {
-            let (tokens, text) = tokens_of(&steps, &behind);
+            let (mut tokens, text) = tokens_of(&steps, &behind);
             prop_assume!(!text.is_empty());
             let mut counts = Counts::NONE;
-            counts.add(&tokens.literals, &tokens.sequences);
+            counts.add(&tokens.literals, &mut tokens.sequences);
             let code = BlockCode::new(&counts);
             let (mut scratch, mut out) = (Vec::new(), vec![0; room]);
             let Some(mut frame) = Frame::new(&mut out, &mut scratch, WINDOW_LOG) else {
@@ -215,9 +215,9 @@ mod tests {
         /// The length of a block is known within some bytes before it is written.
         #[test]
         fn blocks_are_as_long_as_said(steps in any_steps()) {
-            let (tokens, _) = tokens_of(&steps, &[]);
+            let (mut tokens, _) = tokens_of(&steps, &[]);
             let mut counts = Counts::NONE;
-            counts.add(&tokens.literals, &tokens.sequences);
+            counts.add(&tokens.literals, &mut tokens.sequences);
             let (code, mut out) = (BlockCode::new(&counts), vec![0; BLOCK_ROOM]);
             let written = code.write(&tokens.literals, &tokens.sequences, &mut out) - block::HEADER_LEN;
             prop_assert!(written.abs_diff(code.len) <= 8 + code.len / 100, "{written}, not {}", code.len);
@@ -234,7 +234,7 @@ mod tests {
             let mut tokens = Tokens::default();
             tokens.add_literals(&part, 0, part.len());
             let mut counts = Counts::NONE;
-            counts.add(&tokens.literals, &[]);
+            counts.add(&tokens.literals, &mut []);
             assert_eq!(frame.push(&BlockCode::new(&counts), tokens.all(&part)), part.len());
             text.extend(part);
         }

@@ -4,8 +4,9 @@
 //! `2^log` states gives each symbol a number of states in proportion to its count. The bits of a
 //! symbol are about `log` minus the binary logarithm of that number.
 
+use super::codes::CODES_LEN;
 use crate::bits::BitWriter;
-use crate::entropy::log2;
+use crate::entropy::{FRACTION_BITS, log2};
 
 /// Log of the smallest table: `2^5` states.
 const LOG_MIN: u32 = 5;
@@ -17,6 +18,17 @@ const SYMBOLS_MAX: usize = 53;
 pub(super) const COST_BITS: u32 = 8;
 /// Cost of a symbol that has no code. No real cost is as high.
 pub(super) const IMPOSSIBLE: u32 = 1 << 24;
+
+/// Binary logarithms of numbers of states, times `2^COST_BITS`.
+static LOG2: [u16; (1 << LOG_MAX) + 1] = {
+    let mut logs = [0; (1 << LOG_MAX) + 1];
+    let mut n = 1;
+    while n < logs.len() {
+        logs[n] = (log2(n as u32) >> (FRACTION_BITS - COST_BITS)) as u16;
+        n += 1;
+    }
+    logs
+};
 
 /// Number of states of each symbol, out of `2^log`.
 #[derive(Clone, Debug)]
@@ -81,7 +93,7 @@ impl Distribution {
     pub(super) fn costs(&self, costs: &mut [u32]) {
         costs.fill(IMPOSSIBLE);
         for (cost, &states) in costs.iter_mut().zip(&self.states[..self.symbols]).filter(|(_, states)| **states != 0) {
-            *cost = (self.log << COST_BITS) - (log2(states.unsigned_abs().into()) >> 8);
+            *cost = (self.log << COST_BITS) - u32::from(LOG2[usize::from(states.unsigned_abs())]);
         }
     }
 
@@ -137,7 +149,7 @@ impl Distribution {
                 }
             }
         }
-        let mut table = Table { log: self.log, states: [0; 1 << LOG_MAX], symbols: [Symbol::default(); SYMBOLS_MAX] };
+        let mut table = Table { log: self.log, states: [0; 1 << LOG_MAX], symbols: [Symbol::default(); CODES_LEN] };
         let mut next = [0; SYMBOLS_MAX];
         let mut first = 0;
         for (symbol, states) in
@@ -161,7 +173,7 @@ pub(super) struct Table {
     log: u32,
     /// States of each symbol in ascending order, symbol by symbol. A state counts from `2^log` on.
     states: [u16; 1 << LOG_MAX],
-    symbols: [Symbol; SYMBOLS_MAX],
+    symbols: [Symbol; CODES_LEN],
 }
 
 /// Change of the state by a symbol.
@@ -188,7 +200,7 @@ impl Symbol {
 impl Table {
     /// Returns a table of one state, for a symbol that takes no bits.
     pub(super) fn constant(symbol: u8) -> Table {
-        let mut table = Table { log: 0, states: [0; 1 << LOG_MAX], symbols: [Symbol::default(); SYMBOLS_MAX] };
+        let mut table = Table { log: 0, states: [0; 1 << LOG_MAX], symbols: [Symbol::default(); CODES_LEN] };
         table.states[0] = 1;
         table.symbols[usize::from(symbol)] = Symbol { bits: 0u32.wrapping_sub(1), index: -1 };
         table
@@ -200,17 +212,17 @@ impl Table {
         let Symbol { bits, index } = self.symbols[usize::from(symbol)];
         let count = bits.wrapping_add(1 << 15) >> 16;
         let value = (count << 16).wrapping_sub(bits);
-        FseState(self.states[((value >> count) as i32 + index) as usize % (1 << LOG_MAX)])
+        FseState(self.states[((value >> count) as i32 + index) as usize % (1 << LOG_MAX)].into())
     }
 
     /// Codes a symbol. Returns the bits to write and their number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn code(&self, state: &mut FseState, symbol: u8) -> (u64, u32) {
-        let Symbol { bits, index } = self.symbols[usize::from(symbol) % SYMBOLS_MAX];
-        let old = u32::from(state.0);
+        let Symbol { bits, index } = self.symbols[usize::from(symbol) % CODES_LEN];
+        let FseState(old) = *state;
         let count = old.wrapping_add(bits) >> 16;
-        state.0 = self.states[((old >> count) as i32 + index) as usize % (1 << LOG_MAX)];
-        (u64::from(old & ((1 << count) - 1)), count)
+        state.0 = self.states[((old >> count) as i32 + index) as usize % (1 << LOG_MAX)].into();
+        (u64::from(old) & ((1 << count) - 1), count)
     }
 
     /// Writes the state after the first symbol, from which decoding starts.
@@ -221,7 +233,7 @@ impl Table {
 
 /// State of a coder.
 #[derive(Clone, Copy)]
-pub(super) struct FseState(u16);
+pub(super) struct FseState(u32);
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use super::fse::Distribution;
 use crate::bits::BitWriter;
 use crate::huffman;
+use crate::words::for_processor;
 
 /// Longest code of a literal in bits.
 const CODE_LEN_MAX: usize = 11;
@@ -26,7 +27,8 @@ pub(super) enum LiteralCode {
 
 pub(super) struct HuffmanCode {
     lens: [u8; 256],
-    codes: [u16; 256],
+    /// Code of each literal above its length in 8 bits, so that one load gives both.
+    codes: [u32; 256],
     /// Description of the code.
     tree: [u8; PLAIN_WEIGHTS_MAX],
     tree_len: usize,
@@ -119,7 +121,7 @@ impl HuffmanCode {
         let mut weights = [0u8; 256];
         let mut last = 0;
         for (symbol, &len) in self.lens.iter().enumerate().filter(|(_, len)| **len > 0) {
-            self.codes[symbol] = next[usize::from(len)];
+            self.codes[symbol] = u32::from(next[usize::from(len)]) << 8 | u32::from(len);
             next[usize::from(len)] += 1;
             weights[symbol] = longest + 1 - len;
             last = symbol;
@@ -179,24 +181,33 @@ impl HuffmanCode {
 
     /// Writes the last literal first, as decoders start at the end. Returns the length in bytes.
     fn write_stream(&self, literals: &[u8], out: &mut [u8]) -> usize {
+        for_processor!(
+            HuffmanCode::write_stream_now => (
+                self => code: &HuffmanCode,
+                literals => literals: &[u8],
+                out => out: &mut [u8]
+            ) -> usize
+        )
+    }
+
+    #[inline(always)]
+    fn write_stream_now(&self, literals: &[u8], out: &mut [u8]) -> usize {
         const AT_ONCE: usize = BitWriter::PUT_MAX as usize / CODE_LEN_MAX;
         let mut writer = BitWriter::new(out);
-        let chunks = literals.rchunks_exact(AT_ONCE);
-        let first = chunks.remainder();
-        let code =
-            |literal: u8| (u64::from(self.codes[usize::from(literal)]), u32::from(self.lens[usize::from(literal)]));
-        for chunk in chunks {
-            let (mut bits, mut count) = (0, 0);
+        let (first, chunks) = literals.as_rchunks::<AT_ONCE>();
+        for chunk in chunks.iter().rev() {
+            let (mut bits, mut count) = (0, 0u32);
             for &literal in chunk.iter().rev() {
-                let (code, len) = code(literal);
-                bits |= code << count;
-                count += len;
+                let code = self.codes[usize::from(literal)];
+                // The lowest bits of the sum are that of the lengths.
+                bits |= u64::from(code >> 8) << (count % u64::BITS);
+                count = count.wrapping_add(code);
             }
-            writer.put(bits, count);
+            writer.put(bits, count % u64::BITS);
         }
         for &literal in first.iter().rev() {
-            let (code, len) = code(literal);
-            writer.put(code, len);
+            let code = self.codes[usize::from(literal)];
+            writer.put((code >> 8).into(), code & 0xFF);
         }
         writer.put(1, 1);
         writer.finish()

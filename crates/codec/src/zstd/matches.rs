@@ -12,6 +12,9 @@
 //!   the speed.
 //! * Tables are not cleared between pclusters: positions count on, and those before the input are
 //!   out of reach.
+//! * A position in a table has 8 more bits of the hash beside it. Text is compared only if these
+//!   are equal, so that nearly every comparison finds a match, and the processor does not wait for
+//!   text to learn that there is none: a fifth of the time.
 //! * Words and tables are read without bounds checks, which the compiler cannot prove away.
 //!
 //! Two invariants make this sound. The SAFETY notes cite them by these names:
@@ -19,12 +22,12 @@
 //! * *in bounds*: a position `at` that is searched or entered lies below `end`, so
 //!   `at + MARGIN <= input.len()`, and a candidate lies before it. So words of 8 bytes at both, and
 //!   of 4 bytes one position later, are inside the input.
-//! * *hashes*: `hash_long` and `hash_short` return less than `2^BITS`, the length of both tables.
+//! * *hashes*: the index of a hash is less than `2^BITS`, the length of both tables.
 
+use super::text::Text;
 use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
-use crate::words::{common_len, load32, load64};
-use std::mem;
+use crate::words::for_processor;
 
 /// Number of bytes from a position on that hashes and comparisons may read.
 const MARGIN: usize = 9;
@@ -32,15 +35,20 @@ const MARGIN: usize = 9;
 const MATCH_MARGIN: usize = 5;
 /// Log of the number of bytes without a match after which each step is one byte longer.
 const SKIP_SHIFT: u32 = 8;
-/// Highest position. As positions are `u32`, the tables are cleared beyond it.
-const POSITION_MAX: u32 = 1 << 31;
+/// Number of bits of an entry that are a part of the hash.
+const TAG_BITS: u32 = 8;
+/// Multiplier of hashes: the golden ratio, which spreads them evenly.
+const MULTIPLIER: u64 = 0x9E37_79B1_85EB_CA87;
+/// Highest position at which an input starts: the tables are cleared beyond it. The longest input
+/// behind it still has positions below the tags.
+const POSITION_MAX: u32 = 3 << 20;
 
 pub(super) struct Matcher {
-    long: Box<[u32]>,
-    short: Box<[u32]>,
-    /// Log of the length of the tables, and number of bytes that are hashed for a short match.
+    /// Entries of long matches, then those of short ones.
+    table: Box<[u32]>,
+    /// Log of the number of either, and number of bytes that are hashed for a short match.
     size: (u32, u32),
-    window: u32,
+    window: usize,
     /// Position of the first byte of the input.
     base: u32,
     /// End of the positions that may be in the tables.
@@ -56,34 +64,46 @@ impl Matcher {
             3 => (if spec.pcluster_len == 16 << 10 { 15 } else { 14 }, 4),
             _ => return None,
         };
-        let table = vec![0; 1 << bits].into_boxed_slice();
-        let (long, size) = (table.clone(), (bits, short_len));
-        Some(Matcher { long, short: table, size, window: 1 << spec.zstd_window_log(), base: 1, end: 1 })
+        let (table, size) = (vec![0; 2 << bits].into_boxed_slice(), (bits, short_len));
+        Some(Matcher { table, size, window: 1 << spec.zstd_window_log(), base: 1, end: 1 })
     }
 
     /// Begins another input, of at most 12 MiB.
     pub(super) fn start(&mut self) {
         self.base = self.end;
         if self.base > POSITION_MAX {
-            self.long.fill(0);
-            self.short.fill(0);
+            self.table.fill(0);
             (self.base, self.end) = (1, 1);
         }
     }
 
     /// Finds matches from the cursor on. The caller adds the literals after the last match.
     pub(super) fn parse(&mut self, input: &[u8], cursor: &mut Cursor, until: Until, tokens: &mut Tokens) {
+        macro_rules! sized {
+            ($bits:literal, $short:literal) => {
+                for_processor!(
+                    Matcher::parse_sized::<$bits, $short> => (
+                        self => matcher: &mut Matcher,
+                        input => input: &[u8],
+                        cursor => cursor: &mut Cursor,
+                        until => until: Until,
+                        tokens => tokens: &mut Tokens
+                    ) -> ()
+                )
+            };
+        }
         match self.size {
-            (13, 5) => self.parse_sized::<13, 5>(input, cursor, until, tokens),
-            (14, 5) => self.parse_sized::<14, 5>(input, cursor, until, tokens),
-            (14, 4) => self.parse_sized::<14, 4>(input, cursor, until, tokens),
-            (15, 4) => self.parse_sized::<15, 4>(input, cursor, until, tokens),
+            (13, 5) => sized!(13, 5),
+            (14, 5) => sized!(14, 5),
+            (14, 4) => sized!(14, 4),
+            (15, 4) => sized!(15, 4),
             size => unreachable!("no level has tables of {size:?}"),
         }
     }
 
     /// Parses with tables of `2^BITS` entries and short matches of `SHORT` bytes. These are
     /// constants, since shifts by variables take longer.
+    #[inline(always)]
     fn parse_sized<const BITS: u32, const SHORT: u32>(
         &mut self,
         input: &[u8],
@@ -92,241 +112,245 @@ impl Matcher {
         tokens: &mut Tokens,
     ) {
         let Until { stop, limit } = until;
-        debug_assert!(stop <= limit && limit <= input.len());
+        assert!(stop <= limit && limit <= input.len() && self.table.len() == 2 << BITS);
         let end = stop.min(limit.saturating_sub(MATCH_MARGIN)).min(input.len().saturating_sub(MARGIN));
-        while let Some(found) = self.next_match::<BITS, SHORT>(input, cursor, end) {
-            let Match { mut at, dist, known } = found;
-            let room = limit - at;
-            // SAFETY: the match starts at `end` or before, so before `limit <= input.len()`, and
-            // its source starts before it.
-            let mut len = unsafe { common_len(input, at - dist, at, known.min(room), room) };
-            while at > cursor.done && at > dist && input[at - 1] == input[at - 1 - dist] {
-                (at, len) = (at - 1, len + 1);
-            }
-            tokens.add_literals(input, cursor.done, at);
-            tokens.add_match(len, cursor.recent.value(dist as u32, tokens.pending == 0));
-            let searched = cursor.at;
-            cursor.matched_to(at + len);
-            if cursor.at < end {
-                // SAFETY: in bounds: all three are below `cursor.at`, which is below `end`.
-                unsafe {
-                    self.enter::<BITS, SHORT>(input, searched + 2);
-                    self.enter_long::<BITS>(input, cursor.at - 2);
-                    self.enter_short::<BITS, SHORT>(input, cursor.at - 1);
-                    self.repeat::<BITS, SHORT>(input, cursor, Until { stop: end, limit }, tokens);
-                }
-            }
+        let base = self.base as usize;
+        let search = Search::<BITS, SHORT> {
+            text: Text::new(input, base, limit),
+            table: self.table.as_mut_ptr(),
+            reach: base + end.saturating_sub(self.window),
+            end: base + end,
+        };
+        if cursor.at < end {
+            // SAFETY: `end` leaves the margins, and the tables have the length that is checked
+            // above.
+            unsafe { search.run(input, cursor, tokens) };
         }
         cursor.at = cursor.at.max(stop).min(limit);
         self.end = self.end.max(self.base + cursor.at as u32 + 2);
     }
+}
 
-    /// Searches from the cursor on, until a match is found or the cursor reaches `end`. The cursor
-    /// stays at the position that was searched.
-    #[inline(always)]
-    fn next_match<const BITS: u32, const SHORT: u32>(
-        &mut self,
-        input: &[u8],
-        cursor: &mut Cursor,
-        end: usize,
-    ) -> Option<Match> {
-        let mut at = cursor.at;
-        if at >= end {
-            return None;
-        }
-        let last_dist = cursor.recent.0[0] as usize;
-        let (mut step, mut next_step) = (1 + ((at - cursor.anchor) >> SKIP_SHIFT), at + (1 << SKIP_SHIFT));
-        // SAFETY: in bounds.
-        let mut word = unsafe { load64(input, at) };
-        let mut hash = hash_long::<BITS>(word);
-        // SAFETY: hashes.
-        let mut long = unsafe { *self.long.get_unchecked(hash) };
-        loop {
-            let position = self.base + at as u32;
-            let reach = (at as u32).min(self.window);
-            let hash_short = hash_short::<BITS, SHORT>(word);
-            // SAFETY: hashes.
-            let short = unsafe {
-                *self.long.get_unchecked_mut(hash) = position;
-                mem::replace(self.short.get_unchecked_mut(hash_short), position)
-            };
-            // SAFETY: in bounds, as the distance is checked first.
-            if last_dist <= at && unsafe { load32(input, at + 1 - last_dist) } == (word >> 8) as u32 {
-                cursor.at = at;
-                return Some(Match { at: at + 1, dist: last_dist, known: 4 });
-            }
-            let next = at + step;
-            // SAFETY: the position is capped at 8 bytes before the end, and the input has at least
-            // MARGIN bytes.
-            let next_word = unsafe { load64(input, next.min(input.len() - 8)) };
-            let next_hash = hash_long::<BITS>(next_word);
-            // SAFETY: hashes.
-            let next_long = unsafe { *self.long.get_unchecked(next_hash) };
-            let dist = position.wrapping_sub(long);
-            // SAFETY: in bounds: within `reach` are only positions of this input before `at`.
-            if dist.wrapping_sub(1) < reach && unsafe { load64(input, at - dist as usize) } == word {
-                cursor.at = at;
-                return Some(Match { at, dist: dist as usize, known: 8 });
-            }
-            let dist = position.wrapping_sub(short);
-            // SAFETY: in bounds, as `dist` is within `reach`.
-            if dist.wrapping_sub(1) < reach && unsafe { load32(input, at - dist as usize) } == word as u32 {
-                cursor.at = at;
-                if step == 1 {
-                    // SAFETY: hashes.
-                    unsafe { *self.long.get_unchecked_mut(next_hash) = position + 1 };
-                    let dist = (position + 1).wrapping_sub(next_long);
-                    // SAFETY: in bounds: `next` is `at + 1` here, and `dist` is at least 1, so the
-                    // candidate is `at` or before.
-                    if dist.wrapping_sub(1) < reach && unsafe { load64(input, next - dist as usize) } == next_word {
-                        return Some(Match { at: next, dist: dist as usize, known: 8 });
-                    }
-                }
-                return Some(Match { at, dist: dist as usize, known: 4 });
-            }
-            (at, word, hash, long) = (next, next_word, next_hash, next_long);
-            if at >= end {
-                cursor.at = at;
-                return None;
-            }
-            if at >= next_step {
-                step += 1;
-                next_step += 1 << SKIP_SHIFT;
-            }
-        }
-    }
+/// One search through a part of the input. All places are positions, which the tables have. Tables
+/// are pointers, since the compiler would load those of a slice again after each store.
+struct Search<const BITS: u32, const SHORT: u32> {
+    text: Text,
+    table: *mut u32,
+    /// First position that a match may refer to: inside the window, wherever it starts.
+    reach: usize,
+    end: usize,
+}
 
-    /// Adds the matches that follow at once at the distance before the last one.
+impl<const BITS: u32, const SHORT: u32> Search<BITS, SHORT> {
+    /// Finds matches from the cursor on, until it reaches `end`.
     ///
     /// # Safety
-    /// `stop + MARGIN <= input.len()` and `stop + MATCH_MARGIN <= limit`.
+    /// The cursor is before `end`, *in bounds* holds, and the tables have `2^BITS` entries.
     #[inline(always)]
-    unsafe fn repeat<const BITS: u32, const SHORT: u32>(
-        &mut self,
-        input: &[u8],
-        cursor: &mut Cursor,
-        Until { stop, limit }: Until,
-        tokens: &mut Tokens,
-    ) {
-        loop {
-            let (at, dist) = (cursor.at, cursor.recent.0[1] as usize);
-            // SAFETY: in bounds, guaranteed by the caller for `at` below `stop`.
-            if at >= stop || dist > at || unsafe { load32(input, at - dist) != load32(input, at) } {
-                return;
+    unsafe fn run(&self, input: &[u8], cursor: &mut Cursor, tokens: &mut Tokens) {
+        let Search { text, end, .. } = *self;
+        let base = text.base;
+        let mut recent = cursor.recent;
+        let (mut at, mut done, mut anchor) = (base + cursor.at, base + cursor.done, base + cursor.anchor);
+        let mut writer = tokens.writer(input, cursor.done, end - base);
+        // SAFETY: all reads are in bounds. All literals are before `end`, and all matches have at
+        // least 4 bytes, as `writer` requires.
+        unsafe {
+            if at == base {
+                // From the second byte on, the last distance is inside the input.
+                self.enter(at);
+                at += 1;
             }
-            // SAFETY: in bounds, guaranteed by the caller for `at` below `stop`, and `limit` is
-            // inside the input.
-            let len = unsafe {
-                self.enter::<BITS, SHORT>(input, at);
-                common_len(input, at - dist, at, 4, limit - at)
-            };
-            tokens.add_match(len, cursor.recent.value(dist as u32, true));
-            cursor.matched_to(at + len);
+            while at < end {
+                let Some(found) = self.next_match(&mut at, anchor, recent.0[0] as usize) else { break };
+                let Match { at: mut start, from, known } = found;
+                let dist = start - from;
+                let mut len = text.common_len(from, start, known);
+                let more = text.common_len_before(from, start, done);
+                (start, len) = (start - more, len + more);
+                let value = recent.value(dist as u32, start == done && writer.pending == 0);
+                writer.push(done - base, start - base, len, value);
+                let searched = at;
+                at = start + len;
+                (done, anchor) = (at, at);
+                if at >= end {
+                    break;
+                }
+                self.enter(searched + 2);
+                self.enter_long(at - 2);
+                self.enter_short(at - 1);
+                // Matches that follow at once at the distance before the last one.
+                loop {
+                    let dist = recent.0[1] as usize;
+                    if at < base + dist || text.word32(at - dist) != text.word32(at) {
+                        break;
+                    }
+                    self.enter(at);
+                    let len = text.common_len(at - dist, at, 4);
+                    writer.push(at - base, at - base, len, recent.value(dist as u32, true));
+                    at += len;
+                    (done, anchor) = (at, at);
+                    if at >= end {
+                        break;
+                    }
+                }
+            }
+        }
+        writer.finish();
+        *cursor = Cursor { at: at - base, done: done - base, anchor: anchor - base, recent };
+    }
+
+    /// Searches from `at` on, until a match is found or `at` reaches `end`; `at` becomes the
+    /// position that was searched.
+    ///
+    /// # Safety
+    /// The last distance is inside the input; the rest as for [`run`](Self::run).
+    #[inline(always)]
+    unsafe fn next_match(&self, at: &mut usize, anchor: usize, last_dist: usize) -> Option<Match> {
+        let Search { text, table, reach, end } = *self;
+        let mut here = *at;
+        // SAFETY: *in bounds* for words, *hashes* for tables.
+        unsafe {
+            let mut word = text.word64(here);
+            let mut hash = Hash::long::<BITS>(word);
+            let mut long = *table.add(hash.index());
+            loop {
+                let step = 1 + ((here - anchor) >> SKIP_SHIFT);
+                let next = here + step;
+                if next >= end {
+                    *at = next;
+                    return None;
+                }
+                let short_hash = Hash::short::<BITS, SHORT>(word);
+                let short = *table.add((1 << BITS) + short_hash.index());
+                *table.add(hash.index()) = hash.entry(here);
+                *table.add((1 << BITS) + short_hash.index()) = short_hash.entry(here);
+                if text.word32(here + 1 - last_dist) == (word >> 8) as u32 {
+                    *at = here;
+                    return Some(Match { at: here + 1, from: here + 1 - last_dist, known: 4 });
+                }
+                let next_word = text.word64(next);
+                let next_hash = Hash::long::<BITS>(next_word);
+                if hash.is_of(long) {
+                    let from = position(long);
+                    if from >= reach && text.word64(from) == word {
+                        *at = here;
+                        return Some(Match { at: here, from, known: 8 });
+                    }
+                }
+                let next_long = *table.add(next_hash.index());
+                if short_hash.is_of(short) {
+                    let from = position(short);
+                    if from >= reach && text.word32(from) == word as u32 {
+                        *at = here;
+                        if step == 1 {
+                            *table.add(next_hash.index()) = next_hash.entry(next);
+                            let from = position(next_long);
+                            if next_hash.is_of(next_long) && from >= reach && text.word64(from) == next_word {
+                                return Some(Match { at: next, from, known: 8 });
+                            }
+                        }
+                        return Some(Match { at: here, from, known: 4 });
+                    }
+                }
+                (here, word, hash, long) = (next, next_word, next_hash, next_long);
+            }
         }
     }
 
     /// Enters `at` in both tables.
     ///
     /// # Safety
-    /// `at + 8 <= input.len()`.
+    /// There are 8 bytes.
     #[inline(always)]
-    unsafe fn enter<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
+    unsafe fn enter(&self, at: usize) {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            self.enter_long::<BITS>(input, at);
-            self.enter_short::<BITS, SHORT>(input, at);
+            self.enter_long(at);
+            self.enter_short(at);
         }
     }
 
     /// Enters `at` in the table of long matches.
     ///
     /// # Safety
-    /// `at + 8 <= input.len()`.
+    /// There are 8 bytes.
     #[inline(always)]
-    unsafe fn enter_long<const BITS: u32>(&mut self, input: &[u8], at: usize) {
-        // SAFETY: in bounds, guaranteed by the caller, and hashes.
-        unsafe { *self.long.get_unchecked_mut(hash_long::<BITS>(load64(input, at))) = self.base + at as u32 };
+    unsafe fn enter_long(&self, at: usize) {
+        // SAFETY: guaranteed by the caller, and *hashes*.
+        unsafe {
+            let hash = Hash::long::<BITS>(self.text.word64(at));
+            *self.table.add(hash.index()) = hash.entry(at);
+        }
     }
 
     /// Enters `at` in the table of short matches.
     ///
     /// # Safety
-    /// `at + 8 <= input.len()`.
+    /// There are 8 bytes.
     #[inline(always)]
-    unsafe fn enter_short<const BITS: u32, const SHORT: u32>(&mut self, input: &[u8], at: usize) {
-        // SAFETY: in bounds, guaranteed by the caller, and hashes.
-        unsafe { *self.short.get_unchecked_mut(hash_short::<BITS, SHORT>(load64(input, at))) = self.base + at as u32 };
+    unsafe fn enter_short(&self, at: usize) {
+        // SAFETY: guaranteed by the caller, and *hashes*.
+        unsafe {
+            let hash = Hash::short::<BITS, SHORT>(self.text.word64(at));
+            *self.table.add((1 << BITS) + hash.index()) = hash.entry(at);
+        }
     }
 }
 
 /// Match with earlier text.
 struct Match {
     at: usize,
-    dist: usize,
+    from: usize,
     /// Number of bytes that have been compared.
     known: usize,
 }
 
-#[inline(always)]
-fn hash_long<const BITS: u32>(word: u64) -> usize {
-    (word.wrapping_mul(0xCF1B_BCDC_B7A5_6463) >> (64 - BITS)) as usize
+/// Hash of some bytes, with [`TAG_BITS`] more than an index takes.
+#[derive(Clone, Copy)]
+struct Hash(usize);
+
+impl Hash {
+    #[inline(always)]
+    fn long<const BITS: u32>(word: u64) -> Hash {
+        Hash((word.wrapping_mul(MULTIPLIER) >> (64 - TAG_BITS - BITS)) as usize)
+    }
+
+    #[inline(always)]
+    fn short<const BITS: u32, const SHORT: u32>(word: u64) -> Hash {
+        Hash(((word << (64 - 8 * SHORT)).wrapping_mul(MULTIPLIER) >> (64 - TAG_BITS - BITS)) as usize)
+    }
+
+    #[inline(always)]
+    fn index(self) -> usize {
+        self.0 >> TAG_BITS
+    }
+
+    /// Returns the entry of a table for this position.
+    #[inline(always)]
+    fn entry(self, position: usize) -> u32 {
+        (position as u32) << TAG_BITS | u32::from(self.0 as u8)
+    }
+
+    /// Returns true if the entry is of a position with the same hash.
+    #[inline(always)]
+    fn is_of(self, entry: u32) -> bool {
+        entry as u8 == self.0 as u8
+    }
 }
 
+/// Returns the position of an entry.
 #[inline(always)]
-fn hash_short<const BITS: u32, const SHORT: u32>(word: u64) -> usize {
-    ((word << (64 - 8 * SHORT)).wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - BITS)) as usize
+fn position(entry: u32) -> usize {
+    (entry >> TAG_BITS) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Method;
+    use crate::zstd::tokens::testing::{any_text, parse_until, text_of};
     use proptest::prelude::*;
-
-    /// Returns the text of the tokens, by the simplest decoder.
-    fn text_of(tokens: &Tokens) -> Vec<u8> {
-        let (mut text, mut literals) = (Vec::new(), tokens.literals.as_slice());
-        let mut recent = [1, 4, 8];
-        for sequence in &tokens.sequences {
-            let (these, rest) = literals.split_at(sequence.literal_len as usize);
-            text.extend(these);
-            literals = rest;
-            let offset_bits = sequence.extra_bits - sequence.offset_code;
-            let value = (1 << sequence.offset_code) + (sequence.extra >> offset_bits) as usize;
-            let repeated = (value + usize::from(sequence.literal_len == 0)).checked_sub(1);
-            let dist = match (value, repeated) {
-                (1..=3, Some(3)) => recent[0] - 1,
-                (1..=3, Some(i)) => recent[i],
-                _ => value - 3,
-            };
-            match (value, repeated) {
-                (1..=3, Some(0)) => {}
-                (1..=3, Some(1)) => recent = [dist, recent[0], recent[2]],
-                _ => recent = [dist, recent[0], recent[1]],
-            }
-            (0..sequence.match_len).for_each(|_| text.push(text[text.len() - dist]));
-        }
-        text.extend(literals);
-        text
-    }
-
-    /// Generates text that repeats itself at several distances.
-    fn any_text() -> impl Strategy<Value = Vec<u8>> {
-        let part = prop_oneof![
-            prop::collection::vec(0..4u8, 1..40).prop_map(|bytes| (bytes, 1)),
-            prop::collection::vec(any::<u8>(), 1..60).prop_map(|bytes| (bytes, 1)),
-            (prop::collection::vec(any::<u8>(), 1..20), 1..30usize),
-        ];
-        prop::collection::vec((part, any::<prop::sample::Index>()), 1..60).prop_map(|parts| {
-            let mut text = Vec::new();
-            for ((bytes, times), again) in parts {
-                text.extend(bytes.repeat(times));
-                let from = again.index(text.len());
-                text.extend_from_within(from..text.len().min(from + 70));
-            }
-            text
-        })
-    }
 
     proptest! {
         /// For any stops, the tokens decode to the text and do not depend on earlier searches.
@@ -334,25 +358,15 @@ mod tests {
         fn tokens_stand_for_the_text(
             text in any_text(), before in any_text(), level in 1..=3i32, stops in prop::collection::vec(1..500usize, 1..20),
         ) {
-            let spec = Spec::new(Method::Zstd, Some(level), 1 << 16).unwrap();
-            let parse = |matcher: &mut Matcher, text: &[u8]| {
-                let (mut tokens, mut cursor) = (Tokens::default(), Cursor::START);
+            let mut matcher = Matcher::new(&Spec::new(Method::Zstd, Some(level), 1 << 16).unwrap()).unwrap();
+            let mut parse = |text: &[u8]| {
                 matcher.start();
-                for stop in stops.iter().scan(0, |at, stop| { *at += stop; Some(*at) }).chain([text.len()]) {
-                    let stop = stop.min(text.len());
-                    if stop > cursor.at {
-                        matcher.parse(text, &mut cursor, Until { stop, limit: text.len() }, &mut tokens);
-                    }
-                    tokens.add_literals(text, cursor.done, cursor.at);
-                    cursor.done = cursor.at;
-                }
-                tokens
+                parse_until(text, &stops, |cursor, until, tokens| matcher.parse(text, cursor, until, tokens))
             };
-            let mut matcher = Matcher::new(&spec).unwrap();
-            let tokens = parse(&mut matcher, &text);
+            let tokens = parse(&text);
             prop_assert!(text_of(&tokens) == text);
-            parse(&mut matcher, &before);
-            let again = parse(&mut matcher, &text);
+            parse(&before);
+            let again = parse(&text);
             prop_assert_eq!(tokens.literals, again.literals);
             prop_assert_eq!(tokens.sequences.len(), again.sequences.len());
         }

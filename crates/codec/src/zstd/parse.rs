@@ -1,4 +1,4 @@
-//! libzstd's parse, for levels whose search is not quick.
+//! libzstd's parse, for levels that have no search of our own.
 //!
 //! libzstd finds the matches of about as much text as should fit, and [`fill`](super::fill) takes
 //! as many of them as do. If that is not enough text, more is parsed, with the text before it as
