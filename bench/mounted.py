@@ -61,9 +61,9 @@ def mounted(source: Path, directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def loop_device(image: Path) -> Iterator[Path]:
-    """A read-only loop device that reads `image` past the page cache: its counters are this image's alone."""
-    command = ["losetup", "--find", "--show", "--read-only", "--direct-io=on", str(image)]
+def loop_device(image: Path, *options: str) -> Iterator[Path]:
+    """A loop device of `image`; without `options` it is read-only and reads past the page cache: its counters are this image's alone."""
+    command = ["losetup", "--find", "--show", *(options or ("--read-only", "--direct-io=on")), str(image)]
     device = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     try:
         yield Path(device)

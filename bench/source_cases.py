@@ -118,6 +118,17 @@ class Workshop:
         """`kiln pack` with zstd 3 in clusters of 128K."""
         return [self.kiln, "pack", "--quiet", "--force", *ZSTD, "--threads", str(self.threads), *options, str(source), str(image)]
 
+    def squashfs_builders(self) -> Dict[str, List[str]]:
+        """Name of each program that makes SquashFS of an archive on its standard input, and its command."""
+        image, threads, root = str(self.image), str(self.threads), os.stat(self.tree)
+        sqfstar = ["-comp", "zstd", "-Xcompression-level", "3", "-b", str(UNIT), "-processors", threads, "-no-progress", "-quiet"]
+        # It does not take the root's metadata from the archive.
+        sqfstar += ["-root-mode", f"{stat.S_IMODE(root.st_mode):o}", "-root-uid", str(root.st_uid), "-root-gid", str(root.st_gid)]
+        sqfstar += ["-root-time", str(int(root.st_mtime))]
+        tar2sqfs = ["--compressor", "zstd", "--comp-extra", "level=3", "--block-size", str(UNIT), "--num-jobs", threads, "--quiet", "--force"]
+        commands = {"sqfstar": [*sqfstar, image], "tar2sqfs": [*tar2sqfs, image]}
+        return {name: [str(packers.peer_path(packers.PEERS[name][0], name)), *options] for name, options in commands.items()}
+
     def contestant(self, label: str, steps: Callable[[], List[Pipe]], holds: Callable[[], Held]) -> "Contestant":
         """One that makes an image."""
         return Contestant(label, steps, self.image, holds)
@@ -179,23 +190,11 @@ def squashfs_builders(shop: Workshop) -> Case:
     def reads_tar(*command: str) -> Callable[[], List[Pipe]]:
         return lambda: [Pipe([list(command)], stdin=shop.tar())]
 
-    image, threads = str(shop.image), str(shop.threads)
     ours = shop.contestant(
         "kiln pack --dedupe files", lambda: [Pipe([shop.pack(shop.tar(), shop.image, "--dedupe", "files")])], shop.erofs_tree
     )
-    listed = [ours]
-    if "sqfstar" in shop.found:
-        how = ["-comp", "zstd", "-Xcompression-level", "3", "-b", str(UNIT), "-processors", threads, "-no-progress", "-quiet"]
-        # It does not take the root's metadata from the archive.
-        root = os.stat(shop.tree)
-        how += ["-root-mode", f"{stat.S_IMODE(root.st_mode):o}", "-root-uid", str(root.st_uid), "-root-gid", str(root.st_gid)]
-        how += ["-root-time", str(int(root.st_mtime))]
-        command = reads_tar(str(shop.found["sqfstar"].path), *how, image)
-        listed.append(shop.contestant("sqfstar", command, shop.squashfs_tree))
-    if "tar2sqfs" in shop.found:
-        how = ["--compressor", "zstd", "--comp-extra", "level=3", "--block-size", str(UNIT), "--num-jobs", threads, "--quiet", "--force"]
-        command = reads_tar(str(shop.found["tar2sqfs"].path), *how, image)
-        listed.append(shop.contestant("tar2sqfs", command, shop.squashfs_tree))
+    peers = {name: command for name, command in shop.squashfs_builders().items() if name in shop.found}
+    listed = [ours, *(shop.contestant(name, reads_tar(*command), shop.squashfs_tree) for name, command in peers.items())]
     bars = [Bar(peer.label, wall=1.0, image=1.0) for peer in listed[1:]]
     return Case("tar to SquashFS", listed, bars, expected=shop.source_tree)
 
