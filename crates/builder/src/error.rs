@@ -228,7 +228,7 @@ impl BuildError {
     }
 
     /// Returns true if a file has another length than when it was scanned.
-    pub(crate) fn is_resize(&self) -> bool {
+    pub fn is_resize(&self) -> bool {
         matches!(self, BuildError::Read { source: ContentError::Resized(_), .. })
     }
 }

@@ -3,9 +3,9 @@
 //! A build makes a sequence of values. Each of them is complete before the next one begins:
 //!
 //! ```text
-//! Tree ──► Inodes ──► Plan ──► StoredData ──► Layout ──► Metadata ──► bytes
-//! names,   inode      order,   places         nids       special     all regions,
-//! contents forms      dedupe   of data                   inodes      without gaps
+//! Tree ──► Inodes ──► Survey ──► Plan, StoredData ──► Layout ──► Metadata ──► bytes
+//! names,   inode      order,     decisions,           nids       special     all regions,
+//! contents forms      holes      places of data                  inodes      without gaps
 //! ```
 //!
 //! [`build`] runs all phases. The same tree and options give the same bytes, whatever the number of threads.
@@ -16,36 +16,40 @@
 //! that they leave out and those that have changed.
 //!
 //! * **Tree** (crate `kiln-tree`): names, metadata and handles to contents, in the same order from every source.
-//!   Any thread can open contents, more than once. A file that changes between scan and read is an error that names
-//!   it. `plan/stored` asks the tree which contents are stored already, and where.
+//!   Any thread can open contents. `plan/stored` asks the tree which contents are stored already, and where.
 //! * **Format** (`format`): decisions for the whole image, made once from [`BuildOptions`] and the tree. No phase sees
 //!   the options or a kernel version. The table in `options/kernel` says which options each kernel grants.
 //! * **Inodes** (`inodes/`): the needs of each inode, known before data is read: compact or extended form, xattr
-//!   set, room for a tail. Digests of contents that become attributes (`digest`) are computed earlier, or copied
-//!   from the image that the contents come from.
-//! * **Plan** (`plan/`): the way in which each file is stored, in plain-text coordinates. Data that is on a device
-//!   already (`placed`) is described in chunks, and neither read nor stored. The same holds for data that is reused
-//!   from a base (`reuse`, `pack::reuse`), whose packed inode becomes the front of the new one: an increment reuses
-//!   some files, `kiln relayout` all of them (crate `revise`). `hot` selects the data that comes first. For changed
-//!   files, `previous` compares the text of each extent. `analysis` reads each file once, on all cores. Decisions are taken in walk order, so that the number
-//!   of threads has no influence. A digest only nominates; bytes decide. `fragments` orders small files for the
-//!   packed inode, by their first 16 bytes within windows of 4 MiB of walk order. `method_selection` tries several
-//!   methods on samples, within a budget of modelled CPU time. Last, `verify` compares data that will be read from
-//!   images with the digests that are stored there. Files whose data in the base turns out to differ from the
-//!   source are planned again, without the base.
-//! * **Deduplication** (`plan/dedupe/`): content-defined chunks (`chunker`) nominate equal text, `matching` extends
-//!   matches to the byte, `split_points` cuts stored text where references begin. `revalidation` hashes shared text
-//!   again as it is stored: a file that changed between the two passes is an error even if no timestamp shows it.
-//! * **Pack** (`pack/`): a `PackJob` is a unit of work that one worker compresses front to back, at most 4 MiB of
-//!   text (8 MiB for pclusters above 64 KiB): a constant of the options. `ordered` (crate `parallel`) hands out
-//!   jobs within a budget of bytes and returns results in order to the one thread that writes (`append`). Workers
-//!   never write.
+//!   set, room for a tail. Digests of contents that become attributes have their length then, and their value after the
+//!   contents have been read (`digest`).
+//! * **Survey** (`plan/survey`): what is known of files before any of them is read: order, equal lengths, holes, data
+//!   that is on a device already (`placed`) or is reused from a base (`reuse`), whose packed inode becomes the front
+//!   of the new one. `hot` selects the data that comes first. For changed files, `previous` compares the text of each
+//!   extent. `pieces` divides files.
+//! * **Store** (`store`): text passes from left to right, segment by segment, and is dropped.
+//!   * `read/` reads pieces ahead, on more threads than there are processors, within a budget of bytes. Each piece is
+//!     read once; hashes, chunks and first bytes are found while it is in the cache.
+//!   * `plan/planner` decides about a segment, a constant number of bytes: on one thread, in order. Equal files are
+//!     found by length and BLAKE3 (`duplicates`). `method_selection` tries several methods on samples, within a budget
+//!     of modelled CPU time for each segment. `packed_window` gathers small files for the packed inode, and sorts them
+//!     by their first 16 bytes within windows of 4 MiB. Contents that come from an image are compared with the digests
+//!     that are stored there.
+//!   * `plan/dedupe/`: content-defined chunks (`chunker`) nominate equal text, `matching` extends matches to the byte,
+//!     `split_points` cuts text in memory where references begin (`parts`).
+//!   * `pack/`: a `PackJob` is text that one worker compresses front to back. A crew (crate `parallel`) returns
+//!     results in order to the one thread that decides and writes (`append`). Older text that a match needs is decoded
+//!     from the output (`stored_text`). Workers never write.
+//!   * `pack/settle`, at the end: pclusters are cut where references to their text begin (`recut`), references become
+//!     extents (`refs`), ends of files go to the packed inode (`ends`).
 //! * **Layout** (`layout/`): places of inodes and directories, measured before they are written. Small inodes fill
 //!   the gaps that larger ones leave.
 //! * **Write** (`write/`): compressed directories and inodes (`special_inodes`), the metadata zone front to back,
 //!   the superblock last. The length of each inode is compared with the measured one.
-//! * **Changed files**: with `keep_going`, a file that changed after the scan is stored as it is read, and shares
-//!   nothing. If other files were to share text that is gone, the build begins again with that file apart.
+//! * **Changed files** are stored as they were read. One that has another length than when it was scanned is an error;
+//!   with `keep_going` it is stored with its scanned length.
+//! * **Text that is read twice**: extents of previous versions of changed files (`previous`), samples of long files if
+//!   several methods are tried (`method_selection`), the front of a long file that equals another one for some pieces
+//!   and then differs (`planner`), and files of which parts are reused, for their digests (`inodes/digest`).
 //! * `explain` answers from the values of a finished build why a file is stored the way it is. `estimate` builds a
 //!   small tree into memory. For a larger tree it makes the real plan and a real layout, with lengths taken from a
 //!   sample (`synthetic`). Only packing is sampled, in strata (`frame`): the text drawn from each stratum becomes a

@@ -30,7 +30,7 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::{Appender, Destination};
-use crate::pack::chunks::{ChunkStore, ChunkedText};
+use crate::pack::chunks::{ChunkRun, ChunkStore, ChunkedText};
 use crate::pack::ends::LeftEnds;
 use crate::pack::fill::PartExtent;
 use crate::pack::inline_tails::Tails;
@@ -77,6 +77,8 @@ pub(crate) struct StoredData {
     pub read_back_bytes: u64,
     /// Bytes of text that were packed.
     pub text_bytes: u64,
+    /// Bytes of text that were read from the source.
+    pub read_bytes: u64,
 }
 
 /// The state of packing, on the one thread that writes.
@@ -333,7 +335,14 @@ impl<'a, 'b> Packing<'a, 'b> {
                 let is_shared = parts.as_ref().is_some_and(|parts| parts.is_shared(TextSource::File(idx)));
                 let may_be_flat = *storage == (Storage::Compressed { sparse: false }) && !is_shared;
                 let flat = may_be_flat.then(|| self.as_flat(&extents, file.len)).flatten();
-                Ok(flat.map_or_else(|| Stored::Compressed(Box::new(extents)), Stored::Flat))
+                Ok(match (flat, self.context.format.layout.chunk_bits) {
+                    (None, _) => Stored::Compressed(Box::new(extents)),
+                    (Some(start), None) => Stored::Flat(start),
+                    (Some(start), Some(chunk_bits)) => {
+                        let run = ChunkRun { first: 0, count: file.len.div_ceil(1 << chunk_bits), device: 0, start };
+                        Stored::Chunks { chunk_bits, runs: Box::new(vec![run]) }
+                    }
+                })
             }
             (stored, _) => Ok(stored),
         });
@@ -359,6 +368,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             features: self.features,
             read_back_bytes: self.texts.read_back,
             text_bytes: self.text_bytes,
+            read_bytes: 0,
         };
         Ok((data, self.data))
     }
@@ -371,7 +381,6 @@ impl<'a, 'b> Packing<'a, 'b> {
         let fits = extents.inline.is_none() && extents.fragment.is_none() && self.block_bits.within(start) == 0;
         let is_in_order = |extent: &ZExtent| extent.pa - start == extent.la && extent.pa >= start;
         let is_flat = fits
-            && self.context.format.layout.chunk_bits.is_none()
             && list.iter().all(|extent| is_plain(extent) && extent.pa >= start && is_in_order(extent))
             && list.last().is_some_and(|last| last.end() == len);
         is_flat.then(|| Blkaddr(start >> self.block_bits.bits()))

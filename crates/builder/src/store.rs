@@ -47,7 +47,7 @@ pub(crate) fn store<'b>(
     let (mut decided, data, appender) = with_crew(format.work.threads, format.work.backlog(), worker, |crew| {
         let (planner, packing) = (Planner::new(&survey, context), Packing::begin(&survey, data, context)?);
         let progress = Progress { done_bytes: 0, total_bytes: total(&survey.files) };
-        let mut store = Store { planner, packing, crew, context, progress };
+        let mut store = Store { planner, packing, crew, context, progress, read_bytes: 0 };
         read::run(survey.requests(context, false), context, |request, piece| store.take(request, piece))?;
         store.finish()
     })?;
@@ -71,19 +71,21 @@ struct Store<'a, 'b, 'c, 'w> {
     crew: &'c mut PackCrew<'w>,
     context: Context<'a>,
     progress: Progress,
+    /// Bytes of text that were read.
+    read_bytes: u64,
 }
 
 impl<'b> Store<'_, 'b, '_, '_> {
     /// Takes the next piece.
     fn take(&mut self, request: ReadRequest, piece: Result<Piece, BuildError>) -> Result<(), BuildError> {
-        if self.planner.is_full_before(request.file) {
-            self.decide()?;
-            if self.planner.begins_rest(request.file) {
-                self.close_window(WindowEnd::Padded)?;
-                self.packing.take_all(self.crew)?;
-                self.packing.begin_rest();
-            }
+        if self.planner.begins_rest(request.file) {
+            self.decide(Some(WindowEnd::Padded))?;
+            self.packing.take_all(self.crew)?;
+            self.packing.begin_rest();
+        } else if self.planner.is_full() {
+            self.decide(None)?;
         }
+        self.read_bytes += piece.as_ref().map_or(0, |piece| piece.text.len() as u64);
         let done = self.progress.done_bytes + (request.range.end - request.range.start);
         self.progress.done_bytes = done.min(self.progress.total_bytes);
         (self.context.control.progress)(self.progress);
@@ -91,31 +93,27 @@ impl<'b> Store<'_, 'b, '_, '_> {
         Ok(())
     }
 
-    /// Decides about a segment, and lets the crew pack it.
-    fn decide(&mut self) -> Result<(), BuildError> {
-        let jobs = self.planner.decide(&mut Older { packing: &mut self.packing, crew: self.crew })?;
-        self.packing.submit(jobs, self.crew)
-    }
-
-    /// Lets the crew pack the files that wait for the packed stream.
-    fn close_window(&mut self, end: WindowEnd) -> Result<(), BuildError> {
-        let jobs = self.planner.close_window(end, &mut Older { packing: &mut self.packing, crew: self.crew })?;
+    /// Decides about a segment, and about files that wait for the packed stream if there is an `end`. Lets the crew pack
+    /// what is to be stored.
+    fn decide(&mut self, end: Option<WindowEnd>) -> Result<(), BuildError> {
+        let jobs = self.planner.decide(end, &mut Older { packing: &mut self.packing, crew: self.crew })?;
         self.packing.submit(jobs, self.crew)
     }
 
     /// Decides about the last segment, and stores what remains.
     fn finish(mut self) -> Result<(Decided, StoredData, Appender<'b>), BuildError> {
-        self.decide()?;
-        if !self.planner.has_rest() {
+        let has_rest = self.planner.has_rest();
+        let packing = &self.context.format.packing;
+        let end = if packing.directories || packing.ends { WindowEnd::Padded } else { WindowEnd::Last };
+        self.decide(Some(end))?;
+        if !has_rest {
             self.packing.take_all(self.crew)?;
             self.packing.begin_rest();
         }
-        let packing = &self.context.format.packing;
-        let end = if packing.directories || packing.ends { WindowEnd::Padded } else { WindowEnd::Last };
-        self.close_window(end)?;
+        let read_bytes = self.read_bytes + self.planner.read_again_bytes;
         let decided = self.planner.finish();
         let (data, appender) = self.packing.finish(&decided, self.crew)?;
-        Ok((decided, data, appender))
+        Ok((decided, StoredData { read_bytes, ..data }, appender))
     }
 }
 

@@ -51,6 +51,11 @@ pub struct Summary {
     pub reused_bytes: u64,
     /// Stored bytes that were copied for these files.
     pub copied_bytes: u64,
+    /// Bytes of contents that were read from the source and stored: each once, but for the exceptions that the crate's
+    /// documentation lists.
+    pub read_bytes: u64,
+    /// Stored bytes that were read back, for comparisons of text and for late cuts.
+    pub read_back_bytes: u64,
     /// First byte of the hot zone in the image.
     pub hot_start: u64,
     /// Length of the hot zone in bytes.
@@ -131,6 +136,8 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         metadata_bytes: written.metadata_end.saturating_sub(data_end.next_multiple_of(block_len)),
         shared_bytes: view.data.shared_chunk_bytes,
         copied_bytes: view.data.reused.bytes,
+        read_bytes: view.data.read_bytes,
+        read_back_bytes: view.data.read_back_bytes,
         hot_start: view.data.hot.start,
         hot_bytes: view.data.hot.end - view.data.hot.start,
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),

@@ -182,6 +182,12 @@ impl Packer {
         self.adjust(move |options| options.work.threads = threads)
     }
 
+    /// Sets the number of threads that read the source, 8 by default: more keep a disk or a network busy that answers
+    /// in parallel. The image does not depend on it.
+    pub fn readers(self, readers: Threads) -> Self {
+        self.adjust(move |options| options.work.readers = readers)
+    }
+
     /// Sets the latest time in the image, in seconds since 1970. This library does not read the environment.
     pub fn source_date_epoch(self, secs: i64) -> Self {
         self.adjust(move |options| options.identity.source_date_epoch = Some(secs))

@@ -79,9 +79,9 @@ impl<J, R, E> Crew<'_, J, R, E> {
         self.costs.push_back(cost);
     }
 
-    /// Returns true if the jobs whose results were not taken use up the budget.
+    /// Returns true if the jobs whose results were not taken use up the budget. One may always run.
     pub fn is_full(&self) -> bool {
-        self.held >= self.budget
+        self.held > 0 && self.held >= self.budget
     }
 
     /// Returns the result of the oldest job whose result was not taken, or `None` if there is no

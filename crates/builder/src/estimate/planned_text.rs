@@ -36,18 +36,16 @@ pub(super) fn plan(inodes: &Inodes, context: Context<'_>) -> Result<Planned, Bui
     let mut jobs = Vec::new();
     let mut keep = |more: Vec<PackJob>| jobs.extend(more.iter().map(PackJob::without_text));
     read::run(survey.requests(context, true), context, |request, piece| {
-        if planner.is_full_before(request.file) {
-            keep(planner.decide(&mut older)?);
-            if planner.begins_rest(request.file) {
-                keep(planner.close_window(WindowEnd::Padded, &mut older)?);
-            }
+        if planner.begins_rest(request.file) {
+            keep(planner.decide(Some(WindowEnd::Padded), &mut older)?);
+        } else if planner.is_full() {
+            keep(planner.decide(None, &mut older)?);
         }
         planner.push(request, piece);
         Ok(())
     })?;
-    keep(planner.decide(&mut older)?);
     let end = if context.format.packing.directories { WindowEnd::Padded } else { WindowEnd::Last };
-    keep(planner.close_window(end, &mut older)?);
+    keep(planner.decide(Some(end), &mut older)?);
     let mut decided = planner.finish();
     let fragments = std::mem::take(&mut decided.fragments);
     let plan = Plan::new(survey, decided, fragments.len(), context.format);

@@ -68,6 +68,7 @@ pub(super) fn stored(
         features,
         read_back_bytes: 0,
         text_bytes: 0,
+        read_bytes: 0,
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct FileRef {
     pub source: (TextSource, u64),
     pub len: u64,
     pub ends_stream: bool,
+    /// The source must not be cut.
+    pub is_fixed: bool,
 }
 
 impl Packing<'_, '_> {
@@ -53,7 +55,7 @@ impl Packing<'_, '_> {
         let of_files = |one: &_| -> FileRef {
             let one: &crate::plan::dedupe::split_points::Ref = one;
             let (target, source) = (parts.locate(one.target), parts.locate(one.source));
-            FileRef { target, source, len: one.len, ends_stream: parts.ends_stream(one) }
+            FileRef { target, source, len: one.len, ends_stream: parts.ends_stream(one), is_fixed: parts.is_fixed(one) }
         };
         let mut refs: Vec<FileRef> = parts.refs.iter().map(of_files).collect();
         let mut late = Vec::new();
@@ -94,20 +96,20 @@ impl Packing<'_, '_> {
         crew: &mut PackCrew<'_>,
     ) -> Result<(), BuildError> {
         // Cuts of each pcluster: those that references ask for, and their places.
-        let mut cuts = BTreeMap::<(TextSource, u64), (ZExtent, Vec<u64>)>::new();
+        let mut cuts = BTreeMap::<(TextSource, u64), (ZExtent, bool, Vec<u64>)>::new();
         for one in &*refs {
             let (source, at) = one.source;
             if let Some(extent) = self.extent_at(source, at).filter(|extent| extent.la < at) {
-                cuts.entry((source, extent.la)).or_insert_with(|| (extent, Vec::new())).1.push(at);
+                cuts.entry((source, extent.la)).or_insert_with(|| (extent, one.is_fixed, Vec::new())).2.push(at);
             }
         }
         let mut moved = BTreeMap::<(TextSource, u64), u64>::new();
         let least = parts.rules.min_len();
         let mut wanted = Vec::new();
-        for ((source, _), (extent, mut asked)) in cuts {
+        for ((source, _), (extent, is_fixed, mut asked)) in cuts {
             asked.sort_unstable();
             asked.dedup();
-            let allowed = self.may_cut(source, files);
+            let allowed = !is_fixed && self.may_cut(source, files);
             let mut before = extent.la;
             let mut places = Vec::new();
             for at in asked {

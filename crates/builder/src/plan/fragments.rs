@@ -47,6 +47,12 @@ impl FragmentStream {
         off
     }
 
+    /// Shortens the last member.
+    pub(crate) fn end_at(&mut self, len: u64) {
+        debug_assert!(self.members.last().is_none_or(|last| last.off <= len) && len <= self.len);
+        self.len = len;
+    }
+
     /// Adds zeros behind the last member up to `len`, so that what follows can lie elsewhere.
     pub(crate) fn pad(&mut self, len: u64) {
         debug_assert!(len >= self.len);

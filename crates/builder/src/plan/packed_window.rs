@@ -48,6 +48,8 @@ pub(crate) struct PackedWindow {
     pending_len: u64,
     /// Byte of the stream up to which windows were closed.
     closed: u64,
+    /// Byte of the stream up to which text has arrived. A long file arrives in pieces.
+    filled: u64,
     /// Text of the stream from there on, which the next window begins with, and its chunks.
     rest: (Vec<u8>, Vec<Chunk>),
 }
@@ -56,7 +58,15 @@ impl PackedWindow {
     /// Begins the stream at byte `start`.
     pub(crate) fn new(start: u64, block_bits: BlockBits) -> Self {
         let (pending, rest) = (Vec::new(), Default::default());
-        Self { stream: FragmentStream::behind(start), block_bits, pending, pending_len: 0, closed: start, rest }
+        Self {
+            stream: FragmentStream::behind(start),
+            block_bits,
+            pending,
+            pending_len: 0,
+            closed: start,
+            filled: start,
+            rest,
+        }
     }
 
     /// Adds a file. Files come in plan order.
@@ -65,9 +75,27 @@ impl PackedWindow {
         self.pending.push(candidate);
     }
 
+    /// Puts a file of several pieces into the stream; its pieces follow. No file may wait.
+    pub(crate) fn begin_long(&mut self, file: u32, len: u64) {
+        debug_assert!(self.pending.is_empty(), "files before it are in the stream");
+        self.stream.push(file, len);
+    }
+
+    /// Adds a piece of the long file, of `len` bytes; an estimate has no text.
+    pub(crate) fn push_piece(&mut self, len: u64, text: &[u8], chunks: &[Chunk]) {
+        self.filled += len;
+        self.rest.0.extend_from_slice(text);
+        self.rest.1.extend_from_slice(chunks);
+    }
+
+    /// Ends a long file of which no more pieces come.
+    pub(crate) fn abandon_long(&mut self) {
+        self.stream.end_at(self.filled);
+    }
+
     /// Returns true if the window is to be closed.
     pub(crate) fn is_full(&self) -> bool {
-        self.pending_len >= WINDOW_LEN
+        self.pending_len + (self.filled - self.closed) >= WINDOW_LEN
     }
 
     /// Returns the stream so far.
@@ -96,10 +124,11 @@ impl PackedWindow {
         text.reserve_exact(files.iter().map(|candidate| candidate.text.len()).sum());
         for candidate in &files {
             self.stream.push(candidate.file, candidate.len);
+            self.filled += candidate.len;
             text.extend_from_slice(&candidate.text);
             chunks.extend_from_slice(&candidate.chunks);
         }
-        let len = self.stream.len();
+        let len = self.filled;
         let start = self.closed;
         self.closed = match end {
             WindowEnd::Open => lcluster_index::last_pack_start(len, self.block_bits)?.max(start),
@@ -108,6 +137,7 @@ impl PackedWindow {
         };
         if self.closed > len {
             self.stream.pad(self.closed);
+            self.filled = self.closed;
         }
         // An estimate has no text.
         let has_text = text.len() as u64 == len - start;

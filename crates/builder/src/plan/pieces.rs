@@ -27,7 +27,10 @@ pub(super) fn of_file(idx: u32, survey: &Survey, context: Context<'_>, is_estima
     let is_reused = matches!(file.storage, Storage::Reused { .. }) && !survey.gaps.contains_key(&idx);
     let version = if is_reused { Version::Reused } else { Version::Scanned };
     let request = |(range, role)| {
-        let wanted = if matches!(role, Role::Data { .. }) { wanted } else { Wanted::default() };
+        let wanted = match role {
+            Role::Data { is_first, .. } => Wanted { head: wanted.head && is_first, ..wanted },
+            Role::Gap { .. } | Role::Tail => Wanted::default(),
+        };
         ReadRequest { file: idx, node: file.node, range, version, role, wanted }
     };
     ranges.into_iter().map(request).collect()
@@ -39,7 +42,7 @@ fn wanted(idx: u32, file: &FilePlan, survey: &Survey, context: Context<'_>, is_w
     let may_be_sparse = matches!(tree.node(file.node).kind, Kind::File { sparse: true, .. });
     let is_compressed = matches!(file.storage, Storage::Compressed { .. });
     let packs = is_compressed && file.compression == format.compression.spec;
-    let head = is_whole && !may_be_sparse && packs && file.len <= format.packing.max_len;
+    let head = !may_be_sparse && packs && file.len <= format.packing.max_len;
     let data_len = file.len - hole::total(survey.holes(idx));
     Wanted {
         digest: survey.has_peers(file),

@@ -48,6 +48,8 @@ pub(crate) struct Planner<'a> {
     segment_len: u64,
     /// The files that have an order of their own are behind.
     is_ordered: bool,
+    /// Bytes of text that were read a second time.
+    pub read_again_bytes: u64,
 }
 
 /// A file of several pieces that is being read.
@@ -87,6 +89,7 @@ impl<'a> Planner<'a> {
     /// Creates a planner of the files of a survey.
     pub(crate) fn new(survey: &'a Survey, context: Context<'a>) -> Self {
         let format = context.format;
+        let has_order = (1..survey.files.len() as u32).contains(&survey.ordered_count);
         Self {
             survey,
             context,
@@ -96,10 +99,11 @@ impl<'a> Planner<'a> {
             duplicates: Duplicates::default(),
             long: None,
             packed: PackedWindow::new(survey.reused.packed.len(), format.block_bits),
-            parts: format.dedupes_parts().then(|| PartFinder::new(format)),
+            parts: format.dedupes_parts().then(|| PartFinder::new(format, has_order)),
             segment: Vec::new(),
             segment_len: 0,
             is_ordered: survey.ordered_count == 0,
+            read_again_bytes: 0,
         }
     }
 
@@ -109,9 +113,9 @@ impl<'a> Planner<'a> {
         self.segment.push((request, piece));
     }
 
-    /// Returns true if the segment is to be decided before a piece of `file` is taken.
-    pub(crate) fn is_full_before(&self, file: u32) -> bool {
-        self.segment_len >= SEGMENT_LEN || self.begins_rest(file)
+    /// Returns true if the segment is to be decided before another piece is taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.segment_len >= SEGMENT_LEN
     }
 
     /// Returns true if `file` is the first one that has no order of its own.
@@ -124,12 +128,17 @@ impl<'a> Planner<'a> {
         self.is_ordered
     }
 
-    /// Decides about the segment, and returns what is to be stored of it, in order.
+    /// Decides about the segment, and returns what is to be stored of it, in order. With an `end`, that includes the
+    /// files that wait for the packed stream.
     ///
     /// # Errors
     /// A file that differs from its stored digest, unless the build keeps going; older text that cannot be read; a
-    /// codec that fails.
-    pub(crate) fn decide(&mut self, older: &mut dyn OlderText) -> Result<Vec<PackJob>, BuildError> {
+    /// codec that fails; block sizes that the compact index cannot have.
+    pub(crate) fn decide(
+        &mut self,
+        end: Option<WindowEnd>,
+        older: &mut dyn OlderText,
+    ) -> Result<Vec<PackJob>, BuildError> {
         self.segment_len = 0;
         let mut pieces = Vec::new();
         for (request, piece) in std::mem::take(&mut self.segment) {
@@ -140,22 +149,14 @@ impl<'a> Planner<'a> {
         for piece in pieces {
             self.place(piece, &mut items, older)?;
         }
-        Ok(self.jobs(items))
-    }
-
-    /// Stores the files that wait for the packed stream, and returns what is to be stored.
-    ///
-    /// # Errors
-    /// Older text that cannot be read; block sizes that the compact index cannot have.
-    pub(crate) fn close_window(
-        &mut self,
-        end: WindowEnd,
-        older: &mut dyn OlderText,
-    ) -> Result<Vec<PackJob>, BuildError> {
-        let mut items = Vec::new();
+        let Some(end) = end else { return Ok(self.jobs(items)) };
         self.push_window(end, &mut items, older)?;
+        let jobs = self.jobs(items);
+        if let Some(parts) = self.parts.as_mut().filter(|_| !self.is_ordered) {
+            parts.end_order();
+        }
         self.is_ordered = true;
-        Ok(self.jobs(items))
+        Ok(jobs)
     }
 
     /// Returns all decisions.
@@ -185,6 +186,9 @@ impl<'a> Planner<'a> {
         let mut piece = match piece {
             Ok(piece) => piece,
             Err(error) => {
+                if self.files[idx as usize].storage == Storage::Fragment {
+                    self.packed.abandon_long();
+                }
                 self.files[idx as usize].storage = Storage::LeftOut;
                 self.duplicates.forget(idx);
                 self.long = None;
@@ -290,6 +294,7 @@ impl<'a> Planner<'a> {
         long.twin = None;
         for (number, request) in std::mem::take(&mut long.dropped).into_iter().enumerate() {
             let piece = read::again(&request, self.context)?;
+            self.read_again_bytes += piece.text.len() as u64;
             let (Context { tree, format, ledger, .. }, start) = (self.context, request.range.start);
             if !piece.digest.is_some_and(|digest| self.duplicates.has_piece(long.file, number, start, digest)) {
                 let path = tree.path(request.node);
@@ -330,18 +335,32 @@ impl<'a> Planner<'a> {
         let (idx, range) = (request.file, request.range);
         let file = &mut self.files[idx as usize];
         let is_compressed = matches!(file.storage, Storage::Compressed { .. });
-        match head {
-            Some(head) if is_compressed && file.compression == self.context.format.compression.spec => {
+        let mut is_long = file.storage == Storage::Fragment;
+        let is_packed = is_compressed && file.compression == self.context.format.compression.spec;
+        let is_whole = range == (0..file.len);
+        match head.filter(|_| is_packed) {
+            Some(head) if is_whole => {
                 file.storage = Storage::Fragment;
                 self.packed.push(Candidate { file: idx, len: file.len, head, text, chunks });
-                if self.packed.is_full() {
-                    self.push_window(WindowEnd::Open, items, older)?;
-                }
-                return Ok(());
+                return self.push_full_window(items, older);
             }
-            _ if range.is_empty() => return Ok(()),
-            _ => {}
+            Some(_) => {
+                (file.storage, is_long) = (Storage::Fragment, true);
+                let len = file.len;
+                // Those before it are sorted among themselves.
+                self.push_window(WindowEnd::Open, items, older)?;
+                self.packed.begin_long(idx, len);
+            }
+            None => {}
         }
+        if is_long {
+            self.packed.push_piece(range.end - range.start, &text, &chunks);
+            return self.push_full_window(items, older);
+        }
+        if range.is_empty() {
+            return Ok(());
+        }
+        let file = &self.files[idx as usize];
         let (len, compat) = (file.len, read_compat(file.compression));
         let job = self.job(idx, range.clone(), request.role, Arc::clone(&text));
         let run = hole::data_runs(len, self.survey.holes(idx)).find(|run| run.contains(&range.start));
@@ -357,6 +376,14 @@ impl<'a> Planner<'a> {
             _ => items.push(Item::Job(job)),
         }
         Ok(())
+    }
+
+    /// Closes the window of the packed stream if it is full.
+    fn push_full_window(&mut self, items: &mut Vec<Item>, older: &mut dyn OlderText) -> Result<(), BuildError> {
+        match self.packed.is_full() {
+            true => self.push_window(WindowEnd::Open, items, older),
+            false => Ok(()),
+        }
     }
 
     /// Closes the window of the packed stream.

@@ -17,7 +17,7 @@ use crate::process::work::WorkArgs;
 use kiln_builder::{BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, Preset, SMALL_FILE_LEN};
 use kiln_format::KernelVersion;
 use kiln_tree::storage::DataOrder;
-use kilnfs::{ImageLabel, Packer};
+use kilnfs::{ImageLabel, Packer, Threads};
 use uuid::Uuid;
 
 /// Pack directories, archives and images into an image
@@ -35,8 +35,8 @@ pub struct Args {
     #[command(flatten, next_help_heading = SOURCES)]
     pub(super) sources: SourceArgs,
 
-    /// Start from this preset; other options override it
-    #[arg(long, value_enum, default_value_t, help_heading = None)]
+    /// Start from plain, fast, balanced, archive, dataset or backup
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true, help_heading = None)]
     pub(super) preset: PresetArg,
 
     /// Compress by ALGORITHM[,LEVEL] (see `kiln help compression`)
@@ -109,6 +109,11 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M", help_heading = RUNNING)]
     memory: u64,
 
+    /// Number of threads that read the source
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256), default_value_t = 8,
+          help_heading = RUNNING)]
+    readers: u16,
+
     /// Skip what cannot be read, list it, and exit with 3
     #[arg(long, help_heading = RUNNING)]
     pub(super) keep_going: bool,
@@ -171,6 +176,7 @@ impl Args {
         let source_date_epoch = source_date_epoch()?;
         Ok(self.layout.apply(keys, options)?.with(|options| {
             options.work.threads = self.work.threads();
+            options.work.readers = Threads::at_least_one(self.readers.into());
             options.work.memory = usize::try_from(self.memory).unwrap_or(usize::MAX);
             options.work.keep_going = self.keep_going;
             options.identity.uuid = self.uuid.map(Uuid::into_bytes);

@@ -172,6 +172,11 @@ pub fn tell(image: &Path, summary: &Summary) {
             Human(bytes_in - reused_bytes)
         ));
     }
+    if summary.read_bytes > 0 {
+        let back = Some(summary.read_back_bytes).filter(|bytes| *bytes > 0);
+        let back = back.map_or_else(String::new, |bytes| format!("; of the image read back: {}", Human(bytes)));
+        note(format_args!("read: {} of contents{back}", Human(summary.read_bytes)));
+    }
     note(format_args!("{}", phases(&summary.phases)));
     if let Some(kernel) = summary.oldest_kernel {
         let because = summary.oldest_kernel_because.map(|feature| format!(", because of {}", feature.name()));
@@ -193,7 +198,8 @@ pub fn tell_left_out(summary: &Summary) -> Exit {
     skipped.iter().for_each(|skipped| note(format_args!("skipped: {}", skipped.error)));
     changed.iter().for_each(|one| note(format_args!("stored as it was when it was read: {}", one.error)));
     damaged.iter().for_each(|one| note(format_args!("stored as it was read, with its old digest: {}", one.error)));
-    let is_complete = skipped.is_empty() && changed.is_empty() && damaged.is_empty();
+    // A file that changed while it was read is stored as it was in one reading.
+    let is_complete = skipped.is_empty() && damaged.is_empty() && !changed.iter().any(|one| one.error.is_resize());
     if is_complete { Exit::Done } else { Exit::Skipped }
 }
 
@@ -273,6 +279,8 @@ pub struct PackJson {
     reused_files: u64,
     reused_bytes: u64,
     copied_bytes: u64,
+    read_bytes: u64,
+    read_back_bytes: u64,
     hot_start: u64,
     hot_bytes: u64,
     metadata_bytes: u64,
@@ -348,6 +356,8 @@ impl PackJson {
             reused_files: summary.reused_files,
             reused_bytes: summary.reused_bytes,
             copied_bytes: summary.copied_bytes,
+            read_bytes: summary.read_bytes,
+            read_back_bytes: summary.read_back_bytes,
             hot_start: summary.hot_start,
             hot_bytes: summary.hot_bytes,
             metadata_bytes: summary.metadata_bytes,

@@ -62,11 +62,18 @@ impl Packing<'_, '_> {
             ReusedData::Flat { tail_len, .. } if *tail_len == len => return Ok(()),
             ReusedData::Flat { pa, tail_len } => {
                 let blocks = (len - tail_len).next_multiple_of(self.block_bits.len());
-                Stored::Flat(Blkaddr(self.copy(*pa, blocks)? >> self.block_bits.bits()))
+                let start = Blkaddr(self.copy(*pa, blocks)? >> self.block_bits.bits());
+                let tail = self.stored[file as usize].as_flat().and_then(|(_, tail)| tail);
+                Stored::flat(Some(start), tail)
             }
             ReusedData::Fragment { off } => Stored::Fragment(moved(*off)?),
             ReusedData::Extents(reused) => {
-                let mut extents = Extents { blocks: reused.blocks.into(), ..Extents::default() };
+                // Text between reused extents may be stored already.
+                let mut extents = match std::mem::replace(&mut self.stored[file as usize], Stored::Nothing) {
+                    Stored::Compressed(gaps) => *gaps,
+                    _ => Extents::default(),
+                };
+                extents.blocks += u64::from(reused.blocks);
                 for extent in &reused.list {
                     let extent = self.reuse_extent(extent)?;
                     extents.text += u64::from(extent.llen);

@@ -87,6 +87,8 @@ pub(crate) struct Deduplication {
     pub rules: IndexRules,
     /// Counts of matches.
     pub stats: MatchStats,
+    /// Number of first streams that are not cut late.
+    ordered_streams: u32,
     /// Sources that have, or are the sources of, references.
     shared: HashSet<TextSource>,
 }
@@ -100,6 +102,11 @@ impl Deduplication {
     /// Returns the source of a place in a stream: file or packed stream, and offset.
     pub(crate) fn locate(&self, place: Place) -> (TextSource, u64) {
         locate(&self.sources, place)
+    }
+
+    /// Returns true if the source of a Ref must not be cut any more.
+    pub(crate) fn is_fixed(&self, one: &Ref) -> bool {
+        one.source.stream < self.ordered_streams
     }
 
     /// Returns true if a Ref ends its stream.
@@ -128,6 +135,8 @@ pub(crate) struct PartFinder<'a> {
     is_open: bool,
     worth: Worth,
     shared: HashSet<TextSource>,
+    /// Streams that are not cut late: all of what comes first in the image must stay there.
+    ordered_streams: u32,
 }
 
 /// Savings, and the prices to be paid for them.
@@ -161,8 +170,9 @@ impl Worth {
 }
 
 impl<'a> PartFinder<'a> {
-    /// Creates a finder without text.
-    pub(crate) fn new(format: &'a Format) -> Self {
+    /// Creates a finder without text. `has_order` tells whether streams come that must stay first in the image, up to
+    /// [`PartFinder::end_order`].
+    pub(crate) fn new(format: &'a Format, has_order: bool) -> Self {
         let encoded = format.compression.encoded_extents;
         let rules = if encoded { IndexRules::encoded_extents() } else { IndexRules::lclusters(format.block_bits) };
         Self {
@@ -183,7 +193,13 @@ impl<'a> PartFinder<'a> {
                 has_full_index: HashSet::new(),
             },
             shared: HashSet::new(),
+            ordered_streams: if has_order { u32::MAX } else { 0 },
         }
+    }
+
+    /// Ends the streams that come first in the image: their pclusters are not cut any more.
+    pub(crate) fn end_order(&mut self) {
+        self.ordered_streams = self.sources.len() as u32;
     }
 
     fn group(&mut self, compat: ReadCompat) -> u32 {
@@ -219,6 +235,7 @@ impl<'a> PartFinder<'a> {
             segment: &self.segment,
             sources: &self.sources,
             worth: &mut self.worth,
+            ordered_streams: self.ordered_streams,
             saved: 0,
             older,
             packed,
@@ -277,7 +294,8 @@ impl<'a> PartFinder<'a> {
     /// Returns all decisions.
     pub(crate) fn finish(self) -> Deduplication {
         let stats = self.matcher.stats();
-        Deduplication { sources: self.sources, refs: self.refs, rules: self.rules, stats, shared: self.shared }
+        let Self { sources, refs, rules, ordered_streams, shared, .. } = self;
+        Deduplication { sources, refs, rules, stats, ordered_streams, shared }
     }
 
     /// Returns true if text of this length takes part.
@@ -291,6 +309,8 @@ struct SegmentText<'a> {
     segment: &'a [(Portion, Arc<Vec<u8>>)],
     sources: &'a [TextRun],
     worth: &'a mut Worth,
+    /// Streams that are not cut late.
+    ordered_streams: u32,
     /// Estimated bytes of all matches that are worth a cut.
     saved: u64,
     older: &'a mut dyn OlderText,
@@ -348,7 +368,9 @@ impl Text for SegmentText<'_> {
         let pays = if is_cut_late {
             let TextRun { stream: source, start, len, .. } = self.sources[place.stream as usize];
             let len = if source == TextSource::Fragments { self.packed.len() } else { start + len };
-            8 * saved >= LATE_CUT_COST * self.worth.min_saving && self.worth.pays_index(source, saved, len)
+            place.stream >= self.ordered_streams
+                && 8 * saved >= LATE_CUT_COST * self.worth.min_saving
+                && self.worth.pays_index(source, saved, len)
         } else {
             saved >= self.worth.min_saving
         };
