@@ -96,7 +96,12 @@ impl MemContents {
         match fault {
             Some(Fault::Open) => denied(),
             Some(Fault::OpenAfter(count)) if before >= count => denied(),
-            Some(Fault::Becomes(count, _)) if before >= count => Err(ContentError::Changed("its mtime")),
+            Some(Fault::Becomes(count, bytes)) if before >= count => {
+                match bytes.len() as u64 == self.files[id.0 as usize].len {
+                    true => Err(ContentError::Changed("its mtime")),
+                    false => Err(ContentError::Resized("its size")),
+                }
+            }
             // Not yet.
             Some(Fault::FlipAfter(count)) if before < count => {
                 Ok(Box::new(MemContent { files: Arc::clone(&self.files), idx: id.0 as usize, fault: None }))

@@ -13,7 +13,7 @@ pub(crate) mod zero_pcluster;
 mod ends;
 mod holes;
 mod plain;
-pub(crate) mod recut;
+mod recut;
 mod refs;
 pub(crate) mod reuse;
 mod settle;

@@ -1,4 +1,5 @@
-//! Storing of data: text is read, decided about, packed and appended, segment by segment. Each piece of text is in memory
+//! Storing of data: text is read, decided about, packed and appended, segment by segment. Each piece of text is in
+//! memory
 //! once, between reading and writing.
 
 use crate::context::Context;
@@ -93,7 +94,8 @@ impl<'b> Store<'_, 'b, '_, '_> {
         Ok(())
     }
 
-    /// Decides about a segment, and about files that wait for the packed stream if there is an `end`. Lets the crew pack
+    /// Decides about a segment, and about files that wait for the packed stream if there is an `end`. Lets the crew
+    /// pack
     /// what is to be stored.
     fn decide(&mut self, end: Option<WindowEnd>) -> Result<(), BuildError> {
         let jobs = self.planner.decide(end, &mut Older { packing: &mut self.packing, crew: self.crew })?;

@@ -17,7 +17,7 @@
 //! * calls of C functions: `lz4`, `lzma`, `deflate::decode`, `deflate::libdeflate`, `zstd`,
 //!   `zstd::decode`, `zstd::parse`, `zstd::stream`;
 //! * match finders, which read text and tables without bounds checks: `words`, `deflate::matches`,
-//!   `zstd::matches`, `zstd::tokens`.
+//!   `zstd::matches`, `zstd::row_table`, `zstd::rows`, `zstd::text`, `zstd::tokens`.
 #![warn(unreachable_pub)]
 #![warn(clippy::undocumented_unsafe_blocks)]
 

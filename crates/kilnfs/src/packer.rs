@@ -193,12 +193,13 @@ impl Packer {
         self.adjust(move |options| options.identity.source_date_epoch = Some(secs))
     }
 
-    /// Stores the SHA-256 of each file's contents, so that readers can verify them. Files are read once more.
+    /// Stores the SHA-256 of each file's contents, so that readers can verify them.
     pub fn content_digests(self) -> Self {
         self.adjust(|options| options.metadata.content_digests = ContentDigests::Named(DigestName::Usual))
     }
 
-    /// Stores the ends of uncompressed files as blocks, not beside their inodes: see [`LayoutOptions::inline_tails`](kiln_builder::LayoutOptions::inline_tails).
+    /// Stores the ends of uncompressed files as blocks, not beside their inodes: see
+    /// [`LayoutOptions::inline_tails`](kiln_builder::LayoutOptions::inline_tails).
     pub fn without_inline_tails(self) -> Self {
         self.adjust(|options| options.layout.inline_tails = false)
     }

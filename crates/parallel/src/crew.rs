@@ -1,6 +1,7 @@
 //! Workers that are given jobs one at a time, and results that come back in the order of the jobs.
 //!
-//! [`ordered::run`](crate::ordered::run) takes all jobs from an iterator. A crew suits a caller that
+//! [`ordered::run`](crate::ordered::run) takes all jobs from an iterator. A crew suits a caller
+//! that
 //! finds its jobs while it works, and that may need the result of an earlier job before it can name
 //! the next one. The caller bounds the backlog: it takes results while [`Crew::is_full`].
 
@@ -108,7 +109,8 @@ impl<J, R, E> Crew<'_, J, R, E> {
 }
 
 /// Runs `work` with a crew of `threads`, each with its own worker from `make_worker`. The crew is
-/// full when jobs of `budget` wait for their results to be taken. Jobs that no worker has begun when
+/// full when jobs of `budget` wait for their results to be taken. Jobs that no worker has begun
+/// when
 /// `work` ends are dropped.
 ///
 /// # Errors

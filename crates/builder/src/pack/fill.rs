@@ -145,7 +145,8 @@ impl PclusterWriter {
         Ok(Self { encoder, spec: *spec, block_bits, encoded_extents, extent_max_len, room, pcluster })
     }
 
-    /// Fills one pcluster, of at most `room` bytes, with the front of `text`. The rest of it, if there is any, can stand
+    /// Fills one pcluster, of at most `room` bytes, with the front of `text`. The rest of it, if there is any, can
+    /// stand
     /// alone.
     ///
     /// # Errors

@@ -4,7 +4,6 @@ use kiln_codec::Spec;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::pack::recut::Recut;
 use crate::plan::text::TextSource;
 
 /// Kind of a job.
@@ -27,6 +26,17 @@ pub(crate) enum Task {
     Tail,
     /// The text of a stored pcluster, to be cut.
     Recut(Recut),
+}
+
+/// Cuts of a stored pcluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recut {
+    /// First byte of each part but the first, from the start of the text.
+    pub cuts: Vec<usize>,
+    /// Bytes of the pcluster, which the first new ones take.
+    pub room: u32,
+    /// The stream ends with the text.
+    pub ends_stream: bool,
 }
 
 /// Text of a job: some bytes of a piece.

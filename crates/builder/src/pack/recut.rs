@@ -7,66 +7,52 @@ use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::format::Format;
 use crate::pack::fill::{Filled, PclusterWriter};
-use crate::pack::worker::{PackOutput, Shape};
+use crate::pack::jobs::Recut;
 use kiln_format::zmap::HeadKind;
 
-/// Cuts of a pcluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Recut {
-    /// First byte of each part but the first, from the start of the text.
-    pub cuts: Vec<usize>,
-    /// Bytes of the pcluster, which the first new ones take.
-    pub room: u32,
-    /// The stream ends with the text.
-    pub ends_stream: bool,
-}
-
-impl Recut {
-    /// Encodes the text anew.
-    ///
-    /// # Errors
-    /// A codec that fails; an interruption.
-    pub(super) fn run(
-        &self,
-        writer: &mut PclusterWriter,
-        text: &[u8],
-        format: &Format,
-        control: &Control<'_>,
-    ) -> Result<PackOutput, BuildError> {
-        let mut all = Filled::default();
-        let (mut in_place, mut room, mut is_open) = (0, self.room as usize, true);
-        let ends = self.cuts.iter().copied().chain([text.len()]);
-        let mut at = 0;
-        for end in ends {
-            while at < end {
-                control.check()?;
-                let ends_stream = self.ends_stream && end == text.len();
-                let part = &text[at..end];
-                let mut filled = match is_open && room > 0 {
-                    true => writer.write_one(part, ends_stream, room)?,
-                    false => Filled::default(),
-                };
-                let fits = is_fitting(&filled, room, format);
-                if is_open && !fits {
-                    is_open = false;
-                }
-                if !is_open {
-                    filled = writer.write_one(part, ends_stream, usize::MAX)?;
-                } else {
-                    room -= filled.bytes.len();
-                    in_place += filled.extents.len();
-                }
-                let taken: usize = filled.extents.iter().map(|extent| extent.llen as usize).sum();
-                if taken == 0 {
-                    return Err(BuildError::Internal(format!("no text of {} bytes was encoded", part.len())));
-                }
-                at += taken;
-                all.bytes.append(&mut filled.bytes);
-                all.extents.append(&mut filled.extents);
+/// Encodes `text`, that of a stored pcluster, anew. Returns the pclusters, and the number of first ones that lie where
+/// the
+/// old one did.
+///
+/// # Errors
+/// A codec that fails; an interruption.
+pub(super) fn run(
+    recut: &Recut,
+    writer: &mut PclusterWriter,
+    text: &[u8],
+    format: &Format,
+    control: &Control<'_>,
+) -> Result<(Filled, usize), BuildError> {
+    let mut all = Filled::default();
+    let (mut in_place, mut room, mut is_open) = (0, recut.room as usize, true);
+    let ends = recut.cuts.iter().copied().chain([text.len()]);
+    let mut at = 0;
+    for end in ends {
+        while at < end {
+            control.check()?;
+            let ends_stream = recut.ends_stream && end == text.len();
+            let part = &text[at..end];
+            let mut filled = match is_open && room > 0 {
+                true => writer.write_one(part, ends_stream, room)?,
+                false => Filled::default(),
+            };
+            is_open &= is_fitting(&filled, room, format);
+            if is_open {
+                room -= filled.bytes.len();
+                in_place += filled.extents.len();
+            } else {
+                filled = writer.write_one(part, ends_stream, usize::MAX)?;
             }
+            let taken: usize = filled.extents.iter().map(|extent| extent.llen as usize).sum();
+            if taken == 0 {
+                return Err(BuildError::Internal(format!("no text of {} bytes was encoded", part.len())));
+            }
+            at += taken;
+            all.bytes.append(&mut filled.bytes);
+            all.extents.append(&mut filled.extents);
         }
-        Ok(PackOutput::new(all.bytes, Shape::Recut { list: all.extents, in_place }))
     }
+    Ok((all, in_place))
 }
 
 /// Returns true if something was filled that takes no more than `room` bytes, and is not plain for want of room.

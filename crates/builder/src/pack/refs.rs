@@ -15,7 +15,8 @@ use crate::plan::text::TextSource;
 pub(super) type TakeLate<'a> = dyn FnMut((TextSource, Range<u64>), (TextSource, u64), bool) + 'a;
 
 impl Packing<'_, '_> {
-    /// Returns the extents of references, now that their sources are stored. `late` gets text that must be stored again,
+    /// Returns the extents of references, now that their sources are stored. `late` gets text that must be stored
+    /// again,
     /// because its extents would be too short, or because its source has none.
     pub(super) fn resolve(
         &self,
@@ -100,7 +101,8 @@ impl Packing<'_, '_> {
     }
 }
 
-/// Returns the bytes of a reference of `len` bytes that stay one, given that its source has units for `covered`: what is
+/// Returns the bytes of a reference of `len` bytes that stay one, given that its source has units for `covered`: what
+/// is
 /// stored again must not be too short, unless its stream ends with it, and neither must the rest.
 fn spaced(covered: u64, len: u64, ends_stream: bool, least: u64) -> u64 {
     let covered = match len - covered {

@@ -10,6 +10,7 @@ use super::{PackCrew, Packing, Stored};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
+use crate::pack::chunks::ChunkRun;
 use crate::pack::inline_tails::TailRef;
 use crate::plan::text::TextSource;
 
@@ -49,6 +50,10 @@ enum Found {
     Extent(ZExtent, Option<TailRef>),
     /// Uncompressed in the image: first byte, and number of bytes.
     Plain(u64, u64),
+    /// Uncompressed in a chunk: its device, first byte there, and number of bytes.
+    Chunk(u16, u64, u64),
+    /// This many zeros, in a chunk that is not stored.
+    Zeros(u64),
     /// Uncompressed among the tails.
     Tail(TailRef),
     /// Left for the packed inode: first byte of the file.
@@ -95,6 +100,17 @@ impl Packing<'_, '_> {
                 Found::Plain(pa, len) => {
                     let len = len.min(buf.len() as u64) as usize;
                     self.read_image(pa, &mut buf[..len])?;
+                    len
+                }
+                Found::Chunk(device, pa, len) => {
+                    let len = len.min(buf.len() as u64) as usize;
+                    let home = if device == 0 { Destination::Image } else { Destination::Chunks };
+                    self.read_device(home, pa, &mut buf[..len])?;
+                    len
+                }
+                Found::Zeros(len) => {
+                    let len = len.min(buf.len() as u64) as usize;
+                    buf[..len].fill(0);
                     len
                 }
                 Found::Tail(tail) => {
@@ -146,6 +162,13 @@ impl Packing<'_, '_> {
         }
         let bits = self.block_bits.bits();
         let len = self.survey.files[file as usize].len;
+        if let Stored::Chunks { chunk_bits, runs } = &self.stored[file as usize] {
+            let (chunk, within) = (off >> chunk_bits, off & ((1 << chunk_bits) - 1));
+            let rest = (len - off).min((1 << chunk_bits) - within);
+            let run = runs.iter().find(|run| (run.first..run.first + run.count).contains(&chunk));
+            let place = |run: &ChunkRun| (run.start.0 << bits) + ((chunk - run.first) << chunk_bits) + within;
+            return Some(run.map_or(Found::Zeros(rest), |run| Found::Chunk(run.device, place(run), rest)));
+        }
         let (start, tail) = self.stored[file as usize].as_flat()?;
         let blocks_end = len - tail.map_or(0, |tail| u64::from(tail.len));
         match tail {
@@ -199,7 +222,12 @@ impl Packing<'_, '_> {
 
     /// Reads bytes of the image.
     fn read_image(&mut self, pa: u64, buf: &mut [u8]) -> Result<(), BuildError> {
-        let (file, offset) = self.data.device(Destination::Image).output();
+        self.read_device(Destination::Image, pa, buf)
+    }
+
+    /// Reads bytes of the device for a kind of data.
+    fn read_device(&mut self, home: Destination, pa: u64, buf: &mut [u8]) -> Result<(), BuildError> {
+        let (file, offset) = self.data.device(home).output();
         self.texts.read_back += buf.len() as u64;
         let read = output::read_exact_at(file, buf, offset.saturating_add(pa));
         read.map_err(|source| BuildError::Write { action: "read back the image", source })

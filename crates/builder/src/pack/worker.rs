@@ -14,6 +14,7 @@ use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::pack::chunks::ChunkText;
 use crate::pack::fill::{End, FillForm, Filled, PartExtent, PclusterWriter};
 use crate::pack::jobs::{JobText, PackJob, Task};
+use crate::pack::recut;
 
 /// Result of packing a part.
 #[derive(Debug)]
@@ -98,7 +99,8 @@ impl<'a> PackWorker<'a> {
             Task::Segment => self.compressed(&job, End::Padded)?,
             Task::Recut(ref recut) => {
                 let (format, control) = (self.format, self.control);
-                recut.run(self.filler(&job)?, job.text.bytes(), format, control)?
+                let (filled, in_place) = recut::run(recut, self.filler(&job)?, job.text.bytes(), format, control)?;
+                PackOutput::new(filled.bytes, Shape::Recut { list: filled.extents, in_place })
             }
             Task::Whole { compress: true, inode_len } => {
                 let end = match job.packs_end {

@@ -10,7 +10,7 @@ use crate::plan::file::ReadCompat;
 /// Digest of a piece.
 pub(crate) type PieceDigest = [u8; 32];
 
-/// What makes files equal, or the first pieces of long ones.
+/// Key of equal files, or of long files with equal first pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FileKey {
     /// Digest of the first piece.

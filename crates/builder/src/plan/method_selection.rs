@@ -51,7 +51,8 @@ struct Saving {
     costs: i128,
 }
 
-/// Decides which of the files that begin in `pieces`, a segment, are not compressed by default. The budget is that of the
+/// Decides which of the files that begin in `pieces`, a segment, are not compressed by default. The budget is that of
+/// the
 /// segment. Samples of files that are not in memory as a whole are read for this, a second time.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Decisions, segment by segment: on one thread, in the order in which data is stored.
 //!
-//! A segment is some MiB of text in memory. What is decided about it depends on it and on what was decided before, never
+//! A segment is some MiB of text in memory. What is decided about it depends on it and on what was decided before,
+//! never
 //! on threads, memory or the speed of a disk: its length is a constant.
 
 use std::collections::{HashMap, VecDeque};
@@ -64,7 +65,7 @@ struct LongFile {
     sha256: Option<FileDigest>,
 }
 
-/// What is stored of a segment, in order.
+/// Something that is stored of a segment, in order.
 enum Item {
     Job(PackJob),
     /// Text that takes part in deduplication: the job for all of it.
@@ -144,6 +145,8 @@ impl<'a> Planner<'a> {
         for (request, piece) in std::mem::take(&mut self.segment) {
             self.note(request, piece, &mut pieces)?;
         }
+        // Text that was read of a file before it failed.
+        pieces.retain(|piece: &Piece| self.files[piece.request.file as usize].storage != Storage::LeftOut);
         method_selection::choose(&mut self.files, &pieces, self.context)?;
         let mut items = Vec::new();
         for piece in pieces {

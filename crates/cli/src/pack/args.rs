@@ -28,15 +28,14 @@ use uuid::Uuid;
     override_usage = "kiln pack [OPTIONS] SRC IMAGE\n       kiln pack [OPTIONS] SRC... [--at DIR SRC]... -o IMAGE",
     after_help = "\
 Examples:
-  kiln pack --preset archive --exclude '*.o' rootfs/ rootfs.erofs
   kiln pack base.tar.gz changes/ --at /opt/tool tool.squashfs -o all.erofs"
 )]
 pub struct Args {
     #[command(flatten, next_help_heading = SOURCES)]
     pub(super) sources: SourceArgs,
 
-    /// Start from plain, fast, balanced, archive, dataset or backup
-    #[arg(long, value_enum, default_value_t, hide_possible_values = true, help_heading = None)]
+    /// Start from this preset; other options override it
+    #[arg(long, value_enum, default_value_t, help_heading = None)]
     pub(super) preset: PresetArg,
 
     /// Compress by ALGORITHM[,LEVEL] (see `kiln help compression`)
@@ -195,7 +194,8 @@ impl Args {
         Ok((packer.options(options).filter(self.tree.filter()?).policy(self.tree.policy()?), order))
     }
 
-    /// Returns the choices: those of `preset`, unless options override them. `block_len` is the default of the block size,
+    /// Returns the choices: those of `preset`, unless options override them. `block_len` is the default of the block
+    /// size,
     /// if it is not the usual one.
     fn choices(&self, keys: &LayoutKeys, preset: Preset, block_len: Option<u64>) -> Result<Choices, Failure> {
         let metadata = keys.metadata.as_ref().map(|MetadataKey { len, method }| {

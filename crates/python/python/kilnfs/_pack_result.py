@@ -20,7 +20,7 @@ class PackResult:
     image_bytes: int
     """Size in bytes of the image, and of the index behind it."""
     seconds: float
-    """Wall time in seconds of all phases: scan, plan, pack, sync."""
+    """Wall time in seconds of all phases: scan, survey, store, write, sync."""
     cpu_seconds: float
     """User and system time in seconds of the process meanwhile."""
     peak_bytes: int

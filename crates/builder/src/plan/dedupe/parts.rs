@@ -69,7 +69,7 @@ pub(crate) struct NewText {
     pub ends_stream: bool,
 }
 
-/// What is stored of a portion.
+/// Division of a portion.
 pub(crate) enum Cut {
     /// All of it, and nothing refers to it so far.
     Whole,
