@@ -174,8 +174,16 @@ impl Packing<'_, '_> {
             TextSource::File(file) => files[file as usize].compression,
             TextSource::Fragments => self.context.format.packing.spec,
         };
+        // An end beside the inode has room behind the short index of contiguous pclusters only.
+        let has_inline = match source {
+            TextSource::File(file) => match &self.stored[file as usize] {
+                super::Stored::Compressed(extents) => extents.inline.is_some(),
+                _ => false,
+            },
+            TextSource::Fragments => false,
+        };
         // Streams of DEFLATE that are not in blocks depend on their place.
-        spec.is_some_and(|spec| !self.encoded || spec.method != Method::Deflate)
+        !has_inline && spec.is_some_and(|spec| !self.encoded || spec.method != Method::Deflate)
     }
 
     /// Returns the stored extent that has byte `at` of a source, unless it lies beside an inode.

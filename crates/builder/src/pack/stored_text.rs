@@ -1,10 +1,9 @@
 //! Text that was stored, read back from where it is.
 
-use kiln_codec::{DecodeLimits, Decoder, Want};
+use kiln_codec::Want;
 use kiln_format::Algorithm;
 use kiln_format::zmap::HeadKind;
 use kiln_output as output;
-use std::collections::VecDeque;
 
 use super::{PackCrew, Packing, Stored};
 use crate::error::BuildError;
@@ -12,37 +11,8 @@ use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
 use crate::pack::chunks::ChunkRun;
 use crate::pack::inline_tails::TailRef;
+use crate::pack::text_cache::{KEPT, Source};
 use crate::plan::text::TextSource;
-
-/// Decoded pclusters that are kept: equal text is compared front to back, often at several places by turns.
-const KEPT: usize = 4;
-
-/// Decoded pclusters.
-pub(super) struct TextCache {
-    decoder: Decoder,
-    /// Places, and text; the latest last.
-    kept: VecDeque<(Source, Vec<u8>)>,
-    /// Stored bytes.
-    raw: Vec<u8>,
-    /// Stored bytes that were read.
-    pub(super) read_back: u64,
-}
-
-impl Default for TextCache {
-    fn default() -> Self {
-        let decoder = Decoder::new(DecodeLimits::default());
-        Self { decoder, kept: VecDeque::new(), raw: Vec::new(), read_back: 0 }
-    }
-}
-
-/// Place of a pcluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// At this byte of the image.
-    Image(u64),
-    /// At this byte of the tails.
-    Tail(u64),
-}
 
 /// Place of the text that begins at some byte.
 enum Found {
