@@ -199,7 +199,7 @@ impl<'a, 'b> Packing<'a, 'b> {
 
     /// Takes the next result, if there is one. Returns whether there was.
     fn take_next(&mut self, crew: &mut PackCrew<'_>) -> Result<bool, BuildError> {
-        let Some(result) = crew.next() else { return Ok(false) };
+        let Some(result) = crew.take() else { return Ok(false) };
         self.context.control.check()?;
         let (job, output) = result?;
         self.append(&job, output)?;

@@ -16,6 +16,9 @@ use std::thread;
 /// Result of a job, or the panic of its worker.
 type Outcome<R, E> = thread::Result<Result<R, E>>;
 
+/// Worker on the calling thread.
+type Alone<'a, J, R, E> = Box<dyn FnMut(J) -> Result<R, E> + 'a>;
+
 /// Jobs that wait for a worker.
 struct Queue<J> {
     jobs: VecDeque<(u64, J)>,
@@ -67,7 +70,7 @@ pub struct Crew<'a, J, R, E> {
     /// Number of the next job.
     next: u64,
     /// Worker on the calling thread, where the system has no threads.
-    alone: Option<Box<dyn FnMut(J) -> Result<R, E> + 'a>>,
+    alone: Option<Alone<'a, J, R, E>>,
 }
 
 impl<J, R, E> Crew<'_, J, R, E> {
@@ -90,7 +93,7 @@ impl<J, R, E> Crew<'_, J, R, E> {
     ///
     /// # Panics
     /// With the panic of the worker.
-    pub fn next(&mut self) -> Option<Result<R, E>> {
+    pub fn take(&mut self) -> Option<Result<R, E>> {
         let seq = self.next - self.costs.len() as u64;
         self.held -= self.costs.pop_front()?;
         if let Some(worker) = &mut self.alone {
@@ -137,7 +140,7 @@ where
             thread::Builder::new().spawn_scoped(scope, move || serve(shared, make_worker, &send)).ok()
         });
         let has_threads = count.count() > 0;
-        let alone = if has_threads { None } else { Some(Box::new(make_worker()?) as Box<dyn FnMut(J) -> _>) };
+        let alone = if has_threads { None } else { Some(Box::new(make_worker()?) as Alone<'_, J, R, E>) };
         let (early, costs) = (BTreeMap::new(), VecDeque::new());
         let mut crew = Crew { shared: &shared, results, early, costs, held: 0, budget, next: 0, alone };
         let outcome = work(&mut crew);
@@ -188,11 +191,11 @@ mod tests {
                 let mut taken = Vec::new();
                 for job in 0..1000 {
                     while crew.is_full() {
-                        taken.push(crew.next().unwrap()?);
+                        taken.push(crew.take().unwrap()?);
                     }
                     crew.submit(job, 1 + job % 4);
                 }
-                while let Some(result) = crew.next() {
+                while let Some(result) = crew.take() {
                     taken.push(result?);
                 }
                 Ok(taken)
@@ -207,7 +210,7 @@ mod tests {
         let outcome = with_crew(Threads::at_least_one(3), 100, worker, |crew| {
             (0..9).for_each(|job| crew.submit(job, 1));
             let mut last = 0;
-            while let Some(result) = crew.next() {
+            while let Some(result) = crew.take() {
                 last = result.inspect_err(|_| assert_eq!(last, 4))?;
             }
             Ok(last)
@@ -216,7 +219,7 @@ mod tests {
         let nobody = || Err::<fn(u32) -> Result<u32, &'static str>, _>("no worker");
         let outcome = with_crew(Threads::ONE, 1, nobody, |crew| {
             crew.submit(1, 1);
-            crew.next().unwrap()
+            crew.take().unwrap()
         });
         assert_eq!(outcome, Err("no worker"));
     }
@@ -227,7 +230,7 @@ mod tests {
         let worker = || Ok(|_: u32| -> Result<u32, ()> { panic!("a worker's own") });
         let _ = with_crew(Threads::at_least_one(2), 1, worker, |crew| {
             crew.submit(1, 1);
-            crew.next().unwrap()
+            crew.take().unwrap()
         });
     }
 }

@@ -58,7 +58,7 @@ impl Packing<'_, '_> {
         };
         let mut refs: Vec<FileRef> = parts.refs.iter().map(of_files).collect();
         let mut late = Vec::new();
-        self.cut_late(&mut refs, &mut late, parts, files, crew)?;
+        self.cut_late((&mut refs, &mut late), parts, files, crew)?;
         let found = self.resolve(&refs, parts, &mut |target, source, ends_stream| {
             late.push(Late { target, source, ends_stream });
         })?;
@@ -88,8 +88,7 @@ impl Packing<'_, '_> {
     /// Cuts stored pclusters where references begin within their text.
     fn cut_late(
         &mut self,
-        refs: &mut Vec<FileRef>,
-        late: &mut Vec<Late>,
+        (refs, late): (&mut Vec<FileRef>, &mut Vec<Late>),
         parts: &Deduplication,
         files: &[FilePlan],
         crew: &mut PackCrew<'_>,

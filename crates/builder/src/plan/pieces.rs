@@ -56,6 +56,7 @@ fn wanted(idx: u32, file: &FilePlan, survey: &Survey, context: Context<'_>, is_w
 
 /// Returns the ranges of a file to be read, in order. A file that is all holes has an empty one, so that it is known to
 /// have been read.
+#[allow(clippy::single_range_in_vec_init)] // a file of one piece is the usual case
 fn ranges(idx: u32, file: &FilePlan, survey: &Survey, format: &Format) -> Vec<(Range<u64>, Role)> {
     let (len, holes) = (file.len, survey.holes(idx));
     let segment = file.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
