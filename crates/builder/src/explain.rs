@@ -151,7 +151,7 @@ impl<'a> Reasons<'a> {
     /// Takes the decisions from the values of a build; drops inline tails, which need memory.
     pub(crate) fn new(tree: &'a Tree, inodes: Inodes, plan: Plan, data: StoredData, format: &Format) -> Self {
         let refs = plan.parts.iter().flat_map(|parts| {
-            let target = |one: &crate::plan::dedupe::split_points::Ref| match parts.locate(one.target) {
+            let target = |one: &crate::plan::dedupe::matching::Ref| match parts.locate(one.target) {
                 (TextSource::Fragments, at) => Some(at..at + one.len),
                 (TextSource::File(_), _) => None,
             };

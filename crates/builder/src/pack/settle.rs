@@ -52,7 +52,7 @@ impl Packing<'_, '_> {
         crew: &mut PackCrew<'_>,
     ) -> Result<Vec<PackJob>, BuildError> {
         let of_files = |one: &_| -> FileRef {
-            let one: &crate::plan::dedupe::split_points::Ref = one;
+            let one: &crate::plan::dedupe::matching::Ref = one;
             let (target, source) = (parts.locate(one.target), parts.locate(one.source));
             FileRef { target, source, len: one.len, ends_stream: parts.ends_stream(one), is_fixed: parts.is_fixed(one) }
         };

@@ -27,7 +27,6 @@ mod extend;
 mod index;
 
 use crate::plan::dedupe::chunker::ChunkHash;
-use crate::plan::dedupe::split_points::Ref;
 use extend::Extender;
 use index::Index;
 use std::ops::Range;
@@ -57,6 +56,24 @@ pub(crate) struct Place {
     pub stream: u32,
     /// Bytes from its start.
     pub off: u64,
+}
+
+/// Text that is a reference to stored text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ref {
+    /// Place of the reference.
+    pub target: Place,
+    /// Length in bytes.
+    pub len: u64,
+    /// Place of the stored text: a part starts here in the end, and the rest is in the parts behind it.
+    pub source: Place,
+}
+
+impl Ref {
+    /// Returns the byte of the target's stream behind the last.
+    pub(crate) fn end(&self) -> u64 {
+        self.target.off + self.len
+    }
 }
 
 /// A chunk of a stream; it starts where the one before it ends.

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::error::BuildError;
 use crate::format::Format;
-use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Text};
-use crate::plan::dedupe::split_points::{IndexRules, Portion, Ref, StoredPart, plan_parts};
+use crate::plan::dedupe::matching::{Chunk, MatchStats, Matcher, Place, Ref, Text};
+use crate::plan::dedupe::split_points::{IndexRules, Portion, StoredPart, plan_parts};
 use crate::plan::file::{ReadCompat, read_compat};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::text::TextSource;

@@ -27,7 +27,7 @@ mod resolve;
 
 pub(crate) use resolve::{Unit, resolve_ref};
 
-use crate::plan::dedupe::matching::Place;
+use crate::plan::dedupe::matching::{Place, Ref};
 use kiln_format::BlockBits;
 use std::ops::Range;
 
@@ -85,24 +85,6 @@ pub(crate) struct StoredPart {
     pub range: Range<u64>,
     /// It ends its stream: its last unit may be short.
     pub ends_stream: bool,
-}
-
-/// Text that is a reference to stored text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ref {
-    /// Place of the reference.
-    pub target: Place,
-    /// Length in bytes.
-    pub len: u64,
-    /// Place of the stored text: a part starts here, and the rest is in the parts behind it.
-    pub source: Place,
-}
-
-impl Ref {
-    /// Returns the byte of the target's stream behind the last.
-    pub(crate) fn end(&self) -> u64 {
-        self.target.off + self.len
-    }
 }
 
 /// Text of a stream that is in memory: it can still be cut anywhere. Within a stream portions follow one another, and
