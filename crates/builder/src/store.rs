@@ -13,6 +13,7 @@ use crate::plan::dedupe::parts::OlderText;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::packed_window::WindowEnd;
+use crate::plan::pieces::requests;
 use crate::plan::planner::{Decided, Planner};
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
@@ -49,7 +50,7 @@ pub(crate) fn store<'b>(
         let (planner, packing) = (Planner::new(&survey, context), Packing::begin(&survey, data, context)?);
         let progress = Progress { done_bytes: 0, total_bytes: total(&survey.files) };
         let mut store = Store { planner, packing, crew, context, progress, read_bytes: 0 };
-        read::run(survey.requests(context, false), context, |request, piece| store.take(request, piece))?;
+        read::run(requests(&survey, context, false), context, |request, piece| store.take(request, piece))?;
         store.finish()
     })?;
     let digests = std::mem::take(&mut decided.digests);

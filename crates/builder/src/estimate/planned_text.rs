@@ -9,6 +9,7 @@ use crate::plan::dedupe::parts::OlderText;
 use crate::plan::file::FilePlan;
 use crate::plan::fragments::FragmentStream;
 use crate::plan::packed_window::WindowEnd;
+use crate::plan::pieces::requests;
 use crate::plan::planner::Planner;
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
@@ -35,7 +36,7 @@ pub(super) fn plan(inodes: &Inodes, context: Context<'_>) -> Result<Planned, Bui
     let mut older = SourceText { tree: context.tree, files: &survey.files };
     let mut jobs = Vec::new();
     let mut keep = |more: Vec<PackJob>| jobs.extend(more.iter().map(PackJob::without_text));
-    read::run(survey.requests(context, true), context, |request, piece| {
+    read::run(requests(&survey, context, true), context, |request, piece| {
         if planner.begins_rest(request.file) {
             keep(planner.decide(Some(WindowEnd::Padded), &mut older)?);
         } else if planner.is_full() {

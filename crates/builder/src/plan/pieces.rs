@@ -16,8 +16,17 @@ use kiln_tree::{Kind, Version};
 /// Bytes of an uncompressed file that are copied at a time.
 pub(crate) const COPY_LEN: u64 = 4 << 20;
 
+/// Returns what is to be read, in the order in which it is stored.
+pub(crate) fn requests<'a>(
+    survey: &'a Survey,
+    context: Context<'a>,
+    is_estimate: bool,
+) -> impl Iterator<Item = ReadRequest> + Send + 'a {
+    (0..survey.files.len() as u32).flat_map(move |idx| of_file(idx, survey, context, is_estimate))
+}
+
 /// Returns what is to be read of a file.
-pub(super) fn of_file(idx: u32, survey: &Survey, context: Context<'_>, is_estimate: bool) -> Vec<ReadRequest> {
+fn of_file(idx: u32, survey: &Survey, context: Context<'_>, is_estimate: bool) -> Vec<ReadRequest> {
     let format = context.format;
     let file = &survey.files[idx as usize];
     let ranges = ranges(idx, file, survey, format);

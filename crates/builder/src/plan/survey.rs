@@ -10,11 +10,11 @@ use crate::options::Dedupe;
 use crate::plan::file::{FilePlan, Storage, storage};
 use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::hole::{self, Holes};
+use crate::plan::hot;
 use crate::plan::placed::{self, PlacedFiles};
 use crate::plan::reuse::{self, Gaps, ReusedFiles};
 use crate::plan::stored::{self, StoredFiles};
-use crate::plan::{hot, pieces};
-use crate::read::{PIECE_COST, ReadRequest};
+use crate::read::PIECE_COST;
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Kind, Version};
 
@@ -71,16 +71,6 @@ impl Survey {
     /// Returns true if other files have the length of this one.
     pub(crate) fn has_peers(&self, file: &FilePlan) -> bool {
         self.peers.contains_key(&file.len)
-    }
-
-    /// Returns what is to be read, in the order in which it is stored.
-    pub(crate) fn requests<'a>(
-        &'a self,
-        context: Context<'a>,
-        is_estimate: bool,
-    ) -> impl Iterator<Item = ReadRequest> + Send + 'a {
-        let files = (0..).zip(&self.files);
-        files.flat_map(move |(idx, _)| pieces::of_file(idx, self, context, is_estimate))
     }
 
     /// Finds the holes of files that may have some, and decides how these are stored.
