@@ -414,16 +414,17 @@ def test_packs_run_side_by_side_in_threads(source: Path, tmp_path: Path) -> None
 def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    for number in range(20):
+    # More than is read ahead.
+    for number in range(60):
         (source / f"{number:02}").write_bytes(packing.text(1 << 20, seed=number))
 
     def progress(done: int, total: int) -> None:
         if done < total:
-            (source / "19").write_bytes(b"another")
+            (source / "59").write_bytes(b"another")
 
     with pytest.raises(OSError) as error:
         pack(source, tmp_path / "image", compress="lzma,9", order="path", threads=1, progress=progress)
-    assert error.value.filename == "19" and error.value.errno == 116
+    assert error.value.filename == "59" and error.value.errno == 116
     assert not (tmp_path / "image").exists()
 
 
