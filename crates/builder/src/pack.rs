@@ -290,7 +290,7 @@ impl<'a, 'b> Packing<'a, 'b> {
     }
 
     /// Stores what remains when all data has been read: references, and ends of files in the packed inode. Returns the
-    /// data, and the length of the packed inode.
+    /// data, and the outputs.
     ///
     /// # Errors
     /// Those of [`crate::build`].
@@ -370,7 +370,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             features: self.features,
             read_back_bytes: self.texts.read_back,
             text_bytes: self.text_bytes,
-            read_bytes: 0,
+            read_bytes: decided.read_bytes,
         };
         Ok((data, self.data))
     }

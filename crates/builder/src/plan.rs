@@ -123,9 +123,6 @@ impl Plan {
 
     /// Returns the compression of a stream, if it has one.
     pub(crate) fn compression_of(&self, stream: TextSource) -> Option<Spec> {
-        match stream {
-            TextSource::File(file) => self.files[file as usize].compression,
-            TextSource::Fragments => self.fragment_compression,
-        }
+        file::compression_of(stream, &self.files, self.fragment_compression)
     }
 }

@@ -18,7 +18,7 @@ use crate::format::Format;
 use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{ContentError, NodeId, Version};
+use kiln_tree::{NodeId, Version};
 use look::Looker;
 
 /// Cost of a piece beside its bytes, so that tiny files are bounded too.
@@ -69,6 +69,8 @@ pub(crate) struct ReadRequest {
     pub node: NodeId,
     /// Bytes of the file.
     pub range: Range<u64>,
+    /// The stretch between holes that has these bytes.
+    pub run: Range<u64>,
     /// Version of the contents.
     pub version: Version,
     /// Part that the piece has in the storage of its file.
@@ -151,7 +153,7 @@ impl Reader<'_> {
         let format = self.context.format;
         let wanted = request.wanted;
         let all = (request.range.end - request.range.start) as usize;
-        let len = if wanted.is_estimate && !wanted.digest && !wanted.chunks { self.looker.least(all) } else { all };
+        let len = if wanted.is_estimate && !wanted.digest && !wanted.chunks { look::least(all) } else { all };
         // With room to fill the last block, so that nothing has to be moved then.
         let mut text = Vec::with_capacity(len.next_multiple_of(format.block_bits.len() as usize));
         text.resize(len, 0);
@@ -182,21 +184,17 @@ fn fill(request: &ReadRequest, text: &mut [u8], context: Context<'_>) -> Result<
         content.read_exact_at(text, request.range.start).map_err(failed)?;
         Ok::<_, BuildError>(content)
     };
+    let is_stored = |change: &BuildError| change.is_change() && (format.work.keep_going || !change.is_resize());
     let change = match read(request.version, text) {
-        Ok(mut content) => match content.verify_unchanged() {
+        Ok(mut content) => match content.verify_unchanged().map_err(failed) {
             Ok(()) => return Ok(None),
             // It changed while it was read: the bytes are those of one reading.
-            Err(change) if is_stored(&change, format) => return Ok(Some(failed(change))),
-            Err(error) => return Err(failed(error)),
+            Err(change) if is_stored(&change) => return Ok(Some(change)),
+            Err(error) => return Err(error),
         },
-        Err(change) if change.is_change() && (format.work.keep_going || !change.is_resize()) => change,
+        Err(change) if is_stored(&change) => change,
         Err(error) => return Err(error),
     };
     read(Version::Changed, text)?;
     Ok(Some(change))
-}
-
-/// Returns true if a file with this change is stored.
-fn is_stored(change: &ContentError, format: &Format) -> bool {
-    change.is_change() && (format.work.keep_going || !matches!(change, ContentError::Resized(_)))
 }

@@ -1,6 +1,5 @@
 //! Storing of data: text is read, decided about, packed and appended, segment by segment. Each piece of text is in
-//! memory
-//! once, between reading and writing.
+//! memory once, between reading and writing.
 
 use crate::context::Context;
 use crate::context::progress::Progress;
@@ -49,7 +48,7 @@ pub(crate) fn store<'b>(
     let (mut decided, data, appender) = with_crew(format.work.threads, format.work.backlog(), worker, |crew| {
         let (planner, packing) = (Planner::new(&survey, context), Packing::begin(&survey, data, context)?);
         let progress = Progress { done_bytes: 0, total_bytes: total(&survey.files) };
-        let mut store = Store { planner, packing, crew, context, progress, read_bytes: 0 };
+        let mut store = Store { planner, packing, crew, context, progress };
         read::run(requests(&survey, context, false), context, |request, piece| store.take(request, piece))?;
         store.finish()
     })?;
@@ -73,8 +72,6 @@ struct Store<'a, 'b, 'c, 'w> {
     crew: &'c mut PackCrew<'w>,
     context: Context<'a>,
     progress: Progress,
-    /// Bytes of text that were read.
-    read_bytes: u64,
 }
 
 impl<'b> Store<'_, 'b, '_, '_> {
@@ -87,7 +84,6 @@ impl<'b> Store<'_, 'b, '_, '_> {
         } else if self.planner.is_full() {
             self.decide(None)?;
         }
-        self.read_bytes += piece.as_ref().map_or(0, |piece| piece.text.len() as u64);
         let done = self.progress.done_bytes + (request.range.end - request.range.start);
         self.progress.done_bytes = done.min(self.progress.total_bytes);
         (self.context.control.progress)(self.progress);
@@ -96,8 +92,7 @@ impl<'b> Store<'_, 'b, '_, '_> {
     }
 
     /// Decides about a segment, and about files that wait for the packed stream if there is an `end`. Lets the crew
-    /// pack
-    /// what is to be stored.
+    /// pack what is to be stored.
     fn decide(&mut self, end: Option<WindowEnd>) -> Result<(), BuildError> {
         let jobs = self.planner.decide(end, &mut Older { packing: &mut self.packing, crew: self.crew })?;
         self.packing.submit(jobs, self.crew)
@@ -113,10 +108,9 @@ impl<'b> Store<'_, 'b, '_, '_> {
             self.packing.take_all(self.crew)?;
             self.packing.begin_rest();
         }
-        let read_bytes = self.read_bytes + self.planner.read_again_bytes;
         let decided = self.planner.finish();
         let (data, appender) = self.packing.finish(&decided, self.crew)?;
-        Ok((decided, StoredData { read_bytes, ..data }, appender))
+        Ok((decided, data, appender))
     }
 }
 

@@ -1,9 +1,8 @@
 //! Workers that are given jobs one at a time, and results that come back in the order of the jobs.
 //!
 //! [`ordered::run`](crate::ordered::run) takes all jobs from an iterator. A crew suits a caller
-//! that
-//! finds its jobs while it works, and that may need the result of an earlier job before it can name
-//! the next one. The caller bounds the backlog: it takes results while [`Crew::is_full`].
+//! that finds its jobs while it works, and that may need the result of an earlier job before it can
+//! name the next one. The caller bounds the backlog: it takes results while [`Crew::is_full`].
 
 use crate::locks::{lock, wait};
 use crate::threads::Threads;

@@ -34,9 +34,8 @@ pub(crate) fn placeholders(tree: &Tree, format: &Format) -> HashMap<NodeId, Box<
 }
 
 /// Returns the values of all files that are not empty: those that an image stores for the contents, else those
-/// `computed`
-/// as the contents were read, else those that the base stores for files that are reused from it. Only files of which
-/// parts are reused, or for which the base has none, are read here. Files for which `is_left_out` have none.
+/// `computed` as the contents were read, else those that the base stores for files that are reused from it. Only files
+/// of which parts are reused, or for which the base has none, are read here. Files for which `is_left_out` have none.
 ///
 /// # Errors
 /// The first file that cannot be read, unless such files are skipped; an interruption.

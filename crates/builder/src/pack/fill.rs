@@ -146,8 +146,7 @@ impl PclusterWriter {
     }
 
     /// Fills one pcluster, of at most `room` bytes, with the front of `text`. The rest of it, if there is any, can
-    /// stand
-    /// alone.
+    /// stand alone.
     ///
     /// # Errors
     /// A codec that fails.

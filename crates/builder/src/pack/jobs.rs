@@ -65,8 +65,7 @@ impl JobText {
         &self.bytes[self.range.clone()]
     }
 
-    /// Returns the bytes in a buffer of their own. That of a piece is handed on if nobody else has it, and if it is not
-    /// much larger.
+    /// Returns the bytes in a buffer of their own. That of a piece is handed on if nobody else has it.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         let is_all = self.range == (0..self.bytes.len());
         if !is_all {

@@ -11,8 +11,7 @@ use crate::pack::jobs::Recut;
 use kiln_format::zmap::HeadKind;
 
 /// Encodes `text`, that of a stored pcluster, anew. Returns the pclusters, and the number of first ones that lie where
-/// the
-/// old one did.
+/// the old one did.
 ///
 /// # Errors
 /// A codec that fails; an interruption.

@@ -16,8 +16,7 @@ pub(super) type TakeLate<'a> = dyn FnMut((TextSource, Range<u64>), (TextSource, 
 
 impl Packing<'_, '_> {
     /// Returns the extents of references, now that their sources are stored. `late` gets text that must be stored
-    /// again,
-    /// because its extents would be too short, or because its source has none.
+    /// again, because its extents would be too short, or because its source has none.
     pub(super) fn resolve(
         &self,
         refs: &[FileRef],
@@ -102,8 +101,7 @@ impl Packing<'_, '_> {
 }
 
 /// Returns the bytes of a reference of `len` bytes that stay one, given that its source has units for `covered`: what
-/// is
-/// stored again must not be too short, unless its stream ends with it, and neither must the rest.
+/// is stored again must not be too short, unless its stream ends with it, and neither must the rest.
 fn spaced(covered: u64, len: u64, ends_stream: bool, least: u64) -> u64 {
     let covered = match len - covered {
         rest if rest > 0 && rest < least && !ends_stream => len.saturating_sub(least),

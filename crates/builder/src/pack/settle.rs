@@ -11,14 +11,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{PackCrew, Packing};
+use super::{PackCrew, Packing, PartExtent, Stored};
 use crate::error::BuildError;
 use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
+use crate::pack::inline_tails::TailRef;
 use crate::pack::jobs::{JobText, PackJob, Recut, Task};
 use crate::pack::worker::{PackOutput, Shape};
+use crate::plan::dedupe::matching::Ref;
 use crate::plan::dedupe::parts::Deduplication;
-use crate::plan::file::FilePlan;
+use crate::plan::file::{FilePlan, compression_of};
 use crate::plan::text::TextSource;
 
 /// Text that is stored again though it occurs elsewhere.
@@ -51,8 +53,7 @@ impl Packing<'_, '_> {
         files: &[FilePlan],
         crew: &mut PackCrew<'_>,
     ) -> Result<Vec<PackJob>, BuildError> {
-        let of_files = |one: &_| -> FileRef {
-            let one: &crate::plan::dedupe::matching::Ref = one;
+        let of_files = |one: &Ref| {
             let (target, source) = (parts.locate(one.target), parts.locate(one.source));
             FileRef { target, source, len: one.len, ends_stream: parts.ends_stream(one), is_fixed: parts.is_fixed(one) }
         };
@@ -69,10 +70,7 @@ impl Packing<'_, '_> {
             if !self.read_stored(source, &mut text)? {
                 return Err(BuildError::Internal(format!("{source:?} is referred to, and not stored")));
             }
-            let spec = match stream {
-                TextSource::File(file) => files[file as usize].compression,
-                TextSource::Fragments => self.context.format.packing.spec,
-            };
+            let spec = compression_of(stream, files, self.context.format.packing.spec);
             let job = PackJob::segment(stream, range, spec, JobText::all(Arc::new(text)));
             jobs.push(PackJob { ends_stream, ..job });
         }
@@ -169,20 +167,10 @@ impl Packing<'_, '_> {
 
     /// Returns true if stored pclusters of a source can be cut.
     fn may_cut(&self, source: TextSource, files: &[FilePlan]) -> bool {
-        let spec = match source {
-            TextSource::File(file) => files[file as usize].compression,
-            TextSource::Fragments => self.context.format.packing.spec,
-        };
+        let spec = compression_of(source, files, self.context.format.packing.spec);
         // An end beside the inode has room behind the short index of contiguous pclusters only.
-        let has_inline = match source {
-            TextSource::File(file) => match &self.stored[file as usize] {
-                super::Stored::Compressed(extents) => extents.inline.is_some(),
-                _ => false,
-            },
-            TextSource::Fragments => false,
-        };
         // Streams of DEFLATE that are not in blocks depend on their place.
-        !has_inline && spec.is_some_and(|spec| !self.encoded || spec.method != Method::Deflate)
+        self.inline_of(source).is_none() && spec.is_some_and(|spec| !self.encoded || spec.method != Method::Deflate)
     }
 
     /// Returns the stored extent that has byte `at` of a source, unless it lies beside an inode.
@@ -203,10 +191,7 @@ impl Packing<'_, '_> {
         let mut text = vec![0; extent.llen as usize];
         self.read_stored((source, extent.la), &mut text)?;
         let ends_stream = self.ends_stream(source, extent.end());
-        let spec = match source {
-            TextSource::File(file) => files[file as usize].compression,
-            TextSource::Fragments => self.context.format.packing.spec,
-        };
+        let spec = compression_of(source, files, self.context.format.packing.spec);
         let cuts = places.iter().map(|place| (place - extent.la) as usize).collect();
         let job = PackJob::segment(source, extent.la..extent.end(), spec, JobText::all(Arc::new(text)));
         Ok(PackJob { task: Task::Recut(Recut { cuts, room: extent.plen, ends_stream }), ..job })
@@ -242,13 +227,13 @@ impl Packing<'_, '_> {
             if idx == *in_place {
                 pa = start;
             }
-            let &super::PartExtent { llen, plen, kind } = part;
+            let &PartExtent { llen, plen, kind } = part;
             new.push(ZExtent { la, llen, plen, pa, kind, partial: false });
             (la, pa) = (la + u64::from(llen), pa + u64::from(plen));
         }
         let block_bits = self.block_bits;
         let extents = self.extents_mut(job.stream);
-        let at = extents.list.iter().position(|extent| extent.la == old.la && extent.pa == old.pa).ok_or_else(lost)?;
+        let at = extents.list.partition_point(|extent| extent.la < old.la);
         extents.list.splice(at..=at, new);
         extents.bytes = extents.bytes + output.bytes.len() as u64 - u64::from(old.plen);
         extents.blocks += block_bits.blocks_for(behind.len() as u64);
@@ -256,15 +241,23 @@ impl Packing<'_, '_> {
     }
 
     /// Returns true if an extent of a source lies beside an inode.
-    fn is_inline(&self, source: TextSource, idx: usize) -> bool {
-        let TextSource::File(file) = source else { return false };
-        match &self.stored[file as usize] {
-            super::Stored::Compressed(extents) => extents.inline.is_some() && idx + 1 == extents.list.len(),
-            _ => false,
+    pub(super) fn is_inline(&self, source: TextSource, idx: usize) -> bool {
+        let is_last = self.stored_extents(source).is_some_and(|list| idx + 1 == list.len());
+        is_last && self.inline_of(source).is_some()
+    }
+
+    /// Returns the end of a source that lies beside its inode, if there is one.
+    pub(super) fn inline_of(&self, source: TextSource) -> Option<TailRef> {
+        match source {
+            TextSource::File(file) => match &self.stored[file as usize] {
+                Stored::Compressed(extents) => extents.inline,
+                _ => None,
+            },
+            TextSource::Fragments => None,
         }
     }
 
-    /// Returns the number of first extents of a source that references can name: all but one beside an inode.
+    /// Returns the first extents of a source, which references can name: all but one beside an inode.
     pub(super) fn nameable(&self, source: TextSource) -> &[ZExtent] {
         let list = self.stored_extents(source).unwrap_or_default();
         let count = list.len();

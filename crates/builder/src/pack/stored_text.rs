@@ -116,13 +116,7 @@ impl Packing<'_, '_> {
         if let Some(list) = self.stored_extents(source) {
             let at = list.partition_point(|extent| extent.end() <= off);
             if let Some(extent) = list.get(at).filter(|extent| extent.la <= off) {
-                let inline = match source {
-                    TextSource::File(file) => match &self.stored[file as usize] {
-                        Stored::Compressed(extents) => extents.inline.filter(|_| at + 1 == list.len()),
-                        _ => None,
-                    },
-                    TextSource::Fragments => None,
-                };
+                let inline = if self.is_inline(source, at) { self.inline_of(source) } else { None };
                 return Some(Found::Extent(*extent, inline));
             }
         }
@@ -135,7 +129,8 @@ impl Packing<'_, '_> {
         if let Stored::Chunks { chunk_bits, runs } = &self.stored[file as usize] {
             let (chunk, within) = (off >> chunk_bits, off & ((1 << chunk_bits) - 1));
             let rest = (len - off).min((1 << chunk_bits) - within);
-            let run = runs.iter().find(|run| (run.first..run.first + run.count).contains(&chunk));
+            let run = runs[runs.partition_point(|run| run.first + run.count <= chunk)..].first();
+            let run = run.filter(|run| run.first <= chunk);
             let place = |run: &ChunkRun| (run.start.0 << bits) + ((chunk - run.first) << chunk_bits) + within;
             return Some(run.map_or(Found::Zeros(rest), |run| Found::Chunk(run.device, place(run), rest)));
         }

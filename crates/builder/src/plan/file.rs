@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::format::Format;
 use crate::plan::hole;
+use crate::plan::text::TextSource;
 use kiln_tree::NodeId;
 
 /// A regular file.
@@ -102,6 +103,14 @@ pub(crate) fn storage(file: &FilePlan, holes: &[Range<u64>], format: &Format) ->
                 Storage::Compressed { sparse: are_shared }
             }
         }
+    }
+}
+
+/// Returns the compression of a source of text, if it has one; `packed` is that of the packed stream.
+pub(crate) fn compression_of(source: TextSource, files: &[FilePlan], packed: Option<Spec>) -> Option<Spec> {
+    match source {
+        TextSource::File(file) => files[file as usize].compression,
+        TextSource::Fragments => packed,
     }
 }
 

@@ -52,8 +52,7 @@ struct Saving {
 }
 
 /// Decides which of the files that begin in `pieces`, a segment, are not compressed by default. The budget is that of
-/// the
-/// segment. Samples of files that are not in memory as a whole are read for this, a second time.
+/// the segment. Samples of files that are not in memory as a whole are read for this, a second time.
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; a codec that fails; an interruption.

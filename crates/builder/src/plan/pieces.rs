@@ -30,17 +30,17 @@ fn of_file(idx: u32, survey: &Survey, context: Context<'_>, is_estimate: bool) -
     let format = context.format;
     let file = &survey.files[idx as usize];
     let ranges = ranges(idx, file, survey, format);
-    let is_whole = matches!(&ranges[..], [(range, _)] if *range == (0..file.len));
+    let is_whole = matches!(&ranges[..], [(range, ..)] if *range == (0..file.len));
     let wanted = Wanted { is_estimate, ..wanted(idx, file, survey, context, is_whole) };
     // Bytes beside the inode of a reused file come from that file.
     let is_reused = matches!(file.storage, Storage::Reused { .. }) && !survey.gaps.contains_key(&idx);
     let version = if is_reused { Version::Reused } else { Version::Scanned };
-    let request = |(range, role)| {
+    let request = |(range, run, role)| {
         let wanted = match role {
             Role::Data { is_first, .. } => Wanted { head: wanted.head && is_first, ..wanted },
             Role::Gap { .. } | Role::Tail => Wanted::default(),
         };
-        ReadRequest { file: idx, node: file.node, range, version, role, wanted }
+        ReadRequest { file: idx, node: file.node, range, run, version, role, wanted }
     };
     ranges.into_iter().map(request).collect()
 }
@@ -55,7 +55,7 @@ fn wanted(idx: u32, file: &FilePlan, survey: &Survey, context: Context<'_>, is_w
     let data_len = file.len - hole::total(survey.holes(idx));
     Wanted {
         digest: survey.has_peers(file),
-        sha256: is_whole && (format.metadata.has_digests || tree.stores().digest_name.is_some()),
+        sha256: is_whole && survey.is_hashed,
         head,
         chunks: format.dedupes_parts() && is_compressed && (head || data_len >= format.min_match()),
         entropy: is_compressed && !is_whole,
@@ -63,10 +63,10 @@ fn wanted(idx: u32, file: &FilePlan, survey: &Survey, context: Context<'_>, is_w
     }
 }
 
-/// Returns the ranges of a file to be read, in order. A file that is all holes has an empty one, so that it is known to
-/// have been read.
+/// Returns the ranges of a file to be read, in order, each with the stretch between holes that has it. A file that is
+/// all holes has an empty one, so that it is known to have been read.
 #[allow(clippy::single_range_in_vec_init)] // a file of one piece is the usual case
-fn ranges(idx: u32, file: &FilePlan, survey: &Survey, format: &Format) -> Vec<(Range<u64>, Role)> {
+fn ranges(idx: u32, file: &FilePlan, survey: &Survey, format: &Format) -> Vec<(Range<u64>, Range<u64>, Role)> {
     let (len, holes) = (file.len, survey.holes(idx));
     let segment = file.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
     let data = match file.storage {
@@ -75,7 +75,7 @@ fn ranges(idx: u32, file: &FilePlan, survey: &Survey, format: &Format) -> Vec<(R
             let parts = gaps.iter().flat_map(|gap| previous::parts(gap, len, segment, format.block_bits));
             let between = parts.map(|(range, ends_stream)| (range, Role::Gap { ends_stream }));
             let tail = (tail_len > 0).then(|| (len - u64::from(tail_len)..len, Role::Tail));
-            return between.chain(tail).collect();
+            return between.chain(tail).map(|(range, role)| (range.clone(), range, role)).collect();
         }
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment | Storage::Placed { .. } => {
             return Vec::new();
@@ -95,7 +95,14 @@ fn ranges(idx: u32, file: &FilePlan, survey: &Survey, format: &Format) -> Vec<(R
     let data: Vec<Range<u64>> = if data.is_empty() { vec![0..0] } else { data };
     let last = data.len() - 1;
     let role = |at| Role::Data { is_first: at == 0, is_last: at == last };
-    data.into_iter().enumerate().map(|(at, range)| (range, role(at))).collect()
+    // Both are in order.
+    let mut runs = hole::data_runs(len, holes).peekable();
+    let with_run = |(at, range): (usize, Range<u64>)| {
+        while runs.next_if(|run| run.end <= range.start).is_some() {}
+        let run = runs.peek().filter(|run| run.contains(&range.start)).cloned();
+        (range.clone(), run.unwrap_or(range), role(at))
+    };
+    data.into_iter().enumerate().map(with_run).collect()
 }
 
 /// Returns `range` cut at multiples of `step`.

@@ -1,8 +1,7 @@
 //! Decisions, segment by segment: on one thread, in the order in which data is stored.
 //!
 //! A segment is some MiB of text in memory. What is decided about it depends on it and on what was decided before,
-//! never
-//! on threads, memory or the speed of a disk: its length is a constant.
+//! never on threads, memory or the speed of a disk: its length is a constant.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -16,7 +15,6 @@ use crate::plan::dedupe::parts::{Cut, Deduplication, NewText, OlderText, PartFin
 use crate::plan::duplicates::{Duplicates, FileKey};
 use crate::plan::file::{FilePlan, Storage, read_compat};
 use crate::plan::fragments::FragmentStream;
-use crate::plan::hole;
 use crate::plan::method_selection;
 use crate::plan::packed_window::{Candidate, PackedWindow, Window, WindowEnd};
 use crate::plan::pieces::COPY_LEN;
@@ -47,10 +45,10 @@ pub(crate) struct Planner<'a> {
     /// Pieces of the segment, with the request of each.
     segment: Vec<(ReadRequest, Result<Piece, BuildError>)>,
     segment_len: u64,
-    /// The files that have an order of their own are behind.
-    is_ordered: bool,
-    /// Bytes of text that were read a second time.
-    pub read_again_bytes: u64,
+    /// The files that have an order of their own are decided about.
+    is_rest: bool,
+    /// Bytes of text that were read.
+    read_bytes: u64,
 }
 
 /// A file of several pieces that is being read.
@@ -84,6 +82,8 @@ pub(crate) struct Decided {
     pub fragments: FragmentStream,
     /// Parts of files that are stored once, if they are looked for.
     pub parts: Option<Deduplication>,
+    /// Bytes of text that were read from the source.
+    pub read_bytes: u64,
 }
 
 impl<'a> Planner<'a> {
@@ -103,14 +103,15 @@ impl<'a> Planner<'a> {
             parts: format.dedupes_parts().then(|| PartFinder::new(format, has_order)),
             segment: Vec::new(),
             segment_len: 0,
-            is_ordered: survey.ordered_count == 0,
-            read_again_bytes: 0,
+            is_rest: survey.ordered_count == 0,
+            read_bytes: 0,
         }
     }
 
     /// Takes the next piece.
     pub(crate) fn push(&mut self, request: ReadRequest, piece: Result<Piece, BuildError>) {
         self.segment_len += request.range.end - request.range.start;
+        self.read_bytes += piece.as_ref().map_or(0, |piece| piece.text.len() as u64);
         self.segment.push((request, piece));
     }
 
@@ -121,12 +122,12 @@ impl<'a> Planner<'a> {
 
     /// Returns true if `file` is the first one that has no order of its own.
     pub(crate) fn begins_rest(&self, file: u32) -> bool {
-        !self.is_ordered && file >= self.survey.ordered_count
+        !self.is_rest && file >= self.survey.ordered_count
     }
 
-    /// Returns true if files without an order of their own were met.
+    /// Returns true if files without an order of their own are decided about.
     pub(crate) fn has_rest(&self) -> bool {
-        self.is_ordered
+        self.is_rest
     }
 
     /// Decides about the segment, and returns what is to be stored of it, in order. With an `end`, that includes the
@@ -155,10 +156,10 @@ impl<'a> Planner<'a> {
         let Some(end) = end else { return Ok(self.jobs(items)) };
         self.push_window(end, &mut items, older)?;
         let jobs = self.jobs(items);
-        if let Some(parts) = self.parts.as_mut().filter(|_| !self.is_ordered) {
+        if let Some(parts) = self.parts.as_mut().filter(|_| !self.is_rest) {
             parts.end_order();
         }
-        self.is_ordered = true;
+        self.is_rest = true;
         Ok(jobs)
     }
 
@@ -167,6 +168,7 @@ impl<'a> Planner<'a> {
         let entropies = self.entropies.into_iter().map(|(file, (sum, count))| (file, sum / f64::from(count))).collect();
         Decided {
             entropies,
+            read_bytes: self.read_bytes,
             files: self.files,
             digests: self.digests,
             fragments: self.packed.into_stream(),
@@ -227,11 +229,12 @@ impl<'a> Planner<'a> {
         let file = &self.survey.files[idx as usize];
         let key = FileKey { digest, len: file.len, start: piece.request.range.start };
         let compat = read_compat(file.compression);
-        match self.duplicates.find(key, compat) {
+        let first = self.duplicates.find(key, compat);
+        match first {
             Some(first) => self.files[idx as usize].storage = Storage::Duplicate(first),
             None => self.duplicates.insert(key, compat, idx),
         }
-        self.files[idx as usize].storage != file.storage
+        first.is_some()
     }
 
     /// Takes note of a piece that is not all of its file.
@@ -241,20 +244,16 @@ impl<'a> Planner<'a> {
         (is_first, is_last): (bool, bool),
         pieces: &mut Vec<Piece>,
     ) -> Result<(), BuildError> {
-        let Context { tree, format, .. } = self.context;
         let (request, idx) = (piece.request.clone(), piece.request.file);
-        let (len, compat) = {
-            let file = &self.survey.files[idx as usize];
-            (file.len, read_compat(file.compression))
-        };
+        let file = &self.survey.files[idx as usize];
+        let (len, compat) = (file.len, read_compat(file.compression));
         if is_first {
             let key = piece.digest.map(|digest| FileKey { digest, len, start: request.range.start });
             let twin = key.and_then(|key| self.duplicates.find(key, compat));
             if let (Some(key), None) = (key, twin) {
                 self.duplicates.insert(key, compat, idx);
             }
-            let is_hashed = format.metadata.has_digests || tree.stores().digest_name.is_some();
-            let sha256 = (is_hashed && !request.wanted.is_estimate).then(FileDigest::default);
+            let sha256 = (self.survey.is_hashed && !request.wanted.is_estimate).then(FileDigest::default);
             self.long = Some(LongFile { file: idx, twin, dropped: Vec::new(), count: 0, sha256 });
         }
         let Some(mut long) = self.long.take().filter(|long| long.file == idx) else {
@@ -297,7 +296,7 @@ impl<'a> Planner<'a> {
         long.twin = None;
         for (number, request) in std::mem::take(&mut long.dropped).into_iter().enumerate() {
             let piece = read::again(&request, self.context)?;
-            self.read_again_bytes += piece.text.len() as u64;
+            self.read_bytes += piece.text.len() as u64;
             let (Context { tree, format, ledger, .. }, start) = (self.context, request.range.start);
             if !piece.digest.is_some_and(|digest| self.duplicates.has_piece(long.file, number, start, digest)) {
                 let path = tree.path(request.node);
@@ -364,12 +363,11 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         let file = &self.files[idx as usize];
-        let (len, compat) = (file.len, read_compat(file.compression));
+        let compat = read_compat(file.compression);
         let job = self.job(idx, range.clone(), request.role, Arc::clone(&text));
-        let run = hole::data_runs(len, self.survey.holes(idx)).find(|run| run.contains(&range.start));
-        let run = run.filter(|run| is_compressed && !chunks.is_empty() && range.end <= run.end);
-        match (&mut self.parts, run) {
-            (Some(parts), Some(run)) if parts.takes(run.end - run.start) => {
+        let run = request.run;
+        match &mut self.parts {
+            Some(parts) if is_compressed && !chunks.is_empty() && parts.takes(run.end - run.start) => {
                 let (begins_stream, ends_stream) = (range.start == run.start, range.end == run.end);
                 let source = TextSource::File(idx);
                 let new = NewText { source, range, text, chunks, compat, begins_stream, ends_stream };
@@ -396,7 +394,7 @@ impl<'a> Planner<'a> {
         items: &mut Vec<Item>,
         older: &mut dyn OlderText,
     ) -> Result<(), BuildError> {
-        let Some(Window { range, text, chunks }) = self.packed.close(!self.is_ordered, end)? else { return Ok(()) };
+        let Some(Window { range, text, chunks }) = self.packed.close(!self.is_rest, end)? else { return Ok(()) };
         let (source, text, spec) = (TextSource::Fragments, Arc::new(text), self.context.format.packing.spec);
         let job = PackJob::segment(source, range.clone(), spec, JobText::all(Arc::clone(&text)));
         match &mut self.parts {

@@ -1,6 +1,6 @@
 //! Facts about all files that are known before any text is read: order, places of stored data, holes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::context::Context;
@@ -37,8 +37,10 @@ pub(crate) struct Survey {
     pub holes: HashMap<u32, Holes>,
     /// Bytes of holes that are stored as zeros, by file.
     pub filled_holes: HashMap<u32, u64>,
-    /// Number of files of each length that several files have.
-    peers: HashMap<u64, u32>,
+    /// True if contents are hashed: to store digests, or to compare them with stored ones.
+    pub is_hashed: bool,
+    /// Lengths that several files have.
+    peers: HashSet<u64>,
 }
 
 impl Survey {
@@ -54,8 +56,9 @@ impl Survey {
         let (files, mut reused, gaps) = reuse::plan(files, reused, previous, context)?;
         reused.hot = hot::runs(&format.layout.hot, (&files, &index), &reused, format.block_bits);
         let (holes, filled_holes) = (HashMap::new(), HashMap::new());
-        let survey =
-            Self { files, index, ordered_count, placed, reused, gaps, holes, filled_holes, peers: HashMap::new() };
+        let is_hashed = format.metadata.has_digests || context.tree.stores().digest_name.is_some();
+        let peers = HashSet::new();
+        let survey = Self { files, index, ordered_count, placed, reused, gaps, holes, filled_holes, is_hashed, peers };
         let mut survey = survey.with_holes(context)?;
         if format.dedupe != Dedupe::Off {
             survey.find_peers();
@@ -70,7 +73,7 @@ impl Survey {
 
     /// Returns true if other files have the length of this one.
     pub(crate) fn has_peers(&self, file: &FilePlan) -> bool {
-        self.peers.contains_key(&file.len)
+        self.peers.contains(&file.len)
     }
 
     /// Finds the holes of files that may have some, and decides how these are stored.
@@ -127,6 +130,6 @@ impl Survey {
                 file.inode_len = *inode_len;
             }
         }
-        self.peers = lens.into_iter().map(|(len, (count, _))| (len, count)).collect();
+        self.peers = lens.into_keys().collect();
     }
 }

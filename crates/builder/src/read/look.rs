@@ -12,6 +12,11 @@ use crate::plan::fragments::Head;
 /// Bytes of a piece whose entropy is measured.
 const SAMPLE_LEN: usize = 64 << 10;
 
+/// Returns the number of first bytes of `len` that facts need if neither digest nor chunks are wanted.
+pub(super) fn least(len: usize) -> usize {
+    len.min(SAMPLE_LEN)
+}
+
 /// Facts about a piece.
 pub(super) struct Seen {
     pub digest: Option<[u8; 32]>,
@@ -32,11 +37,6 @@ impl Looker {
     pub(super) fn new(format: &Format) -> Self {
         let method = format.compression.spec.map(|spec| spec.method);
         Self { method, chunker: Chunker::new(ChunkSizes::DEFAULT) }
-    }
-
-    /// Returns the number of first bytes of `len` that facts need if neither digest nor chunks are wanted.
-    pub(super) fn least(&self, len: usize) -> usize {
-        len.min(SAMPLE_LEN)
     }
 
     /// Examines a piece.

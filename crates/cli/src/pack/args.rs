@@ -195,8 +195,7 @@ impl Args {
     }
 
     /// Returns the choices: those of `preset`, unless options override them. `block_len` is the default of the block
-    /// size,
-    /// if it is not the usual one.
+    /// size, if it is not the usual one.
     fn choices(&self, keys: &LayoutKeys, preset: Preset, block_len: Option<u64>) -> Result<Choices, Failure> {
         let metadata = keys.metadata.as_ref().map(|MetadataKey { len, method }| {
             let method = method.as_deref().map(|text| preset::method("--layout metadata: ", text));

@@ -187,7 +187,11 @@ mod tests {
     proptest! {
         /// libzstd reads the frame for any room, and what is left out would not have fitted.
         #[test]
-        fn as_many_tokens_as_fit(steps in any_steps(), behind in prop::collection::vec(any::<u8>(), 0..50), room in 0..20_000usize) {
+        fn as_many_tokens_as_fit(
+            steps in any_steps(),
+            behind in prop::collection::vec(any::<u8>(), 0..50),
+            room in 0..20_000usize,
+        ) {
             let (mut tokens, text) = tokens_of(&steps, &behind);
             prop_assume!(!text.is_empty());
             let mut counts = Counts::NONE;

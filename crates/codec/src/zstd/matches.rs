@@ -24,15 +24,11 @@
 //!   of 4 bytes one position later, are inside the input.
 //! * *hashes*: the index of a hash is less than `2^BITS`, the length of both tables.
 
-use super::text::Text;
+use super::text::{MARGIN, MATCH_MARGIN, Text};
 use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
 use crate::words::for_processor;
 
-/// Number of bytes from a position on that hashes and comparisons may read.
-const MARGIN: usize = 9;
-/// Distance from the end of a block below which no match is searched for.
-const MATCH_MARGIN: usize = 5;
 /// Log of the number of bytes without a match after which each step is one byte longer.
 const SKIP_SHIFT: u32 = 8;
 /// Number of bits of an entry that are a part of the hash.
@@ -356,7 +352,10 @@ mod tests {
         /// For any stops, the tokens decode to the text and do not depend on earlier searches.
         #[test]
         fn tokens_stand_for_the_text(
-            text in any_text(), before in any_text(), level in 1..=3i32, stops in prop::collection::vec(1..500usize, 1..20),
+            text in any_text(),
+            before in any_text(),
+            level in 1..=3i32,
+            stops in prop::collection::vec(1..500usize, 1..20),
         ) {
             let mut matcher = Matcher::new(&Spec::new(Method::Zstd, Some(level), 1 << 16).unwrap()).unwrap();
             let mut parse = |text: &[u8]| {

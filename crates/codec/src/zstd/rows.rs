@@ -21,16 +21,12 @@
 //! is alive.
 
 use super::row_table::{ROW_LEN, RowHash, RowTable, Rows};
-use super::text::Text;
+use super::text::{MARGIN, MATCH_MARGIN, Text};
 use super::tokens::{Cursor, Tokens, Until};
 use crate::Spec;
 use crate::words::for_processor;
 use std::mem::MaybeUninit;
 
-/// Number of bytes from a position on that hashes and comparisons may read.
-const MARGIN: usize = 9;
-/// Distance from the end of a block below which no match is searched for.
-const MATCH_MARGIN: usize = 5;
 /// Shortest match.
 const MATCH_MIN: usize = 4;
 /// Log of the number of bytes without a match after which each step is one byte longer.

@@ -1,5 +1,10 @@
 //! Text by position, as tables of match finders have it, read without bounds checks.
 
+/// Number of bytes from a position on that hashes and comparisons may read.
+pub(super) const MARGIN: usize = 9;
+/// Distance from the end of a block below which no match is searched for.
+pub(super) const MATCH_MARGIN: usize = 5;
+
 /// Text whose bytes have consecutive positions. Each function requires that the bytes it reads are
 /// in the input.
 #[derive(Clone, Copy)]

@@ -14,8 +14,7 @@ const TRIM_ROUNDS: u32 = 8;
 
 /// Changes `refs`, in order of targets, so that each has at least `least` bytes, and so does each part that they cause
 /// in `portions`, except at the ends of streams. The targets are in these portions, which are sorted. Sources before
-/// them
-/// cut nothing here.
+/// them cut nothing here.
 pub(super) fn repair(refs: Vec<Ref>, least: u64, portions: &[Portion]) -> Vec<Ref> {
     let mut repair = Repair { refs, portions, least, may_trim: true, changed: false };
     for round in 0.. {
