@@ -1,7 +1,7 @@
 //! The phases of a build, one after the other.
 
 use crate::context::Context;
-use crate::context::clock::PhaseClock;
+use crate::context::clock::{Phase, PhaseClock};
 use crate::context::ledger::{ClosedLedger, Ledger};
 use crate::context::progress::Control;
 use crate::error::BuildError;
@@ -18,10 +18,12 @@ use crate::plan::Plan;
 use crate::plan::file::Storage;
 use crate::plan::survey::Survey;
 use crate::store::{StoredTree, store};
+use crate::stream::StoredStream;
 use crate::summary::{self, Summary};
 use crate::write::special_inodes::SpecialInodes;
 use crate::write::superblock::{Head, Header};
 use crate::write::{self, ImageParts};
+use kiln_format::compr_cfg::ComprCfgs;
 use kiln_tree::{NodeId, Reuse, Tree};
 
 /// Builds `tree` into `out`, for example an empty file. After an error the contents of `out` are undefined: give the
@@ -65,14 +67,11 @@ pub fn build_behind<'t>(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<(Summary, Reasons<'t>, Head), BuildError> {
-    let format = &Format::of(options, tree)?;
+    let format = &Format::of(options, tree.stores().digest_name)?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
-    let Built { summary, inodes, plan, data, head } =
-        run(out, &clock, Context { tree, format, control, ledger: &ledger })?;
-    check::features(&head.superblock.features(), options)?;
-    let ClosedLedger { skipped, changed, damaged } = ledger.close(|node| is_stored(&plan, node));
-    let summary = Summary { phases: clock.phases(), skipped, changed, damaged, ..summary };
-    Ok((summary, Reasons::new(tree, inodes, plan, data, format), head))
+    let context = Context { tree, format, control, ledger: &ledger };
+    let built = run(out, &clock, context)?;
+    told(built, clock.phases(), ledger, options, (tree, format))
 }
 
 /// An image that was written, with the values of its phases.
@@ -113,10 +112,48 @@ pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Res
     };
     // The device that is written comes behind the existing ones: it has the last number.
     let data = Appender::new(out, header.blocks, header.devices, format);
-    let (StoredTree { plan, digests, data: stored }, data) = store(survey, data, context)?;
-    let data_end = data.end();
+    let (stored, data) = store(survey, data, context)?;
     clock.finish("store");
-    let inodes = match format.metadata.has_digests {
+    complete((inodes, stored), (header, data), out, clock, context)
+}
+
+/// Builds the image of a tree whose contents are stored already, see [`store_stream`](crate::store_stream). `out` and
+/// options are those with which they were stored.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_stored<'t>(
+    tree: &'t Tree,
+    stored: StoredStream,
+    out: Out<'_>,
+    options: &BuildOptions,
+    control: &Control<'_>,
+) -> Result<(Summary, Reasons<'t>), BuildError> {
+    let format = &Format::of(options, tree.stores().digest_name)?;
+    let (clock, ledger) = (PhaseClock::start(), Ledger::default());
+    let context = Context { tree, format, control, ledger: &ledger };
+    let inodes = Inodes::gather(&digest::placeholders(tree, format), context)?;
+    let mut phases = stored.phases.clone();
+    let (stored, appended) = stored.attach(&inodes, context)?;
+    let header = Header::new(usize::from(out.blob.is_some()), ComprCfgs::default(), format)?;
+    let data = Appender::new(out, header.blocks, header.devices, format).resume(appended);
+    let built = complete((inodes, stored), (header, data), out, &clock, context)?;
+    phases.extend(clock.phases());
+    let (summary, reasons, _) = told(built, phases, ledger, options, (tree, format))?;
+    Ok((summary, reasons))
+}
+
+/// Completes an image whose data is stored: adds inodes and directories.
+fn complete(
+    (inodes, stored): (Inodes, StoredTree),
+    (header, data): (Header, Appender<'_>),
+    out: Out<'_>,
+    clock: &PhaseClock,
+    context: Context<'_>,
+) -> Result<Built, BuildError> {
+    let StoredTree { plan, digests, data: stored } = stored;
+    let data_end = data.end();
+    let inodes = match context.format.metadata.has_digests {
         true => Inodes::gather(&plan.digests(&digests, context)?, context)?,
         false => inodes,
     };
@@ -128,6 +165,21 @@ pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Res
     clock.finish("write");
     let summary = summary::summarize(&view, data_end, &written);
     Ok(Built { summary, inodes, plan, data: stored, head: written.head })
+}
+
+/// Returns what is told about an image that was built.
+fn told<'t>(
+    built: Built,
+    phases: Vec<Phase>,
+    ledger: Ledger,
+    options: &BuildOptions,
+    (tree, format): (&'t Tree, &Format),
+) -> Result<(Summary, Reasons<'t>, Head), BuildError> {
+    let Built { summary, inodes, plan, data, head } = built;
+    check::features(&head.superblock.features(), options)?;
+    let ClosedLedger { skipped, changed, damaged } = ledger.close(|node| is_stored(&plan, node));
+    let summary = Summary { phases, skipped, changed, damaged, ..summary };
+    Ok((summary, Reasons::new(tree, inodes, plan, data, format), head))
 }
 
 /// Returns whether a regular file is in the image.

@@ -92,7 +92,7 @@ pub fn estimate(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Estimate, BuildError> {
-    let format = &Format::of(options, tree)?;
+    let format = &Format::of(options, tree.stores().digest_name)?;
     // The caller sees the progress of a single build, so the inner ones report nothing.
     let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
     let context = Context { tree, format, control: &control, ledger: &ledger };

@@ -9,7 +9,7 @@ use kiln_codec::Spec;
 use kiln_format::inode::CompactTimes;
 use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_format::{Algorithm, BlockBits};
-use kiln_tree::{DigestName, Tree};
+use kiln_tree::DigestName;
 
 use crate::error::BuildError;
 use crate::layout::allocator::inline_tail_len;
@@ -116,17 +116,17 @@ impl Reusable {
 }
 
 impl Format {
-    /// Decides what an image of `tree` is like.
+    /// Decides what an image is like. `stored` is the name of digests that contents have already.
     ///
     /// # Errors
     /// Options that the kernel cannot read, that contradict each other or mean nothing.
-    pub(crate) fn of(options: &BuildOptions, tree: &Tree) -> Result<Self, BuildError> {
-        let format = Self::decide(options, tree.stores().digest_name);
+    pub(crate) fn of(options: &BuildOptions, stored: Option<DigestName>) -> Result<Self, BuildError> {
+        let format = Self::decide(options, stored);
         check::check(&format, options)?;
         Ok(format)
     }
 
-    /// Decides without refusing anything. `stored` is the name of digests that contents have already.
+    /// Decides as [`Format::of`] does, without refusing anything.
     pub(crate) fn decide(options: &BuildOptions, stored: Option<DigestName>) -> Self {
         let BuildOptions {
             block_bits,

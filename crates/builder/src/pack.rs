@@ -41,7 +41,7 @@ use crate::pack::reuse::{ReuseCopier, ReuseTotals};
 use crate::pack::stored::ExtentStart;
 use crate::pack::text_cache::TextCache;
 use crate::pack::worker::{PackOutput, Shape};
-use crate::plan::file::Storage;
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::planner::Decided;
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
@@ -92,6 +92,8 @@ pub(crate) struct Packing<'a, 'b> {
     block_bits: BlockBits,
     /// Extents are encoded: byte-granular, and holes are of their own kind.
     encoded: bool,
+    /// Length of each file in bytes, by index in the plan.
+    lens: Vec<u64>,
     /// Stored data of each file, by index in the plan.
     stored: Vec<Stored>,
     /// Extents of the packed inode.
@@ -120,7 +122,7 @@ pub(crate) struct Packing<'a, 'b> {
 }
 
 impl<'a, 'b> Packing<'a, 'b> {
-    /// Begins with what lies before all other data: a pcluster of zeros, and the hot zone of a base.
+    /// Begins with what lies before all other data: the hot zone of a base.
     ///
     /// # Errors
     /// Those of [`crate::build`].
@@ -134,6 +136,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             chunks: ChunkStore::new(format),
             block_bits: format.block_bits,
             encoded: format.compression.encoded_extents,
+            lens: survey.files.iter().map(|file| file.len).collect(),
             stored: vec![Stored::Nothing; survey.files.len()],
             fragments: Extents::default(),
             tails: memory(),
@@ -153,7 +156,6 @@ impl<'a, 'b> Packing<'a, 'b> {
         if let Some(base) = &survey.reused.base {
             packing.data.digest.update(&base.facts().identity);
         }
-        packing.write_zeros()?;
         let start = packing.data.end();
         packing.hot = start..start;
         packing.reuse_hot()?;
@@ -161,6 +163,13 @@ impl<'a, 'b> Packing<'a, 'b> {
             packing.begin_rest();
         }
         Ok(packing)
+    }
+
+    /// Adds a file of a stream.
+    pub(crate) fn add_file(&mut self, file: &FilePlan) {
+        self.lens.push(file.len);
+        self.stored.push(Stored::Nothing);
+        self.algorithms.push(None);
     }
 
     /// Ends the hot zone: all data up to here comes first.
@@ -302,6 +311,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         let Decided { files, fragments, parts, .. } = decided;
         self.take_all(crew)?;
         self.reuse_all()?;
+        self.write_zeros(files)?;
         self.fragments.list.sort_unstable_by_key(|extent| extent.la);
         if let Some(parts) = parts {
             let late = self.settle(parts, files, crew)?;

@@ -17,7 +17,7 @@ pub(crate) mod survey;
 pub(crate) mod text;
 
 mod duplicates;
-mod file_list;
+pub(crate) mod file_list;
 mod placed;
 pub(crate) mod reuse;
 mod stored;
@@ -96,7 +96,7 @@ impl Plan {
     /// A file of which parts are reused, and that cannot be read; an interruption.
     pub(crate) fn digests(
         &self,
-        computed: &HashMap<NodeId, [u8; 32]>,
+        computed: &HashMap<u32, [u8; 32]>,
         context: Context<'_>,
     ) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
         let storage = |node| self.file_of(node).map(|file| (file, self.files[file as usize].storage));
@@ -105,6 +105,7 @@ impl Plan {
                 .is_some_and(|(file, storage)| matches!(storage, Storage::Reused { .. }) && self.gaps(file).is_empty())
         };
         let is_left_out = |node| storage(node).is_none_or(|(_, storage)| storage == Storage::LeftOut);
+        let computed = |node| self.file_of(node).and_then(|file| computed.get(&file).copied());
         digest::values(computed, is_reused, is_left_out, context)
     }
 

@@ -7,97 +7,22 @@
 //! A file is stored as it was read. If it has changed since it was scanned, that is recorded; if it has another length,
 //! it is an error, or, with `keep_going`, it is stored with the scanned length.
 
-mod look;
+pub(crate) mod look;
+mod piece;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::context::Context;
 use crate::error::BuildError;
 use crate::format::Format;
-use crate::plan::dedupe::matching::Chunk;
-use crate::plan::fragments::Head;
+use crate::read::look::Looker;
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{NodeId, Version};
-use look::Looker;
+use kiln_tree::Version;
+
+pub(crate) use piece::{Piece, ReadRequest, Role, Unread, Wanted};
 
 /// Cost of a piece beside its bytes, so that tiny files are bounded too.
 pub(crate) const PIECE_COST: u64 = 4096;
-
-/// The part that a piece has in the storage of its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Data of a file that is stored anew.
-    Data {
-        /// It is the first piece of the file.
-        is_first: bool,
-        /// It is the last piece of the file.
-        is_last: bool,
-    },
-    /// Text between extents that are reused from a base.
-    Gap {
-        /// The next text begins at a block boundary, or there is none.
-        ends_stream: bool,
-    },
-    /// The last bytes of an uncompressed file, which go beside its inode.
-    Tail,
-}
-
-/// Facts to be found out about a piece.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Its digest, to find equal files.
-    pub digest: bool,
-    /// The SHA-256 of the file, of which the piece is all.
-    pub sha256: bool,
-    /// The first bytes of the file.
-    pub head: bool,
-    /// Its chunks.
-    pub chunks: bool,
-    /// The entropy of its first bytes, if they do not compress.
-    pub entropy: bool,
-    /// Only first bytes are read, and the digest if that is wanted. Nothing is stored.
-    pub is_estimate: bool,
-}
-
-/// A piece to be read.
-#[derive(Clone, Debug)]
-pub(crate) struct ReadRequest {
-    /// Index of the file in the plan.
-    pub file: u32,
-    /// Its node.
-    pub node: NodeId,
-    /// Bytes of the file.
-    pub range: Range<u64>,
-    /// The stretch between holes that has these bytes.
-    pub run: Range<u64>,
-    /// Version of the contents.
-    pub version: Version,
-    /// Part that the piece has in the storage of its file.
-    pub role: Role,
-    /// Facts to be found out.
-    pub wanted: Wanted,
-}
-
-/// Text of a piece, and facts about it.
-pub(crate) struct Piece {
-    /// The request.
-    pub request: ReadRequest,
-    /// The bytes; none if only facts were wanted.
-    pub text: Arc<Vec<u8>>,
-    /// BLAKE3 of the bytes.
-    pub digest: Option<[u8; 32]>,
-    /// SHA-256 of the file.
-    pub sha256: Option<[u8; 32]>,
-    /// First bytes of a file that may go into the packed stream.
-    pub head: Option<Head>,
-    /// Chunks.
-    pub chunks: Box<[Chunk]>,
-    /// Entropy of the first bytes in bits per byte, if they do not compress.
-    pub entropy: Option<f64>,
-    /// A change since the scan.
-    pub changed: Option<BuildError>,
-}
 
 /// Reads pieces ahead, and passes them to `take` in order; errors only if such files may be skipped.
 ///
@@ -106,7 +31,7 @@ pub(crate) struct Piece {
 pub(crate) fn run(
     requests: impl Iterator<Item = ReadRequest> + Send,
     context: Context<'_>,
-    mut take: impl FnMut(ReadRequest, Result<Piece, BuildError>) -> Result<(), BuildError>,
+    mut take: impl FnMut(ReadRequest, Result<Piece, Unread>) -> Result<(), BuildError>,
 ) -> Result<(), BuildError> {
     let Context { format, control, .. } = context;
     let jobs = requests.map(|job| Costed { cost: PIECE_COST + (job.range.end - job.range.start), job });
@@ -115,7 +40,7 @@ pub(crate) fn run(
         Ok(move |request: ReadRequest| {
             control.check()?;
             let piece = skippable(reader.read(&request), format)?;
-            Ok::<_, BuildError>((request, piece))
+            Ok::<_, BuildError>((request, piece.map_err(Unread::Failed)))
         })
     };
     let work = &format.work;
@@ -158,20 +83,9 @@ impl Reader<'_> {
         let mut text = Vec::with_capacity(len.next_multiple_of(format.block_bits.len() as usize));
         text.resize(len, 0);
         let changed = fill(request, &mut text, self.context)?;
-        let seen = self.looker.look(&text, wanted);
-        if wanted.is_estimate {
-            text = Vec::new();
-        }
-        Ok(Piece {
-            request: request.clone(),
-            text: Arc::new(text),
-            digest: seen.digest,
-            sha256: seen.sha256,
-            head: seen.head,
-            chunks: seen.chunks,
-            entropy: seen.entropy,
-            changed,
-        })
+        let piece = self.looker.piece(request.clone(), text);
+        let text = if wanted.is_estimate { Arc::default() } else { piece.text };
+        Ok(Piece { text, changed, ..piece })
     }
 }
 

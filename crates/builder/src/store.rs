@@ -16,17 +16,16 @@ use crate::plan::pieces::requests;
 use crate::plan::planner::{Decided, Planner};
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
-use crate::read::{self, Piece, ReadRequest};
+use crate::read::{self, Piece, ReadRequest, Unread};
 use kiln_parallel::crew::with_crew;
-use kiln_tree::NodeId;
 use std::collections::HashMap;
 
 /// Data that was stored, with the decisions about it.
 pub(crate) struct StoredTree {
     /// The decisions.
     pub plan: Plan,
-    /// Digests of contents that were read, by node.
-    pub digests: HashMap<NodeId, [u8; 32]>,
+    /// Digests of contents that were read, by file.
+    pub digests: HashMap<u32, [u8; 32]>,
     /// Places of the data.
     pub data: StoredData,
 }
@@ -40,22 +39,38 @@ pub(crate) fn store<'b>(
     data: Appender<'b>,
     context: Context<'_>,
 ) -> Result<(StoredTree, Appender<'b>), BuildError> {
-    let format = context.format;
-    let worker = || {
-        let mut worker = PackWorker::new(context);
-        Ok(move |job| worker.pack(job))
-    };
-    let (mut decided, data, appender) = with_crew(format.work.threads, format.work.backlog(), worker, |crew| {
-        let (planner, packing) = (Planner::new(&survey, context), Packing::begin(&survey, data, context)?);
-        let progress = Progress { done_bytes: 0, total_bytes: total(&survey.files) };
-        let mut store = Store { planner, packing, crew, context, progress };
+    let total = total(&survey.files);
+    let (mut decided, data, appender) = with_store(&survey, data, total, context, |mut store| {
         read::run(requests(&survey, context, false), context, |request, piece| store.take(request, piece))?;
         store.finish()
     })?;
     let digests = std::mem::take(&mut decided.digests);
     let fragments_len = decided.fragments.len();
-    let plan = Plan::new(survey, decided, fragments_len, format);
+    let plan = Plan::new(survey, decided, fragments_len, context.format);
     Ok((StoredTree { plan, digests, data }, appender))
+}
+
+/// Runs `work` with a store, and its crew of packers, behind `data`.
+///
+/// # Errors
+/// Those of `work`.
+pub(crate) fn with_store<'b, T>(
+    survey: &Survey,
+    data: Appender<'b>,
+    total_bytes: u64,
+    context: Context<'_>,
+    work: impl FnOnce(Store<'_, 'b, '_, '_>) -> Result<T, BuildError>,
+) -> Result<T, BuildError> {
+    let work_options = &context.format.work;
+    let worker = || {
+        let mut worker = PackWorker::new(context);
+        Ok(move |job| worker.pack(job))
+    };
+    with_crew(work_options.threads, work_options.backlog(), worker, |crew| {
+        let (planner, packing) = (Planner::new(survey, context), Packing::begin(survey, data, context)?);
+        let progress = Progress { done_bytes: 0, total_bytes };
+        work(Store { planner, packing, crew, context, progress })
+    })
 }
 
 /// Returns the bytes of files that are to be read.
@@ -66,7 +81,7 @@ fn total(files: &[FilePlan]) -> u64 {
 }
 
 /// The thread that decides and writes.
-struct Store<'a, 'b, 'c, 'w> {
+pub(crate) struct Store<'a, 'b, 'c, 'w> {
     planner: Planner<'a>,
     packing: Packing<'a, 'b>,
     crew: &'c mut PackCrew<'w>,
@@ -75,8 +90,14 @@ struct Store<'a, 'b, 'c, 'w> {
 }
 
 impl<'b> Store<'_, 'b, '_, '_> {
+    /// Adds a file of a stream. Its pieces follow.
+    pub(crate) fn add_file(&mut self, file: FilePlan) {
+        self.packing.add_file(&file);
+        self.planner.add_file(file);
+    }
+
     /// Takes the next piece.
-    fn take(&mut self, request: ReadRequest, piece: Result<Piece, BuildError>) -> Result<(), BuildError> {
+    pub(crate) fn take(&mut self, request: ReadRequest, piece: Result<Piece, Unread>) -> Result<(), BuildError> {
         if self.planner.begins_rest(request.file) {
             self.decide(Some(WindowEnd::Padded))?;
             self.packing.take_all(self.crew)?;
@@ -85,7 +106,9 @@ impl<'b> Store<'_, 'b, '_, '_> {
             self.decide(None)?;
         }
         let done = self.progress.done_bytes + (request.range.end - request.range.start);
-        self.progress.done_bytes = done.min(self.progress.total_bytes);
+        // The length of a stream is not known.
+        let is_known = self.progress.total_bytes > 0;
+        self.progress.done_bytes = if is_known { done.min(self.progress.total_bytes) } else { done };
         (self.context.control.progress)(self.progress);
         self.planner.push(request, piece);
         Ok(())
@@ -99,7 +122,7 @@ impl<'b> Store<'_, 'b, '_, '_> {
     }
 
     /// Decides about the last segment, and stores what remains.
-    fn finish(mut self) -> Result<(Decided, StoredData, Appender<'b>), BuildError> {
+    pub(crate) fn finish(mut self) -> Result<(Decided, StoredData, Appender<'b>), BuildError> {
         let has_rest = self.planner.has_rest();
         let packing = &self.context.format.packing;
         let end = if packing.directories || packing.ends { WindowEnd::Padded } else { WindowEnd::Last };

@@ -156,7 +156,8 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     let packer = preset::packer(args.preset.into(), &args.work, args.keep_going, &signals)?;
     let packer = target.prepare(packer);
     let source = open(args, &signals)?;
-    let scanned = packer.scan(&*source).map_err(fail)?;
+    let scanned = args.work.watch(args.quiet.quiet, |progress| packer.scan_into(&*source, target.out(), progress));
+    let scanned = scanned.map_err(|error| target.failure(fail(error)))?;
     let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(target.out(), progress));
     let mut built = built.map_err(|error| target.failure(fail(error)))?;
     built.commit_by(|summary| target.commit(summary, &signals))?;
@@ -182,13 +183,13 @@ fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>),
     let packer = preset::packer(Preset::Plain, &args.work, args.keep_going, signals)?.scratch_dir(spool.dir());
     let source = open(args, signals)?;
     let fail = |error| failure(error, signals, spool.dir());
-    let scanned = packer.scan(&*source).map_err(fail)?;
-    let out = Out { image: spool.file(), offset: 0, blob: None, behind: None };
-    let summary = match scanned.build(out, &|_| {}) {
-        Ok(built) => built.summary,
-        Err(Error::Build(BuildError::Write { source, .. })) => return Err(spool_failure(&spool, source)),
-        Err(error) => return Err(fail(error)),
+    let failed = |error| match error {
+        Error::Build(BuildError::Write { source, .. }) => spool_failure(&spool, source),
+        error => fail(error),
     };
+    let out = Out { image: spool.file(), offset: 0, blob: None, behind: None };
+    let scanned = packer.scan_into(&*source, out, &|_| {}).map_err(failed)?;
+    let summary = scanned.build(out, &|_| {}).map_err(failed)?.summary;
     let (image, order) = (spool.dir(), &DataOrder::Path);
     let report = Report { src: &args.src, image, scan: Some(&scanned.scan), order, summary: &summary };
     tell_skipped(&report);

@@ -4,7 +4,7 @@ use kiln_format::{BlockBits, Escaped};
 use kiln_parallel::Threads;
 use kiln_tree::filter::{Filter, select};
 use kiln_tree::merge::LostLinks;
-use kiln_tree::{ContentId, Tree};
+use kiln_tree::{ContentId, Intake, Tree};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,19 +144,40 @@ pub trait Source: Send + Sync {
     /// A source that cannot be read or is not a tree; [`SourceError::Interrupted`].
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError>;
 
+    /// Returns true if contents come only once, while the source is scanned: [`Source::scan`] keeps them in a spool.
+    fn is_stream(&self) -> bool {
+        false
+    }
+
+    /// Scans the source as [`Source::scan`] does. The contents of a [stream](Source::is_stream) go to `intake` as they
+    /// come, instead of a spool, and cannot be opened afterwards. The filter must select everything: a hard link may name
+    /// a file that a filter excludes.
+    ///
+    /// # Errors
+    /// Those of [`Source::scan`].
+    fn scan_into(&self, options: &ScanOptions<'_>, _intake: &mut dyn Intake) -> Result<Scan, SourceError> {
+        self.scan(options)
+    }
+
     /// Scans the source and returns the tree of the selected entries.
     ///
     /// # Errors
     /// The first unreadable entry by path, unless the scan keeps going; a source that is not a
     /// tree; [`SourceError::Interrupted`].
     fn scan(&self, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
-        if FileId::of_path(self.path()).is_some_and(|id| options.outputs.contains(&id)) {
-            return Err(SourceError::IsOutput { path: self.path().to_owned() });
-        }
+        refuse_output(self.path(), options)?;
         match self.read(options)? {
             SourceEntries::Selected(scan) => Ok(scan),
             SourceEntries::Everything(scan) => select_found(scan, self.path(), options),
         }
+    }
+}
+
+/// Returns an error if the source at `path` is an output.
+pub(crate) fn refuse_output(path: &Path, options: &ScanOptions<'_>) -> Result<(), SourceError> {
+    match FileId::of_path(path).is_some_and(|id| options.outputs.contains(&id)) {
+        true => Err(SourceError::IsOutput { path: path.to_owned() }),
+        false => Ok(()),
     }
 }
 

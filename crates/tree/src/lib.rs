@@ -23,6 +23,7 @@
 //!   of hints are of any type, since this crate does not know compression.
 //! * `syntax` has the errors of everything that is written by people: the field, its value and, for
 //!   files, the line.
+//! * [`Intake`] takes contents that a source can give only once, while it is scanned.
 //! * [`conformance`] tests that contents that wrap others forward every question.
 //!
 //! Nothing here reads files: texts and contents come from the caller.
@@ -44,6 +45,7 @@ mod digest_name;
 mod entries;
 mod error;
 pub mod filter;
+mod intake;
 pub mod merge;
 pub mod path;
 pub mod placed;
@@ -60,6 +62,7 @@ pub use content::{
 pub use digest_name::DigestName;
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};
+pub use intake::{Incoming, Intake, IntakeError};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
 pub use reuse::{Base, BaseFacts, PreviousVersion, Reuse, ReusedData, ReusedExtent, ReusedExtents};
@@ -167,6 +170,20 @@ pub struct Tree {
     first_names: Vec<(NodeId, u32)>,
     implied_dirs: BTreeSet<NodeId>,
     contents: Box<dyn Contents>,
+}
+
+/// Returns an empty directory.
+impl Default for Tree {
+    fn default() -> Self {
+        let (meta, xattrs) = (Metadata::default(), ThinSlice::default());
+        Self {
+            links: HashMap::new(),
+            first_names: vec![(NodeId::ROOT, 0)],
+            nodes: vec![Node { meta, xattrs, kind: Kind::Directory(Box::default()) }],
+            implied_dirs: BTreeSet::new(),
+            contents: Box::new(NoContents),
+        }
+    }
 }
 
 impl Tree {

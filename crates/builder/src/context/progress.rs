@@ -9,7 +9,7 @@ use crate::error::BuildError;
 pub struct Progress {
     /// Bytes of input that are done.
     pub done_bytes: u64,
-    /// Bytes of input in total.
+    /// Bytes of input in total; 0 if that is not known, as of a stream.
     pub total_bytes: u64,
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn placeholders(tree: &Tree, format: &Format) -> HashMap<NodeId, Box<
 /// # Errors
 /// The first file that cannot be read, unless such files are skipped; an interruption.
 pub(crate) fn values(
-    computed: &HashMap<NodeId, [u8; DIGEST_LEN]>,
+    computed: impl Fn(NodeId) -> Option<[u8; DIGEST_LEN]> + Sync,
     is_reused: impl Fn(NodeId) -> bool + Sync,
     is_left_out: impl Fn(NodeId) -> bool,
     context: Context<'_>,
@@ -49,13 +49,13 @@ pub(crate) fn values(
     let jobs = files(tree, format).filter(|(id, ..)| !is_left_out(*id));
     let jobs: Vec<_> = jobs.map(|job| Costed { job, cost: PIECE_COST }).collect();
     let worker = || {
-        let (mut buf, is_reused) = (Vec::new(), &is_reused);
+        let (mut buf, is_reused, computed) = (Vec::new(), &is_reused, &computed);
         Ok(move |(id, len, sparse): (NodeId, u64, bool)| {
             control.check()?;
             let digest = match tree.stored_digest(id) {
                 Ok(Some(stored)) if stored.of == DigestOf::Contents || is_reused(id) => Ok(stored.sha256),
-                Ok(_) => match computed.get(&id) {
-                    Some(computed) => Ok(*computed),
+                Ok(_) => match computed(id) {
+                    Some(computed) => Ok(computed),
                     None => Hashed::open((id, len, sparse), context).and_then(|file| file.digest(&mut buf)),
                 },
                 Err(error) => Err(error.into()),

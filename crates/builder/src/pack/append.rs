@@ -32,6 +32,16 @@ impl Destination {
     }
 }
 
+/// Amount of data that was appended.
+pub(crate) struct AppendedData {
+    /// Byte behind it in the image.
+    end: u64,
+    /// Byte behind it on the extra device.
+    blob_end: u64,
+    /// Running digest of it.
+    digest: blake3::Hasher,
+}
+
 /// Writes data behind the blocks of the superblock.
 pub(crate) struct Appender<'a> {
     image: Device<'a>,
@@ -51,6 +61,18 @@ impl<'a> Appender<'a> {
         let image = Device::new(0, (out.image, out.offset), block_bits, header_blocks << block_bits.bits());
         let blob = out.blob.map(|blob| Device::new(blob_number, (blob.file, 0), block_bits, 0));
         Self { image, blob, block_bits, encoded, digest: blake3::Hasher::new() }
+    }
+
+    /// Continues where another appender of the same outputs stopped.
+    pub(crate) fn resume(self, at: AppendedData) -> Self {
+        let AppendedData { end, blob_end, digest } = at;
+        Self { image: self.image.at(end), blob: self.blob.map(|blob| blob.at(blob_end)), digest, ..self }
+    }
+
+    /// Stops, and tells how much was appended.
+    pub(crate) fn stop(self) -> AppendedData {
+        let blob_end = self.blob.map_or(0, |blob| blob.end);
+        AppendedData { end: self.image.end, blob_end, digest: self.digest }
     }
 
     /// Returns the end of the data in the image.

@@ -24,6 +24,11 @@ impl<'a> Device<'a> {
         Self { number, file, offset, block_bits, end }
     }
 
+    /// Returns the device with data up to byte `end`.
+    pub(super) fn at(self, end: u64) -> Self {
+        Self { end, ..self }
+    }
+
     /// Bytes in a block.
     pub(super) fn block_bits(&self) -> BlockBits {
         self.block_bits

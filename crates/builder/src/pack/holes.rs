@@ -18,13 +18,12 @@ const HOLE_EXTENT_MAX_LEN: u64 = 1 << 31;
 
 impl Packing<'_, '_> {
     /// Stores a pcluster of zeros for each algorithm of a file with holes. Encoded extents support holes directly.
-    pub(super) fn write_zeros(&mut self) -> Result<(), BuildError> {
+    pub(super) fn write_zeros(&mut self, files: &[FilePlan]) -> Result<(), BuildError> {
         let has_holes = |file: &&FilePlan| matches!(file.storage, Storage::Compressed { sparse: true });
         if self.encoded {
             return Ok(());
         }
-        let survey = self.survey;
-        for spec in survey.files.iter().filter(has_holes).filter_map(|file| file.compression) {
+        for spec in files.iter().filter(has_holes).filter_map(|file| file.compression) {
             let algorithm = spec.method.algorithm();
             if self.zeros.contains_key(&algorithm) {
                 continue;

@@ -200,7 +200,7 @@ impl Packing<'_, '_> {
     /// Returns true if nothing follows byte `end` of a source, or something at a block boundary.
     fn ends_stream(&self, source: TextSource, end: u64) -> bool {
         let is_last = match source {
-            TextSource::File(file) => self.survey.files[file as usize].len == end,
+            TextSource::File(file) => self.lens[file as usize] == end,
             TextSource::Fragments => self.fragments.list.last().is_none_or(|last| last.end() == end),
         };
         is_last || self.block_bits.within(end) == 0

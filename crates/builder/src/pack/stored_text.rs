@@ -87,7 +87,7 @@ impl Packing<'_, '_> {
                     let mut text = Vec::new();
                     self.tails.get(tail, &mut text)?;
                     let TextSource::File(file) = source else { return Ok(false) };
-                    let start = self.survey.files[file as usize].len - text.len() as u64;
+                    let start = self.lens[file as usize] - text.len() as u64;
                     copy(&text[(off - start) as usize..], buf)
                 }
                 Found::Left(start) => {
@@ -125,7 +125,7 @@ impl Packing<'_, '_> {
             return Some(Found::Left(start));
         }
         let bits = self.block_bits.bits();
-        let len = self.survey.files[file as usize].len;
+        let len = self.lens[file as usize];
         if let Stored::Chunks { chunk_bits, runs } = &self.stored[file as usize] {
             let (chunk, within) = (off >> chunk_bits, off & ((1 << chunk_bits) - 1));
             let rest = (len - off).min((1 << chunk_bits) - within);

@@ -5,7 +5,7 @@ use kiln_format::Algorithm;
 use std::ops::Range;
 
 use crate::format::Format;
-use crate::plan::hole;
+use crate::plan::hole::{self, Holes};
 use crate::plan::text::TextSource;
 use kiln_tree::NodeId;
 
@@ -28,7 +28,30 @@ pub(crate) struct FilePlan {
 // There are as many as files.
 const _: () = assert!(size_of::<FilePlan>() <= 48);
 
+/// Holes of a file, as they are stored.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileHoles {
+    /// Those that take no space.
+    pub kept: Holes,
+    /// Bytes of those that are stored as zeros.
+    pub filled_bytes: u64,
+}
+
 impl FilePlan {
+    /// Decides how a file with these holes is stored alone.
+    pub(crate) fn with_holes(&mut self, holes: Holes, format: &Format) -> FileHoles {
+        self.storage = storage(self, &holes, format);
+        match self.storage {
+            Storage::Compressed { sparse: true } if format.compression.encoded_extents => {
+                FileHoles { kept: hole::before_end(holes, self.len, format.block_bits), filled_bytes: 0 }
+            }
+            Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } => {
+                FileHoles { kept: holes, filled_bytes: 0 }
+            }
+            _ => FileHoles { kept: Holes::default(), filled_bytes: hole::total(&holes) },
+        }
+    }
+
     /// Returns the algorithm that compresses it in the base, if it is reused from there.
     pub(crate) fn reused_algorithm(&self) -> Option<Algorithm> {
         match self.storage {

@@ -28,11 +28,7 @@ pub(crate) fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -
     let mut pos = 0;
     while pos < len {
         let data = content.next_data(pos)?.unwrap_or(len..len);
-        let start = pos.next_multiple_of(block_bits.len());
-        let end = if data.start >= len { len } else { block_bits.floor(data.start) };
-        if end > start && end - start >= HOLE_MIN_LEN {
-            holes.push(start..end);
-        }
+        holes.extend(hole_within(pos, data.start, len, block_bits));
         // A source that does not advance would loop for ever.
         if data.end <= pos && data.start < len {
             return Err(ContentError::Changed("extents"));
@@ -40,6 +36,20 @@ pub(crate) fn find(content: &mut dyn Content, len: u64, block_bits: BlockBits) -
         pos = data.end;
     }
     Ok(holes.into())
+}
+
+/// Returns the holes of a file whose `data` is known, as [`find`] does.
+pub(crate) fn between(data: &[Range<u64>], len: u64, block_bits: BlockBits) -> Holes {
+    let ends = data.iter().map(|run| run.start).chain(std::iter::once(len));
+    let starts = std::iter::once(0).chain(data.iter().map(|run| run.end));
+    starts.zip(ends).filter_map(|(start, end)| hole_within(start, end, len, block_bits)).collect()
+}
+
+/// Returns the hole that is kept of `start..end`, if it is long enough: whole blocks of it.
+fn hole_within(start: u64, end: u64, len: u64, block_bits: BlockBits) -> Option<Range<u64>> {
+    let start = start.next_multiple_of(block_bits.len());
+    let end = if end >= len { len } else { block_bits.floor(end) };
+    (end > start && end - start >= HOLE_MIN_LEN).then_some(start..end)
 }
 
 /// Removes the last block of a file of `len` bytes from its holes, if there is data before: some programs assume

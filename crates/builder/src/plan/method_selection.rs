@@ -38,6 +38,8 @@ struct Candidate<'a> {
     len: u64,
     /// Its contents, if they are in memory as a whole.
     text: Option<&'a [u8]>,
+    /// Bytes from which samples are taken: all of it, or the first piece of a stream's file.
+    sampled: u64,
     /// It is packed if nothing better is found.
     is_packable: bool,
 }
@@ -52,11 +54,17 @@ struct Saving {
 }
 
 /// Decides which of the files that begin in `pieces`, a segment, are not compressed by default. The budget is that of
-/// the segment. Samples of files that are not in memory as a whole are read for this, a second time.
+/// the segment. Samples of files that are not in memory as a whole are read for this, a second time; those of a stream
+/// (`is_stream`) are taken from the first piece.
 ///
 /// # Errors
 /// A file that cannot be read, unless such files are to be skipped; a codec that fails; an interruption.
-pub(crate) fn choose(files: &mut [FilePlan], pieces: &[Piece], context: Context<'_>) -> Result<(), BuildError> {
+pub(crate) fn choose(
+    files: &mut [FilePlan],
+    pieces: &[Piece],
+    is_stream: bool,
+    context: Context<'_>,
+) -> Result<(), BuildError> {
     let Context { tree, format, control, .. } = context;
     let Some(default) = format.compression.spec.filter(|_| !format.compression.trial.specs.is_empty()) else {
         return Ok(());
@@ -71,24 +79,24 @@ pub(crate) fn choose(files: &mut [FilePlan], pieces: &[Piece], context: Context<
         new.iter().filter(compressed).map(|one| costs(default, files[one.request.file as usize].len)).sum();
     let mut budget = cost * u128::from(format.compression.trial.budget_percent.saturating_sub(100)) / 100;
     let specs: Vec<Spec> = std::iter::once(default).chain(format.compression.trial.specs.iter().copied()).collect();
-    let candidates = candidates(files, &new, &specs, format, budget / TRYING_SHARE);
-    budget -= candidates.iter().map(|one| trying_costs(&specs, one.len)).sum::<u128>();
+    let candidates = candidates(files, (&new, is_stream), &specs, format, budget / TRYING_SHARE);
+    budget -= candidates.iter().map(|one| trying_costs(&specs, one.sampled)).sum::<u128>();
     let mut offers = Vec::new();
     let nodes = &*files;
     let worker = || {
         let mut encoder = SampleEncoder { specs: &specs, encoders: HashMap::new(), text: Vec::new(), out: Vec::new() };
         Ok(move |one: Candidate<'_>| {
             control.check()?;
-            let lens = encoder.encode_samples(tree, nodes[one.file as usize].node, one.len, one.text);
+            let lens = encoder.encode_samples(tree, nodes[one.file as usize].node, one.sampled, one.text);
             let lens = match lens {
                 // A sample of a file that cannot be read any more: it is stored as it was read.
                 Err(error) if !error.is_input() => return Err(error),
                 lens => lens.ok(),
             };
-            Ok::<_, BuildError>(((one.file, one.len, one.is_packable), lens))
+            Ok::<_, BuildError>(((one.file, one.len, one.sampled, one.is_packable), lens))
         })
     };
-    let jobs = candidates.into_iter().map(|job| Costed { cost: PIECE_COST + sampled_len(default, job.len), job });
+    let jobs = candidates.into_iter().map(|job| Costed { cost: PIECE_COST + sampled_len(default, job.sampled), job });
     ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(one, lens)| {
         offers.extend(lens.into_iter().flat_map(|lens| savings_of(one, &specs, &lens, format.block_bits)));
         Ok(())
@@ -103,7 +111,7 @@ pub(crate) fn choose(files: &mut [FilePlan], pieces: &[Piece], context: Context<
 /// share.
 fn candidates<'a>(
     files: &[FilePlan],
-    new: &[&'a Piece],
+    (new, is_stream): (&[&'a Piece], bool),
     specs: &[Spec],
     format: &Format,
     mut budget: u128,
@@ -114,14 +122,15 @@ fn candidates<'a>(
         let least = if is_packable { PACKED_MIN_LEN } else { FILE_MIN_LEN };
         let dense = matches!(plan.storage, Storage::Compressed { sparse: false });
         let is_open = dense && plan.len >= least && format.compression.hints.get(plan.node).is_none();
-        let text = Some(&piece.text[..]).filter(|text| text.len() as u64 == plan.len);
-        let candidate = Candidate { file, len: plan.len, text, is_packable };
+        let text = Some(&piece.text[..]).filter(|text| is_stream || text.len() as u64 == plan.len);
+        let sampled = text.map_or(plan.len, |text| text.len() as u64);
+        let candidate = Candidate { file, len: plan.len, text, sampled, is_packable };
         (is_open && plan.compression == Some(specs[0])).then_some(candidate)
     };
     let mut candidates: Vec<_> = new.iter().filter_map(candidate).collect();
     candidates.sort_by_key(|one| (std::cmp::Reverse(one.len), one.file));
     let count = candidates.iter().take_while(|one| {
-        let cost = trying_costs(specs, one.len);
+        let cost = trying_costs(specs, one.sampled);
         let fits = cost <= budget;
         budget = budget.saturating_sub(cost);
         fits
@@ -156,12 +165,13 @@ fn sample_count(len: u64) -> u64 {
 
 /// Returns the savings of each compression that saves something. `lens` are the lengths of its encoded samples.
 fn savings_of(
-    (file, len, is_packable): (u32, u64, bool),
+    (file, len, sampled, is_packable): (u32, u64, u64, bool),
     specs: &[Spec],
     lens: &[u64],
     block_bits: BlockBits,
 ) -> Vec<Saving> {
-    let whole = |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(specs[0], len))) as u64;
+    let whole =
+        |encoded: u64| (u128::from(encoded) * u128::from(len) / u128::from(sampled_len(specs[0], sampled))) as u64;
     let least = if is_packable { UNPACKED_COST } else { block_bits.len() };
     let offer = |(&spec, &encoded): (&Spec, &u64)| {
         let saves = whole(lens[0]).saturating_sub(whole(encoded));
@@ -282,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_block_is_the_least_that_pays() {
-        let (one, specs) = ((1, 16 << 10, false), [spec(3), spec(9)]);
+        let (one, specs) = ((1, 16 << 10, 16 << 10, false), [spec(3), spec(9)]);
         for bits in [9, 12, 13] {
             let block_bits = BlockBits::new(bits).unwrap();
             let offers = |saved| savings_of(one, &specs, &[15_000, 15_000 - saved], block_bits).len();

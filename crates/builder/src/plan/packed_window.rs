@@ -10,7 +10,9 @@ use crate::error::BuildError;
 use crate::layout::lcluster_index;
 use crate::plan::dedupe::chunker::ChunkHash;
 use crate::plan::dedupe::matching::Chunk;
+use crate::plan::dedupe::parts::OlderText;
 use crate::plan::fragments::{FragmentStream, Head};
+use crate::plan::text::TextSource;
 use kiln_format::BlockBits;
 
 /// Plain text of files in plan order that are sorted together, in bytes.
@@ -96,6 +98,28 @@ impl PackedWindow {
     /// Returns true if the window is to be closed.
     pub(crate) fn is_full(&self) -> bool {
         self.pending_len + (self.filled - self.closed) >= WINDOW_LEN
+    }
+
+    /// Returns the offset of a file in the stream, if it is there.
+    pub(crate) fn place_of(&self, file: u32) -> Option<u64> {
+        self.stream.members().filter(|member| member.file == file).last().map(|member| member.off)
+    }
+
+    /// Fills `buf` from byte `off` of the stream, from `older` text or from the next window.
+    ///
+    /// # Errors
+    /// Those of `older`.
+    pub(crate) fn read(&self, off: u64, buf: &mut [u8], older: &mut dyn OlderText) -> Result<(), BuildError> {
+        let stored = self.closed.saturating_sub(off).min(buf.len() as u64) as usize;
+        let (front, rest) = buf.split_at_mut(stored);
+        if !front.is_empty() {
+            older.read(TextSource::Fragments, off, front, &self.stream)?;
+        }
+        if !rest.is_empty() {
+            let at = (off + stored as u64 - self.closed) as usize;
+            rest.copy_from_slice(&self.rest.0[at..at + rest.len()]);
+        }
+        Ok(())
     }
 
     /// Returns the stream so far.

@@ -16,24 +16,50 @@ use kiln_tree::{Kind, Version};
 /// Bytes of an uncompressed file that are copied at a time.
 pub(crate) const COPY_LEN: u64 = 4 << 20;
 
+/// Facts about a file that decide how it is read, beside its plan.
+#[derive(Clone, Copy)]
+pub(crate) struct FileFacts<'a> {
+    /// Its holes, as it is to be stored.
+    pub holes: &'a [Range<u64>],
+    /// Ranges to be stored of a file that is partly reused.
+    pub gaps: Option<&'a [Range<u64>]>,
+    /// It may have holes that are stored as zeros.
+    pub may_be_sparse: bool,
+    /// It may equal another file.
+    pub has_peers: bool,
+    /// Its SHA-256 is wanted.
+    pub is_hashed: bool,
+    /// Only first bytes are wanted, and digests.
+    pub is_estimate: bool,
+}
+
 /// Returns what is to be read, in the order in which it is stored.
 pub(crate) fn requests<'a>(
     survey: &'a Survey,
     context: Context<'a>,
     is_estimate: bool,
 ) -> impl Iterator<Item = ReadRequest> + Send + 'a {
-    (0..survey.files.len() as u32).flat_map(move |idx| of_file(idx, survey, context, is_estimate))
+    let Context { tree, format, .. } = context;
+    (0..).zip(&survey.files).flat_map(move |(idx, file)| {
+        let facts = FileFacts {
+            holes: survey.holes(idx),
+            gaps: survey.gaps.get(&idx).map(|gaps| &gaps[..]),
+            may_be_sparse: matches!(tree.node(file.node).kind, Kind::File { sparse: true, .. }),
+            has_peers: survey.has_peers(file),
+            is_hashed: survey.is_hashed,
+            is_estimate,
+        };
+        of_file(idx, file, facts, format)
+    })
 }
 
 /// Returns what is to be read of a file.
-fn of_file(idx: u32, survey: &Survey, context: Context<'_>, is_estimate: bool) -> Vec<ReadRequest> {
-    let format = context.format;
-    let file = &survey.files[idx as usize];
-    let ranges = ranges(idx, file, survey, format);
+pub(crate) fn of_file(idx: u32, file: &FilePlan, facts: FileFacts<'_>, format: &Format) -> Vec<ReadRequest> {
+    let ranges = ranges(file, facts, format);
     let is_whole = matches!(&ranges[..], [(range, ..)] if *range == (0..file.len));
-    let wanted = Wanted { is_estimate, ..wanted(idx, file, survey, context, is_whole) };
+    let wanted = wanted(file, facts, is_whole, format);
     // Bytes beside the inode of a reused file come from that file.
-    let is_reused = matches!(file.storage, Storage::Reused { .. }) && !survey.gaps.contains_key(&idx);
+    let is_reused = matches!(file.storage, Storage::Reused { .. }) && facts.gaps.is_none();
     let version = if is_reused { Version::Reused } else { Version::Scanned };
     let request = |(range, run, role)| {
         let wanted = match role {
@@ -46,33 +72,34 @@ fn of_file(idx: u32, survey: &Survey, context: Context<'_>, is_estimate: bool) -
 }
 
 /// Returns the facts that decisions on a file need.
-fn wanted(idx: u32, file: &FilePlan, survey: &Survey, context: Context<'_>, is_whole: bool) -> Wanted {
-    let Context { tree, format, .. } = context;
-    let may_be_sparse = matches!(tree.node(file.node).kind, Kind::File { sparse: true, .. });
+fn wanted(file: &FilePlan, facts: FileFacts<'_>, is_whole: bool, format: &Format) -> Wanted {
     let is_compressed = matches!(file.storage, Storage::Compressed { .. });
     let packs = is_compressed && file.compression == format.compression.spec;
-    let head = !may_be_sparse && packs && file.len <= format.packing.max_len;
-    let data_len = file.len - hole::total(survey.holes(idx));
+    let head = !facts.may_be_sparse && packs && file.len <= format.packing.max_len;
+    let data_len = file.len - hole::total(facts.holes);
     Wanted {
-        digest: survey.has_peers(file),
-        sha256: is_whole && survey.is_hashed,
+        digest: facts.has_peers,
+        sha256: is_whole && facts.is_hashed,
         head,
         chunks: format.dedupes_parts() && is_compressed && (head || data_len >= format.min_match()),
         entropy: is_compressed && !is_whole,
-        is_estimate: false,
+        is_estimate: facts.is_estimate,
     }
 }
 
 /// Returns the ranges of a file to be read, in order, each with the stretch between holes that has it. A file that is
 /// all holes has an empty one, so that it is known to have been read.
 #[allow(clippy::single_range_in_vec_init)] // a file of one piece is the usual case
-fn ranges(idx: u32, file: &FilePlan, survey: &Survey, format: &Format) -> Vec<(Range<u64>, Range<u64>, Role)> {
-    let (len, holes) = (file.len, survey.holes(idx));
+fn ranges(file: &FilePlan, facts: FileFacts<'_>, format: &Format) -> Vec<(Range<u64>, Range<u64>, Role)> {
+    let (len, holes) = (file.len, facts.holes);
     let segment = file.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
     let data = match file.storage {
         Storage::Reused { tail_len, .. } => {
-            let gaps = survey.gaps.get(&idx).map_or(&[][..], |gaps| gaps);
-            let parts = gaps.iter().flat_map(|gap| previous::parts(gap, len, segment, format.block_bits));
+            let parts = facts
+                .gaps
+                .unwrap_or_default()
+                .iter()
+                .flat_map(|gap| previous::parts(gap, len, segment, format.block_bits));
             let between = parts.map(|(range, ends_stream)| (range, Role::Gap { ends_stream }));
             let tail = (tail_len > 0).then(|| (len - u64::from(tail_len)..len, Role::Tail));
             return between.chain(tail).map(|(range, role)| (range.clone(), range, role)).collect();

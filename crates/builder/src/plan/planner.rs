@@ -1,18 +1,21 @@
 //! Decisions, segment by segment: on one thread, in the order in which data is stored.
 //!
 //! A segment is some MiB of text in memory. What is decided about it depends on it and on what was decided before,
-//! never on threads, memory or the speed of a disk: its length is a constant.
+//! never on threads, memory or the speed of a disk: its length is a constant. First all of its pieces are noted
+//! ([`note`]), then their text is placed.
+
+mod note;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::context::Context;
-use crate::error::{BuildError, Skipped};
-use crate::inodes::digest::{self, FileDigest};
+use crate::error::BuildError;
+use crate::inodes::digest::FileDigest;
 use crate::pack::jobs::{JobText, PackJob, Task};
 use crate::plan::dedupe::parts::{Cut, Deduplication, NewText, OlderText, PartFinder};
-use crate::plan::duplicates::{Duplicates, FileKey};
+use crate::plan::duplicates::Duplicates;
 use crate::plan::file::{FilePlan, Storage, read_compat};
 use crate::plan::fragments::FragmentStream;
 use crate::plan::method_selection;
@@ -20,8 +23,7 @@ use crate::plan::packed_window::{Candidate, PackedWindow, Window, WindowEnd};
 use crate::plan::pieces::COPY_LEN;
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
-use crate::read::{self, Piece, ReadRequest, Role};
-use kiln_tree::{ContentError, DigestOf, NodeId};
+use crate::read::{Piece, ReadRequest, Role, Unread};
 
 /// Text of a segment in bytes; a piece may exceed it.
 const SEGMENT_LEN: u64 = 8 << 20;
@@ -32,8 +34,8 @@ pub(crate) struct Planner<'a> {
     context: Context<'a>,
     /// The files, with the decisions so far.
     pub files: Vec<FilePlan>,
-    /// Digests of contents that were read, by node.
-    pub digests: HashMap<NodeId, [u8; 32]>,
+    /// Digests of contents that were read, by file.
+    digests: HashMap<u32, [u8; 32]>,
     /// Entropy in bits per byte of the pieces of long files that begin with random text: their sum, and the number of
     /// pieces.
     entropies: HashMap<u32, (f64, u32)>,
@@ -43,7 +45,7 @@ pub(crate) struct Planner<'a> {
     packed: PackedWindow,
     parts: Option<PartFinder<'a>>,
     /// Pieces of the segment, with the request of each.
-    segment: Vec<(ReadRequest, Result<Piece, BuildError>)>,
+    segment: Vec<(ReadRequest, Result<Piece, Unread>)>,
     segment_len: u64,
     /// The files that have an order of their own are decided about.
     is_rest: bool,
@@ -56,8 +58,8 @@ struct LongFile {
     file: u32,
     /// An earlier file that has been equal so far: nothing of this one is stored.
     twin: Option<u32>,
-    /// Pieces that were not stored because of that.
-    dropped: Vec<ReadRequest>,
+    /// Pieces that were not stored because of that, without text.
+    dropped: Vec<Piece>,
     /// Number of pieces so far.
     count: usize,
     sha256: Option<FileDigest>,
@@ -76,8 +78,8 @@ pub(crate) struct Decided {
     pub files: Vec<FilePlan>,
     /// Entropy in bits per byte of long files in which random text was seen.
     pub entropies: HashMap<u32, f64>,
-    /// Digests of contents that were read, by node.
-    pub digests: HashMap<NodeId, [u8; 32]>,
+    /// Digests of contents that were read, by file.
+    pub digests: HashMap<u32, [u8; 32]>,
     /// The packed stream.
     pub fragments: FragmentStream,
     /// Parts of files that are stored once, if they are looked for.
@@ -108,8 +110,13 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Adds a file of a stream. Its pieces follow.
+    pub(crate) fn add_file(&mut self, file: FilePlan) {
+        self.files.push(file);
+    }
+
     /// Takes the next piece.
-    pub(crate) fn push(&mut self, request: ReadRequest, piece: Result<Piece, BuildError>) {
+    pub(crate) fn push(&mut self, request: ReadRequest, piece: Result<Piece, Unread>) {
         self.segment_len += request.range.end - request.range.start;
         self.read_bytes += piece.as_ref().map_or(0, |piece| piece.text.len() as u64);
         self.segment.push((request, piece));
@@ -144,11 +151,11 @@ impl<'a> Planner<'a> {
         self.segment_len = 0;
         let mut pieces = Vec::new();
         for (request, piece) in std::mem::take(&mut self.segment) {
-            self.note(request, piece, &mut pieces)?;
+            self.note(request, piece, &mut pieces, older)?;
         }
         // Text that was read of a file before it failed.
         pieces.retain(|piece: &Piece| self.files[piece.request.file as usize].storage != Storage::LeftOut);
-        method_selection::choose(&mut self.files, &pieces, self.context)?;
+        method_selection::choose(&mut self.files, &pieces, self.survey.is_stream, self.context)?;
         let mut items = Vec::new();
         for piece in pieces {
             self.place(piece, &mut items, older)?;
@@ -174,161 +181,6 @@ impl<'a> Planner<'a> {
             fragments: self.packed.into_stream(),
             parts: self.parts.map(PartFinder::finish),
         }
-    }
-
-    /// Takes note of a piece, and adds it to `pieces` if its text is to be stored.
-    fn note(
-        &mut self,
-        request: ReadRequest,
-        piece: Result<Piece, BuildError>,
-        pieces: &mut Vec<Piece>,
-    ) -> Result<(), BuildError> {
-        let Context { tree, ledger, .. } = self.context;
-        let idx = request.file;
-        if self.files[idx as usize].storage == Storage::LeftOut {
-            return Ok(());
-        }
-        let mut piece = match piece {
-            Ok(piece) => piece,
-            Err(error) => {
-                if self.files[idx as usize].storage == Storage::Fragment {
-                    self.packed.abandon_long();
-                }
-                self.files[idx as usize].storage = Storage::LeftOut;
-                self.duplicates.forget(idx);
-                self.long = None;
-                ledger.leave_out(Skipped { path: tree.path(request.node), error });
-                return Ok(());
-            }
-        };
-        if let Some(error) = piece.changed.take() {
-            ledger.change(request.node, Skipped { path: tree.path(request.node), error });
-        }
-        if let Some(entropy) = piece.entropy {
-            let (sum, count) = self.entropies.entry(idx).or_default();
-            (*sum, *count) = (*sum + entropy, *count + 1);
-        }
-        let Role::Data { is_first, is_last } = request.role else {
-            pieces.push(piece);
-            return Ok(());
-        };
-        let is_whole = request.range == (0..self.files[idx as usize].len);
-        if is_first && is_last && is_whole {
-            self.note_digest(&request, piece.sha256)?;
-            if !self.is_duplicate(&piece) {
-                pieces.push(piece);
-            }
-            return Ok(());
-        }
-        self.note_part(piece, (is_first, is_last), pieces)
-    }
-
-    /// Returns true if a file of one piece equals an earlier one, and lets it share the data of that one.
-    fn is_duplicate(&mut self, piece: &Piece) -> bool {
-        let (idx, Some(digest)) = (piece.request.file, piece.digest) else { return false };
-        let file = &self.survey.files[idx as usize];
-        let key = FileKey { digest, len: file.len, start: piece.request.range.start };
-        let compat = read_compat(file.compression);
-        let first = self.duplicates.find(key, compat);
-        match first {
-            Some(first) => self.files[idx as usize].storage = Storage::Duplicate(first),
-            None => self.duplicates.insert(key, compat, idx),
-        }
-        first.is_some()
-    }
-
-    /// Takes note of a piece that is not all of its file.
-    fn note_part(
-        &mut self,
-        piece: Piece,
-        (is_first, is_last): (bool, bool),
-        pieces: &mut Vec<Piece>,
-    ) -> Result<(), BuildError> {
-        let (request, idx) = (piece.request.clone(), piece.request.file);
-        let file = &self.survey.files[idx as usize];
-        let (len, compat) = (file.len, read_compat(file.compression));
-        if is_first {
-            let key = piece.digest.map(|digest| FileKey { digest, len, start: request.range.start });
-            let twin = key.and_then(|key| self.duplicates.find(key, compat));
-            if let (Some(key), None) = (key, twin) {
-                self.duplicates.insert(key, compat, idx);
-            }
-            let sha256 = (self.survey.is_hashed && !request.wanted.is_estimate).then(FileDigest::default);
-            self.long = Some(LongFile { file: idx, twin, dropped: Vec::new(), count: 0, sha256 });
-        }
-        let Some(mut long) = self.long.take().filter(|long| long.file == idx) else {
-            return Err(BuildError::Internal(format!("a piece of file {idx} came out of turn")));
-        };
-        if let Some(sha256) = &mut long.sha256 {
-            sha256.add(&piece.text, request.range.start, self.context.control)?;
-        }
-        if let Some(digest) = piece.digest {
-            self.duplicates.add_piece(idx, request.range.start, digest);
-            let is_same =
-                long.twin.is_some_and(|twin| self.duplicates.has_piece(twin, long.count, request.range.start, digest));
-            if long.twin.is_some() && !is_same {
-                self.part_from_twin(&mut long, pieces)?;
-            }
-        }
-        long.count += 1;
-        match long.twin {
-            Some(_) => long.dropped.push(request.clone()),
-            None => pieces.push(piece),
-        }
-        if !is_last {
-            self.long = Some(long);
-            return Ok(());
-        }
-        if let Some(twin) = long.twin {
-            if self.duplicates.piece_count(twin) == long.count {
-                self.files[idx as usize].storage = Storage::Duplicate(twin);
-                self.duplicates.forget(idx);
-            } else {
-                self.part_from_twin(&mut long, pieces)?;
-            }
-        }
-        let sha256 = long.sha256.map(|sha256| sha256.finish(len, self.context.control)).transpose()?;
-        self.note_digest(&request, sha256)
-    }
-
-    /// Stores what was dropped of a file that turned out to differ from an earlier one. It is read a second time.
-    fn part_from_twin(&mut self, long: &mut LongFile, pieces: &mut Vec<Piece>) -> Result<(), BuildError> {
-        long.twin = None;
-        for (number, request) in std::mem::take(&mut long.dropped).into_iter().enumerate() {
-            let piece = read::again(&request, self.context)?;
-            self.read_bytes += piece.text.len() as u64;
-            let (Context { tree, format, ledger, .. }, start) = (self.context, request.range.start);
-            if !piece.digest.is_some_and(|digest| self.duplicates.has_piece(long.file, number, start, digest)) {
-                let path = tree.path(request.node);
-                let error = BuildError::Read { path: path.clone(), source: ContentError::Changed("its contents") };
-                if !format.work.keep_going {
-                    return Err(error);
-                }
-                ledger.change(request.node, Skipped { path, error });
-            }
-            pieces.push(piece);
-        }
-        Ok(())
-    }
-
-    /// Records the digest of a file that was read, and compares it with the one that is stored for it.
-    fn note_digest(&mut self, request: &ReadRequest, sha256: Option<[u8; 32]>) -> Result<(), BuildError> {
-        let Some(computed) = sha256 else { return Ok(()) };
-        let Context { tree, format, ledger, .. } = self.context;
-        let stored = tree.stored_digest(request.node)?.filter(|stored| stored.of == DigestOf::Contents);
-        let Some(stored) = stored else {
-            self.digests.insert(request.node, computed);
-            return Ok(());
-        };
-        if let Some(error) = digest::mismatch(stored, computed) {
-            let path = tree.path(request.node);
-            let error = BuildError::Read { path: path.clone(), source: error };
-            if !format.work.keep_going {
-                return Err(error);
-            }
-            ledger.damage(request.node, Skipped { path, error });
-        }
-        Ok(())
     }
 
     /// Decides where the text of a piece goes.

@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::inodes::Inodes;
 use crate::options::Dedupe;
-use crate::plan::file::{FilePlan, Storage, storage};
+use crate::plan::file::{FilePlan, Storage};
 use crate::plan::file_list::{FileIndex, FileList};
 use crate::plan::hole::{self, Holes};
 use crate::plan::hot;
@@ -39,11 +40,30 @@ pub(crate) struct Survey {
     pub filled_holes: HashMap<u32, u64>,
     /// True if contents are hashed: to store digests, or to compare them with stored ones.
     pub is_hashed: bool,
+    /// The files come with their contents, and none of them can be opened.
+    pub is_stream: bool,
     /// Lengths that several files have.
     peers: HashSet<u64>,
 }
 
 impl Survey {
+    /// Knows nothing yet of files that come with their contents.
+    pub(crate) fn of_stream(format: &Format) -> Self {
+        Self {
+            files: Vec::new(),
+            index: FileIndex::default(),
+            ordered_count: 0,
+            placed: PlacedFiles::default(),
+            reused: ReusedFiles::default(),
+            gaps: Gaps::default(),
+            holes: HashMap::new(),
+            filled_holes: HashMap::new(),
+            is_hashed: format.metadata.has_digests,
+            is_stream: true,
+            peers: HashSet::new(),
+        }
+    }
+
     /// Surveys the files of the tree.
     ///
     /// # Errors
@@ -55,11 +75,9 @@ impl Survey {
         let (files, placed) = placed::plan(files, elsewhere, context)?;
         let (files, mut reused, gaps) = reuse::plan(files, reused, previous, context)?;
         reused.hot = hot::runs(&format.layout.hot, (&files, &index), &reused, format.block_bits);
-        let (holes, filled_holes) = (HashMap::new(), HashMap::new());
         let is_hashed = format.metadata.has_digests || context.tree.stores().digest_name.is_some();
-        let peers = HashSet::new();
-        let survey = Self { files, index, ordered_count, placed, reused, gaps, holes, filled_holes, is_hashed, peers };
-        let mut survey = survey.with_holes(context)?;
+        let survey = Self { files, index, ordered_count, placed, reused, gaps, is_hashed, ..Self::of_stream(format) };
+        let mut survey = Self { is_stream: false, ..survey }.with_holes(context)?;
         if format.dedupe != Dedupe::Off {
             survey.find_peers();
         }
@@ -102,15 +120,9 @@ impl Survey {
         })?;
         for (idx, holes) in found {
             let file = &mut self.files[idx as usize];
-            file.storage = storage(file, &holes, format);
-            if let Storage::Chunks { sparse: true, .. } | Storage::Compressed { sparse: true } = file.storage {
-                let is_encoded =
-                    format.compression.encoded_extents && matches!(file.storage, Storage::Compressed { .. });
-                let holes = if is_encoded { hole::before_end(holes, file.len, format.block_bits) } else { holes };
-                self.holes.insert(idx, holes);
-            } else if !holes.is_empty() {
-                self.filled_holes.insert(idx, hole::total(&holes));
-            }
+            let holes = file.with_holes(holes, format);
+            self.filled_holes.extend(Some((idx, holes.filled_bytes)).filter(|(_, bytes)| *bytes > 0));
+            self.holes.extend(Some((idx, holes.kept)).filter(|(_, kept)| !kept.is_empty()));
         }
         Ok(self)
     }

@@ -2,12 +2,13 @@
 
 use kiln_codec::{Method, probe};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
-use super::Wanted;
 use crate::format::Format;
 use crate::plan::dedupe::chunker::{ChunkHash, ChunkSizes, Chunker};
 use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
+use crate::read::piece::{Piece, ReadRequest};
 
 /// Bytes of a piece whose entropy is measured.
 const SAMPLE_LEN: usize = 64 << 10;
@@ -17,38 +18,33 @@ pub(super) fn least(len: usize) -> usize {
     len.min(SAMPLE_LEN)
 }
 
-/// Facts about a piece.
-pub(super) struct Seen {
-    pub digest: Option<[u8; 32]>,
-    pub sha256: Option<[u8; 32]>,
-    pub head: Option<Head>,
-    pub chunks: Box<[Chunk]>,
-    pub entropy: Option<f64>,
-}
-
 /// Examines text; one for each thread.
-pub(super) struct Looker {
+pub(crate) struct Looker {
     /// Method of the packed stream, if there is one.
     method: Option<Method>,
     chunker: Chunker,
 }
 
 impl Looker {
-    pub(super) fn new(format: &Format) -> Self {
+    pub(crate) fn new(format: &Format) -> Self {
         let method = format.compression.spec.map(|spec| spec.method);
         Self { method, chunker: Chunker::new(ChunkSizes::DEFAULT) }
     }
 
-    /// Examines a piece.
-    pub(super) fn look(&mut self, text: &[u8], wanted: Wanted) -> Seen {
+    /// Makes a piece of its text, with the facts that are wanted.
+    pub(crate) fn piece(&mut self, request: ReadRequest, text: Vec<u8>) -> Piece {
+        let wanted = request.wanted;
         let sample = &text[..text.len().min(SAMPLE_LEN)];
         let start = &text[..text.len().min(probe::START_LEN)];
-        Seen {
-            digest: wanted.digest.then(|| *blake3::hash(text).as_bytes()),
-            sha256: wanted.sha256.then(|| Sha256::digest(text).into()),
+        Piece {
+            digest: wanted.digest.then(|| *blake3::hash(&text).as_bytes()),
+            sha256: wanted.sha256.then(|| Sha256::digest(&text).into()),
             head: wanted.head.then(|| head(start, self.method)).flatten(),
-            chunks: if wanted.chunks { self.chunks(text) } else { Box::default() },
+            chunks: if wanted.chunks { self.chunks(&text) } else { Box::default() },
             entropy: (wanted.entropy && probe::is_incompressible(sample)).then(|| probe::entropy(sample)),
+            changed: None,
+            request,
+            text: Arc::new(text),
         }
     }
 

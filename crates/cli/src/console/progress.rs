@@ -56,14 +56,18 @@ pub enum Meter {
 
 const BAR: &str = "{bar:30} {percent:>3}%  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
 
+/// The same without a total, as for a stream.
+const OPEN_BAR: &str = "{binary_bytes}  {binary_bytes_per_sec}";
+
+/// Returns the style of a template. If ours did not parse, it would be the default.
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
 impl Meter {
     fn bar() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-        // If our template does not parse, the default style is shown.
-        Meter::Bar(match ProgressStyle::with_template(BAR) {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        })
+        Meter::Bar(bar.with_style(style(BAR)))
     }
 
     /// Returns whether anything is shown: otherwise an expensive total is not worth its cost.
@@ -76,12 +80,17 @@ impl Meter {
         match self {
             Meter::Nothing => {}
             Meter::Bar(bar) => {
-                bar.set_length(total_bytes);
+                if total_bytes > 0 {
+                    bar.set_length(total_bytes);
+                } else if bar.length().is_some() {
+                    bar.unset_length();
+                    bar.set_style(style(OPEN_BAR));
+                }
                 bar.set_position(done_bytes);
             }
             Meter::Lines(lines) => {
                 let mut lines = lines.lock();
-                (lines.done_bytes, lines.total_bytes) = (done_bytes, total_bytes);
+                lines.set(done_bytes, total_bytes);
                 lines.tell();
             }
         }
@@ -117,14 +126,22 @@ impl Drop for Meter {
 /// Progress as text.
 pub struct Lines {
     done_bytes: u64,
+    /// Total, or 0 if it is not known.
     total_bytes: u64,
+    /// The last line was printed.
+    has_ended: bool,
     /// Time of the next line.
     due: Instant,
 }
 
 impl Lines {
     fn starting(now: Instant) -> Self {
-        Self { done_bytes: 0, total_bytes: 0, due: now + PERIOD }
+        Self { done_bytes: 0, total_bytes: 0, has_ended: false, due: now + PERIOD }
+    }
+
+    fn set(&mut self, done_bytes: u64, total_bytes: u64) {
+        (self.done_bytes, self.total_bytes) = (done_bytes, total_bytes);
+        self.has_ended &= total_bytes > 0 && done_bytes >= total_bytes;
     }
 
     fn tell(&mut self) {
@@ -135,18 +152,19 @@ impl Lines {
 
     /// Returns the line to print `now`: none before its time, except that all is done.
     fn line(&mut self, now: Instant) -> Option<String> {
-        let is_done = self.done_bytes >= self.total_bytes;
-        if now < self.due && !(is_done && self.total_bytes > 0) {
+        let (done, total) = (self.done_bytes, self.total_bytes);
+        let is_done = total > 0 && done >= total && !self.has_ended;
+        if (now < self.due || self.has_ended) && !is_done {
             return None;
         }
         self.due = now + PERIOD;
-        let (done, total) = (self.done_bytes.min(self.total_bytes), self.total_bytes);
-        let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
-        if is_done {
-            // This line is printed once.
-            self.total_bytes = 0;
+        // This line is printed once.
+        self.has_ended = is_done;
+        if total == 0 {
+            return (done > 0).then(|| format!("{}", Human(done)));
         }
-        (total > 0).then(|| format!("{percent}%, {} of {}", Human(done), Human(total)))
+        let done = done.min(total);
+        Some(format!("{}%, {} of {}", u128::from(done) * 100 / u128::from(total), Human(done), Human(total)))
     }
 }
 
@@ -158,14 +176,18 @@ mod tests {
     fn lines_come_every_few_seconds_and_at_the_end() {
         let start = Instant::now();
         let mut lines = Lines::starting(start);
-        let mut at = |millis: u64, done_bytes: u64| {
-            (lines.done_bytes, lines.total_bytes) = (done_bytes, 4096);
+        let mut at = |millis: u64, done_bytes: u64, total: u64| {
+            lines.set(done_bytes, total);
             lines.line(start + Duration::from_millis(millis))
         };
-        assert_eq!([at(0, 0), at(2999, 1)], [None, None]);
-        assert_eq!(at(3000, 1024).as_deref(), Some("25%, 1.0 KiB of 4.0 KiB"));
-        assert_eq!(at(5999, 2000), None);
-        assert_eq!(at(6500, 4095).as_deref(), Some("99%, 4.0 KiB of 4.0 KiB"));
-        assert_eq!(at(6600, 5000).as_deref(), Some("100%, 4.0 KiB of 4.0 KiB"));
+        assert_eq!([at(0, 0, 4096), at(2999, 1, 4096)], [None, None]);
+        assert_eq!(at(3000, 1024, 4096).as_deref(), Some("25%, 1.0 KiB of 4.0 KiB"));
+        assert_eq!(at(5999, 2000, 4096), None);
+        assert_eq!(at(6500, 4095, 4096).as_deref(), Some("99%, 4.0 KiB of 4.0 KiB"));
+        assert_eq!(at(6600, 5000, 4096).as_deref(), Some("100%, 4.0 KiB of 4.0 KiB"));
+        assert_eq!([at(6601, 5000, 4096), at(99_000, 5000, 4096)], [None, None]);
+        // A stream has no total.
+        assert_eq!(at(99_000, 1024, 0).as_deref(), Some("1.0 KiB"));
+        assert_eq!(at(99_001, 2048, 0), None);
     }
 }

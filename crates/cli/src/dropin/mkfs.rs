@@ -133,7 +133,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
     let source = request.input.open(kept.as_ref().map(AtomicFile::file), &signals)?;
     let packer = target.prepare(request.packer.clone()).outputs(kept.iter().flat_map(ids));
     let packer = packer.stop(Arc::clone(signals.stop()));
-    let scanned = packer.scan(&*source).map_err(fail)?;
+    let scanned = packer.scan_into(&*source, target.out(), &|_| {}).map_err(|error| target.failure(fail(error)))?;
     target.refer_to(scanned.scan.tree.stores().devices, scanned.options.block_bits)?;
     let built = scanned.build(target.out(), &|_| {}).map_err(|error| target.failure(fail(error)));
     let summary = built?.summary;

@@ -94,8 +94,9 @@ impl LayerArgs {
         let name = blob.dir_path().to_owned();
         let fail = |error| failure(error, signals, &name);
         let packer = preset::packer(self.preset.into(), &self.work, self.keep_going, signals)?.output(&blob);
-        let scanned = packer.scan(source).map_err(fail)?;
         let quiet = self.quiet.quiet;
+        let scanned = self.work.watch(quiet, |progress| packer.scan_into(source, Out::from(&blob), progress));
+        let scanned = scanned.map_err(fail)?;
         let image = self.work.watch(quiet, |progress| scanned.build(Out::from(&blob), progress)).map_err(fail)?;
         let descriptor = layout.add_blob(blob, self.layer_type().media_type()).map_err(fail)?;
         let path = name.join(descriptor.digest.trim_start_matches("sha256:"));

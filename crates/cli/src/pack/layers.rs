@@ -80,8 +80,10 @@ impl LayerJob<'_> {
         let file = AtomicFile::create(path, args.out.existing())?;
         let packer = self.packer.clone().output(&file);
         // Paths of a list are most often those of other layers: what does not match is not noted.
-        let scanned = packer.scan(source).map_err(fail)?;
-        let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(Out::from(&file), progress));
+        let out = Out::from(&file);
+        let scanned = args.work.watch(args.quiet.quiet, |progress| packer.scan_into(source, out, progress));
+        let scanned = scanned.map_err(fail)?;
+        let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(out, progress));
         let mut built = built.map_err(fail)?;
         if !args.dry_run {
             built.commit(file).map_err(fail)?;

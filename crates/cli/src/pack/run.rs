@@ -9,14 +9,14 @@ use super::sources::Operands;
 use super::summary::{PackJson, Report, tell_skipped, tell_unmatched};
 use super::target::Target;
 use super::{estimate, explain, layers};
-use crate::console::report::print_document;
+use crate::console::report::{note, print_document};
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
 use kiln_builder::Reasons;
 use kiln_format::BlockBits;
 use kiln_source::Source;
 use std::mem::ManuallyDrop;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
@@ -50,8 +50,12 @@ fn pack(args: &Args, operands: &Operands<'_>, image: &Path) -> Result<Exit, Fail
         packer = packer.base(Arc::clone(base));
     }
     let fail = |error| failure(error, &signals, image);
+    if !quiet && let Some(stream) = operands.stream() {
+        tell_spool(stream, packer.spools_because(&*source), args.out.spool.dir());
+    }
     // The system takes back the memory of trees and reasons sooner than they are freed file by file.
-    let scanned = ManuallyDrop::new(packer.scan(&*source).map_err(fail)?);
+    let scanned = args.work.watch(quiet, |progress| packer.scan_into(&*source, target.out(), progress));
+    let scanned = ManuallyDrop::new(scanned.map_err(|error| target.failure(fail(error)))?);
     stamps.check(&scanned.scan, args.out.existing())?;
     target.refer_to(scanned.scan.tree.stores().devices, scanned.options.block_bits)?;
     let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(target.out(), progress));
@@ -69,6 +73,14 @@ fn pack(args: &Args, operands: &Operands<'_>, image: &Path) -> Result<Exit, Fail
     let src = args.sources.only_source(operands);
     let report = Report { src, image: &name, scan: Some(&scanned.scan), order: &order, summary: &built.summary };
     finish(args, &report, &built.reasons, quiet)
+}
+
+/// Notes that a stream goes to a temporary file, and why.
+fn tell_spool(stream: &Path, reason: Option<&str>, dir: PathBuf) {
+    if let Some(reason) = reason {
+        let dir = dir.display();
+        note(format_args!("{}: goes through a temporary file in {dir}, since {reason}", stream.display()));
+    }
 }
 
 /// Refuses documents that would come between the bytes of the image.

@@ -11,6 +11,7 @@ use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_dir_transpor
 use kiln_source::{KINDS, Source, SourceKind, SourceOptions};
 use kiln_tree::merge::Whiteouts;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -73,6 +74,17 @@ pub struct Operands<'a> {
     layers: &'a [PathBuf],
     /// Name of the image; `None` for an estimate.
     pub image: Option<&'a Path>,
+}
+
+impl Operands<'_> {
+    /// Returns the first source that is a pipe, a FIFO or a character device, if there is one.
+    pub fn stream(&self) -> Option<&Path> {
+        let is_stream = |path: &&PathBuf| {
+            let kind = path.metadata().map(|found| found.file_type());
+            *path == Path::new("-") || kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device())
+        };
+        self.layers.iter().find(is_stream).map(PathBuf::as_path)
+    }
 }
 
 /// Opens `path` as a source, of the kind `from` if one is named.

@@ -1,10 +1,12 @@
 //! Trees that were scanned, with all that is needed to build or estimate an image of them.
 
 use kiln_builder::{
-    BuildOptions, Control, Estimate, HotFiles, Interval, OptionError, Out, Phase, Preset, Progress, Summary,
+    BuildOptions, Control, Estimate, HotFiles, Interval, OptionError, Out, Phase, Preset, Progress, StoredStream,
+    Summary,
 };
 use kiln_source::{LeftOutXattrs, Note, Scan, Unreadable};
 use kiln_tree::Tree;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::built::Built;
@@ -21,6 +23,8 @@ pub struct Scanned<'p> {
     pub unmatched: Unmatched,
     /// Files that are stored otherwise than the rest, see [`Packer::hot_as`].
     pub hot_files: HotFiles,
+    /// Contents that were stored during the scan, if the source is a stream.
+    pub(super) stored: Cell<Option<StoredStream>>,
     /// Phases so far: the scan.
     pub(super) phases: Vec<Phase>,
     pub(super) packer: &'p Packer,
@@ -66,7 +70,8 @@ pub(super) fn resolve(packer: &Packer, tree: &Tree, options: &mut BuildOptions) 
 }
 
 impl Scanned<'_> {
-    /// Builds the image into `out`, which is empty: the second step. After an error its contents are undefined.
+    /// Builds the image into `out`, which is empty, or has what [`Packer::scan_into`] stored: the second step. After an
+    /// error its contents are undefined.
     ///
     /// ```
     /// use kilnfs::Packer;
@@ -89,7 +94,11 @@ impl Scanned<'_> {
     pub fn build(&self, out: Out<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<Built<'_>, Error> {
         let stop = Arc::clone(&self.packer.stop);
         let control = Control { stop: &stop, progress };
-        let (mut summary, reasons) = kiln_builder::build_explained(&self.scan.tree, out, &self.options, &control)?;
+        let (tree, options) = (&self.scan.tree, &self.options);
+        let (mut summary, reasons) = match self.stored.take() {
+            Some(stored) => kiln_builder::build_stored(tree, stored, out, options, &control)?,
+            None => kiln_builder::build_explained(tree, out, options, &control)?,
+        };
         summary.phases.splice(0..0, self.phases.iter().copied());
         Ok(Built { summary, reasons, stop })
     }

@@ -167,7 +167,8 @@ fn again((kind, reason): &SharedError) -> io::Error {
     io::Error::new(*kind, reason.as_ref())
 }
 
-struct InMemory(Vec<u8>);
+/// Contents in memory.
+pub(crate) struct InMemory(pub(crate) Vec<u8>);
 
 impl Content for InMemory {
     fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {

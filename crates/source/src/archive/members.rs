@@ -1,13 +1,16 @@
 //! Builder of an archive's tree, shared by all archive formats.
 
 use kiln_read::ReadAt;
-use kiln_tree::{Builder, Contents, Implied, Kind, Node, NodeId, TreeError, Xattr};
-use std::io;
+use kiln_tree::{
+    Builder, ContentId, Contents, Implied, Incoming, Intake, IntakeError, Kind, Node, NodeId, TreeError, Xattr,
+};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::archive::left_out::LeftOut;
+use crate::archive::passed::PassedContents;
 use crate::error::{SourceError, Unreadable};
 use crate::input::place::TapeMap;
 use crate::input::spool_error::{is_of_spool, spool_failed};
@@ -33,6 +36,10 @@ pub(crate) struct Members<'a> {
     memory: MemoryLimit,
     left_out: LeftOut<'a>,
     notes: Vec<Note>,
+    /// Takes contents as they come, if anything does.
+    intake: Option<&'a mut dyn Intake>,
+    /// Contents that it has taken.
+    passed: PassedContents,
     /// Maps offsets on the tape to positions in the file.
     pub(crate) place: TapeMap,
 }
@@ -51,7 +58,47 @@ impl<'a> Members<'a> {
     pub(crate) fn new(path: &'a Path, options: &'a ScanOptions<'a>, implied: Implied) -> Self {
         let (builder, files, memory) = (Builder::new(implied), StoredFiles::default(), MemoryLimit::new(0));
         let (left_out, notes) = (LeftOut::new(path, options), Vec::new());
-        Self { path, options, builder, files, memory, left_out, notes, place: TapeMap::default() }
+        let (intake, passed, place) = (None, PassedContents::default(), TapeMap::default());
+        Self { path, options, builder, files, memory, left_out, notes, intake, passed, place }
+    }
+
+    /// Lets `intake` take contents as they come.
+    pub(crate) fn with_intake(self, intake: &'a mut dyn Intake) -> Self {
+        Self { intake: Some(intake), ..self }
+    }
+
+    /// Returns true if contents are to be taken as they come.
+    pub(crate) fn has_intake(&self) -> bool {
+        self.intake.is_some()
+    }
+
+    /// Lets the contents of the member `name` be taken from `text`. Returns their id.
+    ///
+    /// # Errors
+    /// Those of the intake.
+    pub(crate) fn take(
+        &mut self,
+        name: &[u8],
+        file: Incoming<'_>,
+        text: &mut dyn Read,
+    ) -> Result<ContentId, IntakeError> {
+        let intake = self.intake.as_mut().ok_or(IntakeError::Closed)?;
+        if !self.passed.keeps(name, file.len) {
+            return intake.take(file, text);
+        }
+        let mut bytes = Vec::new();
+        let id = intake.take(file, &mut Tee { from: text, copy: &mut bytes })?;
+        self.passed.keep(id, bytes);
+        Ok(id)
+    }
+
+    /// Returns the tree, with contents that were taken as they came.
+    ///
+    /// # Errors
+    /// Those of [`Members::finish`].
+    pub(crate) fn finish_taken(mut self) -> Result<Scan, SourceError> {
+        let passed = std::mem::take(&mut self.passed);
+        self.finish_with(Box::new(passed))
     }
 
     /// Starts the next member, at byte `offset` of the archive: checks for a request to stop.
@@ -206,5 +253,19 @@ impl<'a> Members<'a> {
         };
         let tree = self.builder.finish_with(contents, &mut on_lost).map_err(SourceError::tree(path))?;
         Ok(Scan { skipped: left_out.into_list(), notes, ..Scan::from(tree) })
+    }
+}
+
+/// A reader that copies what is read.
+struct Tee<'t> {
+    from: &'t mut dyn Read,
+    copy: &'t mut Vec<u8>,
+}
+
+impl Read for Tee<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.from.read(buf)?;
+        self.copy.extend_from_slice(&buf[..len]);
+        Ok(len)
     }
 }

@@ -245,7 +245,7 @@ impl<'a> Candidate<'a> {
             Some(compression) => compression.decoder(stream),
             None => Ok(stream),
         });
-        let tape = plain.and_then(|plain| Tape::kept(plain, place));
+        let tape = plain.map(|plain| Tape::kept(plain, place));
         tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
     }
 
@@ -257,7 +257,7 @@ impl<'a> Candidate<'a> {
         let (path, found, head, place) = self.into_parts();
         let tape = match found {
             Found::File(bytes) | Found::Bytes(bytes) => Tape::in_place(bytes),
-            Found::Stream(stream) => Tape::kept(Box::new(io::Cursor::new(head).chain(stream)), place),
+            Found::Stream(stream) => Ok(Tape::kept(Box::new(io::Cursor::new(head).chain(stream)), place)),
             Found::Directory => Err(io::ErrorKind::IsADirectory.into()),
         };
         tape.map_err(|source| Unreadable { path: path.to_owned(), source }.into())
@@ -363,7 +363,7 @@ fn head_of(bytes: &dyn ReadAt) -> io::Result<Vec<u8>> {
 
 /// Copies a complete stream to a spool.
 fn keep_all(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Arc<dyn ReadAt>> {
-    let mut tape = Tape::kept(stream, place)?;
+    let mut tape = Tape::kept(stream, place);
     match tape.skip(u64::MAX) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         _ => tape.finish(),

@@ -25,7 +25,10 @@ pub(super) struct Spooled {
     /// Number of bytes per read. It starts small after a compressed stream, because the data after
     /// it may be compressed again and are given back then.
     piece_len: usize,
-    spool: Spool,
+    /// The spool, once something is written to it.
+    spool: Option<Spool>,
+    /// False if nothing is kept.
+    keeps: bool,
     place: SpoolPlace,
     /// Buffer: the first `passed` bytes go to the spool; the bytes read ahead follow, up to
     /// `filled`.
@@ -35,15 +38,25 @@ pub(super) struct Spooled {
 }
 
 impl Spooled {
-    /// Creates a spool in `place` for all of `stream`.
-    ///
-    /// # Errors
-    /// A spool that cannot be created.
-    pub(super) fn new(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Self> {
-        let spool = place.create()?;
-        let (stream, buffer) = (Layer::plain(stream), vec![0; BUFFER_LEN]);
-        let (is_at_end, has_failed, piece_len) = (false, false, BUFFER_LEN);
-        Ok(Self { stream, is_at_end, has_failed, piece_len, spool, place, buffer, passed: 0, filled: 0 })
+    /// Reads all of `stream`, which is kept in a spool in `place`.
+    pub(super) fn new(stream: Box<dyn Read + Send>, place: SpoolPlace) -> Self {
+        Self {
+            stream: Layer::plain(stream),
+            is_at_end: false,
+            has_failed: false,
+            piece_len: BUFFER_LEN,
+            spool: None,
+            keeps: true,
+            place,
+            buffer: vec![0; BUFFER_LEN],
+            passed: 0,
+            filled: 0,
+        }
+    }
+
+    /// Keeps nothing of what is read.
+    pub(super) fn keep_nothing(&mut self) {
+        self.keeps = false;
     }
 
     /// Returns the next bytes without consuming them: at least `len`, or fewer at the end. `len`
@@ -115,12 +128,24 @@ impl Spooled {
     /// Errors of the spool.
     pub(super) fn finish(mut self) -> io::Result<File> {
         self.flush()?;
-        Ok(self.spool.into_file())
+        let spool = match self.spool {
+            Some(spool) => spool,
+            None => self.place.create()?,
+        };
+        Ok(spool.into_file())
     }
 
-    /// Writes the consumed bytes to the spool.
+    /// Writes the consumed bytes to the spool, if they are kept.
     fn flush(&mut self) -> io::Result<()> {
-        self.place.append(&self.spool, &self.buffer[..self.passed])?;
+        if self.keeps && self.passed > 0 {
+            let spool = match self.spool.take() {
+                Some(spool) => spool,
+                None => self.place.create()?,
+            };
+            let written = self.place.append(&spool, &self.buffer[..self.passed]);
+            self.spool = Some(spool);
+            written?;
+        }
         self.buffer.copy_within(self.passed..self.filled, 0);
         (self.filled, self.passed) = (self.filled - self.passed, 0);
         Ok(())

@@ -44,11 +44,20 @@ impl Tape {
     }
 
     /// Creates a tape that reads `stream` and copies it to a spool in `place`.
-    ///
-    /// # Errors
-    /// A spool that cannot be created.
-    pub(crate) fn kept(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Self> {
-        Ok(Self { medium: Medium::kept(stream, place, None)?, offset: 0 })
+    pub(crate) fn kept(stream: Box<dyn Read + Send>, place: SpoolPlace) -> Self {
+        Self { medium: Medium::kept(stream, place, None), offset: 0 }
+    }
+
+    /// Returns true if it is a stream, whose bytes come only once.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.medium, Medium::Kept { .. })
+    }
+
+    /// Keeps nothing of a stream from here on.
+    pub(crate) fn keep_nothing(&mut self) {
+        if let Medium::Kept { stream, .. } = &mut self.medium {
+            stream.keep_nothing();
+        }
     }
 
     /// Returns the number of bytes that have been read or skipped.
@@ -117,7 +126,7 @@ impl Tape {
         if let Medium::InPlace { bytes, .. } = &mut self.medium {
             let rest = Reader::new(Arc::clone(bytes), self.offset)?;
             let front = Front { bytes: Arc::clone(bytes), len: self.offset };
-            self.medium = Medium::kept(Box::new(rest), place.clone(), Some(front))?;
+            self.medium = Medium::kept(Box::new(rest), place.clone(), Some(front));
         }
         match &mut self.medium {
             Medium::InPlace { .. } => Ok(()),
@@ -202,8 +211,8 @@ impl Tape {
 }
 
 impl Medium {
-    fn kept(stream: Box<dyn Read + Send>, place: SpoolPlace, front: Option<Front>) -> io::Result<Self> {
-        Ok(Self::Kept { stream: Spooled::new(stream, place)?, front })
+    fn kept(stream: Box<dyn Read + Send>, place: SpoolPlace, front: Option<Front>) -> Self {
+        Self::Kept { stream: Spooled::new(stream, place), front }
     }
 }
 
@@ -243,7 +252,7 @@ mod tests {
         let stream = io::Cursor::new(bytes.clone());
         let tapes = [
             Tape::in_place(Arc::new(MemorySource::new(bytes.clone()))).unwrap(),
-            Tape::kept(Box::new(stream), place()).unwrap(),
+            Tape::kept(Box::new(stream), place()),
         ];
         for mut tape in tapes {
             let mut head = [0; 512];
@@ -270,7 +279,7 @@ mod tests {
         let packed_end = packed.len() as u64 - 6;
         let tapes = [
             Tape::in_place(Arc::new(MemorySource::new(packed.clone()))).unwrap(),
-            Tape::kept(Box::new(io::Cursor::new(packed)), place()).unwrap(),
+            Tape::kept(Box::new(io::Cursor::new(packed)), place()),
         ];
         for mut tape in tapes {
             tape.skip(front.len() as u64).unwrap();

@@ -2,8 +2,10 @@
 //!
 //! Programs choose order and names of the members freely. What all of them write is a list of
 //! images, and the files that it names. So the decision is made when all members are known, and the
-//! archive is read only once.
+//! archive is read only once. Of a stream that is stored as it comes, the decision is made by its
+//! first members ([`may_be_images`]), and an error if all of them say otherwise ([`lists_images`]).
 
+use kiln_tree::{Kind, NodeId, Tree};
 use std::collections::HashSet;
 
 use super::blobs::{Blobs, Naming};
@@ -49,15 +51,40 @@ pub(super) fn taken(blobs: &Blobs) -> Taken {
 
 /// Returns true if the root of the archive of `blobs` has a name that belongs to images.
 pub(super) fn is_named_like_images(blobs: &Blobs) -> bool {
-    blobs.root_names().any(|name| NAMES.iter().any(|known| known.as_bytes() == name))
+    blobs.root_names().any(is_known)
+}
+
+/// Returns true if an archive that begins with these names in its root may hold images.
+pub(super) fn may_be_images(root: &Tree) -> bool {
+    root.entries(NodeId::ROOT).iter().any(|entry| is_known(entry.name) || is_of_digest(entry.name))
+}
+
+/// Returns true if the files of `tree` are a list of images, and all that it names.
+pub(super) fn lists_images(tree: &Tree) -> bool {
+    let find = |path: &str| tree.find(path.split('/').filter(|name| !matches!(*name, "" | ".")).map(str::as_bytes));
+    if find(LAYOUT_FILE).is_some() && find(INDEX_FILE).is_some() {
+        return true;
+    }
+    let list = find(DOCKER_FILE).and_then(|node| {
+        let Kind::File { len, .. } = tree.node(node).kind else { return None };
+        let mut text = vec![0; usize::try_from(len).ok()?];
+        tree.open(node).ok()?.read_exact_at(&mut text, 0).ok()?;
+        serde_json::from_slice::<Vec<DockerImage>>(&text).ok()
+    });
+    let mut paths = list.iter().flatten().flat_map(|image| [&image.config].into_iter().chain(&image.layers)).peekable();
+    paths.peek().is_some() && paths.all(|path| find(path).is_some())
+}
+
+/// Returns true if the name is one in the root of a layout.
+fn is_known(name: &[u8]) -> bool {
+    NAMES.iter().any(|known| known.as_bytes() == name)
 }
 
 /// Describes members in the root of an archive of images that do not belong to it and are not in
 /// `named`, if there are any.
 fn with_others(blobs: &Blobs, named: &HashSet<&[u8]>) -> Option<String> {
-    let is_known =
-        |name: &[u8]| NAMES.iter().any(|known| known.as_bytes() == name) || named.contains(name) || is_of_digest(name);
-    let mut others = blobs.root_names().filter(|name| !is_known(name));
+    let belongs = |name: &[u8]| is_known(name) || named.contains(name) || is_of_digest(name);
+    let mut others = blobs.root_names().filter(|name| !belongs(name));
     let first = others.next()?;
     let (first, count) = (String::from_utf8_lossy(first), 1 + others.count());
     Some(format!(

@@ -8,18 +8,19 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
-use super::archive::{Taken, is_named_like_images, taken};
+use super::archive::{self, Taken, is_named_like_images, taken};
 use super::blobs::Blobs;
 use super::choice::{ImageChoice, ListedImage, Platform};
 use super::image::{Entry, Meant, OciImage, choose, list};
 use super::records::{DOCKER_FILE, INDEX_FILE, LAYOUT_FILE, VERSION_FILE, VERSION_FRONT};
 use crate::archive::tar::TarOptions;
-use crate::archive::tar::source::{TarSource, is_archive as is_tar};
+use crate::archive::tar::source::{TarSource, front_of, is_archive as is_tar};
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::SourceKind;
 use crate::merge::{MergePart, Merged};
 use crate::source::{Note, Scan, ScanOptions, Source, SourceEntries};
+use kiln_tree::Intake;
 use kiln_tree::filter::Filter;
 use kiln_tree::merge::Whiteouts;
 
@@ -66,7 +67,7 @@ pub struct OciSource {
 
 enum Layout {
     Directory,
-    Archive { tar: Box<TarSource>, found: Mutex<Option<Found>>, wanted: ExpectedContents },
+    Archive { tar: Box<TarSource>, found: Mutex<Option<Found>>, wanted: ExpectedContents, may_be_images: bool },
 }
 
 /// Images of an archive, with a note.
@@ -116,8 +117,9 @@ impl OciSource {
                 };
                 // This does not apply to layers, which always end at their end marks.
                 let concatenated = options.concatenated;
+                let may_be_images = archive::may_be_images(&front_of(candidate.plain_head(), &path));
                 let tar = Box::new(TarSource::of(candidate, TarOptions { concatenated, ..TarOptions::default() })?);
-                Layout::Archive { tar, found: Mutex::default(), wanted }
+                Layout::Archive { tar, found: Mutex::default(), wanted, may_be_images }
             }
         };
         Ok(Self { path, options, layout })
@@ -145,7 +147,7 @@ impl OciSource {
 
     /// Reads the members of an archive of files. Returns `None` for images and for a directory.
     fn files(&self, options: &ScanOptions<'_>) -> Result<Option<Scan>, SourceError> {
-        let Layout::Archive { tar, found, wanted } = &self.layout else { return Ok(None) };
+        let Layout::Archive { tar, found, wanted, .. } = &self.layout else { return Ok(None) };
         if *wanted == ExpectedContents::Images || found.lock().is_some() {
             return Ok(None);
         }
@@ -239,6 +241,25 @@ fn open_all(
 impl Source for OciSource {
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn is_stream(&self) -> bool {
+        matches!(&self.layout, Layout::Archive { tar, wanted: ExpectedContents::Anything, may_be_images: false, .. }
+            if tar.is_stream())
+    }
+
+    fn scan_into(&self, options: &ScanOptions<'_>, intake: &mut dyn Intake) -> Result<Scan, SourceError> {
+        let Layout::Archive { tar, .. } = &self.layout else { return self.scan(options) };
+        if !self.is_stream() {
+            return self.scan(options);
+        }
+        let scan = tar.scan_into(options, intake)?;
+        if archive::lists_images(&scan.tree) {
+            let reason = "it holds container images, but begins with other files; use --from oci to read its images, or \
+                          --from tar to read its files";
+            return Err(SourceError::Choice { path: self.path.clone(), reason: reason.into() });
+        }
+        Ok(scan)
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {

@@ -44,7 +44,7 @@ impl Filter {
     }
 
     /// Returns true if the filter excludes nothing by name or path.
-    pub(super) fn is_everything(&self) -> bool {
+    pub fn is_everything(&self) -> bool {
         let Self { rules, regexes, ignore_files, only, paths, .. } = self;
         rules.is_empty() && regexes.is_empty() && ignore_files.is_empty() && only.is_none() && paths.is_empty()
     }

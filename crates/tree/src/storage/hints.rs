@@ -81,6 +81,11 @@ impl<T> HintRules<T> {
         Ok(Self { regexes, hints })
     }
 
+    /// Returns true if there are no hints.
+    pub fn is_empty(&self) -> bool {
+        self.hints.is_empty()
+    }
+
     /// Returns the files of `tree` that have a hint, with its value. A file with several names uses
     /// the first.
     pub fn of(&self, tree: &Tree) -> Vec<(NodeId, &T)> {

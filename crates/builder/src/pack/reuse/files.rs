@@ -29,7 +29,9 @@ impl Packing<'_, '_> {
     /// Those of the base and of the device; an interruption.
     pub(in crate::pack) fn reuse_up_to(&mut self, stream: TextSource) -> Result<(), BuildError> {
         let TextSource::File(file) = stream else { return self.reuse_packed() };
-        while self.reused_up_to <= file as usize {
+        // The files of a stream are in no base.
+        let end = (file as usize + 1).min(self.survey.files.len());
+        while self.reused_up_to < end {
             let file = self.reused_up_to;
             self.reused_up_to += 1;
             if matches!(self.survey.files[file].storage, Storage::Reused { .. }) {

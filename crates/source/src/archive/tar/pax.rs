@@ -158,6 +158,15 @@ impl Extended {
         std::mem::take(&mut self.problems)
     }
 
+    /// Returns the most bytes that the names and values of all attributes take, and their number.
+    pub(super) fn xattrs_max_len(&self) -> (usize, usize) {
+        let acls = [&self.acl_access, &self.acl_default].into_iter().flatten();
+        // The shortest entry of an ACL in text form is longer than an entry of an attribute, which has 8 bytes.
+        let acls = acls.map(|text| 64 + 8 * text.len());
+        let others = self.xattrs.iter().map(|(_, xattr)| xattr.name.len() + xattr.value.len());
+        (acls.chain(others).sum(), 2 + self.xattrs.len())
+    }
+
     /// Returns the attributes, each name once.
     pub(super) fn xattrs(mut self) -> Vec<Xattr> {
         // libarchive writes each attribute in two records, which encode the name differently.

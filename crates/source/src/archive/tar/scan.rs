@@ -1,6 +1,6 @@
 //! Scanner that adds the members of an archive to a tree.
 
-use kiln_tree::Kind;
+use kiln_tree::{Incoming, IntakeError, Kind};
 use std::io;
 
 use super::header::{Header, RECORD_LEN, Record, SIZE, is_header, until_zero};
@@ -272,13 +272,7 @@ impl Scan<'_, '_> {
     fn skip_data(&mut self, len: u64, passed: u64) -> Result<(), SourceError> {
         let at = self.tape.offset();
         if let Err(error) = self.tape.skip(len - passed) {
-            let there = passed + (self.tape.offset() - at);
-            return Err(match error.kind() {
-                io::ErrorKind::UnexpectedEof => self
-                    .members
-                    .malformed(at - passed, format!("the archive ends {there} bytes into a file of {len} bytes")),
-                _ => self.members.unreadable(at, &error),
-            });
+            return Err(self.lost_data(len, passed + (self.tape.offset() - at), &error));
         }
         self.skip_padding(len)
     }
@@ -353,6 +347,9 @@ impl Scan<'_, '_> {
             Ok(found) => found,
             Err(reason) => return self.skip_data(size, 0).map(|()| Err(reason)),
         };
+        if self.members.has_intake() {
+            return self.take_file(member, map, (size, passed));
+        }
         let start = self.tape.offset();
         self.skip_data(size, passed)?;
         let Some(map) = map else { return Ok(Ok(self.members.whole_file(start..start + size))) };
@@ -363,6 +360,44 @@ impl Scan<'_, '_> {
             }
             Err(reason) => Err(reason),
         })
+    }
+
+    /// Lets the data of a regular file be taken as they come: `size` bytes, of which `passed` have been read.
+    fn take_file(
+        &mut self,
+        member: &Member<'_>,
+        map: Option<SparseMap>,
+        (size, passed): (u64, u64),
+    ) -> Result<Result<Kind, String>, SourceError> {
+        let is_sparse = map.is_some();
+        let (len, data) = match map.map(|map| map.finish(0, size - passed)) {
+            None => (size, (size > 0).then_some(0..size).into_iter().collect()),
+            Some(Ok((len, runs))) => (len, runs.iter().map(|run| run.la..run.end()).collect::<Vec<_>>()),
+            Some(Err(reason)) => return self.skip_data(size, passed).map(|()| Err(reason)),
+        };
+        let (start, incoming) =
+            (self.tape.offset(), Incoming { len, data: &data, xattrs: member.extended.xattrs_max_len() });
+        let taken = self.members.take(&member.path, incoming, self.tape);
+        let done = self.tape.offset() - start;
+        match taken {
+            Ok(content) => {
+                self.skip_data(size, passed + done)?;
+                Ok(Ok(Kind::File { len, content, sparse: is_sparse }))
+            }
+            Err(IntakeError::Closed) => Err(SourceError::Interrupted),
+            Err(IntakeError::Read(error)) => Err(self.lost_data(size, passed + done, &error)),
+        }
+    }
+
+    /// Returns the error for data of `len` bytes that end after `there`.
+    fn lost_data(&self, len: u64, there: u64, error: &io::Error) -> SourceError {
+        let start = self.tape.offset() - there;
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                self.members.malformed(start, format!("the archive ends {there} bytes into a file of {len} bytes"))
+            }
+            _ => self.members.unreadable(start, error),
+        }
     }
 
     /// Returns a regular file whose data of `size` bytes are not in the archive. Records of an old

@@ -1,12 +1,13 @@
 //! Source that reads a tar archive.
 
 use kiln_format::BlockBits;
-use kiln_read::ReadAt;
-use kiln_tree::Device;
+use kiln_read::{MemorySource, ReadAt};
+use kiln_tree::{Device, Intake, Tree};
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::accounts;
 use super::header::{RECORD_LEN, is_header};
@@ -18,7 +19,7 @@ use crate::input::candidate::{Candidate, HEAD_LEN, SourceOptions};
 use crate::input::stream_format::StreamFormat;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
-use crate::source::{Scan, ScanOptions, Source, SourceEntries, select_found};
+use crate::source::{Scan, ScanOptions, Source, SourceEntries, refuse_output, select_found};
 use crate::stored::{ArchiveDevice, StoredFiles};
 
 /// The kind "tar archive".
@@ -46,6 +47,18 @@ pub(crate) fn is_archive(head: &[u8]) -> bool {
         Some(record) => is_header(record),
         None => false,
     }
+}
+
+/// Returns the tree of the members in `head`, the start of the archive at `path`.
+pub(crate) fn front_of(head: &[u8], path: &Path) -> Tree {
+    let stop = AtomicBool::new(false);
+    let options = ScanOptions { keep_going: true, ..ScanOptions::new(&stop) };
+    let mut members = Members::new(path, &options, TarOptions::default().implied);
+    if let Ok(mut tape) = Tape::in_place(Arc::new(MemorySource::new(head.to_vec()))) {
+        // It ends within a member: what is read up to there counts.
+        let _ = scan(&mut tape, &mut members, TarOptions::default());
+    }
+    members.finish_taken().map_or_else(|_| Tree::default(), |scan| scan.tree)
 }
 
 fn open(candidate: Candidate<'_>) -> Result<TarSource, SourceError> {
@@ -125,9 +138,7 @@ impl TarSource {
 
     fn read_all(&self, options: &ScanOptions<'_>) -> Result<Archived, SourceError> {
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
-        let tape = self.tape.lock().take();
-        let in_vain = || unreadable(io::Error::other("an earlier attempt to read the archive failed"));
-        let mut tape = tape.ok_or_else(in_vain)?;
+        let mut tape = self.take_tape()?;
         let mut members = Members::new(&self.path, options, self.options.implied);
         scan(&mut tape, &mut members, self.options)?;
         let archive = tape.finish().map_err(unreadable)?;
@@ -145,6 +156,12 @@ impl TarSource {
         Ok(archived)
     }
 
+    fn take_tape(&self) -> Result<Tape, SourceError> {
+        let in_vain = || io::Error::other("the archive is a stream, which was read before and cannot be read again");
+        let tape = self.tape.lock().take();
+        tape.ok_or_else(|| Unreadable { path: self.path.clone(), source: in_vain() }.into())
+    }
+
     fn device(&self, archive: &dyn ReadAt) -> io::Result<Device> {
         let path = self.is_file.then(|| self.path.clone());
         Ok(Device { path, tag: [0; 64], len: archive.len()? })
@@ -158,6 +175,24 @@ impl Source for TarSource {
 
     fn block_bits(&self) -> Option<BlockBits> {
         (self.options.data == TarData::Placed).then_some(RECORD_BITS)
+    }
+
+    fn is_stream(&self) -> bool {
+        self.options.data == TarData::Stored && self.tape.lock().as_ref().is_some_and(Tape::is_stream)
+    }
+
+    fn scan_into(&self, options: &ScanOptions<'_>, intake: &mut dyn Intake) -> Result<Scan, SourceError> {
+        if !self.is_stream() {
+            return self.scan(options);
+        }
+        refuse_output(&self.path, options)?;
+        let mut tape = self.take_tape()?;
+        tape.keep_nothing();
+        let mut members = Members::new(&self.path, options, self.options.implied).with_intake(intake);
+        scan(&mut tape, &mut members, self.options)?;
+        let mut found = members.finish_taken()?;
+        accounts::resolve(&mut found.tree, &mut found.left_out_xattrs);
+        Ok(found)
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
