@@ -21,5 +21,6 @@ mod prefetch;
 mod random;
 mod round_trip;
 mod sizes;
+mod streams;
 mod tidy;
 mod voice;

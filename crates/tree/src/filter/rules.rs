@@ -93,6 +93,11 @@ impl Rules {
         Ok(Self { globs, rules })
     }
 
+    /// Returns true if there are no rules.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
     /// Parses the rules in a file called `name`, one per line. Blank lines and lines that start
     /// with `#` are ignored, and so are trailing spaces without a backslash before them.
     ///

@@ -8,7 +8,7 @@ use crate::plan::dedupe::parts::OlderText;
 use crate::plan::duplicates::FileKey;
 use crate::plan::file::{Storage, read_compat};
 use crate::plan::text::TextSource;
-use crate::read::{self, Piece, ReadRequest, Role, Unread};
+use crate::read::{self, Piece, ReadRequest, Role, Unread, skippable};
 use kiln_tree::{ContentError, DigestOf};
 
 impl Planner<'_> {
@@ -109,16 +109,20 @@ impl Planner<'_> {
         let Some(mut long) = self.long.take().filter(|long| long.file == idx) else {
             return Err(BuildError::Internal(format!("a piece of file {idx} came out of turn")));
         };
-        if let Some(sha256) = &mut long.sha256 {
-            sha256.add(&piece.text, request.range.start, self.context.control)?;
-        }
         if let Some(digest) = piece.digest {
             self.duplicates.add_piece(idx, request.range.start, digest);
             let is_same =
                 long.twin.is_some_and(|twin| self.duplicates.has_piece(twin, long.count, request.range.start, digest));
-            if !is_same {
-                self.part_from_twin(&mut long, pieces, older)?;
+            if !is_same
+                && let Err(error) = skippable(self.part_from_twin(&mut long, pieces, older), self.context.format)?
+            {
+                self.leave_out(&request, Unread::Failed(error));
+                return Ok(());
             }
+        }
+        // Behind the text before it, which may have been read again.
+        if let Some(sha256) = &mut long.sha256 {
+            sha256.add(&piece.text, request.range.start, self.context.control)?;
         }
         long.count += 1;
         match long.twin {
@@ -133,15 +137,20 @@ impl Planner<'_> {
             if self.duplicates.piece_count(twin) == long.count {
                 self.files[idx as usize].storage = Storage::Duplicate(twin);
                 self.duplicates.forget(idx);
-            } else {
-                self.part_from_twin(&mut long, pieces, older)?;
+            } else if let Err(error) = skippable(self.part_from_twin(&mut long, pieces, older), self.context.format)? {
+                self.leave_out(&request, Unread::Failed(error));
+                return Ok(());
             }
         }
         let sha256 = long.sha256.map(|sha256| sha256.finish(len, self.context.control)).transpose()?;
         self.note_digest(&request, sha256)
     }
 
-    /// Stores what was dropped of a file that turned out to differ from an earlier one.
+    /// Stores what was dropped of a file that turned out to differ from an earlier one. If it is read a second time for
+    /// that, its digest is that of the second reading.
+    ///
+    /// # Errors
+    /// A file that cannot be read any more, or that has changed, unless the build keeps going; an interruption.
     fn part_from_twin(
         &mut self,
         long: &mut LongFile,
@@ -149,6 +158,7 @@ impl Planner<'_> {
         older: &mut dyn OlderText,
     ) -> Result<(), BuildError> {
         let Some(twin) = long.twin.take() else { return Ok(()) };
+        let mut again = long.sha256.take_if(|_| !self.survey.is_stream).map(|_| FileDigest::default());
         for (number, dropped) in std::mem::take(&mut long.dropped).into_iter().enumerate() {
             let piece = if self.survey.is_stream {
                 let text = self.text_of_twin(twin, &dropped.request, pieces, older)?;
@@ -156,8 +166,12 @@ impl Planner<'_> {
             } else {
                 self.read_again(&dropped.request, (long.file, number))?
             };
+            if let Some(sha256) = &mut again {
+                sha256.add(&piece.text, piece.request.range.start, self.context.control)?;
+            }
             pieces.push(piece);
         }
+        long.sha256 = again.or_else(|| long.sha256.take());
         Ok(())
     }
 
