@@ -20,7 +20,7 @@ use crate::plan::packed_window::{Candidate, PackedWindow, Window, WindowEnd};
 use crate::plan::pieces::COPY_LEN;
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
-use crate::read::{self, Piece, ReadRequest, Role};
+use crate::read::{self, Piece, ReadRequest, Role, skippable};
 use kiln_tree::{ContentError, DigestOf, NodeId};
 
 /// Text of a segment in bytes; a piece may exceed it.
@@ -191,13 +191,7 @@ impl<'a> Planner<'a> {
         let mut piece = match piece {
             Ok(piece) => piece,
             Err(error) => {
-                if self.files[idx as usize].storage == Storage::Fragment {
-                    self.packed.abandon_long();
-                }
-                self.files[idx as usize].storage = Storage::LeftOut;
-                self.duplicates.forget(idx);
-                self.long = None;
-                ledger.leave_out(Skipped { path: tree.path(request.node), error });
+                self.leave_out(&request, error);
                 return Ok(());
             }
         };
@@ -221,6 +215,19 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         self.note_part(piece, (is_first, is_last), pieces)
+    }
+
+    /// Leaves out a file that cannot be read.
+    fn leave_out(&mut self, request: &ReadRequest, error: BuildError) {
+        let idx = request.file;
+        if self.files[idx as usize].storage == Storage::Fragment {
+            self.packed.abandon_long();
+        }
+        self.files[idx as usize].storage = Storage::LeftOut;
+        self.duplicates.forget(idx);
+        self.long = None;
+        let Context { tree, ledger, .. } = self.context;
+        ledger.leave_out(Skipped { path: tree.path(request.node), error });
     }
 
     /// Returns true if a file of one piece equals an earlier one, and lets it share the data of that one.
@@ -259,16 +266,21 @@ impl<'a> Planner<'a> {
         let Some(mut long) = self.long.take().filter(|long| long.file == idx) else {
             return Err(BuildError::Internal(format!("a piece of file {idx} came out of turn")));
         };
-        if let Some(sha256) = &mut long.sha256 {
-            sha256.add(&piece.text, request.range.start, self.context.control)?;
-        }
         if let Some(digest) = piece.digest {
             self.duplicates.add_piece(idx, request.range.start, digest);
             let is_same =
                 long.twin.is_some_and(|twin| self.duplicates.has_piece(twin, long.count, request.range.start, digest));
-            if long.twin.is_some() && !is_same {
-                self.part_from_twin(&mut long, pieces)?;
+            if long.twin.is_some()
+                && !is_same
+                && let Err(error) = skippable(self.part_from_twin(&mut long, pieces), self.context.format)?
+            {
+                self.leave_out(&request, error);
+                return Ok(());
             }
+        }
+        // Behind the text before it, which may have been read again.
+        if let Some(sha256) = &mut long.sha256 {
+            sha256.add(&piece.text, request.range.start, self.context.control)?;
         }
         long.count += 1;
         match long.twin {
@@ -283,17 +295,23 @@ impl<'a> Planner<'a> {
             if self.duplicates.piece_count(twin) == long.count {
                 self.files[idx as usize].storage = Storage::Duplicate(twin);
                 self.duplicates.forget(idx);
-            } else {
-                self.part_from_twin(&mut long, pieces)?;
+            } else if let Err(error) = skippable(self.part_from_twin(&mut long, pieces), self.context.format)? {
+                self.leave_out(&request, error);
+                return Ok(());
             }
         }
         let sha256 = long.sha256.map(|sha256| sha256.finish(len, self.context.control)).transpose()?;
         self.note_digest(&request, sha256)
     }
 
-    /// Stores what was dropped of a file that turned out to differ from an earlier one. It is read a second time.
+    /// Stores what was dropped of a file that turned out to differ from an earlier one. It is read a second time, and
+    /// its digest is that of the second reading.
+    ///
+    /// # Errors
+    /// A file that cannot be read any more, or that has changed, unless the build keeps going; an interruption.
     fn part_from_twin(&mut self, long: &mut LongFile, pieces: &mut Vec<Piece>) -> Result<(), BuildError> {
         long.twin = None;
+        long.sha256 = long.sha256.take().map(|_| FileDigest::default());
         for (number, request) in std::mem::take(&mut long.dropped).into_iter().enumerate() {
             let piece = read::again(&request, self.context)?;
             self.read_bytes += piece.text.len() as u64;
@@ -305,6 +323,9 @@ impl<'a> Planner<'a> {
                     return Err(error);
                 }
                 ledger.change(request.node, Skipped { path, error });
+            }
+            if let Some(sha256) = &mut long.sha256 {
+                sha256.add(&piece.text, start, self.context.control)?;
             }
             pieces.push(piece);
         }
