@@ -72,7 +72,7 @@ def test_as_many_threads_read_as_are_asked_for(tmp_path: Path) -> None:
 
     def watch() -> None:
         nonlocal most
-        while not done.is_set():
+        while not done.wait(0.001):
             most = max(most, len(os.listdir("/proc/self/task")))
 
     watcher = threading.Thread(target=watch)
