@@ -11,6 +11,7 @@
 //!   images made by hand.
 //! * [`damage`] damages images, [`disk`] and [`faulty`] simulate failing disks, [`exercise`] makes
 //!   all requests to a reader, and [`fuzz`] has the fuzz targets.
+//! * [`restless`] is a directory whose files change while they are read, and [`slow`] delays reads.
 //!
 //! A test that lacks a privilege or a program prints `SKIP: reason` and passes; with
 //! `KILN_NO_SKIP=1` in the environment it fails instead.
@@ -34,8 +35,10 @@ pub mod mem;
 pub mod mnt;
 pub mod model;
 pub mod records;
+pub mod restless;
 pub mod reviewed;
 pub mod rng;
+pub mod slow;
 pub mod snapshot;
 pub mod temp;
 pub mod updated;

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
 from pathlib import Path
 
@@ -41,8 +42,8 @@ def test_the_image_holds_the_tree(source: Path, tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(result)) == result and "files=60" in repr(result)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_bytes_are_those_of_the_command(source: Path, tmp_path: Path, threads: int) -> None:
+@pytest.mark.parametrize(("threads", "readers"), [(1, None), (3, 1), (1, 16)])
+def test_the_bytes_are_those_of_the_command(source: Path, tmp_path: Path, threads: int, readers: int | None) -> None:
     packing.kiln(
         "pack",
         "--preset",
@@ -56,8 +57,36 @@ def test_the_bytes_are_those_of_the_command(source: Path, tmp_path: Path, thread
         source,
         tmp_path / "a",
     )
-    pack(source, tmp_path / "b", preset="balanced", kernel="6.6", mtime=7, exclude=["class-1/"], threads=threads)
+    options = kilnfs.PackOptions(preset="balanced", kernel="6.6", mtime=7, exclude=["class-1/"])
+    pack(source, tmp_path / "b", options, threads=threads, readers=readers)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_as_many_threads_read_as_are_asked_for(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    # More than is read ahead: the threads that read last as long as the others pack.
+    for number in range(40):
+        (source / f"{number}").write_bytes(os.urandom(1 << 19))
+    packs, most, done = 0, 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.001):
+            most = max(most, len(os.listdir("/proc/self/task")))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        # Threads that are as short-lived as these may not be seen each time.
+        while most < 20 and packs < 20:
+            pack(source, tmp_path / "image", compress="zstd,9", threads=1, readers=40, overwrite=True)
+            packs += 1
+    finally:
+        done.set()
+        watcher.join()
+    # With the default of 8 there are 12.
+    assert most >= 20
 
 
 def test_options_are_an_object_or_keywords_or_both(source: Path, tmp_path: Path) -> None:
@@ -276,6 +305,7 @@ def test_a_dry_run_leaves_nothing(source: Path, tmp_path: Path) -> None:
         ({"owner": (1, 0xFFFFFFFF)}, "owner=(1, 4294967295)"),
         ({"mtime": "now"}, "mtime: time `now`"),
         ({"threads": 0}, "threads=0"),
+        ({"readers": 0}, "readers=0"),
         ({"seed": -1}, "seed=-1"),
     ],
 )
@@ -336,8 +366,6 @@ def archive_of(data: bytes) -> bytes:
 
 
 def test_progress_is_told_on_the_calling_thread(source: Path, tmp_path: Path) -> None:
-    import threading
-
     told: list[tuple[int, int]] = []
     threads = set()
 

@@ -3,7 +3,7 @@
 use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control, Dedupe};
 use kiln_codec::Method;
 use kiln_format::inode::FileType;
-use kiln_read::Threads;
+use kiln_read::{DigestCheck, Threads};
 use kiln_tests::data::Texture;
 use kiln_tests::image::{Choice, build, exactly, open, options};
 use kiln_tests::mem::{Fault, MemFile, MemTree};
@@ -202,6 +202,51 @@ fn a_file_that_changes_without_a_sign_is_stored_as_it_was_read() {
                 assert_same(&without(whole.clone(), victim), &without(image, victim), victim);
             }
         }
+    }
+}
+
+/// Returns a tree with two long files that are equal up to the last of several pieces: what precedes it
+/// is read again of the second file when the difference is seen. That is its third opening.
+fn parting_tree(fault: Option<Fault>) -> Tree {
+    let mut mem = MemTree::default();
+    let front = Texture::Text.bytes(30, 4 * MIB);
+    for (name, seed) in [("first", 31), ("second", 32)] {
+        let text = [&front[..], &Texture::Text.bytes(seed, 100_000)].concat();
+        let node = mem.file(NodeId::ROOT, name.as_bytes(), MemFile::whole(text));
+        if let Some(fault) = fault.filter(|_| name == "second") {
+            mem.fault(node, fault);
+        }
+    }
+    mem.finish().unwrap()
+}
+
+#[test]
+fn a_long_file_whose_front_cannot_be_read_again_is_left_out() {
+    let whole = of_tree(&parting_tree(None)).unwrap();
+    let options = options(Some((Method::Lz4, 1)), 65_536, 1).with(|o| o.work.keep_going = true);
+    let (_, summary) = build(&parting_tree(Some(Fault::OpenAfter(3))), &options).unwrap();
+    assert!(summary.skipped.is_empty());
+    let (bytes, summary) = build(&parting_tree(Some(Fault::OpenAfter(2))), &options).unwrap();
+    let skipped: Vec<_> = summary.skipped.iter().map(|one| &one.path[..]).collect();
+    assert_eq!((skipped, summary.changed.len()), (vec![&b"second"[..]], 0));
+    let image = open(bytes).unwrap();
+    assert_eq!(image.check(Threads::ONE).unwrap().problem_count, 0);
+    assert_same(&without(whole, "second"), &of_image(&image).unwrap(), "one is left out");
+}
+
+#[test]
+fn the_digest_of_a_long_file_is_that_of_what_was_read_last() {
+    let options = options(Some((Method::Lz4, 1)), 65_536, 1).with(|o| {
+        o.work.keep_going = true;
+        o.metadata.content_digests = ContentDigests::Named(DigestName::Usual);
+    });
+    let (bytes, summary) = build(&parting_tree(Some(Fault::FlipAfter(2))), &options).unwrap();
+    let changed: Vec<_> = summary.changed.iter().map(|one| &one.path[..]).collect();
+    assert_eq!((changed, summary.skipped.len()), (vec![&b"second"[..]], 0));
+    let image = open(bytes).unwrap();
+    for path in ["first", "second"] {
+        let inode = image.resolve(path.as_bytes(), kiln_read::FollowLast::Keep).unwrap();
+        assert_eq!(image.check_digest(&inode).unwrap(), DigestCheck::Equal, "{path}");
     }
 }
 

@@ -2,9 +2,13 @@
 
 use kiln_tests::data::Texture;
 use kiln_tests::generator::{Scale, make};
+use kiln_tests::slow::Slow;
 use kiln_tests::snapshot::{assert_same, diff, of_dir};
 use kiln_tests::temp::TempDir;
 use kiln_tests::{copy, skipped};
+use kiln_tree::ContentId;
+use kiln_tree::conformance::{Echo, assert_forwards};
+use std::time::Duration;
 
 #[test]
 fn a_copy_is_the_same_and_a_change_is_seen() {
@@ -32,4 +36,10 @@ fn every_texture_has_its_length_and_depends_on_its_seed() {
             assert!(texture == Texture::Zeros || len < 100 || bytes != other, "{texture:?}");
         }
     }
+}
+
+#[test]
+fn slow_contents_forward_all_questions() {
+    let slow = Slow::new(Box::new(Echo), 1, Duration::from_micros(1), 100);
+    assert_forwards(&slow, (ContentId(3), "a"), (ContentId(3), "a"), &[]);
 }

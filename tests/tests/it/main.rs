@@ -1,5 +1,6 @@
 //! Tests across crates in one program, which links much faster than many.
 
+mod changing;
 mod corpus;
 mod damaged_bases;
 mod damaged_updates;
@@ -20,6 +21,7 @@ mod power_cuts;
 mod prefetch;
 mod random;
 mod round_trip;
+mod same_bytes;
 mod sizes;
 mod streams;
 mod tidy;

@@ -71,7 +71,7 @@ class PackOptions:
     nothing, and a remote `index()` does not fetch these ends."""
     content_digests: bool = False
     """True to store the SHA-256 of each file's contents, so that `check()` and `open(verify=True)`
-    find damage in uncompressed files, which nothing else shows. Files are read once more."""
+    find damage in uncompressed files, which nothing else shows."""
     index: bool | Mapping[str, Any] = False
     """Index that is written behind the complete image, in the same file: 16 bytes per file, and the
     paths of directories. True: the index that `kilnfs.Samples` uses; or a dictionary of arguments
@@ -80,6 +80,9 @@ class PackOptions:
     end."""
     threads: int | None = None
     """Number of threads. None: the number of processors."""
+    readers: int | None = None
+    """Number of threads that read the source. None: 8. More of them keep a disk or a network busy
+    that answers in parallel. The image does not depend on it."""
     overwrite: bool = False
     """True to replace an existing image."""
     dry_run: bool = False
@@ -98,6 +101,8 @@ class PackOptions:
             raise ValueError(f"cluster_size={self.cluster_size}: use a number of bytes")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads={self.threads}: use 1 or more")
+        if self.readers is not None and self.readers < 1:
+            raise ValueError(f"readers={self.readers}: use 1 or more")
         if isinstance(self.order, bytes):
             raise TypeError(f"order={self.order!r}: use a list of paths")
         # Iterables are consumed once; the native module reads the attributes as they are here.

@@ -39,6 +39,8 @@ pub(super) struct Options {
     inline: bool,
     content_digests: bool,
     threads: Option<usize>,
+    /// `None`: the builder's default.
+    readers: Option<usize>,
     overwrite: bool,
     dry_run: bool,
 }
@@ -85,6 +87,10 @@ impl Options {
         if let Some(threads) = self.threads {
             let count = NonZeroUsize::new(threads).ok_or_else(|| refusal("threads", threads, "use 1 or more"))?;
             packer = packer.threads(Threads::from(count));
+        }
+        if let Some(readers) = self.readers {
+            let count = NonZeroUsize::new(readers).ok_or_else(|| refusal("readers", readers, "use 1 or more"))?;
+            packer = packer.readers(Threads::from(count));
         }
         if !self.inline {
             packer = packer.without_inline_tails();
