@@ -14,7 +14,9 @@ use kiln_tests::mnt::Mount;
 use kiln_tests::rng::Rng;
 use kiln_tests::temp::TempDir;
 use kiln_tests::{choices, rounds, skipped};
-use kiln_tree::{Builder, ContentId, DigestName, Incoming, Intake, IntakeError, Kind, Metadata, NoContents, Node, ThinSlice, Tree};
+use kiln_tree::{
+    Builder, ContentId, DigestName, Incoming, Intake, IntakeError, Kind, Metadata, NoContents, Node, ThinSlice, Tree,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
@@ -100,9 +102,10 @@ fn assert_has(image: &Image, expected: &Expected, what: &str) {
         let len = image.read_at(&inode, &mut found, 0).unwrap();
         assert!(found[..len] == *bytes, "{what}: {path}");
     }
-    assert_eq!(scan_image(image).unwrap().nodes().filter(|(_, node)| matches!(node.kind, Kind::File { .. })).count(), {
-        expected.len()
-    });
+    assert_eq!(
+        scan_image(image).unwrap().nodes().filter(|(_, node)| matches!(node.kind, Kind::File { .. })).count(),
+        { expected.len() }
+    );
 }
 
 #[test]
@@ -146,7 +149,8 @@ fn long_files_that_are_alike_at_first_are_stored_as_they_are() {
         two[(16 << 20) + 9] ^= 1;
         let mut three = one.clone();
         three[(8 << 20) + 1] ^= 1;
-        let expected = Expected::from([("1", one.clone()), ("2", two.clone()), ("3", three.clone()), ("4", one.clone())]);
+        let expected =
+            Expected::from([("1", one.clone()), ("2", two.clone()), ("3", three.clone()), ("4", one.clone())]);
         let build = |threads: usize| {
             let options = options.clone().with(|o| o.work.threads = kiln_tests::image::exactly(threads));
             build_of(&options, |intake| {

@@ -42,6 +42,11 @@ impl Packing<'_, '_> {
         buf: &mut [u8],
         crew: &mut PackCrew<'_>,
     ) -> Result<(), BuildError> {
+        while self.is_first(at.0) && self.take_next(crew)? {}
+        // Of files without extents, nothing tells how much is stored.
+        if self.stored_extents(at.0).is_none() {
+            self.take_all(crew)?;
+        }
         while !self.read_stored(at, buf)? {
             if !self.take_next(crew)? {
                 return Err(BuildError::Internal(format!("text at {at:?} is stored nowhere")));

@@ -46,7 +46,11 @@ impl Filter {
     /// Returns true if the filter excludes nothing by name or path.
     pub fn is_everything(&self) -> bool {
         let Self { rules, regexes, ignore_files, only, paths, .. } = self;
-        rules.iter().all(Rules::is_empty) && regexes.is_empty() && ignore_files.is_empty() && only.is_none() && paths.is_empty()
+        rules.iter().all(Rules::is_empty)
+            && regexes.is_empty()
+            && ignore_files.is_empty()
+            && only.is_none()
+            && paths.is_empty()
     }
 
     /// Returns true if the entry at `path` is selected, with the rules of the ignore files above it.
