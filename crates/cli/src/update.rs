@@ -21,7 +21,8 @@ use crate::patch::left_over;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use kiln_builder::{BuildOptions, Choices, Compression, PhaseClock};
+use kiln_builder::{BuildOptions, Choices, Compression, MetadataCompression, PhaseClock};
+use kiln_format::feature::Feature;
 use kiln_format::{Escaped, KernelVersion};
 use kiln_output::Existing;
 use kiln_revise::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
@@ -238,12 +239,11 @@ fn source(args: &Args, update: &Update<'_>, signals: &Signals) -> Result<Box<dyn
 
 /// Returns options that store new data as the image stores its data, unless the command line has others.
 fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, Refused> {
+    let found = update.choices().map_err(Error::from)?;
+    let Choices { block_len, metadata, .. } = found;
     let found = match args.preset {
-        Some(preset) => {
-            let block_len = update.image().superblock().block_bits.len();
-            Choices { preset: preset.into(), kernel: None, block_len: Some(block_len), ..Choices::default() }
-        }
-        None => update.choices().map_err(Error::from)?,
+        Some(preset) => Choices { preset: preset.into(), block_len, metadata, ..Choices::default() },
+        None => found,
     };
     let compression = match args.compress.as_deref() {
         Some("none") => Some(Compression::Off),
@@ -261,6 +261,10 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
         fragments: found.fragments.filter(|_| !is_off),
         encoded_extents: found.encoded_extents.filter(|_| !is_off),
         tail_packing: found.tail_packing && !is_off,
+        metadata: match args.kernel {
+            Some(kernel) if kernel < Feature::Metabox.since() => Some(MetadataCompression::Off),
+            _ => found.metadata,
+        },
         ..found
     };
     let options = choices.build_options().map_err(|error| preset::refusal(&error, &choices))?;

@@ -491,3 +491,17 @@ def test_ctrl_c_ends_the_wait_for_a_fifo(tmp_path: Path) -> None:
             _, said = child.communicate(timeout=120)
         assert child.returncode == -signal.SIGINT and b"KeyboardInterrupt" in said, said
         assert os.listdir(tmp_path / "out") == []
+
+
+def test_metadata_is_compressed_if_asked_for_or_by_default(source: Path, tmp_path: Path) -> None:
+    for number, (options, kernel) in enumerate(
+        (
+            ({"preset": "balanced", "kernel": "6.17"}, "6.17"),
+            ({"preset": "balanced", "kernel": "6.17", "compress_metadata": False}, "6.15"),
+            ({"compress_metadata": True}, "6.17"),
+        )
+    ):
+        result = pack(source, tmp_path / f"{number}.erofs", **options)  # type: ignore[arg-type]
+        assert result.min_kernel == kernel
+    with pytest.raises(ValueError, match="compress_metadata"):
+        pack(source, tmp_path / "old.erofs", kernel="6.16", compress_metadata=True)

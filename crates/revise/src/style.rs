@@ -10,7 +10,7 @@ mod survey;
 
 use kiln_builder::{
     BuildOptions, Choices, Compression, CompressionOptions, ContentDigests, Dedupe, Fragments, LayoutOptions,
-    MetadataOptions, PackingOptions, Preset, SMALL_FILE_LEN, Spec,
+    METADATA_LEN, MetadataChoice, MetadataCompression, MetadataOptions, PackingOptions, Preset, SMALL_FILE_LEN, Spec,
 };
 use kiln_codec::Method;
 use kiln_format::feature::Feature;
@@ -110,7 +110,8 @@ impl ImageStyle {
     pub fn choices(&self) -> Choices {
         let block_len = self.block_bits.len();
         let (preset, kernel) = (self.preset(), Some(self.kernel));
-        let choices = Choices { preset, kernel, block_len: Some(block_len), ..Choices::default() };
+        let metadata = Some(self.metadata());
+        let choices = Choices { preset, kernel, block_len: Some(block_len), metadata, ..Choices::default() };
         let Some(algorithm) = self.algorithm else { return choices };
         let method = self.method(algorithm);
         let len = |lens: &Lens| self.len(method, self.raw_len(lens, Seen::Full));
@@ -135,6 +136,16 @@ impl ImageStyle {
             tail_packing: self.has_tail_packing && !encoded_extents,
             ..choices
         }
+    }
+
+    /// Returns the choice of a metabox like that of the image, or of none.
+    pub fn metadata(&self) -> MetadataCompression {
+        let Some((algorithm, lens)) = self.metabox else { return MetadataCompression::Off };
+        let method = self.method(algorithm);
+        // A metabox that is a single piece does not show the length of pieces.
+        let len = self.raw_len(&lens, Seen::Full).unwrap_or(METADATA_LEN.into());
+        let pcluster_len = self.len(method, Some(len)).unwrap_or(METADATA_LEN.into());
+        MetadataCompression::By(MetadataChoice { pcluster_len, method: Some(method.into()) })
     }
 
     /// Returns options that store single files again as the image stores them, and all metadata in

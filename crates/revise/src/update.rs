@@ -278,9 +278,6 @@ fn check_supported(superblock: &Superblock) -> Result<(), UpdateError> {
     if superblock.extra_devices > 0 {
         return refuse(format!("{} extra devices (extra_devices)", superblock.extra_devices));
     }
-    if let Some(nid) = superblock.metabox_nid {
-        return refuse(format!("compressed metadata (metabox_nid = {nid})"));
-    }
     Ok(())
 }
 

@@ -82,28 +82,19 @@ impl Header {
     /// Compression whose configuration records do not fit into the older image; features that such an image cannot
     /// have.
     pub(crate) fn behind(behind: Behind<'_>, devices: usize, format: &Format) -> Result<Self, BuildError> {
-        let own =
-            format.compression.spec.map_or_else(ComprCfgs::default, |spec| compr_cfgs([spec].into_iter(), format));
-        let is_big = format.compression.spec.is_some_and(|spec| format.pcluster_blocks(spec) > 1);
+        if devices > 0 {
+            return Err(BuildError::Behind { what: "extra devices" });
+        }
+        let record_len = record_len(format);
+        let specs = || format.compression.spec.into_iter().chain(format.metadata.metabox);
+        let own = compr_cfgs(specs(), format);
+        let is_big = specs().any(|spec| format.pcluster_blocks(spec) > 1);
         let needs_records =
             is_big || format.compression.encoded_extents || own.algorithms() & !Algorithm::Lz4.bit() != 0;
-        if needs_records {
-            check_room(&own, behind.records_max_len)?;
-        }
-        if devices > 0 || format.metadata.metabox.is_some() {
-            let what = if devices > 0 { "extra devices" } else { "compressed metadata" };
-            return Err(BuildError::Behind { what });
-        }
+        check_room(needs_records.then_some(&own), record_len, behind.records_max_len)?;
         let prefixes = Prefixes::new(&format.metadata)?;
         let blocks = format.block_bits.blocks_for(behind.start + prefixes.table().len() as u64);
-        Ok(Self {
-            record_len: BASE_LEN as u64,
-            devices: 0,
-            devt_off: None,
-            prefixes,
-            prefixes_off: behind.start,
-            blocks,
-        })
+        Ok(Self { record_len, devices: 0, devt_off: None, prefixes, prefixes_off: behind.start, blocks })
     }
 
     /// Returns the header of an image with a number of extra devices, and with the compression of reused data.
@@ -114,7 +105,7 @@ impl Header {
     pub(crate) fn new(devices: usize, reused: ComprCfgs, format: &Format) -> Result<Self, BuildError> {
         let too_many = |_| FormatError::does_not_fit("erofs_super_block", "extra_devices", devices as u64);
         let devices = u16::try_from(devices).map_err(too_many)?;
-        let record_len = BASE_LEN as u64 + if format.metadata.metabox.is_some() { EXTSLOT_LEN } else { 0 };
+        let record_len = record_len(format);
         let records = with_reused(compr_cfgs(format.specs(), format), reused, u16::MAX).encode()?;
         let records_end = SUPERBLOCK_OFF + record_len + records.len() as u64;
         let slot_len = DEVICE_SLOT_LEN as u64;
@@ -207,9 +198,7 @@ impl Header {
             ComprInfo::Lz4MaxDistance(_) => Vec::new(),
         };
         if let Some(behind) = out.behind {
-            if !records.is_empty() {
-                check_room(&compression, behind.records_max_len)?;
-            }
+            check_room((!records.is_empty()).then_some(&compression), self.record_len, behind.records_max_len)?;
             out.write(&table, self.prefixes_off)?;
             return Ok(Head { superblock, records });
         }
@@ -233,9 +222,16 @@ impl Header {
     }
 }
 
-/// Refuses configuration records that take more than `max_len` bytes.
-fn check_room(cfgs: &ComprCfgs, max_len: u64) -> Result<(), BuildError> {
-    let len = cfgs.encode()?.len() as u64;
+/// Returns the length of the superblock's record.
+fn record_len(format: &Format) -> u64 {
+    BASE_LEN as u64 + if format.metadata.metabox.is_some() { EXTSLOT_LEN } else { 0 }
+}
+
+/// Refuses configuration records that, with all of the superblock's record that is behind its first 128 bytes, take more
+/// than `max_len` bytes.
+fn check_room(cfgs: Option<&ComprCfgs>, record_len: u64, max_len: u64) -> Result<(), BuildError> {
+    let records = cfgs.map(ComprCfgs::encode).transpose()?.unwrap_or_default();
+    let len = record_len - BASE_LEN as u64 + records.len() as u64;
     if len <= max_len { Ok(()) } else { Err(BuildError::RecordsRoom { len, max_len }) }
 }
 

@@ -47,8 +47,9 @@ fn presets() -> String {
     for (name, preset) in PresetArg::layouts() {
         _ = write!(
             page,
-            "\n## `{name}`\n\n| from Linux | compression | largest pcluster | extents | small files packed | stored once |\n\
-             |---|---|---|---|---|---|\n"
+            "\n## `{name}`\n\n\
+             | from Linux | compression | largest pcluster | extents | small files packed | stored once | metadata |\n\
+             |---|---|---|---|---|---|---|\n"
         );
         let mut last = String::new();
         for kernel in kernels() {
@@ -88,7 +89,7 @@ fn row(preset: Preset, kernel: KernelVersion) -> String {
     let choices = Choices { preset, kernel: Some(kernel), ..Choices::default() };
     let options = match choices.build_options() {
         Ok(options) => options,
-        Err(error) => return format!("not possible: {error} | | | |"),
+        Err(error) => return format!("not possible: {error} | | | | |"),
     };
     let grants =
         |option: &str| kernel_rules().filter(|rule| rule.option == option).all(|rule| rule.feature.since() <= kernel);
@@ -104,7 +105,8 @@ fn row(preset: Preset, kernel: KernelVersion) -> String {
         Dedupe::Parts | Dedupe::Files => "files",
         Dedupe::Off => "",
     };
-    format!("{method} | {len} | {extents} | {} | {once}", packed(&options))
+    let metadata = if options.metadata.metabox.is_some() { "compressed" } else { "" };
+    format!("{method} | {len} | {extents} | {} | {once} | {metadata}", packed(&options))
 }
 
 fn packed(options: &BuildOptions) -> String {

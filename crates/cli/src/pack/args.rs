@@ -14,8 +14,11 @@ use crate::console::size;
 use crate::exit::Failure;
 use crate::headings::{RUNNING, SOURCES, STORAGE};
 use crate::process::work::WorkArgs;
-use kiln_builder::{BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, Preset, SMALL_FILE_LEN};
+use kiln_builder::{
+    BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, MetadataCompression, Preset, SMALL_FILE_LEN,
+};
 use kiln_format::KernelVersion;
+use kiln_format::feature::Feature;
 use kiln_tree::storage::DataOrder;
 use kilnfs::{ImageLabel, Packer, Threads};
 use uuid::Uuid;
@@ -197,10 +200,6 @@ impl Args {
     /// Returns the choices: those of `preset`, unless options override them. `block_len` is the default of the block
     /// size, if it is not the usual one.
     fn choices(&self, keys: &LayoutKeys, preset: Preset, block_len: Option<u64>) -> Result<Choices, Failure> {
-        let metadata = keys.metadata.as_ref().map(|MetadataKey { len, method }| {
-            let method = method.as_deref().map(|text| preset::method("--layout metadata: ", text));
-            Ok::<_, Failure>(MetadataChoice { pcluster_len: *len, method: method.transpose()? })
-        });
         Ok(Choices {
             preset,
             kernel: self.kernel,
@@ -217,9 +216,28 @@ impl Args {
             encoded_extents: keys.extents.map(|extents| extents == Extents::Encoded),
             tail_packing: keys.tail_packing,
             pack_directories: keys.compress_dirs,
-            metadata: metadata.transpose()?,
+            metadata: self.metadata(keys)?,
             tries: self.tries.as_deref().map_or(Ok(Vec::new()), |list| preset::methods("--try ", list))?,
             try_budget_percent: self.try_budget,
         })
+    }
+
+    /// Returns the compression of metadata, if there is a choice of it.
+    fn metadata(&self, keys: &LayoutKeys) -> Result<Option<MetadataCompression>, Failure> {
+        match &keys.metadata {
+            Some(MetadataKey::Off) => Ok(Some(MetadataCompression::Off)),
+            Some(MetadataKey::By { len, method }) => {
+                let method = method.as_deref().map(|text| preset::method("--layout metadata: ", text)).transpose()?;
+                Ok(Some(MetadataCompression::By(MetadataChoice { pcluster_len: *len, method })))
+            }
+            // It would pack large directories, too, and beside a packed inode these kernels do not find prefixes.
+            None if !keys.xattr_prefixes.is_empty() && !self.has_plain_prefixes() => Ok(Some(MetadataCompression::Off)),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns true if the kernel finds prefixes of attributes beside a packed inode.
+    fn has_plain_prefixes(&self) -> bool {
+        self.kernel.is_some_and(|kernel| kernel >= Feature::PlainXattrPrefixes.since())
     }
 }

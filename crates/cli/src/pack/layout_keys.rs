@@ -2,12 +2,10 @@
 
 use super::preset::Extents;
 use crate::console::size;
+use kiln_builder::METADATA_LEN;
 use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;
-
-/// Size of a piece of metadata that is compressed by itself, unless another one is named.
-const METADATA_LEN: u64 = 32 << 10;
 
 /// Values of `--layout`, each an item of a list.
 #[derive(clap::Args)]
@@ -85,11 +83,16 @@ impl Default for LayoutKeys {
 
 /// Value of `metadata`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetadataKey {
-    /// Length of a piece in bytes.
-    pub len: u64,
-    /// The method, as `--compress` takes it; none is that of the files.
-    pub method: Option<String>,
+pub enum MetadataKey {
+    /// Metadata is not compressed.
+    Off,
+    /// Metadata is compressed.
+    By {
+        /// Length of a piece in bytes.
+        len: u64,
+        /// The method, as `--compress` takes it; none is that of the files.
+        method: Option<String>,
+    },
 }
 
 /// One item of `--layout`: a key with a valid value.
@@ -131,7 +134,7 @@ const KEYS: [Key; 17] = [
     Key { name: "max-extent", form: "=SIZE", set: |keys, value| set_some(&mut keys.max_extent, len(value)) },
     Key {
         name: "metadata",
-        form: "[=SIZE[:ALGORITHM[:LEVEL]]]",
+        form: "[=off|SIZE[:ALGORITHM[:LEVEL]]]",
         set: |keys, value| set_some(&mut keys.metadata, metadata(value)),
     },
     Key { name: "packed-cluster", form: "=SIZE", set: |keys, value| set_some(&mut keys.packed_cluster, len(value)) },
@@ -212,11 +215,16 @@ fn extents(value: Option<&str>) -> Result<Extents, String> {
 }
 
 fn metadata(value: Option<&str>) -> Result<MetadataKey, String> {
-    let Some(value) = value else { return Ok(MetadataKey { len: METADATA_LEN, method: None }) };
+    let usual_len = u64::from(METADATA_LEN);
+    let value = match value {
+        Some("off") => return Ok(MetadataKey::Off),
+        None | Some("on") => return Ok(MetadataKey::By { len: usual_len, method: None }),
+        Some(value) => value,
+    };
     // Commas separate keys, so that colons separate the parts of a method here.
     let (len, method) = value.split_once(':').map_or((value, None), |(len, method)| (len, Some(method)));
     let method = method.map(|method| method.replace(':', ","));
-    Ok(MetadataKey { len: size::parse(len)?, method })
+    Ok(MetadataKey::By { len: size::parse(len)?, method })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `kiln pack`, from directory to image and back.
 
+use crate::common::readers::{has_tree, open};
 use crate::common::{Scratch, fails, kiln, names, run, skip, stderr, stdout, text};
 use kiln_tests::without;
 use rustix::process::geteuid;
@@ -29,6 +30,55 @@ fn pack(args: &[&str]) {
 }
 
 #[test]
+fn metadata_is_compressed_by_default_for_kernels_that_have_it() {
+    let scratch = Scratch::new();
+    let root = tree(&scratch);
+    for idx in 0..2000 {
+        fs::write(format!("{root}/dir/file-{idx}"), text(idx, 50)).unwrap();
+    }
+    let [off, image, blob] = ["off.erofs", "image.erofs", "blob"].map(|name| scratch.path(name));
+    let has_metabox = |image: &str| open(image, None).superblock().metabox_nid.is_some();
+    for options in [
+        &["--kernel", "6.17"][..],
+        &["--kernel", "6.18", "--preset", "fast", "--block-size", "1k"],
+        &["--kernel", "6.17", "--preset", "archive"],
+        &["--kernel", "6.17", "--fragments", "off", "--content-digests"],
+        &["--kernel", "6.17", "--layout=extents=index,dot=off,inodes=extended", "-C", "16k"],
+        &["--kernel", "6.18", "--layout=xattr-prefix=user.long."],
+    ] {
+        let pack = |more: &[&str]| pack(&[&["--force", "--quiet"], options, more].concat());
+        pack(&[&root, &image]);
+        pack(&["--layout=metadata=off", &root, &off]);
+        assert!(has_metabox(&image) && !has_metabox(&off), "{options:?}");
+        for image in [&image, &off] {
+            has_tree(image, &root);
+        }
+        let [len, off_len] = [&image, &off].map(|path| fs::metadata(path).unwrap().len());
+        assert!(len < off_len, "{options:?}: {len} from {off_len}");
+        // Each is a base of the other.
+        for (base, layout) in [(&image, "metadata=off"), (&off, "metadata")] {
+            let next = scratch.path("next.erofs");
+            pack(&["--base", base, "--layout", layout, &root, &next]);
+            assert_eq!(has_metabox(&next), layout == "metadata", "{options:?}");
+            has_tree(&next, &root);
+        }
+    }
+    // What was asked for comes first.
+    for options in [
+        &["--kernel", "6.16"][..],
+        &["--layout=extents=encoded"],
+        &["--kernel", "6.17", "--preset", "plain"],
+        &["--kernel", "6.17", "--preset", "dataset"],
+        &["--kernel", "6.17", "-z", "none", "--layout=chunk-size=4k", "--blob-device", &blob],
+        &["--kernel", "6.17", "--layout=tail-packing"],
+        &["--kernel", "6.17", "--layout=xattr-prefix=user.long.", "--fragments", "off"],
+    ] {
+        pack(&[&["--force", "--quiet"], options, &[&root, &image]].concat());
+        assert!(!has_metabox(&image), "{options:?}");
+    }
+}
+
+#[test]
 fn metadata_is_compressed() {
     let scratch = Scratch::new();
     let root = tree(&scratch);
@@ -54,7 +104,9 @@ fn metadata_is_compressed() {
         let info: Value = serde_json::from_slice(&info).unwrap();
         assert_eq!(info["oldest_kernel"], kernel, "{options:?}");
     }
-    for (option, kernel) in [("--layout=metadata", "6.16"), ("--layout=compress-dirs", "6.0")] {
+    for (option, kernel) in
+        [("--layout=metadata", "6.16"), ("--layout=metadata=on", "6.16"), ("--layout=compress-dirs", "6.0")]
+    {
         let refused = scratch.path("refused.erofs");
         let words = format!("but the image is for Linux {kernel}");
         fails(&["pack", option, "--kernel", kernel, &root, &refused], 2, &words);

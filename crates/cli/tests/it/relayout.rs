@@ -52,7 +52,7 @@ const OPTIONS: [&[&str]; 10] = [
     &["--preset", "fast", "--kernel", "5.4"],
     &["--kernel", "6.15"],
     &["--kernel", "6.15", "-z", "deflate", "--fragments", "all"],
-    &["--kernel", "6.17", "--layout=metadata"],
+    &["--kernel", "6.17"],
     &["--fragments", "tails", "--layout=compress-dirs", "-z", "lz4"],
 ];
 

@@ -52,6 +52,7 @@ const OPTIONS: &[&str] = &[
     "--kernel 6.12",
     "--kernel 6.18",
     "--kernel 6.18 --preset archive",
+    "--kernel 6.18 --layout metadata=off",
     "--kernel 6.18 --layout metadata --preset dataset",
     "--kernel 5.4 --preset plain",
     "--kernel 6.6 --preset plain --layout chunk-size=16k",

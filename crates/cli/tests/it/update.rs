@@ -4,7 +4,7 @@ mod devices;
 mod mounted;
 mod unchanged;
 
-use crate::common::readers::{has_tree, tree_of};
+use crate::common::readers::{has_tree, open, tree_of};
 use crate::common::trees::{OLD, edit, files, make, settle, write};
 use crate::common::{Scratch, fails, golden, json, kiln, number, run, skip, stderr, stdout, text};
 use kiln_read::{Image, ImageOptions};
@@ -139,7 +139,7 @@ fn images_of_mkfs_erofs_are_updated() {
         let name = golden.path.file_name().unwrap().to_string_lossy().into_owned();
         fs::copy(&golden.path, &image).unwrap();
         let opened = match Image::open_path(image.as_ref(), &[], &ImageOptions::default()) {
-            Ok(opened) if opened.superblock().extra_devices == 0 && opened.superblock().metabox_nid.is_none() => opened,
+            Ok(opened) if opened.superblock().extra_devices == 0 => opened,
             _ => continue,
         };
         let before = of_image(&opened).unwrap();
@@ -178,6 +178,41 @@ fn small() -> (Scratch, String, String) {
     write(Path::new(&src).join("small"), text(2, 9000), OLD);
     stdout(&["pack", "--quiet", &src, &image]);
     (scratch, src, image)
+}
+
+#[test]
+fn metadata_is_stored_as_the_image_stores_it() {
+    let (scratch, src) = make(11);
+    let (src, image) = (src.to_str().unwrap(), scratch.path("image.erofs"));
+    let pclusters = |image: &Image| {
+        let nid = image.superblock().metabox_nid?;
+        let lens = image.extents(&image.inode(nid).unwrap()).map(|extent| extent.unwrap().llen);
+        lens.max()
+    };
+    for (layout, preset, found) in [
+        ("metadata", None, Some(32 << 10)),
+        ("metadata=8k", None, Some(8 << 10)),
+        ("metadata=8k:lz4", Some("fast"), Some(8 << 10)),
+        ("metadata=8k", Some("plain"), Some(8 << 10)),
+        ("metadata=off", None, None),
+        ("metadata=off", Some("balanced"), None),
+    ] {
+        stdout(&["pack", "--quiet", "--force", "--kernel", "6.17", "--layout", layout, src, &image]);
+        let before = tree_of(&image, None);
+        for round in 0..2 {
+            edit(Path::new(src), round);
+            let options: Vec<&str> = preset.iter().flat_map(|preset| ["--preset", preset]).collect();
+            update(&image, src, &options);
+            assert_eq!(pclusters(&open(&image, None)), found, "{layout} {preset:?}");
+        }
+        stdout(&["check", &image]);
+        assert_same(&before, &tree_of(&image, Some(0)), layout);
+    }
+    // An older kernel cannot mount compressed metadata.
+    stdout(&["pack", "--quiet", "--force", "--kernel", "6.17", src, &image]);
+    edit(Path::new(src), 3);
+    update(&image, src, &["--kernel", "6.15"]);
+    assert!(open(&image, None).superblock().metabox_nid.is_none());
 }
 
 #[test]
@@ -396,9 +431,6 @@ fn a_locked_image_is_not_updated() {
 fn what_cannot_be_updated_is_refused() {
     let (scratch, src, image) = small();
     fails(&["update", &golden_copy(&scratch, "blobdev.erofs"), &src], 1, "1 extra devices (extra_devices)");
-    let boxed = scratch.path("boxed.erofs");
-    stdout(&["pack", "--quiet", "--kernel", "6.17", "--layout=metadata", &src, &boxed]);
-    fails(&["update", &boxed, &src], 1, "compressed metadata (metabox_nid");
     fails(&["update", &scratch.path("src/small"), &src], 1, "not an EROFS image");
     fails(&["update", &src, &src], 1, "cannot open it for writing");
     fails(&["rollback", &image], 2, "was never updated");

@@ -69,6 +69,9 @@ class PackOptions:
     """False to store ends of uncompressed files in blocks of their own instead of beside inodes.
     The image grows by at most half a block for each such file; `views` of a mapped image copy
     nothing, and a remote `index()` does not fetch these ends."""
+    compress_metadata: bool | None = None
+    """True to compress inodes and large directories, which needs Linux 6.17. None: if `kernel` is
+    that or later, and files are compressed, except with the preset `"dataset"`."""
     content_digests: bool = False
     """True to store the SHA-256 of each file's contents, so that `check()` and `open(verify=True)`
     find damage in uncompressed files, which nothing else shows."""

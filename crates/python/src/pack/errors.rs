@@ -38,6 +38,7 @@ pub(super) fn of_options(error: &OptionError) -> PyErr {
     let name = match error.field {
         OptionField::Compression => "compress",
         OptionField::PclusterLen => "cluster_size",
+        OptionField::Metadata => "compress_metadata",
         other => other.name(),
     };
     PyValueError::new_err(error.problem.message(name))

@@ -1,6 +1,8 @@
 //! Options of packing, read from the attributes of `kilnfs.PackOptions`.
 
-use kilnfs::builder::{Choices, Compression, Dedupe, MethodChoice, Progress, Spec};
+use kilnfs::builder::{
+    Choices, Compression, Dedupe, METADATA_LEN, MetadataChoice, MetadataCompression, MethodChoice, Progress, Spec,
+};
 use kilnfs::format::KernelVersion;
 use kilnfs::tree::filter::{Filter, PathList, Rule, Rules};
 use kilnfs::tree::policy::{IdBase, IdPolicy, Policy, XattrPolicy};
@@ -37,6 +39,8 @@ pub(super) struct Options {
     dedupe: Option<String>,
     /// True if ends of uncompressed files are stored beside their inodes.
     inline: bool,
+    /// `None`: that of the kernel.
+    compress_metadata: Option<bool>,
     content_digests: bool,
     threads: Option<usize>,
     /// `None`: the builder's default.
@@ -152,6 +156,10 @@ impl Options {
             compression,
             pcluster_len: self.cluster_size,
             dedupe,
+            metadata: self.compress_metadata.map(|is_wanted| match is_wanted {
+                true => MetadataCompression::By(MetadataChoice { pcluster_len: METADATA_LEN.into(), method: None }),
+                false => MetadataCompression::Off,
+            }),
             ..Choices::default()
         })
     }

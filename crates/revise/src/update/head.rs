@@ -78,8 +78,15 @@ fn first_metadata_byte(generation: &Generation, floor: u64, source: &Arc<dyn Rea
     let superblock = image.superblock();
     let byte = |block: Blkaddr| block.0 << superblock.block_bits.bits();
     let place = |nid: Nid| byte(superblock.meta_blkaddr).saturating_add(nid.0.saturating_mul(SLOT_LEN));
+    let special = [superblock.packed_nid, superblock.metabox_nid].into_iter().flatten().map(place).min();
+    if superblock.metabox_nid.is_some() {
+        // All else is in the metabox, except shared attributes that the superblock says to be elsewhere.
+        let is_apart = !superblock.compat.contains(Compat::SHARED_EA_IN_METABOX) && superblock.xattr_blkaddr.0 > 0;
+        let shared = is_apart.then(|| byte(superblock.xattr_blkaddr));
+        return Ok(special.into_iter().chain(shared).min().unwrap_or(floor));
+    }
     let root = image.inode(image.root_nid())?;
-    let mut first = superblock.packed_nid.map_or(u64::MAX, place).min(place(root.nid));
+    let mut first = special.unwrap_or(u64::MAX).min(place(root.nid));
     let mut walk = image.walk(&root, b"");
     while first > floor {
         let Some(entry) = walk.next() else { break };

@@ -55,6 +55,15 @@ pub enum Compression {
 
 /// Compression of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetadataCompression {
+    /// None: metadata is stored as it is.
+    Off,
+    /// In pieces, in the metabox. Needs Linux 6.17.
+    By(MetadataChoice),
+}
+
+/// Method that compresses metadata, and the length of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataChoice {
     /// Length in bytes of the text that is compressed as one piece.
     pub pcluster_len: u64,
@@ -91,8 +100,10 @@ pub struct Choices {
     pub tail_packing: bool,
     /// True to pack large directories.
     pub pack_directories: bool,
-    /// Compression of metadata; by default it is not compressed.
-    pub metadata: Option<MetadataChoice>,
+    /// Compression of metadata. By default it is compressed as files are, in pieces of
+    /// [`METADATA_LEN`](crate::METADATA_LEN), if a kernel is chosen that has it, files are compressed, the preset is
+    /// not [`Preset::Dataset`], and `tail_packing` is not asked for.
+    pub metadata: Option<MetadataCompression>,
     /// Methods to try for each file.
     pub tries: Vec<MethodChoice>,
     /// Budget of the trials in percent, see [`Trial::budget_percent`].
@@ -118,7 +129,7 @@ impl Choices {
         options.metadata.own_mtimes = encoded_extents || is_granted_by_name(kernel, Wish::OwnMtimes);
         options.metadata.content_digests = self.preset.content_digests();
         options.compression.spec = self.compression(&defaults, &options)?;
-        options.metadata.metabox = self.metabox(&options)?;
+        options.metadata.metabox = self.metabox(&defaults, &options)?;
         let Some(spec) = options.compression.spec else {
             self.check_uncompressed()?;
             let has_metabox = options.metadata.metabox.is_some();
@@ -141,7 +152,10 @@ impl Choices {
             // Unlike the other features it is not taken where nothing says that it can be had, nor where what was asked
             // for excludes it.
             None if self.tail_packing => Ok(false),
-            None => Ok(self.metadata.is_some() || is_granted_by_name(self.kernel, Wish::EncodedExtents)),
+            None => {
+                let has_metabox = matches!(self.metadata, Some(MetadataCompression::By(_)));
+                Ok(has_metabox || is_granted_by_name(self.kernel, Wish::EncodedExtents))
+            }
         }
     }
 
@@ -188,9 +202,13 @@ impl Choices {
     }
 
     /// Returns the compression of metadata, given that of files.
-    fn metabox(&self, options: &BuildOptions) -> Result<Option<Spec>, OptionError> {
+    fn metabox(&self, defaults: &Defaults, options: &BuildOptions) -> Result<Option<Spec>, OptionError> {
         const FIELD: OptionField = OptionField::Metadata;
-        let Some(MetadataChoice { pcluster_len, method }) = self.metadata else { return Ok(None) };
+        let MetadataChoice { pcluster_len, method } = match self.metadata {
+            Some(MetadataCompression::By(choice)) => choice,
+            Some(MetadataCompression::Off) => return Ok(None),
+            None => return Ok(self.default_metabox(defaults, options)),
+        };
         self.need(FIELD, Wish::Metabox)?;
         let spec = match (method, options.compression.spec) {
             (Some(choice), _) => self.spec(FIELD, choice, options.block_bits.len() as u32)?,
@@ -200,6 +218,15 @@ impl Choices {
         let limits = PclusterLimits::new(spec.method, options);
         let pcluster_len = limits.check(pcluster_len).map_err(|problem| problem.of(FIELD))?;
         Ok(Some(Spec { pcluster_len, ..spec }))
+    }
+
+    /// Returns the compression of metadata that nobody asked for.
+    fn default_metabox(&self, defaults: &Defaults, options: &BuildOptions) -> Option<Spec> {
+        // Ends of files that are to lie beside inodes would be compressed twice, and listings would have to decode them.
+        let is_had = !self.tail_packing && is_granted_by_name(self.kernel, Wish::Metabox);
+        let spec = options.compression.spec.filter(|_| is_had)?;
+        let pcluster_len = PclusterLimits::new(spec.method, options).nearest(defaults.metadata_len?);
+        Some(Spec { pcluster_len, ..spec })
     }
 
     /// Refuses options about compression if nothing is compressed.
@@ -243,7 +270,7 @@ impl Choices {
         Ok(PackingOptions {
             fragments,
             pcluster_len,
-            directories: self.pack_directories || self.metadata.is_some(),
+            directories: self.pack_directories || options.metadata.metabox.is_some(),
             tail_packing: self.tail_packing || defaults.tail_packing && !encoded_extents,
         })
     }

@@ -28,11 +28,15 @@ fn keys_have_values_and_the_last_one_counts() {
         extents: Some(Extents::Encoded),
         tail_packing: true,
         compress_dirs: true,
-        metadata: Some(MetadataKey { len: 16 << 10, method: Some("zstd,9".into()) }),
+        metadata: Some(MetadataKey::By { len: 16 << 10, method: Some("zstd,9".into()) }),
     };
     assert_eq!(keys(list), Ok(expected));
-    let metadata = MetadataKey { len: 32 << 10, method: None };
-    assert_eq!(keys("metadata"), Ok(LayoutKeys { metadata: Some(metadata), ..LayoutKeys::default() }));
+    let usual = || MetadataKey::By { len: 32 << 10, method: None };
+    for (list, metadata) in
+        [("metadata", usual()), ("metadata=on", usual()), ("metadata=8k,metadata=off", MetadataKey::Off)]
+    {
+        assert_eq!(keys(list), Ok(LayoutKeys { metadata: Some(metadata), ..LayoutKeys::default() }));
+    }
     let list = "tail-packing,tail-packing=off,inodes=extended,inodes=compact,checksum=on,extents=encoded,extents=index";
     assert_eq!(keys(list), Ok(LayoutKeys { extents: Some(Extents::Index), ..LayoutKeys::default() }));
 }

@@ -1,12 +1,12 @@
 use super::*;
-use kiln_builder::{Dedupe, Fragments, MetadataChoice};
+use kiln_builder::{Dedupe, Fragments, MetadataChoice, MetadataCompression};
 
 #[test]
 fn refusals_name_the_options_of_the_command_line() {
     let kernel = |text: &str| Some(text.parse().unwrap());
     let default = Choices::default;
     let plain = || Choices { preset: Preset::Plain, ..default() };
-    let metadata = Some(MetadataChoice { pcluster_len: 5000, method: None });
+    let metadata = Some(MetadataCompression::By(MetadataChoice { pcluster_len: 5000, method: None }));
     for (choices, message) in [
         (
             Choices { block_len: Some(1024), kernel: kernel("6.3"), ..plain() },

@@ -1,7 +1,7 @@
 //! Options of the images that stories begin with: all those that change the place or the form of data.
 
 /// Options of `kiln pack`. The first ones suit images of any block size.
-pub const WAYS: [&[&str]; 32] = [
+pub const WAYS: [&[&str]; 33] = [
     &["--preset", "balanced"],
     &["--preset", "fast"],
     &["--preset", "plain"],
@@ -23,7 +23,8 @@ pub const WAYS: [&[&str]; 32] = [
     &["--fragments", "tails", "--layout=compress-dirs", "-z", "lz4"],
     &["--preset", "fast", "--block-size", "512"],
     &["--kernel", "6.15", "--block-size", "1k"],
-    &["--kernel", "6.17", "--layout=metadata"],
+    &["--kernel", "6.17"],
+    &["--kernel", "6.17", "--layout=metadata,extents=index", "-C", "16k"],
     &["--kernel", "6.17", "--layout=metadata=64k:lz4", "--preset", "plain"],
     &["--preset", "plain", "--layout=inodes=extended", "--layout=inline-data=off", "--layout", "xattr-share=1"],
     &["--layout=tail-packing", "-z", "lz4", "--fragments", "off"],

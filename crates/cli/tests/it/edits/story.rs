@@ -3,7 +3,7 @@
 
 use super::deltas::{Proofs, go_through_a_patch};
 use crate::common::readers::{has_snapshot, open, tree_of};
-use crate::common::{Scratch, fails, run, stderr, stdout};
+use crate::common::{Scratch, run, stderr, stdout};
 use kiln_read::hotlist::{HotEntry, HotList};
 use kiln_tests::generator::{Editor, Times, WantedType};
 use kiln_tests::model;
@@ -34,8 +34,8 @@ pub struct Story {
     src: PathBuf,
     /// Increments, each the base of the next one.
     chain: Vec<String>,
-    /// The image that is updated in place, if that is possible.
-    updated: Option<Updated>,
+    /// The image that is updated in place.
+    updated: Updated,
     /// Contents have changed and kept their times, which are of no use any more.
     times_lie: bool,
     proofs: Proofs,
@@ -93,6 +93,8 @@ impl Story {
             Start::Kiln(_) => of_dir(src.as_ref()).unwrap(),
             Start::Mkfs(..) => tree_of(&first, None),
         };
+        let image = scratch.path("updated.erofs");
+        fs::copy(&first, &image).unwrap();
         let mut story = Self {
             scratch,
             rng,
@@ -100,7 +102,7 @@ impl Story {
             options,
             src: src.into(),
             chain: vec![first],
-            updated: None,
+            updated: Updated { image, trees: vec![tree.clone()], has_stamps: false },
             times_lie: false,
             proofs,
         };
@@ -109,19 +111,7 @@ impl Story {
             // The kernel does not read all images of mkfs.erofs, but those that kiln makes from them.
             Start::Mkfs(..) => story.move_data(story.chain[0].clone(), &tree),
         }
-        story.updated = story.updatable(tree);
         story
-    }
-
-    /// Returns a copy of the first image to be updated, if it supports that.
-    fn updatable(&self, tree: Snapshot) -> Option<Updated> {
-        let (first, image) = (&self.chain[0], self.scratch.path("updated.erofs"));
-        fs::copy(first, &image).unwrap();
-        if open(first, None).superblock().metabox_nid.is_some() {
-            fails(&["update", &image, self.src()], 1, "compressed metadata");
-            return None;
-        }
-        Some(Updated { image, trees: vec![tree], has_stamps: false })
     }
 
     fn src(&self) -> &str {
@@ -174,7 +164,7 @@ impl Story {
     /// Updates the image to the tree.
     fn update(&mut self) {
         let (by_content, with_stamps) = (self.one_in(5), self.one_in(3));
-        let Some(updated) = &mut self.updated else { return };
+        let updated = &mut self.updated;
         let by_content = by_content || self.times_lie && !updated.has_stamps;
         let trust = if by_content { "content" } else { "times" };
         let stamp: &[&str] = if with_stamps { &["--stamp"] } else { &[] };
@@ -187,9 +177,6 @@ impl Story {
 
     /// Removes, overlays and replaces something in the updated image, and does the same to the tree.
     fn edit_image(&mut self) {
-        if self.updated.is_none() {
-            return;
-        }
         let mut args: Vec<OsString> = ["update", "--quiet"].map(OsString::from).into();
         if self.one_in(2)
             && let Some(path) = self.editor.choose(&self.src, WantedType::Anything).unwrap()
@@ -211,7 +198,7 @@ impl Story {
             model::replace(&self.src, &path, file.as_ref()).unwrap();
             args.extend(["--replace".into(), OsString::from_vec([b"/", &path[..], b"=", file.as_bytes()].concat())]);
         }
-        let Some(updated) = &mut self.updated else { return };
+        let updated = &mut self.updated;
         updated.has_stamps = false;
         args.push(OsString::from(&updated.image));
         let len = updated.len();
@@ -221,7 +208,7 @@ impl Story {
 
     /// Goes back to an older tree of the updated image; the next update starts from there.
     fn roll_back(&mut self) {
-        let Some(Updated { image, trees, has_stamps }) = &mut self.updated else { return };
+        let Updated { image, trees, has_stamps } = &mut self.updated;
         *has_stamps = false;
         // There is no older tree if no update has changed anything.
         let Some(older) = (trees.len() as u64).checked_sub(1).filter(|&older| older > 0) else { return };
@@ -233,7 +220,7 @@ impl Story {
 
     /// Checks that the first `count` generations have their trees.
     fn see_generations(&mut self, count: usize) {
-        let Some(Updated { image, trees, .. }) = &self.updated else { return };
+        let Updated { image, trees, .. } = &self.updated;
         let mut numbers: Vec<usize> = (0..trees.len()).collect();
         self.rng.shuffle(&mut numbers);
         for number in numbers.into_iter().take(count) {
@@ -250,11 +237,8 @@ impl Story {
         let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
         stdout(&[&["pack", "--quiet"][..], &options, &[self.src(), &fresh]].concat());
         // The chain does not know the edits of the image alone.
-        if self.updated.is_some() {
-            self.increment(Times::Kept);
-        }
-        let mut images = vec![self.last().to_owned()];
-        images.extend(self.updated.as_ref().map(|updated| updated.image.clone()));
+        self.increment(Times::Kept);
+        let mut images = vec![self.last().to_owned(), self.updated.image.clone()];
         for image in &images {
             stdout(&["diff", &fresh, image]);
         }

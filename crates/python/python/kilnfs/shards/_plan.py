@@ -25,7 +25,7 @@ DIRECTORIES = "directories.list"
 OPTIONS = frozenset(
     (
         *("preset", "compress", "cluster_size", "kernel", "order", "hints", "owner", "mtime", "dedupe"),
-        *("inline", "content_digests", "index"),
+        *("inline", "compress_metadata", "content_digests", "index"),
     )
 )
 """Options of `kilnfs.PackOptions` that a plan takes: those that the image depends on."""
@@ -112,7 +112,8 @@ def plan(
       stays the same).
     * `by="path"`: each shard has a range of the sorted paths, so a directory is in few shards.
     * Other arguments are those of `kilnfs.PackOptions`: `preset`, `compress`, `cluster_size`,
-      `kernel`, `order`, `hints`, `owner`, `mtime`, `dedupe`, `inline`, `content_digests`, `index`.
+      `kernel`, `order`, `hints`, `owner`, `mtime`, `dedupe`, `inline`, `compress_metadata`,
+      `content_digests`, `index`.
 
     The lists of files are written to `into`/plan, which may be removed after `finish`.
     """

@@ -1,6 +1,6 @@
 use super::*;
 use crate::format::Format;
-use crate::options::preset::SMALL_FILE_LEN;
+use crate::options::preset::{METADATA_LEN, SMALL_FILE_LEN};
 use kiln_format::inode::CompactTimes;
 
 const SMALL: Fragments = Fragments::UpTo(SMALL_FILE_LEN);
@@ -29,6 +29,7 @@ fn row(kernel: &str, format: &Format) -> String {
         (holes.plain, "plain-holes"),
         (holes.compressed, "holes"),
         (metadata.digest_prefix.is_some(), "digest-prefix"),
+        (metadata.metabox.is_some(), "metabox"),
     ];
     let marks: Vec<_> = marks.into_iter().filter(|(is, _)| *is).map(|(_, mark)| mark).collect();
     format!("{kernel:<5}{spec:<14}{packed:<10}{dedupe:<6?} {}", marks.join(" "))
@@ -183,7 +184,7 @@ fn pclusters_suit_the_blocks() {
 #[test]
 fn compressed_metadata_brings_what_its_kernel_has() {
     let with = |preset, pcluster_len, method| Choices {
-        metadata: Some(MetadataChoice { pcluster_len, method }),
+        metadata: Some(MetadataCompression::By(MetadataChoice { pcluster_len, method })),
         ..choices(preset, "")
     };
     let options = (with(Preset::Fast, 16 << 10, None)).build_options().unwrap();
@@ -194,6 +195,42 @@ fn compressed_metadata_brings_what_its_kernel_has() {
     assert!(!options.packing.directories && options.metadata.own_mtimes);
     let options = (Choices { pack_directories: true, ..choices(Preset::Balanced, "6.1") }).build_options().unwrap();
     assert!(options.packing.directories && options.metadata.metabox.is_none() && !options.metadata.own_mtimes);
+}
+
+#[test]
+fn metadata_is_compressed_by_default_where_a_kernel_is_chosen_that_has_it() {
+    use Preset::*;
+    let metabox = |choices: Choices| {
+        let options = choices.build_options().unwrap();
+        assert_eq!(options.packing.directories, options.metadata.metabox.is_some());
+        options.metadata.metabox
+    };
+    for (preset, kernel, expected) in [
+        (Balanced, "", None),
+        (Balanced, "6.16", None),
+        (Balanced, "6.17", spec(Method::Zstd, 3, METADATA_LEN)),
+        (Fast, "6.18", spec(Method::Lz4, 1, METADATA_LEN)),
+        (Archive, "6.17", spec(Method::Lzma, 6, METADATA_LEN)),
+        (Dataset, "6.17", None),
+        (Plain, "6.17", None),
+    ] {
+        assert_eq!(metabox(choices(preset, kernel)), expected, "{preset:?} {kernel}");
+    }
+    let off = Some(MetadataCompression::Off);
+    assert_eq!(metabox(Choices { metadata: off, ..choices(Balanced, "6.17") }), None);
+    assert_eq!(metabox(Choices { compression: by(Some("none")), ..choices(Balanced, "6.17") }), None);
+    // What was asked for excludes the default, but not what was asked for, too.
+    let tails = || Choices { tail_packing: true, ..choices(Balanced, "6.17") };
+    assert_eq!(metabox(tails()), None);
+    let metadata = Some(MetadataCompression::By(MetadataChoice { pcluster_len: 8192, method: None }));
+    assert_eq!(metabox(Choices { metadata, ..tails() }), spec(Method::Zstd, 3, 8192));
+    // It suits blocks of every size, and other forms of extents.
+    for (block_len, len) in [(512, METADATA_LEN), (64 << 10, 64 << 10)] {
+        let found = metabox(Choices { block_len: Some(block_len), ..choices(Balanced, "6.17") });
+        assert_eq!(found, spec(Method::Zstd, 3, len));
+    }
+    let index = Choices { encoded_extents: Some(false), ..choices(Balanced, "6.17") };
+    assert_eq!(metabox(index), spec(Method::Zstd, 3, METADATA_LEN));
 }
 
 #[test]
@@ -211,7 +248,7 @@ fn explicit_options_are_refused_with_the_reason() {
     let blocks = |preset, block_len, kernel| Choices { block_len: Some(block_len), ..choices(preset, kernel) };
     let directories = |preset, kernel| Choices { pack_directories: true, ..choices(preset, kernel) };
     let metadata = |preset, pcluster_len, kernel| {
-        let metadata = Some(MetadataChoice { pcluster_len, method: None });
+        let metadata = Some(MetadataCompression::By(MetadataChoice { pcluster_len, method: None }));
         Choices { metadata, ..choices(preset, kernel) }
     };
     for (refused, message) in [
@@ -266,7 +303,7 @@ fn explicit_options_are_refused_with_the_reason() {
 
 #[test]
 fn ends_beside_inodes_exclude_encoded_extents_only_where_these_were_asked_for() {
-    let metadata = Some(MetadataChoice { pcluster_len: 4096, method: None });
+    let metadata = Some(MetadataCompression::By(MetadataChoice { pcluster_len: 4096, method: None }));
     for (kernel, metadata) in [("6.15", None), ("6.17", metadata)] {
         let asked = || Choices { tail_packing: true, metadata, ..choices(Preset::Balanced, kernel) };
         let options = asked().build_options().unwrap();
