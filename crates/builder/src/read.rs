@@ -10,6 +10,7 @@
 pub(crate) mod look;
 mod piece;
 
+use std::iter::Fuse;
 use std::sync::Arc;
 
 use crate::context::Context;
@@ -23,6 +24,10 @@ pub(crate) use piece::{Piece, ReadRequest, Role, Unread, Wanted};
 
 /// Cost of a piece beside its bytes, so that tiny files are bounded too.
 pub(crate) const PIECE_COST: u64 = 4096;
+/// Least cost of a group of pieces, but for the last one.
+const GROUP_LEN: u64 = 96 << 10;
+/// Groups that the budget has room for, at least: so all readers have work.
+const GROUPS_MIN: u64 = 64;
 
 /// Reads pieces ahead, and passes them to `take` in order; errors only if such files may be skipped.
 ///
@@ -34,17 +39,43 @@ pub(crate) fn run(
     mut take: impl FnMut(ReadRequest, Result<Piece, Unread>) -> Result<(), BuildError>,
 ) -> Result<(), BuildError> {
     let Context { format, control, .. } = context;
-    let jobs = requests.map(|job| Costed { cost: PIECE_COST + (job.range.end - job.range.start), job });
     let worker = || {
         let mut reader = Reader { looker: Looker::new(format), context };
-        Ok(move |request: ReadRequest| {
-            control.check()?;
-            let piece = skippable(reader.read(&request), format)?;
-            Ok::<_, BuildError>((request, piece.map_err(Unread::Failed)))
+        Ok(move |group: Vec<ReadRequest>| {
+            let read = |request: ReadRequest| {
+                control.check()?;
+                let piece = skippable(reader.read(&request), format)?;
+                Ok::<_, BuildError>((request, piece.map_err(Unread::Failed)))
+            };
+            group.into_iter().map(read).collect::<Result<Vec<_>, _>>()
         })
     };
     let work = &format.work;
-    ordered::run(work.readers, work.read_ahead(), jobs, worker, |(request, piece)| take(request, piece))
+    let jobs = Groups { requests: requests.fuse(), group_len: GROUP_LEN.min(work.read_ahead() / GROUPS_MIN) };
+    ordered::run(work.readers, work.read_ahead(), jobs, worker, |group| {
+        group.into_iter().try_for_each(|(request, piece)| take(request, piece))
+    })
+}
+
+/// Groups of requests that one reader serves in a row: handing small files over one by one costs more than to read
+/// them.
+struct Groups<I> {
+    requests: Fuse<I>,
+    group_len: u64,
+}
+
+impl<I: Iterator<Item = ReadRequest>> Iterator for Groups<I> {
+    type Item = Costed<Vec<ReadRequest>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (mut group, mut cost) = (Vec::new(), 0);
+        while cost < self.group_len {
+            let Some(request) = self.requests.next() else { break };
+            cost += PIECE_COST + (request.range.end - request.range.start);
+            group.push(request);
+        }
+        (cost > 0).then_some(Costed { job: group, cost })
+    }
 }
 
 /// Turns an input's error into a value if inputs may be skipped.

@@ -1,8 +1,6 @@
 //! Text that was stored, read back from where it is.
 
-use kiln_codec::Want;
 use kiln_format::Algorithm;
-use kiln_format::zmap::HeadKind;
 use kiln_output as output;
 
 use super::{PackCrew, Packing, Stored};
@@ -11,7 +9,7 @@ use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
 use crate::pack::chunks::ChunkRun;
 use crate::pack::inline_tails::TailRef;
-use crate::pack::text_cache::{KEPT, Source};
+use crate::pack::text_cache::Source;
 use crate::plan::text::TextSource;
 
 /// Place of the text that begins at some byte.
@@ -155,11 +153,7 @@ impl Packing<'_, '_> {
         algorithm: Option<Algorithm>,
     ) -> Result<&[u8], BuildError> {
         let place = tail.map_or(Source::Image(extent.pa), |tail| Source::Tail(tail.off));
-        if let Some(at) = self.texts.kept.iter().position(|(kept, _)| *kept == place) {
-            if let Some(kept) = self.texts.kept.remove(at) {
-                self.texts.kept.push_back(kept);
-            }
-        } else {
+        if !self.texts.find(place) {
             let mut raw = std::mem::take(&mut self.texts.raw);
             raw.clear();
             match tail {
@@ -169,25 +163,10 @@ impl Packing<'_, '_> {
                     self.read_image(extent.pa, &mut raw)?;
                 }
             }
-            let mut text = match self.texts.kept.len() {
-                KEPT.. => self.texts.kept.pop_front().map(|(_, text)| text).unwrap_or_default(),
-                _ => Vec::new(),
-            };
-            text.clear();
-            text.resize(extent.llen as usize, 0);
-            match (extent.kind, algorithm) {
-                (HeadKind::Plain, _) => text.copy_from_slice(&raw[..extent.llen as usize]),
-                (_, Some(algorithm)) => {
-                    // Padding precedes the stream.
-                    let stream = &raw[raw.iter().position(|&byte| byte != 0).unwrap_or(0)..];
-                    self.texts.decoder.decode(algorithm, stream, &mut text, Want::Whole)?;
-                }
-                _ => return Err(BuildError::Internal("compressed text has no algorithm".to_owned())),
-            }
+            self.texts.decode(place, &raw, extent, algorithm)?;
             self.texts.raw = raw;
-            self.texts.kept.push_back((place, text));
         }
-        Ok(self.texts.kept.back().map_or(&[], |(_, text)| text))
+        Ok(self.texts.latest())
     }
 
     /// Reads bytes of the image.
@@ -205,7 +184,7 @@ impl Packing<'_, '_> {
 
     /// Forgets decoded text, which may lie elsewhere now.
     pub(super) fn forget_texts(&mut self) {
-        self.texts.kept.clear();
+        self.texts.clear();
     }
 }
 

@@ -1,18 +1,26 @@
 //! Decoded text of stored pclusters.
 
-use kiln_codec::{DecodeLimits, Decoder};
+use kiln_codec::{DecodeLimits, Decoder, Want};
+use kiln_format::Algorithm;
+use kiln_format::zmap::HeadKind;
 use std::collections::VecDeque;
 
-/// Decoded pclusters that are kept: equal text is compared front to back, often at several places by turns.
-pub(super) const KEPT: usize = 4;
+use crate::error::BuildError;
+use crate::layout::lcluster_index::ZExtent;
+
+/// Bytes of decoded text that are kept: equal text is compared front to back, often at several places by turns. On
+/// kernel sources half as many pclusters are read back as with a third of it.
+const KEPT_LEN: usize = 4 << 20;
+/// Decoded pclusters that are kept at least.
+const KEPT_MIN: usize = 4;
 
 /// Decoded pclusters.
 pub(super) struct TextCache {
-    /// The decoder.
-    pub decoder: Decoder,
+    decoder: Decoder,
     /// Places, and text; the latest last.
-    pub kept: VecDeque<(Source, Vec<u8>)>,
-    /// Stored bytes.
+    kept: VecDeque<(Source, Vec<u8>)>,
+    kept_len: usize,
+    /// Buffer for stored bytes.
     pub raw: Vec<u8>,
     /// Stored bytes that were read.
     pub read_back: u64,
@@ -20,8 +28,8 @@ pub(super) struct TextCache {
 
 impl Default for TextCache {
     fn default() -> Self {
-        let decoder = Decoder::new(DecodeLimits::default());
-        Self { decoder, kept: VecDeque::new(), raw: Vec::new(), read_back: 0 }
+        let (decoder, kept, raw) = (Decoder::new(DecodeLimits::default()), VecDeque::new(), Vec::new());
+        Self { decoder, kept, kept_len: 0, raw, read_back: 0 }
     }
 }
 
@@ -32,4 +40,58 @@ pub(super) enum Source {
     Image(u64),
     /// At this byte of the tails.
     Tail(u64),
+}
+
+impl TextCache {
+    /// Returns true if the text of a pcluster is kept; it is the latest one then.
+    pub(super) fn find(&mut self, place: Source) -> bool {
+        let found = self.kept.iter().position(|(kept, _)| *kept == place).and_then(|at| self.kept.remove(at));
+        let is_kept = found.is_some();
+        self.kept.extend(found);
+        is_kept
+    }
+
+    /// Returns the latest text.
+    pub(super) fn latest(&self) -> &[u8] {
+        self.kept.back().map_or(&[], |(_, text)| text)
+    }
+
+    /// Decodes a pcluster from its stored bytes, and keeps its text.
+    ///
+    /// # Errors
+    /// A codec that fails.
+    pub(super) fn decode(
+        &mut self,
+        place: Source,
+        raw: &[u8],
+        extent: &ZExtent,
+        algorithm: Option<Algorithm>,
+    ) -> Result<(), BuildError> {
+        let len = extent.llen as usize;
+        let mut text = Vec::new();
+        while self.kept.len() >= KEPT_MIN && self.kept_len + len > KEPT_LEN {
+            text = self.kept.pop_front().map(|(_, text)| text).unwrap_or_default();
+            self.kept_len -= text.len();
+        }
+        text.clear();
+        text.resize(len, 0);
+        match (extent.kind, algorithm) {
+            (HeadKind::Plain, _) => text.copy_from_slice(&raw[..len]),
+            (_, Some(algorithm)) => {
+                // Padding precedes the stream.
+                let stream = &raw[raw.iter().position(|&byte| byte != 0).unwrap_or(0)..];
+                self.decoder.decode(algorithm, stream, &mut text, Want::Whole)?;
+            }
+            _ => return Err(BuildError::Internal("compressed text has no algorithm".to_owned())),
+        }
+        self.kept_len += len;
+        self.kept.push_back((place, text));
+        Ok(())
+    }
+
+    /// Forgets all text, which may lie elsewhere now.
+    pub(super) fn clear(&mut self) {
+        self.kept.clear();
+        self.kept_len = 0;
+    }
 }
