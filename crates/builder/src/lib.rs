@@ -41,6 +41,8 @@
 //!     from the output (`stored_text`). Workers never write.
 //!   * `pack/settle`, at the end: pclusters are cut where references to their text begin (`recut`), references become
 //!     extents (`refs`), ends of files go to the packed inode (`ends`).
+//! * **Streams** (`stream`): contents that come once are divided into pieces as they come (`stream/divider`), and stored
+//!   before their tree is complete. A tree then names them: files without a name leave their data to those that share it.
 //! * **Layout** (`layout/`): places of inodes and directories, measured before they are written. Small inodes fill
 //!   the gaps that larger ones leave.
 //! * **Write** (`write/`): compressed directories and inodes (`special_inodes`), the metadata zone front to back,
@@ -49,7 +51,7 @@
 //!   with `keep_going` it is stored with its scanned length.
 //! * **Text that is read twice**: extents of previous versions of changed files (`previous`), samples of long files if
 //!   several methods are tried (`method_selection`), the front of a long file that equals another one for some pieces
-//!   and then differs (`planner`), and files of which parts are reused, for their digests (`inodes/digest`).
+//!   and then differs (`planner/note`; of a stream, it is decoded from the output), and files of which parts are reused, for their digests (`inodes/digest`).
 //! * `explain` answers from the values of a finished build why a file is stored the way it is. `estimate` builds a
 //!   small tree into memory. For a larger tree it makes the real plan and a real layout, with lengths taken from a
 //!   sample (`synthetic`). Only packing is sampled, in strata (`frame`): the text drawn from each stratum becomes a

@@ -33,7 +33,7 @@ pub struct SpoolArgs {
     #[command(flatten)]
     dir: SpoolDirArg,
 
-    /// Fail if temporary files for all sources take more than SIZE
+    /// Fail if streams and temporary files of all sources take more than SIZE
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     spool_max: Option<u64>,
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::spool_error::spool_failed;
 
-/// Limit in bytes of the total length of spools, shared by all sources opened with it or with a
-/// clone of it.
+/// Limit in bytes of the total length of spools, and of streams that are stored as they come, shared
+/// by all sources opened with it or with a clone of it.
 ///
 /// Without a limit, a few bytes of a hostile archive could expand to fill a disk.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl SpoolLimit {
             Ok(_) => Ok(()),
             Err(_) => {
                 let reason = format!(
-                    "the spool takes more than {} bytes; if you trust the source, allow more with --spool-max",
+                    "its stream or temporary file takes more than {} bytes; if you trust the source, allow more with --spool-max",
                     self.max
                 );
                 Err(spool_failed(io::ErrorKind::QuotaExceeded, reason))

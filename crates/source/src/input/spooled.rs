@@ -145,6 +145,8 @@ impl Spooled {
             let written = self.place.append(&spool, &self.buffer[..self.passed]);
             self.spool = Some(spool);
             written?;
+        } else {
+            self.place.take(self.passed as u64)?;
         }
         self.buffer.copy_within(self.passed..self.filled, 0);
         (self.filled, self.passed) = (self.filled - self.passed, 0);
