@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Turn the JSON files of the suites into documents: bench/results.md, the README's table and its chart.
 
-`report.py add FILE...` adds JSON files of `pack.py` and `read.py` to `bench/results/`, without paths and single runs.
+`report.py add FILE...` adds JSON files of `pack.py`, `read.py` and `once.py` to `bench/results/`, without paths and single runs.
 `report.py` generates the documents from these files; `report.py --check` only tells if they are up to date.
 """
 from __future__ import annotations
@@ -32,6 +32,8 @@ PACK_ROWS = [
     ("`mkfs.erofs -Ededupe`", "dedupe", "mkfs.erofs -Ededupe"),
 ]
 PACK_TREE = "rootfs"
+# Programs of `once.py`, by those of the rows: its default preset is what the first row measures.
+COLD_LABELS = {"kiln": "kiln pack", "mksquashfs": "mksquashfs"}
 # The chart compares these rows of the table.
 CHART_ROWS = [("kiln", PACK_ROWS[0]), ("mksquashfs", PACK_ROWS[1]), ("mkfs.erofs", PACK_ROWS[5])]
 COLOURS = {
@@ -70,6 +72,17 @@ def reduced(document: Dict[str, Any]) -> Dict[str, Any]:
             for one in document["results"]
         ]
         return {"kind": "read", "facts": facts, "problems": len(document["problems"]), "results": results}
+    if document["kind"] == "once":
+        cases = [
+            {
+                **{k: case[k] for k in ("tree", "name", "problem", "once_bytes")},
+                "runs": max((len(one["runs"]) for one in case["contestants"]), default=0),
+                "contestants": [{"label": one["label"], "median": one["median"]} for one in case["contestants"]],
+                "verdicts": case["verdicts"],
+            }
+            for case in document["cases"]
+        ]
+        return {"kind": "once", "facts": facts, "cases": cases}
     raise SystemExit(f"{document['kind']}: no suite whose results are kept")
 
 
@@ -79,7 +92,7 @@ def add(paths: Sequence[str]) -> None:
     found: Dict[Path, Dict[str, Any]] = {}
     for path in paths:
         document = reduced(json.loads(Path(path).read_text()))
-        listed = "cases" if document["kind"] == "pack" else "results"
+        listed = "results" if document["kind"] == "read" else "cases"
         trees = sorted({one["tree"] for one in document[listed]})
         kept = KEPT / f"{document['kind']}-{'-'.join(trees)}.json"
         if kept in found:
@@ -118,6 +131,16 @@ def packed(tree: str, case: str, label: str) -> Optional[Dict[str, float]]:
         for one in document["cases"]:
             if (one["tree"], one["name"]) == (tree, case):
                 found = [c["median"] for c in one["contestants"] if c["label"] == label and c["median"]]
+                return found[0] if found else None
+    return None
+
+
+def cold(tree: str, label: str) -> Optional[Dict[str, float]]:
+    """Medians of a program that packed a tree of which nothing was in memory, if they are there."""
+    for document in suites("once"):
+        for one in document["cases"]:
+            if (one["tree"], one["name"]) == (tree, "cold"):
+                found = [c["median"] for c in one["contestants"] if c["label"] == COLD_LABELS.get(label) and c["median"]]
                 return found[0] if found else None
     return None
 
@@ -173,6 +196,37 @@ def read_tables() -> List[str]:
     return parts
 
 
+def once_tables() -> List[str]:
+    """A section for each run of `once.py`."""
+    parts = []
+    for document in suites("once"):
+        trees = ", ".join(f"`{tree}`" for tree in dict.fromkeys(case["tree"] for case in document["cases"]))
+        parts.append(f"## Reading once: {trees}")
+        parts.append(wrapped(
+            f"`bench/once.py`, medians of {document['cases'][0]['runs']} runs in turn; MB read of the source and read back of the "
+            f"output. {about(document['facts'])}"
+        ))
+        known = lambda value: "" if value is None else lib.mb(value)  # noqa: E731
+        rows = [
+            [
+                case["name"], case["tree"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]), lib.mib(m["peak_rss_bytes"]),
+                known(m["source_bytes"]), known(m["output_bytes"]), lib.mb(m["image_bytes"]) if m["image_bytes"] else "",
+            ]
+            for case in document["cases"] for one in case["contestants"] if (m := one["median"])
+        ]
+        head = ["case", "tree", "program", "wall s", "CPU s", "peak MiB", "source MB", "read back MB", "image MB"]
+        parts.append(lib.markdown_table(head, rows))
+        verdicts = [
+            [
+                case["name"], case["tree"], f"{one['kiln']} / {one['peer']}",
+                *(f"{one['quotients'][k]:.2f} (bar {one['bars'][k]})" if one["bars"][k] else "" for k in ("wall", "cpu", "source", "read_back")),
+            ]
+            for case in document["cases"] for one in case["verdicts"]
+        ]
+        parts.append(lib.markdown_table(["case", "tree", "ours / the peer's", "wall", "CPU", "source / once", "read back / image"], verdicts))
+    return parts
+
+
 def results() -> str:
     """bench/results.md."""
     head = [
@@ -181,7 +235,7 @@ def results() -> str:
         "[README.md](README.md) explains how to run them and which comparisons are fair;\n"
         "[decisions.md](decisions.md) lists what was decided from measurements.",
     ]
-    return "\n\n".join(head + pack_tables() + read_tables()) + "\n"
+    return "\n\n".join(head + pack_tables() + once_tables() + read_tables()) + "\n"
 
 
 def readme_table() -> str:
@@ -189,20 +243,24 @@ def readme_table() -> str:
     rows = []
     for text, case, label in PACK_ROWS:
         if one := packed(PACK_TREE, case, label):
+            first = cold(PACK_TREE, label)
             rows.append([
-                text, f"{seconds(one['wall_s'])} s", f"{seconds(one['cpu_s'])} s",
+                text, f"{seconds(one['wall_s'])} s", f"{seconds(first['wall_s'])} s" if first else "", f"{seconds(one['cpu_s'])} s",
                 f"{lib.mb(one['image_bytes']).split('.')[0]} MB", f"{lib.mib(one['peak_rss_bytes'])} MiB",
             ])
-    header = ["packing a root file system", "time", "CPU time", "image", "peak memory"]
+    header = ["packing a root file system", "time", "from a cold disk", "CPU time", "image", "peak memory"]
     return lib.markdown_table(header, rows) if rows else ""
 
 
 def chart(colours: Dict[str, str]) -> str:
     """The rows of the chart as bars: time, size and memory beside each other, each to its own scale."""
-    panels: List[Tuple[str, str, float]] = [("seconds", "wall_s", 1), ("image, MB", "image_bytes", 1e6), ("peak memory, MiB", "peak_rss_bytes", lib.MIB)]
-    found = [(name, packed(PACK_TREE, row[1], row[2])) for name, row in CHART_ROWS]
-    bars = [(name, one) for name, one in found if one]
-    width, bar, left, panel = 840, 22, 96, 236
+    panels: List[Tuple[str, str, float]] = [
+        ("seconds", "wall_s", 1), ("seconds, cold disk", "cold_s", 1), ("image, MB", "image_bytes", 1e6),
+        ("peak memory, MiB", "peak_rss_bytes", lib.MIB),
+    ]  # fmt: skip
+    found = [(name, packed(PACK_TREE, row[1], row[2]), cold(PACK_TREE, row[2]) or {}) for name, row in CHART_ROWS]
+    bars = [(name, {**one, "cold_s": first.get("wall_s")}) for name, one, first in found if one]
+    width, bar, left, panel = 840, 22, 96, 174
     height = 46 + len(bars) * (bar + 8)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
@@ -217,13 +275,15 @@ def chart(colours: Dict[str, str]) -> str:
         lines.append(f'<text x="{x}" y="22" fill="{colours["quiet"]}">{escape(title)}</text>')
         values = [(one[field] or 0) / unit for _, one in bars]
         for row, value in enumerate(values):
+            if not value:
+                continue
             y = 38 + row * (bar + 8)
             length = max(2, (panel - 60) * value / max(values))
             fill = colours["ours" if row == 0 else "theirs"]
             lines.append(f'<rect x="{x}" y="{y}" width="{length:.0f}" height="{bar}" rx="3" fill="{fill}"/>')
             lines.append(
                 f'<text x="{x + length + 6:.0f}" y="{y + bar * 0.7:.0f}" fill="{colours["text"]}">'
-                f"{seconds(value) if field == 'wall_s' else f'{value:.0f}'}</text>"
+                f"{seconds(value) if unit == 1 else f'{value:.0f}'}</text>"
             )
     return "\n".join([*lines, "</svg>"]) + "\n"
 

@@ -7,6 +7,7 @@ mod divider;
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -51,7 +52,8 @@ pub struct StoredStream {
 /// Stores the contents of a source that can give them only once: `scan` gives them to an intake, in any order, and
 /// returns what it has found. Then [`build_stored`](crate::build_stored) builds the image of a tree that has them.
 ///
-/// Options by path or node do not apply, and nothing is reused from a base.
+/// Options by path or node do not apply, and nothing is reused from a base. If the build fails, the flag of `control` that
+/// ends it is set until `scan` returns, which may be waiting for a stream.
 ///
 /// # Errors
 /// Those of [`build`](crate::build). The inner error is that of `scan`.
@@ -75,10 +77,13 @@ pub fn store_stream<T: Send, E: Send>(
             let scanner = move || run_scan(scan, format, send);
             let failed = |source| BuildError::Write { action: "start a thread", source };
             let scanner = thread::Builder::new().spawn_scoped(scope, scanner).map_err(failed)?;
-            let mut intake = Taken { store, holes: HashMap::new(), count: 0 };
-            // The receiver ends with this call: then the scan ends, too.
+            let mut intake = Taken { store, holes: HashMap::new(), count: 0, has_stopped: false };
+            // The receiver ends with this call: then nothing takes contents any more.
             let taken = intake.take_all(receive, context);
             let scanned = scanner.join().unwrap_or_else(|panic| resume_unwind(panic));
+            if intake.has_stopped {
+                control.stop.store(false, Ordering::Relaxed);
+            }
             taken?;
             let found = match scanned {
                 Ok(found) => found,
@@ -112,6 +117,8 @@ struct Taken<'a, 'b, 'c, 'w> {
     store: Store<'a, 'b, 'c, 'w>,
     holes: HashMap<u32, FileHoles>,
     count: u32,
+    /// The flag that ends the build was set here.
+    has_stopped: bool,
 }
 
 /// An arrival whose text was examined.
@@ -140,7 +147,18 @@ impl Taken<'_, '_, '_, '_> {
                 })
             })
         };
-        ordered::run(format.work.threads, format.work.read_ahead(), arrivals, worker, |seen| match seen {
+        ordered::run(format.work.threads, format.work.read_ahead(), arrivals, worker, |seen| {
+            // A scan that waits for a stream must not keep the build from failing.
+            let taken = self.take(seen);
+            if taken.is_err() {
+                self.has_stopped = !control.stop.swap(true, Ordering::Relaxed);
+            }
+            taken
+        })
+    }
+
+    fn take(&mut self, seen: Seen) -> Result<(), BuildError> {
+        match seen {
             Seen::File(file, holes) => {
                 self.store.add_file(file);
                 if !holes.kept.is_empty() || holes.filled_bytes > 0 {
@@ -150,7 +168,7 @@ impl Taken<'_, '_, '_, '_> {
                 Ok(())
             }
             Seen::Piece(request, piece) => self.store.take(request, piece),
-        })
+        }
     }
 }
 

@@ -2,12 +2,15 @@
 //!
 //! `KILN_STREAMS=n` sets the number of archives: 24 by default, 400 with `./test.sh --long`.
 
-use kiln_builder::{BuildOptions, ContentDigests, Control, Dedupe, Fragments, Out, build_stored, store_stream};
+use kiln_builder::{
+    BuildError, BuildOptions, ContentDigests, Control, Dedupe, Fragments, Out, build_stored, store_stream,
+};
+use kiln_codec::Method;
 use kiln_diff::{DiffOptions, diff};
-use kiln_output::MemoryOutput;
+use kiln_output::{MemoryOutput, Output};
 use kiln_read::{FollowLast, Image, Threads};
 use kiln_source::archive::tar::{TarOptions, TarSource};
-use kiln_source::{Source, SourceOptions};
+use kiln_source::{ScanOptions, Source, SourceOptions};
 use kiln_tests::generator::make_random;
 use kiln_tests::image::{open, options, scan_image};
 use kiln_tests::mnt::Mount;
@@ -23,10 +26,9 @@ use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
-
-use kiln_codec::Method;
-use kiln_source::ScanOptions;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 const ARCHIVES: u64 = 24;
 const LONG_ARCHIVES: u64 = 400;
@@ -228,6 +230,44 @@ fn several_inodes_may_have_the_same_contents() {
         assert_eq!((summary.files, summary.digested_bytes), (4, 2 * 75_000), "{what}");
         assert_has(&open(bytes).unwrap(), &expected, what);
     }
+}
+
+#[test]
+fn a_scan_that_waits_is_told_to_stop_when_the_build_fails() {
+    /// An output that is full.
+    struct Full;
+    impl Output for Full {
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn set_len(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let (stop, options) = (AtomicBool::new(false), options(None, 4096, 2));
+    let control = Control { stop: &stop, progress: &|_| {} };
+    let out = Out { image: &Full, offset: 0, blob: None, behind: None };
+    let stored = store_stream(out, &options, &control, |intake| {
+        let text = text(9, 40 << 20);
+        take(intake, &text);
+        // As a pipe to which nobody writes.
+        while !stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Err::<(), _>("asked to stop")
+    });
+    let Err(BuildError::Write { source, .. }) = stored else { panic!("the output is full") };
+    assert_eq!(source.kind(), io::ErrorKind::StorageFull);
+    assert!(!stop.load(Ordering::Relaxed), "the flag is the caller's");
 }
 
 /// Packs the archive at `path` as it comes.

@@ -41,5 +41,6 @@ mod select;
 mod server;
 mod shuffle;
 mod sizes;
+mod streams;
 mod transcripts;
 mod update;

@@ -71,7 +71,10 @@ fn compressed_metadata_and_ends_in_the_packed_inode_are_right() {
     let choices = Choices {
         preset: Preset::Balanced,
         compression: Some(Compression::By(MethodChoice::from(Method::Zstd))),
-        metadata: Some(kiln_builder::MetadataChoice { pcluster_len: 16 << 10, method: None }),
+        metadata: Some(kiln_builder::MetadataCompression::By(kiln_builder::MetadataChoice {
+            pcluster_len: 16 << 10,
+            method: None,
+        })),
         ..Choices::default()
     };
     let options = choices.build_options().unwrap().with(|o| o.work.scratch_dir = std::env::temp_dir());
