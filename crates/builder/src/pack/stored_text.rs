@@ -11,7 +11,7 @@ use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
 use crate::pack::chunks::ChunkRun;
 use crate::pack::inline_tails::TailRef;
-use crate::pack::text_cache::{KEPT, Source};
+use crate::pack::text_cache::Source;
 use crate::plan::text::TextSource;
 
 /// Place of the text that begins at some byte.
@@ -169,11 +169,7 @@ impl Packing<'_, '_> {
                     self.read_image(extent.pa, &mut raw)?;
                 }
             }
-            let mut text = match self.texts.kept.len() {
-                KEPT.. => self.texts.kept.pop_front().map(|(_, text)| text).unwrap_or_default(),
-                _ => Vec::new(),
-            };
-            text.clear();
+            let mut text = self.texts.buffer(extent.llen as usize);
             text.resize(extent.llen as usize, 0);
             match (extent.kind, algorithm) {
                 (HeadKind::Plain, _) => text.copy_from_slice(&raw[..extent.llen as usize]),
