@@ -122,10 +122,12 @@ pub struct WorkOptions {
     /// Threads that read the source. They wait for disks and networks, so there are more of them than processors: 8 by
     /// default. The image does not depend on them.
     pub readers: Threads,
-    /// Memory in bytes for data that can do with less; 512 MiB by default. Half is for the index of equal parts, which
-    /// forgets entries when it is full: the image gets larger, not wrong. The rest is for data between threads and for
-    /// inline tails. The tree, each thread's encoder and, per GB of text whose parts are compared, some 2 MB come on
-    /// top.
+    /// Memory in bytes for data that can do with less; 512 MiB by default. It is for the index of equal parts and for
+    /// data between threads, inline tails and decoded text. The index takes half, and with less than 96 MiB what the
+    /// 48 MiB of the others leave, but at least an eighth. It forgets entries when it is full: the image gets larger,
+    /// not wrong. The others take about 100 MiB at most, whatever is given, and do not shrink below some 40 MiB: 8 MiB
+    /// of text are decided about at once, and pieces have up to 8 MiB. The tree, each thread's encoder and, per GB of
+    /// text whose parts are compared, some 2 MB come on top.
     pub memory: usize,
     /// Directory for a nameless scratch file, which is made if the inline tails of many small files outgrow memory; the
     /// working directory by default.
@@ -146,20 +148,29 @@ impl Default for WorkOptions {
     }
 }
 
+/// Bytes of memory for data between threads, unless there is plenty.
+const IN_FLIGHT: usize = 48 << 20;
+
 impl WorkOptions {
-    /// Returns the bytes of memory for the index of parts.
+    /// Returns the bytes of memory for the index of parts: half, or less where the other half does not hold the data
+    /// between threads.
     pub(crate) fn index_budget(&self) -> usize {
-        self.memory / 2
+        (self.memory / 2).min(self.memory.saturating_sub(IN_FLIGHT).max(self.memory / 8))
     }
 
     /// Returns the bytes of text that are read ahead of decisions. More gains nothing.
     pub(crate) fn read_ahead(&self) -> u64 {
-        (self.memory as u64 / 8).min(16 << 20)
+        (self.memory as u64 / 16).min(16 << 20)
     }
 
     /// Returns the bytes of text between decisions and writing. More gains nothing.
     pub(crate) fn backlog(&self) -> u64 {
         (self.memory as u64 / 8).min(16 << 20)
+    }
+
+    /// Returns the bytes of stored text that stay decoded.
+    pub(crate) fn decoded_memory(&self) -> usize {
+        (self.memory / 8).min(16 << 20)
     }
 
     /// Returns the bytes of memory for inline tails; a scratch file takes the rest of them.

@@ -149,7 +149,7 @@ impl<'a, 'b> Packing<'a, 'b> {
             reused: ReuseTotals::default(),
             is_rest: false,
             hot: 0..0,
-            texts: TextCache::default(),
+            texts: TextCache::new(format.work.decoded_memory()),
             text_bytes: 0,
             algorithms: vec![None; survey.files.len()],
         };

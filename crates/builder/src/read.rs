@@ -110,14 +110,22 @@ impl Reader<'_> {
         let wanted = request.wanted;
         let all = (request.range.end - request.range.start) as usize;
         let len = if wanted.is_estimate && !wanted.digest && !wanted.chunks { look::least(all) } else { all };
-        // With room to fill the last block, so that nothing has to be moved then.
-        let mut text = Vec::with_capacity(len.next_multiple_of(format.block_bits.len() as usize));
+        let mut text = Vec::with_capacity(room(len, format));
         text.resize(len, 0);
         let changed = fill(request, &mut text, self.context)?;
         let piece = self.looker.piece(request.clone(), text);
         let text = if wanted.is_estimate { Arc::default() } else { piece.text };
         Ok(Piece { text, changed, ..piece })
     }
+}
+
+/// Length in bytes from which on text is not moved to fill its last block. A block's room for each small file would be
+/// more than their text.
+const LONG_LEN: usize = 64 << 10;
+
+/// Returns the room in bytes for `len` bytes of text: with that to fill the last block if they are long.
+pub(crate) fn room(len: usize, format: &Format) -> usize {
+    if len < LONG_LEN { len } else { len.next_multiple_of(format.block_bits.len() as usize) }
 }
 
 /// Fills `text` from the start of the piece on. Returns the change of a file that is stored nevertheless.

@@ -11,7 +11,7 @@ use crate::plan::file::ReadCompat;
 pub(crate) type PieceDigest = [u8; 32];
 
 /// Key of equal files, or of long files with equal first pieces.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 pub(crate) struct FileKey {
     /// Digest of the first piece.
     pub digest: PieceDigest,
@@ -21,11 +21,22 @@ pub(crate) struct FileKey {
     pub start: u64,
 }
 
+impl FileKey {
+    /// Returns the BLAKE3 of the key and a compression: there is one for each file, and it is half as long.
+    fn digest_with(&self, compat: ReadCompat) -> [u8; 32] {
+        let (algorithm, pcluster_len) = compat.map_or((u8::MAX, 0), |(algorithm, len)| (algorithm as u8, len));
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.digest).update(&self.len.to_le_bytes()).update(&self.start.to_le_bytes());
+        hasher.update(&[algorithm]).update(&pcluster_len.to_le_bytes());
+        hasher.finalize().into()
+    }
+}
+
 /// Contents that were met.
 #[derive(Default)]
 pub(crate) struct Duplicates {
-    /// The first file of each key and compression.
-    first: HashMap<(FileKey, ReadCompat), u32>,
+    /// The first file of each key and compression, by their digest.
+    first: HashMap<[u8; 32], u32>,
     /// Places and digests of the pieces of long files.
     pieces: HashMap<u32, Vec<(u64, PieceDigest)>>,
 }
@@ -33,12 +44,12 @@ pub(crate) struct Duplicates {
 impl Duplicates {
     /// Returns the first file that begins like this one.
     pub(crate) fn find(&self, key: FileKey, compat: ReadCompat) -> Option<u32> {
-        self.first.get(&(key, compat)).copied()
+        self.first.get(&key.digest_with(compat)).copied()
     }
 
     /// Remembers a file as the first of its key.
     pub(crate) fn insert(&mut self, key: FileKey, compat: ReadCompat, file: u32) {
-        self.first.entry((key, compat)).or_insert(file);
+        self.first.entry(key.digest_with(compat)).or_insert(file);
     }
 
     /// Remembers a piece of a long file.

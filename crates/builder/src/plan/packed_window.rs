@@ -133,19 +133,28 @@ impl PackedWindow {
     }
 
     /// Puts the files that wait into the stream: in plan order if it `keeps_order`, else sorted by their first bytes.
-    /// Returns the next window, if there is any text; what remains behind its last pack begins the next one.
+    /// Returns the next window, if there is any text; what remains behind its last pack begins the next one. The memory
+    /// of `buffer` is used for it.
     ///
     /// # Errors
     /// Block sizes that the compact index cannot have.
-    pub(crate) fn close(&mut self, keeps_order: bool, end: WindowEnd) -> Result<Option<Window>, BuildError> {
+    pub(crate) fn close(
+        &mut self,
+        keeps_order: bool,
+        end: WindowEnd,
+        buffer: Vec<u8>,
+    ) -> Result<Option<Window>, BuildError> {
         let mut files = std::mem::take(&mut self.pending);
         self.pending_len = 0;
         if !keeps_order {
             // Indexes follow paths.
             files.sort_unstable_by_key(|candidate| (candidate.head, candidate.file));
         }
-        let (mut text, mut chunks) = std::mem::take(&mut self.rest);
-        text.reserve_exact(files.iter().map(|candidate| candidate.text.len()).sum());
+        let (rest, mut chunks) = std::mem::take(&mut self.rest);
+        let mut text = buffer;
+        text.clear();
+        text.reserve_exact(rest.len() + files.iter().map(|candidate| candidate.text.len()).sum::<usize>());
+        text.extend_from_slice(&rest);
         for candidate in &files {
             self.stream.push(candidate.file, candidate.len);
             self.filled += candidate.len;
@@ -242,7 +251,7 @@ mod tests {
                 .into_iter()
                 .for_each(|(file, head)| packed.push(candidate(file, head, 10)));
             assert!(!packed.is_full());
-            let window = packed.close(keeps_order, WindowEnd::Last).unwrap().unwrap();
+            let window = packed.close(keeps_order, WindowEnd::Last, Vec::new()).unwrap().unwrap();
             assert_eq!((window.range, window.text.len()), (0..40, 40));
             let members: Vec<u32> = packed.stream().members().map(|member| member.file).collect();
             assert_eq!(members, files);
@@ -263,7 +272,7 @@ mod tests {
                 continue;
             }
             let end = if is_last { WindowEnd::Padded } else { WindowEnd::Open };
-            let Window { range, text: part, chunks } = packed.close(true, end).unwrap().unwrap();
+            let Window { range, text: part, chunks } = packed.close(true, end, vec![7; 100]).unwrap().unwrap();
             assert_eq!(range.start, at);
             at = range.end;
             assert_eq!(lcluster_index::pack_start(at, BlockBits::DEFAULT).unwrap(), at, "a pack begins");
@@ -279,6 +288,6 @@ mod tests {
         }
         let total: u64 = files.iter().sum();
         assert_eq!(at, lcluster_index::pack_start(total, BlockBits::DEFAULT).unwrap());
-        assert!(packed.close(true, WindowEnd::Last).unwrap().is_none(), "nothing is left");
+        assert!(packed.close(true, WindowEnd::Last, Vec::new()).unwrap().is_none(), "nothing is left");
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Planner<'a> {
     /// The file of several pieces that is being read.
     long: Option<LongFile>,
     packed: PackedWindow,
+    /// Texts of windows. Their memory is used again when no job has them any more.
+    window_texts: Vec<Arc<Vec<u8>>>,
     parts: Option<PartFinder<'a>>,
     /// Pieces of the segment, with the request of each.
     segment: Vec<(ReadRequest, Result<Piece, Unread>)>,
@@ -102,6 +104,7 @@ impl<'a> Planner<'a> {
             duplicates: Duplicates::default(),
             long: None,
             packed: PackedWindow::new(survey.reused.packed.len(), format.block_bits),
+            window_texts: Vec::new(),
             parts: format.dedupes_parts().then(|| PartFinder::new(format, has_order)),
             segment: Vec::new(),
             segment_len: 0,
@@ -246,8 +249,12 @@ impl<'a> Planner<'a> {
         items: &mut Vec<Item>,
         older: &mut dyn OlderText,
     ) -> Result<(), BuildError> {
-        let Some(Window { range, text, chunks }) = self.packed.close(!self.is_rest, end)? else { return Ok(()) };
+        let buffer = self.spare_text();
+        let Some(Window { range, text, chunks }) = self.packed.close(!self.is_rest, end, buffer)? else {
+            return Ok(());
+        };
         let (source, text, spec) = (TextSource::Fragments, Arc::new(text), self.context.format.packing.spec);
+        self.window_texts.push(Arc::clone(&text));
         let job = PackJob::segment(source, range.clone(), spec, JobText::all(Arc::clone(&text)));
         match &mut self.parts {
             Some(parts) if parts.takes(range.end - range.start) && !chunks.is_empty() => {
@@ -260,6 +267,16 @@ impl<'a> Planner<'a> {
             _ => items.push(Item::Job(job)),
         }
         Ok(())
+    }
+
+    /// Returns the memory of a window's text that no job has any more, if there is one.
+    fn spare_text(&mut self) -> Vec<u8> {
+        let spare = self.window_texts.iter().position(|text| Arc::strong_count(text) == 1);
+        let text = spare.and_then(|at| Arc::into_inner(self.window_texts.swap_remove(at))).unwrap_or_default();
+        // No more than one beside those that jobs have.
+        let mut is_first = true;
+        self.window_texts.retain(|text| Arc::strong_count(text) > 1 || std::mem::take(&mut is_first));
+        text
     }
 
     /// Returns the job that stores all of a piece.

@@ -11,7 +11,7 @@ use crate::options::Dedupe;
 use crate::plan::file::{FileHoles, FilePlan, Storage};
 use crate::plan::hole;
 use crate::plan::pieces::{self, FileFacts};
-use crate::read::ReadRequest;
+use crate::read::{self, ReadRequest};
 use kiln_format::inode::EXTENDED_LEN;
 use kiln_format::xattr::BODY_HEADER_LEN;
 use kiln_tree::{ContentId, Incoming, Intake, IntakeError, NodeId};
@@ -112,8 +112,7 @@ impl Intake for Divider<'_> {
         let mut data = Data { runs: data, text };
         for request in requests {
             let piece_len = (request.range.end - request.range.start) as usize;
-            // With room to fill the last block, so that nothing has to be moved then.
-            let mut piece = Vec::with_capacity(piece_len.next_multiple_of(format.block_bits.len() as usize));
+            let mut piece = Vec::with_capacity(read::room(piece_len, format));
             if let Err(error) = data.append(request.range.clone(), &mut piece) {
                 self.push(Arrival::Lost(request))?;
                 self.count += 1;

@@ -13,6 +13,7 @@ use crate::console::progress::QuietArgs;
 use crate::console::size;
 use crate::exit::Failure;
 use crate::headings::{RUNNING, SOURCES, STORAGE};
+use crate::process::memory;
 use crate::process::work::WorkArgs;
 use kiln_builder::{
     BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, MetadataCompression, Preset, SMALL_FILE_LEN,
@@ -179,6 +180,7 @@ impl Args {
         Ok(self.layout.apply(keys, options)?.with(|options| {
             options.work.threads = self.work.threads();
             options.work.readers = Threads::at_least_one(self.readers.into());
+            memory::limit(self.memory);
             options.work.memory = usize::try_from(self.memory).unwrap_or(usize::MAX);
             options.work.keep_going = self.keep_going;
             options.identity.uuid = self.uuid.map(Uuid::into_bytes);

@@ -1,8 +1,8 @@
-//! The end of the program when memory runs out: a message that says what would help, and exit code 1 instead of an
-//! abort.
+//! The program's allocator: all threads share its free memory, and the program ends when memory runs out, with a
+//! message that says what would help and exit code 1 instead of an abort.
 //!
-//! Nothing is left behind: outputs have no names until they are complete. On file systems that require names, those
-//! are removed.
+//! Nothing is left behind then: outputs have no names until they are complete. On file systems that require names,
+//! those are removed.
 #![allow(unsafe_code)] // an allocator is unsafe to implement
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -63,6 +63,51 @@ unsafe impl GlobalAlloc for EndingAllocator {
         // SAFETY: the caller's promises.
         unsafe { System.dealloc(ptr, layout) }
     }
+}
+
+/// Bytes that a command may take, up to which long blocks go back to the system at once.
+const LITTLE: u64 = 128 << 20;
+/// Length in bytes from which on a block is long then. Text of long files is in such blocks, as are the tables of an
+/// index, which would keep the free memory around them.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LONG_LEN: i32 = 256 << 10;
+/// Bytes that may be free at the end of the heap then.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const TRIM_THRESHOLD: i32 = 4 << 20;
+
+/// True if the allocator belongs to this program alone.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
+
+impl EndingAllocator {
+    /// Lets all threads of the program use the same free memory. Call this before threads are started.
+    ///
+    /// By default, glibc gives each thread an arena, whose free memory other threads cannot use. Text that one thread
+    /// reads and another one drops then takes up to twice its length. Other C libraries have no arenas.
+    pub fn share_free_memory() {
+        IS_OURS.store(true, Ordering::Relaxed);
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        set(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Returns long blocks to the system when they are freed, if the command is to take little memory: `limit` bytes.
+///
+/// By default, glibc keeps blocks as long as the longest that was ever freed, up to 32 MiB. Getting their pages from
+/// the system again takes CPU time, so this is only for commands that are to take little.
+pub fn limit(limit: u64) {
+    if limit <= LITTLE && IS_OURS.load(Ordering::Relaxed) {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        for (parameter, value) in [(libc::M_MMAP_THRESHOLD, LONG_LEN), (libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD)] {
+            set(parameter, value);
+        }
+    }
+}
+
+/// Sets a parameter of the C library's allocator.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn set(parameter: i32, value: i32) {
+    // SAFETY: mallopt takes two numbers, and the lock of the allocator. If it rejects a value, the old one stays.
+    unsafe { libc::mallopt(parameter, value) };
 }
 
 #[inline]

@@ -171,6 +171,30 @@ fn many_empty_members_take_memory_by_the_member() {
     assert!(listed.contains(&format!("{inodes}")), "{listed}");
 }
 
+/// Members of 100 bytes are held by their length, not by blocks, however many of them are decided about at once.
+#[test]
+fn many_small_members_take_memory_by_the_byte() {
+    const MEMBERS: usize = 100_000;
+    const DATA_KIB: u64 = 256 << 10;
+    let dir = TempDir::in_memory("small").unwrap();
+    let archive = dir.join("small.tar");
+    let mut file = std::io::BufWriter::new(File::create(&archive).unwrap());
+    for number in 0..MEMBERS {
+        file.write_all(&header(&format!("d{}/f{number}", number / 1000), b'0', b"00000000144\0")).unwrap();
+        let mut text = format!("{number:050}").repeat(2).into_bytes();
+        text.resize(512, 0);
+        file.write_all(&text).unwrap();
+    }
+    file.write_all(&[0; 1024]).unwrap();
+    drop(file);
+    let image = dir.join("small.erofs");
+    let script = format!("ulimit -d {DATA_KIB} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_kiln"), "pack", "--quiet", "--threads", "2", "--memory", "64M"]);
+    let output = command.args(["-", image.to_str().unwrap()]).stdin(File::open(&archive).unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
 /// A path of a hundred thousand names takes memory per name, and no stack.
 #[test]
 fn deep_paths_are_no_end_of_the_stack() {
