@@ -18,7 +18,10 @@ fn make() -> (Scratch, String) {
         let dir = format!("{root}/d{}", at % 3);
         fs::create_dir_all(&dir).unwrap();
         fs::write(format!("{dir}/f{at}"), text(at as u64, len)).unwrap();
-        fs::write(format!("{dir}/copy{at}"), text(at as u64, len)).unwrap();
+        // Of a stream, parts of long files are shared one by one.
+        if len < 4 << 20 {
+            fs::write(format!("{dir}/copy{at}"), text(at as u64, len)).unwrap();
+        }
     }
     fs::hard_link(format!("{root}/d0/f3"), format!("{root}/d1/linked")).unwrap();
     symlink("d0/f3", format!("{root}/symbolic")).unwrap();
@@ -127,7 +130,7 @@ fn images_of_containers_are_recognised_in_a_stream_or_refused() {
     assert_eq!(stdout(&["cat", &image, "inside"]), b"text");
     let refused = piped(&late, &["pack", "--force", "-", &image]);
     let said = stderr(&refused);
-    assert!(refused.status.code() == Some(1) && said.contains("--from oci") && said.contains("--from tar"), "{said}");
+    assert!(refused.status.code() == Some(2) && said.contains("--from oci") && said.contains("--from tar"), "{said}");
     let done = piped(&late, &["pack", "--force", "--from", "oci", "-", &image]);
     assert!(done.status.success(), "{}", stderr(&done));
     assert_eq!(stdout(&["cat", &image, "inside"]), b"text");
