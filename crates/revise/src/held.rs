@@ -128,6 +128,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)] // one range is meant
     fn held_text_is_not_read() {
         let mut held = HeldText::default();
         held.hold(3, vec![range(10..20), range(30..40)]);
@@ -138,7 +139,7 @@ mod tests {
             (12..18, &[][..]),
             (10..20, &[]),
             (0..10, &[0..10]),
-            (5..15, std::slice::from_ref(&(5..10))),
+            (5..15, &[5..10]),
             (15..35, &[20..30]),
             (30..45, &[]),
             (0..50, &[0..10, 20..30, 45..50]),
