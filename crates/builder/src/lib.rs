@@ -24,8 +24,8 @@
 //!   contents have been read (`digest`).
 //! * **Survey** (`plan/survey`): what is known of files before any of them is read: order, equal lengths, holes, data
 //!   that is on a device already (`placed`) or is reused from a base (`reuse`), whose packed inode becomes the front
-//!   of the new one. `hot` selects the data that comes first. For changed files, `previous` compares the text of each
-//!   extent. `pieces` divides files.
+//!   of the new one. `hot` selects the data that comes first. For changed files, `previous` selects extents of
+//!   their previous versions. `pieces` divides files.
 //! * **Store** (`store`): text passes from left to right, segment by segment, and is dropped.
 //!   * `read/` reads pieces ahead, on more threads than there are processors, within a budget of bytes. Each piece is
 //!     read once; hashes, chunks and first bytes are found while it is in the cache.
@@ -49,9 +49,9 @@
 //!   the superblock last. The length of each inode is compared with the measured one.
 //! * **Changed files** are stored as they were read. One that has another length than when it was scanned is an error;
 //!   with `keep_going` it is stored with its scanned length.
-//! * **Text that is read twice**: extents of previous versions of changed files (`previous`), samples of long files if
-//!   several methods are tried (`method_selection`), the front of a long file that equals another one for some pieces
-//!   and then differs (`planner/note`; of a stream, it is decoded from the output), and files of which parts are reused, for their digests (`inodes/digest`).
+//! * **Text that is read twice**: samples of long files if several methods are tried (`method_selection`), the front of
+//!   a long file that equals another one for some pieces and then differs (`planner/note`; of a stream, it is decoded
+//!   from the output), and files of which parts are reused, for their digests (`inodes/digest`).
 //! * `explain` answers from the values of a finished build why a file is stored the way it is. `estimate` builds a
 //!   small tree into memory. For a larger tree it makes the real plan and a real layout, with lengths taken from a
 //!   sample (`synthetic`). Only packing is sampled, in strata (`frame`): the text drawn from each stratum becomes a

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::BaseImage;
-use crate::versions::{Versions, open_previous, previous_of, versions};
+use crate::comparison::Differences;
+use crate::held::{HeldText, with_held};
+use crate::versions::{Previous, versions};
 
 /// An image with edits, as a source. Edits are applied in this order: removals, additions,
 /// replacements.
@@ -112,8 +114,13 @@ impl Source for EditedImage {
         let (mut contents, mut outputs) = (MergedContents::default(), Vec::new());
         let added = self.added.iter().map(|source| source.scan(options)).collect::<Result<Vec<_>, _>>()?;
         let replaced = self.replacements()?;
-        let previous: Vec<Versions> =
-            added.iter().map(|scan| &scan.tree).chain(&replaced).map(|new| versions([new, &tree])).collect();
+        let find = |new: &Tree| {
+            let mut held = HeldText::default();
+            let trees = [new, &tree];
+            let previous = Previous::find(trees, versions(trees), Differences::new(), options, &mut held)?;
+            Ok::<_, SourceError>((previous, held))
+        };
+        let previous = added.iter().map(|scan| &scan.tree).chain(&replaced).map(find).collect::<Result<Vec<_>, _>>()?;
         let mut previous = previous.into_iter();
         let count = content_count(&tree);
         contents.take(count).map_err(&lost)?;
@@ -121,8 +128,8 @@ impl Source for EditedImage {
         let stored: Arc<dyn Contents> = Arc::from(stored);
         contents.add_last(count, Box::new(stored.clone()));
         let mut with_previous = |tree: Tree| {
-            let previous = previous.next().unwrap_or_default();
-            tree.with_contents(|new| Box::new(ChangedContents { new, stored: stored.clone(), previous }))
+            let (previous, held) = previous.next().unwrap_or_default();
+            tree.with_contents(|new| Box::new(ChangedContents { new, stored: stored.clone(), previous, held }))
         };
         for path in &self.removed {
             existing(&mut builder, path).map_err(&lost)?;
@@ -160,22 +167,21 @@ impl Source for EditedImage {
 struct ChangedContents {
     new: Box<dyn Contents>,
     stored: Arc<dyn Contents>,
-    previous: Versions,
+    previous: Previous,
+    held: HeldText,
 }
 
 impl Contents for ChangedContents {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
-        match version {
-            Version::Previous => open_previous(&*self.stored, &self.previous, id, path),
-            _ => self.new.open(id, path, version),
-        }
+        let content = self.new.open(id, path, version)?;
+        Ok(if version == Version::Scanned { with_held(self.held.of(id.0), content) } else { content })
     }
 
     fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
         Ok(match self.new.stored(id, len)? {
             stored @ Stored::Elsewhere(_) => stored,
             // The source may be an image, but it is not the base.
-            _ => previous_of(&*self.stored, &self.previous, id)?.map_or(Stored::ToRead, Stored::Previous),
+            _ => self.previous.stored(&*self.stored, id)?,
         })
     }
 
@@ -195,11 +201,9 @@ mod tests {
 
     #[test]
     fn changed_contents_are_those_of_their_source_and_their_previous_version_that_of_the_image() {
-        let changed = ChangedContents { new: Box::new(Echo), stored: Arc::new(Echo), previous: Versions::new() };
-        let own = ["open previous", "stored reused", "stored previous", "stores base"];
-        assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
-        let previous = Versions::from([(3, (ContentId(7), 1 << 20))]);
-        let changed = ChangedContents { previous, ..changed };
+        let (previous, held) = (Previous::default(), HeldText::default());
+        let changed = ChangedContents { new: Box::new(Echo), stored: Arc::new(Echo), previous, held };
+        let own = ["stored reused", "stored previous", "stores base"];
         assert_forwards(&changed, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }

@@ -1,22 +1,20 @@
 //! Tree that reuses data of an older image of the same source: unchanged files keep the stored
 //! contents of the image.
 
-mod comparison;
 mod moved;
 mod pairs;
 mod stamps;
 
 use kiln_source::{CLOCK_SECS, Scan, ScanOptions, Source, SourceError};
-use kiln_tree::{
-    Content, ContentError, ContentId, Contents, DigestOf, PreviousVersion, Stored, StoredDigest, Stores, Version,
-};
+use kiln_tree::{Content, ContentError, ContentId, Contents, DigestOf, Stored, StoredDigest, Stores, Version};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::BaseImage;
-use crate::versions::{Versions, open_previous, previous_of, versions};
-use comparison::{CompareGoal, Compared, Differences};
+use crate::comparison::{CompareGoal, Compared, Doubt, compare};
+use crate::held::{HeldText, with_held};
+use crate::versions::{Previous, versions};
 use moved::Moved;
 use pairs::{Evidence, Pairs};
 
@@ -95,22 +93,28 @@ pub fn increment(source: &dyn Source, base: &IncrementBase, options: &ScanOption
     let Pairs { mut reused, in_doubt } = pairs::find([&scan.tree, &old], &evidence);
     let mut believed: HashSet<u32> = reused.keys().copied().collect();
     let trees = [&scan.tree, &old];
-    let Compared { equal, differences } = comparison::compare(trees, in_doubt, CompareGoal::Differences, options)?;
+    let compared: HashSet<Doubt> = in_doubt.iter().copied().collect();
+    let mut held = HeldText::default();
+    let Compared { equal, differences } = compare(trees, in_doubt, CompareGoal::Differences, options, &mut held)?;
     reused.extend(equal);
     let mut moved = Moved::find(trees, &reused, &evidence);
     believed.extend(moved.reused.iter().map(|(new, _)| *new));
     reused.extend(moved.reused.drain(..));
+    moved.leave_out(&compared);
     loop {
         let in_doubt = moved.round(&scan.tree, &reused);
         if in_doubt.is_empty() {
             break;
         }
-        reused.extend(comparison::compare(trees, in_doubt, CompareGoal::Equality, options)?.equal);
+        reused.extend(compare(trees, in_doubt, CompareGoal::Equality, options, &mut held)?.equal);
     }
     let mut previous = versions(trees);
     previous.extend(moved.previous);
+    previous.retain(|id, _| !reused.contains_key(id));
+    let previous = Previous::find(trees, previous, differences, options, &mut held)?;
+    held.forget(|id| reused.contains_key(&id));
     let old = old.into_contents();
-    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, reused, believed, previous, differences }));
+    let tree = scan.tree.with_contents(|new| Box::new(Increment { new, old, reused, believed, previous, held }));
     Ok(Scan { tree, ..scan })
 }
 
@@ -123,16 +127,16 @@ struct Increment {
     /// Reused contents that were not compared.
     believed: HashSet<u32>,
     /// Previous versions of changed files.
-    previous: Versions,
-    /// Known differences from the previous versions.
-    differences: Differences,
+    previous: Previous,
+    /// Text of changed files.
+    held: HeldText,
 }
 
 impl Contents for Increment {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         match (version, self.reused.get(&id.0)) {
             (Version::Reused, Some(old)) => self.old.open(*old, path, Version::Scanned),
-            (Version::Previous, _) => open_previous(&*self.old, &self.previous, id, path),
+            (Version::Scanned, None) => Ok(with_held(self.held.of(id.0), self.new.open(id, path, version)?)),
             _ => self.new.open(id, path, version),
         }
     }
@@ -144,11 +148,7 @@ impl Contents for Increment {
         if let Some(old) = self.reused.get(&id.0) {
             return self.old.stored(*old, len);
         }
-        let previous = previous_of(&*self.old, &self.previous, id)?;
-        let differences = || self.differences.get(&(id.0, self.previous.get(&id.0)?.0)).cloned();
-        Ok(previous.map_or(Stored::ToRead, |previous| {
-            Stored::Previous(PreviousVersion { differences: differences(), ..previous })
-        }))
+        self.previous.stored(&*self.old, id)
     }
 
     /// Returns the digest of the source, if it is an image with one. For reused contents that were
@@ -173,11 +173,10 @@ mod tests {
 
     #[test]
     fn contents_that_are_not_reused_are_those_of_the_source() {
-        let (reused, believed, previous) = (HashMap::from([(4, ContentId(9))]), HashSet::new(), Versions::new());
-        let differences = Differences::new();
-        let (new, old) = (Box::new(Echo), Box::new(Echo));
-        let increment = Increment { new, old, reused, believed, previous, differences };
-        let own = ["open previous", "stored reused", "stored previous"];
+        let (reused, believed, previous) = (HashMap::from([(4, ContentId(9))]), HashSet::new(), Previous::default());
+        let (new, old, held) = (Box::new(Echo), Box::new(Echo), HeldText::default());
+        let increment = Increment { new, old, reused, believed, previous, held };
+        let own = ["stored reused", "stored previous"];
         assert_forwards(&increment, (ContentId(3), "name"), (ContentId(3), "name"), &own);
     }
 }

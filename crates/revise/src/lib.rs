@@ -13,9 +13,11 @@
 //! * `base` is the older image: its tree, whose contents say how they are stored, its identity and
 //!   times. Building copies reused data, or leaves it in place if the image is appended to.
 //! * `increment` scans source and base at the same time. `pairs` classifies files by time or
-//!   [`Stamps`], `moved` finds files at other paths, `comparison` reads files that are in doubt.
-//!   `versions` finds previous versions of changed files, for the builder to reuse in extents.
+//!   [`Stamps`], `moved` finds files at other paths.
 //! * `edited` merges sources over the tree of the base.
+//! * `comparison` reads files that are in doubt, and changed files beside their previous versions, which `versions`
+//!   finds: the builder reuses extents that have the same text. What differs is to be stored, so `held` keeps its text
+//!   until then, up to 32 MiB for all files; more is read twice. So is the front of a long file without extents.
 //! * `relayout` is a build whose tree and base are the same image: `stored_tree` has the stored form
 //!   of each file.
 //! * `style` surveys inodes: a sample for an update, all for a relayout.
@@ -23,8 +25,10 @@
 #![forbid(unsafe_code)]
 
 mod base;
+mod comparison;
 mod edited;
 mod error;
+mod held;
 mod increment;
 mod relayout;
 mod same_paths;

@@ -45,10 +45,6 @@ pub enum Version {
     Changed,
     /// The contents as the base stores them, where [`Contents::stored`] answers [`Stored::Reused`].
     Reused,
-    /// The version of a file at the same path that the base stores. Where [`Contents::stored`] answers
-    /// [`Stored::Reused`] it may be the same contents, in a form that an image cannot reuse as a whole. An error if
-    /// nothing is to be compared with.
-    Previous,
 }
 
 /// Place where contents are stored already.

@@ -76,8 +76,8 @@ pub struct PreviousVersion {
     pub len: u64,
     /// Its extents.
     pub extents: ReusedExtents,
-    /// Ranges of the file that differ from it, in order, if they are known. Otherwise texts are compared.
-    pub differences: Option<Vec<Range<u64>>>,
+    /// Ranges in which the file differs from its extents, in order.
+    pub differences: Vec<Range<u64>>,
 }
 
 impl PreviousVersion {

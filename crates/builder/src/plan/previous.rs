@@ -6,19 +6,14 @@
 
 use kiln_codec::Spec;
 use kiln_format::BlockBits;
-use kiln_parallel::ordered::{self, Costed};
 use std::ops::Range;
 
-use crate::context::Context;
-use crate::error::BuildError;
 use crate::format::{Format, REST_MAX_BLOCKS};
 use crate::plan::file::FilePlan;
-use kiln_tree::{Content, ContentError, NodeId, PreviousVersion, ReusedExtent, ReusedExtents, Tree, Version};
+use kiln_tree::{PreviousVersion, ReusedExtent, ReusedExtents};
 
 /// Least part of a file's text that must be unchanged, one in so many; otherwise all of it is stored again.
 const SAME_SHARE: u64 = 8;
-/// Bytes of text that are compared as one job; the last extent may exceed it.
-const COMPARE_LEN: u64 = 4 << 20;
 
 /// A file that may be the same in parts.
 pub(crate) struct Candidate {
@@ -37,82 +32,14 @@ pub(crate) struct Patched {
     pub gaps: Vec<Range<u64>>,
 }
 
-/// Extents of a candidate that one worker compares.
-struct Compare<'a> {
-    candidate: usize,
-    file: &'a FilePlan,
-    extents: &'a [ReusedExtent],
-}
-
-/// The current and the previous version of a file.
-struct OpenVersions {
-    node: NodeId,
-    new: Box<dyn Content>,
-    old: Box<dyn Content>,
-}
-
-impl OpenVersions {
-    /// Opens both versions, if that is possible.
-    fn open(tree: &Tree, node: NodeId) -> Option<Self> {
-        Some(Self { node, new: tree.open(node).ok()?, old: tree.open_version(node, Version::Previous).ok()? })
-    }
-}
-
-/// Finds the extents of `candidates` that have the text of the new files, by comparing it on all cores where it is
-/// not known. Unreadable text counts as different; the error shows when it is stored.
-///
-/// # Errors
-/// An interruption.
-pub(crate) fn compare(
-    candidates: &[Candidate],
-    files: &[FilePlan],
-    context: Context<'_>,
-) -> Result<Vec<Option<Patched>>, BuildError> {
-    let Context { tree, format, control, .. } = context;
-    let known = |candidate: &Candidate| {
-        let PreviousVersion { extents, differences, .. } = &candidate.previous;
-        Some(outside(&extents.list, differences.as_ref()?, files[candidate.file as usize].len))
+/// Finds the extents of each of `candidates` that have the text of the new file, if it is worth to reuse them.
+pub(crate) fn patch(candidates: &[Candidate], files: &[FilePlan], format: &Format) -> Vec<Option<Patched>> {
+    let patch = |Candidate { file, previous }: &Candidate| {
+        let file = &files[*file as usize];
+        let same = outside(&previous.extents.list, &previous.differences, file.len);
+        patched(previous, &same, file, format)
     };
-    let mut same: Vec<Vec<bool>> = candidates.iter().map(|candidate| known(candidate).unwrap_or_default()).collect();
-    let unknown = candidates.iter().enumerate().filter(|(_, candidate)| candidate.previous.differences.is_none());
-    let jobs = unknown.flat_map(|(idx, candidate)| {
-        let file = &files[candidate.file as usize];
-        let extents = pieces(&candidate.previous.extents.list);
-        extents.map(move |extents| Compare { candidate: idx, file, extents })
-    });
-    let jobs = jobs.map(|job| Costed { cost: 2 * text_len(job.extents), job });
-    let worker = || {
-        let (mut new, mut old) = (Vec::new(), Vec::new());
-        // The last opened file serves the next job, too: as a rule it is of the same file.
-        let mut open: Option<OpenVersions> = None;
-        Ok(move |job: Compare<'_>| {
-            control.check()?;
-            let node = job.file.node;
-            if open.as_ref().is_none_or(|last| last.node != node) {
-                open = OpenVersions::open(tree, node);
-            }
-            let found = open.as_mut().map(|versions| {
-                let len = text_len(job.extents) as usize;
-                new.resize(len, 0);
-                old.resize(len, 0);
-                equal_extents(job.extents, job.file.len, [&mut new, &mut old], [&mut *versions.new, &mut *versions.old])
-            });
-            let same = match found {
-                Some(Ok(same)) => same,
-                _ => vec![false; job.extents.len()],
-            };
-            Ok::<_, BuildError>((job.candidate, same))
-        })
-    };
-    ordered::run(format.work.threads, format.work.backlog(), jobs, worker, |(candidate, found)| {
-        same[candidate].extend(found);
-        Ok(())
-    })?;
-    let patched = candidates.iter().zip(same).map(|(candidate, same)| {
-        let file = &files[candidate.file as usize];
-        patched(&candidate.previous, &same, file, format)
-    });
-    Ok(patched.collect())
+    candidates.iter().map(patch).collect()
 }
 
 /// Returns the least bytes of text stored between extents. See [`crate::plan::dedupe::split_points`] for both forms.
@@ -120,40 +47,9 @@ fn min_len(format: &Format) -> u64 {
     if format.compression.encoded_extents { 4096 } else { 2 * format.block_bits.len() }
 }
 
-/// Returns runs of extents of about [`COMPARE_LEN`] bytes of text.
-fn pieces(list: &[ReusedExtent]) -> impl Iterator<Item = &[ReusedExtent]> {
-    let mut rest = list;
-    std::iter::from_fn(move || {
-        let first = rest.first()?;
-        let count = rest.iter().take_while(|extent| extent.la - first.la < COMPARE_LEN).count();
-        let (piece, behind) = rest.split_at(count);
-        rest = behind;
-        Some(piece)
-    })
-}
-
 /// Returns the bytes of text of contiguous extents.
 fn text_len(extents: &[ReusedExtent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.llen)).sum()
-}
-
-/// Returns which of the extents have the same text in both contents; the new one has `new_len` bytes.
-fn equal_extents(
-    extents: &[ReusedExtent],
-    new_len: u64,
-    [new, old]: [&mut Vec<u8>; 2],
-    [new_content, old_content]: [&mut dyn Content; 2],
-) -> Result<Vec<bool>, ContentError> {
-    let Some(first) = extents.first() else { return Ok(Vec::new()) };
-    // An extent beyond the new end is not the same.
-    let whole = extents.iter().take_while(|extent| extent.end() <= new_len).count();
-    let len = text_len(&extents[..whole]) as usize;
-    new_content.read_exact_at(&mut new[..len], first.la)?;
-    new_content.verify_unchanged()?;
-    old_content.read_exact_at(&mut old[..len], first.la)?;
-    let range = |extent: &ReusedExtent| (extent.la - first.la) as usize..(extent.end() - first.la) as usize;
-    let is_same = |(idx, extent): (usize, &ReusedExtent)| idx < whole && new[range(extent)] == old[range(extent)];
-    Ok(extents.iter().enumerate().map(is_same).collect())
 }
 
 /// Returns which of the extents lie outside `differences` and end by `len`.
@@ -325,13 +221,5 @@ mod tests {
         assert_eq!(parts(&(100..75_000), len, segment, bits), cut);
         let end = [(100..65_536, true), (65_536..65_540, true)];
         assert_eq!(parts(&(100..65_540), 65_540, segment, bits), end);
-    }
-
-    #[test]
-    fn extents_are_compared_in_runs() {
-        let list = extents(&[3 << 20, 3 << 20, 1, 4 << 20, 5]);
-        let counts: Vec<usize> = pieces(&list).map(<[_]>::len).collect();
-        assert_eq!(counts, [2, 2, 1]);
-        assert_eq!(pieces(&[]).count(), 0);
     }
 }

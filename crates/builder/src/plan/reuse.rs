@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::error::BuildError;
+use crate::format::Format;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::previous::{self, Candidate, Patched};
 use crate::plan::reuse::list::ReusedList;
@@ -69,10 +70,10 @@ pub(crate) fn plan(
     for idx in long.into_iter().filter(|idx| reused.get(*idx).is_none()) {
         let FilePlan { node, len, .. } = files[idx as usize];
         if let Stored::Reused(ReusedData::Extents(extents)) = tree.stored(node)? {
-            candidates.push(candidate((idx, PreviousVersion { len, extents, differences: None })));
+            candidates.push(candidate((idx, PreviousVersion { len, extents, differences: Vec::new() })));
         }
     }
-    let gaps = patch(&mut files, &mut reused, candidates, &rules, context)?;
+    let gaps = patch(&mut files, &mut reused, candidates, &rules, format);
     Ok((files, ReusedFiles { base: Some(base), files: reused, packed, hot: Vec::new() }, gaps))
 }
 
@@ -83,8 +84,8 @@ fn patch(
     reused: &mut ReusedList,
     mut candidates: Vec<Candidate>,
     rules: &Rules<'_>,
-    context: Context<'_>,
-) -> Result<Gaps, BuildError> {
+    format: &Format,
+) -> Gaps {
     candidates.retain(|Candidate { file, previous, .. }| {
         let file = &files[*file as usize];
         file.len >= PreviousVersion::MIN_LEN
@@ -92,7 +93,7 @@ fn patch(
             && rules.allow_previous(previous)
     });
     let (mut gaps, mut patched) = (Gaps::new(), Vec::new());
-    let found = previous::compare(&candidates, files, context)?;
+    let found = previous::patch(&candidates, files, format);
     for (candidate, Patched { reused: extents, gaps: between }) in
         candidates.iter().zip(found).filter_map(|(candidate, found)| Some((candidate, found?)))
     {
@@ -102,5 +103,5 @@ fn patch(
         patched.push((candidate.file, ReusedData::Extents(extents)));
     }
     reused.extend(patched);
-    Ok(gaps)
+    gaps
 }

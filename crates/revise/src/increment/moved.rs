@@ -8,9 +8,10 @@ use kiln_tree::{ContentId, Kind, NodeId, PreviousVersion, Tree, content_count};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::pairs::{Doubt, Evidence};
+use super::pairs::Evidence;
 use super::stamps::inode_of;
-use crate::versions::Versions;
+use crate::comparison::Doubt;
+use crate::versions::{Version, Versions};
 
 /// Maximum number of files of the image that a file is compared with.
 const TRIES: usize = 4;
@@ -69,6 +70,12 @@ impl Moved {
         moved
     }
 
+    /// Leaves out pairs that were compared already.
+    pub(super) fn leave_out(&mut self, compared: &HashSet<Doubt>) {
+        self.candidates.iter_mut().for_each(|doubts| doubts.retain(|doubt| !compared.contains(doubt)));
+        self.candidates.retain(|doubts| !doubts.is_empty());
+    }
+
     /// Returns the next pair of each file that is not in `reused`; empty if there are no more.
     pub(super) fn round(&mut self, new: &Tree, reused: &HashMap<u32, ContentId>) -> Vec<Doubt> {
         let is_reused =
@@ -115,7 +122,11 @@ fn same_inode(found: &HashMap<u128, Option<Alone>>, lost: &HashMap<u128, Option<
     }
     let old = |inode: u32| inodes.get(&inode).copied().flatten();
     let pairs = found.iter().filter_map(long).filter_map(|(inode, new)| Some((new, old(inode)?)));
-    pairs.map(|(new, old)| (new.content.0, (old.content, old.len))).collect()
+    let version = |(new, old): (Alone, Alone)| {
+        let doubt = Doubt { new: new.node, old: old.node };
+        (new.content.0, Version { doubt, content: old.content, len: old.len })
+    };
+    pairs.map(version).collect()
 }
 
 /// Files of an image by their keys.
@@ -145,7 +156,7 @@ impl Nominees {
             for old in equal.map(|(_, at)| files[*at as usize]) {
                 let is_new = doubts.iter().all(|doubt| doubt.old != old.node);
                 if old.len == file.len && is_new && doubts.len() < most {
-                    doubts.push(Doubt { new: file.node, old: old.node, len: file.len });
+                    doubts.push(Doubt { new: file.node, old: old.node });
                 }
             }
         }

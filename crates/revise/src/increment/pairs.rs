@@ -1,10 +1,11 @@
 //! Files that two trees have at the same path, classified as unchanged or in doubt.
 
 use kiln_source::FileStamps;
-use kiln_tree::{ContentId, Kind, Metadata, NodeId, Tree};
+use kiln_tree::{ContentId, Kind, Metadata, Tree};
 use std::collections::HashMap;
 
 use super::stamps::Stamps;
+use crate::comparison::Doubt;
 use crate::same_paths;
 
 /// Evidence that a file is unchanged.
@@ -26,14 +27,6 @@ pub(super) struct Pairs {
     pub(super) in_doubt: Vec<Doubt>,
 }
 
-/// Two files that may have the same contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Doubt {
-    pub(super) new: NodeId,
-    pub(super) old: NodeId,
-    pub(super) len: u64,
-}
-
 /// Finds non-empty regular files of the same path and size.
 pub(super) fn find([new, old]: [&Tree; 2], evidence: &Evidence<'_>) -> Pairs {
     let mut pairs = Pairs::default();
@@ -52,7 +45,7 @@ pub(super) fn find([new, old]: [&Tree; 2], evidence: &Evidence<'_>) -> Pairs {
         if is_same {
             pairs.reused.entry(content.0).or_insert(old_content);
         } else {
-            pairs.in_doubt.push(Doubt { new: same.nodes[0], old: same.nodes[1], len });
+            pairs.in_doubt.push(Doubt { new: same.nodes[0], old: same.nodes[1] });
         }
     });
     pairs
@@ -65,7 +58,7 @@ fn has_time_of(one: &Metadata, other: &Metadata) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_tree::{Entry, Metadata, NoContents, Node, ThinSlice};
+    use kiln_tree::{Entry, Metadata, NoContents, Node, NodeId, ThinSlice};
 
     /// Returns a tree with files (name, size, seconds, nanoseconds) in one directory below the
     /// root.
@@ -104,7 +97,7 @@ mod tests {
             ("e", 0, 10, 3),
             ("late", 5, 99, 3),
         ]);
-        let doubt = |new, old| Doubt { new: NodeId(new), old: NodeId(old), len: 5 };
+        let doubt = |new, old| Doubt { new: NodeId(new), old: NodeId(old) };
         let Pairs { reused, in_doubt } = find([&new, &old], &Evidence::Times { settled: 50 });
         assert_eq!(reused, HashMap::from([(1, ContentId(0))]));
         assert_eq!(in_doubt, [doubt(5, 4), doubt(6, 5), doubt(8, 7)]);

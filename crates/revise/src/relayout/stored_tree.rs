@@ -11,7 +11,6 @@ use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, Kind, NodeId, ReusedData, ReusedExtent, ReusedExtents, Stored,
     StoredDigest, Stores, Tree, Version,
 };
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -159,11 +158,7 @@ struct StoredContents {
 
 impl Contents for StoredContents {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
-        match version {
-            // The image is the base of itself.
-            Version::Previous => Err(ContentError::Io(io::ErrorKind::NotFound.into())),
-            _ => self.contents.open(id, path, version),
-        }
+        self.contents.open(id, path, version)
     }
 
     fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
@@ -191,6 +186,6 @@ mod tests {
     #[test]
     fn contents_are_those_of_the_image_and_only_how_they_are_stored_is_known_here() {
         let stored = StoredContents { contents: Box::new(Echo), reused: vec![None; 4], base: empty_base() };
-        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["open previous", "stores base"]);
+        assert_forwards(&stored, (ContentId(3), "name"), (ContentId(3), "name"), &["stores base"]);
     }
 }

@@ -2,26 +2,31 @@
 
 use kiln_builder::{BuildOptions, Control, Preset};
 use kiln_output::MemoryOutput;
-use kiln_read::MemorySource;
+use kiln_read::{FollowLast, Image, ImageOptions, MemorySource};
 use kiln_revise::{BaseImage, IncrementBase, Stamps, Trust, increment};
 use kiln_source::dir::DirSource;
 use kiln_source::{Scan, ScanOptions, Source, SourceEntries, SourceError};
 use kiln_tests::temp::TempDir;
 use kiln_tree::{Content, ContentError, ContentId, Contents, NodeId, Stored, StoredDigest, Stores, Tree, Version};
 use std::fs::{self, File, FileTimes};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Stop flag that is never set.
 static GOING: AtomicBool = AtomicBool::new(false);
 
-/// A directory that counts how often its files are opened.
+/// Ranges of contents that were read, by content id.
+type ReadRanges = Arc<Mutex<Vec<(u32, Range<u64>)>>>;
+
+/// A directory that counts how often its files are opened, and records which ranges are read.
 struct Counted {
     dir: DirSource,
     opened: Arc<AtomicU32>,
+    read: ReadRanges,
 }
 
 impl Source for Counted {
@@ -31,8 +36,8 @@ impl Source for Counted {
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         let counted = |scan: Scan| {
-            let opened = self.opened.clone();
-            let tree = scan.tree.with_contents(|contents| Box::new(CountedContents { contents, opened }));
+            let (opened, read) = (self.opened.clone(), self.read.clone());
+            let tree = scan.tree.with_contents(|contents| Box::new(CountedContents { contents, opened, read }));
             Scan { tree, ..scan }
         };
         Ok(match self.dir.read(options)? {
@@ -45,12 +50,14 @@ impl Source for Counted {
 struct CountedContents {
     contents: Box<dyn Contents>,
     opened: Arc<AtomicU32>,
+    read: ReadRanges,
 }
 
 impl Contents for CountedContents {
     fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
         self.opened.fetch_add(1, Ordering::Relaxed);
-        self.contents.open(id, path, version)
+        let (content, read) = (self.contents.open(id, path, version)?, self.read.clone());
+        Ok(Box::new(CountedContent { id: id.0, content, read }))
     }
 
     fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
@@ -66,6 +73,27 @@ impl Contents for CountedContents {
     }
 }
 
+struct CountedContent {
+    id: u32,
+    content: Box<dyn Content>,
+    read: ReadRanges,
+}
+
+impl Content for CountedContent {
+    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
+        self.read.lock().unwrap().push((self.id, off..off + buf.len() as u64));
+        self.content.read_exact_at(buf, off)
+    }
+
+    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
+        self.content.next_data(off)
+    }
+
+    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
+        self.content.verify_unchanged()
+    }
+}
+
 /// A directory with an image of it.
 struct Fixture {
     dir: TempDir,
@@ -74,7 +102,7 @@ struct Fixture {
 
 /// Returns lines of text.
 fn text(seed: usize, len: usize) -> Vec<u8> {
-    let lines = (0..).flat_map(|line| format!("{} of {seed}\n", line * 7919 % 100_003).into_bytes());
+    let lines = (0_u64..).flat_map(|line| format!("{} of {seed}\n", line * 7_919 % 10_000_019).into_bytes());
     lines.take(len).collect()
 }
 
@@ -124,10 +152,14 @@ impl Fixture {
 
     /// Returns the increment of the directory, and the number of files that were opened for it.
     fn increment(&self) -> (Tree, u32) {
-        let opened = Arc::new(AtomicU32::new(0));
-        let source = Counted { dir: DirSource::new(self.dir.path()), opened: opened.clone() };
-        let tree = increment(&source, &self.base, &ScanOptions::new(&GOING)).unwrap().tree;
-        (tree, opened.load(Ordering::Relaxed))
+        let (opened, read) = (Arc::new(AtomicU32::new(0)), ReadRanges::default());
+        (self.increment_counted(&opened, &read), opened.load(Ordering::Relaxed))
+    }
+
+    fn increment_counted(&self, opened: &Arc<AtomicU32>, read: &ReadRanges) -> Tree {
+        let (opened, read) = (opened.clone(), read.clone());
+        let source = Counted { dir: DirSource::new(self.dir.path()), opened, read };
+        increment(&source, &self.base, &ScanOptions::new(&GOING)).unwrap().tree
     }
 }
 
@@ -188,5 +220,59 @@ fn bytes_decide_where_nothing_else_does() {
         let mut bytes = vec![0; 5000];
         tree.open(node(&tree, path)).unwrap().read_exact_at(&mut bytes, 0).unwrap();
         assert!(bytes == text(seed, 5000), "{path}");
+    }
+}
+
+#[test]
+fn bytes_of_changed_files_are_read_once() {
+    let files = [
+        ("patched", text(1, 3_000_000)),
+        ("grown", text(2, 1_000_000)),
+        ("cut", text(3, 1_000_000)),
+        ("rewritten", text(4, 400_000)),
+        ("short", text(5, 30_000)),
+        ("same", text(6, 600_000)),
+    ];
+    let fixture = Fixture::new(&files, Trust::Contents);
+    let folder = TempDir::new("increment-base").unwrap();
+    let image = folder.join("base.erofs");
+    let scan = DirSource::new(fixture.dir.path()).scan(&ScanOptions::new(&GOING)).unwrap();
+    let control = Control { stop: &GOING, progress: &|_| {} };
+    let options = BuildOptions::preset(Preset::Balanced, None).unwrap();
+    let pack = |tree: &Tree| {
+        let output = MemoryOutput::default();
+        let summary = kiln_builder::build(tree, &output, &options, &control).unwrap();
+        (output.into_bytes(), summary)
+    };
+    fs::write(&image, pack(&scan.tree).0).unwrap();
+    let base =
+        IncrementBase { image: Arc::new(BaseImage::open(&image).unwrap()), trust: Trust::Contents, stamps: None };
+    let fixture = Fixture { base, ..fixture };
+    let mut patched = files[0].1.clone();
+    [10, 1_500_000, 2_999_990].iter().for_each(|&at| patched[at] ^= 1);
+    let grown = [&files[1].1[..], &text(7, 50_000)].concat();
+    let mut short = files[4].1.clone();
+    short[20_000] ^= 1;
+    let new = [&patched[..], &grown, &files[2].1[..700_000], &text(8, 400_000), &short, &files[5].1];
+    for ((name, _), bytes) in files.iter().zip(new) {
+        write(&fixture.dir.join(name), bytes, 1_600_000_500);
+    }
+    let (opened, read) = (Arc::default(), ReadRanges::default());
+    let tree = fixture.increment_counted(&opened, &read);
+    let (bytes, summary) = pack(&tree);
+    assert!(summary.reused_bytes > 3_000_000, "{summary:?}");
+    let mut ranges = read.lock().unwrap().clone();
+    ranges.sort_by_key(|(id, range)| (*id, range.start, range.end));
+    for pair in ranges.windows(2) {
+        assert!(pair[0].0 != pair[1].0 || pair[0].1.end <= pair[1].1.start, "{pair:?}: read twice");
+    }
+    let all: u64 = ranges.iter().map(|(_, range)| range.end - range.start).sum();
+    assert_eq!(all, new.iter().map(|bytes| bytes.len() as u64).sum::<u64>());
+    let image = Image::open(Arc::new(MemorySource::new(bytes)), Vec::new(), &ImageOptions::default()).unwrap();
+    for ((name, _), bytes) in files.iter().zip(new) {
+        let inode = image.resolve(name.as_bytes(), FollowLast::Keep).unwrap();
+        let mut found = vec![0; bytes.len()];
+        assert_eq!(image.read_at(&inode, &mut found, 0).unwrap(), bytes.len());
+        assert!(found == bytes, "{name}");
     }
 }

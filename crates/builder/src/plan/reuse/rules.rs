@@ -2,7 +2,6 @@
 //! worth it.
 
 use kiln_codec::Spec;
-use kiln_format::compr_cfg::EXTENT_MAX_LEN;
 use kiln_format::{Algorithm, BlockBits};
 use std::ops::Range;
 
@@ -76,9 +75,7 @@ impl<'a> Rules<'a> {
     pub(super) fn allow_previous(&self, previous: &PreviousVersion) -> bool {
         let list = &previous.extents.list;
         let mut heads = list.iter().scan(0, |next, extent| Some(std::mem::replace(next, extent.end()) == extent.la));
-        // Texts are compared in memory.
-        let is_short = list.iter().all(|extent| extent.llen as usize <= EXTENT_MAX_LEN);
-        is_short && list.len() > 1 && heads.all(|follows| follows) && self.allow_extents(&previous.extents, None)
+        list.len() > 1 && heads.all(|follows| follows) && self.allow_extents(&previous.extents, None)
     }
 
     /// Returns whether a map can express such extents. `end` is the byte at which the file continues in the packed
