@@ -37,6 +37,12 @@ class Disk:
     root: Path
     counter: Optional[Path] = None
     image: Optional[Path] = None
+    # The file in which `slow_file` counts seeks.
+    seeks_file: Optional[Path] = None
+
+    def seeks(self) -> Optional[int]:
+        """Reads so far that did not begin where the one before ended: a disk that turns would have moved its head."""
+        return None if self.seeks_file is None else int(self.seeks_file.read_text().split()[0])
 
     def reads(self) -> Optional[Tuple[int, int]]:
         """Bytes and requests that were read so far."""
@@ -136,7 +142,7 @@ def slow_disk(tree: Path, folder: Path, program: Path, delay_us: int) -> Iterato
         stack.enter_context(servers.serving(server, image, served))
         device = stack.enter_context(mounted.loop_device(served / image.name, "--read-only", "--direct-io=off"))
         stack.enter_context(ext4(device, place, "ro,noatime"))
-        yield Disk(place, mounted.counter_of(device), image)
+        yield Disk(place, mounted.counter_of(device), image, served / "seeks")
 
 
 @contextmanager

@@ -49,10 +49,11 @@ def run_once(one: Contestant, case: Case, kiln: str) -> Optional[str]:
     one.output.unlink(missing_ok=True)
     case.before()
     try:
-        source, output = case.source.reads(), case.output.reads()
+        source, output, seeks = case.source.reads(), case.output.reads(), case.source.seeks()
         run = lib.measure_steps(one.steps, one.output)
         read, written = since(source, case.source), since(output, case.output)
-        one.readings.append(Reading(run, read[0], read[1], written[0]))
+        moved = None if seeks is None else (case.source.seeks() or 0) - seeks
+        one.readings.append(Reading(run, read[0], read[1], written[0], moved))
         lib.say(f"  {one.label}: exit {run.exit_code}, {run.wall_s:.2f} s wall, {run.cpu_s:.2f} s CPU, {lib.mb(run.image_bytes)} MB")
         if not run.ok:
             return f"{one.label}: exit {run.exit_code}: {run.stderr_tail}"
@@ -75,7 +76,7 @@ def medians(one: Contestant) -> Dict[str, Optional[float]]:
     """Medians of a contestant's numbers; empty if a run failed."""
     if not one.readings or any(not reading.run.ok for reading in one.readings):
         return {}
-    names = ("source_bytes", "source_reads", "output_bytes")
+    names = ("source_bytes", "source_reads", "output_bytes", "source_seeks")
     counted = {name: lib.median(getattr(reading, name) for reading in one.readings) for name in names}
     return {**lib.median_run([reading.run for reading in one.readings]), **counted}
 
@@ -108,7 +109,7 @@ def divided(one: Optional[float], other: Optional[float]) -> Optional[float]:
 
 def results_table(cases: List[Case]) -> str:
     """The medians."""
-    head = ["case", "tree", "program", "wall s", "CPU s", "peak RSS MiB", "source MB", "reads", "read back MB", "image MB"]
+    head = ["case", "tree", "program", "wall s", "CPU s", "peak RSS MiB", "source MB", "reads", "seeks", "read back MB", "image MB"]
     return lib.markdown_table(head, [[case.name, case.tree, *result_row(one)] for case in cases for one in case.contestants])
 
 
@@ -117,11 +118,12 @@ def result_row(one: Contestant) -> List[str]:
     found = medians(one)
     if not found:
         codes = ", ".join(str(reading.run.exit_code) for reading in one.readings)
-        return [one.label, f"exit {codes}" if codes else "not run", *["-"] * 6]
+        return [one.label, f"exit {codes}" if codes else "not run", *["-"] * 7]
     known = lambda value, show: "-" if value is None else show(value)  # noqa: E731
     return [
         one.label, f"{found['wall_s']:.2f}", f"{found['cpu_s']:.2f}", lib.mib(found["peak_rss_bytes"]), known(found["source_bytes"], lib.mb),
-        known(found["source_reads"], lambda count: f"{count:.0f}"), known(found["output_bytes"], lib.mb),
+        known(found["source_reads"], lambda count: f"{count:.0f}"), known(found["source_seeks"], lambda count: f"{count:.0f}"),
+        known(found["output_bytes"], lib.mb),
         lib.mb(found["image_bytes"]) if found["image_bytes"] else "-",
     ]  # fmt: skip
 

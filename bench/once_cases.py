@@ -56,6 +56,7 @@ class Reading:
     source_bytes: Optional[int]
     source_reads: Optional[int]
     output_bytes: Optional[int]
+    source_seeks: Optional[int] = None
 
 
 @dataclass

@@ -68,13 +68,15 @@ impl<I: Iterator<Item = ReadRequest>> Iterator for Groups<I> {
     type Item = Costed<Vec<ReadRequest>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (mut group, mut cost) = (Vec::new(), 0);
+        let cost_of = |request: &ReadRequest| PIECE_COST + (request.range.end - request.range.start);
+        let first = self.requests.next()?;
+        let (mut cost, mut group) = (cost_of(&first), vec![first]);
         while cost < self.group_len {
             let Some(request) = self.requests.next() else { break };
-            cost += PIECE_COST + (request.range.end - request.range.start);
+            cost += cost_of(&request);
             group.push(request);
         }
-        (cost > 0).then_some(Costed { job: group, cost })
+        Some(Costed { job: group, cost })
     }
 }
 

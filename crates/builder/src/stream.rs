@@ -112,7 +112,7 @@ fn run_scan<T, E>(
     Ok(found)
 }
 
-/// What is stored of a stream so far.
+/// Contents that were stored so far.
 struct Taken<'a, 'b, 'c, 'w> {
     store: Store<'a, 'b, 'c, 'w>,
     holes: HashMap<u32, FileHoles>,
@@ -124,7 +124,7 @@ struct Taken<'a, 'b, 'c, 'w> {
 /// An arrival whose text was examined.
 enum Seen {
     File(FilePlan, FileHoles),
-    Piece(ReadRequest, Result<Piece, Unread>),
+    Piece(Box<(ReadRequest, Result<Piece, Unread>)>),
 }
 
 impl Taken<'_, '_, '_, '_> {
@@ -142,8 +142,10 @@ impl Taken<'_, '_, '_, '_> {
                 control.check()?;
                 Ok::<_, BuildError>(match arrival {
                     Arrival::File(file, holes) => Seen::File(file, holes),
-                    Arrival::Piece(request, text) => Seen::Piece(request.clone(), Ok(looker.piece(request, text))),
-                    Arrival::Lost(request) => Seen::Piece(request, Err(Unread::Told)),
+                    Arrival::Piece(request, text) => {
+                        Seen::Piece(Box::new((request.clone(), Ok(looker.piece(request, text)))))
+                    }
+                    Arrival::Lost(request) => Seen::Piece(Box::new((request, Err(Unread::Told)))),
                 })
             })
         };
@@ -167,7 +169,7 @@ impl Taken<'_, '_, '_, '_> {
                 self.count += 1;
                 Ok(())
             }
-            Seen::Piece(request, piece) => self.store.take(request, piece),
+            Seen::Piece(piece) => self.store.take(piece.0, piece.1),
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! `slow_file [--cached] FILE DIR MICROSECONDS` shows FILE in the directory DIR, under its own
 //! name, until DIR is unmounted. Beside it, the file `counts` has the number of reads and of bytes
-//! so far. Needs root. Each read of a program is one read of the disk, even of bytes that were read
+//! so far, and `seeks` the number of reads that do not begin where the last one ended, and the bytes
+//! between. Needs root. Each read of a program is one read of the disk, even of bytes that were read
 //! before; with `--cached` the system caches reads and reads ahead, as for a disk.
 
 use fuser::{
@@ -21,13 +22,16 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 const FILE: INodeNo = INodeNo(2);
 const COUNTS: INodeNo = INodeNo(3);
+const SEEKS: INodeNo = INodeNo(4);
 const COUNTS_NAME: &str = "counts";
-/// Length of `counts` in bytes: more than the text of two numbers.
+const SEEKS_NAME: &str = "seeks";
+/// Length of `counts` and `seeks` in bytes: more than the text of two numbers.
 const COUNTS_LEN: u64 = 64;
 /// Length of the longest request in bytes.
 const REQUEST_MAX: u32 = 1 << 20;
@@ -43,6 +47,15 @@ struct SlowFile {
     is_cached: bool,
     reads: AtomicU64,
     bytes: AtomicU64,
+    head: Mutex<Head>,
+}
+
+/// Place of the last read, as of the head of a disk that turns.
+#[derive(Default)]
+struct Head {
+    end: u64,
+    seeks: u64,
+    distance: u64,
 }
 
 impl SlowFile {
@@ -50,7 +63,7 @@ impl SlowFile {
         let (kind, perm, size) = match ino {
             INodeNo::ROOT => (FileType::Directory, 0o555, 0),
             FILE => (FileType::RegularFile, 0o444, self.len),
-            COUNTS => (FileType::RegularFile, 0o444, COUNTS_LEN),
+            COUNTS | SEEKS => (FileType::RegularFile, 0o444, COUNTS_LEN),
             _ => return None,
         };
         let (time, nlink, blocks, blksize) = (UNIX_EPOCH, 1, size.div_ceil(512), 4096);
@@ -79,6 +92,7 @@ impl SlowFile {
         match name {
             name if name == self.name => Some(FILE),
             name if name == COUNTS_NAME => Some(COUNTS),
+            name if name == SEEKS_NAME => Some(SEEKS),
             _ => None,
         }
     }
@@ -86,6 +100,21 @@ impl SlowFile {
     fn counts(&self) -> Vec<u8> {
         let (reads, bytes) = (self.reads.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
         format!("{reads} {bytes}\n").into_bytes()
+    }
+
+    /// Moves the head to a read.
+    fn seek(&self, offset: u64, len: u64) {
+        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset != head.end {
+            head.seeks += 1;
+            head.distance += offset.abs_diff(head.end);
+        }
+        head.end = offset + len;
+    }
+
+    fn seeks(&self) -> Vec<u8> {
+        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("{} {}\n", head.seeks, head.distance).into_bytes()
     }
 }
 
@@ -128,11 +157,12 @@ impl Filesystem for SlowFile {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        if ino == COUNTS {
-            let text = self.counts();
+        if ino != FILE {
+            let text = if ino == COUNTS { self.counts() } else { self.seeks() };
             let start = text.len().min(offset as usize);
             return reply.data(&text[start..]);
         }
+        self.seek(offset, size.into());
         thread::sleep(self.delay);
         let mut bytes = vec![0; self.len.saturating_sub(offset).min(size.into()) as usize];
         match self.file.read_exact_at(&mut bytes, offset) {
@@ -146,7 +176,7 @@ impl Filesystem for SlowFile {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let names = [(FILE, self.name.as_os_str()), (COUNTS, OsStr::new(COUNTS_NAME))];
+        let names = [(FILE, self.name.as_os_str()), (COUNTS, OsStr::new(COUNTS_NAME)), (SEEKS, OsStr::new(SEEKS_NAME))];
         for (next, (ino, name)) in (1..).zip(names).skip(offset as usize) {
             if reply.add(ino, next, FileType::RegularFile, name) {
                 break;
@@ -166,7 +196,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let len = file.metadata()?.len();
     let name = path.file_name().ok_or("FILE has no name")?.to_os_string();
     let delay = Duration::from_micros(delay.to_str().ok_or("MICROSECONDS is not a number")?.parse()?);
-    let served = SlowFile { name, file, len, delay, is_cached, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) };
+    let (reads, bytes, head) = Default::default();
+    let served = SlowFile { name, file, len, delay, is_cached, reads, bytes, head };
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
