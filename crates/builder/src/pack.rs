@@ -122,7 +122,7 @@ pub(crate) struct Packing<'a, 'b> {
 }
 
 impl<'a, 'b> Packing<'a, 'b> {
-    /// Begins with what lies before all other data: the hot zone of a base.
+    /// Begins with what lies before all other data: pclusters of zeros, and the hot zone of a base.
     ///
     /// # Errors
     /// Those of [`crate::build`].
@@ -156,6 +156,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         if let Some(base) = &survey.reused.base {
             packing.data.digest.update(&base.facts().identity);
         }
+        packing.write_zeros(&survey.files)?;
         let start = packing.data.end();
         packing.hot = start..start;
         packing.reuse_hot()?;
@@ -311,6 +312,7 @@ impl<'a, 'b> Packing<'a, 'b> {
         let Decided { files, fragments, parts, .. } = decided;
         self.take_all(crew)?;
         self.reuse_all()?;
+        // For files of a stream.
         self.write_zeros(files)?;
         self.fragments.list.sort_unstable_by_key(|extent| extent.la);
         if let Some(parts) = parts {

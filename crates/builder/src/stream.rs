@@ -52,8 +52,8 @@ pub struct StoredStream {
 /// Stores the contents of a source that can give them only once: `scan` gives them to an intake, in any order, and
 /// returns what it has found. Then [`build_stored`](crate::build_stored) builds the image of a tree that has them.
 ///
-/// Options by path or node do not apply, and nothing is reused from a base. If the build fails, the flag of `control` that
-/// ends it is set until `scan` returns, which may be waiting for a stream.
+/// Options by path or node do not apply, and nothing is reused from a base. If the build fails, the flag of `control`
+/// that ends it is set until `scan` returns, which may be waiting for a stream.
 ///
 /// # Errors
 /// Those of [`build`](crate::build). The inner error is that of `scan`.

@@ -104,7 +104,10 @@ def test_an_archive_is_what_pack_makes_of_it(tmp_path: Path) -> None:
         with Builder() as tree, open(path, "rb") as file:
             tree.from_tar(file)
             tree.write(tmp_path / "built", preset="balanced", overwrite=True)
-        assert (tmp_path / "built").read_bytes() == (tmp_path / "command").read_bytes(), mode
+        if mode == "w":
+            assert (tmp_path / "built").read_bytes() == (tmp_path / "command").read_bytes()
+        else:  # pack stores it as it comes, in the order of the archive
+            packing.kiln("diff", tmp_path / "built", tmp_path / "command")
 
 
 def test_archives_come_from_anything_with_read(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ impl SpoolLimit {
             Ok(_) => Ok(()),
             Err(_) => {
                 let reason = format!(
-                    "its stream or temporary file takes more than {} bytes; if you trust the source, allow more with --spool-max",
+                    "its stream or temporary file takes more than {} bytes; if you trust the source, allow more \
+                     with --spool-max",
                     self.max
                 );
                 Err(spool_failed(io::ErrorKind::QuotaExceeded, reason))
