@@ -41,8 +41,9 @@
 //!     from the output (`stored_text`). Workers never write.
 //!   * `pack/settle`, at the end: pclusters are cut where references to their text begin (`recut`), references become
 //!     extents (`refs`), ends of files go to the packed inode (`ends`).
-//! * **Streams** (`stream`): contents that come once are divided into pieces as they come (`stream/divider`), and stored
-//!   before their tree is complete. A tree then names them: files without a name leave their data to those that share it.
+//! * **Streams** (`stream`): contents that come once are divided into pieces as they come (`stream/divider`), and
+//!   stored before their tree is complete. A tree then names them: files without a name leave their data to those that
+//!   share it.
 //! * **Layout** (`layout/`): places of inodes and directories, measured before they are written. Small inodes fill
 //!   the gaps that larger ones leave.
 //! * **Write** (`write/`): compressed directories and inodes (`special_inodes`), the metadata zone front to back,

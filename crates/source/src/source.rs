@@ -150,8 +150,8 @@ pub trait Source: Send + Sync {
     }
 
     /// Scans the source as [`Source::scan`] does. The contents of a [stream](Source::is_stream) go to `intake` as they
-    /// come, instead of a spool, and cannot be opened afterwards. The filter must select everything: a hard link may name
-    /// a file that a filter excludes.
+    /// come, instead of a spool, and cannot be opened afterwards. The filter must select everything: a hard link may
+    /// name a file that a filter excludes.
     ///
     /// # Errors
     /// Those of [`Source::scan`].

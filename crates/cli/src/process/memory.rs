@@ -67,9 +67,9 @@ unsafe impl GlobalAlloc for EndingAllocator {
 
 /// Bytes that a command may take, up to which long blocks go back to the system at once.
 const LITTLE: u64 = 128 << 20;
-/// Length in bytes from which on a block is long then. Windows of packed files are in such blocks, as are the tables of
-/// an index, which would keep the free memory around them. With 256 KiB a system tree takes 15 MB less, and a tenth more
-/// CPU time.
+/// Length in bytes from which on a block is long then. Windows of packed files are in such blocks, as are the tables
+/// of an index, which would keep the free memory around them. With 256 KiB a system tree takes 15 MB less, and a tenth
+/// more CPU time.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LONG_LEN: i32 = 4 << 20;
 /// Bytes that may be free at the end of the heap then.
