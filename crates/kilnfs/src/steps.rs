@@ -85,7 +85,7 @@ impl Packer {
         out: Out<'_>,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Scanned<'_>, Error> {
-        if !source.is_stream() || self.spools_because(source).is_some() {
+        if self.spools_because(source).is_some() {
             return self.scan(source);
         }
         let options = self.build_options()?;

@@ -112,8 +112,7 @@ impl<J, R, E> Crew<'_, J, R, E> {
 
 /// Runs `work` with a crew of `threads`, each with its own worker from `make_worker`. The crew is
 /// full when jobs of `budget` wait for their results to be taken. Jobs that no worker has begun
-/// when
-/// `work` ends are dropped.
+/// when `work` ends are dropped.
 ///
 /// # Errors
 /// Those of `work`. An error of `make_worker` becomes the result of a job.
