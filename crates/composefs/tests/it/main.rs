@@ -1,0 +1,7 @@
+//! Tests of the public interface of `kiln-composefs`.
+
+mod common;
+mod conversion;
+mod dumps;
+mod golden;
+mod peer;
