@@ -3,5 +3,6 @@
 mod common;
 mod conversion;
 mod dumps;
+mod generator;
 mod golden;
 mod peer;
