@@ -1,7 +1,7 @@
 //! Images, byte for byte as composefs 1.0.8 makes them of the same dump.
 //!
-//! Three passes: [`prepare`] adds what overlayfs needs and numbers the inodes, [`place`] measures
-//! them, [`emit`] writes the bytes. Only the last one touches the output.
+//! Three passes: `prepare` adds what overlayfs needs and numbers the inodes, `place` measures
+//! them, `emit` writes the bytes. Only the last one touches the output.
 
 mod emit;
 mod entries;

@@ -3,9 +3,9 @@
 use kiln_composefs::image::{self, ImageOptions, Version};
 use kiln_composefs::{CfsTree, dump};
 use kiln_tests::temp::TempDir;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 pub const VERSIONS: [Version; 2] = [Version::V0, Version::V1];
 
@@ -77,13 +77,29 @@ impl Peer {
         self.image(&args)
     }
 
+    /// Returns the dump that `composefs-info` beside `mkcomposefs` makes of an image.
+    pub fn dump_of_image(&self, image: &[u8]) -> Result<Vec<u8>, String> {
+        let file = self.temp.join("image-to-dump");
+        std::fs::write(&file, image).unwrap();
+        let program = Path::new(&program()).with_file_name("composefs-info");
+        run(Command::new(program).arg("dump").arg(file))
+    }
+
     fn image(&self, args: &[&OsStr]) -> Result<Vec<u8>, String> {
-        let program = std::env::var_os("KILN_MKCOMPOSEFS").unwrap_or_else(|| "mkcomposefs".into());
         let image = self.temp.join("image");
-        let output = Command::new(program).args(args).arg(&image).output().map_err(|error| error.to_string())?;
-        match output {
-            Output { status, .. } if status.success() => Ok(std::fs::read(&image).unwrap()),
-            Output { stderr, .. } => Err(String::from_utf8_lossy(&stderr).into_owned()),
-        }
+        run(Command::new(program()).args(args).arg(&image)).map(|_| std::fs::read(&image).unwrap())
+    }
+}
+
+fn program() -> OsString {
+    std::env::var_os("KILN_MKCOMPOSEFS").unwrap_or_else(|| "mkcomposefs".into())
+}
+
+/// Returns what a program prints, or the error that it prints.
+fn run(command: &mut Command) -> Result<Vec<u8>, String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
 }
