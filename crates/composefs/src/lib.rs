@@ -37,6 +37,7 @@
 //!   is one of composefs's, and an image that differs in a byte is another image.
 //! * `from_tree/` converts trees, and reads contents on several threads. Only this module knows
 //!   [`kiln_tree`].
+//! * `restore` undoes what `image/prepare` and `image/xattrs` do to a file, for readers of images.
 //! * `verity` knows nothing of the rest.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
@@ -45,8 +46,10 @@ pub mod dump;
 mod error;
 pub mod from_tree;
 pub mod image;
+pub mod restore;
 pub mod tree;
 pub mod verity;
+mod xattr_names;
 
 pub use error::{ImageError, TreeError, TreeProblem};
 pub use from_tree::from_tree;

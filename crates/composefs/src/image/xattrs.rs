@@ -4,28 +4,25 @@
 use super::prepare::{Item, Prepared};
 use crate::tree::{CfsTree, Data, NodeIdx};
 use crate::verity::Algorithm;
+use crate::xattr_names::{METACOPY, OPAQUE, OVERLAY, OVERLAY_ESCAPED, REDIRECT, ROOT_OPAQUE, WHITEOUT, WHITEOUTS};
 use hashbrown::HashTable;
 use kiln_format::{FormatError, acl, xattr};
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
-/// Prefix of the attributes that overlayfs reads.
-const OVERLAY: &[u8] = b"trusted.overlay.";
-const METACOPY: &[u8] = b"trusted.overlay.metacopy";
-const REDIRECT: &[u8] = b"trusted.overlay.redirect";
 const SELINUX: &[u8] = b"security.selinux";
 /// Most shared attributes that composefs lets an inode have.
 const SHARED_MAX: usize = 128;
 
 /// Pairs that do not depend on the file: marks, escaped where overlayfs itself must not see them.
 const MARKS: [(&[u8], &[u8]); 7] = [
-    (b"trusted.overlay.overlay.whiteout", b""),
-    (b"user.overlay.whiteout", b""),
-    (b"trusted.overlay.overlay.whiteouts", b""),
-    (b"user.overlay.whiteouts", b""),
-    (b"trusted.overlay.overlay.opaque", b"x"),
-    (b"user.overlay.opaque", b"x"),
-    (b"trusted.overlay.opaque", b"y"),
+    (WHITEOUT[0], b""),
+    (WHITEOUT[1], b""),
+    (WHITEOUTS[0], b""),
+    (WHITEOUTS[1], b""),
+    (OPAQUE[0], b"x"),
+    (OPAQUE[1], b"x"),
+    (ROOT_OPAQUE, b"y"),
 ];
 
 /// A pair of key and value.
@@ -90,7 +87,7 @@ fn split(key: &[u8]) -> (u8, &[u8]) {
 /// Returns the keys of the tree's pairs, those of overlayfs escaped. This keeps their order.
 pub(super) fn escaped_keys(tree: &CfsTree) -> Vec<Cow<'_, [u8]>> {
     let escaped = |(key, _): (_, _)| match <[u8]>::strip_prefix(key, OVERLAY) {
-        Some(rest) => Cow::Owned([OVERLAY, b"overlay.", rest].concat()),
+        Some(rest) => Cow::Owned([OVERLAY_ESCAPED, rest].concat()),
         None => Cow::Borrowed(key),
     };
     tree.pairs().map(escaped).collect()

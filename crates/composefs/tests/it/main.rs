@@ -6,3 +6,4 @@ mod dumps;
 mod generator;
 mod golden;
 mod peer;
+mod restoration;
