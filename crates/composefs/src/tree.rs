@@ -113,7 +113,7 @@ pub(crate) enum Data {
 
 /// A checked tree of files, as composefs has them.
 ///
-/// Made by [`dump::read`](crate::dump::read), [`from_tree`](crate::from_tree) or a [`Builder`].
+/// Made by [`dump::read`](crate::dump::read), [`from_tree`](crate::from_tree()) or a [`Builder`].
 #[derive(Debug)]
 pub struct CfsTree {
     /// Names, contents, targets, digests, keys and values.
