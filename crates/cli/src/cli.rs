@@ -45,6 +45,7 @@ pub enum Command {
     Repair(crate::update::repair::Args),
     Relayout(crate::relayout::Args),
     Oci(crate::oci::Args),
+    Composefs(Box<crate::composefs::Args>),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),
     Explain(crate::inspect::explain::Args),

@@ -13,6 +13,7 @@ use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
+use kilnfs::composefs::ComposefsError;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -137,6 +138,9 @@ pub enum Failure {
     /// A program could not be run for the user.
     #[error("{}: cannot be run: {source}", program.display())]
     Command { program: PathBuf, source: io::Error },
+    /// A composefs image, dump or store could not be read or made.
+    #[error("{}{source}", composefs_prefix(path, source))]
+    Composefs { path: PathBuf, source: ComposefsError },
     /// Any other error of the library.
     #[error("{0}")]
     Library(kilnfs::Error),
@@ -251,6 +255,15 @@ impl Exit {
             Exit::InPlace(InPlaceState::Unknown) => 12,
             Exit::Command(code) => code,
         }
+    }
+}
+
+/// Returns the source in front of a message, unless the message names a file of its own.
+fn composefs_prefix(path: &Path, source: &ComposefsError) -> String {
+    match source {
+        ComposefsError::Store(_) => String::new(),
+        _ if path == Path::new("") => String::new(),
+        _ => format!("{}: ", path.display()),
     }
 }
 

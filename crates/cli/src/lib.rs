@@ -7,6 +7,7 @@
 #![deny(unsafe_code)] // except where a module gives the reason
 
 mod cli;
+mod composefs;
 mod console;
 mod convert;
 mod dropin;
@@ -94,6 +95,7 @@ fn advice(command: &Command) -> Advice {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
         Command::Mount(_) | Command::ServeMount { .. } => "a smaller --cache and fewer --threads need less",
         Command::Check(_)
+        | Command::Composefs(_)
         | Command::Convert(_)
         | Command::Diff(_)
         | Command::Export(_)
@@ -131,6 +133,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Repair(args) => update::repair::run(&args),
         Command::Relayout(args) => relayout::run(&args),
         Command::Oci(args) => oci::run(&args),
+        Command::Composefs(args) => composefs::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),
         Command::Explain(args) => explain::run(&args),

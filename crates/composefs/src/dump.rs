@@ -12,4 +12,4 @@ mod write;
 
 pub use problem::{DumpError, DumpProblem, DumpWarning};
 pub use read::read;
-pub use write::write;
+pub use write::{write, write_some};

@@ -6,7 +6,7 @@ mod pairs;
 
 pub use builder::{Builder, FileData};
 
-use crate::verity::Digest;
+use crate::verity::{Algorithm, Digest};
 use kiln_format::inode::FileType;
 use pairs::Pairs;
 
@@ -177,6 +177,14 @@ impl CfsTree {
     /// Returns the extended attributes of a node, sorted by key: keys and values.
     pub fn xattrs(&self, node: NodeIdx) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.own_pairs(self.inode(node).0).iter().map(|&pair| self.pairs.get(pair, &self.text))
+    }
+
+    /// Returns the algorithm of the digests in the tree: of the first one, if there is any.
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        self.nodes.iter().find_map(|node| match node.data {
+            Data::External { digest, .. } => Algorithm::of_len(digest.of(&self.text).len()),
+            _ => None,
+        })
     }
 
     /// Returns the path of a node, with a leading slash.

@@ -83,6 +83,14 @@ impl Digest {
         Some(Self { algorithm, bytes: padded })
     }
 
+    /// Returns the digest with these hexadecimal digits, in upper or lower case; `None` if they are none.
+    pub fn from_hex(digits: &[u8]) -> Option<Self> {
+        let (pairs, []) = digits.as_chunks::<2>() else { return None };
+        let digit = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);
+        let bytes: Option<Vec<u8>> = pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect();
+        Self::new(&bytes?)
+    }
+
     /// Returns the algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm

@@ -1,5 +1,6 @@
 //! Error of all operations.
 
+use crate::composefs::ComposefsError;
 use kiln_builder::{BuildError, OptionError};
 use kiln_diff::DiffError;
 use kiln_mount::MountError;
@@ -76,6 +77,9 @@ pub enum Error {
     /// An image cannot be mounted or unmounted.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// A composefs image, dump or store cannot be read or made.
+    #[error(transparent)]
+    Composefs(#[from] ComposefsError),
 }
 
 impl From<ReviseError> for Error {

@@ -36,10 +36,11 @@
 //! [`Packer`] has more choices than a preset, and its steps one by one. The crates that do the work are modules here:
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
 //! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data of
-//! older ones, [`delta`] for patches between images, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
+pub mod composefs;
 mod error;
 mod label;
 mod mounted;

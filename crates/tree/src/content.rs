@@ -1,5 +1,6 @@
 //! Contents of regular files, as sources give them.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -181,4 +182,9 @@ pub trait Content: Send {
     /// # Errors
     /// [`ContentError::Changed`] or [`ContentError::Resized`] if the file may have changed since the scan.
     fn verify_unchanged(&mut self) -> Result<(), ContentError>;
+
+    /// Returns the open file that has these contents from its first byte on, if there is one: the system can copy it.
+    fn file(&self) -> Option<&File> {
+        None
+    }
 }

@@ -12,6 +12,15 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// # Errors
 /// Errors of the output.
 pub fn write(tree: &CfsTree, out: &mut impl Write) -> io::Result<()> {
+    write_some(tree, |_| true, out)
+}
+
+/// Writes as [`write()`] does, of the entries of the root only those whose names `is_wanted` accepts, and
+/// everything below them.
+///
+/// # Errors
+/// Errors of the output.
+pub fn write_some(tree: &CfsTree, is_wanted: impl Fn(&[u8]) -> bool, out: &mut impl Write) -> io::Result<()> {
     let mut first_paths: HashMap<u32, Vec<u8>> = HashMap::new();
     let mut has_names = vec![false; tree.len()];
     for node in tree.nodes() {
@@ -43,7 +52,9 @@ pub fn write(tree: &CfsTree, out: &mut impl Write) -> io::Result<()> {
         line.clear();
         write_line(tree, inode, if path.is_empty() { b"/" } else { &path }, target, &mut line);
         out.write_all(&line)?;
-        stack.extend(tree.children(node.0).iter().rev().map(|&child| (path.len(), NodeIdx(child))));
+        let children = tree.children(node.0).iter().rev().map(|&child| NodeIdx(child));
+        let wanted = children.filter(|&child| node != NodeIdx::ROOT || is_wanted(tree.name(child)));
+        stack.extend(wanted.map(|child| (path.len(), child)));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use crate::verity::{Algorithm, Digest, Hasher};
 use kiln_parallel::Threads;
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{ContentError, Kind, NodeId, Tree, UnreadableFile};
+use kiln_tree::{Content, ContentError, Kind, NodeId, Tree, UnreadableFile};
 
 /// Largest contents in bytes that composefs stores in the image by itself.
 pub const INLINE_MAX_LEN: u64 = 64;
@@ -52,14 +52,41 @@ impl TreeContents {
 /// # Errors
 /// The first file, in the order of nodes, that cannot be read.
 pub fn read(tree: &Tree, algorithm: Algorithm, threads: Threads) -> Result<TreeContents, UnreadableFile> {
+    read_with(tree, threads, || {
+        let mut buf = Vec::new();
+        move |id, len, mut content: Box<dyn Content>| {
+            let digest = digest(&mut *content, len, algorithm, &mut buf);
+            digest.map_err(|source| UnreadableFile { path: tree.path(id), source })
+        }
+    })
+}
+
+/// Reads all regular files of a tree, each once. Each thread has its own function from `make_digester`,
+/// which takes the contents of each file that is no small one, and their length in bytes, and returns
+/// their digest: it may copy them meanwhile.
+///
+/// # Errors
+/// The first file, in the order of nodes, that cannot be read; errors of the functions.
+pub fn read_with<E, D>(tree: &Tree, threads: Threads, make_digester: impl Fn() -> D + Sync) -> Result<TreeContents, E>
+where
+    E: From<UnreadableFile> + Send,
+    D: FnMut(NodeId, u64, Box<dyn Content>) -> Result<Digest, E>,
+{
     let mut files: Vec<Option<Known>> = std::iter::repeat_with(|| None).take(tree.len()).collect();
     let jobs = tree.nodes().filter_map(|(id, node)| match node.kind {
         Kind::File { len: len @ 1.., .. } => Some(Costed { job: (id, len), cost: 1 }),
         _ => None,
     });
     let make_worker = || {
-        let mut buf = Vec::new();
-        Ok(move |(id, len)| read_file(tree, id, len, algorithm, &mut buf).map(|known| (id, known)))
+        let mut digester = make_digester();
+        Ok(move |(id, len)| -> Result<(NodeId, Known), E> {
+            let mut content = tree.open(id)?;
+            if len > INLINE_MAX_LEN {
+                return Ok((id, Known::Object(Box::new(digester(id, len, content)?))));
+            }
+            let bytes = small(&mut *content, len).map_err(|source| UnreadableFile { path: tree.path(id), source })?;
+            Ok((id, Known::Inline(bytes)))
+        })
     };
     ordered::run(threads, BACKLOG, jobs, make_worker, |(id, known): (NodeId, Known)| {
         files[id.idx()] = Some(known);
@@ -68,32 +95,32 @@ pub fn read(tree: &Tree, algorithm: Algorithm, threads: Threads) -> Result<TreeC
     Ok(TreeContents { files })
 }
 
-fn read_file(
-    tree: &Tree,
-    id: NodeId,
+/// Returns the digest of contents of `len` bytes, which pass through `buf` in pieces.
+///
+/// # Errors
+/// Contents that cannot be read, or have changed.
+pub fn digest(
+    content: &mut dyn Content,
     len: u64,
     algorithm: Algorithm,
     buf: &mut Vec<u8>,
-) -> Result<Known, UnreadableFile> {
-    let mut content = tree.open(id)?;
-    let mut read = || -> Result<Known, ContentError> {
-        buf.resize(PIECE_LEN, 0);
-        if len <= INLINE_MAX_LEN {
-            let bytes = &mut buf[..len as usize];
-            content.read_exact_at(bytes, 0)?;
-            content.verify_unchanged()?;
-            return Ok(Known::Inline((&*bytes).into()));
-        }
-        let mut hasher = Hasher::new(algorithm);
-        let mut off = 0;
-        while off < len {
-            let piece = &mut buf[..(len - off).min(PIECE_LEN as u64) as usize];
-            content.read_exact_at(piece, off)?;
-            hasher.update(piece);
-            off += piece.len() as u64;
-        }
-        content.verify_unchanged()?;
-        Ok(Known::Object(Box::new(hasher.finish())))
-    };
-    read().map_err(|source| UnreadableFile { path: tree.path(id), source })
+) -> Result<Digest, ContentError> {
+    let mut hasher = Hasher::new(algorithm);
+    buf.resize(PIECE_LEN, 0);
+    let mut off = 0;
+    while off < len {
+        let piece = &mut buf[..(len - off).min(PIECE_LEN as u64) as usize];
+        content.read_exact_at(piece, off)?;
+        hasher.update(piece);
+        off += piece.len() as u64;
+    }
+    content.verify_unchanged()?;
+    Ok(hasher.finish())
+}
+
+fn small(content: &mut dyn Content, len: u64) -> Result<Box<[u8]>, ContentError> {
+    let mut bytes = vec![0; len as usize];
+    content.read_exact_at(&mut bytes, 0)?;
+    content.verify_unchanged()?;
+    Ok(bytes.into())
 }

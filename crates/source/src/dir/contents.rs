@@ -200,6 +200,10 @@ impl Content for FileContent {
     fn verify_unchanged(&mut self) -> Result<(), ContentError> {
         self.stamp.verify(&self.file)
     }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
 }
 
 /// A changed file, in its current state.

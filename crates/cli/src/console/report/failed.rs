@@ -10,6 +10,8 @@ use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::SourceError;
 use kiln_tree::TreeError;
+use kilnfs::composefs::dump::DumpError;
+use kilnfs::composefs::{ComposefsError, ImageError, StoreError};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -96,9 +98,38 @@ impl ErrorJson {
             Failure::Diff(_) => self.kind = "not_found",
             Failure::Uncompared(_) | Failure::Incomplete => self.kind = "incomplete",
             Failure::Mount(_) | Failure::Background(_) => self.kind = "mount",
+            Failure::Composefs { path, source } => {
+                at(path);
+                self.composefs(source);
+            }
             Failure::Library(_) => self.kind = "internal",
             Failure::Signal(_) => self.kind = "signal",
             Failure::Stdout(_) => {}
+        }
+    }
+
+    fn composefs(&mut self, error: &ComposefsError) {
+        match error {
+            ComposefsError::Read(error) => self.read(error),
+            ComposefsError::Source(error) => self.at(&error.path),
+            ComposefsError::Store(StoreError::Source(error)) => self.at(&error.path),
+            ComposefsError::Store(StoreError::File { path, .. }) => self.at(path.as_os_str().as_bytes()),
+            ComposefsError::Store(StoreError::NoObject { path, .. } | StoreError::Damaged { path, .. }) => {
+                self.at(path.as_os_str().as_bytes());
+                self.kind = "corrupt";
+            }
+            ComposefsError::Store(StoreError::Stopped) => self.kind = "signal",
+            ComposefsError::Store(_) | ComposefsError::Dump(DumpError::Io(_)) => {}
+            ComposefsError::Image(ImageError::Io(_)) => {}
+            ComposefsError::Tree(error) => {
+                self.at(&error.path);
+                self.kind = "input";
+            }
+            ComposefsError::Restore { path, .. } | ComposefsError::Contents { path, .. } => {
+                self.at(path);
+                self.kind = "unsupported";
+            }
+            _ => self.kind = "input",
         }
     }
 

@@ -1,0 +1,45 @@
+//! `kiln composefs`: images of composefs, and stores of their objects.
+
+pub mod create;
+pub mod image;
+pub mod info;
+mod store;
+pub mod versions;
+
+use crate::exit::{Exit, Failure};
+use clap::Subcommand;
+
+/// Make and inspect images of composefs, and stores of their objects
+///
+/// Such an image has names, metadata and small files. All other files are objects in a store, named by their fs-verity
+/// digests. The digest of the image is an id of the whole tree.
+#[derive(clap::Args)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  kiln composefs create --digest-store objects/ rootfs/ rootfs.cfs
+  kiln composefs create --print-digest-only rootfs.tar
+  kiln composefs info dump rootfs.cfs
+  kiln composefs store verify objects/"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Create(create::Args),
+    Info(info::Args),
+    Store(store::Args),
+}
+
+pub fn run(args: &Args) -> Result<Exit, Failure> {
+    match &args.what {
+        What::Create(args) => create::run(args),
+        What::Info(args) => info::run(args),
+        What::Store(args) => store::run(args),
+    }
+}

@@ -1,0 +1,46 @@
+//! Stores of composefs: directories of files that are named by their fs-verity digests.
+//!
+//! An object with the digest `65840…` is the file `65/840…` of the store. It is never changed, so any
+//! number of images and processes share it. The stores are those of `mkcomposefs`; of a repository of
+//! composefs-rs, which has one below `objects`, this crate only reads.
+//!
+//! [`Store::read_tree`] puts all larger files of a tree into a store. [`Store::verify`] compares objects
+//! with their names, and [`Store::remove_unused`] removes those that no image needs.
+//!
+//! ```
+//! use kiln_composefs::verity::{Algorithm, digest};
+//! use kiln_composefs_store::Store;
+//! # let dir = std::env::temp_dir().join(format!("kiln-store-{}", std::process::id()));
+//! let store = Store::create(&dir)?;
+//! let put = store.put_bytes(b"contents of a file", Algorithm::Sha256)?;
+//! assert_eq!(put, digest(Algorithm::Sha256, b"contents of a file"));
+//! store.sync()?;
+//! assert!(store.has(&put)?);
+//! # std::fs::remove_dir_all(&dir)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Inside
+//!
+//! * `put` adds objects. The name of an object depends on its contents, so contents are read before
+//!   anything is written; what is stored is the bytes whose digest is the name, even if the file changes
+//!   meanwhile: small files are kept in memory, and the copies of others are read once more.
+//! * An object is complete before it has its name ([`kiln_output::AtomicFile`]), so that several
+//!   processes may add the same one. A name that exists is believed, if it is a regular file of the
+//!   same length.
+//! * `list` finds all objects, for `verify` and `unused`. Objects are opened without following links.
+//! * Processes that add hold a shared lock of the directory, and one that removes an exclusive one.
+#![warn(unreachable_pub)]
+#![forbid(unsafe_code)]
+
+mod error;
+mod list;
+mod put;
+mod store;
+mod unused;
+mod verify;
+
+pub use error::StoreError;
+pub use store::Store;
+pub use unused::{Removal, Unused};
+pub use verify::{ObjectProblem, Verified};
