@@ -31,7 +31,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    Create(create::Args),
+    Create(Box<create::Args>),
     Info(info::Args),
     Store(store::Args),
 }

@@ -1,13 +1,16 @@
 //! Drop-in names that scripts already call: run as `mkfs.erofs`, `fsck.erofs`, `dump.erofs` or `erofsfuse`, this
-//! program takes the options of that program of erofs-utils, and prints the same texts.
+//! program takes the options of that program of erofs-utils, and prints the same texts; run as `mkcomposefs` or
+//! `composefs-info`, those of composefs.
 //!
 //! Exit codes are 0 and 1 only, and never 0 after an error.
 
+mod composefs_info;
 mod dump;
 mod fsck;
 mod fuse;
 mod getopt;
 mod log;
+mod mkcomposefs;
 mod mkfs;
 mod source;
 mod stored;
@@ -30,14 +33,71 @@ pub struct Program {
     /// Purpose of the original.
     pub about: &'static str,
     usage: &'static str,
+    /// The project of the original.
+    pub project: Project,
+}
+
+/// A project with programs whose names kiln plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Project {
+    ErofsUtils,
+    Composefs,
+}
+
+impl Project {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ErofsUtils => "erofs-utils",
+            Self::Composefs => "composefs",
+        }
+    }
 }
 
 /// All drop-in names. `kiln install-names` installs these.
-pub const PROGRAMS: [Program; 4] = [
-    Program { name: "mkfs.erofs", run: mkfs::run, about: "make an EROFS image", usage: mkfs::USAGE },
-    Program { name: "fsck.erofs", run: fsck::run, about: "check an EROFS image, or extract it", usage: fsck::USAGE },
-    Program { name: "dump.erofs", run: dump::run, about: "show what is in an EROFS image", usage: dump::USAGE },
-    Program { name: "erofsfuse", run: fuse::run, about: "mount an EROFS image by FUSE", usage: fuse::USAGE },
+pub const PROGRAMS: [Program; 6] = [
+    Program {
+        name: "mkfs.erofs",
+        run: mkfs::run,
+        about: "make an EROFS image",
+        usage: mkfs::USAGE,
+        project: Project::ErofsUtils,
+    },
+    Program {
+        name: "fsck.erofs",
+        run: fsck::run,
+        about: "check an EROFS image, or extract it",
+        usage: fsck::USAGE,
+        project: Project::ErofsUtils,
+    },
+    Program {
+        name: "dump.erofs",
+        run: dump::run,
+        about: "show what is in an EROFS image",
+        usage: dump::USAGE,
+        project: Project::ErofsUtils,
+    },
+    Program {
+        name: "erofsfuse",
+        run: fuse::run,
+        about: "mount an EROFS image by FUSE",
+        usage: fuse::USAGE,
+        project: Project::ErofsUtils,
+    },
+    Program {
+        name: "mkcomposefs",
+        run: mkcomposefs::run,
+        about: "make a composefs image",
+        usage: mkcomposefs::USAGE,
+        project: Project::Composefs,
+    },
+    Program {
+        name: "composefs-info",
+        run: composefs_info::run,
+        about: "show what is in composefs images",
+        usage: composefs_info::USAGE,
+        project: Project::Composefs,
+    },
 ];
 
 /// The reason why a program ends early.
@@ -87,7 +147,11 @@ impl Program {
     /// Runs the program with these arguments, which do not include its name.
     pub fn run(&self, args: Vec<OsString>) -> ExitCode {
         let help = if self.name == "mkfs.erofs" { "fewer --workers, a smaller -C or another -z need less" } else { "" };
-        memory::advise(Advice { prefix: "<E> erofs: ", help });
+        let prefix = match self.project {
+            Project::ErofsUtils => "<E> erofs: ",
+            Project::Composefs => "composefs: ",
+        };
+        memory::advise(Advice { prefix, help });
         let stop = match (self.run)(args) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(stop) => stop,
@@ -108,15 +172,17 @@ impl Program {
             }
             Stop::Failed(failure) if failure.is_broken_pipe() => Ok(()),
             Stop::Failed(failure) => {
-                if !failure.is_silent() {
-                    log::error(format_args!("{failure}"));
+                match self.project {
+                    _ if failure.is_silent() => {}
+                    Project::ErofsUtils => log::error(format_args!("{failure}")),
+                    Project::Composefs => log::line(format_args!("{name}: {failure}")),
                 }
                 Err(())
             }
             Stop::Misuse(misuse) => {
                 match misuse {
-                    Misuse::Option(_) => log::line(format_args!("{name}: {misuse}")),
-                    Misuse::Other(_) => log::error(format_args!("{misuse}")),
+                    Misuse::Other(_) if self.project == Project::ErofsUtils => log::error(format_args!("{misuse}")),
+                    _ => log::line(format_args!("{name}: {misuse}")),
                 }
                 log::line(format_args!("Try '{name} --help' for more information."));
                 Err(())

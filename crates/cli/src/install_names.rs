@@ -10,10 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Install the names of erofs-utils
+/// Install the names of erofs-utils and composefs
 ///
-/// Called as mkfs.erofs, fsck.erofs, dump.erofs or erofsfuse, this program takes the options of that program. Only
-/// names that lead to this program already are replaced without --force.
+/// Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse, mkcomposefs or composefs-info, this program takes the
+/// options of that program. Only names that lead to this program already are replaced without --force.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, copy_file_range, fchmod, ioctl_ficlone};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest contents in bytes that are kept in memory until their digest is known.
@@ -106,7 +107,7 @@ impl Store {
     /// Returns true if the object is there, with this length.
     fn has_whole(&self, digest: &Digest, expected: u64) -> Result<bool, StoreError> {
         let object = object_path(digest);
-        match self.len_of(&object)? {
+        match self.len_of(Path::new(&object))? {
             None => Ok(false),
             Some(len) if len == expected => Ok(true),
             Some(len) => Err(StoreError::Damaged { path: self.path().join(object), len, expected }),

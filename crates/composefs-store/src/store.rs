@@ -5,9 +5,11 @@ use kiln_composefs::tree::object_path;
 use kiln_composefs::verity::Digest;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A directory of objects.
@@ -56,7 +58,18 @@ impl Store {
     /// # Errors
     /// Something else of the object's name; errors of the system.
     pub fn has(&self, digest: &Digest) -> Result<bool, StoreError> {
-        Ok(self.len_of(&object_path(digest))?.is_some())
+        Ok(self.len_of(Path::new(&object_path(digest)))?.is_some())
+    }
+
+    /// Returns true if the store has an object of this path, which an image names; false for paths that
+    /// lead out of the store.
+    ///
+    /// # Errors
+    /// As [`Store::has`].
+    pub fn has_path(&self, object: &[u8]) -> Result<bool, StoreError> {
+        let object = Path::new(OsStr::from_bytes(object));
+        let is_inside = object.components().all(|part| matches!(part, Component::Normal(_)));
+        Ok(is_inside && self.len_of(object)?.is_some())
     }
 
     /// Opens an object, whose contents may be others than its name says.
@@ -114,13 +127,13 @@ impl Store {
     }
 
     /// Returns the length of an object in bytes, if it exists.
-    pub(crate) fn len_of(&self, object: &str) -> Result<Option<u64>, StoreError> {
+    pub(crate) fn len_of(&self, object: &Path) -> Result<Option<u64>, StoreError> {
         match statat(&self.dir, object, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => match kind(found.st_mode) {
                 None => Ok(Some(found.st_size as u64)),
                 Some(found) => Err(StoreError::NoObject { path: self.path.join(object), found }),
             },
-            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(StoreError::file(self.path.join(object), "look at")(errno)),
         }
     }

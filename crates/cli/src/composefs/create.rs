@@ -199,14 +199,14 @@ struct CreatedJson {
 fn tell(args: &Args, summary: &ImageSummary) -> Result<(), Failure> {
     let ImageSummary { len, inodes, .. } = *summary;
     if args.json {
-        return Ok(print_document(&CreatedJson {
+        return print_document(&CreatedJson {
             id: id(summary),
             version: summary.version as u32,
             algorithm: summary.digest.map(|digest| digest.algorithm().name()),
             digest: summary.digest.map(|digest| digest.to_string()),
             bytes: len,
             inodes,
-        })?);
+        });
     }
     if args.print_digest || args.print_digest_only {
         let mut out = Out::new();

@@ -13,8 +13,10 @@ use kilnfs::composefs::tree::{FileData, NodeIdx};
 use kilnfs::composefs::verity::{Algorithm, Digest, Hasher};
 use kilnfs::composefs::{CfsTree, dump, objects_below, read_image};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Inspect composefs images
@@ -58,7 +60,7 @@ pub struct ImagesArgs {
 
     /// Only the file NAME of the root directory, and everything below it; repeat for more
     #[arg(long, value_name = "NAME")]
-    pub filter: Vec<String>,
+    pub filter: Vec<OsString>,
 }
 
 #[derive(clap::Args)]
@@ -101,8 +103,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 impl ImagesArgs {
     /// Calls `each` with the tree of each image.
     fn each(&self, mut each: impl FnMut(CfsTree) -> Result<(), Failure>) -> Result<(), Failure> {
-        if let Some(filter) = self.filter.iter().find(|filter| filter.contains('/')) {
-            return Err(Failure::Usage(format!("Filter must be a single name: {filter}")));
+        if let Some(filter) = self.filter.iter().find(|filter| filter.as_bytes().contains(&b'/')) {
+            return Err(Failure::Usage(format!("Filter must be a single name: {}", filter.display())));
         }
         self.images.iter().try_for_each(|path| each(read(path)?))
     }
@@ -161,12 +163,10 @@ pub fn list_objects(args: &ImagesArgs, missing_from: Option<&Path>, out: &mut Ou
     })?;
     let store = missing_from.map(|path| Store::open(path).map_err(failed(path))).transpose()?;
     for object in &found {
-        if let Some(store) = &store {
-            let digest = object.iter().copied().filter(|&byte| byte != b'/').collect::<Vec<u8>>();
-            let digest = Digest::from_hex(&digest).filter(|_| object.get(2) == Some(&b'/'));
-            if digest.map_or(Ok(false), |digest| store.has(&digest)).map_err(failed(store.path()))? {
-                continue;
-            }
+        if let Some(store) = &store
+            && store.has_path(object).map_err(failed(store.path()))?
+        {
+            continue;
         }
         escaped(object, out)?;
         out.write_all(b"\n")?;

@@ -178,7 +178,7 @@ fn see(command: &Command, name: &str) -> Vec<String> {
     pages
 }
 
-/// A program of erofs-utils, as kiln plays it.
+/// A program of another project, as kiln plays it.
 fn dropin_page(program: &dropin::Program) -> String {
     let name = program.name;
     let (synopsis, options) = program.usage().split_once('\n').unwrap_or((program.usage(), ""));
@@ -188,10 +188,13 @@ fn dropin_page(program: &dropin::Program) -> String {
     section(&mut text, "SYNOPSIS");
     let _ = writeln!(text, "\\fB{}\\fR {}", escape(name), escape(synopsis));
     section(&mut text, "DESCRIPTION");
+    let project = program.project.name();
     paragraph(
         &mut text,
-        "This is kiln, called by the name of a program of erofs-utils: it takes the options of that program and answers in the \
-         same lines. kiln-install-names(1) makes the name.",
+        &format!(
+            "This is kiln, called by the name of a program of {project}: it takes the options of that program and answers in \
+             the same lines. kiln-install-names(1) makes the name."
+        ),
     );
     section(&mut text, "OPTIONS");
     verbatim(&mut text, options.trim_matches('\n'));

@@ -4,7 +4,7 @@ use crate::common::{Scratch, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 48] = [
     "pack",
     "mount",
     "umount",
@@ -34,6 +34,17 @@ const COMMANDS: [&str; 37] = [
     "oci inspect",
     "oci pack",
     "oci convert",
+    "composefs",
+    "composefs create",
+    "composefs info",
+    "composefs info ls",
+    "composefs info objects",
+    "composefs info missing-objects",
+    "composefs info dump",
+    "composefs info measure-file",
+    "composefs store",
+    "composefs store verify",
+    "composefs store gc",
     "info",
     "du",
     "explain",

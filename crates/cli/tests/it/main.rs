@@ -5,6 +5,7 @@ mod attributes;
 mod backup;
 mod command_lines;
 mod common;
+mod composefs;
 mod convert;
 mod definitions;
 mod delta;
