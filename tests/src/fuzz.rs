@@ -53,6 +53,7 @@ pub const TARGETS: [(&str, Target); 32] = [
     ("updated-image", generations::updated_image),
     ("hot-list", lists::hot_list),
     ("stamps", lists::stamps),
+    ("composefs-dump", composefs::dump),
 ];
 
 /// Runs the target with this name.

@@ -79,6 +79,7 @@ replay! {
     updated_image "updated-image",
     hot_list "hot-list",
     stamps "stamps",
+    composefs_dump "composefs-dump",
 }
 
 /// The images that fuzzing starts from are valid; otherwise it would start from errors.

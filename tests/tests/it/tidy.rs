@@ -63,6 +63,36 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("revise", &["kiln-delta", "kiln-sink", "kiln-mount"]),
     ("diff", &["kiln-read", "kiln-builder", "kiln-source", "kiln-revise", "kiln-sink", "kiln-mount", "kiln-delta"]),
     ("delta", &["kiln-source", "kiln-revise", "kiln-diff", "kiln-sink", "kiln-mount"]),
+    (
+        "composefs",
+        &[
+            "kiln-output",
+            "kiln-codec",
+            "kiln-read",
+            "kiln-builder",
+            "kiln-source",
+            "kiln-revise",
+            "kiln-diff",
+            "kiln-delta",
+            "kiln-sink",
+            "kiln-mount",
+            "kiln-composefs-store",
+        ],
+    ),
+    (
+        "composefs-store",
+        &[
+            "kiln-codec",
+            "kiln-read",
+            "kiln-builder",
+            "kiln-source",
+            "kiln-revise",
+            "kiln-diff",
+            "kiln-delta",
+            "kiln-sink",
+            "kiln-mount",
+        ],
+    ),
 ];
 
 /// Crates that the lowest ones must not depend on.

@@ -40,14 +40,19 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     /// List files, with targets of symbolic links and objects
+    #[command(after_help = "Example:\n  kiln composefs info ls --filter usr rootfs.cfs")]
     Ls(ImagesArgs),
     /// List the objects that the images need, each once
+    #[command(after_help = "Example:\n  kiln composefs info objects *.cfs")]
     Objects(ImagesArgs),
     /// List the objects that the images need and the store does not have
+    #[command(after_help = "Example:\n  kiln composefs info missing-objects --basedir objects/ rootfs.cfs")]
     MissingObjects(MissingArgs),
     /// Print a dump of each image, which makes the same image again
+    #[command(after_help = "Example:\n  kiln composefs info dump rootfs.cfs")]
     Dump(ImagesArgs),
     /// Print the fs-verity digest of any files
+    #[command(after_help = "Example:\n  kiln composefs info measure-file rootfs.cfs")]
     MeasureFile(MeasureArgs),
 }
 
@@ -132,7 +137,7 @@ pub fn ls(args: &ImagesArgs, out: &mut Out) -> Result<(), Failure> {
         let mut stack = args.root_entries(&tree);
         stack.reverse();
         while let Some(node) = stack.pop() {
-            escaped(&tree.path(node), out)?;
+            path_line(&tree.path(node), out)?;
             match tree.data(node) {
                 FileData::Directory => out.write_all(b"/\t")?,
                 FileData::Symlink(target) => {
@@ -168,7 +173,7 @@ pub fn list_objects(args: &ImagesArgs, missing_from: Option<&Path>, out: &mut Ou
         {
             continue;
         }
-        escaped(object, out)?;
+        out.name(object)?;
         out.write_all(b"\n")?;
     }
     Ok(())
@@ -194,7 +199,16 @@ fn digest_of(path: &Path, algorithm: Algorithm) -> Result<Digest, Failure> {
     Ok(hasher.finish())
 }
 
-/// Prints a path as composefs-info does: one line, whatever bytes it has.
+/// Prints a path as composefs-info does: on one line, whatever bytes it has.
+fn path_line(path: &[u8], out: &mut Out) -> io::Result<()> {
+    for (at, part) in path.split(|&byte| byte == b' ').enumerate() {
+        out.write_all(if at == 0 { b"" } else { b" " })?;
+        escaped(part, out)?;
+    }
+    Ok(())
+}
+
+/// Prints a target or an object as composefs-info does, spaces escaped, too.
 fn escaped(path: &[u8], out: &mut Out) -> io::Result<()> {
     for &byte in path {
         match byte {
@@ -202,7 +216,7 @@ fn escaped(path: &[u8], out: &mut Out) -> io::Result<()> {
             b'\n' => out.write_all(b"\\n")?,
             b'\r' => out.write_all(b"\\r")?,
             b'\t' => out.write_all(b"\\t")?,
-            b' ' | 0x21..=0x7e => out.write_all(&[byte])?,
+            0x21..=0x7e => out.write_all(&[byte])?,
             _ => write!(out, "\\x{byte:02x}")?,
         }
     }

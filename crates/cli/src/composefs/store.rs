@@ -33,8 +33,10 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     /// Compare each object with the digest that is its name; exit code 4 tells that some are others
+    #[command(after_help = "Example:\n  kiln composefs store verify objects/")]
     Verify(VerifyArgs),
     /// Remove all objects that none of the images needs
+    #[command(after_help = "Example:\n  kiln composefs store gc --dry-run objects/ *.cfs")]
     Gc(GcArgs),
 }
 

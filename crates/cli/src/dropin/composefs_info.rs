@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub const USAGE: &str = "\
-[--basedir=path] [ls|objects|dump|missing-objects|measure-file] IMAGES...
+[--basedir=path] [ls|objects|dump|missing-objects|measure-file] IMAGES
 Options:
   --basedir=PATH        Content files that are there, for missing-objects
   --filter=NAME         Only this file of the root directory, and everything
