@@ -4,6 +4,7 @@
 //! runs the same functions on the inputs that fuzzing has collected.
 
 mod codec;
+mod composefs;
 mod crafted;
 mod generations;
 mod image;
@@ -20,7 +21,7 @@ mod xattr;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 32] = [
+pub const TARGETS: [(&str, Target); 33] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
     ("inode", records::inode),

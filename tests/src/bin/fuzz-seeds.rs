@@ -61,6 +61,7 @@ fn main() -> io::Result<()> {
     let stamps =
         b"#kiln-stamp 1 0aff\n000102030405060708090a0b0c0d0e0f usr/a\\012b\nffffffffffffffffffffffffffffffff c\n";
     put("stamps", "two", stamps.to_vec())?;
+    put("composefs-dump", "types", composefs_dump().into_bytes())?;
     let fragment = (1u64 << 63 | 100).to_le_bytes().to_vec();
     put("map", "fragment", crafted(&[inode(COMPRESSED, 900), fragment].concat(), &[b'f'; 1100]))
 }
@@ -143,4 +144,24 @@ fn records(method: Method, plain: &[u8], stream: &[u8]) -> Vec<u8> {
     let map = [&[1, 0, 0, 0, 5, 0, 0, 0][..], &[0; 8], &word.to_le_bytes(), &pa.to_le_bytes(), &[0; 4]].concat();
     let inode = inode(COMPRESSED, plain.len() as u64);
     crafted(&[inode, map].concat(), &[&[0; 5], stream].concat())
+}
+
+/// Returns a dump with files of all types, hard links, a whiteout, an object and attributes.
+fn composefs_dump() -> String {
+    let digest = "ab".repeat(32);
+    let object = format!("ab/{}", &digest[2..]);
+    [
+        "/ 4096 40755 3 0 0 0 1.5 - - - security.selinux=a",
+        "/block 0 60600 1 0 6 259 0.0 - - -",
+        "/d 0 40755 2 1000 1000 0 7.0 - - - user.overlay.opaque=y trusted.overlay.x=\\x00",
+        "/d/a\\x20b\\n 0 20644 1 0 0 0 0.0 - - -",
+        "/fifo 0 10600 1 0 0 0 0.0 - - -",
+        "/inline 6 100644 2 0 0 0 0.0 - hello\\n - user.a=b security.selinux=a",
+        &format!("/object 9999 100755 1 0 0 0 0.999999999 {object} - {digest}"),
+        "/socket 0 140600 1 0 0 0 0.0 - - -",
+        "/symlink 7 120777 1 0 0 0 0.0 ../\\x2d\\\\ - -",
+        "/z 0 @100644 2 0 0 0 0.0 /inline - -",
+    ]
+    .map(|line| format!("{line}\n"))
+    .concat()
 }

@@ -5,7 +5,7 @@ use kilnfs::composefs::{dump, read_image};
 
 /// Reads a dump. One that is taken is written so that it reads as the same again, and makes an image
 /// from which it comes back.
-pub(super) fn dump(data: &[u8]) {
+pub fn dump(data: &[u8]) {
     let Ok(tree) = dump::read(data, &mut |_| {}) else { return };
     let mut canonical = Vec::new();
     dump::write(&tree, &mut canonical).expect("memory");

@@ -97,7 +97,7 @@ fn the_small_images_are_good() {
 
 /// Targets for sources, lists and generations, whose seeds are also mutated here: a format with few
 /// fields needs no coverage to find bugs.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "tar",
     "cpio",
     "zip",
@@ -115,6 +115,7 @@ const SOURCES: [&str; 17] = [
     "updated-image",
     "hot-list",
     "stamps",
+    "composefs-dump",
 ];
 
 /// Returns the number of mutations per input. `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the

@@ -83,6 +83,7 @@ fn every_field_is_documented() {
         &["convert", "--json", &scratch.path("src"), &scratch.path("converted.tar")],
         &["oci", "pack", "--json", &scratch.path("files"), &scratch.path("layout")],
         &["oci", "convert", "--json", &scratch.path("layout"), &scratch.path("layout2")],
+        &["composefs", "create", "--json", &scratch.path("files"), &scratch.path("composefs")],
         &["pack", "--json", "--estimate", "--layout=tail-packing", &scratch.path("files")],
         &["pack", "--json", "--explain", &scratch.path("files"), &scratch.path("explained")],
     ] {
