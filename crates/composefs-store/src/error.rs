@@ -30,7 +30,7 @@ pub enum StoreError {
     NoObject {
         /// Its path.
         path: PathBuf,
-        /// What it is instead.
+        /// Its type, in words.
         found: &'static str,
     },
     /// An object of another length than its contents.
