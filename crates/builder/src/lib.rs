@@ -104,4 +104,4 @@ pub use out::{Behind, Blob, Out};
 pub use pack::refill::{RefillEnd, RefillForm, Refilled, RefilledExtent, Refiller, inline_room};
 pub use stream::{StoredStream, store_stream};
 pub use summary::{CompressionUse, Summary};
-pub use write::superblock::Head;
+pub use write::superblock::{Head, RootInode};
