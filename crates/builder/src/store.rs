@@ -147,4 +147,8 @@ impl OlderText for Older<'_, '_, '_, '_> {
     fn read(&mut self, source: TextSource, off: u64, buf: &mut [u8], _: &FragmentStream) -> Result<(), BuildError> {
         self.packing.read_older((source, off), buf, self.crew)
     }
+
+    fn prepare(&mut self, places: &[(TextSource, u64)]) -> Result<usize, BuildError> {
+        self.packing.decode_ahead(places, self.crew)
+    }
 }

@@ -2,6 +2,7 @@
 
 use kiln_format::Algorithm;
 use kiln_output as output;
+use kiln_parallel::Threads;
 
 use super::{PackCrew, Packing, Stored};
 use crate::error::BuildError;
@@ -9,7 +10,7 @@ use crate::layout::lcluster_index::ZExtent;
 use crate::pack::append::Destination;
 use crate::pack::chunks::ChunkRun;
 use crate::pack::inline_tails::TailRef;
-use crate::pack::text_cache::Source;
+use crate::pack::text_cache::{Encoded, Source};
 use crate::plan::text::TextSource;
 
 /// Place of the text that begins at some byte.
@@ -51,6 +52,45 @@ impl Packing<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Decodes pclusters whose text will probably be read, on all cores: those at `places` that were given to the
+    /// crew. Returns the number of places, from the first on, for which that was done: at least one.
+    ///
+    /// # Errors
+    /// Those of [`crate::build`].
+    pub(crate) fn decode_ahead(
+        &mut self,
+        places: &[(TextSource, u64)],
+        crew: &mut PackCrew<'_>,
+    ) -> Result<usize, BuildError> {
+        let (mut pclusters, mut len, mut done) = (Vec::new(), 0, 0);
+        for &(source, off) in places {
+            while self.is_first(source) && self.take_next(crew)? {}
+            let has_extents = self.stored_extents(source).is_some();
+            let found = loop {
+                let found = self.find_text(source, off);
+                if found.is_some() || !has_extents || !self.take_next(crew)? {
+                    break found;
+                }
+            };
+            if let Some(Found::Extent(extent, None)) = found {
+                let place = Source::Image(extent.pa);
+                let is_known = self.texts.find(place) || pclusters.iter().any(|one: &Encoded| one.place == place);
+                if !is_known {
+                    len += extent.llen as usize;
+                    if done > 0 && len > self.texts.ahead_len() {
+                        break;
+                    }
+                    let mut stored = vec![0; extent.plen as usize];
+                    self.read_image(extent.pa, &mut stored)?;
+                    pclusters.push(Encoded { place, stored, extent, algorithm: self.algorithm_of(source) });
+                }
+            }
+            done += 1;
+        }
+        self.texts.decode_all(pclusters, self.context.format.work.threads)?;
+        Ok(done)
     }
 
     /// Fills `buf` with stored text of a source, from byte `off` on. Returns whether all of it is stored.
@@ -154,17 +194,16 @@ impl Packing<'_, '_> {
     ) -> Result<&[u8], BuildError> {
         let place = tail.map_or(Source::Image(extent.pa), |tail| Source::Tail(tail.off));
         if !self.texts.find(place) {
-            let mut raw = std::mem::take(&mut self.texts.raw);
-            raw.clear();
+            let mut stored = Vec::new();
             match tail {
-                Some(tail) => self.tails.get(tail, &mut raw)?,
+                Some(tail) => self.tails.get(tail, &mut stored)?,
                 None => {
-                    raw.resize(extent.plen as usize, 0);
-                    self.read_image(extent.pa, &mut raw)?;
+                    stored.resize(extent.plen as usize, 0);
+                    self.read_image(extent.pa, &mut stored)?;
                 }
             }
-            self.texts.decode(place, &raw, extent, algorithm)?;
-            self.texts.raw = raw;
+            let encoded = Encoded { place, stored, extent: *extent, algorithm };
+            self.texts.decode_all(vec![encoded], Threads::ONE)?;
         }
         Ok(self.texts.latest())
     }

@@ -42,12 +42,24 @@ pub(crate) trait Text {
     /// Errors of the source.
     fn read(&mut self, stream: u32, off: u64, buf: &mut [u8]) -> Result<(), Self::Error>;
 
+    /// Prepares the text around some places, which [`Text::read`] will probably be asked for. Returns the number of
+    /// places, from the first on, for which that was done: at least one.
+    ///
+    /// # Errors
+    /// Errors of the source.
+    fn prepare(&mut self, places: &[Place]) -> Result<usize, Self::Error> {
+        Ok(places.len())
+    }
+
     /// Returns whether storing these `len` bytes once instead of twice gains anything.
     ///
     /// # Errors
     /// Errors of the source.
     fn gains(&mut self, place: Place, len: u64) -> Result<bool, Self::Error>;
 }
+
+/// Most chunks whose sources are prepared at once.
+const AHEAD_MAX: usize = 256;
 
 /// A place in the plain text of all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -297,7 +309,11 @@ impl Matcher {
     /// # Errors
     /// Text that cannot be read.
     pub(crate) fn push<T: Text>(&mut self, chunks: &[Chunk], text: &mut T) -> Result<(), T::Error> {
-        for chunk in chunks {
+        let mut prepared = 0;
+        for (idx, chunk) in chunks.iter().enumerate() {
+            if idx == prepared {
+                prepared += self.prepare(&chunks[idx..], text)?;
+            }
             let off = self.off;
             self.off += u64::from(chunk.len);
             debug_assert!(self.off <= self.len, "chunks are longer than their stream");
@@ -312,6 +328,29 @@ impl Matcher {
             }
         }
         Ok(())
+    }
+
+    /// Prepares the text that the next chunks will be compared with. Returns the number of chunks for which that was
+    /// done.
+    fn prepare<T: Text>(&self, chunks: &[Chunk], text: &mut T) -> Result<usize, T::Error> {
+        let group = self.groups[self.stream() as usize];
+        let chunks = &chunks[..chunks.len().min(AHEAD_MAX)];
+        let (mut off, mut places, mut numbers) = (self.off, Vec::new(), Vec::new());
+        for (idx, chunk) in chunks.iter().enumerate() {
+            // A chunk within a match is not compared.
+            let found = if off < self.pos { None } else { self.index.find(chunk.hash.in_group(group)) };
+            let room = found.and_then(|source| self.room(source, off));
+            if let Some(source) = found.filter(|_| room.is_some_and(|room| room.ahead + room.back >= self.min_match)) {
+                places.push(source);
+                numbers.push(idx);
+            }
+            off += u64::from(chunk.len);
+        }
+        if places.is_empty() {
+            return Ok(chunks.len());
+        }
+        let count = text.prepare(&places)?;
+        Ok(numbers.get(count).copied().unwrap_or(chunks.len()))
     }
 
     /// Returns the counts so far.

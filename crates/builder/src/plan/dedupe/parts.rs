@@ -36,6 +36,15 @@ pub(crate) trait OlderText {
     /// Text that cannot be read.
     fn read(&mut self, source: TextSource, off: u64, buf: &mut [u8], packed: &FragmentStream)
     -> Result<(), BuildError>;
+
+    /// Prepares text that will probably be read, given its places. Returns the number of places, from the first on,
+    /// for which that was done: at least one.
+    ///
+    /// # Errors
+    /// Text that cannot be read.
+    fn prepare(&mut self, places: &[(TextSource, u64)]) -> Result<usize, BuildError> {
+        Ok(places.len())
+    }
 }
 
 /// A stream: some bytes of a file, or of the packed stream.
@@ -356,6 +365,19 @@ impl Text for SegmentText<'_> {
             (off, buf) = (off + len as u64, &mut buf[len..]);
         }
         Ok(())
+    }
+
+    fn prepare(&mut self, places: &[Place]) -> Result<usize, BuildError> {
+        // Text of the segment is in memory.
+        let first = self.first();
+        let is_older = |at: &usize| first.is_none_or(|first| places[*at] < first);
+        let older: Vec<usize> = (0..places.len()).filter(is_older).collect();
+        if older.is_empty() {
+            return Ok(places.len());
+        }
+        let located: Vec<_> = older.iter().map(|&at| locate(self.sources, places[at])).collect();
+        let count = self.older.prepare(&located)?;
+        Ok(older.get(count).copied().unwrap_or(places.len()))
     }
 
     /// Returns true if a reference pays: text that compresses well is worth less than the pclusters that are cut for
