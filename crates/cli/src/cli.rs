@@ -45,6 +45,8 @@ pub enum Command {
     Repair(crate::update::repair::Args),
     Relayout(crate::relayout::Args),
     Oci(crate::oci::Args),
+    Verity(crate::verity::Args),
+    Digest(crate::digest::Args),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),
     Explain(crate::inspect::explain::Args),

@@ -9,6 +9,7 @@
 mod cli;
 mod console;
 mod convert;
+mod digest;
 mod dropin;
 mod exit;
 mod export;
@@ -26,6 +27,7 @@ mod patch;
 mod process;
 mod relayout;
 mod update;
+mod verity;
 
 use cli::Command;
 use console::report::{self, ErrorJson};
@@ -131,6 +133,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Repair(args) => update::repair::run(&args),
         Command::Relayout(args) => relayout::run(&args),
         Command::Oci(args) => oci::run(&args),
+        Command::Verity(args) => verity::run(&args),
+        Command::Digest(args) => digest::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -50,7 +50,9 @@ pub fn find_behind(image: &dyn ReadAt, end: Option<u64>) -> Result<Option<u64>, 
     let failed = |source: io::Error| VerityError::Read { part: Part::Tree, off: 0, source };
     let len = image.len().map_err(failed)?;
     let by_end = end.into_iter().flat_map(|end| [4096, 512].map(|align| end.checked_next_multiple_of(align)));
-    let by_len = Algorithm::ALL.into_iter().flat_map(|algorithm| [4096, 512].map(|size| split(len, algorithm, size)));
+    let sizes = || (9..=16).map(|bits| 1u32 << bits);
+    let pairs = sizes().flat_map(|data| sizes().map(move |hash| (data, hash)));
+    let by_len = pairs.flat_map(|sizes| Algorithm::ALL.map(|algorithm| split(len, algorithm, sizes)));
     for hash_off in by_end.chain(by_len).flatten() {
         let mut magic = [0; MAGIC.len()];
         if hash_off.checked_add(512).is_some_and(|end| end <= len) {
@@ -64,21 +66,20 @@ pub fn find_behind(image: &dyn ReadAt, end: Option<u64>) -> Result<Option<u64>, 
 }
 
 /// Returns the end of the data in a file of `len` bytes that consists of data and their tree.
-fn split(len: u64, algorithm: Algorithm, block_size: u32) -> Option<u64> {
+fn split(len: u64, algorithm: Algorithm, sizes: (u32, u32)) -> Option<u64> {
+    let (data_block_size, hash_block_size) = sizes;
     let total = |data_blocks: u64| {
-        let size = block_size;
-        let parameters =
-            Parameters { algorithm, data_block_size: size, hash_block_size: size, data_blocks, salt: vec![] };
+        let parameters = Parameters { algorithm, data_block_size, hash_block_size, data_blocks, salt: Vec::new() };
         let shape = Shape::new(&parameters).ok()?;
-        tree_off(parameters.data_len(), size)?.checked_add(shape.tree_len())
+        tree_off(parameters.data_len(), hash_block_size)?.checked_add(shape.tree_len())
     };
     // The sum grows with the number of blocks.
-    let (mut low, mut high) = (1, len / u64::from(block_size));
+    let (mut low, mut high) = (1, len / u64::from(data_block_size));
     while low < high {
         let middle = low + (high - low) / 2;
         if total(middle)? < len { low = middle + 1 } else { high = middle }
     }
-    (total(low)? == len).then_some(low * u64::from(block_size))
+    (total(low)? == len).then_some(low * u64::from(data_block_size))
 }
 
 /// Reads the tree that lies in a file of its own, and returns false if there is no superblock at its start.

@@ -4,7 +4,7 @@ use crate::common::{Scratch, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 42] = [
     "pack",
     "mount",
     "umount",
@@ -34,6 +34,11 @@ const COMMANDS: [&str; 37] = [
     "oci inspect",
     "oci pack",
     "oci convert",
+    "verity",
+    "verity format",
+    "verity verify",
+    "verity show",
+    "digest",
     "info",
     "du",
     "explain",

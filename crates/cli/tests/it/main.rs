@@ -44,3 +44,4 @@ mod sizes;
 mod streams;
 mod transcripts;
 mod update;
+mod verity;
