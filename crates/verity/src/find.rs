@@ -15,9 +15,7 @@ use std::path::{Path, PathBuf};
 pub struct FoundTree {
     /// The file with the tree: the image itself, or one beside it.
     pub path: PathBuf,
-    /// Byte offset of the superblock.
-    pub hash_off: u64,
-    /// Position of the tree.
+    /// Position of the superblock and the tree.
     pub location: Location,
     /// File that names tree and root hash.
     pub sidecar: Option<Sidecar>,
@@ -30,7 +28,7 @@ pub struct FoundTree {
 /// Files that cannot be read, or are none of these.
 pub fn find_tree(path: &Path, image: &dyn ReadAt, end: Option<u64>) -> Result<Option<FoundTree>, VerityError> {
     let sidecar = Sidecar::read(&Sidecar::path_of(path))?;
-    let behind = |hash_off| FoundTree { path: path.to_owned(), hash_off, location: Location::Behind, sidecar };
+    let behind = |hash_off| FoundTree { path: path.to_owned(), location: Location::Behind { hash_off }, sidecar };
     if let Some(hash_off) = find_behind(image, end)? {
         return Ok(Some(behind(hash_off)));
     }
@@ -38,7 +36,7 @@ pub fn find_tree(path: &Path, image: &dyn ReadAt, end: Option<u64>) -> Result<Op
         return Ok(Some(behind(sidecar.hash_off)));
     }
     let beside = with_suffix(path, ".verity");
-    Ok(beside.exists().then_some(FoundTree { path: beside, hash_off: 0, location: Location::Beside, sidecar: None }))
+    Ok(beside.exists().then_some(FoundTree { path: beside, location: Location::Beside { hash_off: 0 }, sidecar: None }))
 }
 
 /// Searches for a superblock behind an image. If its end is not known, the whole file is an image and a tree: their

@@ -21,7 +21,7 @@
 //! tree.write(&tree.superblock(None), 0, &mut stored)?;
 //!
 //! let (data, stored) = (MemorySource::new(data), MemorySource::new(stored));
-//! let verified = VerifiedSource::open(data, stored, 0, Location::Beside, *tree.root_hash())?;
+//! let verified = VerifiedSource::open(data, stored, Location::Beside { hash_off: 0 }, *tree.root_hash())?;
 //! let mut bytes = [0; 3];
 //! verified.read_exact_at(&mut bytes, 100_000)?;
 //! assert_eq!(bytes, [7; 3]);

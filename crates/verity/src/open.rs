@@ -41,20 +41,30 @@ pub(crate) struct Opened<D, T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// The tree is in a file of its own.
-    Beside,
+    Beside {
+        /// Byte offset of the superblock in the source of the tree.
+        hash_off: u64,
+    },
     /// Data and tree are in one file, the tree behind the data.
-    Behind,
+    Behind {
+        /// Byte offset of the superblock in the file.
+        hash_off: u64,
+    },
+}
+
+impl Location {
+    /// Returns the byte offset of the superblock in the source of the tree.
+    pub fn hash_off(self) -> u64 {
+        match self {
+            Location::Beside { hash_off } | Location::Behind { hash_off } => hash_off,
+        }
+    }
 }
 
 impl<D: ReadAt, T: ReadAt> Opened<D, T> {
-    /// Checks the superblock at byte `hash_off` of `tree` against both sources and the root hash.
-    pub(crate) fn new(
-        data: D,
-        tree: T,
-        hash_off: u64,
-        location: Location,
-        root_hash: Digest,
-    ) -> Result<Self, VerityError> {
+    /// Checks the superblock at its place in `tree` against both sources and the root hash.
+    pub(crate) fn new(data: D, tree: T, location: Location, root_hash: Digest) -> Result<Self, VerityError> {
+        let hash_off = location.hash_off();
         let superblock = read_superblock(&tree, hash_off)?;
         let parameters = &superblock.parameters;
         let shape = Shape::new(parameters)?;
@@ -63,7 +73,7 @@ impl<D: ReadAt, T: ReadAt> Opened<D, T> {
             return Err(VerityError::RootHashLength { name, expected, given: root_hash.as_bytes().len() });
         }
         let data_len = parameters.data_len();
-        if location == Location::Behind && hash_off < data_len {
+        if matches!(location, Location::Behind { .. }) && hash_off < data_len {
             return Err(VerityError::Overlap { tree_off: hash_off, data_len });
         }
         let tree_off = tree_off(hash_off, parameters.hash_block_size).unwrap_or(u64::MAX);

@@ -39,9 +39,12 @@ pub struct VerifiedSource<D, T> {
     /// Verified hash blocks of level 0.
     level_0: Mutex<Lru>,
     /// Verified hash blocks of higher levels.
-    upper: Mutex<HashMap<(usize, u64), Arc<[u8]>>>,
+    upper: Mutex<HashBlocks>,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
+
+/// Verified hash blocks by level and number.
+type HashBlocks = HashMap<(usize, u64), Arc<[u8]>>;
 
 /// Part of a read: a range of the source and its bytes.
 struct Wanted<'a, 'b> {
@@ -51,12 +54,12 @@ struct Wanted<'a, 'b> {
 }
 
 impl<D: ReadAt, T: ReadAt> VerifiedSource<D, T> {
-    /// Opens data and the tree with a superblock at byte `hash_off` of `tree`, and verifies the first block of the tree.
+    /// Opens data and the tree with a superblock at its place in `tree`, and verifies the first block of the tree.
     ///
     /// # Errors
     /// A superblock that is damaged or does not suit the sources; a root hash that is not that of the tree.
-    pub fn open(data: D, tree: T, hash_off: u64, location: Location, root_hash: Digest) -> Result<Self, VerityError> {
-        let opened = Opened::new(data, tree, hash_off, location, root_hash)?;
+    pub fn open(data: D, tree: T, location: Location, root_hash: Digest) -> Result<Self, VerityError> {
+        let opened = Opened::new(data, tree, location, root_hash)?;
         let len = opened.superblock.parameters.data_len();
         let level_0 = Mutex::new(Lru::new(LEVEL_0_LEN / opened.hash_block_size));
         let source = Self { opened, len, level_0, upper: Mutex::default(), buffers: Mutex::default() };

@@ -126,14 +126,17 @@ impl fmt::Display for Finding {
 pub fn verify(
     data: &dyn ReadAt,
     tree: &dyn ReadAt,
-    hash_off: u64,
     location: Location,
     root_hash: &Digest,
     control: &Control<'_>,
 ) -> Result<Report, VerityError> {
-    let opened = Opened::new(ByRef(data), ByRef(tree), hash_off, location, *root_hash)?;
+    let opened = Opened::new(ByRef(data), ByRef(tree), location, *root_hash)?;
+    let hash_off = location.hash_off();
     let failed = |part| move |source| VerityError::Read { part, off: 0, source };
-    let end = if location == Location::Behind { hash_off } else { data.len().map_err(failed(Part::Data))? };
+    let end = match location {
+        Location::Behind { hash_off } => hash_off,
+        Location::Beside { .. } => data.len().map_err(failed(Part::Data))?,
+    };
     let superblock = opened.superblock.clone();
     let (own, found) = (uuid_of(root_hash), superblock.uuid);
     let mut report = Report {
@@ -264,7 +267,8 @@ impl Check<'_> {
         let mut bytes = vec![0; (blocks.end - blocks.start) as usize * block_len]; // `READ_LEN` or a block
         let (mut wrong, mut findings) = (Vec::new(), Vec::new());
         let first = opened.hash_block_off(level, blocks.start);
-        let unreadable = read_blocks(&opened.tree, first, block_len, &mut bytes, Part::Tree, &mut findings);
+        let tree = Blocks { source: &opened.tree, part: Part::Tree, len: block_len };
+        let unreadable = tree.read(first, &mut bytes, &mut findings);
         for (idx, block) in blocks.zip(bytes.chunks_exact(block_len)) {
             let off = opened.hash_block_off(level, idx);
             if above.wrong.contains(&(idx / opened.shape.per_block())) || unreadable.contains(&off) {
@@ -343,7 +347,8 @@ impl Check<'_> {
     fn data_blocks(&self, off: u64, buf: &mut [u8], digests: &[u8], findings: &mut Vec<Finding>) {
         let (opened, block_len) = (self.opened, self.opened.data_block_size);
         let digest_len = opened.hasher.algorithm().digest_len();
-        let unreadable = read_blocks(&opened.data, off, block_len, buf, Part::Data, findings);
+        let data = Blocks { source: &opened.data, part: Part::Data, len: block_len };
+        let unreadable = data.read(off, buf, findings);
         let first = off / block_len as u64;
         for ((idx, block), expected) in (first..).zip(buf.chunks_exact(block_len)).zip(digests.chunks_exact(digest_len))
         {
@@ -356,27 +361,30 @@ impl Check<'_> {
     }
 }
 
-/// Fills `buf` with the blocks from byte `off` on, one by one where they cannot be read at once. Returns the offsets of
-/// those that cannot be read.
-fn read_blocks(
-    source: &dyn ReadAt,
-    off: u64,
-    block_len: usize,
-    buf: &mut [u8],
+/// A source of blocks.
+struct Blocks<'a> {
+    source: &'a dyn ReadAt,
     part: Part,
-    findings: &mut Vec<Finding>,
-) -> BTreeSet<u64> {
-    let mut unreadable = BTreeSet::new();
-    if source.read_exact_at(buf, off).is_ok() {
-        return unreadable;
-    }
-    for (off, block) in (off..).step_by(block_len).zip(buf.chunks_exact_mut(block_len)) {
-        if let Err(error) = source.read_exact_at(block, off) {
-            unreadable.insert(off);
-            findings.push(Finding::Unreadable { part, off, error: error.to_string() });
+    /// Length of a block.
+    len: usize,
+}
+
+impl Blocks<'_> {
+    /// Fills `buf` with the blocks from byte `off` on, one by one where they cannot be read at once. Returns the offsets
+    /// of those that cannot be read.
+    fn read(&self, off: u64, buf: &mut [u8], findings: &mut Vec<Finding>) -> BTreeSet<u64> {
+        let mut unreadable = BTreeSet::new();
+        if self.source.read_exact_at(buf, off).is_ok() {
+            return unreadable;
         }
+        for (off, block) in (off..).step_by(self.len).zip(buf.chunks_exact_mut(self.len)) {
+            if let Err(error) = self.source.read_exact_at(block, off) {
+                unreadable.insert(off);
+                findings.push(Finding::Unreadable { part: self.part, off, error: error.to_string() });
+            }
+        }
+        unreadable
     }
-    unreadable
 }
 
 /// Returns ranges of `step`, and a shorter last one, up to `end`.

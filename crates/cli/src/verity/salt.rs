@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn salts_are_words_or_digits() {
         assert_eq!(parse("zero").unwrap().bytes(None).unwrap(), [0; 32]);
-        assert_eq!(parse("none").unwrap().bytes(None).unwrap(), []);
+        assert_eq!(parse("none").unwrap().bytes(None).unwrap(), Vec::<u8>::new());
         assert_eq!(parse("00fF").unwrap().bytes(None).unwrap(), [0, 255]);
         assert_eq!(parse("content").unwrap().bytes(Some([1; 16])).unwrap().len(), 32);
         assert!(parse("content").unwrap().bytes(None).is_err());

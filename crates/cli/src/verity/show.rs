@@ -49,12 +49,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let source = open(&args.file)?;
     let fail = |error| failure(&args.file, error);
     let found = if is_tree(&source).map_err(fail)? {
-        Some(FoundTree { path: args.file.clone(), hash_off: 0, location: Location::Beside, sidecar: None })
+        Some(FoundTree { path: args.file.clone(), location: Location::Beside { hash_off: 0 }, sidecar: None })
     } else {
         find_tree(&args.file, &source, erofs(&args.file).map(|erofs| erofs.end)).map_err(fail)?
     };
     let Some(found) = found else { return Err(Failure::NoTree { image: args.file.clone() }) };
-    let superblock = read_superblock(&open(&found.path)?, found.hash_off).map_err(fail)?;
+    let superblock = read_superblock(&open(&found.path)?, found.location.hash_off()).map_err(fail)?;
     let parameters = &superblock.parameters;
     let shape = Shape::new(parameters).map_err(|error| fail(error.into()))?;
     let mut salt = String::new();
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let tree = TreeJson {
         tree: found.path.display().to_string(),
-        hash_offset: found.hash_off,
+        hash_offset: found.location.hash_off(),
         tree_bytes: shape.tree_len(),
         uuid: superblock.uuid.to_string(),
         algorithm: parameters.algorithm.name(),

@@ -83,20 +83,20 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = open(&args.image)?;
     let fail = |error| failure(&args.image, error);
     let found = match &args.tree {
-        Some(path) => Some(FoundTree { path: path.clone(), hash_off: 0, location: Location::Beside, sidecar: None }),
+        Some(path) => Some(FoundTree { path: path.clone(), location: Location::Beside { hash_off: 0 }, sidecar: None }),
         None => find_tree(&args.image, &image, erofs(&args.image).map(|erofs| erofs.end)).map_err(fail)?,
     };
     let Some(found) = found else { return Err(Failure::NoTree { image: args.image.clone() }) };
     let tree = open(&found.path)?;
     let meter = args.work.meter(args.quiet.quiet);
     if meter.is_shown()
-        && let Ok(superblock) = kiln_verity::read_superblock(&tree, found.hash_off)
+        && let Ok(superblock) = kiln_verity::read_superblock(&tree, found.location.hash_off())
     {
         meter.set(0, superblock.parameters.data_len());
     }
     let progress = |bytes| meter.advance(bytes);
     let control = Control { threads: args.work.threads(), stop: signals.stop(), progress: &progress };
-    let report = verify(&image, &tree, found.hash_off, found.location, &root_hash, &control);
+    let report = verify(&image, &tree, found.location, &root_hash, &control);
     drop(meter);
     let report = report.map_err(|error| match (error, signals.caught()) {
         (VerityError::Interrupted, Some(number)) => Failure::Signal(number),
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     tell(args, &report);
     if args.work.json {
         print_document(&ReportJson {
-            hash_offset: found.hash_off,
+            hash_offset: found.location.hash_off(),
             data_bytes: report.superblock.parameters.data_len(),
             uncovered_bytes: report.uncovered,
             unverifiable_bytes: report.unverifiable,

@@ -34,7 +34,7 @@ impl Sealed {
         let tree = Tree::of_data(&MemorySource::new(data.clone()), parameters, &Control::unwatched()).unwrap();
         let mut stored = Vec::new();
         tree.write(&tree.superblock(None), 0, &mut stored).unwrap();
-        Self { data, tree, stored, location: Location::Beside, hash_off: 0 }
+        Self { data, tree, stored, location: Location::Beside { hash_off: 0 }, hash_off: 0 }
     }
 
     /// Returns data with a tree behind them.
@@ -42,24 +42,24 @@ impl Sealed {
         let Self { data, tree, .. } = Self::beside(parameters);
         let (mut stored, hash_off) = (data.clone(), data.len() as u64);
         tree.write(&tree.superblock(None), hash_off, &mut stored).unwrap();
-        Self { data, tree, stored, location: Location::Behind, hash_off }
+        Self { data, tree, stored, location: Location::Behind { hash_off }, hash_off }
     }
 
     /// Returns the bytes with the data, and those with the tree.
     fn sources(&self) -> (MemorySource, MemorySource) {
-        let data = if self.location == Location::Behind { &self.stored } else { &self.data };
+        let data = if matches!(self.location, Location::Behind { .. }) { &self.stored } else { &self.data };
         (MemorySource::new(data.clone()), MemorySource::new(self.stored.clone()))
     }
 
     pub fn open(&self) -> Result<VerifiedSource<MemorySource, MemorySource>, VerityError> {
         let (data, tree) = self.sources();
-        VerifiedSource::open(data, tree, self.hash_off, self.location, *self.tree.root_hash())
+        VerifiedSource::open(data, tree, self.location, *self.tree.root_hash())
     }
 
     pub fn verify(&self) -> Result<kiln_verity::verify::Report, VerityError> {
         let (data, tree) = self.sources();
         let root_hash = self.tree.root_hash();
-        kiln_verity::verify::verify(&data, &tree, self.hash_off, self.location, root_hash, &Control::unwatched())
+        kiln_verity::verify::verify(&data, &tree, self.location, root_hash, &Control::unwatched())
     }
 }
 

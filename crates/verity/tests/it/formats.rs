@@ -161,5 +161,5 @@ fn sidecars_are_those_of_containerd() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o644);
     let found = kiln_verity::find_tree(&image, &kiln_read::MemorySource::new(sealed.data), None).unwrap().unwrap();
-    assert_eq!((found.hash_off, found.location, found.sidecar), (12288, Location::Behind, Some(sidecar)));
+    assert_eq!((found.location, found.sidecar), (Location::Behind { hash_off: 12288 }, Some(sidecar)));
 }

@@ -74,7 +74,7 @@ fn only_what_is_touched_is_read_and_hash_blocks_once() {
     let sealed = Sealed::beside(&Parameters::new(16385));
     let (data, tree) = (Counted::new(sealed.data.clone()), Counted::new(sealed.stored.clone()));
     let root_hash = *sealed.tree.root_hash();
-    let source = VerifiedSource::open(data.clone(), tree.clone(), 0, Location::Beside, root_hash).unwrap();
+    let source = VerifiedSource::open(data.clone(), tree.clone(), Location::Beside { hash_off: 0 }, root_hash).unwrap();
     assert_eq!((data.take(), tree.take()), (0, 512 + 4096), "superblock and top");
     let mut byte = [0; 1];
     source.read_exact_at(&mut byte, 5000).unwrap();
@@ -97,7 +97,7 @@ fn a_wrong_read_is_tried_once_more() {
     let sealed = Sealed::beside(&Parameters::new(300));
     let (data, tree) = (Counted::new(sealed.data.clone()), Counted::new(sealed.stored.clone()));
     let root_hash = *sealed.tree.root_hash();
-    let source = VerifiedSource::open(data.clone(), tree.clone(), 0, Location::Beside, root_hash).unwrap();
+    let source = VerifiedSource::open(data.clone(), tree.clone(), Location::Beside { hash_off: 0 }, root_hash).unwrap();
     let mut buf = [0; 10];
     for (data_faults, tree_faults, is_read) in [(2, 0, false), (1, 0, true), (0, 0, true)] {
         data.wrong.store(data_faults, Ordering::Relaxed);
