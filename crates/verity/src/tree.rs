@@ -224,8 +224,11 @@ impl LeafHasher {
     /// Puts the digest of zeros for all of the first `blocks` that did not come: for holes.
     pub fn fill_holes(&mut self, blocks: u64) {
         let zeros = self.hasher.digest(&vec![0; self.block_size]);
-        while let Some(block) = self.first_missing(blocks) {
-            self.put_digests(block, zeros.as_bytes());
+        for block in 0..blocks {
+            let word = self.known.get((block / 64) as usize).copied().unwrap_or_default();
+            if word >> (block % 64) & 1 == 0 {
+                self.put_digests(block, zeros.as_bytes());
+            }
         }
     }
 

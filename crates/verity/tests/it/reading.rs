@@ -158,4 +158,11 @@ fn blocks_may_come_in_any_order() {
     data[64 * 4096..66 * 4096].fill(0);
     let read = Tree::of_data(&MemorySource::new(data), parameters, &Control::unwatched()).unwrap();
     assert_eq!(tree.root_hash(), read.root_hash());
+
+    let mut empty = new();
+    empty.fill_holes(300);
+    let tree = Tree::of_leaves(empty, parameters, kiln_parallel::Threads::ONE).unwrap();
+    let zeros = MemorySource::new(vec![0; 300 * 4096]);
+    let read = Tree::of_data(&zeros, parameters, &Control::unwatched()).unwrap();
+    assert_eq!(tree.root_hash(), read.root_hash());
 }
