@@ -7,6 +7,7 @@ use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::explain::Reasons;
 use crate::format::{Format, check};
+use crate::inodes::previous::PreviousMetadata;
 use crate::inodes::{Inodes, digest};
 use crate::layout::Layout;
 use crate::layout::view::View;
@@ -22,7 +23,7 @@ use crate::stream::StoredStream;
 use crate::summary::{self, Summary};
 use crate::write::special_inodes::SpecialInodes;
 use crate::write::superblock::{Head, Header};
-use crate::write::{self, ImageParts};
+use crate::write::{self, ImageParts, kept};
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_tree::{NodeId, Reuse, Tree};
 
@@ -69,7 +70,7 @@ pub fn build_behind<'t>(
 ) -> Result<(Summary, Reasons<'t>, Head), BuildError> {
     let format = &Format::of(options, tree.stores().digest_name)?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
-    let context = Context { tree, format, control, ledger: &ledger };
+    let context = Context { tree, format, control, ledger: &ledger, previous: None };
     let built = run(out, &clock, context)?;
     told(built, clock.phases(), ledger, options, (tree, format))
 }
@@ -94,8 +95,8 @@ pub(crate) struct Built {
 /// As [`build`].
 pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Result<Built, BuildError> {
     let Context { tree, format, .. } = context;
-    // Digests are known when the contents have been read; until then something of their length stands for them.
-    let inodes = Inodes::gather(&digest::placeholders(tree, format), context)?;
+    let (previous, inodes) = gather(out, context)?;
+    let context = Context { previous: previous.as_ref(), ..context };
     let survey = Survey::make(&inodes, context)?;
     clock.finish("survey");
     let (placed, stored) = (tree.stores().devices.len(), usize::from(out.blob.is_some()));
@@ -117,6 +118,24 @@ pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Res
     complete((inodes, stored), (header, data), out, clock, context)
 }
 
+/// Gathers the properties of inodes. If the image goes behind a previous one, finds the metadata of that image that it
+/// may keep.
+fn gather(out: Out<'_>, context: Context<'_>) -> Result<(Option<PreviousMetadata>, Inodes), BuildError> {
+    // Digests are known when the contents have been read; until then something of their length stands for them.
+    let digests = digest::placeholders(context.tree, context.format);
+    let found = out.behind.and_then(|behind| Some((behind, PreviousMetadata::find(context.tree, context.format)?)));
+    if let Some((behind, mut found)) = found {
+        let inodes = Inodes::gather(&digests, Context { previous: Some(&found), ..context })?;
+        let (record_len, mut body) = (inodes.forms[NodeId::ROOT.idx()].len() as u64, Vec::new());
+        inodes.encode_xattrs(NodeId::ROOT, 0, &mut body);
+        if let Some(root) = (behind.root)(record_len, &body) {
+            found.root = root;
+            return Ok((Some(found), inodes));
+        }
+    }
+    Ok((None, Inodes::gather(&digests, context)?))
+}
+
 /// Builds the image of a tree whose contents are stored already, see [`store_stream`](crate::store_stream). `out` and
 /// options are those with which they were stored.
 ///
@@ -131,7 +150,7 @@ pub fn build_stored<'t>(
 ) -> Result<(Summary, Reasons<'t>), BuildError> {
     let format = &Format::of(options, tree.stores().digest_name)?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
-    let context = Context { tree, format, control, ledger: &ledger };
+    let context = Context { tree, format, control, ledger: &ledger, previous: None };
     let inodes = Inodes::gather(&digest::placeholders(tree, format), context)?;
     let mut phases = stored.phases.clone();
     let (stored, appended) = stored.attach(&inodes, context)?;
@@ -158,7 +177,13 @@ fn complete(
         false => inodes,
     };
     let view = View::new(&inodes, &plan, &stored, context);
-    let layout = Layout::make(&view)?;
+    let layout = match context.previous {
+        Some(previous) => {
+            let zone = data.next_block().0 << view.block_bits.bits();
+            Layout::make_behind(&view, previous.root, kept::find(previous, &view)?, zone)?
+        }
+        None => Layout::make(&view)?,
+    };
     let (special_inodes, data) = SpecialInodes::pack(&view, &layout, data, context)?;
     let parts = ImageParts { view: &view, layout: &layout, special_inodes: &special_inodes, header: &header };
     let written = write::write(parts, data, out, context)?;

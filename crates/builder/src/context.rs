@@ -7,6 +7,7 @@ pub(crate) mod progress;
 use crate::context::ledger::Ledger;
 use crate::context::progress::Control;
 use crate::format::Format;
+use crate::inodes::previous::PreviousMetadata;
 use kiln_tree::Tree;
 
 /// The tree, the format and the caller's control: the same for all phases.
@@ -20,4 +21,6 @@ pub(crate) struct Context<'a> {
     pub control: &'a Control<'a>,
     /// Files that are not stored as they were scanned.
     pub ledger: &'a Ledger,
+    /// Metadata of the previous image that may be kept, if there is any.
+    pub previous: Option<&'a PreviousMetadata>,
 }

@@ -95,7 +95,7 @@ pub fn estimate(
     let format = &Format::of(options, tree.stores().digest_name)?;
     // The caller sees the progress of a single build, so the inner ones report nothing.
     let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
-    let context = Context { tree, format, control: &control, ledger: &ledger };
+    let context = Context { tree, format, control: &control, ledger: &ledger, previous: None };
     let estimate = match len(tree) <= frame::sample_len(format) {
         true => from_build(has_blob, context),
         false => from_sample(has_blob, context),

@@ -3,6 +3,7 @@
 pub(crate) mod digest;
 pub(crate) mod epoch;
 mod paths;
+pub(crate) mod previous;
 pub(crate) mod xattr;
 
 use kiln_format::inode::{CompactTimes, Epoch, Form, Rdev};
@@ -14,7 +15,7 @@ use crate::error::BuildError;
 use crate::error::InputProblem;
 use crate::error::Skipped;
 use crate::format::Format;
-use crate::inodes::xattr::{Collector, Prefixes, SetId, Xattrs};
+use crate::inodes::xattr::{Collector, Prefixes, SetId, Sharing, Xattrs};
 use kiln_tree::{Kind, Metadata, NodeId, Tree};
 
 /// Longest symbolic link that Linux follows.
@@ -62,7 +63,7 @@ impl Inodes {
     /// A path that readers would not follow; the first node that the format cannot represent, unless such nodes are
     /// to be skipped; attributes that the format cannot hold.
     pub(crate) fn gather(digests: &HashMap<NodeId, Box<[u8]>>, context: Context<'_>) -> Result<Self, BuildError> {
-        let Context { tree, format, ledger, .. } = context;
+        let Context { tree, format, ledger, previous, .. } = context;
         paths::check(tree)?;
         let mut collector = Collector::new(Prefixes::new(&format.metadata)?);
         let mut xattr_sets = vec![None; tree.len()];
@@ -90,9 +91,16 @@ impl Inodes {
         let allowed = format.metadata.compact_times;
         // The build time counts from the epoch, forwards.
         let build_time = format.identity.build_time.map(|secs| Epoch { secs, nsec: 0 });
-        let best = epoch::choose(times, allowed);
-        let epoch = build_time.map_or(best, |time| best.min(time));
-        let fits = |id: NodeId| format.metadata.compact_inodes && eligible(id);
+        let epoch = match previous {
+            Some(previous) => previous.epoch,
+            None => {
+                let best = epoch::choose(times, allowed);
+                build_time.map_or(best, |time| best.min(time))
+            }
+        };
+        // Attributes of a root beside the superblock stay in place if its record keeps its length.
+        let is_apart = |id: NodeId| id == NodeId::ROOT && previous.is_some();
+        let fits = |id: NodeId| format.metadata.compact_inodes && eligible(id) && !is_apart(id);
         let mut compact_times = CompactTimes::Shared;
         let mut form = |id: NodeId, meta: &Metadata| match allowed.i_mtime(time(meta), epoch).filter(|_| fits(id)) {
             None => Form::Extended,
@@ -103,7 +111,10 @@ impl Inodes {
             }
         };
         let forms = tree.nodes().map(|(id, node)| form(id, &node.meta)).collect();
-        let xattrs = collector.finish(format.metadata.xattr_share_min);
+        let xattrs = collector.finish(match previous {
+            Some(previous) => Sharing::Known(&previous.shared_ids),
+            None => Sharing::From(format.metadata.xattr_share_min),
+        });
         // A header alone is not a body.
         let root_xattr_len = match format.metadata.root_xattr_len {
             0 => 0,
@@ -130,6 +141,16 @@ impl Inodes {
     pub(crate) fn xattr_len(&self, id: NodeId) -> usize {
         let least = if id == NodeId::ROOT { self.root_xattr_len } else { 0 };
         self.xattrs.body_len(self.xattr_sets[id.idx()]).max(least)
+    }
+
+    /// Appends a node's xattrs to `out`. `shared_base` is as in [`Xattrs::encode_body`].
+    pub(crate) fn encode_xattrs(&self, id: NodeId, shared_base: u32, out: &mut Vec<u8>) {
+        let (body, len) = (out.len(), self.xattr_len(id));
+        if len > 0 {
+            self.xattrs.encode_body(self.xattr_sets[id.idx()], shared_base, out);
+            // Zeros are entries that no reader shows.
+            out.resize(body + len, 0);
+        }
     }
 
     /// Returns whether an attribute of a node is a digest of its contents.

@@ -3,6 +3,10 @@
 //! The root inode comes first (its nid has 16 bits), then the shared xattrs, then, directory by directory in walk
 //! order, the directory's blocks and the inodes that it names. So a walk reads one run. Files that a program reads
 //! first come before the others.
+//!
+//! Behind a previous image, inodes of that image may be kept (`write::kept`). Nids then count from the start of the image, and
+//! the root inode lies beside the superblock: in front of all others, and in the sector that the update replaces, so
+//! that it keeps its nid.
 
 pub(crate) mod allocator;
 pub(crate) mod encoded_extents;
@@ -13,7 +17,7 @@ pub(crate) mod special;
 pub(crate) mod view;
 
 use kiln_format::addr::SLOT_LEN;
-use kiln_format::{BlockBits, Nid};
+use kiln_format::{Blkaddr, BlockBits, Nid};
 use std::collections::HashMap;
 
 use crate::error::BuildError;
@@ -28,8 +32,18 @@ pub(crate) fn zone_first_nid(block_bits: BlockBits) -> Nid {
     Nid(block_bits.len() / SLOT_LEN)
 }
 
+/// Inodes and directories of the previous image that stay in use.
+pub(crate) struct Kept {
+    /// Bytes of the image at which the inodes lie, in the order of nodes.
+    pub inodes: Vec<(NodeId, u64)>,
+    /// Bytes of the image at which the blocks of directories and symbolic links begin.
+    pub blocks: HashMap<NodeId, u64>,
+    /// Highest of the inodes' serial numbers.
+    pub last_serial: u32,
+}
+
 /// Marks a node without a place.
-const NOWHERE: u64 = u64::MAX;
+pub(crate) const NOWHERE: u64 = u64::MAX;
 
 /// A region of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +59,8 @@ pub(crate) enum Region {
 /// Regions in sequence.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
+    /// Position of its first byte.
+    pub start: u64,
     /// Length in bytes.
     pub len: u64,
     /// All regions by place, with zeros between them.
@@ -59,14 +75,20 @@ pub(crate) struct Layout {
     pub blocks: Run,
     /// Directories that lie in the packed inode, behind the files there.
     pub packed_directories: Vec<NodeId>,
-    /// Byte offset of the shared xattr area in the run of inodes.
+    /// Position of the shared xattr area, which is in the run of inodes.
     pub shared_pos: u64,
+    /// Number of inodes of the previous image that stay in use.
+    pub kept_inodes: u64,
+    /// Highest serial number of these.
+    pub last_serial: u32,
     /// The nid of an inode at the first byte of the run of inodes.
     first_nid: Nid,
-    /// Byte offset of each inode in its run, by node; [`NOWHERE`] for those left out.
-    inode_pos: Vec<u64>,
-    /// Byte offset in its run of each node's whole blocks, if it has some.
-    blocks_pos: HashMap<NodeId, u64>,
+    /// Positions are bytes of the image.
+    is_absolute: bool,
+    /// Position of each inode, by node; [`NOWHERE`] for those left out.
+    pub inode_pos: Vec<u64>,
+    /// Position of each node's whole blocks, if it has some.
+    pub blocks_pos: HashMap<NodeId, u64>,
     /// Byte offset of each packed directory in the packed inode.
     packed_offs: HashMap<NodeId, u64>,
 }
@@ -77,21 +99,55 @@ impl Layout {
     /// # Errors
     /// Block sizes that the compact index cannot have.
     pub(crate) fn make(view: &View<'_>) -> Result<Self, BuildError> {
-        let mut layout = Self {
-            inodes: Run::default(),
+        let first_nid = if view.has_metabox { Nid::of_metabox(0) } else { zone_first_nid(view.block_bits) };
+        let mut layout = Self { first_nid, is_absolute: false, ..Self::absolute(0, view) };
+        layout.place_all(view)?;
+        Ok(layout)
+    }
+
+    /// Finds a place for every region that is not `kept`, in a metadata zone from byte `zone` of the image on. The root
+    /// inode lies at byte `root`.
+    ///
+    /// # Errors
+    /// As [`Layout::make`].
+    pub(crate) fn make_behind(view: &View<'_>, root: u64, kept: Kept, zone: u64) -> Result<Self, BuildError> {
+        let Kept { inodes, blocks, last_serial } = kept;
+        let mut layout = Self { blocks_pos: blocks, last_serial, ..Self::absolute(zone, view) };
+        layout.kept_inodes = inodes.len() as u64;
+        inodes.into_iter().for_each(|(node, place)| layout.inode_pos[node.idx()] = place);
+        layout.inode_pos[NodeId::ROOT.idx()] = root;
+        layout.place_all(view)?;
+        Ok(layout)
+    }
+
+    /// Returns a layout without places whose positions are bytes of the image. Its run of inodes begins at `start`.
+    pub(crate) fn absolute(start: u64, view: &View<'_>) -> Self {
+        Self {
+            inodes: Run { start, ..Run::default() },
             blocks: Run::default(),
-            first_nid: if view.has_metabox { Nid::of_metabox(0) } else { zone_first_nid(view.block_bits) },
+            first_nid: Nid(0),
+            is_absolute: true,
+            kept_inodes: 0,
+            last_serial: 0,
             inode_pos: vec![NOWHERE; view.tree.len()],
             blocks_pos: HashMap::new(),
             shared_pos: 0,
             packed_directories: Vec::new(),
             packed_offs: HashMap::new(),
-        };
+        }
+    }
+
+    /// Finds a place for every region that has none.
+    fn place_all(&mut self, view: &View<'_>) -> Result<(), BuildError> {
+        let layout = self;
+        let start = layout.inodes.start;
         let (mut zone, mut apart) = (MetadataAllocator::new(view.block_bits), MetadataAllocator::new(view.block_bits));
-        layout.place_inode(NodeId::ROOT, view, &mut zone)?;
+        if !layout.is_absolute {
+            layout.place_inode(NodeId::ROOT, view, &mut zone)?;
+        }
         let shared_len = view.inodes.xattrs.shared_area().len() as u64;
-        layout.shared_pos = zone.inode(shared_len, 0);
         if shared_len > 0 {
+            layout.shared_pos = start + zone.inode(shared_len, 0);
             layout.inodes.regions.push(Region::SharedXattrs);
         }
         let mut packed_end = view.data.fragments_len;
@@ -107,7 +163,7 @@ impl Layout {
                     true => (&mut apart, &mut layout.blocks),
                     false => (zone, &mut layout.inodes),
                 };
-                let pos = zone.blocks(blocks_len);
+                let pos = run.start + zone.blocks(blocks_len);
                 layout.blocks_pos.insert(node, pos);
                 run.regions.push(Region::Blocks(node));
             }
@@ -117,10 +173,10 @@ impl Layout {
             if layout.inode_pos[node.idx()] == NOWHERE {
                 layout.place_inode(node, view, &mut zone)?;
             }
-            place_own_data(&mut layout, node, &mut zone);
+            place_own_data(layout, node, &mut zone);
         }
         for node in view.tree.walk().filter(|node| !view.is_left_out(*node)) {
-            place_own_data(&mut layout, node, &mut zone);
+            place_own_data(layout, node, &mut zone);
             for entry in view.entries(node) {
                 if view.tree.parent(entry.node) == node && layout.inode_pos[entry.node.idx()] == NOWHERE {
                     layout.place_inode(entry.node, view, &mut zone)?;
@@ -131,7 +187,7 @@ impl Layout {
         regions.sort_unstable_by_key(|region| layout.pos(*region));
         layout.inodes.regions = regions;
         (layout.inodes.len, layout.blocks.len) = (zone.end(), apart.end());
-        Ok(layout)
+        Ok(())
     }
 
     fn place_inode(&mut self, node: NodeId, view: &View<'_>, zone: &mut MetadataAllocator) -> Result<(), BuildError> {
@@ -140,7 +196,7 @@ impl Layout {
             true => zone.inode_in_block(len),
             false => zone.inode(len, view.inodes.forms[node.idx()].len() as u64),
         };
-        self.inode_pos[node.idx()] = pos;
+        self.inode_pos[node.idx()] = self.inodes.start + pos;
         self.inodes.regions.push(Region::Inode(node));
         Ok(())
     }
@@ -155,7 +211,17 @@ impl Layout {
         Ok(Nid(self.first_nid.0 + slot))
     }
 
-    /// Returns the byte offset of a region in its run.
+    /// Returns the block from which positions of blocks count in a run that begins in block `start`.
+    pub(crate) fn blocks_start(&self, start: Blkaddr) -> Blkaddr {
+        if self.is_absolute { Blkaddr(0) } else { start }
+    }
+
+    /// Returns the nid of an inode at the first byte of the metadata zone.
+    pub(crate) fn zone_nid(&self, block_bits: BlockBits) -> Nid {
+        if self.is_absolute { Nid(self.inodes.start / SLOT_LEN) } else { zone_first_nid(block_bits) }
+    }
+
+    /// Returns the position of a region.
     pub(crate) fn pos(&self, region: Region) -> u64 {
         match region {
             Region::Inode(node) => self.inode_pos[node.idx()],
@@ -164,7 +230,7 @@ impl Layout {
         }
     }
 
-    /// Returns the byte offset in the zone of the whole blocks of a directory or symbolic link, if it has some.
+    /// Returns the position of the whole blocks of a directory or symbolic link, if it has some.
     pub(crate) fn blocks_pos(&self, node: NodeId) -> Option<u64> {
         self.blocks_pos.get(&node).copied()
     }

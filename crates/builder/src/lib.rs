@@ -37,8 +37,8 @@
 //!   * `plan/dedupe/`: content-defined chunks (`chunker`) nominate equal text, `matching` extends matches to the byte,
 //!     `split_points` cuts text in memory where references begin (`parts`).
 //!   * `pack/`: a `PackJob` is text that one worker compresses front to back. A crew (crate `parallel`) returns
-//!     results in order to the one thread that decides and writes (`append`). Older text that a match needs is decoded
-//!     from the output (`stored_text`). Workers never write.
+//!     results in order to the one thread that decides and writes (`append`). Older text that matches need is decoded
+//!     from the output (`stored_text`), before it is asked for, on all cores. Workers never write.
 //!   * `pack/settle`, at the end: pclusters are cut where references to their text begin (`recut`), references become
 //!     extents (`refs`), ends of files go to the packed inode (`ends`).
 //! * **Streams** (`stream`): contents that come once are divided into pieces as they come (`stream/divider`), and
@@ -104,4 +104,4 @@ pub use out::{Behind, Blob, Out};
 pub use pack::refill::{RefillEnd, RefillForm, Refilled, RefilledExtent, Refiller, inline_room};
 pub use stream::{StoredStream, store_stream};
 pub use summary::{CompressionUse, Summary};
-pub use write::superblock::Head;
+pub use write::superblock::{Head, RootInode};

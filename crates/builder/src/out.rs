@@ -28,6 +28,10 @@ pub struct Behind<'a> {
     pub end_len: usize,
     /// Most bytes that configuration records may take behind the superblock's record.
     pub records_max_len: u64,
+    /// Returns the byte of the image for a root inode beside the superblock, given the lengths of its record and the
+    /// bytes of its attributes; `None` if there is no room. Such an inode is returned in the head, and the image may
+    /// keep inodes of the previous one.
+    pub root: &'a dyn Fn(u64, &[u8]) -> Option<u64>,
 }
 
 /// An output that holds chunks of an image: its extra device.

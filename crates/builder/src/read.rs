@@ -12,6 +12,7 @@ mod piece;
 
 use std::iter::Fuse;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::context::Context;
 use crate::error::BuildError;
@@ -26,32 +27,40 @@ pub(crate) use piece::{Piece, ReadRequest, Role, Unread, Wanted};
 pub(crate) const PIECE_COST: u64 = 4096;
 /// Least cost of a group of pieces, but for the last one.
 const GROUP_LEN: u64 = 96 << 10;
+/// Number of no file.
+const NO_FILE: u32 = u32::MAX;
 /// Groups that the budget has room for, at least: so all readers have work.
 const GROUPS_MIN: u64 = 64;
 
-/// Reads pieces ahead, and passes them to `take` in order; errors only if such files may be skipped.
+/// Reads the pieces of files ahead, and passes them to `take` in order; errors only if such files may be skipped. Of a
+/// file that cannot be read, some of the pieces behind the first error are left out.
 ///
 /// # Errors
 /// The first file that cannot be read, unless such files are to be skipped; those of `take`; an interruption.
 pub(crate) fn run(
-    requests: impl Iterator<Item = ReadRequest> + Send,
+    files: impl Iterator<Item = impl Iterator<Item = ReadRequest> + Send> + Send,
     context: Context<'_>,
     mut take: impl FnMut(ReadRequest, Result<Piece, Unread>) -> Result<(), BuildError>,
 ) -> Result<(), BuildError> {
     let Context { format, control, .. } = context;
+    let failed = &AtomicU32::new(NO_FILE);
     let worker = || {
         let mut reader = Reader { looker: Looker::new(format), context };
         Ok(move |group: Vec<ReadRequest>| {
             let read = |request: ReadRequest| {
                 control.check()?;
                 let piece = skippable(reader.read(&request), format)?;
+                if piece.is_err() {
+                    failed.store(request.file, Ordering::Relaxed);
+                }
                 Ok::<_, BuildError>((request, piece.map_err(Unread::Failed)))
             };
             group.into_iter().map(read).collect::<Result<Vec<_>, _>>()
         })
     };
     let work = &format.work;
-    let jobs = Groups { requests: requests.fuse(), group_len: GROUP_LEN.min(work.read_ahead() / GROUPS_MIN) };
+    let group_len = GROUP_LEN.min(work.read_ahead() / GROUPS_MIN);
+    let jobs = Groups { files: files.fuse(), file: None, failed, group_len };
     ordered::run(work.readers, work.read_ahead(), jobs, worker, |group| {
         group.into_iter().try_for_each(|(request, piece)| take(request, piece))
     })
@@ -59,20 +68,36 @@ pub(crate) fn run(
 
 /// Groups of requests that one reader serves in a row: handing small files over one by one costs more than to read
 /// them.
-struct Groups<I> {
-    requests: Fuse<I>,
+struct Groups<'a, I: Iterator> {
+    files: Fuse<I>,
+    /// The rest of a file.
+    file: Option<I::Item>,
+    /// Number of a file that cannot be read: a long one is not tried piece by piece.
+    failed: &'a AtomicU32,
     group_len: u64,
 }
 
-impl<I: Iterator<Item = ReadRequest>> Iterator for Groups<I> {
+impl<I: Iterator<Item: Iterator<Item = ReadRequest>>> Groups<'_, I> {
+    fn request(&mut self) -> Option<ReadRequest> {
+        loop {
+            let next = self.file.as_mut().and_then(Iterator::next);
+            match next.filter(|request| request.file != self.failed.load(Ordering::Relaxed)) {
+                None => self.file = Some(self.files.next()?),
+                request => return request,
+            }
+        }
+    }
+}
+
+impl<I: Iterator<Item: Iterator<Item = ReadRequest>>> Iterator for Groups<'_, I> {
     type Item = Costed<Vec<ReadRequest>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let cost_of = |request: &ReadRequest| PIECE_COST + (request.range.end - request.range.start);
-        let first = self.requests.next()?;
+        let first = self.request()?;
         let (mut cost, mut group) = (cost_of(&first), vec![first]);
         while cost < self.group_len {
-            let Some(request) = self.requests.next() else { break };
+            let Some(request) = self.request() else { break };
             cost += cost_of(&request);
             group.push(request);
         }
@@ -152,4 +177,30 @@ fn fill(request: &ReadRequest, text: &mut [u8], context: Context<'_>) -> Result<
     };
     read(Version::Changed, text)?;
     Ok(Some(change))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_tree::NodeId;
+    use std::ops::Range;
+
+    fn request(file: u32, range: Range<u64>) -> ReadRequest {
+        let role = Role::Data { is_first: true, is_last: false };
+        let (node, run) = (NodeId(file), range.clone());
+        ReadRequest { file, node, range, run, version: Version::Scanned, role, wanted: Wanted::default() }
+    }
+
+    /// A file of an image or archive may claim any length.
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_tried_to_its_end() {
+        let failed = &AtomicU32::new(NO_FILE);
+        let piece = |(file, at): (u32, u64)| request(file, at << 22..(at + 1) << 22);
+        let files = [(0, 1 << 40), (1, 1)].map(|(file, count)| (0..count).map(move |at| piece((file, at))));
+        let mut groups = Groups { files: files.into_iter().fuse(), file: None, failed, group_len: GROUP_LEN };
+        let mut next = || Some(groups.next()?.job.iter().map(|request| request.file).collect::<Vec<_>>());
+        assert_eq!((next(), next()), (Some(vec![0]), Some(vec![0])));
+        failed.store(0, Ordering::Relaxed);
+        assert_eq!((next(), next()), (Some(vec![1]), None));
+    }
 }

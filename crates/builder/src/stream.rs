@@ -69,7 +69,7 @@ pub fn store_stream<T: Send, E: Send>(
     let data = Appender::new(out, header.blocks, header.devices, format);
     // The files have no names yet.
     let tree = &Tree::default();
-    let context = Context { tree, format, control, ledger: &ledger };
+    let context = Context { tree, format, control, ledger: &ledger, previous: None };
     let survey = Survey::of_stream(format);
     let outcome = with_store(&survey, data, 0, context, |store| {
         thread::scope(|scope| {

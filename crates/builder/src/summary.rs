@@ -25,6 +25,8 @@ pub struct Summary {
     pub others: u64,
     /// Number of inodes that no name leads to: those of packed files and directories, and of the metabox.
     pub special_inodes: u64,
+    /// Number of inodes of the previous image, with what follows them, that stay in use.
+    pub kept_inodes: u64,
     /// Number of names beyond the first one of an inode.
     pub hard_links: u64,
     /// Bytes of all regular files, hard links counted once.
@@ -143,6 +145,7 @@ pub(crate) fn summarize(view: &View<'_>, data_end: u64, written: &Written) -> Su
         oldest_kernel: Some(because.map_or(OLDEST_KERNEL, Feature::since)),
         oldest_kernel_because: because,
         special_inodes: written.special_inodes,
+        kept_inodes: written.kept_inodes,
         uuid: written.head.superblock.uuid,
         ..Summary::default()
     };

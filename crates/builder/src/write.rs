@@ -2,6 +2,7 @@
 
 pub(crate) mod directory;
 pub(crate) mod inode_writer;
+pub(crate) mod kept;
 pub(crate) mod special_inodes;
 pub(crate) mod superblock;
 
@@ -15,12 +16,13 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::layout::special::SpecialInode;
 use crate::layout::view::View;
-use crate::layout::{Layout, zone_first_nid};
+use crate::layout::{Layout, Region};
 use crate::out::{Behind, Out};
 use crate::pack::append::Appender;
 use crate::write::inode_writer::InodeWriter;
 use crate::write::special_inodes::{SpecialInodes, WRITE_LEN};
-use crate::write::superblock::{Head, Header, HeaderRecords, SpecialNids};
+use crate::write::superblock::{Head, Header, HeaderRecords, RootInode, SpecialNids};
+use kiln_tree::NodeId;
 
 /// Result of writing.
 pub(crate) struct Written {
@@ -32,6 +34,8 @@ pub(crate) struct Written {
     pub metadata_end: u64,
     /// Number of inodes that no name leads to.
     pub special_inodes: u64,
+    /// Number of inodes of the previous image that stay in use.
+    pub kept_inodes: u64,
     /// Features of the image.
     pub features: Vec<Feature>,
     /// Its superblock.
@@ -65,7 +69,15 @@ pub(crate) fn write(
     let start = data.next_block();
     let mut zone = ZoneWriter { out, start: start.0 * view.block_bits.len(), len: 0, digest: data.digest };
     let inodes = special_inodes.metabox.as_ref().map_or(0, |metabox| metabox.inodes);
-    let mut writer = InodeWriter::new(view, layout, start, inodes);
+    let before = u64::from(layout.last_serial);
+    let mut writer = InodeWriter::new(view, layout, layout.blocks_start(start), before + inodes);
+    let mut root = None;
+    if let Some(previous) = view.previous {
+        let mut bytes = Vec::new();
+        writer.region(&Region::Inode(NodeId::ROOT), &mut bytes)?;
+        zone.digest.update(&bytes);
+        root = Some(RootInode { place: previous.root, bytes });
+    }
     if special_inodes.metabox.is_none() {
         for piece in special_inodes::pieces(special_inodes::bytes(&layout.inodes, layout, &mut writer), WRITE_LEN) {
             control.check()?;
@@ -75,13 +87,13 @@ pub(crate) fn write(
     let mut special = |contents: &SpecialInode| {
         let mut bytes = Vec::new();
         writer.special(contents, &mut bytes)?;
-        zone.put_at_slot(&bytes, zone_first_nid(view.block_bits))
+        zone.put_at_slot(&bytes, layout.zone_nid(view.block_bits))
     };
     // No walk reads these inodes.
     let packed = special_inodes.packed.as_ref().map(&mut special).transpose()?;
     let metabox = special_inodes.metabox.as_ref().map(|metabox| special(&metabox.contents)).transpose()?;
     let special = SpecialNids { packed, metabox };
-    let inos = writer.serial;
+    let inos = writer.serial - before + layout.kept_inodes;
     if let Some(behind) = out.behind {
         zone.end_with(behind, view.block_bits.len())?;
     }
@@ -97,19 +109,28 @@ pub(crate) fn write(
     let superblock = Superblock {
         inos,
         blocks,
-        // See `zone_first_nid`; the header lies before.
-        meta_blkaddr: Blkaddr(start.0 - 1),
-        xattr_blkaddr: if special.metabox.is_some() { Blkaddr(0) } else { start },
+        meta_blkaddr: match view.previous {
+            Some(_) => Blkaddr(0),
+            // See `zone_first_nid`; the header lies before.
+            None => Blkaddr(start.0 - 1),
+        },
+        xattr_blkaddr: match view.previous {
+            Some(previous) => previous.xattr_blkaddr,
+            None if special.metabox.is_some() => Blkaddr(0),
+            None => start,
+        },
         ..header.superblock(view, layout, special, &compression)?
     };
     let slots = slots(Blkaddr(blocks), view, out);
     let head = header.write(HeaderRecords { superblock, compression, slots }, zone.digest, out, format)?;
+    let head = Head { root, ..head };
     out.set_len(blocks * view.block_bits.len())?;
     Ok(Written {
         blocks,
         header_blocks: header.blocks,
         metadata_end,
         special_inodes: [special.packed, special.metabox].iter().flatten().count() as u64,
+        kept_inodes: layout.kept_inodes,
         features: head.superblock.features(),
         head,
     })

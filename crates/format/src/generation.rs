@@ -5,6 +5,9 @@
 //! [`GenerationRecord`], which holds the previous contents of the superblock's sector, and ends
 //! with a [`GenerationEnd`], which points to the record. To kernels both are blocks without
 //! references.
+//!
+//! The sector may hold the root inode, too, behind the configuration records. So each generation
+//! has a root of its own in the same place.
 
 use crate::FormatError;
 use crate::superblock::SUPERBLOCK_OFF;

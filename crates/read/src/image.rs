@@ -10,6 +10,7 @@ pub(crate) mod special;
 pub(crate) mod volume;
 
 use crate::error::ReadError;
+use crate::metadata::inode::Inode;
 use crate::metadata::long_prefixes::LongPrefixes;
 use crate::options::{ImageOptions, Opening};
 use crate::source::read_at::ReadAt;
@@ -73,7 +74,7 @@ impl Image {
         let volume = Volume::open(primary, devices, options)?;
         let warming = (options.opening == Opening::HotList).then(|| volume.state().warm());
         // The metabox may have fragments in the packed inode, and the prefixes may lie in both.
-        let special = special::read(&volume)?;
+        let mut special = special::read(&volume)?;
         let no_prefixes = LongPrefixes::default();
         let reader = Reader::new(&volume, &special, &no_prefixes);
         let prefixes = reader.read_long_prefixes()?;
@@ -82,6 +83,7 @@ impl Image {
             let (record, nid) = ("erofs_super_block", root.nid.0);
             return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "root_nid", nid, "the root is no directory"));
         }
+        special.root = volume.root_in_front.filter(Inode::is_dir).or(Some(root));
         drop(warming);
         Ok(Image { core: Arc::new(Core { volume, special, prefixes }) })
     }

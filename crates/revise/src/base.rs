@@ -1,11 +1,14 @@
 //! Image whose stored data an increment reuses.
 
-use kiln_read::{FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
+use kiln_format::addr::SLOT_LEN;
+use kiln_format::inode::Epoch;
+use kiln_read::{DirEntries, FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
 use kiln_source::dir::{FileId, FileStamp};
 use kiln_source::image::erofs::{ImageSource, reusable_extents};
 use kiln_source::{Scan, ScanOptions, Source, SourceError, Unreadable};
 use kiln_tree::filter::Filter;
-use kiln_tree::{Base, BaseFacts, ContentError, Reuse, ReusedExtents};
+use kiln_tree::{Base, BaseFacts, BaseMetadata, ContentError, Kind, NodeId, Reuse, ReusedExtents, Tree};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -147,6 +150,10 @@ fn facts(image: &Image, reuse: Reuse) -> Result<BaseFacts, ReadError> {
         block_bits: superblock.block_bits,
         cfgs: *image.compr_cfgs(),
         packed: packed.unwrap_or_else(ReusedExtents::default),
+        metadata: (reuse == Reuse::InPlace && superblock.metabox_nid.is_none()).then_some(BaseMetadata {
+            epoch: Epoch { secs: superblock.epoch, nsec: superblock.fixed_nsec },
+            xattr_blkaddr: superblock.xattr_blkaddr,
+        }),
     })
 }
 
@@ -161,6 +168,32 @@ impl Base for BaseImage {
 
     fn read_exact_at(&self, buf: &mut [u8], pa: u64) -> io::Result<()> {
         self.source.read_exact_at(buf, pa)
+    }
+
+    fn inode_places(&self, tree: &Tree) -> Vec<(NodeId, u64)> {
+        let superblock = self.image.superblock();
+        let start = superblock.meta_blkaddr.0 << superblock.block_bits.bits();
+        let place = |nid: Nid| nid.0.checked_mul(SLOT_LEN)?.checked_add(start).filter(|_| !nid.in_metabox());
+        let root = self.image.root_nid();
+        let mut places: Vec<_> = place(root).into_iter().map(|at| (NodeId::ROOT, at)).collect();
+        let (mut dirs, mut linked) = (vec![(NodeId::ROOT, root)], HashSet::new());
+        while let Some((dir, nid)) = dirs.pop() {
+            let Ok(inode) = self.image.inode(nid) else { continue };
+            // Names are sorted by their bytes in both.
+            let mut old = DirEntries::new(&self.image, &inode).map_while(Result::ok).peekable();
+            for entry in tree.entries(dir).iter() {
+                while old.next_if(|old| *old.name < *entry.name).is_some() {}
+                let Some(same) = old.next_if(|old| *old.name == *entry.name) else { continue };
+                if tree.names_of(entry.node) > 1 && !linked.insert(entry.node) {
+                    continue;
+                }
+                places.extend(place(same.nid).map(|at| (entry.node, at)));
+                if matches!(tree.node(entry.node).kind, Kind::Directory(_)) {
+                    dirs.push((entry.node, same.nid));
+                }
+            }
+        }
+        places
     }
 
     fn verify_unchanged(&self) -> Result<(), ContentError> {

@@ -8,14 +8,16 @@
 //!
 //! An update is a build of a tree whose base is the image itself: `Reuse::InPlace` leaves reused extents where they
 //! are, and `Out::behind` says that data and metadata begin behind the old image. `builder::build_behind` writes
-//! nothing else and returns the head (superblock and configuration records), which the update writes last; [`Repair`]
-//! writes that of an older generation. `format::generation` has the records by which `read::metadata::generations`
-//! finds older trees, and `read::metadata::recovery` those of a damaged image.
+//! nothing else and returns the head (superblock, configuration records, and if there is room the root inode, see
+//! `root`), which the update writes last; [`Repair`] writes that of an older generation. Inodes of the old image that
+//! would be written as they are stay in use: `builder::write::kept` finds them. `format::generation` has the records by
+//! which `read::metadata::generations` finds older trees, and `read::metadata::recovery` those of a damaged image.
 
 pub(crate) mod error;
 mod file;
 mod head;
 mod repair;
+mod root;
 mod unchanged;
 
 pub use error::UpdateError;
@@ -36,6 +38,7 @@ use crate::error::ReviseError;
 use crate::style::{Depth, ImageStyle};
 use error::{NEW_IS_IN_PLACE, io_error};
 use head::Head;
+use root::RootRoom;
 
 /// Data behind an image that may be overwritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +66,7 @@ pub struct Update<'a> {
     base: Arc<BaseImage>,
     /// Number of bytes for configuration records behind the superblock's record.
     records_max_len: u64,
+    root_room: RootRoom,
 }
 
 /// A generation that was added.
@@ -94,8 +98,10 @@ impl<'a> Update<'a> {
             check_behind(&target, last, len).map_err(failed)?;
         }
         let base = BaseImage::in_place(target.source.clone(), last.number, path, target.changed_at)?;
-        let records_max_len = head::records_room(&generations, &target.source).map_err(unreadable)?;
-        Ok(Self { base: Arc::new(base), target, generations, records_max_len })
+        let metadata = head::metadata_start(&generations, &target.source).map_err(unreadable)?;
+        let records_max_len = head::records_room(&generations, metadata);
+        let root_room = RootRoom::of(&generations, metadata);
+        Ok(Self { base: Arc::new(base), target, generations, records_max_len, root_room })
     }
 
     /// Returns the image before the update.
@@ -157,12 +163,14 @@ impl<'a> Update<'a> {
             });
             let position = self.end();
             let end = |end| GenerationEnd { number, position, end }.encode().to_vec();
-            let behind = Behind { start, end: &end, end_len: END_LEN, records_max_len: self.records_max_len };
+            let root = |record_len, body: &[u8]| self.root_room.place(record_len, body);
+            let records_max_len = self.records_max_len;
+            let behind = Behind { start, end: &end, end_len: END_LEN, records_max_len, root: &root };
             let out = Out { image: self.target.output, offset: 0, blob: None, behind: Some(behind) };
             let (summary, reasons, head) = kiln_builder::build_behind(tree, out, &options, control)?;
             let end = summary.image_bytes;
             let bytes = head.encode().map_err(BuildError::from)?;
-            Ok(((summary, reasons), Head { superblock: head.superblock, bytes }, end))
+            Ok(((summary, reasons), Head { superblock: head.superblock, bytes, root: head.root }, end))
         })?;
         let ((summary, reasons), added) = appended;
         Ok((summary, reasons, added))
@@ -194,10 +202,9 @@ impl<'a> Update<'a> {
             write_all_at(self.target.output, &bytes, end - END_LEN as u64)
                 .and_then(|()| self.target.output.set_len(end))
                 .map_err(|source| failed(io_error("write the image")(source)))?;
-            // All else is as it was.
-            let mut bytes = found.head.to_vec();
-            set_blocks(&mut bytes, end / block_len).map_err(BuildError::from)?;
-            Ok(((), Head { superblock: found.superblock.clone(), bytes }, end))
+            let mut head = Head::of(found);
+            set_blocks(&mut head.bytes, end / block_len).map_err(BuildError::from)?;
+            Ok(((), head, end))
         })?;
         Ok(added)
     }

@@ -22,3 +22,4 @@ mod spooled;
 pub(crate) mod stream;
 pub(crate) mod stream_format;
 pub(crate) mod tape;
+pub(crate) mod tee;

@@ -1,5 +1,6 @@
 //! A test of contents that stand before others: all that they are asked has to reach those.
 
+use crate::{NodeId, Tree};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -109,6 +110,7 @@ impl Contents for Echo {
             block_bits: BlockBits::DEFAULT,
             cfgs: ComprCfgs::default(),
             packed: ReusedExtents::default(),
+            metadata: None,
         };
         Stores {
             devices: vec![Device { path: Some("echo".into()), tag: [1; 64], len: 1 << 20 }],
@@ -152,6 +154,10 @@ impl Base for EchoBase {
 
     fn read_exact_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
         Err(io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn inode_places(&self, _: &Tree) -> Vec<(NodeId, u64)> {
+        Vec::new()
     }
 
     fn verify_unchanged(&self) -> Result<(), ContentError> {

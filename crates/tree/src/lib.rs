@@ -65,7 +65,7 @@ pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, Unreadable
 pub use intake::{Incoming, Intake, IntakeError};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
-pub use reuse::{Base, BaseFacts, PreviousVersion, Reuse, ReusedData, ReusedExtent, ReusedExtents};
+pub use reuse::{Base, BaseFacts, BaseMetadata, PreviousVersion, Reuse, ReusedData, ReusedExtent, ReusedExtents};
 pub use syntax::{FileError, SyntaxError};
 
 /// Index of a node in its tree.

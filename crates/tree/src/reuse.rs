@@ -2,12 +2,14 @@
 //! it again.
 
 use kiln_format::compr_cfg::ComprCfgs;
-use kiln_format::{Algorithm, BlockBits};
+use kiln_format::inode::Epoch;
+use kiln_format::{Algorithm, Blkaddr, BlockBits};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 
 use super::error::ContentError;
+use super::{NodeId, Tree};
 
 /// Stored form of a file's contents in a base, if an image can reuse it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +112,17 @@ pub struct BaseFacts {
     pub cfgs: ComprCfgs,
     /// Extents of its packed inode; none if they cannot be reused.
     pub packed: ReusedExtents,
+    /// Values that its metadata depends on; `None` if no image can refer to its inodes.
+    pub metadata: Option<BaseMetadata>,
+}
+
+/// Values of a superblock that give meaning to inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BaseMetadata {
+    /// Time that compact inodes have or count from.
+    pub epoch: Epoch,
+    /// Block from which the ids of shared attributes count.
+    pub xattr_blkaddr: Blkaddr,
 }
 
 /// A base: where stored bytes are copied from.
@@ -125,6 +138,10 @@ pub trait Base: Send + Sync {
     /// # Errors
     /// Those of the system, and the end of the base.
     fn read_exact_at(&self, buf: &mut [u8], pa: u64) -> io::Result<()>;
+
+    /// Returns nodes of `tree` with the byte at which the base has the inode of the same path, each node once. There
+    /// are none for paths that the base does not have or cannot read.
+    fn inode_places(&self, tree: &Tree) -> Vec<(NodeId, u64)>;
 
     /// Called after the last read.
     ///

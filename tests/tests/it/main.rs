@@ -9,6 +9,7 @@ mod facade;
 mod faults;
 mod harness;
 mod hostile_mount;
+mod kept;
 mod large;
 mod laws;
 mod layouts;

@@ -58,6 +58,8 @@ impl Ledger {
         let damaged = damaged.into_iter().filter(|(node, _)| is_stored(*node)).map(|(_, one)| one).collect();
         let mut skipped = left_out;
         skipped.sort_by(|a, b| a.path.cmp(&b.path));
+        // Some inputs are looked at more than once.
+        skipped.dedup_by(|later, first| later.path == first.path);
         ClosedLedger { skipped, changed, damaged }
     }
 }

@@ -116,7 +116,7 @@ impl<'a> Sampler<'a> {
         let format = format(stratum, hints, self.context.format);
         let sample = sample.finish()?;
         let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
-        let context = Context { tree: &sample, format: &format, control: &control, ledger: &ledger };
+        let context = Context { tree: &sample, format: &format, control: &control, ledger: &ledger, previous: None };
         let (Built { plan, data, .. }, phases) = in_memory::build(false, context)?;
         let pack = phases.iter().find(|phase| phase.name == "store");
         let mut chunks = HashSet::new();

@@ -119,8 +119,26 @@ struct Pair {
     value: Box<[u8]>,
     /// Number of inodes that have it.
     owners: u64,
-    /// Offset in the shared area, once shared.
-    shared_off: Option<u32>,
+    /// Place of its shared entry, once shared.
+    shared: Option<SharedPlace>,
+}
+
+/// Place of a shared entry.
+#[derive(Clone, Copy, Debug)]
+enum SharedPlace {
+    /// Offset in the shared area.
+    Area(u32),
+    /// Id in the previous image.
+    Previous(u32),
+}
+
+/// Choice of the attributes that are shared.
+#[derive(Clone, Copy)]
+pub(crate) enum Sharing<'a> {
+    /// Those with at least this many owners.
+    From(u64),
+    /// Those that the previous image has, with their ids by entries.
+    Known(&'a HashMap<Box<[u8]>, u32>),
 }
 
 #[derive(Debug)]
@@ -196,7 +214,7 @@ impl Collector {
         let key = Xattr { name: Box::default(), value: value.into() };
         let pairs = &mut self.xattrs.pairs;
         *self.pair_by_attr.entry(key).or_insert_with(|| {
-            pairs.push(Pair { index, rest, prefix, value: value.into(), owners: 0, shared_off: None });
+            pairs.push(Pair { index, rest, prefix, value: value.into(), owners: 0, shared: None });
             pairs.len() as u32 - 1
         })
     }
@@ -218,20 +236,28 @@ impl Collector {
         let pair = self.xattrs.pairs.len() as u32;
         let prefix = self.prefixes.longest(index, rest);
         let (rest, value) = (rest.into(), attr.value.clone());
-        self.xattrs.pairs.push(Pair { index, rest, prefix, value, owners: 0, shared_off: None });
+        self.xattrs.pairs.push(Pair { index, rest, prefix, value, owners: 0, shared: None });
         self.pair_by_attr.insert(attr.clone(), pair);
         Ok(pair)
     }
 
-    /// Decides which attributes are shared: pairs with at least `share_min` owners.
-    pub(crate) fn finish(self, share_min: u64) -> Xattrs {
-        let mut xattrs = self.xattrs;
+    /// Decides which attributes are shared.
+    pub(crate) fn finish(self, sharing: Sharing<'_>) -> Xattrs {
+        let (mut xattrs, mut entry) = (self.xattrs, Vec::new());
         for pair in &mut xattrs.pairs {
-            if pair.owners >= share_min.max(1)
-                && let Ok(off) = u32::try_from(xattrs.shared_area.len())
-            {
-                pair.shared_off = Some(off);
-                pair.encode(&mut xattrs.shared_area);
+            match sharing {
+                Sharing::From(owners) if pair.owners >= owners.max(1) => {
+                    if let Ok(off) = u32::try_from(xattrs.shared_area.len()) {
+                        pair.shared = Some(SharedPlace::Area(off));
+                        pair.encode(&mut xattrs.shared_area);
+                    }
+                }
+                Sharing::From(_) => {}
+                Sharing::Known(ids) => {
+                    entry.clear();
+                    pair.encode(&mut entry);
+                    pair.shared = ids.get(&*entry).copied().map(SharedPlace::Previous);
+                }
             }
         }
         for set in &mut xattrs.sets {
@@ -269,7 +295,7 @@ impl Pair {
 /// Splits a set into pairs that a body lists by id (at most 255) and pairs that it contains.
 fn split<'a>(pairs: &'a [Pair], set: &[u32]) -> (Vec<&'a Pair>, Vec<&'a Pair>) {
     let all = set.iter().map(|&pair| &pairs[pair as usize]);
-    let (mut shared, mut inline): (Vec<_>, Vec<_>) = all.partition(|pair| pair.shared_off.is_some());
+    let (mut shared, mut inline): (Vec<_>, Vec<_>) = all.partition(|pair| pair.shared.is_some());
     inline.extend(shared.drain(SHARED_MAX.min(shared.len())..));
     (shared, inline)
 }
@@ -304,7 +330,10 @@ impl Xattrs {
         };
         out.extend_from_slice(header.as_bytes());
         for pair in shared {
-            let id = shared_base + pair.shared_off.expect("shared") / 4;
+            let id = match pair.shared.expect("shared") {
+                SharedPlace::Area(off) => shared_base + off / 4,
+                SharedPlace::Previous(id) => id,
+            };
             out.extend_from_slice(&id.to_le_bytes());
         }
         for pair in inline {

@@ -10,6 +10,7 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::format::Format;
 use crate::inodes::Inodes;
+use crate::inodes::previous::PreviousMetadata;
 use crate::layout::allocator::inline_tail_len;
 use crate::layout::encoded_extents::RecordShape;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
@@ -50,6 +51,8 @@ pub(crate) struct View<'a> {
     pub chunk_entry: ChunkEntry,
     /// Directories have no entry for themselves.
     pub omits_dot: bool,
+    /// Metadata of the previous image that may be kept. The root inode then lies beside the superblock.
+    pub previous: Option<&'a PreviousMetadata>,
     /// Bytes of each directory in the image, by node.
     directory_lens: HashMap<NodeId, u64>,
 }
@@ -57,7 +60,7 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     /// Combines the decisions about the tree of `context`.
     pub(crate) fn new(inodes: &'a Inodes, plan: &'a Plan, data: &'a StoredData, context: Context<'a>) -> Self {
-        let Context { tree, format, .. } = context;
+        let Context { tree, format, previous, .. } = context;
         let block_bits = format.block_bits;
         let big = format.max_pcluster_blocks() > 1 || data.reused.big;
         let encoded = format.compression.encoded_extents;
@@ -80,6 +83,7 @@ impl<'a> View<'a> {
             has_metabox: format.metadata.metabox.is_some(),
             chunk_entry,
             omits_dot: format.metadata.omit_dot,
+            previous,
             directory_lens: HashMap::new(),
         };
         let dirs = tree.nodes().filter(|(_, node)| matches!(node.kind, Kind::Directory(_)));
@@ -175,7 +179,9 @@ impl<'a> View<'a> {
             Kind::Directory(_) if self.packed_directory_len(node).is_none() => self.directory_len(node),
             _ => return (0, 0),
         };
-        let tail = inline_tail_len(len, self.inodes.inode_len(node), self.block_bits).unwrap_or(0) as u64;
+        let is_apart = node == NodeId::ROOT && self.previous.is_some();
+        let tail = inline_tail_len(len, self.inodes.inode_len(node), self.block_bits).filter(|_| !is_apart);
+        let tail = tail.unwrap_or(0) as u64;
         ((len - tail).next_multiple_of(self.block_bits.len()), tail)
     }
 

@@ -33,14 +33,14 @@ pub(crate) struct FileFacts<'a> {
     pub is_estimate: bool,
 }
 
-/// Returns what is to be read, in the order in which it is stored.
+/// Returns what is to be read of each file, in the order in which it is stored.
 pub(crate) fn requests<'a>(
     survey: &'a Survey,
     context: Context<'a>,
     is_estimate: bool,
-) -> impl Iterator<Item = ReadRequest> + Send + 'a {
+) -> impl Iterator<Item = impl Iterator<Item = ReadRequest> + Send + use<'a>> + Send + 'a {
     let Context { tree, format, .. } = context;
-    (0..).zip(&survey.files).flat_map(move |(idx, file)| {
+    (0..).zip(&survey.files).map(move |(idx, file)| {
         let facts = FileFacts {
             holes: survey.holes(idx),
             gaps: survey.gaps.get(&idx).map(|gaps| &gaps[..]),
@@ -53,22 +53,27 @@ pub(crate) fn requests<'a>(
     })
 }
 
-/// Returns what is to be read of a file.
-pub(crate) fn of_file(idx: u32, file: &FilePlan, facts: FileFacts<'_>, format: &Format) -> Vec<ReadRequest> {
-    let ranges = ranges(file, facts, format);
-    let is_whole = matches!(&ranges[..], [(range, ..)] if *range == (0..file.len));
+/// Returns what is to be read of a file. The length of a file of an image or archive may be anything, so its pieces are
+/// found as they are asked for.
+pub(crate) fn of_file<'a>(
+    idx: u32,
+    file: &FilePlan,
+    facts: FileFacts<'a>,
+    format: &'a Format,
+) -> impl Iterator<Item = ReadRequest> + Send + use<'a> {
+    let mut ranges = ranges(file, facts, format).peekable();
+    let is_whole = ranges.peek().is_some_and(|(range, ..)| *range == (0..file.len));
     let wanted = wanted(file, facts, is_whole, format);
     // Bytes beside the inode of a reused file come from that file.
     let is_reused = matches!(file.storage, Storage::Reused { .. }) && facts.gaps.is_none();
-    let version = if is_reused { Version::Reused } else { Version::Scanned };
-    let request = |(range, run, role)| {
+    let (node, version) = (file.node, if is_reused { Version::Reused } else { Version::Scanned });
+    ranges.map(move |(range, run, role)| {
         let wanted = match role {
             Role::Data { is_first, .. } => Wanted { head: wanted.head && is_first, ..wanted },
             Role::Gap { .. } | Role::Tail => Wanted::default(),
         };
-        ReadRequest { file: idx, node: file.node, range, run, version, role, wanted }
-    };
-    ranges.into_iter().map(request).collect()
+        ReadRequest { file: idx, node, range, run, version, role, wanted }
+    })
 }
 
 /// Returns the facts that decisions on a file need.
@@ -87,53 +92,58 @@ fn wanted(file: &FilePlan, facts: FileFacts<'_>, is_whole: bool, format: &Format
     }
 }
 
+/// Ranges to be read.
+type Ranges<'a> = Box<dyn Iterator<Item = Range<u64>> + Send + 'a>;
+
 /// Returns the ranges of a file to be read, in order, each with the stretch between holes that has it. A file that is
 /// all holes has an empty one, so that it is known to have been read.
-#[allow(clippy::single_range_in_vec_init)] // a file of one piece is the usual case
-fn ranges(file: &FilePlan, facts: FileFacts<'_>, format: &Format) -> Vec<(Range<u64>, Range<u64>, Role)> {
+fn ranges<'a>(
+    file: &FilePlan,
+    facts: FileFacts<'a>,
+    format: &'a Format,
+) -> Box<dyn Iterator<Item = (Range<u64>, Range<u64>, Role)> + Send + 'a> {
     let (len, holes) = (file.len, facts.holes);
     let segment = file.compression.map_or(COPY_LEN, |spec| segment_len(spec.pcluster_len));
-    let data = match file.storage {
+    let data: Ranges<'a> = match file.storage {
         Storage::Reused { tail_len, .. } => {
-            let parts = facts
-                .gaps
-                .unwrap_or_default()
-                .iter()
-                .flat_map(|gap| previous::parts(gap, len, segment, format.block_bits));
+            let gaps = facts.gaps.unwrap_or_default().iter();
+            let parts = gaps.flat_map(move |gap| previous::parts(gap, len, segment, format.block_bits));
             let between = parts.map(|(range, ends_stream)| (range, Role::Gap { ends_stream }));
             let tail = (tail_len > 0).then(|| (len - u64::from(tail_len)..len, Role::Tail));
-            return between.chain(tail).map(|(range, role)| (range.clone(), range, role)).collect();
+            return Box::new(between.chain(tail).map(|(range, role)| (range.clone(), range, role)));
         }
         Storage::LeftOut | Storage::Empty | Storage::Duplicate(_) | Storage::Fragment | Storage::Placed { .. } => {
-            return Vec::new();
+            return Box::new(std::iter::empty());
         }
-        Storage::Flat if len <= COPY_LEN => vec![0..len],
+        Storage::Flat if len <= COPY_LEN => Box::new(std::iter::once(0..len)),
         Storage::Flat => {
             let tail = format.inline_tail_len(len, file.inode_len as usize) as u64;
-            steps(0..len - tail, COPY_LEN).chain((tail > 0).then(|| len - tail..len)).collect()
+            Box::new(steps(0..len - tail, COPY_LEN).chain((tail > 0).then(|| len - tail..len)))
         }
         Storage::Chunks { chunk_bits: bits, .. } => {
             let runs = hole::stored_chunks(len, holes, bits).into_iter();
-            runs.map(|run| run.start << bits..(run.end << bits).min(len)).flat_map(|run| steps(run, COPY_LEN)).collect()
+            let runs = runs.map(move |run| run.start << bits..(run.end << bits).min(len));
+            Box::new(runs.flat_map(|run| steps(run, COPY_LEN)))
         }
-        Storage::Compressed { .. } if holes.is_empty() && len <= segment => vec![0..len],
-        Storage::Compressed { .. } => hole::data_runs(len, holes).flat_map(|run| steps(run, segment)).collect(),
+        Storage::Compressed { .. } if holes.is_empty() && len <= segment => Box::new(std::iter::once(0..len)),
+        Storage::Compressed { .. } => Box::new(hole::data_runs(len, holes).flat_map(move |run| steps(run, segment))),
     };
-    let data: Vec<Range<u64>> = if data.is_empty() { vec![0..0] } else { data };
-    let last = data.len() - 1;
-    let role = |at| Role::Data { is_first: at == 0, is_last: at == last };
+    let mut data = data.peekable();
+    let nothing = if data.peek().is_none() { Some(0..0) } else { None };
+    let mut data = data.chain(nothing).peekable();
     // Both are in order.
-    let mut runs = hole::data_runs(len, holes).peekable();
-    let with_run = |(at, range): (usize, Range<u64>)| {
+    let (mut runs, mut is_first) = (hole::data_runs(len, holes).peekable(), true);
+    Box::new(std::iter::from_fn(move || {
+        let range = data.next()?;
         while runs.next_if(|run| run.end <= range.start).is_some() {}
         let run = runs.peek().filter(|run| run.contains(&range.start)).cloned();
-        (range.clone(), run.unwrap_or(range), role(at))
-    };
-    data.into_iter().enumerate().map(with_run).collect()
+        let role = Role::Data { is_first: std::mem::take(&mut is_first), is_last: data.peek().is_none() };
+        Some((range.clone(), run.unwrap_or(range), role))
+    }))
 }
 
 /// Returns `range` cut at multiples of `step`.
-pub(crate) fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
+pub(crate) fn steps(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> + Send + use<> {
     let Range { start, end } = range;
     (start / step..end.div_ceil(step)).map(move |n| (n * step).max(start)..((n + 1) * step).min(end))
 }

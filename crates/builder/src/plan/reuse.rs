@@ -48,9 +48,9 @@ pub(crate) fn plan(
     previous: Vec<(u32, PreviousVersion)>,
     context: Context<'_>,
 ) -> Result<(Vec<FilePlan>, ReusedFiles, Gaps), BuildError> {
-    let Context { tree, format, .. } = context;
+    let Context { tree, format, previous: metadata, .. } = context;
     let Some(base) = tree.stores().base else { return Ok((files, ReusedFiles::default(), Gaps::new())) };
-    let rules = Rules::new(base.facts(), format);
+    let rules = Rules::new(base.facts(), format).keeping(metadata);
     let is_long = |idx: &u32| files[*idx as usize].len >= PreviousVersion::MIN_LEN;
     let long: Vec<u32> = reusable.iter().map(|(idx, _)| *idx).filter(is_long).collect();
     let reused = reusable.into_iter().filter(|(idx, how)| rules.allow(how, &files[*idx as usize]));

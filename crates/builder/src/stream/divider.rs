@@ -11,7 +11,7 @@ use crate::options::Dedupe;
 use crate::plan::file::{FileHoles, FilePlan, Storage};
 use crate::plan::hole;
 use crate::plan::pieces::{self, FileFacts};
-use crate::read::{self, ReadRequest};
+use crate::read::{self, ReadRequest, Role};
 use kiln_format::inode::EXTENDED_LEN;
 use kiln_format::xattr::BODY_HEADER_LEN;
 use kiln_tree::{ContentId, Incoming, Intake, IntakeError, NodeId};
@@ -76,7 +76,15 @@ impl<'a> Divider<'a> {
     }
 
     /// Returns the requests for the pieces of a file.
-    fn requests(&self, file: &FilePlan, incoming: Incoming<'_>, holes: &[Range<u64>]) -> Vec<ReadRequest> {
+    fn requests<'h>(
+        &self,
+        file: &FilePlan,
+        incoming: Incoming<'_>,
+        holes: &'h [Range<u64>],
+    ) -> impl Iterator<Item = ReadRequest> + use<'h>
+    where
+        'a: 'h,
+    {
         let format = self.format;
         let is_dense = matches!(incoming.data, [all] if *all == (0..incoming.len));
         let facts = FileFacts {
@@ -87,12 +95,13 @@ impl<'a> Divider<'a> {
             is_hashed: format.metadata.has_digests,
             is_estimate: false,
         };
-        let mut requests = pieces::of_file(self.count, file, facts, format);
         // Where parts are looked for, the parts of long files are found, and their text need not be had again.
-        if requests.len() > 1 && format.dedupes_parts() && matches!(file.storage, Storage::Compressed { .. }) {
-            requests.iter_mut().for_each(|request| request.wanted.digest = false);
-        }
-        requests
+        let finds_parts = format.dedupes_parts() && matches!(file.storage, Storage::Compressed { .. });
+        pieces::of_file(self.count, file, facts, format).map(move |mut request| {
+            let is_only = matches!(request.role, Role::Data { is_first: true, is_last: true });
+            request.wanted.digest &= is_only || !finds_parts;
+            request
+        })
     }
 }
 
@@ -107,7 +116,8 @@ impl Intake for Divider<'_> {
             0 => FileHoles::default(),
             _ => file.with_holes(hole::between(data, len, format.block_bits), format),
         };
-        let requests = self.requests(&file, incoming, &holes.kept);
+        let kept = holes.kept.clone();
+        let requests = self.requests(&file, incoming, &kept);
         self.push(Arrival::File(file, holes))?;
         let mut data = Data { runs: data, text };
         for request in requests {

@@ -51,20 +51,23 @@ impl<'a> InodeWriter<'a> {
         }
     }
 
-    /// Appends an inode and all that follows it.
+    /// Appends an inode, with the next serial number, and all that follows it.
     fn inode(&mut self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
-        let view = self.view;
         self.serial += 1;
-        let inode = self.record(id)?;
+        self.numbered_inode(id, self.serial as u32, out)
+    }
+
+    /// Appends an inode with a given serial number, and all that follows it.
+    ///
+    /// # Errors
+    /// As [`InodeWriter::region`].
+    pub(crate) fn numbered_inode(&self, id: NodeId, serial: u32, out: &mut Vec<u8>) -> Result<(), BuildError> {
+        let view = self.view;
+        let inode = self.record(id, serial)?;
         out.extend_from_slice(&inode.encode(view.inodes.epoch, view.inodes.compact_times, view.block_bits)?);
-        let (body, xattr_len) = (out.len(), view.inodes.xattr_len(id));
-        if xattr_len > 0 {
-            let shared_base = u32::try_from(self.layout.shared_pos / 4)
-                .map_err(|_| FormatError::does_not_fit("erofs_super_block", "xattr_blkaddr", self.layout.shared_pos))?;
-            view.inodes.xattrs.encode_body(view.inodes.xattr_sets[id.idx()], shared_base, out);
-            // Zeros are entries that no reader shows.
-            out.resize(body + xattr_len, 0);
-        }
+        let shared_base = u32::try_from(self.layout.shared_pos / 4)
+            .map_err(|_| FormatError::does_not_fit("erofs_super_block", "xattr_blkaddr", self.layout.shared_pos))?;
+        view.inodes.encode_xattrs(id, shared_base, out);
         match (&view.tree.node(id).kind, view.stored(id)) {
             (Kind::File { .. }, Some(Stored::Tail(len, off))) => {
                 view.data.tails.get(TailRef { off: *off, len: *len }, out)?;
@@ -126,7 +129,7 @@ impl<'a> InodeWriter<'a> {
         shape.encode(contents.algorithm, &contents.extents.list, out)
     }
 
-    fn record(&self, id: NodeId) -> Result<Inode, BuildError> {
+    fn record(&self, id: NodeId, serial: u32) -> Result<Inode, BuildError> {
         let view = self.view;
         let node = view.tree.node(id);
         let time = mtime(&node.meta, view.format);
@@ -140,7 +143,7 @@ impl<'a> InodeWriter<'a> {
             file_type,
             permissions: node.meta.permissions,
             size,
-            ino: self.serial as u32,
+            ino: serial,
             uid: node.meta.uid,
             gid: node.meta.gid,
             mtime: time.secs,
@@ -202,7 +205,10 @@ impl<'a> InodeWriter<'a> {
     }
 
     /// Appends the whole blocks of a directory or symbolic link.
-    fn blocks(&self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    ///
+    /// # Errors
+    /// As [`InodeWriter::region`].
+    pub(crate) fn blocks(&self, id: NodeId, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let (blocks, _) = self.view.own_data(id);
         let mut data = self.own_data(id)?;
         data.resize(blocks as usize, 0);

@@ -129,8 +129,8 @@ pub(crate) fn bytes<'a, 'b>(
     layout: &'a Layout,
     emitter: &'a mut InodeWriter<'b>,
 ) -> impl Iterator<Item = Result<Vec<u8>, BuildError>> + Send + use<'a, 'b> {
-    let mut end = 0;
-    let rest = std::iter::once((run.len, None));
+    let mut end = run.start;
+    let rest = std::iter::once((run.start + run.len, None));
     let regions = run.regions.iter().map(|region| (layout.pos(*region), Some(region)));
     regions.chain(rest).map(move |(pos, region)| {
         let overlaps = || BuildError::Internal(format!("{region:?} at {pos} overlaps what ends at {end}"));

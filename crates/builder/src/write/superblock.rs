@@ -62,10 +62,21 @@ pub struct Head {
     pub superblock: Superblock,
     /// The configuration records behind it.
     pub records: Vec<u8>,
+    /// The root inode, if it lies beside these and not behind the previous image.
+    pub root: Option<RootInode>,
+}
+
+/// Root inode beside the superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootInode {
+    /// Byte of the image at which it begins.
+    pub place: u64,
+    /// Its record and its attributes.
+    pub bytes: Vec<u8>,
 }
 
 impl Head {
-    /// Returns the bytes of the head.
+    /// Returns the bytes of superblock and configuration records.
     ///
     /// # Errors
     /// As [`Superblock::encode`].
@@ -200,7 +211,7 @@ impl Header {
         if let Some(behind) = out.behind {
             check_room((!records.is_empty()).then_some(&compression), self.record_len, behind.records_max_len)?;
             out.write(&table, self.prefixes_off)?;
-            return Ok(Head { superblock, records });
+            return Ok(Head { superblock, records, root: None });
         }
         let block_bits = superblock.block_bits;
         let mut bytes = vec![0; (self.blocks * block_bits.len()) as usize];
@@ -218,7 +229,7 @@ impl Header {
             bytes[SUPERBLOCK_OFF as usize..][..record.len()].copy_from_slice(&record);
         }
         out.write(&bytes, 0)?;
-        Ok(Head { superblock, records })
+        Ok(Head { superblock, records, root: None })
     }
 }
 

@@ -5,6 +5,7 @@ use crate::common::{Scratch, kiln, stderr, stdout, text};
 use serde_json::json;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// A directory that does not exist: a spool there fails.
@@ -163,4 +164,33 @@ fn an_archive_that_ends_early_leaves_no_image_or_what_was_whole() {
     fs::remove_file(format!("{root}/zz-long")).unwrap();
     stdout(&["check", &image]);
     stdout(&["diff", "--ignore", "mtime", &image, &root]);
+}
+
+/// The header of a tar member may claim any length: nothing is allocated for it.
+#[test]
+fn an_archive_with_a_file_of_any_length_is_refused() {
+    let scratch = Scratch::new();
+    let (archive, image) = (scratch.path("x.tar"), scratch.path("x.erofs"));
+    let mut header = [0; 512];
+    let mut field = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    field(0, b"file");
+    field(100, b"0000644\00000000\00000000\0");
+    // 2^60 in base 256.
+    field(124, &[0x80, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0]);
+    field(136, b"00000000000\0        0");
+    field(257, b"ustar\x0000");
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    fs::write(&archive, [&header[..], &text(1, 9 << 20)].concat()).unwrap();
+    for preset in ["plain", "balanced", "dataset"] {
+        let args = ["pack", "--preset", preset, "--memory", "64M"];
+        let told = "the archive ends 9437184 bytes into a file of 1152921504606846976 bytes";
+        for done in [
+            piped(&archive, &[&args[..], &["-", &image]].concat()),
+            kiln().args(args).args([&archive, &image]).output().unwrap(),
+        ] {
+            assert_eq!(done.status.code(), Some(1), "{}", stderr(&done));
+            assert!(stderr(&done).contains(told) && !Path::new(&image).exists(), "{}", stderr(&done));
+        }
+    }
 }

@@ -21,6 +21,8 @@ pub(crate) struct SpecialInodes {
     pub(crate) packed: Option<Inode>,
     /// The metabox. Its contents are inodes.
     pub(crate) metabox: Option<Inode>,
+    /// The root, once it has been read. It may lie in the sector that an update of the image replaces.
+    pub(crate) root: Option<Inode>,
 }
 
 /// Reader of the metadata and the contents of any inode.

@@ -20,7 +20,7 @@ pub(super) fn read(volume: &Volume) -> Result<SpecialInodes, ReadError> {
     if let Some(inode) = &metabox {
         check_metabox_len(inode, volume.devices.primary_len())?;
     }
-    Ok(SpecialInodes { packed, metabox })
+    Ok(SpecialInodes { packed, metabox, root: None })
 }
 
 fn regular_inode(reader: Reader<'_>, nid: Nid, field: &'static str) -> Result<Inode, ReadError> {

@@ -5,7 +5,8 @@ use crate::cache::fork_local::ForkLocal;
 use crate::cache::state::ImageState;
 use crate::error::ReadError;
 use crate::metadata::generation_source;
-use crate::metadata::superblock::{has_composefs_header, read_compr_cfgs, read_front, verify_checksum};
+use crate::metadata::inode::Inode;
+use crate::metadata::superblock::{has_composefs_header, read_compr_cfgs, read_front, root_in_front, verify_checksum};
 use crate::options::ImageOptions;
 use crate::options::read_policy::ReadPolicy;
 use crate::source::devices::Devices;
@@ -23,6 +24,8 @@ pub(crate) struct Volume {
     pub(crate) cfgs: ComprCfgs,
     pub(crate) devices: Devices,
     pub(crate) is_composefs: bool,
+    /// The root inode, if it was read with the superblock.
+    pub(super) root_in_front: Option<Inode>,
     pub(crate) policy: ReadPolicy,
     pub(crate) limits: DecodeLimits,
     pub(crate) counters: Arc<Counters>,
@@ -56,7 +59,8 @@ impl Volume {
         let (limits, policy, cache_bytes) = (DecodeLimits::from(&cfgs), options.policy.clone(), options.cache_bytes);
         let state = ForkLocal::new(ImageState::new(cache_bytes, policy.decode_memory, limits));
         let is_composefs = has_composefs_header(&front);
-        Ok(Self { sb, cfgs, devices: all, is_composefs, policy, limits, counters, cache_bytes, state })
+        let root_in_front = root_in_front(&sb, &front);
+        Ok(Self { sb, cfgs, devices: all, is_composefs, root_in_front, policy, limits, counters, cache_bytes, state })
     }
 
     /// Returns the caches and the access history of this process.

@@ -27,6 +27,9 @@ impl<'a> InodeReader<'a> {
 
     /// Implements `Image::inode`.
     pub(crate) fn read(&mut self, nid: Nid) -> Result<Inode, ReadError> {
+        if let Some(root) = self.reader.special.root.filter(|root| root.nid == nid) {
+            return Ok(root);
+        }
         let reader = if nid.in_metabox() { &mut self.metabox } else { &mut self.primary };
         self.reader.read_inode(reader, nid).map_err(|error| error.at_nid(nid))
     }

@@ -2,10 +2,12 @@
 //! [`Image`](crate::image::Image).
 
 use crate::error::ReadError;
+use crate::metadata::inode::Inode;
 use crate::source::devices::Devices;
 use kiln_format::Compat;
 use kiln_format::composefs::RawComposefsHeader;
 use kiln_format::compr_cfg::ComprCfgs;
+use kiln_format::inode::Epoch;
 use kiln_format::superblock::{self, SUPERBLOCK_OFF, Superblock};
 use zerocopy::FromBytes;
 
@@ -67,6 +69,17 @@ pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock, head: &[u8]) -
             Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "checksum", stored, "does not match the superblock's block"))
         }
     }
+}
+
+/// Returns the root inode if it lies in the front of an image: there, an update may replace it together with the
+/// superblock, and each goes with what was read with it.
+pub(crate) fn root_in_front(sb: &Superblock, front: &[u8]) -> Option<Inode> {
+    let start = sb.meta_blkaddr.0 << sb.block_bits.bits();
+    let place = start.checked_add(sb.root_nid.byte_off()?).filter(|_| !sb.root_nid.in_metabox())?;
+    let bytes = front.get(usize::try_from(place).ok()?..)?;
+    let epoch = Epoch { secs: sb.epoch, nsec: sb.fixed_nsec };
+    let meta = kiln_format::inode::Inode::decode(bytes, place, epoch, sb.block_bits).ok()?;
+    Some(Inode { nid: sb.root_nid, meta })
 }
 
 /// Returns true if the front of an image has the header of composefs.

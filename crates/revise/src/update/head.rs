@@ -1,6 +1,6 @@
 //! The sector that an update replaces: the superblock and its configuration records.
 
-use kiln_builder::BuildError;
+use kiln_builder::{BuildError, RootInode};
 use kiln_format::addr::SLOT_LEN;
 use kiln_format::generation::HEAD_LEN;
 use kiln_format::superblock::{self, BASE_LEN, SUPERBLOCK_OFF};
@@ -9,15 +9,29 @@ use kiln_read::{Generation, Image, ImageOptions, ReadAt, ReadError, Superblock};
 use std::io;
 use std::sync::Arc;
 
+use super::root::{self, records_end};
+
 /// New superblock sector.
 pub(super) struct Head {
     /// The superblock.
     pub superblock: Superblock,
     /// Superblock and configuration records, and the bytes behind them that are replaced, too.
     pub bytes: Vec<u8>,
+    /// The root inode, if it lies in the sector.
+    pub root: Option<RootInode>,
 }
 
 impl Head {
+    /// Returns the head of a generation.
+    pub(super) fn of(generation: &Generation) -> Self {
+        let bytes = generation.head[..records_end(generation) as usize].to_vec();
+        let root = root::in_head(generation).map(|found| {
+            let bytes = generation.head[found.start..found.end].to_vec();
+            RootInode { place: SUPERBLOCK_OFF + found.start as u64, bytes }
+        });
+        Self { superblock: generation.superblock.clone(), bytes, root }
+    }
+
     /// Returns the whole sector, behind the head as in `before`, with the checksum of the superblock's block if it has
     /// one.
     ///
@@ -29,6 +43,11 @@ impl Head {
         let place =
             sector.get_mut(..self.bytes.len()).ok_or_else(|| internal("a superblock longer than its sector"))?;
         place.copy_from_slice(&self.bytes);
+        if let Some(RootInode { place, bytes }) = &self.root {
+            let start = place.checked_sub(SUPERBLOCK_OFF).map_or(HEAD_LEN, |start| start as usize);
+            let place = sector.get_mut(start..).and_then(|rest| rest.get_mut(..bytes.len()));
+            place.ok_or_else(|| internal("a root inode behind the sector"))?.copy_from_slice(bytes);
+        }
         if self.superblock.compat.contains(Compat::SB_CHKSUM) {
             let mut block = vec![0; superblock::checksum_len(self.superblock.block_bits)];
             source.read_exact_at(&mut block, SUPERBLOCK_OFF)?;
@@ -42,33 +61,32 @@ impl Head {
 }
 
 /// Returns the number of bytes for configuration records behind a superblock's record of 128 bytes: as many as in the
-/// last generation, and those behind that no generation uses.
+/// last generation, and those behind that no generation uses. `metadata` is as from [`metadata_start`].
+pub(super) fn records_room(generations: &[Generation], metadata: u64) -> u64 {
+    let Some(last) = generations.last() else { return 0 };
+    // What earlier updates have replaced was free.
+    let used = generations.iter().map(records_end).max().unwrap_or(0);
+    let rest = &last.head[used as usize..];
+    let free = used + rest.iter().take_while(|&&byte| byte == 0).count() as u64;
+    // Zeros may be part of something, too: of the metadata of the image as it was built.
+    free.min(metadata.saturating_sub(SUPERBLOCK_OFF)).max(used).saturating_sub(BASE_LEN as u64)
+}
+
+/// Returns a byte in front of which the image as it was built has no inodes and shared attributes. What it returns is
+/// not in the head if none of them are.
 ///
 /// # Errors
 /// An image that cannot be read.
-pub(super) fn records_room(generations: &[Generation], source: &Arc<dyn ReadAt>) -> Result<u64, ReadError> {
-    let (Some(first), Some(last)) = (generations.first(), generations.last()) else { return Ok(0) };
-    let ends = |generation: &Generation| {
-        let record_len = generation.superblock.record_len;
-        let behind = generation.head.get(record_len as usize..).unwrap_or_default();
-        let records = generation.superblock.compr_cfgs(behind).and_then(|cfgs| cfgs.encode());
-        let has_records = matches!(generation.superblock.compr_info, superblock::ComprInfo::AvailableAlgs(_));
-        record_len + records.map_or(0, |records| if has_records { records.len() as u64 } else { 0 })
-    };
-    // What earlier updates have replaced was free.
-    let used = generations.iter().map(ends).max().unwrap_or(0).min(HEAD_LEN as u64);
-    let rest = &last.head[used as usize..];
-    let mut free = used + rest.iter().take_while(|&&byte| byte == 0).count() as u64;
-    // Zeros may be part of something, too: of the metadata of the image as it was built.
-    let superblock = &first.superblock;
+pub(super) fn metadata_start(generations: &[Generation], source: &Arc<dyn ReadAt>) -> Result<u64, ReadError> {
     let head_end = SUPERBLOCK_OFF + HEAD_LEN as u64;
+    let Some(first) = generations.first() else { return Ok(head_end) };
+    let superblock = &first.superblock;
     let starts =
         [superblock.meta_blkaddr, superblock.xattr_blkaddr].map(|start| start.0 << superblock.block_bits.bits());
-    if starts.iter().any(|start| *start < head_end) {
-        let first_byte = first_metadata_byte(first, SUPERBLOCK_OFF + used, source)?;
-        free = free.min(first_byte.saturating_sub(SUPERBLOCK_OFF)).max(used);
+    match starts.iter().any(|start| *start < head_end) {
+        true => first_metadata_byte(first, SUPERBLOCK_OFF + records_end(first), source),
+        false => Ok(head_end),
     }
-    Ok(free.saturating_sub(BASE_LEN as u64))
 }
 
 /// Returns the first byte of inodes and shared attributes of the image as it was built; or one at or before `floor`.

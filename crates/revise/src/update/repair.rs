@@ -96,7 +96,7 @@ impl<'a> Repair<'a> {
         let failed =
             || ReviseError::Update { image: self.path.to_owned(), source: UpdateError::Generation { number, what } };
         let found = found.ok_or_else(failed)?;
-        let head = Head { superblock: found.superblock.clone(), bytes: found.head.to_vec() };
+        let head = Head { superblock: found.superblock.clone(), bytes: found.head.to_vec(), root: None };
         let head = head.sector(&found.head, &self.source).map_err(self.failed("read it"))?;
         Ok(Generation { head, ..found.clone() })
     }

@@ -15,6 +15,7 @@ use crate::error::{SourceError, Unreadable};
 use crate::input::place::TapeMap;
 use crate::input::spool_error::{is_of_spool, spool_failed};
 use crate::input::stream::is_stopped;
+use crate::input::tee::Tee;
 use crate::limit::MemoryLimit;
 use crate::source::{Note, Scan, ScanOptions};
 use crate::stored::{ArchiveDevice, StoredFiles, StoredRun};
@@ -253,19 +254,5 @@ impl<'a> Members<'a> {
         };
         let tree = self.builder.finish_with(contents, &mut on_lost).map_err(SourceError::tree(path))?;
         Ok(Scan { skipped: left_out.into_list(), notes, ..Scan::from(tree) })
-    }
-}
-
-/// A reader that copies what is read.
-struct Tee<'t> {
-    from: &'t mut dyn Read,
-    copy: &'t mut Vec<u8>,
-}
-
-impl Read for Tee<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = self.from.read(buf)?;
-        self.copy.extend_from_slice(&buf[..len]);
-        Ok(len)
     }
 }

@@ -16,6 +16,7 @@ use super::spool::{SpoolLimit, SpoolPlace};
 use super::stream::Stream;
 use super::stream_format::StreamFormat;
 use super::tape::{Tape, read_full};
+use super::tee::Tee;
 use crate::error::{SourceError, Unreadable};
 use crate::oci::choice::ImageChoice;
 
@@ -293,7 +294,7 @@ fn decode(compression: StreamFormat, head: &[u8], found: &mut Found, behind: &mu
             Ok(reader) => Box::new(reader),
             Err(_) => Box::new(io::empty()),
         },
-        Found::Stream(stream) => Box::new(Kept { stream, kept: behind }),
+        Found::Stream(stream) => Box::new(Tee { from: stream, copy: behind }),
     };
     let mut plain = vec![0; HEAD_LEN];
     let mut len = 0;
@@ -367,19 +368,5 @@ fn keep_all(stream: Box<dyn Read + Send>, place: SpoolPlace) -> io::Result<Arc<d
     match tape.skip(u64::MAX) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         _ => tape.finish(),
-    }
-}
-
-/// A stream that keeps a copy of the bytes read.
-struct Kept<'k> {
-    stream: &'k mut (dyn Read + Send),
-    kept: &'k mut Vec<u8>,
-}
-
-impl Read for Kept<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = self.stream.read(buf)?;
-        self.kept.extend_from_slice(&buf[..len]);
-        Ok(len)
     }
 }

@@ -128,20 +128,18 @@ impl Spooled {
     /// Errors of the spool.
     pub(super) fn finish(mut self) -> io::Result<File> {
         self.flush()?;
-        let spool = match self.spool {
-            Some(spool) => spool,
-            None => self.place.create()?,
-        };
-        Ok(spool.into_file())
+        Ok(self.take_spool()?.into_file())
+    }
+
+    /// Takes the spool, or creates it.
+    fn take_spool(&mut self) -> io::Result<Spool> {
+        self.spool.take().map_or_else(|| self.place.create(), Ok)
     }
 
     /// Writes the consumed bytes to the spool, if they are kept.
     fn flush(&mut self) -> io::Result<()> {
         if self.keeps && self.passed > 0 {
-            let spool = match self.spool.take() {
-                Some(spool) => spool,
-                None => self.place.create()?,
-            };
+            let spool = self.take_spool()?;
             let written = self.place.append(&spool, &self.buffer[..self.passed]);
             self.spool = Some(spool);
             written?;

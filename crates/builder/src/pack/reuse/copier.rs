@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use kiln_format::compr_cfg::ComprCfgs;
     use kiln_output::MemoryOutput;
-    use kiln_tree::{BaseFacts, ContentError, ReusedExtents};
+    use kiln_tree::{BaseFacts, ContentError, NodeId, ReusedExtents, Tree};
 
     struct Bytes(Vec<u8>, BaseFacts);
 
@@ -197,6 +197,10 @@ mod tests {
             Ok(())
         }
 
+        fn inode_places(&self, _: &Tree) -> Vec<(NodeId, u64)> {
+            Vec::new()
+        }
+
         fn verify_unchanged(&self) -> Result<(), ContentError> {
             Ok(())
         }
@@ -209,7 +213,8 @@ mod tests {
     fn copier_of(len: usize, reuse: Reuse, cfgs: ComprCfgs) -> ReuseCopier {
         let bytes: Vec<u8> = (0..len).map(|at| (at / 7) as u8).collect();
         let (identity, packed) = (Vec::new(), ReusedExtents::default());
-        let facts = BaseFacts { reuse, identity, len: len as u64, block_bits: BlockBits::DEFAULT, cfgs, packed };
+        let (len, block_bits) = (len as u64, BlockBits::DEFAULT);
+        let facts = BaseFacts { reuse, identity, len, block_bits, cfgs, packed, metadata: None };
         ReuseCopier::new(Arc::new(Bytes(bytes, facts)))
     }
 

@@ -6,6 +6,7 @@ use kiln_format::{Algorithm, BlockBits};
 use std::ops::Range;
 
 use crate::format::Format;
+use crate::inodes::previous::PreviousMetadata;
 use crate::layout::lcluster_index::{self, IndexShape, MapEnd};
 use crate::plan::file::FilePlan;
 use crate::plan::reuse::list::ReusedList;
@@ -23,11 +24,19 @@ pub(super) struct Rules<'a> {
     block_bits: BlockBits,
     /// Compression of the packed inode, if there may be one.
     packed: Option<Spec>,
+    /// Inodes of the base may be kept.
+    keeps_inodes: bool,
 }
 
 impl<'a> Rules<'a> {
     pub(super) fn new(facts: &'a BaseFacts, format: &'a Format) -> Self {
-        Self { facts, format, block_bits: format.block_bits, packed: format.packing.spec }
+        let (block_bits, packed) = (format.block_bits, format.packing.spec);
+        Self { facts, format, block_bits, packed, keeps_inodes: false }
+    }
+
+    /// Returns the rules of an image that may keep inodes of the base if there is `previous` metadata.
+    pub(super) fn keeping(self, previous: Option<&PreviousMetadata>) -> Self {
+        Self { keeps_inodes: previous.is_some(), ..self }
     }
 
     /// Returns whether a file can be reused. For fragments only whether there may be any.
@@ -124,9 +133,15 @@ impl<'a> Rules<'a> {
     /// use.
     pub(super) fn packed(&self, reused: &mut ReusedList, files: &[FilePlan]) -> ReusedPacked {
         let list = &self.facts.packed.list;
-        let stays = |extent: &ReusedExtent, used: u64| {
+        let mut spans: Vec<Span> = reused.iter().filter_map(|(file, how)| span(how, file, (files, list))).collect();
+        let in_use = used(list, &spans);
+        let front = if self.keeps_inodes { self.front(&in_use) } else { 0 };
+        let stays = |(idx, (extent, used)): (usize, (&ReusedExtent, u64))| {
             let llen = u64::from(extent.llen);
-            let fits = self.format.compression.encoded_extents || self.fits_anywhere(extent);
+            let fits = match front {
+                0 => self.format.compression.encoded_extents || self.fits_anywhere(extent),
+                _ => idx < front,
+            };
             // Data that stays in place costs nothing.
             let pays = match self.facts.reuse {
                 Reuse::Copy => used.saturating_mul(USED_SHARE) >= llen,
@@ -134,8 +149,7 @@ impl<'a> Rules<'a> {
             };
             fits && pays
         };
-        let mut spans: Vec<Span> = reused.iter().filter_map(|(file, how)| span(how, file, (files, list))).collect();
-        let stay: Vec<bool> = list.iter().zip(used(list, &spans)).map(|(extent, used)| stays(extent, used)).collect();
+        let stay: Vec<bool> = list.iter().zip(in_use).enumerate().map(stays).collect();
         let mut gone = Vec::new();
         spans.retain(|span| {
             let covered =
@@ -146,12 +160,33 @@ impl<'a> Rules<'a> {
         });
         reused.retain(|file, _| gone.binary_search(&file).is_err());
         let used = used(list, &spans);
+        let last = used.iter().rposition(|used| *used > 0);
+        let front = last.map_or(0, |last| front.min(last + 1));
         let (mut la, mut extents) = (0, Vec::new());
-        for (extent, _) in list.iter().zip(used).filter(|(_, used)| *used > 0) {
+        for (_, (extent, _)) in list.iter().zip(used).enumerate().filter(|(idx, (_, used))| *used > 0 || *idx < front) {
             extents.push((extent.la, ReusedExtent { la, ..*extent }));
             la += u64::from(extent.llen);
         }
         ReusedPacked { extents }
+    }
+
+    /// Returns the number of extents of the base's packed inode that stay where they lie in it, used or not, given the
+    /// bytes in use of each: so inodes can be kept that refer to them. At least half of the text must be in use, as the
+    /// map has all of it. Behind the last extent, which may be too short for that, others follow.
+    fn front(&self, used: &[u64]) -> usize {
+        let list = &self.facts.packed.list;
+        let end = |count: usize| list[..count].last().map_or(0, ReusedExtent::end);
+        let follow = |list: &[ReusedExtent]| {
+            let mut starts = list.iter().scan(0, |next, one| Some(std::mem::replace(next, one.end()) == one.la));
+            starts.all(|follows| follows)
+        };
+        let fit = |count: usize| match self.format.compression.encoded_extents {
+            true => follow(&list[..count]),
+            false => self.fits_index(&list[..count], Some(end(count))),
+        };
+        let is_used = |count: &usize| used[..*count].iter().sum::<u64>() >= end(*count) / 2;
+        let counts = [list.len(), list.len().saturating_sub(1)];
+        counts.into_iter().filter(is_used).find(|count| fit(*count)).unwrap_or(0)
     }
 
     /// Returns whether an extent can lie anywhere in an index, with another one behind it. The first byte of an
@@ -220,7 +255,8 @@ mod tests {
     fn an_index_has_room_for_the_length_of_each_pcluster() {
         let packed = ReusedExtents { algorithm: Some(Algorithm::Lzma), ..ReusedExtents::default() };
         let (identity, block_bits, cfgs) = (Vec::new(), BlockBits::DEFAULT, ComprCfgs::default());
-        let facts = BaseFacts { reuse: Reuse::InPlace, identity, len: 1 << 20, block_bits, cfgs, packed };
+        let (reuse, metadata) = (Reuse::InPlace, None);
+        let facts = BaseFacts { reuse, identity, len: 1 << 20, block_bits, cfgs, packed, metadata };
         let format = Format::decide(&BuildOptions::default(), None);
         let rules = Rules::new(&facts, &format);
         let big = |la, llen| ReusedExtent { plen: 8192, ..extent(la, llen) };
