@@ -46,6 +46,8 @@ pub enum Command {
     Relayout(crate::relayout::Args),
     Oci(crate::oci::Args),
     Composefs(Box<crate::composefs::Args>),
+    Verity(crate::verity::Args),
+    Digest(crate::digest::Args),
     Info(crate::inspect::info::Args),
     Du(crate::inspect::du::Args),
     Explain(crate::inspect::explain::Args),

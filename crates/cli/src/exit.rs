@@ -13,6 +13,7 @@ use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
+use kiln_verity::VerityError;
 use kilnfs::composefs::ComposefsError;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -104,6 +105,15 @@ pub enum Failure {
     /// An image could not be updated in place.
     #[error("{}: {source}", image.display())]
     Update { image: PathBuf, source: UpdateError },
+    /// A hash tree could not be made or used.
+    #[error("{}: {source}", path.display())]
+    Verity { path: PathBuf, source: Box<VerityError> },
+    /// An image has a hash tree already.
+    #[error("{}: has a hash tree already, at byte {hash_off}: use --force to replace it", image.display())]
+    HasTree { image: PathBuf, hash_off: u64 },
+    /// An image has no hash tree.
+    #[error("{}: no hash tree, neither behind nor beside it", image.display())]
+    NoTree { image: PathBuf },
     /// Some files could not be compared; they have been listed.
     #[error("the comparison is incomplete: {0} unreadable")]
     Uncompared(u64),

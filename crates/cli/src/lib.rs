@@ -10,6 +10,7 @@ mod cli;
 mod composefs;
 mod console;
 mod convert;
+mod digest;
 mod dropin;
 mod exit;
 mod export;
@@ -27,6 +28,7 @@ mod patch;
 mod process;
 mod relayout;
 mod update;
+mod verity;
 
 use cli::Command;
 use console::report::{self, ErrorJson};
@@ -134,6 +136,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Relayout(args) => relayout::run(&args),
         Command::Oci(args) => oci::run(&args),
         Command::Composefs(args) => composefs::run(&args),
+        Command::Verity(args) => verity::run(&args),
+        Command::Digest(args) => digest::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Du(args) => du::run(&args),
         Command::Explain(args) => explain::run(&args),

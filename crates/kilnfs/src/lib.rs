@@ -36,7 +36,8 @@
 //! [`Packer`] has more choices than a preset, and its steps one by one. The crates that do the work are modules here:
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
 //! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data of
-//! older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`verity`] for hash
+//! trees, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
@@ -68,6 +69,7 @@ pub use kiln_sink::archive::ExportReport;
 pub use kiln_sink::dir::ExtractReport;
 pub use kiln_source as source;
 pub use kiln_tree as tree;
+pub use kiln_verity as verity;
 pub use label::{ImageLabel, LabelError};
 pub use mounted::{MountVia, MountedImage, mount};
 pub use packer::Packer;

@@ -62,6 +62,19 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("source", &["kiln-builder", "kiln-revise", "kiln-diff", "kiln-sink", "kiln-mount", "kiln-delta"]),
     ("revise", &["kiln-delta", "kiln-sink", "kiln-mount"]),
     ("diff", &["kiln-read", "kiln-builder", "kiln-source", "kiln-revise", "kiln-sink", "kiln-mount", "kiln-delta"]),
+    (
+        "verity",
+        &[
+            "kiln-tree",
+            "kiln-builder",
+            "kiln-source",
+            "kiln-revise",
+            "kiln-diff",
+            "kiln-sink",
+            "kiln-mount",
+            "kiln-delta",
+        ],
+    ),
     ("delta", &["kiln-source", "kiln-revise", "kiln-diff", "kiln-sink", "kiln-mount"]),
     (
         "composefs",

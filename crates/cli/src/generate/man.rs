@@ -95,6 +95,13 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
             ("12", "with --status: unknown; standard error tells why"),
             ("128 + n", "ended by signal n"),
         ],
+        "verity-verify" => &[
+            ("0", "everything is right"),
+            ("1", "nothing could be verified; standard error tells why"),
+            ("2", "wrong usage"),
+            ("4", "something is wrong; standard error tells where"),
+            ("128 + n", "ended by signal n"),
+        ],
         "hotlist-diff" => &[("0", "both lists have the same"), ("1", "they are different"), ("2", "trouble")],
         "diff" => &[
             ("0", "both trees are the same"),

@@ -4,7 +4,7 @@ use crate::common::{Scratch, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 48] = [
+const COMMANDS: [&str; 53] = [
     "pack",
     "mount",
     "umount",
@@ -45,6 +45,11 @@ const COMMANDS: [&str; 48] = [
     "composefs store",
     "composefs store verify",
     "composefs store gc",
+    "verity",
+    "verity format",
+    "verity verify",
+    "verity show",
+    "digest",
     "info",
     "du",
     "explain",

@@ -45,3 +45,4 @@ mod sizes;
 mod streams;
 mod transcripts;
 mod update;
+mod verity;

@@ -4,12 +4,13 @@ use super::Bytes;
 use crate::exit::Failure;
 use kiln_builder::BuildError;
 use kiln_delta::DeltaError;
-use kiln_format::FormatError;
+use kiln_format::{FormatError, Problem};
 use kiln_read::{Defect, ReadError};
 use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::SourceError;
 use kiln_tree::TreeError;
+use kiln_verity::VerityError;
 use kilnfs::composefs::dump::DumpError;
 use kilnfs::composefs::{ComposefsError, ImageError, StoreError};
 use serde::Serialize;
@@ -89,6 +90,18 @@ impl ErrorJson {
                     _ => {}
                 }
             }
+            Failure::Verity { path, source } => {
+                at(path);
+                self.verity(source);
+            }
+            Failure::HasTree { image, hash_off } => {
+                at(image);
+                (self.kind, self.offset) = ("exists", Some(*hash_off));
+            }
+            Failure::NoTree { image } => {
+                at(image);
+                self.kind = "not_found";
+            }
             Failure::NotEmpty { path } | Failure::Exists { path } => {
                 at(path);
                 self.kind = "exists";
@@ -165,6 +178,23 @@ impl ErrorJson {
             }
             SourceError::Interrupted => self.kind = "signal",
         }
+    }
+
+    fn verity(&mut self, error: &VerityError) {
+        self.kind = match error {
+            VerityError::Superblock(error) => {
+                let kind = if error.problem == Problem::Unsupported { "unsupported" } else { "corrupt" };
+                return self.record(kind, error);
+            }
+            VerityError::Mismatch(mismatch) => {
+                self.offset = Some(mismatch.off);
+                "corrupt"
+            }
+            VerityError::TooShort { .. } | VerityError::Overlap { .. } | VerityError::Spare { .. } => "corrupt",
+            VerityError::RootHashLength { .. } | VerityError::Sidecar { .. } => "input",
+            VerityError::Memory { .. } => "memory",
+            _ => "io",
+        };
     }
 
     fn delta(&mut self, error: &DeltaError) {

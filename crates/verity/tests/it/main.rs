@@ -1,0 +1,7 @@
+//! The public interface of the crate.
+
+mod common;
+mod damage;
+mod formats;
+mod fs_verity;
+mod reading;
