@@ -35,8 +35,8 @@
 //!
 //! [`Packer`] has more choices than a preset, and its steps one by one. The crates that do the work are modules here:
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
-//! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data of
-//! older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`verity`] for hash
+//! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data
+//! of older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`verity`] for hash
 //! trees, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
@@ -89,8 +89,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// Packs the directory, archive or image `source` into the new file `image`, which appears when it is complete, or not at
-/// all. The same input gives the same bytes, whatever the machine and the number of threads.
+/// Packs the directory, archive or image `source` into the new file `image`, which appears when it is complete, or not
+/// at all. The same input gives the same bytes, whatever the machine and the number of threads.
 ///
 /// # Errors
 /// A source that cannot be read, a file that exists, an output that cannot be written.
@@ -123,10 +123,10 @@ pub fn extract(image: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Extract
     )?)
 }
 
-/// Exports all of an image to the new file `archive`, which appears when it is complete, or not at all. The end of its name
-/// is the format: `.tar`, `.cpio`, `.mtree` and `.pseudo`, each with `.gz`, `.zst`, `.xz`, `.bz2` or `.lz4` behind it,
-/// `.tgz` and its kin, and `.zip`. The report counts metadata that the format cannot hold. For choices, and for streams,
-/// see [`kiln_sink::archive::export`].
+/// Exports all of an image to the new file `archive`, which appears when it is complete, or not at all. The end of its
+/// name is the format: `.tar`, `.cpio`, `.mtree` and `.pseudo`, each with `.gz`, `.zst`, `.xz`, `.bz2` or `.lz4` behind
+/// it, `.tgz` and its kin, and `.zip`. The report counts metadata that the format cannot hold. For choices, and for
+/// streams, see [`kiln_sink::archive::export`].
 ///
 /// # Errors
 /// An image that cannot be read, a name that ends in no format, a file that exists, an output that cannot be written.
@@ -142,8 +142,8 @@ pub fn export(image: impl AsRef<Path>, archive: impl AsRef<Path>) -> Result<Expo
     Ok(report)
 }
 
-/// Compares two directories, archives or images, and returns the differences in the order of a walk. Contents are compared
-/// byte by byte where sizes are equal. For choices, see [`kiln_diff::diff`](diff::diff()).
+/// Compares two directories, archives or images, and returns the differences in the order of a walk. Contents are
+/// compared byte by byte where sizes are equal. For choices, see [`kiln_diff::diff`](diff::diff()).
 ///
 /// ```
 /// use kilnfs::diff::ChangeKind;

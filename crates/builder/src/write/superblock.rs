@@ -238,8 +238,8 @@ fn record_len(format: &Format) -> u64 {
     BASE_LEN as u64 + if format.metadata.metabox.is_some() { EXTSLOT_LEN } else { 0 }
 }
 
-/// Refuses configuration records that, with all of the superblock's record that is behind its first 128 bytes, take more
-/// than `max_len` bytes.
+/// Refuses configuration records that, with all of the superblock's record that is behind its first 128 bytes, take
+/// more than `max_len` bytes.
 fn check_room(cfgs: Option<&ComprCfgs>, record_len: u64, max_len: u64) -> Result<(), BuildError> {
     let records = cfgs.map(ComprCfgs::encode).transpose()?.unwrap_or_default();
     let len = record_len - BASE_LEN as u64 + records.len() as u64;
