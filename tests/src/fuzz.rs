@@ -14,13 +14,14 @@ mod partitions;
 mod patch;
 mod records;
 mod sources;
+mod verity;
 mod xattr;
 
 /// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 32] = [
+pub const TARGETS: [(&str, Target); 33] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
     ("inode", records::inode),
@@ -53,6 +54,7 @@ pub const TARGETS: [(&str, Target); 32] = [
     ("updated-image", generations::updated_image),
     ("hot-list", lists::hot_list),
     ("stamps", lists::stamps),
+    ("verity", verity::superblock),
 ];
 
 /// Runs the target with this name.

@@ -79,6 +79,7 @@ replay! {
     updated_image "updated-image",
     hot_list "hot-list",
     stamps "stamps",
+    verity "verity",
 }
 
 /// The images that fuzzing starts from are valid; otherwise it would start from errors.
@@ -94,9 +95,9 @@ fn the_small_images_are_good() {
     }
 }
 
-/// Targets for sources, lists and generations, whose seeds are also mutated here: a format with few
+/// Targets for sources, lists, generations and hash trees, whose seeds are also mutated here: a format with few
 /// fields needs no coverage to find bugs.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "tar",
     "cpio",
     "zip",
@@ -114,6 +115,7 @@ const SOURCES: [&str; 17] = [
     "updated-image",
     "hot-list",
     "stamps",
+    "verity",
 ];
 
 /// Returns the number of mutations per input. `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the
