@@ -21,8 +21,8 @@ pub struct FoundTree {
     pub sidecar: Option<Sidecar>,
 }
 
-/// Searches for the tree of the image at `path`, which `image` reads: behind the image, which ends at byte `end` if that
-/// is known; then as `IMAGE.dmverity` says; then in `IMAGE.verity`. Nothing of the tree is verified.
+/// Searches for the tree of the image at `path`, which `image` reads: behind the image, which ends at byte `end` if
+/// that is known; then as `IMAGE.dmverity` says; then in `IMAGE.verity`. Nothing of the tree is verified.
 ///
 /// # Errors
 /// Files that cannot be read, or are none of these.

@@ -5,8 +5,8 @@ use crate::digest::{Algorithm, BlockHasher, Digest};
 const BLOCK_LEN: usize = 4096;
 const DESCRIPTOR_LEN: usize = 256;
 
-/// Computes the fs-verity digest of a file that is given from front to back: blocks of 4096 bytes, no salt. It keeps one
-/// block a level.
+/// Computes the fs-verity digest of a file that is given from front to back: blocks of 4096 bytes, no salt. It keeps
+/// one block a level.
 ///
 /// ```
 /// use kiln_verity::{Algorithm, fsverity::FsVerity};

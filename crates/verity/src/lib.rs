@@ -3,7 +3,8 @@
 //! A hash tree has the digest of each block of an image, and digests of those, up to one: the root hash. Whoever trusts
 //! the root hash can verify any block, and needs to trust neither the image nor the tree.
 //!
-//! * [`Tree`] makes the tree of data, on all cores; [`LeafHasher`] takes blocks in any order, while an image is written.
+//! * [`Tree`] makes the tree of data, on all cores; [`LeafHasher`] takes blocks in any order, while an image is
+//!   written.
 //! * [`VerifiedSource`] reads data and verifies them on the way: a [`ReadAt`](kiln_read::ReadAt) under an image.
 //! * [`verify`](verify::verify) checks everything: superblock, tree, data.
 //! * [`find_tree`] finds the tree behind or beside an image, [`sidecar`] has containerd's file beside it.
@@ -36,9 +37,9 @@
 //! verify ──► open                                 checking
 //! ```
 //!
-//! A superblock is under no hash. Its values are checked against the format and against both sources, and then only used
-//! to find the tree: with wrong ones the digests differ. The spare area of the last hash block of a level must be zero,
-//! which binds the number of data blocks.
+//! A superblock is under no hash. Its values are checked against the format and against both sources, and then only
+//! used to find the tree: with wrong ones the digests differ. The spare area of the last hash block of a level must be
+//! zero, which binds the number of data blocks.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 

@@ -171,8 +171,8 @@ fn hash_all(hasher: &BlockHasher, blocks: &[u8], block_size: usize, digests: &mu
     });
 }
 
-/// Digests of blocks of data, which come in any order: for a program that writes an image and its tree at once. It takes
-/// 32 or 64 bytes a block.
+/// Digests of blocks of data, which come in any order: for a program that writes an image and its tree at once. It
+/// takes 32 or 64 bytes a block.
 pub struct LeafHasher {
     hasher: BlockHasher,
     block_size: usize,

@@ -19,8 +19,8 @@ const READ_LEN: usize = 1 << 20;
 /// Findings that are listed; others are counted.
 pub const FINDINGS_MAX: usize = 100;
 
-/// Bits in which a UUID may differ from the one that follows from the root hash and is still that one, damaged. A random
-/// UUID is as near once in 10^11 times.
+/// Bits in which a UUID may differ from the one that follows from the root hash and is still that one, damaged. A
+/// random UUID is as near once in 10^11 times.
 const NEAR_UUID_BITS: u32 = 24;
 
 /// Result of a check.
@@ -117,8 +117,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks all data and the whole tree, on all of the threads: the superblock, the tree from its top, then the data. What
-/// lies below a wrong hash block cannot be verified, and is only counted.
+/// Checks all data and the whole tree, on all of the threads: the superblock, the tree from its top, then the data.
+/// What lies below a wrong hash block cannot be verified, and is only counted.
 ///
 /// # Errors
 /// A superblock that cannot be used, or does not suit the sources or the root hash; a stop. Wrong and unreadable blocks
@@ -194,8 +194,8 @@ struct Check<'a> {
 
 /// Verified levels of a tree.
 struct Levels {
-    /// Blocks of level 1, end to end, or nothing if there is no such level. Level 0 is read again for the data: it may be
-    /// too long for the memory.
+    /// Blocks of level 1, end to end, or nothing if there is no such level. Level 0 is read again for the data: it may
+    /// be too long for the memory.
     above: Vec<u8>,
     /// Blocks of level 0 that are wrong or below wrong ones.
     wrong: BTreeSet<u64>,
@@ -370,8 +370,8 @@ struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// Fills `buf` with the blocks from byte `off` on, one by one where they cannot be read at once. Returns the offsets
-    /// of those that cannot be read.
+    /// Fills `buf` with the blocks from byte `off` on, one by one where they cannot be read at once. Returns the
+    /// offsets of those that cannot be read.
     fn read(&self, off: u64, buf: &mut [u8], findings: &mut Vec<Finding>) -> BTreeSet<u64> {
         let mut unreadable = BTreeSet::new();
         if self.source.read_exact_at(buf, off).is_ok() {

@@ -210,8 +210,8 @@ fn beside(args: &Args, path: &Path, tree: &Tree, superblock: &Superblock) -> Res
     Ok(file.commit()?)
 }
 
-/// Appends the tree to the image, in place of one that is there. The superblock comes last; after a failure the image has
-/// no tree.
+/// Appends the tree to the image, in place of one that is there. The superblock comes last; after a failure the image
+/// has no tree.
 fn append(args: &Args, covered: &Covered, tree: &Tree, superblock: &Superblock) -> Result<(), Failure> {
     let hash_off = covered.parameters.data_len();
     let failed = |action| move |source| Failure::File { path: args.image.clone(), action, source };

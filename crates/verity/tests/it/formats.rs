@@ -1,5 +1,5 @@
-//! Trees as `veritysetup` makes and verifies them. `golden.txt` has the root hashes that it printed, for machines without
-//! it; `KILN_BLESS=1` writes the file again.
+//! Trees as `veritysetup` makes and verifies them. `golden.txt` has the root hashes that it printed, for machines
+//! without it; `KILN_BLESS=1` writes the file again.
 
 use crate::common::{Sealed, has, parameters};
 use kiln_tests::temp::TempDir;
