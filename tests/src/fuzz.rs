@@ -15,6 +15,7 @@ mod partitions;
 mod patch;
 mod records;
 mod sources;
+mod verity;
 mod xattr;
 
 /// A fuzz target.
@@ -54,7 +55,11 @@ pub const TARGETS: [(&str, Target); 33] = [
     ("updated-image", generations::updated_image),
     ("hot-list", lists::hot_list),
     ("stamps", lists::stamps),
+<<<<<<< HEAD
     ("composefs-dump", composefs::dump),
+=======
+    ("verity", verity::superblock),
+>>>>>>> verity
 ];
 
 /// Runs the target with this name.

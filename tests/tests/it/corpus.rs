@@ -80,6 +80,7 @@ replay! {
     hot_list "hot-list",
     stamps "stamps",
     composefs_dump "composefs-dump",
+    verity "verity",
 }
 
 /// The images that fuzzing starts from are valid; otherwise it would start from errors.
@@ -95,9 +96,9 @@ fn the_small_images_are_good() {
     }
 }
 
-/// Targets for sources, lists and generations, whose seeds are also mutated here: a format with few
+/// Targets for sources, lists, generations and hash trees, whose seeds are also mutated here: a format with few
 /// fields needs no coverage to find bugs.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
     "tar",
     "cpio",
     "zip",
@@ -116,6 +117,7 @@ const SOURCES: [&str; 18] = [
     "hot-list",
     "stamps",
     "composefs-dump",
+    "verity",
 ];
 
 /// Returns the number of mutations per input. `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the

@@ -86,6 +86,9 @@ fn every_field_is_documented() {
         &["composefs", "create", "--json", &scratch.path("files"), &scratch.path("composefs")],
         &["pack", "--json", "--estimate", "--layout=tail-packing", &scratch.path("files")],
         &["pack", "--json", "--explain", &scratch.path("files"), &scratch.path("explained")],
+        &["verity", "format", "--json", "--sidecar", &scratch.path("applied")],
+        &["verity", "show", "--json", &scratch.path("applied")],
+        &["digest", "--json", &golden("lz4.erofs")],
     ] {
         let document = json(&stdout(args));
         assert_eq!(document["schema"], 2, "{args:?}");
@@ -97,6 +100,10 @@ fn every_field_is_documented() {
     let archive = scratch.path("archive.cpio");
     let document = json(&crate::common::run(&["export", "--json", &golden("xattrs.erofs"), &archive]).stdout);
     assert_eq!(document["losses"][0]["loss"], "xattrs");
+    fields(&document, &mut found);
+    let (hashed, wrong) = (scratch.path("applied"), "00".repeat(32));
+    let document = json(&run(&["verity", "verify", "--json", &hashed, "--root-hash", &wrong]).stdout);
+    assert_eq!(document["problems"][0]["part"], "tree");
     fields(&document, &mut found);
     let documented = documented();
     let missing: Vec<_> = found.difference(&documented).collect();
