@@ -4,9 +4,9 @@
 //! order, the directory's blocks and the inodes that it names. So a walk reads one run. Files that a program reads
 //! first come before the others.
 //!
-//! Behind a previous image, inodes of that image may be kept (`write::kept`). Nids then count from the start of the image, and
-//! the root inode lies beside the superblock: in front of all others, and in the sector that the update replaces, so
-//! that it keeps its nid.
+//! Behind a previous image, inodes of that image may be kept (`write::kept`). Nids then count from the start of the
+//! image, and the root inode lies beside the superblock: in front of all others, and in the sector that the update
+//! replaces, so that it keeps its nid.
 
 pub(crate) mod allocator;
 pub(crate) mod encoded_extents;
