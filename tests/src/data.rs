@@ -41,6 +41,16 @@ impl Texture {
     }
 }
 
+/// Returns `len` bytes of numbers in hexadecimal digits, of 3,000 that occur.
+pub fn numbers(rng: &mut Rng, len: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(len + 16);
+    while text.len() < len {
+        text.extend(format!("{:x} ", rng.below(3000) * 7919).bytes());
+    }
+    text.truncate(len);
+    text
+}
+
 const WORDS: [&str; 24] = [
     "kiln",
     "clay",

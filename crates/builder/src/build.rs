@@ -19,12 +19,12 @@ use crate::plan::Plan;
 use crate::plan::file::Storage;
 use crate::plan::survey::Survey;
 use crate::store::{StoredTree, store};
-use crate::stream::StoredStream;
+use crate::stream::{StoredStream, begin};
 use crate::summary::{self, Summary};
 use crate::write::special_inodes::SpecialInodes;
 use crate::write::superblock::{Head, Header};
 use crate::write::{self, ImageParts, kept};
-use kiln_format::compr_cfg::ComprCfgs;
+use kiln_format::inode::EXTENDED_LEN;
 use kiln_tree::{NodeId, Reuse, Tree};
 
 /// Builds `tree` into `out`, for example an empty file. After an error the contents of `out` are undefined: give the
@@ -123,7 +123,9 @@ pub(crate) fn run(out: Out<'_>, clock: &PhaseClock, context: Context<'_>) -> Res
 fn gather(out: Out<'_>, context: Context<'_>) -> Result<(Option<PreviousMetadata>, Inodes), BuildError> {
     // Digests are known when the contents have been read; until then something of their length stands for them.
     let digests = digest::placeholders(context.tree, context.format);
-    let found = out.behind.and_then(|behind| Some((behind, PreviousMetadata::find(context.tree, context.format)?)));
+    // Nothing of the previous image is looked at if not even a root without attributes has room.
+    let behind = out.behind.filter(|behind| (behind.root)(EXTENDED_LEN as u64, &[]).is_some());
+    let found = behind.and_then(|behind| Some((behind, PreviousMetadata::find(context.tree, context.format)?)));
     if let Some((behind, mut found)) = found {
         let inodes = Inodes::gather(&digests, Context { previous: Some(&found), ..context })?;
         let (record_len, mut body) = (inodes.forms[NodeId::ROOT.idx()].len() as u64, Vec::new());
@@ -154,9 +156,8 @@ pub fn build_stored<'t>(
     let inodes = Inodes::gather(&digest::placeholders(tree, format), context)?;
     let mut phases = stored.phases.clone();
     let (stored, appended) = stored.attach(&inodes, context)?;
-    let header = Header::new(usize::from(out.blob.is_some()), ComprCfgs::default(), format)?;
-    let data = Appender::new(out, header.blocks, header.devices, format).resume(appended);
-    let built = complete((inodes, stored), (header, data), out, &clock, context)?;
+    let (header, data) = begin(out, format)?;
+    let built = complete((inodes, stored), (header, data.resume(appended)), out, &clock, context)?;
     phases.extend(clock.phases());
     let (summary, reasons, _) = told(built, phases, ledger, options, (tree, format))?;
     Ok((summary, reasons))

@@ -65,8 +65,7 @@ pub fn store_stream<T: Send, E: Send>(
 ) -> Result<Result<(T, StoredStream), E>, BuildError> {
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
     let format = &Format::of(options, None)?;
-    let header = Header::new(usize::from(out.blob.is_some()), ComprCfgs::default(), format)?;
-    let data = Appender::new(out, header.blocks, header.devices, format);
+    let (_, data) = begin(out, format)?;
     // The files have no names yet.
     let tree = &Tree::default();
     let context = Context { tree, format, control, ledger: &ledger, previous: None };
@@ -265,4 +264,14 @@ impl StoredStream {
             self.holes.remove(&(idx as u32));
         }
     }
+}
+
+/// Returns the header of an image of a stream, and what appends data behind it.
+///
+/// # Errors
+/// Those of [`crate::build`].
+pub(crate) fn begin<'b>(out: Out<'b>, format: &Format) -> Result<(Header, Appender<'b>), BuildError> {
+    let header = Header::new(usize::from(out.blob.is_some()), ComprCfgs::default(), format)?;
+    let data = Appender::new(out, header.blocks, header.devices, format);
+    Ok((header, data))
 }

@@ -191,6 +191,12 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// Returns the byte of the image at which an inode begins; `None` if it lies in the metabox, or beyond 64 bits.
+    pub fn inode_place(&self, nid: Nid) -> Option<u64> {
+        let start = self.block_bits.byte_off(self.meta_blkaddr)?;
+        nid.byte_off()?.checked_add(start).filter(|_| !nid.in_metabox())
+    }
+
     /// Decodes the record in `bytes`, which begin at byte [`SUPERBLOCK_OFF`] of the image.
     ///
     /// # Errors

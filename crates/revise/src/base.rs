@@ -1,6 +1,5 @@
 //! Image whose stored data an increment reuses.
 
-use kiln_format::addr::SLOT_LEN;
 use kiln_format::inode::Epoch;
 use kiln_read::{DirEntries, FileSource, Image, ImageOptions, Nid, ReadAt, ReadError};
 use kiln_source::dir::{FileId, FileStamp};
@@ -172,10 +171,8 @@ impl Base for BaseImage {
 
     fn inode_places(&self, tree: &Tree) -> Vec<(NodeId, u64)> {
         let superblock = self.image.superblock();
-        let start = superblock.meta_blkaddr.0 << superblock.block_bits.bits();
-        let place = |nid: Nid| nid.0.checked_mul(SLOT_LEN)?.checked_add(start).filter(|_| !nid.in_metabox());
         let root = self.image.root_nid();
-        let mut places: Vec<_> = place(root).into_iter().map(|at| (NodeId::ROOT, at)).collect();
+        let mut places: Vec<_> = superblock.inode_place(root).into_iter().map(|at| (NodeId::ROOT, at)).collect();
         let (mut dirs, mut linked) = (vec![(NodeId::ROOT, root)], HashSet::new());
         while let Some((dir, nid)) = dirs.pop() {
             let Ok(inode) = self.image.inode(nid) else { continue };
@@ -187,7 +184,7 @@ impl Base for BaseImage {
                 if tree.names_of(entry.node) > 1 && !linked.insert(entry.node) {
                     continue;
                 }
-                places.extend(place(same.nid).map(|at| (entry.node, at)));
+                places.extend(superblock.inode_place(same.nid).map(|at| (entry.node, at)));
                 if matches!(tree.node(entry.node).kind, Kind::Directory(_)) {
                     dirs.push((entry.node, same.nid));
                 }

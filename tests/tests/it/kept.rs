@@ -7,6 +7,7 @@ use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, generations};
 use kiln_revise::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
 use kiln_revise::{IncrementBase, Trust};
 use kiln_source::SourceOptions;
+use kiln_tests::data::numbers;
 use kiln_tests::disk::Disk;
 use kiln_tests::golden::golden_images;
 use kiln_tests::image::{build, exactly, scan_dir};
@@ -23,15 +24,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const BLOCK_LEN: u64 = 4096;
-
-fn text(rng: &mut Rng, len: usize) -> Vec<u8> {
-    let mut text = Vec::with_capacity(len + 16);
-    while text.len() < len {
-        text.extend(format!("{:x} ", rng.below(3000) * 7919).bytes());
-    }
-    text.truncate(len);
-    text
-}
 
 fn options(choices: Choices) -> BuildOptions {
     choices.build_options().unwrap().with(|o| o.work.scratch_dir = std::env::temp_dir())
@@ -132,7 +124,7 @@ fn many_files(root: &Path) {
         fs::create_dir(root.join(format!("dir-{dir}"))).unwrap();
         for file in 0..100 {
             let len = rng.below(3000) as usize;
-            fs::write(root.join(format!("dir-{dir}/file-{file}")), text(&mut rng, len)).unwrap();
+            fs::write(root.join(format!("dir-{dir}/file-{file}")), numbers(&mut rng, len)).unwrap();
         }
     }
 }
@@ -170,7 +162,7 @@ fn some_of_all(root: &Path) {
         for at in 0..12 {
             let len = *rng.pick(&[0, 10, 700, 5000, 40_000, 300_000]);
             let path = root.join(format!("{dir}/file-{at}"));
-            fs::write(&path, text(&mut rng, len)).unwrap();
+            fs::write(&path, numbers(&mut rng, len)).unwrap();
             if at % 3 == 0 {
                 attribute(&path, "shared", "the same for several files");
             }
@@ -178,7 +170,7 @@ fn some_of_all(root: &Path) {
         std::os::unix::fs::symlink("x".repeat(600), root.join(dir).join("link")).unwrap();
     }
     for at in 0..300 {
-        fs::write(root.join(format!("many/a-name-that-is-not-short-{at}")), text(&mut rng, at)).unwrap();
+        fs::write(root.join(format!("many/a-name-that-is-not-short-{at}")), numbers(&mut rng, at)).unwrap();
     }
     fs::hard_link(root.join("a/b/c/d/file-4"), root.join("many/linked")).unwrap();
     attribute(root, "root", "of the root");
@@ -193,7 +185,7 @@ fn attribute(path: &Path, name: &str, value: &str) {
 
 /// Changes the tree in the way of a round.
 fn change(place: &Place, round: u64, rng: &mut Rng) {
-    let write = |path: &str, len: usize, rng: &mut Rng| fs::write(place.path(path), text(rng, len)).unwrap();
+    let write = |path: &str, len: usize, rng: &mut Rng| fs::write(place.path(path), numbers(rng, len)).unwrap();
     match round {
         0 => write("many/file-3", 9000, rng),
         1 => fs::rename(place.path("other"), place.path("a/b/c/renamed")).unwrap(),

@@ -9,6 +9,7 @@ use kiln_read::{Image, ImageOptions, MemorySource, ReadAt, generations};
 use kiln_revise::EditedImage;
 use kiln_revise::update::{About, Added, BehindImage, TargetExtent, Update, UpdateTarget};
 use kiln_source::SourceOptions;
+use kiln_tests::data::numbers;
 use kiln_tests::disk::Disk;
 use kiln_tests::image::{build, open, scan_dir};
 use kiln_tests::rng::Rng;
@@ -21,15 +22,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-fn text(rng: &mut Rng, len: usize) -> Vec<u8> {
-    let mut text = Vec::with_capacity(len + 16);
-    while text.len() < len {
-        text.extend(format!("{:x} ", rng.below(3000) * 7919).bytes());
-    }
-    text.truncate(len);
-    text
-}
-
 /// A tree, and another one to be merged into it.
 fn trees(seed: u64) -> TempDir {
     let dir = TempDir::in_memory("cuts").unwrap();
@@ -39,7 +31,7 @@ fn trees(seed: u64) -> TempDir {
         for at in 0..count {
             let len = rng.below(len) as usize;
             let (place, number) = (["", "sub/"][at % 2], rng.below(60));
-            fs::write(dir.join(name).join(format!("{place}file-{number}")), text(&mut rng, len)).unwrap();
+            fs::write(dir.join(name).join(format!("{place}file-{number}")), numbers(&mut rng, len)).unwrap();
         }
     }
     dir

@@ -1,7 +1,7 @@
 //! Metadata of the previous image, some of which an image that is appended to it keeps.
 //!
-//! What is kept must mean the same by the new superblock. So the new image counts times and shared attributes from
-//! where the previous one does.
+//! The new superblock must give the same meaning to what is kept. So the new image counts times and shared attributes
+//! from where the previous one does.
 
 use kiln_format::generation::HEAD_LEN;
 use kiln_format::inode::{EXTENDED_LEN, Epoch, Inode};

@@ -75,16 +75,14 @@ impl Packing<'_, '_> {
                 }
             };
             if let Some(Found::Extent(extent, None)) = found {
-                let place = Source::Image(extent.pa);
+                let place = place_of(&extent, None);
                 let is_known = self.texts.find(place) || pclusters.iter().any(|one: &Encoded| one.place == place);
                 if !is_known {
                     len += extent.llen as usize;
                     if done > 0 && len > self.texts.ahead_len() {
                         break;
                     }
-                    let mut stored = vec![0; extent.plen as usize];
-                    self.read_image(extent.pa, &mut stored)?;
-                    pclusters.push(Encoded { place, stored, extent, algorithm: self.algorithm_of(source) });
+                    pclusters.push(self.read_pcluster(&extent, None, self.algorithm_of(source))?);
                 }
             }
             done += 1;
@@ -192,20 +190,29 @@ impl Packing<'_, '_> {
         tail: Option<TailRef>,
         algorithm: Option<Algorithm>,
     ) -> Result<&[u8], BuildError> {
-        let place = tail.map_or(Source::Image(extent.pa), |tail| Source::Tail(tail.off));
-        if !self.texts.find(place) {
-            let mut stored = Vec::new();
-            match tail {
-                Some(tail) => self.tails.get(tail, &mut stored)?,
-                None => {
-                    stored.resize(extent.plen as usize, 0);
-                    self.read_image(extent.pa, &mut stored)?;
-                }
-            }
-            let encoded = Encoded { place, stored, extent: *extent, algorithm };
+        if !self.texts.find(place_of(extent, tail)) {
+            let encoded = self.read_pcluster(extent, tail, algorithm)?;
             self.texts.decode_all(vec![encoded], Threads::ONE)?;
         }
         Ok(self.texts.latest())
+    }
+
+    /// Reads the pcluster of an extent.
+    fn read_pcluster(
+        &mut self,
+        extent: &ZExtent,
+        tail: Option<TailRef>,
+        algorithm: Option<Algorithm>,
+    ) -> Result<Encoded, BuildError> {
+        let mut stored = Vec::new();
+        match tail {
+            Some(tail) => self.tails.get(tail, &mut stored)?,
+            None => {
+                stored.resize(extent.plen as usize, 0);
+                self.read_image(extent.pa, &mut stored)?;
+            }
+        }
+        Ok(Encoded { place: place_of(extent, tail), stored, extent: *extent, algorithm })
     }
 
     /// Reads bytes of the image.
@@ -225,6 +232,11 @@ impl Packing<'_, '_> {
     pub(super) fn forget_texts(&mut self) {
         self.texts.clear();
     }
+}
+
+/// Returns the place of the pcluster of an extent.
+fn place_of(extent: &ZExtent, tail: Option<TailRef>) -> Source {
+    tail.map_or(Source::Image(extent.pa), |tail| Source::Tail(tail.off))
 }
 
 /// Copies as much as both have, and returns the number of bytes.

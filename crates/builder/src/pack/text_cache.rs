@@ -144,6 +144,8 @@ mod tests {
         let mut cache = TextCache::new(100);
         let mut lens = |len: usize| {
             let mut text = cache.buffer(len);
+            let room = text.capacity();
+            assert!(room == 0 || (len..=2 * len + 1).contains(&room), "used again, and not much longer");
             text.resize(len, 0);
             cache.kept.push_back((Source::Image(0), text));
             cache.kept.iter().map(|(_, text)| text.len()).collect::<Vec<_>>()

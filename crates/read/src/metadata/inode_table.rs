@@ -85,13 +85,10 @@ impl<'a> Reader<'a> {
     pub(crate) fn inode_pos(self, nid: Nid) -> Result<u64, ReadError> {
         let sb = self.superblock();
         let outside = || ReadError::corrupt("erofs_inode_compact", 0, "nid", nid.0, "slot outside the metadata");
-        let off = nid.byte_off().ok_or_else(outside)?;
         if nid.in_metabox() {
-            return if self.special.metabox.is_some() { Ok(off) } else { Err(outside()) };
+            return nid.byte_off().filter(|_| self.special.metabox.is_some()).ok_or_else(outside);
         }
-        // No overflow: the start has 32 + 16 bits.
-        let start = sb.meta_blkaddr.0 << sb.block_bits.bits();
-        start.checked_add(off).ok_or_else(outside)
+        sb.inode_place(nid).ok_or_else(outside)
     }
 
     /// Returns the byte offset behind an inode's xattr body in its metadata space.

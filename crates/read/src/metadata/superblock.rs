@@ -74,8 +74,7 @@ pub(crate) fn verify_checksum(devices: &Devices, sb: &Superblock, head: &[u8]) -
 /// Returns the root inode if it lies in the front of an image: there, an update may replace it together with the
 /// superblock, and each goes with what was read with it.
 pub(crate) fn root_in_front(sb: &Superblock, front: &[u8]) -> Option<Inode> {
-    let start = sb.meta_blkaddr.0 << sb.block_bits.bits();
-    let place = start.checked_add(sb.root_nid.byte_off()?).filter(|_| !sb.root_nid.in_metabox())?;
+    let place = sb.inode_place(sb.root_nid)?;
     let bytes = front.get(usize::try_from(place).ok()?..)?;
     let epoch = Epoch { secs: sb.epoch, nsec: sb.fixed_nsec };
     let meta = kiln_format::inode::Inode::decode(bytes, place, epoch, sb.block_bits).ok()?;

@@ -1,7 +1,6 @@
 //! The sector that an update replaces: the superblock and its configuration records.
 
 use kiln_builder::{BuildError, RootInode};
-use kiln_format::addr::SLOT_LEN;
 use kiln_format::generation::HEAD_LEN;
 use kiln_format::superblock::{self, BASE_LEN, SUPERBLOCK_OFF};
 use kiln_format::{Blkaddr, Compat, Nid};
@@ -95,7 +94,7 @@ fn first_metadata_byte(generation: &Generation, floor: u64, source: &Arc<dyn Rea
     let image = Image::open(source.clone(), Vec::new(), &options)?;
     let superblock = image.superblock();
     let byte = |block: Blkaddr| block.0 << superblock.block_bits.bits();
-    let place = |nid: Nid| byte(superblock.meta_blkaddr).saturating_add(nid.0.saturating_mul(SLOT_LEN));
+    let place = |nid: Nid| superblock.inode_place(nid).unwrap_or(u64::MAX);
     let special = [superblock.packed_nid, superblock.metabox_nid].into_iter().flatten().map(place).min();
     if superblock.metabox_nid.is_some() {
         // All else is in the metabox, except shared attributes that the superblock says to be elsewhere.

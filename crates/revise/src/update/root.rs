@@ -26,8 +26,7 @@ pub(super) struct RootInHead {
 /// Returns the place of a generation's root inode in its head, if it lies there as a whole.
 pub(super) fn in_head(generation: &Generation) -> Option<RootInHead> {
     let superblock = &generation.superblock;
-    let start = superblock.meta_blkaddr.0.checked_mul(superblock.block_bits.len())?;
-    let place = superblock.root_nid.0.checked_mul(SLOT_LEN)?.checked_add(start)?;
+    let place = superblock.inode_place(superblock.root_nid)?;
     let start = usize::try_from(place.checked_sub(SUPERBLOCK_OFF)?).ok()?;
     let epoch = Epoch { secs: superblock.epoch, nsec: superblock.fixed_nsec };
     let inode = Inode::decode(generation.head.get(start..)?, place, epoch, superblock.block_bits).ok()?;

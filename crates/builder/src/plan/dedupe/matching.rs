@@ -338,9 +338,9 @@ impl Matcher {
         let (mut off, mut places, mut numbers) = (self.off, Vec::new(), Vec::new());
         for (idx, chunk) in chunks.iter().enumerate() {
             // A chunk within a match is not compared.
-            let found = if off < self.pos { None } else { self.index.find(chunk.hash.in_group(group)) };
-            let room = found.and_then(|source| self.room(source, off));
-            if let Some(source) = found.filter(|_| room.is_some_and(|room| room.ahead + room.back >= self.min_match)) {
+            let hash = chunk.hash.in_group(group);
+            let found = if off < self.pos { None } else { self.nominated(off, hash) };
+            if let Some((source, _)) = found {
                 places.push(source);
                 numbers.push(idx);
             }
@@ -366,9 +366,8 @@ impl Matcher {
 
     /// Returns a match that is long enough, around the chunk at `off`.
     fn matched<T: Text>(&mut self, off: u64, hash: ChunkHash, text: &mut T) -> Result<Option<Match>, T::Error> {
-        let Some(source) = self.index.find(hash) else { return Ok(None) };
-        let Some(room) = self.room(source, off) else { return Ok(None) };
-        if room.ahead + room.back < self.min_match || self.is_too_short(source, off) {
+        let Some((source, room)) = self.nominated(off, hash) else { return Ok(None) };
+        if self.is_too_short(source, off) {
             return Ok(None);
         }
         let places = [source, Place { stream: self.stream(), off }];
@@ -390,6 +389,13 @@ impl Matcher {
             return Ok(None);
         }
         Ok(Some(Match { source, target: off - back..off + ahead }))
+    }
+
+    /// Returns the first place of the chunk at `off`, if there is room for a match that is long enough around both.
+    fn nominated(&self, off: u64, hash: ChunkHash) -> Option<(Place, Room)> {
+        let source = self.index.find(hash)?;
+        let room = self.room(source, off).filter(|room| room.ahead + room.back >= self.min_match)?;
+        Some((source, room))
     }
 
     /// Returns the room to extend a match of the stored `source` and of the current stream at `off`.
