@@ -174,10 +174,10 @@ fn an_archive_with_a_file_of_any_length_is_refused() {
     let mut header = [0; 512];
     let mut field = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     field(0, b"file");
-    field(100, b"0000644\00000000\00000000\0");
+    field(100, b"0000644\x000000000\x000000000\x00");
     // 2^60 in base 256.
     field(124, &[0x80, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0]);
-    field(136, b"00000000000\0        0");
+    field(136, b"00000000000\x00        0");
     field(257, b"ustar\x0000");
     let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
