@@ -36,13 +36,8 @@
 //! [`Packer`] has more choices than a preset, and its steps one by one. The crates that do the work are modules here:
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
 //! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data
-<<<<<<< HEAD
 //! of older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`verity`] for hash
 //! trees, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
-=======
-//! of older ones, [`delta`] for patches between images, [`verity`] for hash trees, [`mount`](mod@mount), [`codec`] and
-//! [`format`](mod@format).
->>>>>>> verity
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
