@@ -10,6 +10,7 @@ use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
 use kiln_revise::update::UpdateError;
+use kiln_signature::SignatureError;
 use kiln_sink::SinkError;
 use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
@@ -108,6 +109,9 @@ pub enum Failure {
     /// A hash tree could not be made or used.
     #[error("{}: {source}", path.display())]
     Verity { path: PathBuf, source: Box<VerityError> },
+    /// A key, a certificate or a signature could not be used.
+    #[error("{}: {source}", path.display())]
+    Signature { path: PathBuf, source: Box<SignatureError> },
     /// An image has a hash tree already.
     #[error("{}: has a hash tree already, at byte {hash_off}: use --force to replace it", image.display())]
     HasTree { image: PathBuf, hash_off: u64 },

@@ -37,7 +37,7 @@
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
 //! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data
 //! of older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`verity`] for hash
-//! trees, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! trees, [`signature`] for signatures of root hashes, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
@@ -64,6 +64,7 @@ pub use kiln_parallel::Threads;
 pub use kiln_read as read;
 pub use kiln_read::Image;
 pub use kiln_revise as revise;
+pub use kiln_signature as signature;
 pub use kiln_sink as sink;
 pub use kiln_sink::archive::ExportReport;
 pub use kiln_sink::dir::ExtractReport;

@@ -98,7 +98,7 @@ fn the_small_images_are_good() {
 
 /// Targets for sources, lists, generations and hash trees, whose seeds are also mutated here: a format with few
 /// fields needs no coverage to find bugs.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     "tar",
     "cpio",
     "zip",
@@ -118,6 +118,7 @@ const SOURCES: [&str; 19] = [
     "stamps",
     "composefs-dump",
     "verity",
+    "signature",
 ];
 
 /// Returns the number of mutations per input. `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the

@@ -13,6 +13,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("output", ABOVE_FORMAT),
     ("format", ABOVE_FORMAT),
     ("shuffle", &["kiln"]),
+    ("signature", &["kiln"]),
     (
         "tree",
         &[

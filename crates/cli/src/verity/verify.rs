@@ -1,6 +1,6 @@
 //! `kiln verity verify`
 
-use super::{erofs, failure, open};
+use super::{erofs, failure, open, root_hash, signed};
 use crate::console::progress::QuietArgs;
 use crate::console::report::{note, print_document};
 use crate::console::size::Human;
@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use kiln_verity::verify::{Finding, Report, verify};
-use kiln_verity::{Control, Digest, FoundTree, Location, Part, VerityError, find_tree};
+use kiln_verity::{Control, FoundTree, Location, Part, VerityError, find_tree};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -20,7 +20,8 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   kiln verity verify image.erofs --root-hash image.roothash
-  kiln verity verify image.erofs image.verity --root-hash 5a8c...")]
+  kiln verity verify image.erofs image.verity --root-hash 5a8c...
+  kiln verity verify image.erofs --root-hash image.roothash --signature image.roothash.p7s --certificate certificate.pem")]
 pub struct Args {
     /// Image: a file or a block device
     image: PathBuf,
@@ -33,6 +34,9 @@ pub struct Args {
     root_hash: String,
 
     #[command(flatten)]
+    signed: signed::Args,
+
+    #[command(flatten)]
     quiet: QuietArgs,
 
     #[command(flatten)]
@@ -42,6 +46,7 @@ pub struct Args {
 /// The document of `--json`.
 #[derive(Serialize)]
 struct ReportJson {
+    signature: Option<signed::SignatureJson>,
     hash_offset: u64,
     data_bytes: u64,
     uncovered_bytes: u64,
@@ -65,21 +70,11 @@ impl ProblemJson {
     }
 }
 
-/// Parses a root hash, or reads it from a file.
-fn root_hash(text: &str) -> Result<Digest, Failure> {
-    if let Ok(digest) = text.parse() {
-        return Ok(digest);
-    }
-    let path = PathBuf::from(text);
-    let content = std::fs::read_to_string(&path);
-    let content = content.map_err(|source| Failure::File { path: path.clone(), action: "read a root hash", source })?;
-    content.trim().parse().map_err(|reason| Failure::Usage(format!("{}: no root hash: {reason}", path.display())))
-}
-
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.work.apply_nice()?;
     let signals = Signals::catch()?;
     let root_hash = root_hash(&args.root_hash)?;
+    let signature = args.signed.verify(&root_hash, args.quiet.quiet)?;
     let image = open(&args.image)?;
     let fail = |error| failure(&args.image, error);
     let found = match &args.tree {
@@ -105,6 +100,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     tell(args, &report);
     if args.work.json {
         print_document(&ReportJson {
+            signature,
             hash_offset: found.location.hash_off(),
             data_bytes: report.superblock.parameters.data_len(),
             uncovered_bytes: report.uncovered,
