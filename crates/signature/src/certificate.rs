@@ -10,7 +10,7 @@ use cms::signed_data::SignerIdentifier;
 use der::asn1::ObjectIdentifier;
 use der::{Decode, DecodePem, Encode};
 use p256::ecdsa::signature::hazmat::PrehashVerifier;
-use rsa::{Pkcs1v15Sign, RsaPublicKey};
+use rsa::Pkcs1v15Sign;
 use sha2::{Sha256, Sha384, Sha512};
 
 /// An X.509 certificate with a public key that can verify signatures.
@@ -24,7 +24,7 @@ pub struct Certificate {
 /// Public key of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PublicKey {
-    Rsa(Box<RsaPublicKey>),
+    Rsa(Box<rsa::PublicKey>),
     P256(p256::ecdsa::VerifyingKey),
     P384(p384::ecdsa::VerifyingKey),
 }
@@ -117,7 +117,7 @@ impl PublicKey {
             source: der::ErrorKind::Value { tag: der::Tag::BitString }.into(),
         };
         match oid {
-            RSA => RsaPublicKey::try_from(spki).map(|key| PublicKey::Rsa(Box::new(key))).map_err(|_| malformed()),
+            RSA => rsa::PublicKey::try_from(spki).map(|key| PublicKey::Rsa(Box::new(key))).map_err(|_| malformed()),
             EC => match curve(&spki)? {
                 P256 => p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes).map(PublicKey::P256).map_err(|_| malformed()),
                 P384 => p384::ecdsa::VerifyingKey::from_sec1_bytes(bytes).map(PublicKey::P384).map_err(|_| malformed()),

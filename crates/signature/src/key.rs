@@ -5,14 +5,14 @@ use crate::certificate::PublicKey;
 use crate::error::SignatureError;
 use p256::ecdsa::signature::hazmat::PrehashSigner;
 use p256::pkcs8::{PrivateKeyInfoRef, SecretDocument};
-use rsa::{Pkcs1v15Sign, RsaPrivateKey};
+use rsa::Pkcs1v15Sign;
 use sha2::Sha256;
 
 /// A private key of RSA or of the curves P-256 and P-384. Its memory is cleared when it is dropped.
 pub struct PrivateKey(Kind);
 
 enum Kind {
-    Rsa(Box<RsaPrivateKey>),
+    Rsa(Box<rsa::PrivateKey>),
     P256(Box<p256::ecdsa::SigningKey>),
     P384(Box<p384::ecdsa::SigningKey>),
 }

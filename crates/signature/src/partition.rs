@@ -30,7 +30,8 @@ impl Partition {
     /// # Errors
     /// A signature that does not fit.
     pub fn encode(&self) -> Result<Vec<u8>, SignatureError> {
-        let fingerprint = self.fingerprint.as_ref().map(|digest| format!(",\"certificateFingerprint\":\"{}\"", hex(digest)));
+        let fingerprint =
+            self.fingerprint.as_ref().map(|digest| format!(",\"certificateFingerprint\":\"{}\"", hex(digest)));
         let mut bytes = format!(
             "{{\"rootHash\":\"{}\"{},\"signature\":\"{}\"}}",
             hex(&self.root_hash),

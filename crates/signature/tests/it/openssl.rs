@@ -58,16 +58,16 @@ fn openssl_accepts_new_signatures_and_makes_the_same() {
         let (kind, options) = new.split_first().unwrap();
         let args = [&["req", "-x509", "-newkey", kind], options].concat();
         let args = [&args[..], &["-nodes", "-keyout", "key", "-out", "crt", "-subj", "/CN=new"]].concat();
-        assert!(openssl(&dir, &args), "{new:?}");
+        assert!(openssl(dir.path(), &args), "{new:?}");
         let text = std::fs::read_to_string(path("key")).unwrap();
         let key = PrivateKey::parse_pem(&text).unwrap();
         let certificate = Certificate::parse(&std::fs::read(path("crt")).unwrap()).unwrap();
         let signature = sign(ROOT_HASH, &key, &certificate).unwrap();
         std::fs::write(path("p7s"), &signature).unwrap();
         let args = "smime -verify -binary -inform der -in p7s -content content -certfile crt -nointern -noverify";
-        assert!(openssl(&dir, &args.split(' ').collect::<Vec<_>>()), "{new:?}");
+        assert!(openssl(dir.path(), &args.split(' ').collect::<Vec<_>>()), "{new:?}");
         let args = "smime -sign -noattr -binary -in content -inkey key -signer crt -outform der -out theirs";
-        assert!(openssl(&dir, &args.split(' ').collect::<Vec<_>>()), "{new:?}");
+        assert!(openssl(dir.path(), &args.split(' ').collect::<Vec<_>>()), "{new:?}");
         let theirs = std::fs::read(path("theirs")).unwrap();
         verify(&theirs, ROOT_HASH, &certificate).unwrap();
         if kind.starts_with("rsa") {
