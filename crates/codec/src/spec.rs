@@ -55,6 +55,13 @@ impl Spec {
         }
     }
 
+    /// Returns the longest match distance in bytes that the method allows. Within a pcluster it is no longer than the
+    /// text.
+    pub fn max_distance(&self) -> u32 {
+        // LZ4, which has no variable window, stores distances in 16 bits.
+        self.window_len.unwrap_or_else(|| self.method.windows().map_or(u16::MAX.into(), |lens| *lens.end()))
+    }
+
     /// Checks that the spec could have been created by the functions above.
     ///
     /// # Errors
@@ -186,6 +193,14 @@ mod tests {
             assert!(costs.is_sorted() && costs[0] > 0, "{method:?}: {costs:?}");
             assert!(method != Method::Lzma || cost(109) == cost(9));
         }
+    }
+
+    #[test]
+    fn distances_are_those_of_the_window() {
+        let distance = |text| Spec::parse(text, 1 << 20).unwrap().max_distance();
+        assert_eq!([distance("lz4"), distance("lz4hc"), distance("deflate")], [65_535, 65_535, 32_768]);
+        assert_eq!([distance("zstd,dictsize=64k"), distance("lzma,dictsize=8k")], [64 << 10, 8 << 10]);
+        assert!(distance("zstd") >= 1 << 20 && distance("lzma") >= 1 << 20);
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub struct Args {
     #[arg(long, value_name = "0|1", value_parser = parse_version, default_value = "1")]
     max_version: Version,
 
-    /// Hash function of objects and id: sha256 or sha512; default: that of the dump, then sha256
+    /// Hash function: `sha256` or `sha512`
     #[arg(long, value_name = "NAME", value_parser = parse_algorithm)]
     digest_algorithm: Option<Algorithm>,
 

@@ -84,7 +84,7 @@ struct MeasureArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Hash function: sha256 or sha512
+    /// Hash function: `sha256` or `sha512`
     #[arg(long, value_name = "NAME", value_parser = super::versions::parse_algorithm, default_value = "sha256")]
     digest_algorithm: Algorithm,
 

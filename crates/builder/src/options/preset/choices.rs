@@ -89,7 +89,7 @@ pub struct Choices {
     pub pcluster_len: Option<u64>,
     /// Data that is stored once though it occurs several times.
     pub dedupe: Option<Dedupe>,
-    /// Files that are packed.
+    /// Files that are packed. A preset that packs small files takes those of half a pcluster as well.
     pub fragments: Option<Fragments>,
     /// Length in bytes of the largest pcluster of packed files.
     pub packed_pcluster_len: Option<u64>,
@@ -251,7 +251,12 @@ impl Choices {
         if self.fragments.is_some_and(|asked| asked != Fragments::Off) {
             self.need(OptionField::Fragments, Wish::Fragments)?;
         }
-        let fragments = self.fragments.unwrap_or(defaults.fragments);
+        let pcluster_len = options.compression.spec.map_or(0, |spec| spec.pcluster_len);
+        let fragments = self.fragments.unwrap_or(match defaults.fragments {
+            // A file that fills half of a long pcluster compresses better with others in one.
+            Fragments::UpTo(len) => Fragments::UpTo(len.max(u64::from(pcluster_len) / 2)),
+            others => others,
+        });
         let packs = fragments != Fragments::Off && options.is_granted(Wish::Fragments);
         let limits = options.compression.spec.filter(|_| packs).map(|spec| PclusterLimits::new(spec.method, options));
         let fit = |len| limits.ok_or(OptionProblem::NothingPacked)?.check(len);

@@ -129,6 +129,14 @@ fn packing_and_deduplication_follow_preset_method_and_kernel() {
         let format = format(&options);
         assert_eq!((format.packing.max_len, format.dedupe), (fragments, dedupe), "{preset:?} {algorithm:?} {kernel}");
     }
+    // Files of half a pcluster are packed with longer pclusters, unless something else was asked for.
+    let asked = |fragments, pcluster_len| {
+        let choices = Choices { fragments, pcluster_len: Some(pcluster_len), ..choices(Balanced, "6.1") };
+        choices.build_options().unwrap().packing.fragments
+    };
+    assert_eq!(asked(None, 256 << 10), SMALL);
+    assert_eq!(asked(None, 1 << 20), Fragments::UpTo(512 << 10));
+    assert_eq!(asked(Some(SMALL), 1 << 20), SMALL);
     let named = Choices {
         dedupe: Some(Dedupe::Off),
         fragments: Some(Fragments::UpTo(7)),
