@@ -4,12 +4,12 @@ mod format;
 mod padded;
 mod salt;
 mod show;
-mod verify;
+pub mod verify;
 
 use crate::exit::{Exit, Failure};
+use crate::root_hash::failure;
 use clap::Subcommand;
 use kiln_read::{FileSource, Image, ImageOptions};
-use kiln_verity::VerityError;
 use std::path::Path;
 
 /// Make, verify and show hash trees of dm-verity
@@ -48,14 +48,6 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 /// Opens a file or a block device.
 fn open(path: &Path) -> Result<FileSource, Failure> {
     FileSource::open(path).map_err(|source| Failure::Read { image: path.to_owned(), source })
-}
-
-/// Returns an error about `path`.
-fn failure(path: &Path, source: VerityError) -> Failure {
-    match source {
-        VerityError::Output(source) => source.into(),
-        source => Failure::Verity { path: path.to_owned(), source: Box::new(source) },
-    }
 }
 
 /// The image at a path, if it is one of EROFS: its end, and its UUID.

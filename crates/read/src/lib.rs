@@ -161,6 +161,7 @@ pub use source::conformance;
 pub use source::file::FileSource;
 pub use source::image_sources::ImageSources;
 pub use source::latency::Latency;
+pub use source::layer::SourceLayer;
 pub use source::mapped::MappedSource;
 pub use source::memory::MemorySource;
 pub use source::offset::OffsetSource;
