@@ -364,13 +364,14 @@ mod tests {
 
     #[test]
     fn requests_have_all_arguments() {
-        let name = |bytes: &'static [u8]| std::ffi::OsStr::from_bytes(bytes);
-        let hash = &*format!("--root-hash={0},{0}", "5a".repeat(32));
+        let name = |bytes: &'static [u8]| OsStr::from_bytes(bytes);
+        let digits = "5a".repeat(32);
+        let hash = format!("--root-hash={digits},{digits}");
         let given = "kiln --device /x --offset 4096 --generation 3 --hash-tree /tree \
                      -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
                      --gid-map 3:4:5 --modes show --quiet";
-        let given = given.split_whitespace().map(name_of);
-        let given = given.chain([hash.as_ref(), name(b"/image\xff"), name(b"/dir")]);
+        let words = given.split_whitespace().map(OsStr::new);
+        let given = words.chain([OsStr::new(&hash), name(b"/image\xff"), name(b"/dir")]);
         let args = Cli::try_parse_from(given).unwrap_or_else(|error| panic!("{error}")).args;
         assert_eq!(args.image.verified.root_hash.len(), 2);
         let found: Args = serde_json::from_slice(&request(&args).unwrap()).unwrap();
@@ -379,9 +380,5 @@ mod tests {
         let relative = Args { dir: "dir".into(), ..expected };
         let found: Args = serde_json::from_slice(&request(&relative).unwrap()).unwrap();
         assert_eq!(found.dir, std::env::current_dir().unwrap().join("dir"));
-    }
-
-    fn name_of(text: &'static str) -> &'static std::ffi::OsStr {
-        text.as_ref()
     }
 }

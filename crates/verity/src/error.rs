@@ -2,7 +2,7 @@
 
 use crate::digest::Digest;
 use kiln_output::OutputError;
-use kiln_read::{FormatError, Problem};
+use kiln_read::FormatError;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -127,14 +127,14 @@ fn hint(part: &Part) -> &'static str {
 impl VerityError {
     /// Returns true if image or tree are damaged, or are not those of the root hash.
     pub fn is_of_image(&self) -> bool {
-        match self {
-            VerityError::Superblock(error) => error.problem == Problem::Corrupt,
-            VerityError::TooShort { .. }
-            | VerityError::Overlap { .. }
-            | VerityError::Mismatch(_)
-            | VerityError::Spare { .. } => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            VerityError::Superblock(_)
+                | VerityError::TooShort { .. }
+                | VerityError::Overlap { .. }
+                | VerityError::Mismatch(_)
+                | VerityError::Spare { .. }
+        )
     }
 }
 

@@ -147,7 +147,8 @@ fn each_device_has_a_root_hash() {
     let (image, blob) = (scratch.path("image"), scratch.path("blob"));
     fs::copy(golden("blobdev.erofs"), &image).unwrap();
     fs::copy(golden("blobdev.blob"), &blob).unwrap();
-    let plain = stdout(&["export", &image, "--device", &blob, "-"]);
+    // Exit code 3: a tar archive has no sockets.
+    let plain = run(&["export", &image, "--device", &blob, "-"]).stdout;
     let trees = [&image, &blob].map(|path| format!("{path}.tree"));
     let hashes = [format(&image, &[&trees[0]]), format(&blob, &[])].join(",");
     let device = ["--device", &blob[..], "--hash-tree", &trees[0], "--root-hash"];
