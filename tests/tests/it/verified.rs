@@ -210,7 +210,7 @@ fn a_wrong_block_of_a_list_of_files_is_an_error_of_its_files_alone() {
     let ExtentKind::Raw { pa, .. } = extent.kind else { panic!("{extent:?}") };
     sealed.bytes[pa as usize + 8192] ^= 1;
     let found = Content::of(&sealed.open(Arc::new(MemorySource::new(sealed.bytes.clone()))).unwrap());
-    assert_eq!(found.files.len() + 1, good.files.len());
+    assert_eq!(found.files.len() + 1, good.files.len(), "the errors: {:?}", found.errors);
     assert!(!found.files.contains_key(path) && !found.errors.is_empty());
     for error in found.errors {
         assert!(error.to_string().contains("wrong digest"), "{error}");

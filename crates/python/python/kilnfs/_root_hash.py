@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,9 @@ def root_hashes(given: RootHash | None) -> list[bytes]:
     """
     if given is None:
         return []
-    return [_digest(one) for one in (given if isinstance(given, (list, tuple)) else [given])]
+    if isinstance(given, (str, bytes, os.PathLike)):
+        return [_digest(given)]
+    return [_digest(one) for one in given]
 
 
 def _digest(given: OneRootHash) -> bytes:
