@@ -79,19 +79,19 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     offset_b: u64,
 
-    /// Verify all that is read of A by this root hash, or that in FILE (see `kiln help verity`)
+    /// Verify all that is read of A by this root hash
     #[arg(long, value_name = "HEX|FILE", value_delimiter = ',', value_parser = root_hash::parser())]
     root_hash_a: Vec<Digest>,
 
-    /// Verify all that is read of B by this root hash, or that in FILE (see `kiln help verity`)
+    /// Verify all that is read of B by this root hash
     #[arg(long, value_name = "HEX|FILE", value_delimiter = ',', value_parser = root_hash::parser())]
     root_hash_b: Vec<Digest>,
 
-    /// File with the hash tree of A; default: behind the image, then A.verity
+    /// File with the hash tree of A; default: behind A, then A.verity
     #[arg(long, value_name = "FILE", requires = "root_hash_a")]
     hash_tree_a: Vec<PathBuf>,
 
-    /// File with the hash tree of B; default: behind the image, then B.verity
+    /// File with the hash tree of B; default: behind B, then B.verity
     #[arg(long, value_name = "FILE", requires = "root_hash_b")]
     hash_tree_b: Vec<PathBuf>,
 

@@ -188,6 +188,7 @@ fn lies_about_lengths_are_found() {
     let mut lie = good.clone();
     lie[hash_off + 12] = 0; // the hash type
     check(&lie, 4, "hash_type");
+    fs::write(&sealed.image, &good).unwrap();
     fails(&["ls", &sealed.image, "--root-hash", &"5a".repeat(64)], 1, "root hash has 64 bytes");
 
     // The tree covers the front of the image alone.
