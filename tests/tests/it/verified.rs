@@ -216,3 +216,17 @@ fn a_wrong_block_of_a_list_of_files_is_an_error_of_its_files_alone() {
         assert!(error.to_string().contains("wrong digest"), "{error}");
     }
 }
+
+#[test]
+fn wrong_blocks_beside_what_is_read_do_no_harm() {
+    let mut bytes = image(Preset::Plain);
+    let end = bytes.len();
+    bytes.resize(end.next_multiple_of(4096) + (64 << 10), 0);
+    let mut sealed = Sealed::new(&bytes, &Parameters::new(bytes.len() as u64 / 4096));
+    // Windows of metadata are fetched with their neighbours.
+    for at in (end.next_multiple_of(4096)..bytes.len()).step_by(4096) {
+        sealed.bytes[at] ^= 1;
+    }
+    let found = Content::of(&sealed.open(Arc::new(MemorySource::new(sealed.bytes.clone()))).unwrap());
+    assert!(found.errors.is_empty(), "{:?}", found.errors);
+}
