@@ -5,7 +5,7 @@ use crate::console::report::{SkippedJson, note, print_document};
 use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
-use crate::image::DEVICE_OPTION;
+use crate::image::ImageArgs;
 use crate::pack::out_args::OutArgs;
 use crate::pack::output::{Destination, spool_failure};
 use crate::pack::preset::{self, PresetArg};
@@ -15,6 +15,7 @@ use crate::pack::{
 };
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
+use crate::root_hash::RootHashArgs;
 use kiln_builder::{BuildError, Out, Preset};
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_output::Spool;
@@ -71,6 +72,9 @@ pub struct Args {
     out_args: OutArgs,
 
     #[command(flatten)]
+    verified: RootHashArgs,
+
+    #[command(flatten)]
     concatenated: ConcatenatedArg,
 
     #[command(flatten)]
@@ -105,7 +109,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     };
     args.work.apply_nice()?;
     let signals = Signals::catch()?;
-    let failure = |error: ReadError| Failure::of_image(&args.src, 0, DEVICE_OPTION, error);
+    let image = ImageArgs { image: args.src.clone(), verified: args.verified.clone(), ..ImageArgs::default() };
+    let failure = |error: ReadError| image.failure(error);
     let archive = Archive {
         out: &args.out,
         format,
@@ -119,8 +124,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
     let open = || {
         if args.from.is_none() && is_erofs(&args.src) {
-            let image = Image::open_path(&args.src, &[], &options).map_err(failure)?;
-            return image.require_devices().map(|()| (image, Vec::new())).map_err(failure);
+            return Ok((image.open_with(&options)?, Vec::new()));
         }
         let (spool, skipped) = to_spool(args, &signals)?;
         let source = FileSource::from_file(spool.into_file());
@@ -199,6 +203,7 @@ fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>),
 
 fn open(args: &Args, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
     let concatenated = args.concatenated.concatenated;
-    let options = SourceOptions { concatenated, ..args.out_args.spool.source_options(Some(signals)) };
+    let source_layer = args.verified.layer(&args.src, &[])?;
+    let options = SourceOptions { source_layer, concatenated, ..args.out_args.spool.source_options(Some(signals)) };
     open_source(&args.src, args.from, &options, Some(signals))
 }

@@ -118,6 +118,9 @@ pub enum Failure {
     /// An image has no hash tree.
     #[error("{}: no hash tree, neither behind nor beside it", image.display())]
     NoTree { image: PathBuf },
+    /// An image is not the one that its root hash names; the differences have been listed.
+    #[error("{}: not the image of this root hash: {problems} problems", image.display())]
+    Unverified { image: PathBuf, problems: u64 },
     /// Some files could not be compared; they have been listed.
     #[error("the comparison is incomplete: {0} unreadable")]
     Uncompared(u64),
@@ -245,6 +248,7 @@ impl Failure {
             Failure::Usage(_) => 16,
             Failure::Read { source: ReadError::Corrupt { .. } | ReadError::Unsupported { .. }, .. }
             | Failure::LeftOver { .. } => 4,
+            Failure::Verity { source, .. } if source.is_of_image() => 4,
             _ => 8,
         }
     }

@@ -27,6 +27,7 @@ mod pack;
 mod patch;
 mod process;
 mod relayout;
+mod root_hash;
 mod update;
 mod verity;
 

@@ -6,13 +6,13 @@ mod salt;
 mod show;
 mod sign;
 mod signed;
-mod verify;
+pub mod verify;
 
 use crate::exit::{Exit, Failure};
+use crate::root_hash::failure;
 use clap::Subcommand;
 use kiln_read::{FileSource, Image, ImageOptions};
-use kiln_verity::{Digest, VerityError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Make, verify, show and sign hash trees of dm-verity
 ///
@@ -53,25 +53,6 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 /// Opens a file or a block device.
 fn open(path: &Path) -> Result<FileSource, Failure> {
     FileSource::open(path).map_err(|source| Failure::Read { image: path.to_owned(), source })
-}
-
-/// Returns an error about `path`.
-fn failure(path: &Path, source: VerityError) -> Failure {
-    match source {
-        VerityError::Output(source) => source.into(),
-        source => Failure::Verity { path: path.to_owned(), source: Box::new(source) },
-    }
-}
-
-/// Parses a root hash, or reads it from a file.
-fn root_hash(text: &str) -> Result<Digest, Failure> {
-    if let Ok(digest) = text.parse() {
-        return Ok(digest);
-    }
-    let path = PathBuf::from(text);
-    let content = std::fs::read_to_string(&path);
-    let content = content.map_err(|source| Failure::File { path: path.clone(), action: "read a root hash", source })?;
-    content.trim().parse().map_err(|reason| Failure::Usage(format!("{}: no root hash: {reason}", path.display())))
 }
 
 /// The image at a path, if it is one of EROFS: its end, and its UUID.

@@ -46,6 +46,7 @@ mod error;
 mod label;
 mod mounted;
 pub mod oci;
+mod open;
 mod packer;
 mod sources;
 mod steps;
@@ -72,14 +73,14 @@ pub use kiln_source as source;
 pub use kiln_tree as tree;
 pub use kiln_verity as verity;
 pub use label::{ImageLabel, LabelError};
-pub use mounted::{MountVia, MountedImage, mount};
+pub use mounted::{MountVia, MountedImage, mount, mount_with};
+pub use open::{OpenOptions, open_with};
 pub use packer::Packer;
 pub use sources::{SourceAt, open_sources};
 pub use steps::{Built, Estimated, Packed, Scanned, Unmatched, Updated};
 
 use kiln_diff::{Change, DiffOptions};
 use kiln_output::AtomicFile;
-use kiln_read::ImageOptions;
 use kiln_sink::Selection;
 use kiln_sink::archive::{ExportOptions, Format};
 use kiln_sink::dir::Control;
@@ -99,13 +100,13 @@ pub fn pack(source: impl AsRef<Path>, image: impl AsRef<Path>, preset: Preset) -
     Packer::new().preset(preset).pack(source, image)
 }
 
-/// Opens an image in a file or a block device.
+/// Opens an image in a file or a block device. [`open_with`] has choices: extra devices, and a root hash by which all
+/// is verified that is read.
 ///
 /// # Errors
 /// A file that cannot be read, or is no EROFS image.
 pub fn open(image: impl AsRef<Path>) -> Result<Image, Error> {
-    let (image, options) = (image.as_ref(), ImageOptions::default());
-    Image::open_path(image, &[], &options).map_err(|source| Error::Read { image: image.to_owned(), source })
+    open_with(image, &OpenOptions::default())
 }
 
 /// Extracts all of an image to the directory `dir`, which is created if it does not exist.

@@ -178,9 +178,14 @@ impl ReadError {
         ReadError::Io { path: None, file_off: None, range: Some((off, len)), source: Arc::new(source) }
     }
 
+    /// Returns an error of a source that is about no range of it.
+    pub fn of_source(source: io::Error) -> Self {
+        ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(source) }
+    }
+
     /// Returns the error of a thread that cannot be started.
     pub(crate) fn thread(source: io::Error) -> Self {
-        ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(source) }
+        Self::of_source(source)
     }
 
     /// Returns the error of a stream that does not decode; memory and library failures are not the

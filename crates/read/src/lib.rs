@@ -107,7 +107,7 @@
 //! within files: the image then turns off the readahead of the system below it, reads ahead across
 //! files where they are read in stored order (`cache::readahead`), and drops an extent from the
 //! cache once all of it was consumed. `ImageSources` opens paths as the policy wants them, for
-//! `Image::open_path` and for a mount.
+//! `Image::open_path` and for a mount; a `SourceLayer` wraps what it opens.
 #![deny(unsafe_code)] // but for `source::mapped`, and one line in `cache::fork_local`
 #![warn(unreachable_pub)]
 
@@ -161,6 +161,7 @@ pub use source::conformance;
 pub use source::file::FileSource;
 pub use source::image_sources::ImageSources;
 pub use source::latency::Latency;
+pub use source::layer::SourceLayer;
 pub use source::mapped::MappedSource;
 pub use source::memory::MemorySource;
 pub use source::offset::OffsetSource;

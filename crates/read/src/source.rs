@@ -6,6 +6,7 @@ pub(crate) mod devices;
 pub(crate) mod file;
 pub(crate) mod image_sources;
 pub(crate) mod latency;
+pub(crate) mod layer;
 pub(crate) mod mapped;
 pub(crate) mod memory;
 pub(crate) mod offset;

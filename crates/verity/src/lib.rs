@@ -6,6 +6,8 @@
 //! * [`Tree`] makes the tree of data, on all cores; [`LeafHasher`] takes blocks in any order, while an image is
 //!   written.
 //! * [`VerifiedSource`] reads data and verifies them on the way: a [`ReadAt`](kiln_read::ReadAt) under an image.
+//! * [`RootHashes`] opens images so, with their extra devices: it finds the trees, and makes the layer that an
+//!   [`ImageSources`](kiln_read::ImageSources) takes.
 //! * [`verify`](verify::verify) checks everything: superblock, tree, data.
 //! * [`find_tree`] finds the tree behind or beside an image, [`sidecar`] has containerd's file beside it.
 //! * [`fsverity`] computes the digest that the kernel measures of a file.
@@ -35,6 +37,7 @@
 //! tree ──► shape ──► superblock ──► digest        making
 //! verified ──► open ──► shape, superblock         reading; open is what can be checked without hashing
 //! verify ──► open                                 checking
+//! root_hashes ──► find, verified, verify          images and devices by path
 //! ```
 //!
 //! A superblock is under no hash. Its values are checked against the format and against both sources, and then only
@@ -49,6 +52,7 @@ mod error;
 mod find;
 pub mod fsverity;
 mod open;
+mod root_hashes;
 mod shape;
 pub mod sidecar;
 mod superblock;
@@ -61,6 +65,7 @@ pub use digest::{Algorithm, BlockHasher, Digest};
 pub use error::{Mismatch, Part, VerityError};
 pub use find::{FoundTree, find_behind, find_tree, is_tree};
 pub use open::{Location, read_superblock};
+pub use root_hashes::{RootHashes, TreeFile, UnverifiedTree};
 pub use shape::{Shape, tree_off};
 pub use superblock::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, MAGIC, Parameters, SALT_MAX_LEN, SUPERBLOCK_LEN, Superblock, stray_padding, uuid_of,

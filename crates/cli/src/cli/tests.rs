@@ -60,3 +60,33 @@ fn help_names_each_topic() {
         }
     });
 }
+
+/// Commands that read an image, and can verify it.
+const VERIFYING: [&str; 14] = [
+    "cat", "check", "convert", "du", "explain", "export", "extract", "info", "log", "ls", "mount", "pack", "stat",
+    "tree",
+];
+
+#[test]
+fn every_command_that_reads_an_image_can_verify_it() {
+    let (mut options, mut verifying, mut reading) = (Vec::new(), Vec::new(), Vec::new());
+    for command in definition().get_subcommands() {
+        let name = command.get_name();
+        options.clear();
+        options.extend(command.get_arguments().filter_map(|arg| arg.get_long()));
+        if options.contains(&"root-hash") {
+            assert!(options.contains(&"hash-tree"), "{name}");
+            verifying.push(name.to_owned());
+        }
+        // Options of images alone.
+        if options.contains(&"generation") || options.contains(&"device") {
+            reading.push(name.to_owned());
+        }
+    }
+    verifying.sort();
+    assert_eq!(verifying, VERIFYING);
+    // These write in place: every change makes a hash tree stale.
+    reading.retain(|name| name != "rollback" && name != "repair");
+    let unverified: Vec<_> = reading.iter().filter(|name| !VERIFYING.contains(&&***name)).collect();
+    assert!(unverified.is_empty(), "{unverified:?} read images, and cannot verify them");
+}

@@ -5,6 +5,7 @@ use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use crate::pack::out_args::SpoolArgs;
 use crate::process::signals::Signals;
+use crate::root_hash::RootHashArgs;
 use kiln_source::disk::PartitionChoice;
 use kiln_source::merge::{MergePart, Merged};
 use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_dir_transport, looks_like_layout};
@@ -55,6 +56,9 @@ pub struct SourceArgs {
     /// Extra device of the image that is read; repeat for each, in order
     #[arg(long, value_name = "FILE")]
     device: Vec<PathBuf>,
+
+    #[command(flatten)]
+    verified: RootHashArgs,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,
@@ -147,6 +151,9 @@ impl SourceArgs {
         if parts.len() > 1 && !self.device.is_empty() {
             return Err(Failure::Usage(format!("{DEVICE_OPTION}: of several sources it is not clear which has it")));
         }
+        if parts.len() > 1 && self.verified.is_given() {
+            return Err(Failure::Usage("--root-hash: of several sources it is not clear which has it".into()));
+        }
         if parts.len() > 1 && self.partition.is_some() {
             return Err(Failure::Usage("--partition: of several sources it is not clear which has it".into()));
         }
@@ -156,7 +163,11 @@ impl SourceArgs {
         if parts.iter().filter(|(path, _)| *path == Path::new("-")).count() > 1 {
             return Err(Failure::Usage("standard input can be one source only".into()));
         }
-        let options = self.options(spool, signals);
+        let source_layer = match parts.first() {
+            Some((path, _)) => self.verified.layer(path, &self.device)?,
+            None => None,
+        };
+        let options = SourceOptions { source_layer, ..self.options(spool, signals) };
         let open = |path: &Path| {
             self.notice_layout(path);
             open_source(path, self.from, &options, signals)
@@ -187,7 +198,8 @@ impl SourceArgs {
         if let Some(kind) = self.from.filter(|kind| kind.name != "oci") {
             return Err(Failure::Usage(format!("--from {}: --layers are those of an image of a container", kind.name)));
         }
-        let source = OciSource::open(path, &self.options(spool, Some(signals)));
+        let source_layer = self.verified.layer(path, &self.device)?;
+        let source = OciSource::open(path, &SourceOptions { source_layer, ..self.options(spool, Some(signals)) });
         source.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     }
 

@@ -1,11 +1,11 @@
 //! `kiln verity sign`
 
-use super::root_hash;
 use super::signed::{failure, read_certificate, read_key};
 use crate::console::progress::QuietArgs;
 use crate::console::report::{Out, note};
 use crate::exit::{Exit, Failure};
 use crate::pack::out_args::ForceArg;
+use crate::root_hash;
 use kiln_output::{AtomicFile, write_all_at};
 use kiln_signature::partition::Partition;
 use kiln_signature::{PrivateKey, root_hash_content};
@@ -27,7 +27,7 @@ Examples:
 pub struct Args {
     /// Root hash: hexadecimal digits, or a file with them
     #[arg(value_name = "HEX|FILE")]
-    root_hash: String,
+    root_hash: OsString,
 
     /// Private key of the signer: PKCS#8, in PEM, without a password
     #[arg(long, value_name = "FILE")]
@@ -57,11 +57,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let root_hash = root_hash(&args.root_hash)?;
+    let root_hash = root_hash::parse(&args.root_hash).map_err(Failure::Usage)?;
     let output = match &args.output {
         Some(path) => path.clone(),
         None if Path::new(&args.root_hash).exists() => {
-            let mut name = OsString::from(&args.root_hash);
+            let mut name = args.root_hash.clone();
             name.push(".p7s");
             name.into()
         }

@@ -37,6 +37,7 @@ mod record;
 mod reference;
 mod relayout;
 mod repeats;
+mod root_hash;
 mod rot;
 mod select;
 mod server;

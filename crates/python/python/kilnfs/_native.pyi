@@ -54,6 +54,8 @@ class Image:
         verify_checksum: bool = True,
         mmap: bool = False,
         verify: bool = False,
+        root_hash: Sequence[bytes] = ...,
+        hash_tree: Sequence[bytes | Buffer | Source] = ...,
     ) -> Self: ...
     @property
     def name(self) -> str: ...

@@ -85,7 +85,7 @@ fn from_offset(source: Arc<dyn ReadAt>, offset: u64) -> Result<Arc<dyn ReadAt>, 
         0 => Ok(source),
         _ => match OffsetSource::new(source, offset) {
             Ok(part) => Ok(Arc::new(part)),
-            Err(error) => Err(ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(error) }),
+            Err(error) => Err(ReadError::of_source(error)),
         },
     }
 }

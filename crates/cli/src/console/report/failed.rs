@@ -98,6 +98,10 @@ impl ErrorJson {
                 at(image);
                 (self.kind, self.offset) = ("exists", Some(*hash_off));
             }
+            Failure::Unverified { image, .. } => {
+                at(image);
+                self.kind = "corrupt";
+            }
             Failure::NoTree { image } => {
                 at(image);
                 self.kind = "not_found";
