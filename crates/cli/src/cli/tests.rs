@@ -2,12 +2,13 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// Options whose text or placeholder depends on the command, and why.
-const DIFFERENT: [(&str, &str); 6] = [
+const DIFFERENT: [(&str, &str); 7] = [
     ("output", "commands write different things"),
     ("quiet", "diff prints nothing at all, as cmp(1) does"),
     ("owner", "pack stores owners, mount shows them"),
     ("uid-map", "mount reverses the map of pack"),
     ("gid-map", "mount reverses the map of pack"),
+    ("verity", "a layer of oci has its hash tree behind it"),
     ("order", "relayout moves data in no random order"),
 ];
 

@@ -94,9 +94,17 @@ impl ErrorJson {
                 at(path);
                 self.verity(source);
             }
-            Failure::HasTree { image, hash_off } => {
+            Failure::HasTree { image, hash_off } | Failure::TreeInTheWay { image, hash_off } => {
                 at(image);
                 (self.kind, self.offset) = ("exists", Some(*hash_off));
+            }
+            Failure::NotCarried { image } => {
+                at(image);
+                self.kind = "input";
+            }
+            Failure::UnfitTree { image } => {
+                at(image);
+                self.kind = "corrupt";
             }
             Failure::NoTree { image } => {
                 at(image);
