@@ -16,6 +16,7 @@ use crate::pack::{
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use crate::root_hash::RootHashArgs;
+use crate::verity::{Hashing, VerityArgs};
 use kiln_builder::{BuildError, Out, Preset};
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_output::Spool;
@@ -69,6 +70,9 @@ pub struct Args {
     keep_going: bool,
 
     #[command(flatten)]
+    verity: VerityArgs,
+
+    #[command(flatten)]
     out_args: OutArgs,
 
     #[command(flatten)]
@@ -100,6 +104,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (format, compression) = match wanted {
         Wanted::Erofs if args.level.is_some() => {
             return Err(Failure::Usage("--level is for archives: an image has --preset".into()));
+        }
+        Wanted::Other(_) if args.verity.wanted().is_some() => {
+            return Err(Failure::Usage("--verity: an archive has no hash tree".into()));
         }
         Wanted::Erofs => return pack(args),
         Wanted::Other(To::Dir) => {
@@ -155,7 +162,9 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     }
     let (name, quiet) = (destination.name(&args.out), args.quiet.quiet || destination.is_stderr());
     let signals = Signals::catch()?;
-    let target = Target::create(destination, args.out_args.existing(), 0, args.out_args.spool.asked())?;
+    let existing = args.out_args.existing();
+    let target = Target::create(destination, existing, 0, args.out_args.spool.asked())?;
+    let target = target.with_tree(args.verity.wanted(), &args.out, existing)?;
     let fail = |error| failure(error, &signals, &args.out);
     let packer = preset::packer(args.preset.into(), &args.work, args.keep_going, &signals)?;
     let packer = target.prepare(packer);
@@ -164,14 +173,19 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     let scanned = scanned.map_err(|error| target.failure(fail(error)))?;
     let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(target.out(), progress));
     let mut built = built.map_err(|error| target.failure(fail(error)))?;
+    let hashing = Hashing { work: Some(&args.work), quiet: args.quiet.quiet, signals: &signals };
+    let tree = target.seal(&mut built.summary, &args.out, hashing)?;
     built.commit_by(|summary| target.commit(summary, &signals))?;
-    let (summary, order) = (&built.summary, &DataOrder::Path);
-    let report = Report { src: &args.src, image: &name, scan: Some(&scanned.scan), order, summary };
+    let (scan, summary, order, tree) = (Some(&scanned.scan), &built.summary, &DataOrder::Path, tree.as_ref());
+    let report = Report { src: &args.src, image: &name, scan, order, summary, tree };
     let exit = tell_skipped(&report);
     if !quiet {
         tell(&name, summary);
         if summary.digested_bytes == 0 {
             note(format_args!("{}", verifiable(summary)));
+        }
+        if let Some(tree) = tree {
+            tree.tell_all(&name);
         }
     }
     if args.work.json {
@@ -195,7 +209,7 @@ fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>),
     let scanned = packer.scan_into(&*source, out, &|_| {}).map_err(failed)?;
     let summary = scanned.build(out, &|_| {}).map_err(failed)?.summary;
     let (image, order) = (spool.dir(), &DataOrder::Path);
-    let report = Report { src: &args.src, image, scan: Some(&scanned.scan), order, summary: &summary };
+    let report = Report { src: &args.src, image, scan: Some(&scanned.scan), order, summary: &summary, tree: None };
     tell_skipped(&report);
     let skipped = skipped_json(&report);
     Ok((spool, skipped))

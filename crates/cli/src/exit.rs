@@ -20,6 +20,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Words about a hash tree that what is written does not get.
+pub const NOT_CARRIED: &str = "hash tree not carried over: --verity makes a new one";
+
 /// Results other than failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -115,12 +118,23 @@ pub enum Failure {
     /// An image has a hash tree already.
     #[error("{}: has a hash tree already, at byte {hash_off}: use --force to replace it", image.display())]
     HasTree { image: PathBuf, hash_off: u64 },
+    /// An image that is to be changed in place has a hash tree.
+    #[error("{}: a hash tree of dm-verity lies behind it, at byte {hash_off}, which would not fit any more: --verity \
+             makes a new one, --drop-verity drops it", image.display())]
+    TreeInTheWay { image: PathBuf, hash_off: u64 },
+    /// The tree of an image is that of another one.
+    #[error("{}: its hash tree fits neither the image nor the root hash beside it: kiln verity verify tells more, \
+             --drop-verity drops it", image.display())]
+    UnfitTree { image: PathBuf },
     /// An image has no hash tree.
     #[error("{}: no hash tree, neither behind nor beside it", image.display())]
     NoTree { image: PathBuf },
     /// An image is not the one that its root hash names; the differences have been listed.
     #[error("{}: not the image of this root hash: {problems} problems", image.display())]
     Unverified { image: PathBuf, problems: u64 },
+    /// An image has a hash tree, and what is made of it would have none.
+    #[error("{}: {NOT_CARRIED}", image.display())]
+    NotCarried { image: PathBuf },
     /// Some files could not be compared; they have been listed.
     #[error("the comparison is incomplete: {0} unreadable")]
     Uncompared(u64),

@@ -67,6 +67,9 @@ pub enum VerityError {
         /// Byte offset in the source of the tree.
         off: u64,
     },
+    /// The levels of a stored tree do not fit each other.
+    #[error("the levels of the hash tree do not fit each other: it is damaged")]
+    Inconsistent,
     /// A block of the data was never hashed.
     #[error("data block {block} was not hashed")]
     MissingBlock {

@@ -10,6 +10,7 @@
 //!   [`ImageSources`](kiln_read::ImageSources) takes.
 //! * [`verify`](verify::verify) checks everything: superblock, tree, data.
 //! * [`find_tree`] finds the tree behind or beside an image, [`sidecar`] has containerd's file beside it.
+//! * [`beside`] sets files aside that tell of a tree which its image no longer has.
 //! * [`fsverity`] computes the digest that the kernel measures of a file.
 //!
 //! Trees are those of the kernel's format 1, byte for byte as `veritysetup format` makes them.
@@ -46,6 +47,7 @@
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
+pub mod beside;
 mod control;
 mod digest;
 mod error;

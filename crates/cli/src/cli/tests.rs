@@ -8,6 +8,7 @@ const DIFFERENT: [(&str, &str); 7] = [
     ("owner", "pack stores owners, mount shows them"),
     ("uid-map", "mount reverses the map of pack"),
     ("gid-map", "mount reverses the map of pack"),
+    ("verity", "a layer of oci has its hash tree behind it"),
     ("order", "relayout moves data in no random order"),
     ("dry-run", "a store has objects, pack makes an image"),
 ];

@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::pack::output::{Destination, Stream};
+use crate::verity::sealing::set_aside;
 use kiln_output::{AtomicFile, Existing};
 use kiln_parallel::Threads;
 use kiln_tree::Tree;
@@ -103,6 +104,7 @@ impl Output {
             }
             Self::File(path, file) => {
                 let summary = write_to(tree, options, file.file()).map_err(failed(&path))?;
+                set_aside(&path, None)?;
                 file.commit()?;
                 Ok(summary)
             }

@@ -8,6 +8,8 @@ use crate::pack::preset::{self, PresetArg};
 use crate::pack::{PackJson, Report, failure, tell_skipped};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
+use crate::verity::sealing::{ImageIn, Sealing};
+use crate::verity::{Hashing, MadeTree, SaltArg};
 use kiln_builder::Out;
 use kiln_source::Source;
 use kiln_source::oci::records::Descriptor;
@@ -31,6 +33,13 @@ pub struct LayerArgs {
     /// Media type of layers: application/vnd.erofs, or the one of containerd
     #[arg(long, value_enum, default_value_t, value_name = "erofs|containerd", hide_possible_values = true)]
     media_type: MediaType,
+
+    /// Append a hash tree of dm-verity to each layer, and describe it by annotations
+    #[arg(long)]
+    verity: bool,
+
+    #[command(flatten)]
+    salt: SaltArg,
 
     /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
@@ -98,10 +107,16 @@ impl LayerArgs {
         let scanned = self.work.watch(quiet, |progress| packer.scan_into(source, Out::from(&blob), progress));
         let scanned = scanned.map_err(fail)?;
         let image = self.work.watch(quiet, |progress| scanned.build(Out::from(&blob), progress)).map_err(fail)?;
-        let descriptor = layout.add_blob(blob, self.layer_type().media_type()).map_err(fail)?;
+        let sealing = self.verity.then(|| Sealing::new(self.salt.verity_salt.clone()));
+        let hashing = Hashing { work: Some(&self.work), quiet, signals };
+        let sealed = ImageIn { file: blob.file(), offset: 0, name: &name };
+        let tree = sealing.map(|sealing| sealing.seal(&sealed, &image.summary, hashing)).transpose()?;
+        let mut descriptor = layout.add_blob(blob, self.layer_type().media_type()).map_err(fail)?;
+        descriptor.annotations.extend(tree.iter().flat_map(annotations));
         let path = name.join(descriptor.digest.trim_start_matches("sha256:"));
         let (summary, order) = (&image.summary, &DataOrder::Path);
-        let report = Report { src: source.path(), image: &path, scan: Some(&scanned.scan), order, summary };
+        let report =
+            Report { src: source.path(), image: &path, scan: Some(&scanned.scan), order, summary, tree: tree.as_ref() };
         built.exit = Some(built.exit.unwrap_or(Exit::Done).or(tell_skipped(&report)));
         if self.work.json {
             built.documents.push(LayerJson { digest: descriptor.digest.clone(), packed: PackJson::new(&report) });
@@ -134,6 +149,16 @@ impl LayerArgs {
             MediaType::Containerd => LayerType::Containerd,
         }
     }
+}
+
+/// Returns the annotations that describe the tree in a blob.
+fn annotations(tree: &MadeTree) -> [(String, String); 3] {
+    [
+        ("org.erofs.dmverity.hash_offset", tree.hash_off.to_string()),
+        ("org.erofs.dmverity.root_digest", format!("{}:{}", tree.root_hash.algorithm(), tree.root_hash)),
+        ("org.erofs.dmverity.block_size", tree.block_size.to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
 }
 
 /// Opens the layout at `path`, or creates it.

@@ -76,7 +76,7 @@ pub struct ConcatenatedArg {
 pub struct Operands<'a> {
     /// Sources that lie over each other, the lowest first.
     layers: &'a [PathBuf],
-    /// Name of the image; `None` for an estimate.
+    /// Name of the image; `None` for an estimate and for a cache.
     pub image: Option<&'a Path>,
 }
 
@@ -119,10 +119,10 @@ impl SourceArgs {
     ///
     /// # Errors
     /// An image without a source, several sources without `-o`.
-    pub fn operands(&self, is_estimate: bool) -> Result<Operands<'_>, Failure> {
+    pub fn operands(&self, are_all_sources: bool) -> Result<Operands<'_>, Failure> {
         let refuse = |message: String| Err(Failure::Usage(message));
         match (&self.output, &*self.operands) {
-            (_, layers) if is_estimate => Ok(Operands { layers, image: None }),
+            (_, layers) if are_all_sources => Ok(Operands { layers, image: None }),
             (Some(image), layers) => Ok(Operands { layers, image: Some(image) }),
             (None, [layer, image]) => Ok(Operands { layers: std::slice::from_ref(layer), image: Some(image) }),
             (None, [image]) if !self.at.is_empty() => Ok(Operands { layers: &[], image: Some(image) }),

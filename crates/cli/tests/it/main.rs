@@ -31,6 +31,7 @@ mod mount;
 mod moved;
 mod oci;
 mod pack;
+mod pack_verity;
 mod place;
 mod read;
 mod record;

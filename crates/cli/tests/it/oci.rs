@@ -2,6 +2,7 @@
 
 mod layers;
 mod platforms;
+mod verity;
 
 use crate::common::{Scratch, fails, json, names, run, skip, stderr, stdout};
 use serde_json::{Value, json};

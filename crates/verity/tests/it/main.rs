@@ -5,3 +5,4 @@ mod damage;
 mod formats;
 mod fs_verity;
 mod reading;
+mod updated;

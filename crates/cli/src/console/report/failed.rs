@@ -94,11 +94,15 @@ impl ErrorJson {
                 at(path);
                 self.verity(source);
             }
-            Failure::HasTree { image, hash_off } => {
+            Failure::HasTree { image, hash_off } | Failure::TreeInTheWay { image, hash_off } => {
                 at(image);
                 (self.kind, self.offset) = ("exists", Some(*hash_off));
             }
-            Failure::Unverified { image, .. } => {
+            Failure::NotCarried { image } => {
+                at(image);
+                self.kind = "input";
+            }
+            Failure::UnfitTree { image } | Failure::Unverified { image, .. } => {
                 at(image);
                 self.kind = "corrupt";
             }
