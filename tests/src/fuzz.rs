@@ -22,7 +22,7 @@ mod xattr;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 33] = [
+pub const TARGETS: [(&str, Target); 34] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
     ("inode", records::inode),
@@ -55,11 +55,8 @@ pub const TARGETS: [(&str, Target); 33] = [
     ("updated-image", generations::updated_image),
     ("hot-list", lists::hot_list),
     ("stamps", lists::stamps),
-<<<<<<< HEAD
     ("composefs-dump", composefs::dump),
-=======
     ("verity", verity::superblock),
->>>>>>> verity
 ];
 
 /// Runs the target with this name.

@@ -101,6 +101,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         Wanted::Other(To::Dir) => {
             return Err(Failure::Usage("a directory is made by kiln extract".into()));
         }
+        Wanted::Other(To::ComposefsDump) => {
+            return Err(Failure::Usage("a dump of composefs is made by kiln export".into()));
+        }
         Wanted::Other(To::Archive(format, compression)) => (format, compression),
     };
     args.work.apply_nice()?;

@@ -3,6 +3,7 @@
 use crate::console::report::note;
 use crate::console::size;
 use crate::exit::Failure;
+use crate::objects::ObjectsArgs;
 use crate::patch::left_over;
 use kiln_read::{FollowLast, Image, ImageOptions, Inode, ReadError};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct ImageArgs {
     #[arg(long, value_name = "N")]
     pub generation: Option<u32>,
 
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+
     /// The option that names extra devices, for messages
     #[arg(skip = DEVICE_OPTION)]
     #[serde(skip, default = "device_option")]
@@ -46,7 +50,14 @@ fn device_option() -> &'static str {
 impl Default for ImageArgs {
     /// Returns arguments without an image.
     fn default() -> Self {
-        Self { image: PathBuf::new(), device: Vec::new(), offset: 0, generation: None, device_option: DEVICE_OPTION }
+        Self {
+            image: PathBuf::new(),
+            device: Vec::new(),
+            offset: 0,
+            generation: None,
+            objects: ObjectsArgs::default(),
+            device_option: DEVICE_OPTION,
+        }
     }
 }
 
@@ -58,7 +69,15 @@ impl ImageArgs {
 
     /// Opens the image to read contents. Its place in the file comes from the arguments.
     pub fn open_with(&self, options: &ImageOptions) -> Result<Image, Failure> {
-        let image = self.open_path(options).map_err(|error| self.failure(error))?;
+        let options = options.clone().with_objects(self.objects.open()?);
+        let image = self.open_path(&options).map_err(|error| self.failure(error))?;
+        image.require_devices().map_err(|error| self.failure(error))?;
+        Ok(image)
+    }
+
+    /// Opens the image as it is stored: without the objects of composefs.
+    pub fn open_without_objects(&self) -> Result<Image, Failure> {
+        let image = self.open_path(&ImageOptions::default()).map_err(|error| self.failure(error))?;
         image.require_devices().map_err(|error| self.failure(error))?;
         Ok(image)
     }
@@ -70,7 +89,8 @@ impl ImageArgs {
 
     /// Opens like [`ImageArgs::open_metadata`], and reports through `warn`.
     pub fn open_metadata_with(&self, options: &ImageOptions, warn: &dyn Fn(Failure)) -> Result<Image, Failure> {
-        let image = self.open_path(options).map_err(|error| self.failure(error))?;
+        let options = options.clone().with_objects(self.objects.open()?);
+        let image = self.open_path(&options).map_err(|error| self.failure(error))?;
         if let Err(error) = image.require_devices() {
             warn(self.failure(error));
         }

@@ -8,12 +8,12 @@
 //! with their names, and [`Store::remove_unused`] removes those that no image needs.
 //!
 //! ```
-//! use kiln_composefs::verity::{Algorithm, digest};
+//! use kiln_digest::{Algorithm, fsverity};
 //! use kiln_composefs_store::Store;
 //! # let dir = std::env::temp_dir().join(format!("kiln-store-{}", std::process::id()));
 //! let store = Store::create(&dir)?;
 //! let put = store.put_bytes(b"contents of a file", Algorithm::Sha256)?;
-//! assert_eq!(put, digest(Algorithm::Sha256, b"contents of a file"));
+//! assert_eq!(put, fsverity::digest(Algorithm::Sha256, b"contents of a file"));
 //! store.sync()?;
 //! assert!(store.has(&put)?);
 //! # std::fs::remove_dir_all(&dir)?;

@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use kiln_composefs::tree::object_path;
-use kiln_composefs::verity::Digest;
+use kiln_digest::Digest;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -20,6 +20,8 @@ pub struct Store {
     is_repository: bool,
     /// Directories of objects that exist, and to which this process has added.
     known: Vec<AtomicBool>,
+    /// The last long contents were an object already.
+    pub(crate) finds_objects: AtomicBool,
 }
 
 impl Store {
@@ -33,7 +35,8 @@ impl Store {
         let path = if is_repository && is_dir(&objects) { objects } else { path.to_owned() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(StoreError::file(&path, "open the store"))?;
-        Ok(Self { path, dir, is_repository, known: (0..256).map(|_| AtomicBool::new(false)).collect() })
+        let known = (0..256).map(|_| AtomicBool::new(false)).collect();
+        Ok(Self { path, dir, is_repository, known, finds_objects: AtomicBool::new(false) })
     }
 
     /// Opens a store to add objects. A directory that does not exist is created.

@@ -36,13 +36,8 @@
 //! [`Packer`] has more choices than a preset, and its steps one by one. The crates that do the work are modules here:
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
 //! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data
-<<<<<<< HEAD
 //! of older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`verity`] for hash
-//! trees, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
-=======
-//! of older ones, [`delta`] for patches between images, [`verity`] for hash trees, [`mount`](mod@mount), [`codec`] and
-//! [`format`](mod@format).
->>>>>>> verity
+//! trees, [`digest`] for digests, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
@@ -61,6 +56,7 @@ pub use kiln_builder::{Preset, Summary};
 pub use kiln_codec as codec;
 pub use kiln_delta as delta;
 pub use kiln_diff as diff;
+pub use kiln_digest as digest;
 pub use kiln_format as format;
 pub use kiln_mount as mount;
 pub use kiln_output as output;

@@ -8,6 +8,7 @@ pub(crate) mod image_sources;
 pub(crate) mod latency;
 pub(crate) mod mapped;
 pub(crate) mod memory;
+pub(crate) mod objects;
 pub(crate) mod offset;
 pub(crate) mod read_at;
 pub(crate) mod timed;

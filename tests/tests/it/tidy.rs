@@ -13,6 +13,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("output", ABOVE_FORMAT),
     ("format", ABOVE_FORMAT),
     ("shuffle", &["kiln"]),
+    ("digest", &["kiln"]),
     (
         "tree",
         &[
@@ -144,6 +145,7 @@ const UNSAFE: &[&str] = &[
     "mount/src/fuse/ask.rs",
     "mount/src/fuse/prefetch/dentry_thread.rs",
     "mount/src/heap.rs",
+    "mount/src/kernel/calls.rs",
     "mount/src/kernel/loop_device.rs",
     "mount/src/program.rs",
     "python/src/arguments/buffer.rs",

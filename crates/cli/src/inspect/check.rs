@@ -4,6 +4,7 @@ use crate::console::report::{SkippedJson, note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
+use crate::objects::ObjectsArgs;
 use crate::process::work::WorkArgs;
 use crate::update::lost::lost_generations;
 use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, ImageOptions, ReadError};
@@ -108,16 +109,19 @@ fn tell(args: &Args, report: &CheckReport) {
          {problem_count} problems"
     ));
     if *problem_count == 0 {
-        note(format_args!("{image}: {}", Proof(report)));
+        note(format_args!("{image}: {}", Proof { report, objects: &args.image.objects }));
     }
 }
 
 /// Summary of a check without problems.
-struct Proof<'a>(&'a CheckReport);
+struct Proof<'a> {
+    report: &'a CheckReport,
+    objects: &'a ObjectsArgs,
+}
 
 impl fmt::Display for Proof<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.0;
+        let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.report;
         let checksum = if *has_checksum { "its checksum is right" } else { "it has no checksum" };
         write!(f, "metadata: consistent, of the superblock {checksum}, and none binds names to contents; contents: ")?;
         match *digested_bytes {
@@ -133,6 +137,9 @@ impl fmt::Display for Proof<'_> {
         }
         match objects {
             0 => Ok(()),
+            _ if self.objects.are_verified() => {
+                write!(f, "; {objects} files are objects of composefs, and have the digests that the image says")
+            }
             _ => write!(f, "; {objects} files are objects of composefs, outside of the image"),
         }
     }

@@ -8,6 +8,7 @@ use crate::console::report::{Out, note, print_document};
 use crate::console::size::{self, Human};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
+use crate::objects::ObjectsArgs;
 use crate::pack::ConcatenatedArg;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
@@ -78,6 +79,9 @@ pub struct Args {
     offset_b: u64,
 
     #[command(flatten)]
+    objects: ObjectsArgs,
+
+    #[command(flatten)]
     concatenated: ConcatenatedArg,
 
     #[command(flatten)]
@@ -107,9 +111,10 @@ enum ContentsArg {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.work.apply_nice()?;
     let signals = Signals::catch()?;
+    let objects = args.objects.open()?;
     let source = |devices: &[PathBuf], offset: u64| {
-        let concatenated = args.concatenated.concatenated;
-        SourceOptions { devices: devices.to_vec(), offset, concatenated, ..SourceOptions::default() }
+        let (objects, concatenated) = (objects.clone(), args.concatenated.concatenated);
+        SourceOptions { devices: devices.to_vec(), offset, objects, concatenated, ..SourceOptions::default() }
     };
     let a = Compared::new(&args.a, &source(&args.device_a, args.offset_a), "--device-a")?;
     let b = Compared::new(&args.b, &source(&args.device_b, args.offset_b), "--device-b")?;

@@ -52,7 +52,7 @@ pub fn run(args: &Args, operands: &Operands<'_>, dir: &Path) -> Result<Exit, Fai
     let mut list = if args.work.json { Some(JsonList::start("layers")?) } else { None };
     let mut exit = Exit::Done;
     for layer in &layers {
-        let options = args.sources.options(&args.out.spool, Some(&signals));
+        let options = args.sources.options(&args.out.spool, Some(&signals))?;
         let source = image.layer(layer.at, &options, &scan).map_err(of_source)?;
         let job = LayerJob { args, packer: &packer, order: &order, signals: &signals };
         exit = exit.or(job.pack(layer, &*source, list.as_mut())?);

@@ -3,6 +3,7 @@
 use crate::console::report::note;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
+use crate::objects::ObjectsArgs;
 use crate::pack::out_args::SpoolArgs;
 use crate::process::signals::Signals;
 use kiln_source::disk::PartitionChoice;
@@ -55,6 +56,9 @@ pub struct SourceArgs {
     /// Extra device of the image that is read; repeat for each, in order
     #[arg(long, value_name = "FILE")]
     device: Vec<PathBuf>,
+
+    #[command(flatten)]
+    objects: ObjectsArgs,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,
@@ -156,7 +160,7 @@ impl SourceArgs {
         if parts.iter().filter(|(path, _)| *path == Path::new("-")).count() > 1 {
             return Err(Failure::Usage("standard input can be one source only".into()));
         }
-        let options = self.options(spool, signals);
+        let options = self.options(spool, signals)?;
         let open = |path: &Path| {
             self.notice_layout(path);
             open_source(path, self.from, &options, signals)
@@ -187,24 +191,25 @@ impl SourceArgs {
         if let Some(kind) = self.from.filter(|kind| kind.name != "oci") {
             return Err(Failure::Usage(format!("--from {}: --layers are those of an image of a container", kind.name)));
         }
-        let source = OciSource::open(path, &self.options(spool, Some(signals)));
+        let source = OciSource::open(path, &self.options(spool, Some(signals))?);
         source.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     }
 
     /// Returns options of sources.
-    pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> SourceOptions {
+    pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> Result<SourceOptions, Failure> {
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
         let (partition, concatenated) = (self.partition.clone(), self.concatenated.concatenated);
-        SourceOptions {
+        Ok(SourceOptions {
             devices,
             partition,
             image,
             root_dir,
+            objects: self.objects.open()?,
             reference: self.reference,
             concatenated,
             ..spool.source_options(signals)
-        }
+        })
     }
 
     /// Notes that a directory is most likely not meant as one.

@@ -1,7 +1,8 @@
 //! Contents of the files of a tree: small ones as they are, digests of others, read by several
 //! threads.
 
-use crate::verity::{Algorithm, Digest, Hasher};
+use kiln_digest::fsverity::FsVerity;
+use kiln_digest::{Algorithm, Digest};
 use kiln_parallel::Threads;
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Content, ContentError, Kind, NodeId, Tree, UnreadableFile};
@@ -105,7 +106,7 @@ pub fn digest(
     algorithm: Algorithm,
     buf: &mut Vec<u8>,
 ) -> Result<Digest, ContentError> {
-    let mut hasher = Hasher::new(algorithm);
+    let mut hasher = FsVerity::new(algorithm);
     buf.resize(PIECE_LEN, 0);
     let mut off = 0;
     while off < len {

@@ -5,7 +5,7 @@ use crate::errors::{self, About};
 use crate::handle::{Image, Opened};
 use crate::index::behind::Origin;
 use crate::source::PythonSource;
-use kiln_read::{ImageOptions, ImageSources, Latency, MemorySource, ReadAt, ReadPolicy};
+use kiln_read::{ImageOptions, ImageSources, Latency, MemorySource, ObjectVerification, Objects, ReadAt, ReadPolicy};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -20,6 +20,8 @@ pub(super) struct OpenOptions {
     pub offset: u64,
     /// Paths of the extra devices.
     pub devices: Vec<Name>,
+    /// Paths of directories with the objects of a composefs image.
+    pub objects: Vec<Name>,
     pub cache_bytes: u64,
     pub verify_checksum: bool,
     pub mmap: bool,
@@ -28,7 +30,8 @@ pub(super) struct OpenOptions {
 
 /// Opens the image in `source`, which errors call `name`.
 pub(super) fn open(py: Python<'_>, source: &Bound<'_, PyAny>, name: Name, options: OpenOptions) -> PyResult<Image> {
-    let (Name(name), OpenOptions { offset, devices, cache_bytes, verify_checksum, mmap, verify }) = (name, options);
+    let OpenOptions { offset, devices, objects, cache_bytes, verify_checksum, mmap, verify } = options;
+    let Name(name) = name;
     // To announce what is in the page cache costs more than to read it, so files are told only
     // while fetches are slow: see `Latency`.
     let is_path = source.is_instance_of::<PyBytes>();
@@ -37,12 +40,24 @@ pub(super) fn open(py: Python<'_>, source: &Bound<'_, PyAny>, name: Name, option
     let options = ImageOptions::default().with_cache_bytes(cache_bytes).with_policy(policy);
     let options = if verify_checksum { options } else { options.with_any_checksum() };
     let (sources, origin) = sources(source, devices, mmap)?;
-    let sources = sources.with_offset(offset);
+    let sources = sources.with_offset(offset).with_objects(objects_of(py, objects)?);
     let reader = py.detach(|| sources.open(&options)).map_err(|error| {
         // The error is about the image itself, not about a path in it.
         errors::exception(py, &error.without_path(), About { path: Some(&name), ..About::image(&name) })
     })?;
     Ok(Image::new(reader, Opened { name, verify, origin, offset }))
+}
+
+/// Opens the directories with the objects of a composefs image, if there are some.
+fn objects_of(py: Python<'_>, dirs: Vec<Name>) -> PyResult<Option<Objects>> {
+    if dirs.is_empty() {
+        return Ok(None);
+    }
+    let dirs: Vec<PathBuf> = dirs.into_iter().map(Name::into_path).collect();
+    Objects::open(&dirs, ObjectVerification::Once).map(Some).map_err(|error| {
+        let dir = error.path().unwrap_or_default().to_vec();
+        errors::exception(py, &error.without_path(), About::image(&dir))
+    })
 }
 
 /// Returns the sources of an image: a path (`bytes`), a buffer, or an object with the methods of a

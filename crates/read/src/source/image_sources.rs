@@ -1,6 +1,7 @@
 //! The sources of one image, and how a policy opens them.
 
 use super::file::FileSource;
+use super::objects::Objects;
 use super::read_at::ReadAt;
 use super::timed::TimedSource;
 use crate::error::ReadError;
@@ -20,6 +21,7 @@ pub struct ImageSources {
     devices: Vec<Place>,
     offset: u64,
     generation: Option<u32>,
+    objects: Option<Objects>,
 }
 
 /// Place of the bytes of one device.
@@ -32,14 +34,14 @@ enum Place {
 impl ImageSources {
     /// Returns an image in `primary`, without extra devices.
     pub fn new(primary: Arc<dyn ReadAt>) -> Self {
-        Self { primary: Place::Source(primary), devices: Vec::new(), offset: 0, generation: None }
+        Self { primary: Place::Source(primary), devices: Vec::new(), offset: 0, generation: None, objects: None }
     }
 
     /// Returns an image in a file or block device, and its extra devices: all of them in the order
     /// of its table, or none if they are part of the image.
     pub fn from_paths(image: &Path, devices: &[PathBuf]) -> Self {
         let devices = devices.iter().cloned().map(Place::Path).collect();
-        Self { primary: Place::Path(image.to_owned()), devices, offset: 0, generation: None }
+        Self { primary: Place::Path(image.to_owned()), devices, offset: 0, generation: None, objects: None }
     }
 
     /// Returns the same image with these extra devices: all of them in the order of its table.
@@ -58,6 +60,11 @@ impl ImageSources {
         Self { generation, ..self }
     }
 
+    /// Returns the same sources with the objects of a composefs image.
+    pub fn with_objects(self, objects: impl Into<Option<Objects>>) -> Self {
+        Self { objects: objects.into(), ..self }
+    }
+
     /// Returns the path of the primary source, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match &self.primary {
@@ -74,11 +81,12 @@ impl ImageSources {
     /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file
     /// or a block device. An image that has a path is named in errors.
     pub fn open(self, options: &ImageOptions) -> Result<Image, ReadError> {
-        let Self { primary, devices, offset, generation } = self;
+        let Self { primary, devices, offset, generation, objects } = self;
         let name = primary.name(offset);
         let source = |place: Place| place.open(&options.policy);
         let devices = devices.into_iter().map(source).collect::<Result<_, _>>()?;
         let options = options.clone().with_offset(offset).with_generation(generation.or(options.generation));
+        let options = ImageOptions { objects: objects.or(options.objects), ..options };
         Image::open(source(primary)?, devices, &options).map_err(|error| match &name {
             Some(name) => error.at_path(name),
             None => error,

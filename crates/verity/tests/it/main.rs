@@ -3,5 +3,4 @@
 mod common;
 mod damage;
 mod formats;
-mod fs_verity;
 mod reading;

@@ -44,6 +44,7 @@ def open(
     absolute: bool = False,
     offset: int = 0,
     devices: Sequence[object] = (),
+    objects: object = (),
     **options: Any,
 ) -> ShardedImage:
     """Opens all shards of the manifest at a path or URL as one tree. `kilnfs.open` does the same if
@@ -55,8 +56,8 @@ def open(
       directory by `..` are always refused.
     * `options`: those of `kilnfs.open`, for each shard.
     """
-    if offset or devices:
-        raise ValueError("a manifest has neither offset nor devices")
+    if offset or devices or objects:
+        raise ValueError("a manifest has neither offset, devices nor objects")
     if window < 1:
         raise ValueError(f"window={window}: use 1 or more")
     place = os.fsdecode(manifest)
