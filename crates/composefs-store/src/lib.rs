@@ -22,9 +22,10 @@
 //!
 //! # Inside
 //!
-//! * `put` adds objects. The name of an object depends on its contents, so contents are read before
-//!   anything is written; what is stored is the bytes whose digest is the name, even if the file changes
-//!   meanwhile: small files are kept in memory, and the copies of others are read once more.
+//! * `put` adds objects. The name of an object depends on its contents. Small files are kept in memory
+//!   until it is known; others are hashed as they are written to a file without a name, unless the last
+//!   one was there already: then they are hashed first. What is stored is the bytes whose digest is the
+//!   name, even if the file changes meanwhile.
 //! * An object is complete before it has its name ([`kiln_output::AtomicFile`]), so that several
 //!   processes may add the same one. A name that exists is believed, if it is a regular file of the
 //!   same length.

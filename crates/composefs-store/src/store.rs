@@ -145,7 +145,10 @@ impl Store {
     pub(crate) fn open_path(&self, object: &str) -> Result<File, StoreError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let path = || self.path.join(object);
-        let file = match openat(&self.dir, object, flags, Mode::empty()) {
+        let (dir, name) = object.split_once('/').unwrap_or((".", object));
+        let dir_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = openat(&self.dir, dir, dir_flags, Mode::empty()).map_err(StoreError::file(path(), "open"))?;
+        let file = match openat(dir, name, flags, Mode::empty()) {
             Err(Errno::LOOP) => return Err(StoreError::NoObject { path: path(), found: "a symbolic link" }),
             Err(Errno::NXIO) => return Err(StoreError::NoObject { path: path(), found: "a socket" }),
             opened => opened.map_err(StoreError::file(path(), "open"))?,
