@@ -61,7 +61,7 @@ pub enum ReadError {
         /// Inode, where known.
         nid: Option<Nid>,
         /// The object.
-        object: ComposefsObject,
+        object: Box<ComposefsObject>,
         /// The reason.
         problem: Box<ObjectProblem>,
     },
@@ -196,7 +196,7 @@ impl ReadError {
 
     /// Returns the error of the object that has the contents of a file.
     pub fn object(nid: Nid, object: ComposefsObject, problem: ObjectProblem) -> Self {
-        ReadError::Object { path: None, nid: Some(nid), object, problem: Box::new(problem) }
+        ReadError::Object { path: None, nid: Some(nid), object: Box::new(object), problem: Box::new(problem) }
     }
 
     /// Returns the error of a thread that cannot be started.

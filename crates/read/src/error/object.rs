@@ -75,9 +75,9 @@ pub enum ObjectProblem {
     #[error("has contents with the digest {found}, and should have {expected}")]
     Digest {
         /// fs-verity digest of its contents.
-        found: Digest,
+        found: Box<Digest>,
         /// The digest in the image.
-        expected: Digest,
+        expected: Box<Digest>,
     },
     /// Contents that changed while they were hashed.
     #[error("changes while it is read")]

@@ -225,7 +225,7 @@ impl OpenObject {
         match (found == *expected, self.is_unchanged()) {
             (true, true) => Ok(()),
             (true, false) => Err(ObjectProblem::Changed),
-            (false, _) => Err(ObjectProblem::Digest { found, expected: *expected }),
+            (false, _) => Err(ObjectProblem::Digest { found: found.into(), expected: (*expected).into() }),
         }
     }
 

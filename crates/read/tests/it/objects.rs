@@ -192,7 +192,7 @@ fn other_things_than_the_object_are_errors() {
     let mut flipped = bytes.clone();
     flipped[9_000] ^= 1;
     fs::write(&path, &flipped).unwrap();
-    assert!(matches!(problem(read()), ObjectProblem::Digest { expected, .. } if expected == digest));
+    assert!(matches!(problem(read()), ObjectProblem::Digest { expected, .. } if *expected == digest));
     let text = read().unwrap_err().to_string();
     assert!(text.contains(&digest.to_string()), "{text}");
     // A part without the wrong byte is refused, too.

@@ -154,7 +154,7 @@ impl PlainContents for DumpContents {
                     None => Err(ObjectProblem::NotGiven),
                 };
                 let failed = |problem| {
-                    let (path, problem) = (Some(path.to_vec()), Box::new(problem));
+                    let (path, object, problem) = (Some(path.to_vec()), Box::new(object), Box::new(problem));
                     io::Error::other(ReadError::Object { path, nid: None, object, problem }.without_path())
                 };
                 Ok(Box::new(Object(opened.map_err(failed)?, size)))
