@@ -6,6 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
 use crate::image::DEVICE_OPTION;
+use crate::objects::ObjectsArgs;
 use crate::pack::out_args::OutArgs;
 use crate::pack::output::{Destination, spool_failure};
 use crate::pack::preset::{self, PresetArg};
@@ -71,6 +72,9 @@ pub struct Args {
     out_args: OutArgs,
 
     #[command(flatten)]
+    objects: ObjectsArgs,
+
+    #[command(flatten)]
     concatenated: ConcatenatedArg,
 
     #[command(flatten)]
@@ -119,7 +123,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         work: &args.work,
         quiet: args.quiet.quiet,
     };
-    let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
+    let options = ImageOptions::default().with_cache_bytes(CACHE_LEN).with_objects(args.objects.open()?);
     let open = || {
         if args.from.is_none() && is_erofs(&args.src) {
             let image = Image::open_path(&args.src, &[], &options).map_err(failure)?;
@@ -202,6 +206,7 @@ fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>),
 
 fn open(args: &Args, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
     let concatenated = args.concatenated.concatenated;
-    let options = SourceOptions { concatenated, ..args.out_args.spool.source_options(Some(signals)) };
+    let objects = args.objects.open()?;
+    let options = SourceOptions { concatenated, objects, ..args.out_args.spool.source_options(Some(signals)) };
     open_source(&args.src, args.from, &options, Some(signals))
 }
