@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
 use crate::image::DEVICE_OPTION;
-use crate::objects::ObjectsArgs;
+use crate::objects::ObjectDirsArg;
 use crate::pack::out_args::OutArgs;
 use crate::pack::output::{Destination, spool_failure};
 use crate::pack::preset::{self, PresetArg};
@@ -72,7 +72,7 @@ pub struct Args {
     out_args: OutArgs,
 
     #[command(flatten)]
-    objects: ObjectsArgs,
+    objects: ObjectDirsArg,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,

@@ -202,7 +202,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 /// Returns the way to mount that the options ask for: by name, or because only one way has them.
 fn via(args: &Args) -> Result<Option<Via>, Failure> {
-    if !args.image.objects.objects.is_empty() {
+    if !args.image.objects.dirs.is_empty() {
         return match args.via {
             Some(Via::Kernel) => Err(Failure::Usage(
                 "--objects: the kernel needs overlayfs, too: use kiln composefs mount; FUSE shows them here".into(),
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn requests_have_all_arguments() {
         let name = |bytes: &'static [u8]| std::ffi::OsStr::from_bytes(bytes);
-        let given = "kiln --device /x --offset 4096 --generation 3 --objects /a --objects /b --verify-objects never -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M \
+        let given = "kiln --device /x --offset 4096 --generation 3 --objects /a --objects /b --trust-objects -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M \
                      --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
                      --gid-map 3:4:5 --modes show --quiet";
         let given = given.split_whitespace().map(name_of).chain([name(b"/image\xff"), name(b"/dir")]);

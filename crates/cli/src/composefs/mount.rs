@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::mount::options::{MountOption, MountOptions};
 use crate::mount::{self, Via};
-use crate::objects::{ObjectsArgs, VerifyObjects};
+use crate::objects::ObjectsArgs;
 use kiln_mount::kernel::KernelVia;
 use kiln_mount::kernel::composefs::{ComposefsMount, KernelVerity};
 use kiln_mount::{MountError, check_free};
@@ -63,11 +63,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    if args.objects.objects.is_empty() {
+    if args.objects.dirs.is_empty() {
         return Err(Failure::Usage("--objects: name the directory with the objects of the image".into()));
     }
-    if args.verity && args.objects.verify_objects == VerifyObjects::Never {
-        return Err(Failure::Usage("--verity: --verify-objects never is the opposite".into()));
+    if args.verity && args.objects.trust_objects {
+        return Err(Failure::Usage("--verity: --trust-objects is the opposite".into()));
     }
     if !args.over {
         check_free(&args.dir).map_err(Failure::Mount)?;
@@ -104,7 +104,7 @@ fn by_kernel(args: &Args) -> Result<Exit, Failure> {
     let attributes = MountOptions::of(&args.options).attributes;
     let mount = ComposefsMount {
         image: args.image.clone(),
-        objects: args.objects.objects.clone(),
+        objects: args.objects.dirs.objects.clone(),
         verity: if args.verity { KernelVerity::Required } else { KernelVerity::Off },
         attributes,
         ..ComposefsMount::default()

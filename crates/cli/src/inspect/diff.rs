@@ -8,7 +8,7 @@ use crate::console::report::{Out, note, print_document};
 use crate::console::size::{self, Human};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
-use crate::objects::ObjectsArgs;
+use crate::objects::ObjectDirsArg;
 use crate::pack::ConcatenatedArg;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
@@ -79,7 +79,7 @@ pub struct Args {
     offset_b: u64,
 
     #[command(flatten)]
-    objects: ObjectsArgs,
+    objects: ObjectDirsArg,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,

@@ -3,7 +3,7 @@
 use crate::console::report::note;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
-use crate::objects::ObjectsArgs;
+use crate::objects::ObjectDirsArg;
 use crate::pack::out_args::SpoolArgs;
 use crate::process::signals::Signals;
 use kiln_source::disk::PartitionChoice;
@@ -58,7 +58,7 @@ pub struct SourceArgs {
     device: Vec<PathBuf>,
 
     #[command(flatten)]
-    objects: ObjectsArgs,
+    objects: ObjectDirsArg,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,

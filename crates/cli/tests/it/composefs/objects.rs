@@ -90,7 +90,7 @@ fn contents_are_read_from_a_store() {
     assert_eq!(packed.status.code(), Some(1));
     assert!(stderr(&packed).contains("no directory of objects is given"), "{}", stderr(&packed));
     fails(&["cat", "--objects", "/nowhere", image, "file6"], 1, "/nowhere");
-    fails(&["cat", "--verify-objects=never", image, "file6"], 2, "--objects");
+    fails(&["cat", "--trust-objects", image, "file6"], 2, "--objects");
     fails(&["mount", "--via=kernel", "--objects", store, image, &sealed.scratch.path("")], 2, "composefs mount");
 }
 
@@ -101,7 +101,7 @@ fn a_wrong_object_is_found() {
     let (object, digest) = sealed.object("file6");
     flip(&object, 1 << 20);
     fails(&["cat", "--objects", store, image, "file6"], 1, &digest);
-    let unverified = stdout(&["cat", "--verify-objects=never", "--objects", store, image, "file6"]);
+    let unverified = stdout(&["cat", "--trust-objects", "--objects", store, image, "file6"]);
     assert!(unverified == fs::read(&object).unwrap());
     fails(&["extract", "-q", "--objects", store, image, &sealed.scratch.path("out")], 1, &digest);
     let output = run(&["extract", "--json", "--keep-going", "--objects", store, image, &sealed.scratch.path("kept")]);
