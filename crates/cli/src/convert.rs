@@ -6,6 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
 use crate::image::ImageArgs;
+use crate::objects::ObjectDirsArg;
 use crate::pack::out_args::OutArgs;
 use crate::pack::output::{Destination, spool_failure};
 use crate::pack::preset::{self, PresetArg};
@@ -79,6 +80,9 @@ pub struct Args {
     verified: RootHashArgs,
 
     #[command(flatten)]
+    objects: ObjectDirsArg,
+
+    #[command(flatten)]
     concatenated: ConcatenatedArg,
 
     #[command(flatten)]
@@ -112,6 +116,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         Wanted::Other(To::Dir) => {
             return Err(Failure::Usage("a directory is made by kiln extract".into()));
         }
+        Wanted::Other(To::ComposefsDump) => {
+            return Err(Failure::Usage("a dump of composefs is made by kiln export".into()));
+        }
         Wanted::Other(To::Archive(format, compression)) => (format, compression),
     };
     args.work.apply_nice()?;
@@ -128,7 +135,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         work: &args.work,
         quiet: args.quiet.quiet,
     };
-    let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
+    let options = ImageOptions::default().with_cache_bytes(CACHE_LEN).with_objects(args.objects.open()?);
     let open = || {
         if args.from.is_none() && is_erofs(&args.src) {
             return Ok((image.open_with(&options)?, Vec::new()));
@@ -217,7 +224,8 @@ fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>),
 
 fn open(args: &Args, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
     let concatenated = args.concatenated.concatenated;
-    let source_layer = args.verified.layer(&args.src, &[])?;
-    let options = SourceOptions { source_layer, concatenated, ..args.out_args.spool.source_options(Some(signals)) };
+    let (source_layer, objects) = (args.verified.layer(&args.src, &[])?, args.objects.open()?);
+    let spooled = args.out_args.spool.source_options(Some(signals));
+    let options = SourceOptions { source_layer, objects, concatenated, ..spooled };
     open_source(&args.src, args.from, &options, Some(signals))
 }

@@ -3,6 +3,7 @@
 use crate::console::report::note;
 use crate::console::size;
 use crate::exit::Failure;
+use crate::objects::ObjectsArgs;
 use crate::patch::left_over;
 use crate::root_hash::{self, RootHashArgs};
 use kiln_read::{
@@ -40,6 +41,9 @@ pub struct ImageArgs {
     #[command(flatten)]
     pub verified: RootHashArgs,
 
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+
     /// The option that names extra devices, for messages
     #[arg(skip = DEVICE_OPTION)]
     #[serde(skip, default = "device_option")]
@@ -62,6 +66,7 @@ impl Default for ImageArgs {
             offset: 0,
             generation: None,
             verified: RootHashArgs::default(),
+            objects: ObjectsArgs::default(),
             device_option: DEVICE_OPTION,
         }
     }
@@ -75,7 +80,14 @@ impl ImageArgs {
 
     /// Opens the image to read contents. Its place in the file comes from the arguments.
     pub fn open_with(&self, options: &ImageOptions) -> Result<Image, Failure> {
-        let image = self.open_path(options)?;
+        let image = self.open_path(&options.clone().with_objects(self.objects.open()?))?;
+        image.require_devices().map_err(|error| self.failure(error))?;
+        Ok(image)
+    }
+
+    /// Opens the image as it is stored: without the objects of composefs.
+    pub fn open_without_objects(&self) -> Result<Image, Failure> {
+        let image = self.open_path(&ImageOptions::default())?;
         image.require_devices().map_err(|error| self.failure(error))?;
         Ok(image)
     }
@@ -107,7 +119,7 @@ impl ImageArgs {
 
     /// Opens like [`ImageArgs::open_metadata`], and reports through `warn`.
     pub fn open_metadata_with(&self, options: &ImageOptions, warn: &dyn Fn(Failure)) -> Result<Image, Failure> {
-        let image = self.open_path(options)?;
+        let image = self.open_path(&options.clone().with_objects(self.objects.open()?))?;
         if let Err(error) = image.require_devices() {
             warn(self.failure(error));
         }

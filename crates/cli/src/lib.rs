@@ -22,6 +22,7 @@ mod image;
 mod inspect;
 mod install_names;
 mod mount;
+mod objects;
 mod oci;
 mod pack;
 mod patch;

@@ -206,6 +206,14 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 /// Returns the way to mount that the options ask for: by name, or because only one way has them.
 fn via(args: &Args) -> Result<Option<Via>, Failure> {
+    if !args.image.objects.dirs.is_empty() {
+        return match args.via {
+            Some(Via::Kernel) => Err(Failure::Usage(
+                "--objects: the kernel needs overlayfs, too: use kiln composefs mount; FUSE shows them here".into(),
+            )),
+            _ => Ok(Some(Via::Fuse)),
+        };
+    }
     if args.image.generation.is_some() {
         return match args.via {
             Some(Via::Kernel) => Err(Failure::Usage(
@@ -269,7 +277,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
     let notes = if args.quiet { Notes::LeftOut } else { Notes::Logged };
     log::start(log_target(args)?, notes, &args.image.image);
     let signals = Signals::catch()?;
-    let sources = args.image.sources()?;
+    let sources = args.image.sources()?.with_objects(args.image.objects.open()?);
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         cache_bytes: args.cache.unwrap_or_else(fuse::default_cache),
@@ -367,8 +375,8 @@ mod tests {
         let name = |bytes: &'static [u8]| OsStr::from_bytes(bytes);
         let digits = "5a".repeat(32);
         let hash = format!("--root-hash={digits},{digits}");
-        let given = "kiln --device /x --offset 4096 --generation 3 --hash-tree /tree \
-                     -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
+        let given = "kiln --device /x --offset 4096 --generation 3 --hash-tree /tree --objects /a --objects /b \
+                     --trust-objects -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
                      --gid-map 3:4:5 --modes show --quiet";
         let words = given.split_whitespace().map(OsStr::new);
         let given = words.chain([OsStr::new(&hash), name(b"/image\xff"), name(b"/dir")]);

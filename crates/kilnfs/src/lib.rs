@@ -37,7 +37,8 @@
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
 //! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data
 //! of older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`verity`] for hash
-//! trees, [`signature`] for signatures of root hashes, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! trees, [`signature`] for signatures of root hashes, [`digest`] for digests, [`mount`](mod@mount), [`codec`] and
+//! [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
@@ -57,6 +58,7 @@ pub use kiln_builder::{Preset, Summary};
 pub use kiln_codec as codec;
 pub use kiln_delta as delta;
 pub use kiln_diff as diff;
+pub use kiln_digest as digest;
 pub use kiln_format as format;
 pub use kiln_mount as mount;
 pub use kiln_output as output;

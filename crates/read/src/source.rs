@@ -9,6 +9,7 @@ pub(crate) mod latency;
 pub(crate) mod layer;
 pub(crate) mod mapped;
 pub(crate) mod memory;
+pub(crate) mod objects;
 pub(crate) mod offset;
 pub(crate) mod read_at;
 pub(crate) mod timed;

@@ -1,6 +1,6 @@
 //! Errors of hash trees.
 
-use crate::digest::Digest;
+use kiln_digest::Digest;
 use kiln_output::OutputError;
 use kiln_read::FormatError;
 use std::fmt;

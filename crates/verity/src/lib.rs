@@ -35,11 +35,13 @@
 //! # Inside
 //!
 //! ```text
-//! tree ──► shape ──► superblock ──► digest        making
+//! tree ──► shape ──► superblock                   making
 //! verified ──► open ──► shape, superblock         reading; open is what can be checked without hashing
 //! verify ──► open                                 checking
 //! root_hashes ──► find, verified, verify          images and devices by path
 //! ```
+//!
+//! Hash functions and digests of blocks are those of [`kiln_digest`], and so is [`fsverity`].
 //!
 //! A superblock is under no hash. Its values are checked against the format and against both sources, and then only
 //! used to find the tree: with wrong ones the digests differ. The spare area of the last hash block of a level must be
@@ -49,10 +51,8 @@
 
 pub mod beside;
 mod control;
-mod digest;
 mod error;
 mod find;
-pub mod fsverity;
 mod open;
 mod root_hashes;
 mod shape;
@@ -63,9 +63,9 @@ mod verified;
 pub mod verify;
 
 pub use control::Control;
-pub use digest::{Algorithm, BlockHasher, Digest};
 pub use error::{Mismatch, Part, VerityError};
 pub use find::{FoundTree, find_behind, find_tree, is_tree};
+pub use kiln_digest::{Algorithm, BlockHasher, Digest, fsverity};
 pub use open::{Location, read_superblock};
 pub use root_hashes::{RootHashes, TreeFile, UnverifiedTree};
 pub use shape::{Shape, tree_off};

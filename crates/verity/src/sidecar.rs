@@ -1,7 +1,7 @@
 //! The file `IMAGE.dmverity`, by which containerd finds root hash and tree of an image.
 
-use crate::digest::Digest;
 use crate::error::VerityError;
+use kiln_digest::Digest;
 use kiln_output::{AtomicFile, Existing, write_all_at};
 use std::ffi::OsString;
 use std::fs::{File, Permissions};

@@ -1,11 +1,11 @@
 //! Making of hash trees.
 
 use crate::control::Control;
-use crate::digest::{BlockHasher, Digest};
 use crate::error::{Part, VerityError};
 use crate::open::read_superblock;
 use crate::shape::{Shape, tree_off};
 use crate::superblock::{Parameters, Superblock, uuid_of};
+use kiln_digest::{BlockHasher, Digest};
 use kiln_output::{Output, write_all_at};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_parallel::{Threads, unordered};

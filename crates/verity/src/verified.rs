@@ -2,10 +2,10 @@
 
 mod lru;
 
-use crate::digest::Digest;
 use crate::error::{Part, VerityError};
 use crate::open::{Location, Opened};
 use crate::superblock::Superblock;
+use kiln_digest::Digest;
 use kiln_parallel::locks::lock;
 use kiln_read::{RangeMut, ReadAt};
 use lru::Lru;

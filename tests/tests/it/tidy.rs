@@ -14,6 +14,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("format", ABOVE_FORMAT),
     ("shuffle", &["kiln"]),
     ("signature", &["kiln"]),
+    ("digest", &["kiln"]),
     (
         "tree",
         &[
@@ -145,6 +146,7 @@ const UNSAFE: &[&str] = &[
     "mount/src/fuse/ask.rs",
     "mount/src/fuse/prefetch/dentry_thread.rs",
     "mount/src/heap.rs",
+    "mount/src/kernel/calls.rs",
     "mount/src/kernel/loop_device.rs",
     "mount/src/program.rs",
     "python/src/arguments/buffer.rs",

@@ -17,7 +17,7 @@ use kiln_source::{ScanOptions, SourceKind, SourceOptions};
 use kilnfs::composefs::CfsTree;
 use kilnfs::composefs::from_tree::{HardLinks, TreeOptions, XattrChoice};
 use kilnfs::composefs::image::{ImageOptions, ImageSummary, Version};
-use kilnfs::composefs::verity::Algorithm;
+use kilnfs::digest::Algorithm;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -202,7 +202,7 @@ fn tell(args: &Args, summary: &ImageSummary) -> Result<(), Failure> {
         return print_document(&CreatedJson {
             id: id(summary),
             version: summary.version as u32,
-            algorithm: summary.digest.map(|digest| digest.algorithm().name()),
+            algorithm: summary.digest.map(|digest| digest.algorithm().fsverity_name()),
             digest: summary.digest.map(|digest| digest.to_string()),
             bytes: len,
             inodes,

@@ -4,6 +4,7 @@ use crate::console::report::{SkippedJson, note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
+use crate::objects::ObjectsArgs;
 use crate::process::work::WorkArgs;
 use crate::root_hash::{self, verify_all};
 use crate::update::lost::lost_generations;
@@ -139,17 +140,20 @@ fn tell(args: &Args, report: &CheckReport) {
     if *problem_count == 0 {
         match args.image.verified.is_given() {
             true => note(format_args!("{image}: all of it is what the root hash names; metadata: consistent")),
-            false => note(format_args!("{image}: {}", Proof(report))),
+            false => note(format_args!("{image}: {}", Proof { report, objects: &args.image.objects })),
         }
     }
 }
 
 /// Summary of a check without problems.
-struct Proof<'a>(&'a CheckReport);
+struct Proof<'a> {
+    report: &'a CheckReport,
+    objects: &'a ObjectsArgs,
+}
 
 impl fmt::Display for Proof<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.0;
+        let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.report;
         let checksum = if *has_checksum { "its checksum is right" } else { "it has no checksum" };
         write!(f, "metadata: consistent, of the superblock {checksum}, and none binds names to contents; contents: ")?;
         match *digested_bytes {
@@ -165,6 +169,9 @@ impl fmt::Display for Proof<'_> {
         }
         match objects {
             0 => Ok(()),
+            _ if self.objects.are_verified() => {
+                write!(f, "; {objects} files are objects of composefs, and have the digests that the image says")
+            }
             _ => write!(f, "; {objects} files are objects of composefs, outside of the image"),
         }
     }

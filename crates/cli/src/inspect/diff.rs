@@ -8,6 +8,7 @@ use crate::console::report::{Out, note, print_document};
 use crate::console::size::{self, Human};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
+use crate::objects::ObjectDirsArg;
 use crate::pack::ConcatenatedArg;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
@@ -96,6 +97,9 @@ pub struct Args {
     hash_tree_b: Vec<PathBuf>,
 
     #[command(flatten)]
+    objects: ObjectDirsArg,
+
+    #[command(flatten)]
     concatenated: ConcatenatedArg,
 
     #[command(flatten)]
@@ -125,9 +129,10 @@ enum ContentsArg {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.work.apply_nice()?;
     let signals = Signals::catch()?;
+    let objects = args.objects.open()?;
     let source = |devices: &[PathBuf], offset: u64, source_layer| {
-        let concatenated = args.concatenated.concatenated;
-        SourceOptions { devices: devices.to_vec(), offset, source_layer, concatenated, ..SourceOptions::default() }
+        let (devices, objects, concatenated) = (devices.to_vec(), objects.clone(), args.concatenated.concatenated);
+        SourceOptions { devices, offset, source_layer, objects, concatenated, ..SourceOptions::default() }
     };
     let layer_a = layer(&root_hashes(&args.root_hash_a, &args.hash_tree_a), &args.a, &args.device_a)?;
     let layer_b = layer(&root_hashes(&args.root_hash_b, &args.hash_tree_b), &args.b, &args.device_b)?;

@@ -95,7 +95,7 @@ pub fn run(args: &Args, operands: &Operands<'_>, place: Place<'_>) -> Result<Exi
     let mut list = if args.work.json { Some(JsonList::start("layers")?) } else { None };
     let mut exit = Exit::Done;
     for layer in &layers {
-        let options = args.sources.options(&args.out.spool, Some(&signals));
+        let options = args.sources.options(&args.out.spool, Some(&signals))?;
         let source = match place {
             Place::Dir(_) => image.layer(layer.at, &options, &scan),
             // Any image with this layer may use it.

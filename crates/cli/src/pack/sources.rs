@@ -3,6 +3,7 @@
 use crate::console::report::note;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
+use crate::objects::ObjectDirsArg;
 use crate::pack::out_args::SpoolArgs;
 use crate::process::signals::Signals;
 use crate::root_hash::RootHashArgs;
@@ -59,6 +60,9 @@ pub struct SourceArgs {
 
     #[command(flatten)]
     verified: RootHashArgs,
+
+    #[command(flatten)]
+    objects: ObjectDirsArg,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,
@@ -167,7 +171,7 @@ impl SourceArgs {
             Some((path, _)) => self.verified.layer(path, &self.device)?,
             None => None,
         };
-        let options = SourceOptions { source_layer, ..self.options(spool, signals) };
+        let options = SourceOptions { source_layer, ..self.options(spool, signals)? };
         let open = |path: &Path| {
             self.notice_layout(path);
             open_source(path, self.from, &options, signals)
@@ -199,24 +203,25 @@ impl SourceArgs {
             return Err(Failure::Usage(format!("--from {}: --layers are those of an image of a container", kind.name)));
         }
         let source_layer = self.verified.layer(path, &self.device)?;
-        let source = OciSource::open(path, &SourceOptions { source_layer, ..self.options(spool, Some(signals)) });
+        let source = OciSource::open(path, &SourceOptions { source_layer, ..self.options(spool, Some(signals))? });
         source.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     }
 
     /// Returns options of sources.
-    pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> SourceOptions {
+    pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> Result<SourceOptions, Failure> {
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
         let (partition, concatenated) = (self.partition.clone(), self.concatenated.concatenated);
-        SourceOptions {
+        Ok(SourceOptions {
             devices,
             partition,
             image,
             root_dir,
+            objects: self.objects.open()?,
             reference: self.reference,
             concatenated,
             ..spool.source_options(signals)
-        }
+        })
     }
 
     /// Notes that a directory is most likely not meant as one.

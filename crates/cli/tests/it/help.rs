@@ -4,7 +4,7 @@ use crate::common::{Scratch, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 53] = [
+const COMMANDS: [&str; 54] = [
     "pack",
     "mount",
     "umount",
@@ -42,6 +42,7 @@ const COMMANDS: [&str; 53] = [
     "composefs info missing-objects",
     "composefs info dump",
     "composefs info measure-file",
+    "composefs mount",
     "composefs store",
     "composefs store verify",
     "composefs store gc",

@@ -50,6 +50,7 @@ class Image(_native.Image, ImageVerbs):
         *,
         offset: int = 0,
         devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = (),
+        objects: str | bytes | os.PathLike[Any] | Sequence[str | bytes | os.PathLike[Any]] = (),
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
@@ -66,6 +67,7 @@ class Image(_native.Image, ImageVerbs):
             "offset": offset,
             # Absolute, so that a worker with another working directory finds them.
             "devices": [os.path.abspath(os.fsencode(device)) for device in devices],
+            "objects": _directories(objects),
             "cache_bytes": cache_bytes,
             "verify_checksum": verify_checksum,
             "mmap": mmap,
@@ -162,6 +164,12 @@ def index_choice(glob: Any, extensions: Any, group: Any) -> dict[str, Any]:
         "glob": None if glob is None else encode(glob),
         "depth": group if isinstance(group, int) else None,
     }
+
+
+def _directories(objects: Any) -> list[bytes]:
+    """Returns the absolute paths of one directory or several."""
+    dirs = [objects] if isinstance(objects, (str, bytes, os.PathLike)) else objects
+    return [os.path.abspath(os.fsencode(path)) for path in dirs]
 
 
 def version_of(source: object) -> str | None:

@@ -50,6 +50,7 @@ class Image:
         *,
         offset: int = 0,
         devices: Sequence[bytes] = ...,
+        objects: Sequence[bytes] = ...,
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,

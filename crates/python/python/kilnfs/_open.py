@@ -52,6 +52,7 @@ def open(
     *,
     offset: int = ...,
     devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = ...,
+    objects: str | bytes | os.PathLike[Any] | Sequence[str | bytes | os.PathLike[Any]] = ...,
     cache_bytes: int = ...,
     verify_checksum: bool = ...,
     mmap: bool = ...,
@@ -65,6 +66,7 @@ def open(
     *,
     offset: int = 0,
     devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = (),
+    objects: str | bytes | os.PathLike[Any] | Sequence[str | bytes | os.PathLike[Any]] = (),
     cache_bytes: int = 6 << 20,
     verify_checksum: bool = True,
     mmap: bool = False,
@@ -82,7 +84,9 @@ def open(
     others a path.
 
     `offset` is the offset of the image in a larger file; `devices` are the paths of extra devices,
-    in the order of the device table. `cache_bytes` limits the decoded data in memory, per process.
+    in the order of the device table. `objects` is the directory with the objects of a composefs
+    image, or several: files are then read from there, and compared with their fs-verity digests
+    before; names and attributes are those that `mount.composefs` shows. `cache_bytes` limits the decoded data in memory, per process.
     `mmap=True` maps the file: faster, but if the file is truncated or its disk fails, the process
     is killed by SIGBUS instead of getting an OSError.
 
@@ -128,6 +132,8 @@ def open(
         "root_hash": root_hash,
         "hash_tree": hash_tree,
     }
+    if objects:
+        options["objects"] = objects
     if _is_manifest(image):
         from .shards import open as open_shards
 

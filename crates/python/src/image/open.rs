@@ -6,8 +6,8 @@ use crate::handle::{Image, Opened};
 use crate::index::behind::Origin;
 use crate::source::PythonSource;
 use kiln_read::{
-    FileSource, ImageOptions, ImageSources, Latency, MappedSource, MemorySource, OffsetSource, ReadAt, ReadError,
-    ReadPolicy, SourceLayer,
+    FileSource, ImageOptions, ImageSources, Latency, MappedSource, MemorySource, ObjectVerification, Objects,
+    OffsetSource, ReadAt, ReadError, ReadPolicy, SourceLayer,
 };
 use kilnfs::verity::{Digest, RootHashes, TreeFile};
 use pyo3::buffer::PyBuffer;
@@ -24,6 +24,8 @@ pub(super) struct OpenOptions {
     pub offset: u64,
     /// Paths of the extra devices.
     pub devices: Vec<Name>,
+    /// Paths of directories with the objects of a composefs image.
+    pub objects: Vec<Name>,
     pub cache_bytes: u64,
     pub verify_checksum: bool,
     pub mmap: bool,
@@ -50,7 +52,7 @@ pub(super) fn root_hashes(hashes: &[Bound<'_, PyBytes>], trees: &[Bound<'_, PyAn
 /// Opens the image in `source`, which errors call `name`.
 pub(super) fn open(py: Python<'_>, source: &Bound<'_, PyAny>, name: Name, options: OpenOptions) -> PyResult<Image> {
     let Name(name) = name;
-    let OpenOptions { offset, devices, cache_bytes, verify_checksum, mmap, verify, root_hashes } = options;
+    let OpenOptions { offset, devices, objects, cache_bytes, verify_checksum, mmap, verify, root_hashes } = options;
     // To announce what is in the page cache costs more than to read it, so files are told only
     // while fetches are slow: see `Latency`.
     let is_path = source.is_instance_of::<PyBytes>();
@@ -74,6 +76,7 @@ pub(super) fn open(py: Python<'_>, source: &Bound<'_, PyAny>, name: Name, option
             (ImageSources::new(image.clone()).with_devices(devices), Origin::Object(image), 0)
         }
     };
+    let sources = sources.with_objects(objects_of(py, objects)?);
     let reader = py.detach(|| sources.open(&options)).map_err(failed)?;
     Ok(Image::new(reader, Opened { name, verify, origin, offset }))
 }
@@ -122,6 +125,18 @@ fn file(path: &Path, mmap: bool) -> PyResult<Arc<dyn ReadAt>> {
             Python::attach(|py| Err(errors::exception(py, &error, About::image(path.as_os_str().as_bytes()))))
         }
     }
+}
+
+/// Opens the directories with the objects of a composefs image, if there are some.
+fn objects_of(py: Python<'_>, dirs: Vec<Name>) -> PyResult<Option<Objects>> {
+    if dirs.is_empty() {
+        return Ok(None);
+    }
+    let dirs: Vec<PathBuf> = dirs.into_iter().map(Name::into_path).collect();
+    Objects::open(&dirs, ObjectVerification::Once).map(Some).map_err(|error| {
+        let dir = error.path().unwrap_or_default().to_vec();
+        errors::exception(py, &error.without_path(), About::image(&dir))
+    })
 }
 
 /// Returns the sources of an image: a path (`bytes`), a buffer, or an object with the methods of a

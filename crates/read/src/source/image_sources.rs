@@ -2,6 +2,7 @@
 
 use super::file::FileSource;
 use super::layer::SourceLayer;
+use super::objects::Objects;
 use super::offset::OffsetSource;
 use super::read_at::ReadAt;
 use super::timed::TimedSource;
@@ -23,6 +24,7 @@ pub struct ImageSources {
     offset: u64,
     generation: Option<u32>,
     layer: Option<SourceLayer>,
+    objects: Option<Objects>,
 }
 
 /// Place of the bytes of one device.
@@ -45,7 +47,7 @@ impl ImageSources {
     }
 
     fn of(primary: Place, devices: Vec<Place>) -> Self {
-        Self { primary, devices, offset: 0, generation: None, layer: None }
+        Self { primary, devices, offset: 0, generation: None, layer: None, objects: None }
     }
 
     /// Returns the same image with these extra devices: all of them in the order of its table.
@@ -70,6 +72,11 @@ impl ImageSources {
         Self { layer: Some(layer), ..self }
     }
 
+    /// Returns the same sources with the objects of a composefs image.
+    pub fn with_objects(self, objects: impl Into<Option<Objects>>) -> Self {
+        Self { objects: objects.into(), ..self }
+    }
+
     /// Returns the path of the primary source, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match &self.primary {
@@ -86,7 +93,7 @@ impl ImageSources {
     /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file
     /// or a block device. An image that has a path is named in errors.
     pub fn open(self, options: &ImageOptions) -> Result<Image, ReadError> {
-        let Self { primary, devices, offset, generation, layer } = self;
+        let Self { primary, devices, offset, generation, layer, objects } = self;
         let name = primary.name(offset);
         let named = |error: ReadError, name: &Option<Vec<u8>>| match name {
             Some(name) => error.at_path(name),
@@ -103,6 +110,7 @@ impl ImageSources {
         };
         let devices = (1..).zip(devices).map(extra).collect::<Result<_, _>>()?;
         let mut options = options.clone().with_offset(offset).with_generation(generation.or(options.generation));
+        options.objects = objects.or(options.objects);
         let mut source = primary.open(policy)?;
         if layer.is_some() && offset > 0 {
             let part = OffsetSource::new(source, offset);

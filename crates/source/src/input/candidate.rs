@@ -1,6 +1,6 @@
 //! Candidate: a file that may be a source.
 
-use kiln_read::{FileSource, OffsetSource, ReadAt, SourceLayer};
+use kiln_read::{FileSource, Objects, OffsetSource, ReadAt, SourceLayer};
 use std::fs::{self, File, FileType};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
@@ -48,6 +48,8 @@ pub struct SourceOptions {
     pub spool_limit: SpoolLimit,
     /// Directory with the contents of the files in a manifest.
     pub root_dir: Option<PathBuf>,
+    /// Directories with the objects of composefs images and dumps.
+    pub objects: Option<Objects>,
     /// True to use archives and images as devices if possible: the new image refers to their data
     /// instead of storing them. Other kinds are stored.
     pub reference: bool,

@@ -257,6 +257,10 @@ impl ErrorJson {
                 path.iter().for_each(|path| self.at(path));
                 self.offset = range.map(|(offset, _)| offset);
             }
+            ReadError::Object { path, .. } => {
+                self.kind = "object";
+                path.iter().for_each(|path| self.at(path));
+            }
             ReadError::NotFound { path } => {
                 self.kind = "not_found";
                 self.at(path);

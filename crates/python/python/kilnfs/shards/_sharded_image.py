@@ -44,6 +44,7 @@ def open(
     absolute: bool = False,
     offset: int = 0,
     devices: Sequence[object] = (),
+    objects: object = (),
     root_hash: object = None,
     hash_tree: object = None,
     **options: Any,
@@ -57,8 +58,8 @@ def open(
       directory by `..` are always refused.
     * `options`: those of `kilnfs.open`, for each shard.
     """
-    if offset or devices:
-        raise ValueError("a manifest has neither offset nor devices")
+    if offset or devices or objects:
+        raise ValueError("a manifest has neither offset, devices nor objects")
     if root_hash is not None or hash_tree is not None:
         raise ValueError("a root hash is that of one image, and a manifest has several: open its shards one by one")
     if window < 1:

@@ -40,7 +40,7 @@ fn open(candidate: Candidate<'_>) -> Result<ImageSource, SourceError> {
         }
         false => ImageSources::new(candidate.into_bytes()?),
     };
-    let image = sources.open(&ImageOptions::default());
+    let image = sources.with_objects(options.objects.clone()).open(&ImageOptions::default());
     // Devices that are only referred to need not exist.
     let is_there = |image: &Image| if options.reference { Ok(()) } else { image.require_devices() };
     match image.and_then(|image| is_there(&image).map(|()| image)) {
