@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Longest root hash in a file, with blanks.
 const ROOT_HASH_MAX_LEN: u64 = 4096;
 
-/// What a kind of file appends to the name of the image, and a test for it.
+/// Suffix of a kind of file, behind the name of the image, and a test for it.
 type Kind = (&'static str, fn(&Path) -> bool);
 
 /// Kinds of such files. Other files of these names are none.

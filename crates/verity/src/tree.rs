@@ -14,8 +14,8 @@ use std::io::{self, Write};
 use std::ops::Range;
 use uuid::Uuid;
 
-/// Data that one thread reads and hashes at once.
-const READ_LEN: u64 = 1 << 20;
+/// Data that one thread reads and hashes at once: they stay in its cache between.
+const READ_LEN: u64 = 256 << 10;
 
 /// Hash blocks that one thread hashes at once, in bytes.
 const HASH_LEN: usize = 256 << 10;

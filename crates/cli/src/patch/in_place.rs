@@ -1,6 +1,6 @@
 //! `kiln patch apply --in-place`
 
-use super::applying::{Applying, said};
+use super::applying::{Applying, file_failure, said};
 use super::journal::{self, Journal};
 use super::make::open;
 use super::{room, target};
@@ -15,6 +15,7 @@ use kiln_delta::in_place::{self, InPlace, Resize, Standing, Target};
 use kiln_delta::{DeltaError, first_block};
 use kiln_output::read_exact_at;
 use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -27,9 +28,18 @@ pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<InPl
     let described = header.new_tree.as_ref().map(|tree| Described::of(tree, header.new_len, old)).transpose()?;
     let mut target = target::open_to_write(old)?;
     let journal = Journal::create(journal::place(old, &target, journal))?;
+    let tree_len = described.as_ref().map_or(0, Described::stored_len);
+    let has_room = target.resize == Resize::ToImage || target.len >= header.new_len.saturating_add(tree_len);
+    if !has_room && journal.is_empty() && target.len >= header.new_len {
+        journal.remove()?;
+        let source = io::ErrorKind::StorageFull.into();
+        return Err(file_failure(old, "append a hash tree to the new image on")(source));
+    }
     if let Some(end) = patched::behind(old, &*open(old)?)? {
-        // The image ends where its tree begins.
-        target.len = end;
+        // A file ends where its tree begins.
+        if target.resize == Resize::ToImage {
+            target.len = end;
+        }
         match in_place::standing_by_patch(&patch, &target, signals.stop()).map_err(of_patch)? {
             Ok(Standing::New) if described.as_ref().is_some_and(|tree| tree.is_at(old, end)) => {
                 if journal.is_empty() {

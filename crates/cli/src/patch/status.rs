@@ -8,7 +8,7 @@ use crate::console::report::{Out, note, print_document};
 use crate::exit::{Exit, Failure, InPlaceState};
 use crate::process::signals::Signals;
 use crate::verity::patched;
-use kiln_delta::in_place::{self, Standing, Target};
+use kiln_delta::in_place::{self, Resize, Standing, Target};
 use kiln_delta::{DeltaError, Patch};
 use serde::Serialize;
 use std::fs::File;
@@ -41,8 +41,10 @@ pub(super) fn run(
         (source, _) => Failure::Delta { path: old.to_owned(), source },
     };
     let mut target = target::open_to_read(old)?;
-    // The image ends where its hash tree begins.
-    target.len = patched::behind(old, &*open(old)?)?.unwrap_or(target.len);
+    // A file ends where its hash tree begins.
+    if target.resize == Resize::ToImage {
+        target.len = patched::behind(old, &*open(old)?)?.unwrap_or(target.len);
+    }
     let path = journal::place(old, &target, journal);
     let by_journal = by_journal(&target, &path, signals.stop(), &failed)?;
     let has_journal = by_journal.is_some();

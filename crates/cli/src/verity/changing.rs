@@ -33,7 +33,7 @@ pub struct Changing<'a> {
     state: Mutex<State>,
 }
 
-/// What happened to the image.
+/// State of the image.
 #[derive(Default)]
 struct State {
     /// Bytes that were written, if any.
@@ -49,14 +49,16 @@ impl<'a> Changing<'a> {
     pub fn begin(args: &'a ChangedVerityArgs, image: &'a Path, file: &'a UpdatedFile) -> Result<Self, Failure> {
         let (source, wanted) = (open(image)?, args.new.wanted());
         let found = erofs(image);
-        let behind = find_behind(&source, found.map(|erofs| erofs.end)).map_err(|error| failure(image, error))?;
+        let behind =
+            find_behind(&source, found.as_ref().map(|erofs| erofs.end)).map_err(|error| failure(image, error))?;
         let may_go = wanted.is_some() || args.drop_verity;
         if let Some(hash_off) = behind.filter(|_| !may_go) {
             return Err(Failure::TreeInTheWay { image: image.to_owned(), hash_off });
         }
         let mut changing = Self { image, file, wanted, behind, old: None, state: Mutex::default() };
         if let Some(wanted) = wanted {
-            changing.old = changing.old_tree(wanted, &source)?;
+            let front = found.is_some().then_some(&source as &dyn ReadAt);
+            changing.old = changing.old_tree(wanted, front)?;
         }
         Ok(changing)
     }
@@ -82,8 +84,9 @@ impl<'a> Changing<'a> {
         let Self { image, file, wanted, behind, old, state } = self;
         let State { written, is_begun } = state.into_inner();
         let Some(wanted) = wanted else { return Ok(None) };
-        let is_there = !is_begun && wanted.place == TreePlace::Behind && behind.is_some() && wanted.salt.is_none();
-        if is_there {
+        let TreeWanted { place, salt, root_hash_file, sidecar } = wanted;
+        let is_usual = place == TreePlace::Behind && salt.is_none() && root_hash_file.is_none() && !sidecar;
+        if !is_begun && behind.is_some() && is_usual {
             return Ok(None);
         }
         let failed = |action| move |source| Failure::File { path: image.to_owned(), action, source };
@@ -129,8 +132,9 @@ impl<'a> Changing<'a> {
     }
 
     /// Returns the tree that the image has, if its digests may be used again. Its levels must fit each other, the root
-    /// hash beside the image, and the front of the image, which each change in place replaces.
-    fn old_tree(&self, wanted: TreeWanted<'_>, source: &dyn ReadAt) -> Result<Option<Tree>, Failure> {
+    /// hash beside the image, and the front of the image, which each change in place replaces; the front of an image
+    /// to be repaired may be lost.
+    fn old_tree(&self, wanted: TreeWanted<'_>, front: Option<&dyn ReadAt>) -> Result<Option<Tree>, Failure> {
         let fail = |error| failure(self.image, error);
         let does_not_fit = || Failure::UnfitTree { image: self.image.to_owned() };
         if wanted.salt.is_some() {
@@ -149,12 +153,13 @@ impl<'a> Changing<'a> {
         if known.into_iter().any(|known| known != *tree.root_hash()) {
             return Err(does_not_fit());
         }
+        let Some(front) = front else { return Ok(Some(tree)) };
         let parameters = tree.parameters();
         let block_size = u64::from(parameters.data_block_size);
         let block = SUPERBLOCK_OFF / block_size;
         let mut bytes = vec![0; block_size as usize]; // 16 bits
         let failed = |source| Failure::File { path: self.image.to_owned(), action: "read", source };
-        source.read_exact_at(&mut bytes, block * block_size).map_err(failed)?;
+        front.read_exact_at(&mut bytes, block * block_size).map_err(failed)?;
         let hasher = BlockHasher::new(parameters.algorithm, &parameters.salt);
         if block >= parameters.data_blocks || hasher.digest(&bytes).as_bytes() != tree.leaf(block) {
             return Err(does_not_fit());

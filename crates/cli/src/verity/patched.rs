@@ -16,9 +16,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Returns the byte at which the tree behind an image begins, if there is one.
+/// Returns the byte at which the tree behind an image begins, if there is one. A tree of an unknown kind is none: for a
+/// patch it is a part of the image.
 pub fn behind(path: &Path, source: &dyn ReadAt) -> Result<Option<u64>, Failure> {
-    find_behind(source, erofs(path).map(|erofs| erofs.end)).map_err(|error| failure(path, error))
+    let found = find_behind(source, erofs(path).map(|erofs| erofs.end)).map_err(|error| failure(path, error))?;
+    Ok(found.filter(|&hash_off| read_superblock(source, hash_off).is_ok()))
 }
 
 /// Returns an image without the tree behind it.

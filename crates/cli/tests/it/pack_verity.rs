@@ -1,6 +1,7 @@
 //! Hash trees that commands write with their images, and those that no longer fit.
 
 mod changed;
+mod devices;
 mod patched;
 mod written;
 

@@ -99,6 +99,11 @@ fn what_has_not_changed_keeps_its_tree() {
     // The directory has another time.
     stdout(&["pack", "-q", "--force", "--verity", &src, &image]);
     let before = fs::read(&image).unwrap();
+    let hash = scratch.path("hash");
+    stdout(&["update", "-q", "--verity", "--root-hash-file", &hash, &image, &src]);
+    assert_eq!(fs::read_to_string(&hash).unwrap(), root_hash(&image));
+    assert!(fs::read(&image).unwrap() == before);
+    fs::remove_file(hash).unwrap();
     for option in ["--verity", "--drop-verity"] {
         let told = json(&stdout(&["update", "--json", option, &image, &src]));
         assert!(told["unchanged"] == true && told["verity"].is_null(), "{told}");
@@ -185,6 +190,10 @@ fn a_repair_drops_a_tree_or_makes_a_new_one() {
     fails(&["repair", &image], 1, "--drop-verity");
     fails(&["repair", "--verity", "-o", &scratch.path("new"), &image], 2, "--output");
     assert!(fs::read(&image).unwrap() == bytes);
+    stdout(&["repair", "-q", "--verity", &image]);
+    assert_as_formatted(&scratch, &image, &[]);
+    fails(&["cat", &image, "/new"], 1, "new");
+    fs::write(&image, &bytes).unwrap();
     stdout(&["repair", "-q", "--drop-verity", &image]);
     assert!(!fs::exists(format!("{image}.roothash")).unwrap());
     fails(&["cat", &image, "/new"], 1, "new");

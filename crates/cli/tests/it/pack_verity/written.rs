@@ -231,3 +231,25 @@ fn a_tree_that_is_not_carried_over_is_told() {
     let output = run(&["relayout", "--require-verity", "--force", &image, &moved]);
     assert!(output.status.success() && !stderr(&output).contains("hash tree"), "{}", stderr(&output));
 }
+
+#[test]
+fn what_tells_of_an_older_image_goes_by_all_of_its_names() {
+    let scratch = Scratch::new();
+    let [src, real, link] = ["src", "real", "link"].map(|name| scratch.path(name));
+    files(&src);
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    pack(&src, &link, &["--verity"]);
+    fs::copy(format!("{link}.roothash"), format!("{real}.roothash")).unwrap();
+    pack(&src, &link, &["--force"]);
+    assert_eq!(scratch.names(), ["link", "link.roothash.old", "real", "real.roothash.old", "src"]);
+    // A hash tree that another salt makes is another one, too.
+    pack(&src, &link, &["--force", "--verity", "--sidecar"]);
+    stdout(&["verity", "format", "-q", "--force", &link]);
+    assert_verified(&link);
+    stdout(&["verity", "format", "-q", "--force", "--salt", "none", &link]);
+    assert!(!fs::exists(format!("{link}.roothash")).unwrap() && !fs::exists(format!("{link}.dmverity")).unwrap());
+    // Files of others keep their names.
+    fs::write(format!("{link}.roothash"), "notes").unwrap();
+    pack(&src, &link, &["--force"]);
+    assert_eq!(root_hash(&link), "notes");
+}
