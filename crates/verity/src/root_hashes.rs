@@ -1,7 +1,7 @@
 //! Root hashes by which an image is read.
 
 use crate::control::Control;
-use crate::digest::Digest;
+use kiln_digest::Digest;
 use crate::error::{Part, VerityError};
 use crate::find::{find_behind, find_tree};
 use crate::open::Location;
