@@ -8,7 +8,7 @@ use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use crate::root_hash::{self, ROOT_HASH_HELP};
 use kiln_verity::verify::{Finding, Report, verify};
-use kiln_verity::{Control, FoundTree, Location, Part, VerityError, find_tree};
+use kiln_verity::{Control, Digest, FoundTree, Location, Part, VerityError, find_tree};
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -94,6 +94,10 @@ impl ErrorJson {
                 at(path);
                 self.verity(source);
             }
+            Failure::Signature { path, .. } => {
+                at(path);
+                self.kind = "input";
+            }
             Failure::HasTree { image, hash_off } | Failure::TreeInTheWay { image, hash_off } => {
                 at(image);
                 (self.kind, self.offset) = ("exists", Some(*hash_off));
