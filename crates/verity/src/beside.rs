@@ -1,9 +1,9 @@
 //! Files beside an image that tell of its hash tree. When the image becomes another one they are set aside: none may
 //! stand beside an image that it does not fit.
 
-use kiln_digest::Digest;
 use crate::find::is_tree;
 use crate::sidecar::{Sidecar, with_suffix};
+use kiln_digest::Digest;
 use kiln_output::OutputError;
 use kiln_read::FileSource;
 use std::fs::{self, File};

@@ -1,12 +1,12 @@
 //! Root hashes by which an image is read.
 
 use crate::control::Control;
-use kiln_digest::Digest;
 use crate::error::{Part, VerityError};
 use crate::find::{find_behind, find_tree};
 use crate::open::Location;
 use crate::verified::VerifiedSource;
 use crate::verify::{Report, verify};
+use kiln_digest::Digest;
 use kiln_read::{FileSource, ReadAt, ReadError, SourceLayer, Superblock};
 use std::fmt;
 use std::io;

@@ -2,14 +2,12 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// Options whose text or placeholder depends on the command, and why.
-const DIFFERENT: [(&str, &str); 11] = [
+const DIFFERENT: [(&str, &str); 10] = [
     ("output", "commands write different things"),
     ("quiet", "diff prints nothing at all, as cmp(1) does"),
     ("owner", "pack stores owners, mount shows them"),
     ("uid-map", "mount reverses the map of pack"),
     ("gid-map", "mount reverses the map of pack"),
-    ("digest-algorithm", "a dump has one"),
-    ("dry-run", "composefs store gc makes no image"),
     ("from", "composefs create has one source"),
     ("uuid", "verity format names a tree"),
     ("verity", "a layer of oci has its hash tree behind it"),

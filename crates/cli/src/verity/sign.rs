@@ -43,7 +43,7 @@ pub struct Args {
 
     /// Write the signature as a partition for systemd to FILE, too
     #[arg(long, value_name = "FILE")]
-    partition: Option<PathBuf>,
+    partition_file: Option<PathBuf>,
 
     /// Print the command of OpenSSL that makes the same signature, for keys that are no files
     #[arg(long)]
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let content = root_hash_content(root_hash.as_bytes());
     let signature =
         kiln_signature::sign(&content, &key, &certificate).map_err(|error| failure(&args.certificate, error))?;
-    let partition = match &args.partition {
+    let partition = match &args.partition_file {
         Some(path) => {
             let partition = Partition::new(root_hash.as_bytes(), &signature, &certificate).encode();
             Some((path, partition.map_err(|error| failure(path, error))?))

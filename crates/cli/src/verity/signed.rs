@@ -16,7 +16,7 @@ const PEM_MAX_LEN: usize = 1 << 20;
 
 /// A signature to verify.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct SignedArgs {
     /// Signature of the root hash: PKCS#7 in DER, or systemd's partition
     #[arg(long, value_name = "FILE", requires = "certificate")]
     signature: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub struct SignatureJson {
     not_after: u64,
 }
 
-impl Args {
+impl SignedArgs {
     /// Verifies the signature of a root hash, if there is one.
     pub fn verify(&self, root_hash: &Digest, quiet: bool) -> Result<Option<SignatureJson>, Failure> {
         let (Some(path), Some(certificate)) = (&self.signature, &self.certificate) else { return Ok(None) };
@@ -59,7 +59,9 @@ impl Args {
             note(format_args!("{}: signed by {subject}", path.display()));
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
             if !(validity.not_before..=validity.not_after).contains(&now) {
-                note(format_args!("the certificate is not meant for today: its dates are not enforced, as in the kernel"));
+                note(format_args!(
+                    "the certificate is not meant for today: its dates are not enforced, as in the kernel"
+                ));
             }
         }
         let (not_before, not_after) = (validity.not_before, validity.not_after);

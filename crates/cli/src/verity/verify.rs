@@ -33,7 +33,7 @@ pub struct Args {
     root_hash: Digest,
 
     #[command(flatten)]
-    signed: signed::Args,
+    signed: signed::SignedArgs,
 
     #[command(flatten)]
     quiet: QuietArgs,

@@ -104,7 +104,7 @@ fn a_root_hash_is_signed_and_an_image_verified_by_the_signature() {
     let root_hash = text(&["verity", "format", "-q", &image, "--root-hash-file", &file]);
     let signer = ["--key", &key("rsa.key"), "--certificate", &key("rsa.crt")];
     let partition = scratch.path("partition");
-    stdout(&[&["verity", "sign", "-q", &file, "--partition", &partition][..], &signer].concat());
+    stdout(&[&["verity", "sign", "-q", &file, "--partition-file", &partition][..], &signer].concat());
     let signature = format!("{file}.p7s");
     assert_eq!(fs::read(&partition).unwrap().len(), 16384);
     fails(&[&["verity", "sign", &file][..], &signer].concat(), 1, "exists already");
