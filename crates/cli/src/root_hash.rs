@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 const FILE_MAX_LEN: u64 = 4096;
 
 /// Help of `--root-hash`.
-pub const ROOT_HASH_HELP: &str = "Verify all that is read by this root hash (see `kiln help verity`)";
+pub const ROOT_HASH_HELP: &str = "Verify all that is read by this root hash (see `kiln help root-hash`)";
 
 /// Help of `--hash-tree`.
 pub const HASH_TREE_HELP: &str = "File with the hash tree; default: behind the image, then IMAGE.verity";

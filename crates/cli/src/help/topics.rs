@@ -27,7 +27,7 @@ pub static TOPICS: [Topic; 11] = topics![
     "order",
     "reuse",
     "mounting",
-    "verity",
+    "root-hash",
     "exit-codes"
 ];
 

@@ -114,7 +114,7 @@ const TOPICS: [&str; 11] = [
     "order",
     "reuse",
     "mounting",
-    "verity",
+    "root-hash",
     "exit-codes",
 ];
 
