@@ -163,7 +163,7 @@ def pack_tables() -> List[str]:
             rows = [
                 [
                     case["name"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]),
-                    lib.mib(m["peak_rss_bytes"]), lib.mb(m["image_bytes"]),
+                    peak(m["peak_rss_bytes"]), lib.mb(m["image_bytes"]),
                 ]
                 for case in cases for one in case["contestants"] if (m := one["median"])
             ]
@@ -196,6 +196,11 @@ def read_tables() -> List[str]:
     return parts
 
 
+def peak(count: Optional[float]) -> str:
+    """Peak memory in MiB; empty if the suite itself took more, so that nothing is known of the program."""
+    return "" if count is None else lib.mib(int(count))
+
+
 def once_tables() -> List[str]:
     """A section for each run of `once.py`."""
     parts = []
@@ -209,7 +214,7 @@ def once_tables() -> List[str]:
         known = lambda value: "" if value is None else lib.mb(value)  # noqa: E731
         rows = [
             [
-                case["name"], case["tree"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]), lib.mib(m["peak_rss_bytes"]),
+                case["name"], case["tree"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]), peak(m["peak_rss_bytes"]),
                 known(m["source_bytes"]), known(m["output_bytes"]), lib.mb(m["image_bytes"]) if m["image_bytes"] else "",
             ]
             for case in document["cases"] for one in case["contestants"] if (m := one["median"])
@@ -247,7 +252,7 @@ def readme_table() -> str:
             first = once(PACK_TREE, "cold", label)
             rows.append([
                 text, f"{seconds(one['wall_s'])} s", f"{seconds(first['wall_s'])} s" if first else "", f"{seconds(one['cpu_s'])} s",
-                f"{lib.mb(one['image_bytes']).split('.')[0]} MB", f"{lib.mib(one['peak_rss_bytes'])} MiB",
+                f"{lib.mb(one['image_bytes']).split('.')[0]} MB", f"{peak(one['peak_rss_bytes'])} MiB",
             ])
     header = ["packing a root file system", "time", "from a cold disk", "CPU time", "image", "peak memory"]
     return lib.markdown_table(header, rows) if rows else ""
