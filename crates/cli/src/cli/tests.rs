@@ -2,7 +2,7 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// Options whose text or placeholder depends on the command, and why.
-const DIFFERENT: [(&str, &str); 7] = [
+const DIFFERENT: [(&str, &str); 8] = [
     ("output", "commands write different things"),
     ("quiet", "diff prints nothing at all, as cmp(1) does"),
     ("owner", "pack stores owners, mount shows them"),
@@ -10,6 +10,7 @@ const DIFFERENT: [(&str, &str); 7] = [
     ("gid-map", "mount reverses the map of pack"),
     ("order", "relayout moves data in no random order"),
     ("dry-run", "a store has objects, pack makes an image"),
+    ("uuid", "images and hash trees have a UUID each"),
 ];
 
 /// Calls `visit` for each option of `command` and of those below it.

@@ -49,7 +49,7 @@ pub struct Args {
     )]
     from_file: bool,
 
-    /// Read SRC as this kind (see `kiln help sources`)
+    /// Read every source as this kind (see `kiln help sources`)
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     from: Option<SourceKind>,
 
