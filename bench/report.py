@@ -12,7 +12,7 @@ import sys
 import textwrap
 from html import escape
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import lib
 
@@ -163,7 +163,7 @@ def pack_tables() -> List[str]:
             rows = [
                 [
                     case["name"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]),
-                    peak(m["peak_rss_bytes"]), lib.mb(m["image_bytes"]),
+                    known(m["peak_rss_bytes"], lib.mib), lib.mb(m["image_bytes"]),
                 ]
                 for case in cases for one in case["contestants"] if (m := one["median"])
             ]
@@ -196,9 +196,9 @@ def read_tables() -> List[str]:
     return parts
 
 
-def peak(count: Optional[float]) -> str:
-    """Peak memory in MiB; empty if the suite itself took more, so that nothing is known of the program."""
-    return "" if count is None else lib.mib(int(count))
+def known(value: Optional[float], show: Callable[[float], str]) -> str:
+    """A number as `show` writes it; empty if it is not known. The suites write their own memory for an unknown peak, which is not ours."""
+    return "" if value is None else show(value)
 
 
 def once_tables() -> List[str]:
@@ -211,11 +211,10 @@ def once_tables() -> List[str]:
             f"`bench/once.py`, medians of {document['cases'][0]['runs']} runs in turn; MB read of the source and read back of the "
             f"output. {about(document['facts'])}"
         ))
-        known = lambda value: "" if value is None else lib.mb(value)  # noqa: E731
         rows = [
             [
-                case["name"], case["tree"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]), peak(m["peak_rss_bytes"]),
-                known(m["source_bytes"]), known(m["output_bytes"]), lib.mb(m["image_bytes"]) if m["image_bytes"] else "",
+                case["name"], case["tree"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]), known(m["peak_rss_bytes"], lib.mib),
+                known(m["source_bytes"], lib.mb), known(m["output_bytes"], lib.mb), lib.mb(m["image_bytes"]) if m["image_bytes"] else "",
             ]
             for case in document["cases"] for one in case["contestants"] if (m := one["median"])
         ]
@@ -252,7 +251,7 @@ def readme_table() -> str:
             first = once(PACK_TREE, "cold", label)
             rows.append([
                 text, f"{seconds(one['wall_s'])} s", f"{seconds(first['wall_s'])} s" if first else "", f"{seconds(one['cpu_s'])} s",
-                f"{lib.mb(one['image_bytes']).split('.')[0]} MB", f"{peak(one['peak_rss_bytes'])} MiB",
+                f"{lib.mb(one['image_bytes']).split('.')[0]} MB", f"{known(one['peak_rss_bytes'], lib.mib)} MiB",
             ])
     header = ["packing a root file system", "time", "from a cold disk", "CPU time", "image", "peak memory"]
     return lib.markdown_table(header, rows) if rows else ""

@@ -118,7 +118,7 @@ impl fmt::Display for Finding {
 }
 
 /// Checks all data and the whole tree, on all of the threads: the superblock, the tree from its top, then the data.
-/// What lies below a wrong hash block cannot be verified, and is only counted.
+/// Blocks below a wrong hash block cannot be verified, and are only counted.
 ///
 /// # Errors
 /// A superblock that cannot be used, or does not suit the sources or the root hash; a stop. Wrong and unreadable blocks

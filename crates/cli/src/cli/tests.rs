@@ -2,17 +2,16 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// Options whose text or placeholder depends on the command, and why.
-const DIFFERENT: [(&str, &str); 10] = [
+const DIFFERENT: [(&str, &str); 9] = [
     ("output", "commands write different things"),
     ("quiet", "diff prints nothing at all, as cmp(1) does"),
     ("owner", "pack stores owners, mount shows them"),
     ("uid-map", "mount reverses the map of pack"),
     ("gid-map", "mount reverses the map of pack"),
-    ("from", "composefs create has one source"),
-    ("uuid", "verity format names a tree"),
     ("verity", "a layer of oci has its hash tree behind it"),
     ("order", "relayout moves data in no random order"),
     ("dry-run", "a store has objects, pack makes an image"),
+    ("uuid", "images and hash trees have a UUID each"),
 ];
 
 /// Calls `visit` for each option of `command` and of those below it.

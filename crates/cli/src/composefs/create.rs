@@ -26,7 +26,8 @@ use std::path::{Path, PathBuf};
 ///
 /// Reads all sources of `kiln pack`. Files of more than 64 bytes are objects, which --digest-store keeps. The same tree
 /// gives the same image everywhere, and the same as mkcomposefs with these options. An id is only comparable with its
-/// version and its algorithm, so all three are told: `v1 fsverity-sha256-12 HEX`.
+/// version and its algorithm, so all three are told: `v1 fsverity-sha256-12 HEX`. By default, the hash function is that
+/// of the dump, or SHA-256.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,7 +49,7 @@ pub struct Args {
     )]
     from_file: bool,
 
-    /// Read SRC as this kind (see `kiln help sources`)
+    /// Read every source as this kind (see `kiln help sources`)
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     from: Option<SourceKind>,
 
