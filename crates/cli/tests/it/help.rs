@@ -4,7 +4,7 @@ use crate::common::{Scratch, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 54] = [
+const COMMANDS: [&str; 55] = [
     "pack",
     "mount",
     "umount",
