@@ -143,7 +143,7 @@ fn create_on_loop(
                 path
             }
         };
-        devices.push(Source { path, kind: SourceKind::BlockDevice });
+        devices.push(Source { path, kind: SourceKind::BlockDevice, ..source.clone() });
     }
     let via = match devices[0].path == sources[0].path {
         true => KernelVia::File,
@@ -192,11 +192,11 @@ impl Refusal {
     fn explain(self, sources: &[Source], offset: u64) -> MountError {
         let Refusal { errno, reason } = self;
         let (image, devices) = sources.split_first().expect("an image and its devices");
-        let path = image.path.clone();
+        let path = image.given.clone();
         match errno {
             Errno::PERM | Errno::ACCESS => MountError::NotPermitted { path, action: "mount an EROFS image", reason },
             Errno::NODEV | Errno::NOSYS => MountError::Unavailable { path, reason },
-            _ => match Image::open_path(&image.path, &paths(devices), &ImageOptions::default().with_offset(offset)) {
+            _ => match Image::open_path(&image.given, &given(devices), &ImageOptions::default().with_offset(offset)) {
                 Ok(_) => {
                     MountError::Unavailable { path, reason: format!("{reason}; the kernel log (dmesg) may say why") }
                 }
@@ -206,8 +206,8 @@ impl Refusal {
     }
 }
 
-fn paths(sources: &[Source]) -> Vec<PathBuf> {
-    sources.iter().map(|source| source.path.clone()).collect()
+fn given(sources: &[Source]) -> Vec<PathBuf> {
+    sources.iter().map(|source| source.given.clone()).collect()
 }
 
 /// Returns the kernel's messages about the failure, or else the error number in words. The messages

@@ -113,7 +113,7 @@ fn decode_all(
     while let Ok(batch) = next(receiver, stop) {
         for extent in &batch.extents {
             let result = match extent.kind {
-                ExtentKind::Object => reader.open_object(batch.nid).map(drop),
+                ExtentKind::Object => reader.verify_object(batch.nid),
                 _ => reader.verify_encoded(extent).map_err(|error| error.at_nid(batch.nid)),
             };
             problems.take(&batch.path, result).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;

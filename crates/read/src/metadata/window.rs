@@ -25,7 +25,7 @@ use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::reader::{Fetch, Reader};
 use kiln_parallel::locks::lock;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 
 /// log2 of the shortest window in bytes: a page, the least that the operating system fetches.
@@ -132,8 +132,9 @@ impl<'a> Reader<'a> {
         });
         match fetched {
             Ok(()) => wanted.ok_or_else(|| ReadError::Internal { what: "a window outside of its fetch".into() }),
-            // The error may be about another window, which nobody has asked for.
-            Err(_) => self.fetch_window(idx),
+            // Another window may be the damaged one, which nobody has asked for.
+            Err(ReadError::Io { source, .. }) if source.kind() == ErrorKind::InvalidData => self.fetch_window(idx),
+            Err(error) => Err(error),
         }
     }
 
