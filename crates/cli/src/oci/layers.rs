@@ -1,8 +1,11 @@
 //! Layers of images: trees that become EROFS images among the blobs of a layout.
 
+use crate::composefs::image::{Conversion, Output, failed};
+use crate::composefs::versions::parse_algorithm;
 use crate::console::progress::QuietArgs;
 use crate::console::report::{PathJson, note, print_document};
 use crate::exit::{Exit, Failure};
+use crate::image::DEVICE_OPTION;
 use crate::pack::out_args::SpoolArgs;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{PackJson, Report, failure, tell_skipped};
@@ -11,13 +14,19 @@ use crate::process::work::WorkArgs;
 use crate::verity::sealing::{ImageIn, Sealing};
 use crate::verity::{Hashing, MadeTree, SaltArg};
 use kiln_builder::Out;
-use kiln_source::Source;
+use kiln_source::merge::{MergePart, Merged};
 use kiln_source::oci::records::Descriptor;
+use kiln_source::{ScanOptions, Source, SourceOptions};
+use kiln_tree::merge::Whiteouts;
 use kiln_tree::storage::DataOrder;
+use kilnfs::composefs::from_tree::TreeOptions;
+use kilnfs::composefs::from_tree::container::container_tree;
+use kilnfs::composefs::image::{ImageOptions, Version};
+use kilnfs::digest::{Algorithm, Digest};
 use kilnfs::oci::{LayerType, LayoutDir};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Options of commands that make layers.
 #[derive(clap::Args)]
@@ -41,6 +50,17 @@ pub struct LayerArgs {
     #[command(flatten)]
     salt: SaltArg,
 
+    /// Seal the image: add the id of its composefs image, by sha256 or sha512, as annotations
+    #[arg(
+        long,
+        value_name = "NAME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "sha512",
+        value_parser = parse_algorithm
+    )]
+    composefs: Option<Algorithm>,
+
     /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
     pub keep_going: bool,
@@ -59,6 +79,8 @@ pub struct LayerArgs {
 #[derive(Default)]
 pub struct BuiltLayers {
     pub descriptors: Vec<Descriptor>,
+    /// Files of the layers.
+    paths: Vec<PathBuf>,
     documents: Vec<LayerJson>,
     exit: Option<Exit>,
 }
@@ -122,7 +144,29 @@ impl LayerArgs {
             built.documents.push(LayerJson { digest: descriptor.digest.clone(), packed: PackJson::new(&report) });
         }
         built.descriptors.push(descriptor);
+        built.paths.push(path);
         Ok(())
+    }
+
+    /// Returns the id of the composefs image of the layers from number `first` on, if images are to be sealed.
+    ///
+    /// # Errors
+    /// Layers whose files cannot be read; an image without `/usr`.
+    pub fn composefs_id(&self, built: &BuiltLayers, first: usize, signals: &Signals) -> Result<Option<Digest>, Failure> {
+        let Some(algorithm) = self.composefs else { return Ok(None) };
+        let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
+        let open = |path: &PathBuf| Ok(MergePart::new(kiln_source::open(path, &SourceOptions::default())?, b""));
+        let parts = built.paths[first..].iter().map(open).collect::<Result<Vec<_>, _>>().map_err(of_source)?;
+        let (threads, stop) = (self.work.threads(), signals.stop());
+        let layers = Merged::new(parts, Whiteouts::Apply);
+        let scan = layers.scan(&ScanOptions { threads, ..ScanOptions::new(stop) }).map_err(of_source)?;
+        let image = Path::new("the container image");
+        let tree = container_tree(scan.tree, false).map_err(failed(image))?;
+        let conversion = Conversion { options: TreeOptions::default(), algorithm, store: None, threads, stop };
+        let tree = conversion.convert(&tree, image)?;
+        let version = Version::V1;
+        let options = ImageOptions { min_version: version, max_version: version, algorithm: Some(algorithm) };
+        Ok(Output::None.write(&tree, &options)?.digest)
     }
 
     /// Reports the image `digest`, which was added to the layout at `dir`. `left_out`: images of other platforms that

@@ -1,5 +1,6 @@
 //! `kiln composefs`, and the names `mkcomposefs`, `composefs-info` and `mount.composefs`.
 
+mod containers;
 mod objects;
 
 use crate::common::{Scratch, fails, json, kiln, run, stderr, stdout};
