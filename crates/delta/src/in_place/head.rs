@@ -125,7 +125,7 @@ impl Head {
         journal: &dyn Output,
         take: &mut dyn FnMut(&Record<'_>) -> Result<(), DeltaError>,
     ) -> Result<(), DeltaError> {
-        read_records(journal, &self.records, self.new_len, take)
+        read_records(journal, &self.records, self.new_len, self.target_len, take)
     }
 }
 

@@ -122,15 +122,17 @@ impl<'a> RecordsWriter<'a> {
     }
 }
 
-/// Calls `take` with the records of an image of `new_len` bytes, in ascending order of offsets.
+/// Calls `take` with the records of an image of `new_len` bytes, in ascending order of offsets. What is between them is
+/// in the target, which had `target_len` bytes.
 ///
 /// # Errors
-/// Records that do not match `seal`, which is detected after the last; records that overlap or
-/// exceed the new image; errors of `take`.
+/// Records that do not match `seal`, which is detected after the last; records that overlap or exceed the new image;
+/// bytes of the new image that neither a record nor the target has; errors of `take`.
 pub(super) fn read_records(
     journal: &dyn Output,
     seal: &RecordsSeal,
     new_len: u64,
+    target_len: u64,
     take: &mut dyn FnMut(&Record<'_>) -> Result<(), DeltaError>,
 ) -> Result<(), DeltaError> {
     let damaged = |at: u64, reason| DeltaError::Journal { what: format!("is damaged: record at byte {at}: {reason}") };
@@ -155,6 +157,9 @@ pub(super) fn read_records(
         if off < free || free == 0 && off != 0 {
             return Err(damaged(at, "it does not follow the one before, or the first block of the image is missing"));
         }
+        if off > free.max(target_len) {
+            return Err(damaged(at, "the blocks before it are neither in a record nor in the target"));
+        }
         let digests_len = (len as usize).div_ceil(SECTOR_LEN) * DIGEST_LEN;
         body.resize(digests_len + len as usize, 0);
         if !read_all(journal, &mut body, at + RECORD_HEAD_LEN as u64).map_err(read_failed)? {
@@ -165,6 +170,9 @@ pub(super) fn read_records(
         take(&Record { off, digests, bytes })?;
         at += (RECORD_HEAD_LEN + body.len()) as u64;
         free = record_end;
+    }
+    if new_len > free.max(target_len) {
+        return Err(damaged(at, "the new image goes on behind the last one, but the target does not"));
     }
     if free == 0 || at != end || *hasher.finalize().as_bytes() != seal.digest {
         return Err(DeltaError::Journal { what: "is damaged (BLAKE3 of its records differs)".to_owned() });

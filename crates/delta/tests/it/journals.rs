@@ -191,6 +191,26 @@ fn seal(journal: &mut [u8]) {
     }
 }
 
+/// A forged length of the new image is no work: the bytes behind the target would be in records.
+#[test]
+fn what_neither_records_nor_the_target_have_is_not_read() {
+    let (old, _, patch) = case(true);
+    let (device, journal) = unfinished(&old, &patch, Resize::ToImage);
+    let forged = |new_len: u64, more: &[u8]| {
+        let mut journal = [&journal, more].concat();
+        let records_len = journal.len() as u64 - 4096;
+        journal[48..56].copy_from_slice(&new_len.to_le_bytes());
+        journal[80..88].copy_from_slice(&records_len.to_le_bytes());
+        seal(&mut journal);
+        journal
+    };
+    let longer = forged(1 << 60, &[]);
+    refused(&patch, &device, &longer, Resize::ToImage, "the new image goes on behind the last one");
+    let record = [&(1u64 << 60).to_le_bytes()[..], &4096u64.to_le_bytes(), &[0; 64 + 4096]].concat();
+    let farther = forged((1 << 60) + 4096, &record);
+    refused(&patch, &device, &farther, Resize::ToImage, "neither in a record nor in the target");
+}
+
 #[test]
 fn a_journal_that_is_damaged_or_forged_gives_the_new_image_or_nothing() {
     let (old, new, patch) = case(true);
