@@ -29,13 +29,15 @@
 //! * An object is complete before it has its name ([`kiln_output::AtomicFile`]), so that several
 //!   processes may add the same one. A name that exists is believed, if it is a regular file of the
 //!   same length.
+//! * A new object gets fs-verity, if kernel and filesystem have it (`protect`).
 //! * `list` finds all objects, for `verify` and `unused`. Objects are opened without following links.
 //! * Processes that add hold a shared lock of the directory, and one that removes an exclusive one.
 #![warn(unreachable_pub)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod error;
 mod list;
+mod protect;
 mod put;
 mod store;
 mod unused;

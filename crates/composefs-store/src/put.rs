@@ -1,6 +1,7 @@
 //! Additions to a store.
 
 use crate::error::StoreError;
+use crate::protect;
 use crate::store::Store;
 use kiln_composefs::from_tree::contents::{self, TreeContents};
 use kiln_composefs::tree::object_path;
@@ -137,8 +138,18 @@ impl Store {
         fchmod(object.file(), Mode::from_raw_mode(MODE)).map_err(StoreError::file(&path, "set the mode"))?;
         object.file().sync_all().map_err(StoreError::file(&path, "write"))?;
         match object.with_name(name.as_ref()).commit_as(Durability::LeftToCaller) {
-            Ok(()) | Err(OutputError::Exists { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+            Ok(()) => self.protect(name.as_ref(), digest),
+            Err(OutputError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Enables fs-verity for a new object, as far as kernel and filesystem have it: readers that verify need it no more
+    /// than those that trust. A failure changes nothing, and the next object is not tried.
+    fn protect(&self, name: &Path, digest: &Digest) {
+        if self.has_verity.load(Ordering::Relaxed) && protect::enable(&self.dir, name, digest.algorithm()).is_err() {
+            self.has_verity.store(false, Ordering::Relaxed);
         }
     }
 }

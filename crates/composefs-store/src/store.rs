@@ -22,6 +22,8 @@ pub struct Store {
     known: Vec<AtomicBool>,
     /// The last long contents were an object already.
     pub(crate) finds_objects: AtomicBool,
+    /// The last object got fs-verity, or none was added yet.
+    pub(crate) has_verity: AtomicBool,
 }
 
 impl Store {
@@ -36,7 +38,14 @@ impl Store {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(StoreError::file(&path, "open the store"))?;
         let known = (0..256).map(|_| AtomicBool::new(false)).collect();
-        Ok(Self { path, dir, is_repository, known, finds_objects: AtomicBool::new(false) })
+        Ok(Self {
+            path,
+            dir,
+            is_repository,
+            known,
+            finds_objects: AtomicBool::new(false),
+            has_verity: AtomicBool::new(true),
+        })
     }
 
     /// Opens a store to add objects. A directory that does not exist is created.

@@ -116,7 +116,15 @@ impl FileStamps {
 impl From<Tree> for Scan {
     fn from(tree: Tree) -> Self {
         let (skipped, notes, outputs) = (Vec::new(), Vec::new(), Vec::new());
-        Self { tree, skipped, notes, left_out_xattrs: LeftOutXattrs::default(), outputs, stamps: None, is_container: false }
+        Self {
+            tree,
+            skipped,
+            notes,
+            left_out_xattrs: LeftOutXattrs::default(),
+            outputs,
+            stamps: None,
+            is_container: false,
+        }
     }
 }
 

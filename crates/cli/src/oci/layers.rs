@@ -152,7 +152,12 @@ impl LayerArgs {
     ///
     /// # Errors
     /// Layers whose files cannot be read; an image without `/usr`.
-    pub fn composefs_id(&self, built: &BuiltLayers, first: usize, signals: &Signals) -> Result<Option<Digest>, Failure> {
+    pub fn composefs_id(
+        &self,
+        built: &BuiltLayers,
+        first: usize,
+        signals: &Signals,
+    ) -> Result<Option<Digest>, Failure> {
         let Some(algorithm) = self.composefs else { return Ok(None) };
         let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
         let open = |path: &PathBuf| Ok(MergePart::new(kiln_source::open(path, &SourceOptions::default())?, b""));
