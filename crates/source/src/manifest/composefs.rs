@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{SourceError, Unreadable};
+use crate::in_memory::InMemory;
 use crate::input::candidate::Candidate;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
@@ -144,7 +145,7 @@ struct DumpContents {
 impl PlainContents for DumpContents {
     fn open_plain(&self, id: ContentId, path: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         match self.tree.data(self.files[id.0 as usize]) {
-            FileData::Inline(contents) => Ok(Box::new(Inline(contents.into()))),
+            FileData::Inline(contents) => Ok(Box::new(InMemory(contents.into()))),
             FileData::External { size, digest, object } => {
                 let metacopy = digest.map_or_else(Vec::new, |digest| metacopy::value(&digest));
                 // The path from the root of the store, as images have it.
@@ -161,26 +162,6 @@ impl PlainContents for DumpContents {
             }
             _ => Err(io::Error::other("no regular file").into()),
         }
-    }
-}
-
-/// Contents that the dump has itself.
-struct Inline(Box<[u8]>);
-
-impl Content for Inline {
-    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
-        let found = usize::try_from(off).ok().and_then(|off| self.0.get(off..)?.get(..buf.len()));
-        buf.copy_from_slice(found.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?);
-        Ok(())
-    }
-
-    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
-        let len = self.0.len() as u64;
-        Ok((off < len).then_some(off..len))
-    }
-
-    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
-        Ok(())
     }
 }
 
