@@ -32,8 +32,8 @@ const _: () = assert!(size_of::<EnableArg>() == 128);
 /// `FS_IOC_ENABLE_VERITY`
 const ENABLE_VERITY: rustix::ioctl::Opcode = opcode::write::<EnableArg>(b'f', 133);
 
-/// Enables fs-verity for the object `name` below a store's directory `dir`, which nobody has open for writing. An object
-/// that has it already stays as it is.
+/// Enables fs-verity for the object `name` below a store's directory `dir`, which nobody has open for writing. An
+/// object that has it already stays as it is.
 ///
 /// # Errors
 /// `NOTTY` and `OPNOTSUPP` from a kernel or a filesystem without fs-verity; other errors of the system.

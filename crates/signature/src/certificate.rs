@@ -99,7 +99,7 @@ pub(crate) fn name_of(signer: &SignerIdentifier) -> String {
             format!("issuer {}, serial number {}", named.issuer, named.serial_number)
         }
         SignerIdentifier::SubjectKeyIdentifier(named) => {
-            format!("key identifier {}", crate::partition::hex(named.0.as_bytes()))
+            format!("key identifier {}", hex(named.0.as_bytes()))
         }
     }
 }
@@ -154,4 +154,8 @@ impl PublicKey {
 fn curve(spki: &SubjectPublicKeyInfoRef<'_>) -> Result<ObjectIdentifier, SignatureError> {
     let parameters = spki.algorithm.parameters.ok_or(der::ErrorKind::Value { tag: der::Tag::ObjectIdentifier }.into());
     parameters.and_then(|any| any.decode_as()).map_err(SignatureError::form("curve of the certificate's key"))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

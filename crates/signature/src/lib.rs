@@ -37,5 +37,5 @@ pub use verify::{SIGNATURE_MAX_LEN, Verified, verify};
 /// Returns the bytes that are signed for a root hash of dm-verity: its hexadecimal digits, without a newline. The
 /// kernel compares the digits in the table of the device.
 pub fn root_hash_content(root_hash: &[u8]) -> Vec<u8> {
-    partition::hex(root_hash).into_bytes()
+    certificate::hex(root_hash).into_bytes()
 }

@@ -1,6 +1,6 @@
 //! Partitions in which systemd stores a signature: a line of JSON, and zeros.
 
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, hex};
 use crate::error::SignatureError;
 use base64ct::{Base64, Encoding};
 
@@ -72,10 +72,6 @@ impl Partition {
         let signature = Base64::decode_vec(signature).map_err(|_| fail("signature is not base64"))?;
         Ok(Self { root_hash, fingerprint: digits("certificateFingerprint")?, signature })
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unhex(digits: &str) -> Option<Vec<u8>> {

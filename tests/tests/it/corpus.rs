@@ -81,6 +81,7 @@ replay! {
     stamps "stamps",
     composefs_dump "composefs-dump",
     verity "verity",
+    signature "signature",
 }
 
 /// The images that fuzzing starts from are valid; otherwise it would start from errors.

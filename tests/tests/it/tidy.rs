@@ -143,6 +143,7 @@ const UNSAFE: &[&str] = &[
     "codec/src/zstd/text.rs",
     "codec/src/zstd/tokens.rs",
     "codec/src/zstd.rs",
+    "composefs-store/src/protect.rs",
     "mount/src/fuse/ask.rs",
     "mount/src/fuse/prefetch/dentry_thread.rs",
     "mount/src/heap.rs",

@@ -49,7 +49,10 @@ pub struct Args {
     /// Read SRC as a dump, and write exactly what it says
     #[arg(
         long,
-        conflicts_with_all = ["digest_store", "use_epoch", "skip_devices", "skip_xattrs", "user_xattrs", "hardlinks", "from", "container_rules"]
+        conflicts_with_all = [
+            "digest_store", "use_epoch", "skip_devices", "skip_xattrs", "user_xattrs", "hardlinks", "from",
+            "container_rules"
+        ]
     )]
     from_file: bool,
 

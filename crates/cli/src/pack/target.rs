@@ -39,7 +39,8 @@ pub struct Target {
 
 enum Image {
     New(AtomicFile),
-    /// Builders want a file in which they can go back and which grows; what takes less gets the image when it is complete.
+    /// Builders want a file in which they can go back and which grows; what takes less gets the image when it is
+    /// complete.
     Spooled(Spool, Sink),
 }
 
@@ -219,7 +220,7 @@ impl Target {
         Out { image, offset, blob, behind: None }
     }
 
-    /// Returns `packer` for this output: what is written here is left out of the tree, and temporary files are put aside
+    /// Returns `packer` for this output: what is written here is left out of the tree, and temporary files are put
     /// where there must be room anyway.
     pub fn prepare(&self, packer: Packer) -> Packer {
         packer.outputs(self.ids()).scratch_dir(self.scratch_dir())

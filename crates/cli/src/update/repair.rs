@@ -119,7 +119,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
 }
 
-/// Returns the generation to show, and how many problems it has, if it can be opened. `None`: there is none without problems.
+/// Returns the generation to show, and how many problems it has, if it can be opened. `None`: there is none without
+/// problems.
 fn choose(args: &Args, repair: &Repair<'_>) -> Result<Option<(u32, Option<u64>)>, ReviseError> {
     let meter = args.progress.meter(args.quiet.quiet);
     let look = |number| repair.problems(number, args.threads.threads(), &|bytes| meter.advance(bytes));

@@ -41,7 +41,8 @@ fn tell(seed: u64) {
     }
 }
 
-/// Runs the stories of trees that begin with `lines` kinds of images, from seed `first` on, or the one that is asked for.
+/// Runs the stories of trees that begin with `lines` kinds of images, from seed `first` on, or the one that is asked
+/// for.
 fn tell_all(first: u64, lines: u64) {
     match std::env::var("KILN_EDITS_SEED") {
         Ok(_) => {

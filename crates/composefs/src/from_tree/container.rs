@@ -1,5 +1,6 @@
 //! Trees of container images as composefs-rs makes them, so that the same image has the same id.
 
+use kiln_format::Escaped;
 use kiln_tree::{Builder, Kind, NodeId, Tree, TreeError};
 
 /// The attribute that composefs-rs keeps of every file: everything else depends on the machine that built the layers.
@@ -12,7 +13,7 @@ pub enum ContainerError {
     #[error("the container image has no directory /usr, whose attributes its root takes")]
     NoUsr,
     /// A directory that is in no layer, so that its attributes are unknown.
-    #[error("/{}: no layer of the container image has this directory, but one has a file in it", kiln_format::Escaped(.0))]
+    #[error("/{}: no layer of the container image has this directory, but one has a file in it", Escaped(.0))]
     ImpliedDirectory(Vec<u8>),
     /// A tree that cannot be changed.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! What is not accepted, with its reason.
+//! Keys, certificates and signatures that are refused, with the reasons.
 
 use crate::{ROOT_HASH, certificate, key, read};
 use kiln_signature::{Certificate, PrivateKey, sign, verify};
