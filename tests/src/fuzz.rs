@@ -22,7 +22,7 @@ mod xattr;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
-pub const TARGETS: [(&str, Target); 34] = [
+pub const TARGETS: [(&str, Target); 35] = [
     ("superblock", records::superblock),
     ("compr-cfg", records::compr_cfg),
     ("inode", records::inode),
@@ -57,6 +57,7 @@ pub const TARGETS: [(&str, Target); 34] = [
     ("stamps", lists::stamps),
     ("composefs-dump", composefs::dump),
     ("verity", verity::superblock),
+    ("signature", verity::signature),
 ];
 
 /// Runs the target with this name.

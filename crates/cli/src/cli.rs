@@ -10,7 +10,7 @@ use std::ffi::OsString;
 #[command(name = "kiln", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Topics of `kiln help TOPIC`:
-  sources, filters, metadata, edits, compression, layout, order, reuse, mounting, exit-codes
+  sources, filters, metadata, edits, compression, layout, order, reuse, mounting, root-hash, exit-codes
 
 Examples:
   kiln pack rootfs/ rootfs.erofs

@@ -5,7 +5,8 @@ use crate::console::report::{SkippedJson, note, print_document};
 use crate::exit::{Exit, Failure};
 use crate::export::{Archive, To, of_name, parse_to};
 use crate::extract::CACHE_LEN;
-use crate::image::DEVICE_OPTION;
+use crate::image::ImageArgs;
+use crate::objects::ObjectDirsArg;
 use crate::pack::out_args::OutArgs;
 use crate::pack::output::{Destination, spool_failure};
 use crate::pack::preset::{self, PresetArg};
@@ -15,6 +16,8 @@ use crate::pack::{
 };
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
+use crate::root_hash::RootHashArgs;
+use crate::verity::{Hashing, VerityArgs};
 use kiln_builder::{BuildError, Out, Preset};
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_output::Spool;
@@ -68,7 +71,16 @@ pub struct Args {
     keep_going: bool,
 
     #[command(flatten)]
+    verity: VerityArgs,
+
+    #[command(flatten)]
     out_args: OutArgs,
+
+    #[command(flatten)]
+    verified: RootHashArgs,
+
+    #[command(flatten)]
+    objects: ObjectDirsArg,
 
     #[command(flatten)]
     concatenated: ConcatenatedArg,
@@ -97,15 +109,22 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         Wanted::Erofs if args.level.is_some() => {
             return Err(Failure::Usage("--level is for archives: an image has --preset".into()));
         }
+        Wanted::Other(_) if args.verity.wanted().is_some() => {
+            return Err(Failure::Usage("--verity: an archive has no hash tree".into()));
+        }
         Wanted::Erofs => return pack(args),
         Wanted::Other(To::Dir) => {
             return Err(Failure::Usage("a directory is made by kiln extract".into()));
+        }
+        Wanted::Other(To::ComposefsDump) => {
+            return Err(Failure::Usage("a dump of composefs is made by kiln export".into()));
         }
         Wanted::Other(To::Archive(format, compression)) => (format, compression),
     };
     args.work.apply_nice()?;
     let signals = Signals::catch()?;
-    let failure = |error: ReadError| Failure::of_image(&args.src, 0, DEVICE_OPTION, error);
+    let image = ImageArgs { image: args.src.clone(), verified: args.verified.clone(), ..ImageArgs::default() };
+    let failure = |error: ReadError| image.failure(error);
     let archive = Archive {
         out: &args.out,
         format,
@@ -116,11 +135,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         work: &args.work,
         quiet: args.quiet.quiet,
     };
-    let options = ImageOptions::default().with_cache_bytes(CACHE_LEN);
+    let options = ImageOptions::default().with_cache_bytes(CACHE_LEN).with_objects(args.objects.open()?);
     let open = || {
         if args.from.is_none() && is_erofs(&args.src) {
-            let image = Image::open_path(&args.src, &[], &options).map_err(failure)?;
-            return image.require_devices().map(|()| (image, Vec::new())).map_err(failure);
+            return Ok((image.open_with(&options)?, Vec::new()));
         }
         let (spool, skipped) = to_spool(args, &signals)?;
         let source = FileSource::from_file(spool.into_file());
@@ -151,7 +169,9 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     }
     let (name, quiet) = (destination.name(&args.out), args.quiet.quiet || destination.is_stderr());
     let signals = Signals::catch()?;
-    let target = Target::create(destination, args.out_args.existing(), 0, args.out_args.spool.asked())?;
+    let existing = args.out_args.existing();
+    let target = Target::create(destination, existing, 0, args.out_args.spool.asked())?;
+    let target = target.with_tree(args.verity.wanted(), &args.out, existing)?;
     let fail = |error| failure(error, &signals, &args.out);
     let packer = preset::packer(args.preset.into(), &args.work, args.keep_going, &signals)?;
     let packer = target.prepare(packer);
@@ -160,14 +180,19 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     let scanned = scanned.map_err(|error| target.failure(fail(error)))?;
     let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(target.out(), progress));
     let mut built = built.map_err(|error| target.failure(fail(error)))?;
+    let hashing = Hashing { work: Some(&args.work), quiet: args.quiet.quiet, signals: &signals };
+    let tree = target.seal(&mut built.summary, &args.out, hashing)?;
     built.commit_by(|summary| target.commit(summary, &signals))?;
-    let (summary, order) = (&built.summary, &DataOrder::Path);
-    let report = Report { src: &args.src, image: &name, scan: Some(&scanned.scan), order, summary };
+    let (scan, summary, order, tree) = (Some(&scanned.scan), &built.summary, &DataOrder::Path, tree.as_ref());
+    let report = Report { src: &args.src, image: &name, scan, order, summary, tree };
     let exit = tell_skipped(&report);
     if !quiet {
         tell(&name, summary);
         if summary.digested_bytes == 0 {
             note(format_args!("{}", verifiable(summary)));
+        }
+        if let Some(tree) = tree {
+            tree.tell_all(&name);
         }
     }
     if args.work.json {
@@ -191,7 +216,7 @@ fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>),
     let scanned = packer.scan_into(&*source, out, &|_| {}).map_err(failed)?;
     let summary = scanned.build(out, &|_| {}).map_err(failed)?.summary;
     let (image, order) = (spool.dir(), &DataOrder::Path);
-    let report = Report { src: &args.src, image, scan: Some(&scanned.scan), order, summary: &summary };
+    let report = Report { src: &args.src, image, scan: Some(&scanned.scan), order, summary: &summary, tree: None };
     tell_skipped(&report);
     let skipped = skipped_json(&report);
     Ok((spool, skipped))
@@ -199,6 +224,8 @@ fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>),
 
 fn open(args: &Args, signals: &Signals) -> Result<Box<dyn Source>, Failure> {
     let concatenated = args.concatenated.concatenated;
-    let options = SourceOptions { concatenated, ..args.out_args.spool.source_options(Some(signals)) };
+    let (source_layer, objects) = (args.verified.layer(&args.src, &[])?, args.objects.open()?);
+    let spooled = args.out_args.spool.source_options(Some(signals));
+    let options = SourceOptions { source_layer, objects, concatenated, ..spooled };
     open_source(&args.src, args.from, &options, Some(signals))
 }

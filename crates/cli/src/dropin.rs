@@ -1,6 +1,6 @@
 //! Drop-in names that scripts already call: run as `mkfs.erofs`, `fsck.erofs`, `dump.erofs` or `erofsfuse`, this
-//! program takes the options of that program of erofs-utils, and prints the same texts; run as `mkcomposefs` or
-//! `composefs-info`, those of composefs.
+//! program takes the options of that program of erofs-utils, and prints the same texts; run as `mkcomposefs`,
+//! `composefs-info` or `mount.composefs`, those of composefs.
 //!
 //! Exit codes are 0 and 1 only, and never 0 after an error.
 
@@ -12,6 +12,7 @@ mod getopt;
 mod log;
 mod mkcomposefs;
 mod mkfs;
+mod mount_composefs;
 mod source;
 mod stored;
 
@@ -55,7 +56,7 @@ impl Project {
 }
 
 /// All drop-in names. `kiln install-names` installs these.
-pub const PROGRAMS: [Program; 6] = [
+pub const PROGRAMS: [Program; 7] = [
     Program {
         name: "mkfs.erofs",
         run: mkfs::run,
@@ -96,6 +97,13 @@ pub const PROGRAMS: [Program; 6] = [
         run: composefs_info::run,
         about: "show what is in composefs images",
         usage: composefs_info::USAGE,
+        project: Project::Composefs,
+    },
+    Program {
+        name: "mount.composefs",
+        run: mount_composefs::run,
+        about: "mount a composefs image with its objects",
+        usage: mount_composefs::USAGE,
         project: Project::Composefs,
     },
 ];

@@ -10,6 +10,7 @@ use kiln_mount::MountError;
 use kiln_output::OutputError;
 use kiln_read::ReadError;
 use kiln_revise::update::UpdateError;
+use kiln_signature::SignatureError;
 use kiln_sink::SinkError;
 use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
@@ -18,6 +19,9 @@ use kilnfs::composefs::ComposefsError;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// Words about a hash tree that what is written does not get.
+pub const NOT_CARRIED: &str = "hash tree not carried over: --verity makes a new one";
 
 /// Results other than failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,12 +112,29 @@ pub enum Failure {
     /// A hash tree could not be made or used.
     #[error("{}: {source}", path.display())]
     Verity { path: PathBuf, source: Box<VerityError> },
+    /// A key, a certificate or a signature could not be used.
+    #[error("{}: {source}", path.display())]
+    Signature { path: PathBuf, source: Box<SignatureError> },
     /// An image has a hash tree already.
     #[error("{}: has a hash tree already, at byte {hash_off}: use --force to replace it", image.display())]
     HasTree { image: PathBuf, hash_off: u64 },
+    /// An image that is to be changed in place has a hash tree.
+    #[error("{}: a hash tree of dm-verity lies behind it, at byte {hash_off}, which would not fit any more: --verity \
+             makes a new one, --drop-verity drops it", image.display())]
+    TreeInTheWay { image: PathBuf, hash_off: u64 },
+    /// The tree of an image is that of another one.
+    #[error("{}: its hash tree fits neither the image nor the root hash beside it: kiln verity verify tells more, \
+             --drop-verity drops it", image.display())]
+    UnfitTree { image: PathBuf },
     /// An image has no hash tree.
     #[error("{}: no hash tree, neither behind nor beside it", image.display())]
     NoTree { image: PathBuf },
+    /// An image is not the one that its root hash names; the differences have been listed.
+    #[error("{}: not the image of this root hash: {problems} problems", image.display())]
+    Unverified { image: PathBuf, problems: u64 },
+    /// An image has a hash tree, and what is made of it would have none.
+    #[error("{}: {NOT_CARRIED}", image.display())]
+    NotCarried { image: PathBuf },
     /// Some files could not be compared; they have been listed.
     #[error("the comparison is incomplete: {0} unreadable")]
     Uncompared(u64),
@@ -241,6 +262,7 @@ impl Failure {
             Failure::Usage(_) => 16,
             Failure::Read { source: ReadError::Corrupt { .. } | ReadError::Unsupported { .. }, .. }
             | Failure::LeftOver { .. } => 4,
+            Failure::Verity { source, .. } if source.is_of_image() => 4,
             _ => 8,
         }
     }

@@ -1,5 +1,7 @@
 //! `kiln export`
 
+mod composefs_dump;
+
 use crate::console::progress::QuietArgs;
 use crate::console::report::{Counts, PathJson, SkippedJson, note, print_document};
 use crate::console::text;
@@ -33,6 +35,7 @@ Examples:
   kiln export image.erofs image.tar.zst
   kiln export image.erofs - | docker import - name
   kiln export image.erofs usr/share '**/*.conf' parts.zip
+  kiln export --to composefs-dump image.erofs image.dump
   kiln export --to squashfs-pseudo image.erofs - | mksquashfs - out.squashfs -pf -"
 )]
 pub struct Args {
@@ -69,6 +72,8 @@ pub struct Args {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
     Dir,
+    /// A dump of composefs.
+    ComposefsDump,
     Archive(Format, Option<StreamCompression>),
 }
 
@@ -76,8 +81,9 @@ pub enum To {
 pub fn parse_to(text: &str) -> Result<To, &'static str> {
     match text {
         "dir" => Ok(To::Dir),
+        "composefs-dump" => Ok(To::ComposefsDump),
         _ => of_name(format!(".{text}"))
-            .ok_or("use tar, zip, cpio, mtree, squashfs-pseudo, dir, or tar.zst and the like"),
+            .ok_or("use tar, zip, cpio, mtree, squashfs-pseudo, composefs-dump, dir, or tar.zst and the like"),
     }
 }
 
@@ -105,6 +111,7 @@ pub fn run(mut args: Args) -> Result<Exit, Failure> {
             let way = extract::Way { keep_going, work, quiet };
             extract::run(&extract::Args::whole(image, out, select, way))
         }
+        Some(To::ComposefsDump) => composefs_dump::run(&args, &out),
         Some(To::Archive(format, compression)) => archive(&args, &out, format, compression),
     }
 }

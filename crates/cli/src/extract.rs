@@ -27,7 +27,7 @@ const RANGES_SHOWN: usize = 8;
 ///
 /// As root, owners, devices and all extended attributes are restored. Nothing is ever written outside DIR. Contents
 /// are compared with their digests, if the image has some. Files of composefs images whose contents lie outside the
-/// image are listed and skipped, with exit code 3. See `kiln help filters` for globs.
+/// image are listed and skipped, with exit code 3, unless --objects leads to them. See `kiln help filters` for globs.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -3,12 +3,20 @@
 use crate::console::report::note;
 use crate::console::size;
 use crate::exit::Failure;
+use crate::objects::ObjectsArgs;
 use crate::patch::left_over;
-use kiln_read::{FollowLast, Image, ImageOptions, Inode, ReadError};
+use crate::root_hash::{self, RootHashArgs};
+use kiln_read::{
+    FileSource, FollowLast, Image, ImageOptions, ImageSources, Inode, OffsetSource, ReadAt, ReadError, SourceLayer,
+};
+use kiln_verity::UnverifiedTree;
+use kiln_verity::verify::Report;
+use kilnfs::OpenOptions;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Image to read.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
@@ -30,6 +38,12 @@ pub struct ImageArgs {
     #[arg(long, value_name = "N")]
     pub generation: Option<u32>,
 
+    #[command(flatten)]
+    pub verified: RootHashArgs,
+
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+
     /// The option that names extra devices, for messages
     #[arg(skip = DEVICE_OPTION)]
     #[serde(skip, default = "device_option")]
@@ -46,7 +60,15 @@ fn device_option() -> &'static str {
 impl Default for ImageArgs {
     /// Returns arguments without an image.
     fn default() -> Self {
-        Self { image: PathBuf::new(), device: Vec::new(), offset: 0, generation: None, device_option: DEVICE_OPTION }
+        Self {
+            image: PathBuf::new(),
+            device: Vec::new(),
+            offset: 0,
+            generation: None,
+            verified: RootHashArgs::default(),
+            objects: ObjectsArgs::default(),
+            device_option: DEVICE_OPTION,
+        }
     }
 }
 
@@ -58,9 +80,36 @@ impl ImageArgs {
 
     /// Opens the image to read contents. Its place in the file comes from the arguments.
     pub fn open_with(&self, options: &ImageOptions) -> Result<Image, Failure> {
-        let image = self.open_path(options).map_err(|error| self.failure(error))?;
+        let image = self.open_path(&options.clone().with_objects(self.objects.open()?))?;
         image.require_devices().map_err(|error| self.failure(error))?;
         Ok(image)
+    }
+
+    /// Opens the image as it is stored: without the objects of composefs.
+    pub fn open_without_objects(&self) -> Result<Image, Failure> {
+        let image = self.open_path(&ImageOptions::default())?;
+        image.require_devices().map_err(|error| self.failure(error))?;
+        Ok(image)
+    }
+
+    /// Opens the image whose devices have been compared with their root hashes, with these `reports`: the same bytes,
+    /// and no more than the hash trees cover. Without reports, opens it like [`ImageArgs::open_with`].
+    ///
+    /// # Errors
+    /// As [`ImageArgs::open_with`].
+    pub fn open_compared(&self, options: &ImageOptions, reports: &[Report]) -> Result<Image, Failure> {
+        if reports.is_empty() {
+            return self.open_with(options);
+        }
+        let lens: Vec<u64> = reports.iter().map(|report| report.superblock.parameters.data_len()).collect();
+        let front = move |device: u16, source| {
+            let len = lens.get(usize::from(device)).copied().unwrap_or_default();
+            Ok(Arc::new(OffsetSource::new(source, 0)?.with_max_len(len)) as Arc<dyn ReadAt>)
+        };
+        let sources = ImageSources::from_paths(&self.image, &self.device).with_offset(self.offset);
+        let sources = sources.with_generation(self.generation).with_layer(SourceLayer::new(front));
+        let image = sources.open(options).and_then(|image| image.require_devices().map(|()| image));
+        image.map_err(|error| self.failure(error))
     }
 
     /// Opens the image to read metadata only. Missing devices are reported, and are not an error.
@@ -70,7 +119,7 @@ impl ImageArgs {
 
     /// Opens like [`ImageArgs::open_metadata`], and reports through `warn`.
     pub fn open_metadata_with(&self, options: &ImageOptions, warn: &dyn Fn(Failure)) -> Result<Image, Failure> {
-        let image = self.open_path(options).map_err(|error| self.failure(error))?;
+        let image = self.open_path(&options.clone().with_objects(self.objects.open()?))?;
         if let Err(error) = image.require_devices() {
             warn(self.failure(error));
         }
@@ -80,8 +129,8 @@ impl ImageArgs {
     /// Refuses an image with missing devices before the kernel mounts it: every file would fail. The kernel reports
     /// any other error.
     pub fn require_devices(&self) -> Result<(), Failure> {
-        let devices = self.open_path(&ImageOptions::default()).map_or(Ok(()), |image| image.require_devices());
-        devices.map_err(|error| self.failure(error))
+        let image = self.open_path(&ImageOptions::default());
+        image.map_or(Ok(()), |image| image.require_devices()).map_err(|error| self.failure(error))
     }
 
     /// Prints a note if a journal lies beside the image.
@@ -96,13 +145,48 @@ impl ImageArgs {
     pub fn refuse_unfinished(&self) -> Result<(), Failure> {
         match left_over::find(&self.image) {
             None => Ok(()),
-            Some(_) => self.open_path(&ImageOptions::default()).map(drop).map_err(|error| self.failure(error)),
+            Some(_) => self.open_path(&ImageOptions::default()).map(drop),
         }
     }
 
-    fn open_path(&self, options: &ImageOptions) -> Result<Image, ReadError> {
-        let options = options.clone().with_offset(self.offset).with_generation(self.generation);
-        Image::open_path(&self.image, &self.device, &options)
+    fn open_path(&self, options: &ImageOptions) -> Result<Image, Failure> {
+        self.sources()?.open(options).map_err(|error| self.failure(error))
+    }
+
+    /// Returns the sources of the image: with a root hash, everything that is read of them is verified.
+    ///
+    /// # Errors
+    /// Another number of root hashes than the image and its devices need.
+    pub fn sources(&self) -> Result<ImageSources, Failure> {
+        self.opening().sources(&self.image).map_err(of_opening)
+    }
+
+    /// Returns the bytes of the image, from its first one on.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or whose hash tree has another root hash.
+    pub fn source(&self) -> Result<Arc<dyn ReadAt>, Failure> {
+        let failed = |source| Failure::File { path: self.image.clone(), action: "read", source };
+        let file = FileSource::open(&self.image).map_err(|error| self.failure(error))?;
+        let source: Arc<dyn ReadAt> = Arc::new(OffsetSource::new(file, self.offset).map_err(failed)?);
+        match self.verified.layer(&self.image, &self.device)? {
+            Some(layer) => layer.over(0, source).map_err(failed),
+            None => Ok(source),
+        }
+    }
+
+    /// Finds the hash trees of the image and of its devices, with the paths of what they cover: none without a root
+    /// hash.
+    ///
+    /// # Errors
+    /// A file that cannot be read; one without a tree.
+    pub fn hash_trees(&self) -> Result<Vec<(PathBuf, UnverifiedTree)>, Failure> {
+        self.opening().trees(&self.image).map_err(of_opening)
+    }
+
+    fn opening(&self) -> OpenOptions {
+        let read = ImageOptions::default().with_offset(self.offset).with_generation(self.generation);
+        OpenOptions { devices: self.device.clone(), root_hashes: self.verified.root_hashes(), read }
     }
 
     /// Returns an error about this image.
@@ -116,5 +200,13 @@ impl ImageArgs {
         let inode = image.resolve(path, last).map_err(|error| self.failure(error))?;
         let names: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|name| !name.is_empty()).collect();
         Ok((inode, names.join(&b'/')))
+    }
+}
+
+fn of_opening(error: kilnfs::Error) -> Failure {
+    match error {
+        kilnfs::Error::Verity { image, source } => root_hash::failure(&image, source),
+        kilnfs::Error::Read { image, source } => Failure::Read { image, source },
+        error => Failure::Library(error),
     }
 }

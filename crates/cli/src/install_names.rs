@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// Install the names of erofs-utils and composefs
 ///
-/// Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse, mkcomposefs or composefs-info, this program takes the
-/// options of that program. Only names that lead to this program already are replaced without --force.
+/// Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse, mkcomposefs, composefs-info or mount.composefs, this
+/// program takes the options of that program. Only names that lead to this program already are replaced without
+/// --force.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

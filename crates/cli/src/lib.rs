@@ -22,11 +22,13 @@ mod image;
 mod inspect;
 mod install_names;
 mod mount;
+mod objects;
 mod oci;
 mod pack;
 mod patch;
 mod process;
 mod relayout;
+mod root_hash;
 mod update;
 mod verity;
 

@@ -11,6 +11,7 @@ pub mod record;
 pub mod stats;
 pub mod umount;
 
+use crate::console::progress::Meter;
 use crate::console::report::note;
 use crate::console::size::{self, Human};
 use crate::exit::{Exit, Failure};
@@ -18,8 +19,9 @@ use crate::headings::FUSE;
 use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::process::threads::ThreadsArgs;
+use crate::root_hash::{self, verify_all};
 use background::Ready;
-use kiln_mount::fuse::{self, FuseOptions, Hot, ImageSources, Modes, Prefetch};
+use kiln_mount::fuse::{self, FuseOptions, Hot, Modes, Prefetch};
 use kiln_mount::kernel::{self, KernelVia};
 use kiln_mount::{Attributes, MountError, Preload, check_free, default_preload};
 use kiln_read::hotlist::HotList;
@@ -40,7 +42,8 @@ const FUSE_THREADS_MIN: usize = 4;
 /// Mount an image
 ///
 /// The kernel's driver mounts it if you may use that, otherwise FUSE, which needs no privilege. Every
-/// mount is read-only. Set-user-id bits and devices have no effect without -o suid,dev.
+/// mount is read-only. Set-user-id bits and devices have no effect without -o suid,dev. With --root-hash FUSE mounts
+/// it and verifies each read; with --via kernel, too, all of the image is verified once, before the mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 #[command(after_help = "\
 Examples:
@@ -173,6 +176,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         check_free(&args.dir).map_err(Failure::Mount)?;
     }
     if via != Some(Via::Fuse) {
+        verify_before(args)?;
         let ImageArgs { image, device, offset, .. } = &args.image;
         match kernel::mount_with(image, device, *offset, &args.dir, options.attributes) {
             Ok(via) => {
@@ -202,6 +206,14 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 /// Returns the way to mount that the options ask for: by name, or because only one way has them.
 fn via(args: &Args) -> Result<Option<Via>, Failure> {
+    if !args.image.objects.dirs.is_empty() {
+        return match args.via {
+            Some(Via::Kernel) => Err(Failure::Usage(
+                "--objects: the kernel needs overlayfs, too: use kiln composefs mount; FUSE shows them here".into(),
+            )),
+            _ => Ok(Some(Via::Fuse)),
+        };
+    }
     if args.image.generation.is_some() {
         return match args.via {
             Some(Via::Kernel) => Err(Failure::Usage(
@@ -209,6 +221,9 @@ fn via(args: &Args) -> Result<Option<Via>, Failure> {
             )),
             _ => Ok(Some(Via::Fuse)),
         };
+    }
+    if args.via.is_none() && args.image.verified.is_given() {
+        return Ok(Some(Via::Fuse));
     }
     let is_pinned = args.pin.is_some();
     match (args.via, args.owner.given()) {
@@ -222,6 +237,23 @@ fn via(args: &Args) -> Result<Option<Via>, Failure> {
         (None, None) if is_pinned => Ok(Some(Via::Fuse)),
         (via, _) => Ok(via),
     }
+}
+
+/// Verifies all of an image before the kernel's driver mounts it, which verifies nothing, if that was asked for.
+fn verify_before(args: &Args) -> Result<(), Failure> {
+    let trees = args.image.hash_trees()?;
+    let reports = verify_all(&trees, args.threads.threads(), &Meter::Nothing)?;
+    for ((path, _), report) in trees.iter().zip(&reports) {
+        root_hash::tell(path, report, args.quiet);
+    }
+    let problems: u64 = reports.iter().map(|report| report.finding_count).sum();
+    if problems > 0 {
+        return Err(Failure::Unverified { image: args.image.image.clone(), problems });
+    }
+    if !trees.is_empty() {
+        say(args, format_args!("later changes of the image are not noticed: only --via fuse verifies each read"));
+    }
+    Ok(())
 }
 
 /// Prints a message that is not an error.
@@ -245,8 +277,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
     let notes = if args.quiet { Notes::LeftOut } else { Notes::Logged };
     log::start(log_target(args)?, notes, &args.image.image);
     let signals = Signals::catch()?;
-    let ImageArgs { image, device, offset, generation, .. } = &args.image;
-    let sources = ImageSources::from_paths(image, device).with_offset(*offset).with_generation(*generation);
+    let sources = args.image.sources()?.with_objects(args.image.objects.open()?);
     let options = FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         cache_bytes: args.cache.unwrap_or_else(fuse::default_cache),
@@ -341,21 +372,21 @@ mod tests {
 
     #[test]
     fn requests_have_all_arguments() {
-        let name = |bytes: &'static [u8]| std::ffi::OsStr::from_bytes(bytes);
-        let given = "kiln --device /x --offset 4096 --generation 3 -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M \
-                     --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
+        let name = |bytes: &'static [u8]| OsStr::from_bytes(bytes);
+        let digits = "5a".repeat(32);
+        let hash = format!("--root-hash={digits},{digits}");
+        let given = "kiln --device /x --offset 4096 --generation 3 --hash-tree /tree --objects /a --objects /b \
+                     --trust-objects -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
                      --gid-map 3:4:5 --modes show --quiet";
-        let given = given.split_whitespace().map(name_of).chain([name(b"/image\xff"), name(b"/dir")]);
+        let words = given.split_whitespace().map(OsStr::new);
+        let given = words.chain([OsStr::new(&hash), name(b"/image\xff"), name(b"/dir")]);
         let args = Cli::try_parse_from(given).unwrap_or_else(|error| panic!("{error}")).args;
+        assert_eq!(args.image.verified.root_hash.len(), 2);
         let found: Args = serde_json::from_slice(&request(&args).unwrap()).unwrap();
         let expected = Args { via: Some(Via::Fuse), foreground: true, in_background: true, ..args };
         assert_eq!(found, expected);
         let relative = Args { dir: "dir".into(), ..expected };
         let found: Args = serde_json::from_slice(&request(&relative).unwrap()).unwrap();
         assert_eq!(found.dir, std::env::current_dir().unwrap().join("dir"));
-    }
-
-    fn name_of(text: &'static str) -> &'static std::ffi::OsStr {
-        text.as_ref()
     }
 }

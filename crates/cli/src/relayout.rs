@@ -8,6 +8,7 @@ use crate::pack::hot::HotArgs;
 use crate::pack::list_order;
 use crate::pack::out_args::{ForceArg, SpoolDirArg};
 use crate::process::work::WorkArgs;
+use crate::verity::{RequireVerityArg, VerityArgs};
 use kiln_tree::storage::DataOrder;
 use moved::Moved;
 use std::path::PathBuf;
@@ -41,6 +42,12 @@ pub struct Args {
     /// UUID of the image; default: derived from its contents
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
+
+    #[command(flatten)]
+    verity: VerityArgs,
+
+    #[command(flatten)]
+    require_verity: RequireVerityArg,
 
     #[command(flatten)]
     force: ForceArg,

@@ -20,12 +20,13 @@ use crate::pack::{
 use crate::patch::left_over;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
+use crate::verity::{ChangedVerityArgs, Changing, Hashing};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use kiln_builder::{BuildOptions, Choices, Compression, MetadataCompression, PhaseClock};
 use kiln_format::feature::Feature;
 use kiln_format::{Escaped, KernelVersion};
 use kiln_output::Existing;
-use kiln_revise::update::{About, BehindImage, Update, UpdatedFile, open_for_update};
+use kiln_revise::update::{About, BehindImage, Update, UpdateTarget, UpdatedFile, open_for_update};
 use kiln_revise::{EditedImage, IncrementBase, Stamps};
 use kiln_source::dir::FileId;
 use kiln_source::{Source, SourceKind, SourceOptions};
@@ -107,6 +108,9 @@ pub struct Args {
     #[arg(long, help_heading = RUNNING)]
     discard_tail: bool,
 
+    #[command(flatten, next_help_heading = STORAGE)]
+    verity: ChangedVerityArgs,
+
     /// Skip what cannot be read, list it, and exit with 3
     #[arg(long, help_heading = RUNNING)]
     keep_going: bool,
@@ -145,7 +149,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let time = now()?;
     let file = open_for_update(&args.image).map_err(|error| fail(error.into()))?;
     refuse_left_over(&args.image)?;
-    let update = begin(args, &file).map_err(fail)?;
+    let changing = Changing::begin(&args.verity, &args.image, &file)?;
+    let update = begin(args, changing.target()?).map_err(fail)?;
     let options = options(args, &update, time).map_err(|failure| refuse(failure, fail))?;
     let source = source(args, &update, &signals)?;
     let base = base(args, &update).map_err(fail)?.map(Arc::new);
@@ -167,8 +172,16 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let Updated { mut summary, number, added } = updated.map_err(fail)?;
     summary.phases.splice(0..0, started.phases());
     let stamps = stamps.write(&args.image, scan, Existing::Replace)?;
+    // Nothing refers to the target any more.
+    drop(update);
+    let clock = PhaseClock::start();
+    let tree = changing.seal(Hashing { work: Some(&args.work), quiet: args.quiet.quiet, signals: &signals })?;
+    if tree.is_some() {
+        clock.finish("hash tree");
+        summary.phases.extend(clock.phases());
+    }
     let src = args.src.as_deref().unwrap_or(&args.image);
-    let report = Report { image: &args.image, src, scan, summary: &summary, number, added };
+    let report = Report { image: &args.image, src, scan, summary: &summary, number, added, tree: tree.as_ref() };
     let exit = report.tell_skipped();
     if !args.quiet.quiet {
         report.tell();
@@ -194,9 +207,9 @@ fn refuse_left_over(image: &Path) -> Result<(), Failure> {
     }
 }
 
-fn begin<'a>(args: &Args, file: &'a UpdatedFile) -> Result<Update<'a>, Error> {
+fn begin<'a>(args: &Args, target: UpdateTarget<'a>) -> Result<Update<'a>, Error> {
     let behind = if args.discard_tail { BehindImage::Anything } else { BehindImage::OwnRemains };
-    Ok(Update::begin(file.target()?, behind)?)
+    Ok(Update::begin(target, behind)?)
 }
 
 /// The image as the base of what SRC makes of it; what edits do not name is of the image itself.

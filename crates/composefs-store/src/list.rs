@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::store::Store;
-use kiln_composefs::verity::Digest;
+use kiln_digest::Digest;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;

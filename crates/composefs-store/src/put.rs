@@ -1,14 +1,16 @@
 //! Additions to a store.
 
 use crate::error::StoreError;
+use crate::protect;
 use crate::store::Store;
 use kiln_composefs::from_tree::contents::{self, TreeContents};
 use kiln_composefs::tree::object_path;
-use kiln_composefs::verity::{self, Algorithm, Digest, Hasher};
+use kiln_digest::fsverity::{self, FsVerity};
+use kiln_digest::{Algorithm, Digest};
 use kiln_output::{AtomicFile, Durability, Existing, OutputError};
 use kiln_parallel::Threads;
 use kiln_tree::{Content, ContentError, NodeId, Tree, UnreadableFile};
-use rustix::fs::{Mode, copy_file_range, fchmod, ioctl_ficlone};
+use rustix::fs::{Mode, fchmod, ioctl_ficlone};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -19,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const IN_MEMORY_LEN: u64 = 1 << 20;
 /// Bytes that are read at once.
 const PIECE_LEN: usize = 256 << 10;
-/// Bytes that the system copies at once, between two looks at the flag that stops it.
-const COPY_LEN: u64 = 64 << 20;
+/// Name of which objects are made that have none yet; no object gets it.
+const UNNAMED: &str = ".object";
 /// Mode of objects, whatever the umask, as that of `mkcomposefs`.
 const MODE: u32 = 0o644;
 
@@ -54,14 +56,12 @@ impl Store {
     /// # Errors
     /// Errors of the system; something else of the object's name.
     pub fn put_bytes(&self, bytes: &[u8], algorithm: Algorithm) -> Result<Digest, StoreError> {
-        let digest = verity::digest(algorithm, bytes);
+        let digest = fsverity::digest(algorithm, bytes);
         if !self.has_whole(&digest, bytes.len() as u64)? {
-            let object = self.begin(&digest)?;
-            if let Some(object) = object {
-                let path = self.path().join(object_path(&digest));
-                object.file().write_all(bytes).map_err(StoreError::file(path, "write"))?;
-                self.finish(object, &digest)?;
-            }
+            let object = self.begin()?;
+            let path = self.path().join(object_path(&digest));
+            object.file().write_all(bytes).map_err(StoreError::file(path, "write"))?;
+            self.finish(object, &digest)?;
         }
         Ok(digest)
     }
@@ -73,34 +73,44 @@ impl Store {
             source.content.verify_unchanged()?;
             return Ok(self.put_bytes(buf, algorithm)?);
         }
-        let digest = source.pass(algorithm, buf, |_| Ok(()))?;
-        if self.has_whole(&digest, source.len)? {
-            return Ok(digest);
+        // Hashing alone is cheaper, but of an object that is then stored it must be repeated for what was written.
+        if self.finds_objects.load(Ordering::Relaxed) {
+            let digest = source.pass(algorithm, buf, |_| Ok(()))?;
+            if self.has_whole(&digest, source.len)? {
+                return Ok(digest);
+            }
+            self.finds_objects.store(false, Ordering::Relaxed);
         }
-        let Some(object) = self.begin(&digest)? else { return Ok(digest) };
-        let path = self.path().join(object_path(&digest));
+        self.put_unknown(source, algorithm, buf)
+    }
+
+    /// Adds an object whose digest is not known: it is hashed as it is written.
+    fn put_unknown(
+        &self,
+        source: &mut Contents<'_>,
+        algorithm: Algorithm,
+        buf: &mut Vec<u8>,
+    ) -> Result<Digest, PutError> {
+        let object = self.begin()?;
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::Interrupted => PutError::Store(StoreError::Stopped),
-            _ => PutError::Store(StoreError::file(&path, "write")(error)),
+            _ => PutError::Store(StoreError::file(self.path(), "write an object of")(error)),
         };
-        let copied = match source.content.file() {
-            Some(file) => match copy(file, object.file(), source.len, source.stop).map_err(failed)? {
-                true => Some(digest_of(object.file(), algorithm, buf, source.stop).map_err(failed)?),
-                false => None,
-            },
-            None => None,
-        };
-        let stored = match copied {
-            Some(stored) => {
+        let is_clone = source.content.file().is_some_and(|file| ioctl_ficlone(object.file(), file).is_ok());
+        let digest = match is_clone {
+            true => {
+                // The source may have grown since.
+                object.file().set_len(source.len).map_err(failed)?;
+                let digest = digest_of(object.file(), algorithm, buf, source.stop).map_err(failed)?;
                 source.content.verify_unchanged()?;
-                stored
+                digest
             }
-            None => source.pass(algorithm, buf, |piece| object.file().write_all(piece).map_err(failed))?,
+            false => source.pass(algorithm, buf, |piece| object.file().write_all(piece).map_err(failed))?,
         };
-        if stored != digest {
-            return Err(ContentError::Changed("its contents are others than before").into());
+        match self.has_whole(&digest, source.len)? {
+            true => self.finds_objects.store(true, Ordering::Relaxed),
+            false => self.finish(object, &digest)?,
         }
-        self.finish(object, &digest)?;
         Ok(digest)
     }
 
@@ -114,26 +124,32 @@ impl Store {
         }
     }
 
-    /// Starts an object; `None` if another process was faster.
-    fn begin(&self, digest: &Digest) -> Result<Option<AtomicFile>, StoreError> {
-        self.make_dir(digest)?;
-        let path = self.path().join(object_path(digest));
-        match AtomicFile::create(&path, Existing::Keep) {
-            Ok(file) => Ok(Some(file)),
-            Err(OutputError::Exists { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    /// Starts an object, which has no name yet.
+    fn begin(&self) -> Result<AtomicFile, StoreError> {
+        Ok(AtomicFile::create(&self.path().join(UNNAMED), Existing::Keep)?)
     }
 
     /// Gives an object its name, once its contents survive a crash. If another process was faster, its
     /// object stays.
     fn finish(&self, object: AtomicFile, digest: &Digest) -> Result<(), StoreError> {
-        let path = self.path().join(object_path(digest));
+        self.make_dir(digest)?;
+        let name = object_path(digest);
+        let path = self.path().join(&name);
         fchmod(object.file(), Mode::from_raw_mode(MODE)).map_err(StoreError::file(&path, "set the mode"))?;
         object.file().sync_all().map_err(StoreError::file(&path, "write"))?;
-        match object.commit_as(Durability::LeftToCaller) {
-            Ok(()) | Err(OutputError::Exists { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+        match object.with_name(name.as_ref()).commit_as(Durability::LeftToCaller) {
+            Ok(()) => self.protect(name.as_ref(), digest),
+            Err(OutputError::Exists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Enables fs-verity for a new object, as far as kernel and filesystem have it: readers that verify need it no more
+    /// than those that trust. A failure changes nothing, and the next object is not tried.
+    fn protect(&self, name: &Path, digest: &Digest) {
+        if self.has_verity.load(Ordering::Relaxed) && protect::enable(&self.dir, name, digest.algorithm()).is_err() {
+            self.has_verity.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -178,7 +194,7 @@ impl Contents<'_> {
         buf: &mut Vec<u8>,
         mut each: impl FnMut(&[u8]) -> Result<(), PutError>,
     ) -> Result<Digest, PutError> {
-        let mut hasher = Hasher::new(algorithm);
+        let mut hasher = FsVerity::new(algorithm);
         buf.resize(PIECE_LEN, 0);
         let mut off = 0;
         while off < self.len {
@@ -193,35 +209,9 @@ impl Contents<'_> {
     }
 }
 
-/// Lets the system copy the first `len` bytes, sharing them where it can. Returns false if it cannot,
-/// and nothing was copied.
-fn copy(from: &File, to: &File, len: u64, stop: &AtomicBool) -> io::Result<bool> {
-    if ioctl_ficlone(to, from).is_ok() {
-        // The source may have grown since.
-        to.set_len(len)?;
-        return Ok(true);
-    }
-    let mut off = 0;
-    while off < len {
-        if stop.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        let (mut read_off, mut write_off) = (off, off);
-        let piece = (len - off).min(COPY_LEN) as usize;
-        match copy_file_range(from, Some(&mut read_off), to, Some(&mut write_off), piece) {
-            Err(_) if off == 0 => return Ok(false),
-            // The source has become shorter: the digest will say so.
-            Ok(0) => break,
-            Ok(count) => off += count as u64,
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(true)
-}
-
 /// Returns the digest of a file's contents.
 pub(crate) fn digest_of(file: &File, algorithm: Algorithm, buf: &mut Vec<u8>, stop: &AtomicBool) -> io::Result<Digest> {
-    let mut hasher = Hasher::new(algorithm);
+    let mut hasher = FsVerity::new(algorithm);
     buf.resize(PIECE_LEN, 0);
     let mut off = 0;
     loop {

@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use kiln_composefs::tree::object_path;
-use kiln_composefs::verity::Digest;
+use kiln_digest::Digest;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -20,6 +20,10 @@ pub struct Store {
     is_repository: bool,
     /// Directories of objects that exist, and to which this process has added.
     known: Vec<AtomicBool>,
+    /// The last long contents were an object already.
+    pub(crate) finds_objects: AtomicBool,
+    /// The last object got fs-verity, or none was added yet.
+    pub(crate) has_verity: AtomicBool,
 }
 
 impl Store {
@@ -33,7 +37,15 @@ impl Store {
         let path = if is_repository && is_dir(&objects) { objects } else { path.to_owned() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&path, flags, Mode::empty()).map_err(StoreError::file(&path, "open the store"))?;
-        Ok(Self { path, dir, is_repository, known: (0..256).map(|_| AtomicBool::new(false)).collect() })
+        let known = (0..256).map(|_| AtomicBool::new(false)).collect();
+        Ok(Self {
+            path,
+            dir,
+            is_repository,
+            known,
+            finds_objects: AtomicBool::new(false),
+            has_verity: AtomicBool::new(true),
+        })
     }
 
     /// Opens a store to add objects. A directory that does not exist is created.
@@ -142,7 +154,10 @@ impl Store {
     pub(crate) fn open_path(&self, object: &str) -> Result<File, StoreError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let path = || self.path.join(object);
-        let file = match openat(&self.dir, object, flags, Mode::empty()) {
+        let (dir, name) = object.split_once('/').unwrap_or((".", object));
+        let dir_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = openat(&self.dir, dir, dir_flags, Mode::empty()).map_err(StoreError::file(path(), "open"))?;
+        let file = match openat(dir, name, flags, Mode::empty()) {
             Err(Errno::LOOP) => return Err(StoreError::NoObject { path: path(), found: "a symbolic link" }),
             Err(Errno::NXIO) => return Err(StoreError::NoObject { path: path(), found: "a socket" }),
             opened => opened.map_err(StoreError::file(path(), "open"))?,

@@ -5,7 +5,7 @@ use crate::list::Listing;
 use crate::put::digest_of;
 use crate::store::Store;
 use kiln_composefs::tree::object_path;
-use kiln_composefs::verity::Digest;
+use kiln_digest::Digest;
 use kiln_parallel::Threads;
 use kiln_parallel::ordered::{self, Costed};
 use std::io::ErrorKind;

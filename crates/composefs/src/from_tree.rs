@@ -1,5 +1,6 @@
 //! Conversion of the trees of other sources: directories, archives, containers.
 
+pub mod container;
 pub mod contents;
 
 use crate::error::{TreeError, TreeProblem};

@@ -11,8 +11,8 @@ mod xattrs;
 
 use crate::CfsTree;
 use crate::error::ImageError;
-use crate::verity::{Algorithm, Digest};
 use emit::Output;
+use kiln_digest::{Algorithm, Digest};
 use std::io::Write;
 
 /// Version of composefs's rules: images differ in a field of the header, and in marks on directories

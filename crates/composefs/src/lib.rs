@@ -7,7 +7,7 @@
 //!
 //! [`dump::read`] reads a [`CfsTree`] from a dump, [`from_tree()`] makes one of a [`kiln_tree::Tree`],
 //! and [`tree::Builder`] of anything else. [`image::write`] writes its image, the same bytes that
-//! composefs 1.0.8 writes, and [`dump::write`] a dump. [`verity`] has the digests. Nothing here opens
+//! composefs 1.0.8 writes, and [`dump::write`] a dump. Nothing here opens
 //! a file: inputs and outputs come from the caller.
 //!
 //! ```
@@ -38,7 +38,6 @@
 //! * `from_tree/` converts trees, and reads contents on several threads. Only this module knows
 //!   [`kiln_tree`].
 //! * `restore` undoes what `image/prepare` and `image/xattrs` do to a file, for readers of images.
-//! * `verity` knows nothing of the rest.
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
@@ -48,7 +47,6 @@ pub mod from_tree;
 pub mod image;
 pub mod restore;
 pub mod tree;
-pub mod verity;
 mod xattr_names;
 
 pub use error::{ImageError, TreeError, TreeProblem};

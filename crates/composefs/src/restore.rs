@@ -3,8 +3,8 @@
 //! The caller reads the image, and asks for each file in turn. A tree of the answers gives the same
 //! image again if hard links are canonical, as in [`dump::write`](crate::dump::write).
 
-use crate::verity::{Algorithm, Digest};
 use crate::xattr_names::{self as names, METACOPY, OVERLAY, OVERLAY_ESCAPED, REDIRECT};
+use kiln_digest::{Digest, metacopy};
 use kiln_format::inode::FileType;
 
 /// A file of an image, as it is stored.
@@ -71,9 +71,10 @@ impl<'a> ImageFile<'a> {
             }
             FileType::Regular => match self.xattr(METACOPY) {
                 None => Ok(Role::Plain),
-                Some(metacopy) => {
+                Some(value) => {
                     let object = self.xattr(REDIRECT).map(|path| path.strip_prefix(b"/").ok_or(RestoreError::Redirect));
-                    Ok(Role::External { digest: digest(metacopy)?, object: object.transpose()? })
+                    let digest = metacopy::parse(value).map_err(|_| RestoreError::Metacopy)?;
+                    Ok(Role::External { digest, object: object.transpose()? })
                 }
             },
             _ => Ok(Role::Plain),
@@ -105,17 +106,4 @@ impl<'a> ImageFile<'a> {
 
 fn is_digit(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
-}
-
-fn digest(metacopy: &[u8]) -> Result<Option<Digest>, RestoreError> {
-    let (head, bytes) = match metacopy {
-        [] => return Ok(None),
-        [0, len, 0, algorithm, bytes @ ..] => ((usize::from(*len), *algorithm), bytes),
-        _ => return Err(RestoreError::Metacopy),
-    };
-    let algorithm = Algorithm::of_len(bytes.len()).ok_or(RestoreError::Metacopy)?;
-    match head == (4 + bytes.len(), algorithm.number()) {
-        true => Ok(Digest::new(bytes)),
-        false => Err(RestoreError::Metacopy),
-    }
 }

@@ -6,7 +6,7 @@ mod pairs;
 
 pub use builder::{Builder, FileData};
 
-use crate::verity::{Algorithm, Digest};
+use kiln_digest::{Algorithm, Digest};
 use kiln_format::inode::FileType;
 use pairs::Pairs;
 
@@ -163,7 +163,7 @@ impl CfsTree {
             Data::Empty => FileData::Inline(&[]),
             Data::Inline(contents) => FileData::Inline(of(contents)),
             Data::External { size, digest, object } => {
-                FileData::External { size, digest: Digest::new(of(digest)), object: object.map(of) }
+                FileData::External { size, digest: Digest::from_bytes(of(digest)), object: object.map(of) }
             }
             Data::Symlink(target) => FileData::Symlink(of(target)),
             Data::CharDevice(rdev) => FileData::CharDevice(rdev),

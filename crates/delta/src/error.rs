@@ -67,11 +67,11 @@ pub enum DeltaError {
     #[error("not a kiln patch: it begins with {0:02x?}")]
     NotAPatch([u8; 8]),
     /// The patch has a version that this program does not support.
-    #[error("patch version {found} is not supported: this program applies version {known}; use a newer kiln")]
+    #[error("patch version {found} is not supported: this program applies versions up to {known}; use a newer kiln")]
     Version {
         /// Version of the patch.
         found: u64,
-        /// Version that this program supports.
+        /// Newest version that this program supports.
         known: u64,
     },
     /// The patch is damaged.

@@ -56,7 +56,7 @@ mod stop;
 
 pub use apply::{ApplyReport, Patch, Sink};
 pub use error::{DeltaError, PatchDefect, Side};
-pub use format::header::{EncoderUse, Header};
+pub use format::header::{EncoderUse, Header, NewTree};
 #[doc(hidden)]
 pub use format::seal::{seal, unseal};
 pub use make::made::{MakeOptions, MakeReport};

@@ -92,6 +92,7 @@ pub fn make(
         new_len: new_map.len,
         new_digest,
         changed_len,
+        new_tree: options.new_tree.clone(),
         encoders: encoders.collect(),
         texts: written.texts,
     };

@@ -22,6 +22,7 @@ pub use kiln_composefs_store as store;
 pub use kiln_composefs_store::{Store, StoreError};
 
 use kiln_composefs::dump::DumpError;
+use kiln_composefs::from_tree::container::ContainerError;
 use kiln_composefs::restore::{ImageFile, RestoreError, Role};
 use kiln_composefs::tree::{Attributes, Builder, FileData, INLINE_MAX_LEN, NodeIdx};
 use kiln_format::Escaped;
@@ -40,6 +41,9 @@ pub enum ComposefsError {
     /// A file that no image can have.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// A container image that composefs-rs refuses.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     /// A file that cannot be read.
     #[error(transparent)]
     Source(#[from] UnreadableFile),

@@ -11,6 +11,7 @@ use kiln_revise::update::UpdateError;
 use kiln_sink::SinkError;
 use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
+use kiln_verity::VerityError;
 use std::path::PathBuf;
 
 /// Reason why an operation failed.
@@ -53,6 +54,14 @@ pub enum Error {
         image: PathBuf,
         /// Defect, or error of the system.
         source: ReadError,
+    },
+    /// A hash tree cannot be used.
+    #[error("{}: {source}", image.display())]
+    Verity {
+        /// The image, or an extra device of it.
+        image: PathBuf,
+        /// Why not.
+        source: VerityError,
     },
     /// An image cannot be updated in place.
     #[error("{}: {source}", image.display())]

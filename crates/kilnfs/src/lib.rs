@@ -37,7 +37,8 @@
 //! [`read`] for images, [`builder`] for building them, [`source`] for their sources, [`oci`] for images of containers,
 //! [`sink`] for extracting and exporting, [`diff`](mod@diff) for comparing trees, [`revise`] for images that reuse data
 //! of older ones, [`delta`] for patches between images, [`composefs`] for images of composefs, [`verity`] for hash
-//! trees, [`mount`](mod@mount), [`codec`] and [`format`](mod@format).
+//! trees, [`signature`] for signatures of root hashes, [`digest`] for digests, [`mount`](mod@mount), [`codec`] and
+//! [`format`](mod@format).
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
@@ -46,6 +47,7 @@ mod error;
 mod label;
 mod mounted;
 pub mod oci;
+mod open;
 mod packer;
 mod sources;
 mod steps;
@@ -56,6 +58,7 @@ pub use kiln_builder::{Preset, Summary};
 pub use kiln_codec as codec;
 pub use kiln_delta as delta;
 pub use kiln_diff as diff;
+pub use kiln_digest as digest;
 pub use kiln_format as format;
 pub use kiln_mount as mount;
 pub use kiln_output as output;
@@ -64,6 +67,7 @@ pub use kiln_parallel::Threads;
 pub use kiln_read as read;
 pub use kiln_read::Image;
 pub use kiln_revise as revise;
+pub use kiln_signature as signature;
 pub use kiln_sink as sink;
 pub use kiln_sink::archive::ExportReport;
 pub use kiln_sink::dir::ExtractReport;
@@ -71,14 +75,14 @@ pub use kiln_source as source;
 pub use kiln_tree as tree;
 pub use kiln_verity as verity;
 pub use label::{ImageLabel, LabelError};
-pub use mounted::{MountVia, MountedImage, mount};
+pub use mounted::{MountVia, MountedImage, mount, mount_with};
+pub use open::{OpenOptions, open_with};
 pub use packer::Packer;
 pub use sources::{SourceAt, open_sources};
 pub use steps::{Built, Estimated, Packed, Scanned, Unmatched, Updated};
 
 use kiln_diff::{Change, DiffOptions};
 use kiln_output::AtomicFile;
-use kiln_read::ImageOptions;
 use kiln_sink::Selection;
 use kiln_sink::archive::{ExportOptions, Format};
 use kiln_sink::dir::Control;
@@ -98,13 +102,13 @@ pub fn pack(source: impl AsRef<Path>, image: impl AsRef<Path>, preset: Preset) -
     Packer::new().preset(preset).pack(source, image)
 }
 
-/// Opens an image in a file or a block device.
+/// Opens an image in a file or a block device. [`open_with`] has choices: extra devices, and a root hash by which all
+/// is verified that is read.
 ///
 /// # Errors
 /// A file that cannot be read, or is no EROFS image.
 pub fn open(image: impl AsRef<Path>) -> Result<Image, Error> {
-    let (image, options) = (image.as_ref(), ImageOptions::default());
-    Image::open_path(image, &[], &options).map_err(|source| Error::Read { image: image.to_owned(), source })
+    open_with(image, &OpenOptions::default())
 }
 
 /// Extracts all of an image to the directory `dir`, which is created if it does not exist.

@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use crate::error::Error;
+use crate::open::OpenOptions;
 
 /// Way in which an image is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +47,31 @@ struct FuseServer {
 /// # Errors
 /// An image that cannot be read, a directory that is in use, a system that allows neither way.
 pub fn mount(image: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<MountedImage, Error> {
+    mount_with(image, dir, &OpenOptions::default())
+}
+
+/// Mounts an image like [`mount`], with choices. With root hashes FUSE does it, which verifies all that is read: the
+/// kernel's driver verifies nothing. FUSE has a cache and a policy of its own.
+///
+/// # Errors
+/// Those of [`mount`]; a hash tree that is missing or has another root hash.
+pub fn mount_with(
+    image: impl AsRef<Path>,
+    dir: impl AsRef<Path>,
+    options: &OpenOptions,
+) -> Result<MountedImage, Error> {
     let (image, dir) = (image.as_ref(), dir.as_ref());
     check_free(dir)?;
     let mounted = |via, server| MountedImage { dir: dir.to_owned(), via, server, is_over: false };
-    match kernel::mount(image, &[], 0, dir) {
+    let by_fuse = || -> Result<_, Error> {
+        Ok(mounted(MountVia::Fuse, Some(FuseServer::start(options.sources(image)?, image, dir)?)))
+    };
+    if !options.root_hashes.is_empty() || options.read.generation.is_some() {
+        return by_fuse();
+    }
+    match kernel::mount(image, &options.devices, options.read.offset, dir) {
         Ok(via) => Ok(mounted(MountVia::Kernel(via), None)),
-        Err(error) if error.falls_back_to_fuse() => Ok(mounted(MountVia::Fuse, Some(FuseServer::start(image, dir)?))),
+        Err(error) if error.falls_back_to_fuse() => by_fuse(),
         Err(error) => Err(error.into()),
     }
 }
@@ -103,12 +123,12 @@ impl Drop for MountedImage {
 
 impl FuseServer {
     /// Starts to serve, and returns once the mount answers.
-    fn start(image: &Path, dir: &Path) -> Result<Self, MountError> {
+    fn start(sources: ImageSources, image: &Path, dir: &Path) -> Result<Self, MountError> {
         let failed = |source: io::Error| MountError::Fuse { path: dir.to_owned(), source };
         let (read_end, stop) = io::pipe().map_err(failed)?;
         let (ready, is_ready) = mpsc::channel();
         let options = FuseOptions { fsname: image.display().to_string(), ..FuseOptions::default() };
-        let (sources, place) = (ImageSources::from_paths(image, &[]), dir.to_owned());
+        let place = dir.to_owned();
         let serve = move || {
             // The caller may have gone.
             fuse::serve(sources, &place, &options, read_end.as_fd(), &mut || ready.send(()).unwrap_or_default())

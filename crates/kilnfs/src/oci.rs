@@ -3,6 +3,7 @@
 //! Blobs come first and the index last, each in one step: whatever ends the work early, the layout is as before, with blobs at most
 //! that nothing refers to.
 
+use kiln_digest::fsverity;
 use kiln_format::Hex;
 use kiln_output::{AtomicFile, Existing, OutputError};
 use kiln_source::oci::records::{
@@ -71,6 +72,9 @@ pub struct NewImage {
     pub annotations: Annotations,
     /// Platform that it runs on.
     pub platform: Platform,
+    /// Digest of the composefs image (version 1) of all layers. With it, annotations seal the image: the manifest gets
+    /// this digest, and the descriptor of the configuration the fs-verity digest of that.
+    pub composefs: Option<kiln_digest::Digest>,
 }
 
 impl LayoutDir {
@@ -120,11 +124,21 @@ impl LayoutDir {
 
     /// Adds a document as a blob.
     fn add_document(&self, media_type: &str, document: &impl serde::Serialize) -> Result<Descriptor, Error> {
-        let fail = |source| OutputError::File { path: self.path.clone(), action: "write a new blob of", source };
-        let bytes = serde_json::to_vec(document).map_err(|error| fail(error.into()))?;
+        self.add_bytes(media_type, &self.encode(document)?)
+    }
+
+    fn add_bytes(&self, media_type: &str, bytes: &[u8]) -> Result<Descriptor, Error> {
         let blob = self.new_blob()?;
-        blob.file().write_all_at(&bytes, 0).map_err(fail)?;
+        blob.file().write_all_at(bytes, 0).map_err(|source| self.no_blob(source))?;
         self.add_blob(blob, media_type)
+    }
+
+    fn encode(&self, document: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
+        Ok(serde_json::to_vec(document).map_err(|error| self.no_blob(error.into()))?)
+    }
+
+    fn no_blob(&self, source: io::Error) -> OutputError {
+        OutputError::File { path: self.path.clone(), action: "write a new blob of", source }
     }
 
     /// Adds an image whose layers are there, and returns the digest of its manifest. Several images are one image for
@@ -146,8 +160,16 @@ impl LayoutDir {
 
     /// Adds a manifest and its configuration as blobs, and returns its entry in an index.
     fn add_manifest(&self, image: NewImage) -> Result<Value, Error> {
-        let NewImage { config, layers, annotations, platform } = image;
-        let config = self.add_document(CONFIG, &config)?;
+        let NewImage { config, layers, mut annotations, platform, composefs } = image;
+        let bytes = self.encode(&config)?;
+        let mut config = self.add_bytes(CONFIG, &bytes)?;
+        if let Some(id) = composefs {
+            let algorithm = id.algorithm();
+            let name = algorithm.fsverity_name();
+            annotations.insert(format!("composefs.merged.erofs.v1.{name}"), id.to_string());
+            let digest = fsverity::digest(algorithm, &bytes).to_string();
+            config.annotations.insert(format!("composefs.config.{name}"), digest);
+        }
         let manifest = Manifest { schema_version: 2, media_type: MANIFEST.into(), config, layers, annotations };
         let mut entry = self.add_document(MANIFEST, &manifest)?;
         let Platform { os, architecture, variant } = platform;

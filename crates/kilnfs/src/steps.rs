@@ -124,7 +124,7 @@ impl Packer {
         // Refuse impossible outputs before the source is opened.
         let file = AtomicFile::create(image.as_ref(), self.existing)?;
         let source = kiln_source::open(source.as_ref(), &SourceOptions::default())?;
-        self.pack_file(&*source, file)
+        self.pack_file(&*source, image.as_ref(), file)
     }
 
     /// Packs any source, as [`Packer::pack`] does: several as one ([`open_sources`](crate::open_sources)), bytes in
@@ -134,7 +134,8 @@ impl Packer {
     /// # Errors
     /// As [`Packer::pack`].
     pub fn pack_source(&self, source: &dyn Source, image: impl AsRef<Path>) -> Result<Packed, Error> {
-        self.pack_file(source, AtomicFile::create(image.as_ref(), self.existing)?)
+        let image = image.as_ref();
+        self.pack_file(source, image, AtomicFile::create(image, self.existing)?)
     }
 
     /// Packs the directory, archive or image `source` into `output`, which is empty. After an error its contents are
@@ -179,14 +180,18 @@ impl Packer {
         self.outputs(outputs).scratch_dir(file.dir_path())
     }
 
-    fn pack_file(&self, source: &dyn Source, file: AtomicFile) -> Result<Packed, Error> {
+    fn pack_file(&self, source: &dyn Source, image: &Path, file: AtomicFile) -> Result<Packed, Error> {
         let packer = self.clone().output(&file);
         let (out, report) = (Out::from(&file), |progress| packer.report(progress));
         let scanned = packer.scan_into(source, out, &report)?;
         let mut built = scanned.build(out, &report)?;
         match self.dry_run {
             true => built.check_stop()?,
-            false => built.commit(file)?,
+            false => {
+                // What tells of the hash tree of an older image does not stand by this one.
+                kiln_verity::beside::set_aside(image, &[])?;
+                built.commit(file)?;
+            }
         }
         let summary = built.summary;
         Ok(scanned.into_packed(summary))

@@ -6,6 +6,8 @@
 //! way, too, unless the kernel accepts offsets (Linux 6.16) and this one is a number of whole
 //! blocks.
 
+mod calls;
+pub mod composefs;
 mod loop_device;
 
 use crate::mount_source::{self, Source, SourceKind};
@@ -61,28 +63,39 @@ pub fn mount_with(
     let sources = std::iter::once(image).chain(devices.iter().map(PathBuf::as_path));
     let sources = sources.map(mount_source::source).collect::<Result<Vec<_>, _>>()?;
     let dir = mount_source::mount_point(dir)?;
-    let (mount, via) = match create(&sources, offset, attributes) {
-        Ok(mount) => (mount, KernelVia::File),
-        Err(Refusal { errno: Errno::NOTBLK, .. }) => create_on_loop(&sources, offset, attributes)?,
-        // Kernels before 6.16 know no offsets, later ones only those of whole blocks.
-        Err(Refusal { errno: Errno::INVAL, .. }) if offset > 0 => create_on_loop(&sources, offset, attributes)?,
-        Err(refusal) => return Err(refusal.explain(image, devices, offset)),
-    };
+    let (mount, via) = create_by_any_way(&sources, offset, &[], attributes)?;
     match move_mount(&mount, "", CWD, &dir, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
         Ok(()) => Ok(via),
         Err(error) => Err(MountError::MountPoint { path: dir, source: error.into() }),
     }
 }
 
-/// Creates a mount that is not yet in a tree.
-fn create(sources: &[Source], offset: u64, attributes: Attributes) -> Result<OwnedFd, Refusal> {
+/// Creates a mount that is not yet in a tree: of the files themselves, or by loop devices. `flags` are options of the
+/// driver.
+fn create_by_any_way(
+    sources: &[Source],
+    offset: u64,
+    flags: &[&str],
+    attributes: Attributes,
+) -> Result<(OwnedFd, KernelVia), MountError> {
+    match create(sources, offset, flags, attributes) {
+        Ok(mount) => Ok((mount, KernelVia::File)),
+        Err(Refusal { errno: Errno::NOTBLK, .. }) => create_on_loop(sources, offset, flags, attributes),
+        // Kernels before 6.16 know no offsets, later ones only those of whole blocks.
+        Err(Refusal { errno: Errno::INVAL, .. }) if offset > 0 => create_on_loop(sources, offset, flags, attributes),
+        Err(refusal) => Err(refusal.explain(sources, offset)),
+    }
+}
+
+/// Creates a mount of sources that the kernel reads as they are.
+fn create(sources: &[Source], offset: u64, flags: &[&str], attributes: Attributes) -> Result<OwnedFd, Refusal> {
     let context = fsopen("erofs", FsOpenFlags::FSOPEN_CLOEXEC).map_err(Refusal::of_context)?;
     let refusal = |errno| Refusal { errno, reason: reason(context.as_fd(), errno) };
-    configure(context.as_fd(), sources, offset).map_err(refusal)?;
+    configure(context.as_fd(), sources, offset, flags).map_err(refusal)?;
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes.of_fsmount()).map_err(refusal)
 }
 
-fn configure(context: BorrowedFd<'_>, sources: &[Source], offset: u64) -> rustix::io::Result<()> {
+fn configure(context: BorrowedFd<'_>, sources: &[Source], offset: u64, flags: &[&str]) -> rustix::io::Result<()> {
     // Descriptors that parameters name must live until the filesystem exists.
     let mut held = Vec::new();
     for (i, source) in sources.iter().enumerate() {
@@ -93,6 +106,7 @@ fn configure(context: BorrowedFd<'_>, sources: &[Source], offset: u64) -> rustix
         fsconfig_set_string(context, "fsoffset", offset.to_string())?;
     }
     fsconfig_set_flag(context, "ro")?;
+    flags.iter().try_for_each(|flag| fsconfig_set_flag(context, *flag))?;
     fsconfig_create(context)
 }
 
@@ -109,7 +123,12 @@ fn short_name(path: &Path, held: &mut Vec<File>) -> rustix::io::Result<PathBuf> 
 
 /// Creates the mount with all of `sources` as block devices. Only the first, the image, has an
 /// offset.
-fn create_on_loop(sources: &[Source], offset: u64, attributes: Attributes) -> Result<(OwnedFd, KernelVia), MountError> {
+fn create_on_loop(
+    sources: &[Source],
+    offset: u64,
+    flags: &[&str],
+    attributes: Attributes,
+) -> Result<(OwnedFd, KernelVia), MountError> {
     let mut loops = Vec::new();
     let mut devices = Vec::new();
     let offsets = std::iter::once(offset).chain(std::iter::repeat(0));
@@ -124,15 +143,13 @@ fn create_on_loop(sources: &[Source], offset: u64, attributes: Attributes) -> Re
                 path
             }
         };
-        devices.push(Source { path, kind: SourceKind::BlockDevice });
+        devices.push(Source { path, kind: SourceKind::BlockDevice, ..source.clone() });
     }
     let via = match devices[0].path == sources[0].path {
         true => KernelVia::File,
         false => KernelVia::Loop(devices[0].path.clone()),
     };
-    let paths: Vec<_> = sources.iter().map(|source| source.path.clone()).collect();
-    let mount = create(&devices, 0, attributes);
-    let mount = mount.map_err(|refusal| refusal.explain(&paths[0], &paths[1..], offset))?;
+    let mount = create(&devices, 0, flags, attributes).map_err(|refusal| refusal.explain(sources, offset))?;
     // From here on the mount holds the loop devices, which end with it.
     Ok((mount, via))
 }
@@ -172,13 +189,14 @@ impl Refusal {
 
     /// Distinguishes a damaged image from one that this kernel does not support. The kernel's error
     /// numbers do not, so our own reader opens the image.
-    fn explain(self, image: &Path, devices: &[PathBuf], offset: u64) -> MountError {
+    fn explain(self, sources: &[Source], offset: u64) -> MountError {
         let Refusal { errno, reason } = self;
-        let path = image.to_path_buf();
+        let (image, devices) = sources.split_first().expect("an image and its devices");
+        let path = image.given.clone();
         match errno {
             Errno::PERM | Errno::ACCESS => MountError::NotPermitted { path, action: "mount an EROFS image", reason },
             Errno::NODEV | Errno::NOSYS => MountError::Unavailable { path, reason },
-            _ => match Image::open_path(image, devices, &ImageOptions::default().with_offset(offset)) {
+            _ => match Image::open_path(&image.given, &given(devices), &ImageOptions::default().with_offset(offset)) {
                 Ok(_) => {
                     MountError::Unavailable { path, reason: format!("{reason}; the kernel log (dmesg) may say why") }
                 }
@@ -186,6 +204,10 @@ impl Refusal {
             },
         }
     }
+}
+
+fn given(sources: &[Source]) -> Vec<PathBuf> {
+    sources.iter().map(|source| source.given.clone()).collect()
 }
 
 /// Returns the kernel's messages about the failure, or else the error number in words. The messages

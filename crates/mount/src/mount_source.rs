@@ -16,9 +16,11 @@ pub(crate) enum SourceKind {
     BlockDevice,
 }
 
-/// An image or an extra device, by its absolute path.
+/// An image or an extra device.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
+    /// Path as the caller gave it, for errors.
+    pub given: PathBuf,
     /// Path without symbolic links, which the mount table shows as long as the mount lives.
     pub path: PathBuf,
     /// Kind of file at the path.
@@ -36,7 +38,7 @@ pub(crate) fn source(path: &Path) -> Result<Source, MountError> {
         file_type if file_type.is_block_device() => SourceKind::BlockDevice,
         _ => return Err(MountError::NotASource { path: path.to_path_buf() }),
     };
-    Ok(Source { path: absolute, kind })
+    Ok(Source { given: path.to_path_buf(), path: absolute, kind })
 }
 
 /// Checks that a mount at `dir` would hide nothing: no image is mounted there, and the directory is

@@ -48,9 +48,9 @@ impl Mounted {
         Ok(lines.map(|(_, mounted)| mounted).collect())
     }
 
-    /// Returns true if an EROFS image is mounted here, by any program.
+    /// Returns true if an EROFS image is mounted here, by any program; one of composefs lies below an overlay.
     pub(crate) fn is_image(&self) -> bool {
-        IMAGE_TYPES.contains(&&*self.fs_type)
+        IMAGE_TYPES.contains(&&*self.fs_type) || (self.fs_type == "overlay" && self.source == "composefs")
     }
 
     /// Returns the mount of a line, and its number.

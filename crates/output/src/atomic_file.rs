@@ -105,8 +105,7 @@ impl AtomicFile {
     }
 
     /// Returns the same file, which will be called `name` in its directory: for a name that depends on the contents.
-    ///
-    /// A name that is a path into another directory fails on commit.
+    /// The name may be a path into a directory below, whose name [`Durability::Synced`] does not make durable.
     pub fn with_name(mut self, name: &OsStr) -> Self {
         self.path.set_file_name(name);
         self.name = name.to_owned();

@@ -44,6 +44,11 @@ impl Place {
         Ok(Self { path, file, is_device })
     }
 
+    /// Returns its path, without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the file or the device.
     pub fn file(&self) -> &File {
         &self.file

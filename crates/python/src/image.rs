@@ -33,22 +33,28 @@ fn follow_last(follow: bool) -> FollowLast {
 impl Image {
     #[new]
     #[pyo3(signature = (
-        source, name, *, offset=None, devices=vec![], cache_bytes=None, verify_checksum=true, mmap=false, verify=false
-    ), text_signature = "(source, name, *, offset=0, devices=..., cache_bytes=6291456, verify_checksum=True, \
-        mmap=False, verify=False)")]
+        source, name, *, offset=None, devices=vec![], objects=vec![], cache_bytes=None, verify_checksum=true, mmap=false,
+        verify=false, root_hash=vec![], hash_tree=vec![]
+    ), text_signature = "(source, name, *, offset=0, devices=..., objects=..., cache_bytes=6291456, \
+        verify_checksum=True, mmap=False, verify=False, root_hash=..., hash_tree=...)")]
     fn py_new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         name: Name,
         offset: Option<Number>,
         devices: Vec<Name>,
+        objects: Vec<Name>,
         cache_bytes: Option<Number>,
         verify_checksum: bool,
         mmap: bool,
         verify: bool,
+        root_hash: Vec<Bound<'_, PyBytes>>,
+        hash_tree: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let (offset, cache_bytes) = (number_or(offset, "offset", 0)?, number_or(cache_bytes, "cache_bytes", 6 << 20)?);
-        let options = open::OpenOptions { offset, devices, cache_bytes, verify_checksum, mmap, verify };
+        let root_hashes = open::root_hashes(&root_hash, &hash_tree)?;
+        let options =
+            open::OpenOptions { offset, devices, objects, cache_bytes, verify_checksum, mmap, verify, root_hashes };
         open::open(py, source, name, options)
     }
 

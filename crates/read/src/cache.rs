@@ -5,6 +5,7 @@ pub(crate) mod access_pattern;
 pub(crate) mod admission;
 pub(crate) mod byte_cache;
 pub(crate) mod fork_local;
+pub(crate) mod open_objects;
 pub(crate) mod pinned;
 mod readahead;
 pub(crate) mod staged;

@@ -14,6 +14,7 @@ mod file_read;
 mod gather;
 mod hot_extents;
 pub(crate) mod loading;
+mod object;
 mod owned;
 pub(crate) mod plan;
 pub(crate) mod position;

@@ -1,8 +1,11 @@
 //! Errors of reading an image, by what you can do about them.
 
+pub(crate) mod object;
+
 use kiln_codec::CodecError;
 use kiln_format::addr::align_up;
 use kiln_format::{Escaped, FormatError, Hex, Nid, Problem};
+use object::{ComposefsObject, ObjectProblem};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -48,6 +51,19 @@ pub enum ReadError {
         range: Option<(u64, u64)>,
         /// Error of the source.
         source: Arc<io::Error>,
+    },
+    /// An object of a composefs image is not there, or is another one. Nothing is wrong with the
+    /// image.
+    #[error("{}{object} {problem}", PathPrefix(path, *nid))]
+    Object {
+        /// Path inside the image, where known.
+        path: Option<Vec<u8>>,
+        /// Inode, where known.
+        nid: Option<Nid>,
+        /// The object.
+        object: Box<ComposefsObject>,
+        /// The reason.
+        problem: Box<ObjectProblem>,
     },
     /// The image needs another number of extra devices.
     #[error(
@@ -178,9 +194,19 @@ impl ReadError {
         ReadError::Io { path: None, file_off: None, range: Some((off, len)), source: Arc::new(source) }
     }
 
+    /// Returns an error of a source that is about no range of it.
+    pub fn of_source(source: io::Error) -> Self {
+        ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(source) }
+    }
+
+    /// Returns the error of the object that has the contents of a file.
+    pub fn object(nid: Nid, object: ComposefsObject, problem: ObjectProblem) -> Self {
+        ReadError::Object { path: None, nid: Some(nid), object: Box::new(object), problem: Box::new(problem) }
+    }
+
     /// Returns the error of a thread that cannot be started.
     pub(crate) fn thread(source: io::Error) -> Self {
-        ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(source) }
+        Self::of_source(source)
     }
 
     /// Returns the error of a stream that does not decode; memory and library failures are not the
@@ -209,7 +235,10 @@ impl ReadError {
     /// Returns the error with the path it is about, unless it already names one.
     pub fn at_path(mut self, at: &[u8]) -> ReadError {
         match &mut self {
-            ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } => {
+            ReadError::Corrupt { path, .. }
+            | ReadError::Unsupported { path, .. }
+            | ReadError::Io { path, .. }
+            | ReadError::Object { path, .. } => {
                 path.get_or_insert_with(|| at.to_vec());
             }
             ReadError::NotADirectory { path } | ReadError::IsADirectory { path } if path.is_empty() => {
@@ -232,9 +261,10 @@ impl ReadError {
     /// Returns the path inside the image that the error is about, where that is known.
     pub fn path(&self) -> Option<&[u8]> {
         match self {
-            ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } => {
-                path.as_deref()
-            }
+            ReadError::Corrupt { path, .. }
+            | ReadError::Unsupported { path, .. }
+            | ReadError::Io { path, .. }
+            | ReadError::Object { path, .. } => path.as_deref(),
             ReadError::NotADirectory { path } | ReadError::IsADirectory { path } => Some(path),
             _ => None,
         }
@@ -243,8 +273,10 @@ impl ReadError {
     /// Returns the same error without the path inside the image, for callers that report it
     /// themselves.
     pub fn without_path(mut self) -> ReadError {
-        if let ReadError::Corrupt { path, .. } | ReadError::Unsupported { path, .. } | ReadError::Io { path, .. } =
-            &mut self
+        if let ReadError::Corrupt { path, .. }
+        | ReadError::Unsupported { path, .. }
+        | ReadError::Io { path, .. }
+        | ReadError::Object { path, .. } = &mut self
         {
             *path = None;
         }
@@ -261,7 +293,10 @@ impl ReadError {
         let errno = match self {
             ReadError::Corrupt { .. } => Errno::UCLEAN,
             ReadError::Unsupported { .. } => Errno::OPNOTSUPP,
-            ReadError::Io { .. } | ReadError::MissingDevices { .. } | ReadError::Internal { .. } => Errno::IO,
+            ReadError::Io { .. }
+            | ReadError::Object { .. }
+            | ReadError::MissingDevices { .. }
+            | ReadError::Internal { .. } => Errno::IO,
             ReadError::NotFound { .. } => Errno::NOENT,
             ReadError::NotADirectory { .. } => Errno::NOTDIR,
             ReadError::IsADirectory { .. } => Errno::ISDIR,

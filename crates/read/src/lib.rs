@@ -44,6 +44,8 @@
 //!   place of a file in the order of storage.
 //! * [`HotList`](hotlist::HotList) lists the ranges of files that a program reads: for the order of
 //!   data, for reading in advance, and for [`Image::pin`], which keeps them decoded.
+//! * [`Objects`] are directories with the larger files of a composefs image, which is then read as
+//!   overlayfs shows it.
 //! * [`CheckReport`] lists damage ([`Image::check`]), [`Usage`] and [`DiskUsage`] use of space,
 //!   [`Explanation`] the cost of a read, and [`Stats`] the cost of all reads.
 //!
@@ -85,6 +87,10 @@
 //!   together with its neighbours, up to 1 MiB, where many of these are cached already: so a walk
 //!   over all inodes takes few reads. Metadata and decoded data share one budget of bytes. Tails
 //!   are not cached for themselves.
+//! * **Objects** of composefs (`source::objects`) are opened by `data::object` at the first read of
+//!   their file, verified, and kept open in `cache::open_objects`. `metadata::composefs` says which
+//!   entries and attributes the merged view has. Lookups, listings and scans ask it; `check` does
+//!   not, as it is about the image.
 //! * **cache** belongs to a process (`fork_local`): a forked child begins with empty caches, as it
 //!   cannot wait for threads that it does not have.
 //! * Decodes under way share a budget of memory (`cache::workspaces`): an LZMA dictionary and its
@@ -107,7 +113,7 @@
 //! within files: the image then turns off the readahead of the system below it, reads ahead across
 //! files where they are read in stored order (`cache::readahead`), and drops an extent from the
 //! cache once all of it was consumed. `ImageSources` opens paths as the policy wants them, for
-//! `Image::open_path` and for a mount.
+//! `Image::open_path` and for a mount; a `SourceLayer` wraps what it opens.
 #![deny(unsafe_code)] // but for `source::mapped`, and one line in `cache::fork_local`
 #![warn(unreachable_pub)]
 
@@ -135,6 +141,7 @@ pub use data::loading::{LoadReport, LoadedHotList};
 pub use data::position::{ClusterAddress, FilePosition};
 pub use data::seek::SeekWhat;
 pub use data::view::View;
+pub use error::object::{ComposefsObject, ObjectProblem};
 pub use error::{Defect, ReadError};
 pub use explain::meter::{Cost, Decoding};
 pub use explain::{Explanation, ReadPiece};
@@ -149,7 +156,6 @@ pub use kiln_format::{Algorithm, Blkaddr, BlockBits, Compat, FormatError, Hex, I
 pub use kiln_parallel::Threads;
 pub use map::extent::{Extent, ExtentKind};
 pub use map::extents::Extents;
-pub use metadata::composefs::ComposefsObject;
 pub use metadata::generations::{Generation, generations};
 pub use metadata::inode::Inode;
 pub use metadata::recovery::{FoundGenerations, GenerationDamage, find_generations};
@@ -161,8 +167,10 @@ pub use source::conformance;
 pub use source::file::FileSource;
 pub use source::image_sources::ImageSources;
 pub use source::latency::Latency;
+pub use source::layer::SourceLayer;
 pub use source::mapped::MappedSource;
 pub use source::memory::MemorySource;
+pub use source::objects::{ObjectVerification, Objects, OpenObject};
 pub use source::offset::OffsetSource;
 pub use source::read_at::{RangeMut, ReadAt};
 pub use source::timed::TimedSource;

@@ -2,6 +2,7 @@
 
 pub(crate) mod read_policy;
 
+use crate::source::objects::Objects;
 use read_policy::ReadPolicy;
 
 /// Options of opening an image.
@@ -29,6 +30,9 @@ pub struct ImageOptions {
     pub generation: Option<u32>,
     /// Data that is read first.
     pub opening: Opening,
+    /// Directories with the objects of a composefs image, which is then read as overlayfs shows it.
+    /// Of other images they change nothing.
+    pub objects: Option<Objects>,
     /// Policy of reading ahead, caching and decoding.
     pub policy: ReadPolicy,
 }
@@ -56,6 +60,7 @@ impl Default for ImageOptions {
             offset: 0,
             generation: None,
             opening: Opening::Any,
+            objects: None,
             policy: ReadPolicy::default(),
         }
     }
@@ -86,6 +91,11 @@ impl ImageOptions {
     /// Returns the same options for an image of which this is read first.
     pub fn with_opening(self, opening: Opening) -> Self {
         Self { opening, ..self }
+    }
+
+    /// Returns the same options for an image with these objects.
+    pub fn with_objects(self, objects: impl Into<Option<Objects>>) -> Self {
+        Self { objects: objects.into(), ..self }
     }
 
     /// Returns the same options with this policy.

@@ -42,6 +42,7 @@ pub mod archive;
 pub mod dir;
 mod error;
 pub mod image;
+mod in_memory;
 mod input;
 mod kind;
 mod limit;

@@ -1,12 +1,13 @@
 //! Parsers of text about trees: manifests that list a whole tree, definitions that change one, and
 //! lists of files.
 //!
-//! An mtree manifest is a source. Pseudo definitions of mksquashfs and device tables of makedevs
+//! An mtree manifest is a source, and so is a dump of composefs. Pseudo definitions of mksquashfs and device tables of makedevs
 //! give [`TreeEdits`](kiln_tree::policy::TreeEdits), and lists and rules of Android give an
 //! [`FsConfig`](kiln_tree::policy::FsConfig): parts of a [`Policy`](kiln_tree::policy::Policy).
 //! Errors name the line, the field and its value.
 
 mod added_files;
+pub(crate) mod composefs;
 mod device_table;
 mod fields;
 mod fs_config;

@@ -15,7 +15,7 @@ use crate::image::ext4::source as ext4;
 use crate::image::squashfs::source as squashfs;
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::{SourceKind, open_candidate};
-use crate::manifest::{mtree, pseudo};
+use crate::manifest::{composefs, mtree, pseudo};
 use crate::oci::source as oci;
 use crate::source::Source;
 
@@ -31,6 +31,7 @@ pub const KINDS: &[SourceKind] = &[
     ext4::KIND,
     cpio::KIND,
     mtree::KIND,
+    composefs::KIND,
     pseudo::KIND,
 ];
 

@@ -70,6 +70,8 @@ pub struct Scan {
     pub outputs: Vec<Vec<u8>>,
     /// Stamps of regular files, if all of them are files of one directory.
     pub stamps: Option<FileStamps>,
+    /// True if the tree is the root filesystem of a container image: its layers over each other.
+    pub is_container: bool,
 }
 
 /// A note on a source that is not an error: for example, an archive without an end mark.
@@ -114,7 +116,15 @@ impl FileStamps {
 impl From<Tree> for Scan {
     fn from(tree: Tree) -> Self {
         let (skipped, notes, outputs) = (Vec::new(), Vec::new(), Vec::new());
-        Self { tree, skipped, notes, left_out_xattrs: LeftOutXattrs::default(), outputs, stamps: None }
+        Self {
+            tree,
+            skipped,
+            notes,
+            left_out_xattrs: LeftOutXattrs::default(),
+            outputs,
+            stamps: None,
+            is_container: false,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors of hash trees.
 
-use crate::digest::Digest;
+use kiln_digest::Digest;
 use kiln_output::OutputError;
 use kiln_read::FormatError;
 use std::fmt;
@@ -43,6 +43,19 @@ pub enum VerityError {
         /// Bytes of the root hash.
         given: usize,
     },
+    /// Not one root hash for the image and for each of its extra devices, or more trees than these.
+    #[error("{} and {} for {}", counted(*hashes, "root hash", "es"), counted(*trees, "hash tree", "s"), parts(*expected))]
+    RootHashCount {
+        /// The image and its extra devices.
+        expected: usize,
+        /// Root hashes that were given.
+        hashes: usize,
+        /// Trees that were given.
+        trees: usize,
+    },
+    /// There is no tree.
+    #[error("no hash tree, neither behind nor beside it")]
+    NoTree,
     /// A block has another digest than the tree, or the root hash, says.
     #[error("{0}")]
     Mismatch(Box<Mismatch>),
@@ -54,6 +67,9 @@ pub enum VerityError {
         /// Byte offset in the source of the tree.
         off: u64,
     },
+    /// The levels of a stored tree do not fit each other.
+    #[error("the levels of the hash tree do not fit each other: it is damaged")]
+    Inconsistent,
     /// A block of the data was never hashed.
     #[error("data block {block} was not hashed")]
     MissingBlock {
@@ -92,10 +108,36 @@ pub enum VerityError {
     Interrupted,
 }
 
+fn counted(count: usize, name: &str, plural: &str) -> String {
+    format!("{count} {name}{}", if count == 1 { "" } else { plural })
+}
+
+/// Names an image and its extra devices, by the number of all of them.
+fn parts(count: usize) -> String {
+    match count {
+        0 | 1 => "an image: one root hash is needed".to_owned(),
+        _ => format!("an image and {}: {count} root hashes are needed", counted(count - 1, "extra device", "s")),
+    }
+}
+
 fn hint(part: &Part) -> &'static str {
     match part {
         Part::Data => ": the image was cut, or the tree is that of another one",
         Part::Tree => ": it was cut",
+    }
+}
+
+impl VerityError {
+    /// Returns true if image or tree are damaged, or are not those of the root hash.
+    pub fn is_of_image(&self) -> bool {
+        matches!(
+            self,
+            VerityError::Superblock(_)
+                | VerityError::TooShort { .. }
+                | VerityError::Overlap { .. }
+                | VerityError::Mismatch(_)
+                | VerityError::Spare { .. }
+        )
     }
 }
 

@@ -1,11 +1,11 @@
 //! Search for the tree of an image.
 
-use crate::digest::Algorithm;
 use crate::error::{Part, VerityError};
 use crate::open::{Location, read_superblock};
 use crate::shape::{Shape, tree_off};
 use crate::sidecar::{Sidecar, with_suffix};
 use crate::superblock::{MAGIC, Parameters};
+use kiln_digest::Algorithm;
 use kiln_read::ReadAt;
 use std::io;
 use std::path::{Path, PathBuf};

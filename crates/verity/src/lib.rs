@@ -6,8 +6,11 @@
 //! * [`Tree`] makes the tree of data, on all cores; [`LeafHasher`] takes blocks in any order, while an image is
 //!   written.
 //! * [`VerifiedSource`] reads data and verifies them on the way: a [`ReadAt`](kiln_read::ReadAt) under an image.
+//! * [`RootHashes`] opens images so, with their extra devices: it finds the trees, and makes the layer that an
+//!   [`ImageSources`](kiln_read::ImageSources) takes.
 //! * [`verify`](verify::verify) checks everything: superblock, tree, data.
 //! * [`find_tree`] finds the tree behind or beside an image, [`sidecar`] has containerd's file beside it.
+//! * [`beside`] sets files aside that tell of a tree which its image no longer has.
 //! * [`fsverity`] computes the digest that the kernel measures of a file.
 //!
 //! Trees are those of the kernel's format 1, byte for byte as `veritysetup format` makes them.
@@ -32,10 +35,13 @@
 //! # Inside
 //!
 //! ```text
-//! tree ──► shape ──► superblock ──► digest        making
+//! tree ──► shape ──► superblock                   making
 //! verified ──► open ──► shape, superblock         reading; open is what can be checked without hashing
 //! verify ──► open                                 checking
+//! root_hashes ──► find, verified, verify          images and devices by path
 //! ```
+//!
+//! Hash functions and digests of blocks are those of [`kiln_digest`], and so is [`fsverity`].
 //!
 //! A superblock is under no hash. Its values are checked against the format and against both sources, and then only
 //! used to find the tree: with wrong ones the digests differ. The spare area of the last hash block of a level must be
@@ -43,12 +49,12 @@
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
+pub mod beside;
 mod control;
-mod digest;
 mod error;
 mod find;
-pub mod fsverity;
 mod open;
+mod root_hashes;
 mod shape;
 pub mod sidecar;
 mod superblock;
@@ -57,10 +63,11 @@ mod verified;
 pub mod verify;
 
 pub use control::Control;
-pub use digest::{Algorithm, BlockHasher, Digest};
 pub use error::{Mismatch, Part, VerityError};
 pub use find::{FoundTree, find_behind, find_tree, is_tree};
+pub use kiln_digest::{Algorithm, BlockHasher, Digest, fsverity};
 pub use open::{Location, read_superblock};
+pub use root_hashes::{RootHashes, TreeFile, UnverifiedTree};
 pub use shape::{Shape, tree_off};
 pub use superblock::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, MAGIC, Parameters, SALT_MAX_LEN, SUPERBLOCK_LEN, Superblock, stray_padding, uuid_of,

@@ -1,9 +1,9 @@
 //! Opening of a stored tree: everything that is known before a block is hashed.
 
-use crate::digest::{BlockHasher, Digest};
 use crate::error::{Mismatch, Part, VerityError};
 use crate::shape::{Shape, tree_off};
 use crate::superblock::{SUPERBLOCK_LEN, Superblock};
+use kiln_digest::{BlockHasher, Digest};
 use kiln_read::ReadAt;
 use std::io;
 

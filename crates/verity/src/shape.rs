@@ -108,7 +108,7 @@ pub fn tree_off(hash_off: u64, hash_block_size: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::Algorithm;
+    use kiln_digest::Algorithm;
 
     #[test]
     fn levels_end_in_one_block_which_comes_first() {

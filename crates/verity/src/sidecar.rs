@@ -1,7 +1,7 @@
 //! The file `IMAGE.dmverity`, by which containerd finds root hash and tree of an image.
 
-use crate::digest::Digest;
 use crate::error::VerityError;
+use kiln_digest::Digest;
 use kiln_output::{AtomicFile, Existing, write_all_at};
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -67,10 +67,18 @@ impl Sidecar {
     /// Those of [`AtomicFile`].
     pub fn write(&self, path: &Path, existing: Existing) -> Result<(), VerityError> {
         let output = AtomicFile::create(path, existing)?;
-        let written = write_all_at(&output, self.text().as_bytes(), 0);
-        let written = written.and_then(|()| output.file().set_permissions(Permissions::from_mode(0o644)));
+        let written = self.write_to(&output);
         written.map_err(|error| VerityError::Sidecar { path: path.to_owned(), reason: error.to_string() })?;
         Ok(output.commit()?)
+    }
+
+    /// Writes the text to a file, which will be readable by all: containerd's snapshotter may be another user.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn write_to(&self, file: &AtomicFile) -> io::Result<()> {
+        write_all_at(file, self.text().as_bytes(), 0)?;
+        file.file().set_permissions(Permissions::from_mode(0o644))
     }
 }
 

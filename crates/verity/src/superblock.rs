@@ -1,6 +1,6 @@
 //! The superblock of a hash tree: what is needed to find and check the tree, under no hash itself.
 
-use crate::digest::{Algorithm, Digest};
+use kiln_digest::{Algorithm, Digest};
 use kiln_read::FormatError;
 use sha1::{Digest as _, Sha1};
 use uuid::Uuid;

@@ -1,19 +1,21 @@
 //! Making of hash trees.
 
 use crate::control::Control;
-use crate::digest::{BlockHasher, Digest};
 use crate::error::{Part, VerityError};
+use crate::open::read_superblock;
 use crate::shape::{Shape, tree_off};
 use crate::superblock::{Parameters, Superblock, uuid_of};
+use kiln_digest::{BlockHasher, Digest};
 use kiln_output::{Output, write_all_at};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_parallel::{Threads, unordered};
 use kiln_read::ReadAt;
 use std::io::{self, Write};
+use std::ops::Range;
 use uuid::Uuid;
 
-/// Data that one thread reads and hashes at once.
-const READ_LEN: u64 = 1 << 20;
+/// Data that one thread reads and hashes at once: they stay in its cache between.
+const READ_LEN: u64 = 256 << 10;
 
 /// Hash blocks that one thread hashes at once, in bytes.
 const HASH_LEN: usize = 256 << 10;
@@ -34,38 +36,77 @@ impl Tree {
     /// Parameters that the format does not allow; data that are too short or cannot be read; a stop.
     pub fn of_data(data: &dyn ReadAt, parameters: &Parameters, control: &Control<'_>) -> Result<Self, VerityError> {
         parameters.check(0)?;
-        let read = |off| move |source| VerityError::Read { part: Part::Data, off, source };
-        let (len, needed) = (data.len().map_err(read(0))?, parameters.data_len());
+        let read = |source| VerityError::Read { part: Part::Data, off: 0, source };
+        let (len, needed) = (data.len().map_err(read)?, parameters.data_len());
         if len < needed {
             return Err(VerityError::TooShort { part: Part::Data, len, needed });
         }
-        let hasher = BlockHasher::new(parameters.algorithm, &parameters.salt);
-        let block_size = parameters.data_block_size as usize; // 16 bits
-        let mut leaves = LeafHasher::new(hasher.clone(), block_size);
-        leaves.reserve(parameters.data_blocks)?;
-        let jobs = (0..needed).step_by(READ_LEN as usize).map(|off| Costed { job: off, cost: 1 });
-        let make_worker = || {
-            let mut buf = Vec::new();
-            let hasher = hasher.clone();
-            Ok(move |off: u64| {
-                if control.is_stopped() {
-                    return Err(VerityError::Interrupted);
-                }
-                let len = (needed - off).min(READ_LEN) as usize; // at most READ_LEN
-                buf.resize(len, 0);
-                data.read_exact_at(&mut buf, off).map_err(read(off))?;
-                let mut digests = vec![0; len / block_size * hasher.algorithm().digest_len()];
-                hasher.digests_into(&buf, block_size, &mut digests);
-                control.advance(len as u64);
-                Ok((off, digests))
-            })
-        };
-        let budget = 4 * control.threads.count() as u64;
-        ordered::run(control.threads, budget, jobs, make_worker, |(off, digests): (u64, Vec<u8>)| {
-            leaves.put_digests(off / block_size as u64, &digests);
-            Ok(())
-        })?;
+        let mut leaves = LeafHasher::of(parameters)?;
+        let whole = 0..needed;
+        leaves.read(data, std::slice::from_ref(&whole), control)?;
         Self::of_leaves(leaves, parameters, control.threads)
+    }
+
+    /// Makes the tree of data of which this tree is still right, but for the bytes in `changed` and those behind the
+    /// data of this tree. Only these are read: other data that have rotten since keep their old digests.
+    ///
+    /// # Errors
+    /// As [`Tree::of_data`].
+    pub fn updated(
+        &self,
+        data: &dyn ReadAt,
+        changed: &[Range<u64>],
+        control: &Control<'_>,
+    ) -> Result<Self, VerityError> {
+        let read = |source| VerityError::Read { part: Part::Data, off: 0, source };
+        let block_size = u64::from(self.parameters.data_block_size);
+        let data_blocks = data.len().map_err(read)?.div_ceil(block_size);
+        let parameters = Parameters { data_blocks, ..self.parameters.clone() };
+        parameters.check(0)?;
+        let old_blocks = self.parameters.data_blocks.min(data_blocks);
+        let mut leaves = LeafHasher::of(&parameters)?;
+        leaves.put_digests(0, &self.leaves()[..old_blocks as usize * parameters.algorithm.digest_len()]);
+        let new = old_blocks * block_size..data_blocks * block_size;
+        let ranges: Vec<_> = changed.iter().cloned().chain([new]).collect();
+        leaves.read(data, &ranges, control)?;
+        Self::of_leaves(leaves, &parameters, control.threads)
+    }
+
+    /// Reads the tree whose superblock is at byte `hash_off` of `tree`, and checks that its levels fit each other. The
+    /// result has no tree if the data are one block: its digest, the root hash, is not stored.
+    ///
+    /// # Errors
+    /// A superblock that cannot be used; bytes that cannot be read; [`VerityError::Inconsistent`].
+    pub fn stored(
+        tree: &dyn ReadAt,
+        hash_off: u64,
+        threads: Threads,
+    ) -> Result<(Superblock, Option<Self>), VerityError> {
+        let superblock = read_superblock(tree, hash_off)?;
+        let shape = Shape::new(&superblock.parameters)?;
+        let off = tree_off(hash_off, superblock.parameters.hash_block_size).unwrap_or(u64::MAX);
+        let read = |source| VerityError::Read { part: Part::Tree, off, source };
+        let (len, needed) = (tree.len().map_err(read)?, off.saturating_add(shape.tree_len()));
+        if len < needed {
+            return Err(VerityError::TooShort { part: Part::Tree, len, needed });
+        }
+        if shape.levels() == 0 {
+            return Ok((superblock, None));
+        }
+        let mut blocks = vec![0; shape.tree_len() as usize]; // no longer than the source
+        tree.read_exact_at(&mut blocks, off).map_err(read)?;
+        let mut leaves = LeafHasher::of(&superblock.parameters)?;
+        leaves.put_digests(0, stored_leaves(&blocks, &superblock.parameters));
+        let made = Self::of_leaves(leaves, &superblock.parameters, threads)?;
+        if made.blocks == blocks { Ok((superblock, Some(made))) } else { Err(VerityError::Inconsistent) }
+    }
+
+    /// Returns the digests of the blocks of data.
+    fn leaves(&self) -> &[u8] {
+        match self.blocks.is_empty() {
+            true => self.root_hash.as_bytes(),
+            false => stored_leaves(&self.blocks, &self.parameters),
+        }
     }
 
     /// Makes the tree of data whose blocks have been hashed.
@@ -114,6 +155,15 @@ impl Tree {
         &self.parameters
     }
 
+    /// Returns the digest of a block of data.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    pub fn leaf(&self, block: u64) -> &[u8] {
+        let len = self.parameters.algorithm.digest_len();
+        &self.leaves()[block as usize * len..][..len] // they are in memory
+    }
+
     /// Returns the hash blocks as stored.
     pub fn blocks(&self) -> &[u8] {
         &self.blocks
@@ -160,6 +210,14 @@ impl Tree {
         head.resize((tree - hash_off) as usize, 0); // a block and 512 bytes at most
         Ok(head)
     }
+}
+
+/// Returns the digests of the blocks of data, of which there are several, in a tree as it is stored.
+fn stored_leaves<'a>(blocks: &'a [u8], parameters: &Parameters) -> &'a [u8] {
+    let len = parameters.data_blocks as usize * parameters.algorithm.digest_len(); // they are in memory
+    // Level 0 comes last.
+    let start = blocks.len() - len.next_multiple_of(parameters.hash_block_size as usize);
+    &blocks[start..start + len]
 }
 
 /// Hashes adjacent blocks on several threads.
@@ -230,6 +288,48 @@ impl LeafHasher {
                 self.put_digests(block, zeros.as_bytes());
             }
         }
+    }
+
+    /// Creates a collection for a tree with room for all of its digests.
+    fn of(parameters: &Parameters) -> Result<Self, VerityError> {
+        let hasher = BlockHasher::new(parameters.algorithm, &parameters.salt);
+        let mut leaves = Self::new(hasher, parameters.data_block_size as usize); // 16 bits
+        leaves.reserve(parameters.data_blocks)?;
+        Ok(leaves)
+    }
+
+    /// Reads and hashes all blocks that `ranges` of bytes touch, on all of the threads.
+    fn read(&mut self, data: &dyn ReadAt, ranges: &[Range<u64>], control: &Control<'_>) -> Result<(), VerityError> {
+        let block_size = self.block_size;
+        let hasher = self.hasher.clone();
+        let jobs = ranges.iter().filter(|range| !range.is_empty()).flat_map(|range| {
+            let (start, end) = (range.start / block_size as u64, range.end.div_ceil(block_size as u64));
+            let (start, end) = (start * block_size as u64, end * block_size as u64);
+            (start..end).step_by(READ_LEN as usize).map(move |off| off..end.min(off + READ_LEN))
+        });
+        let jobs = jobs.map(|job| Costed { job, cost: 1 });
+        let make_worker = || {
+            let mut buf = Vec::new();
+            let hasher = hasher.clone();
+            Ok(move |Range { start, end }: Range<u64>| {
+                if control.is_stopped() {
+                    return Err(VerityError::Interrupted);
+                }
+                let len = (end - start) as usize; // at most READ_LEN
+                buf.resize(len, 0);
+                let failed = |source| VerityError::Read { part: Part::Data, off: start, source };
+                data.read_exact_at(&mut buf, start).map_err(failed)?;
+                let mut digests = vec![0; len / block_size * hasher.algorithm().digest_len()];
+                hasher.digests_into(&buf, block_size, &mut digests);
+                control.advance(len as u64);
+                Ok((start, digests))
+            })
+        };
+        let budget = 4 * control.threads.count() as u64;
+        ordered::run(control.threads, budget, jobs, make_worker, |(off, digests): (u64, Vec<u8>)| {
+            self.put_digests(off / block_size as u64, &digests);
+            Ok(())
+        })
     }
 
     /// Makes room for the digests of `blocks`.

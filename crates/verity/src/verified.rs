@@ -2,10 +2,10 @@
 
 mod lru;
 
-use crate::digest::Digest;
 use crate::error::{Part, VerityError};
 use crate::open::{Location, Opened};
 use crate::superblock::Superblock;
+use kiln_digest::Digest;
 use kiln_parallel::locks::lock;
 use kiln_read::{RangeMut, ReadAt};
 use lru::Lru;
@@ -14,8 +14,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-/// Data that are read and hashed at once.
-const CHUNK_LEN: usize = 256 << 10;
+/// Data that are hashed at once: a multiple of the largest block.
+const CHUNK_LEN: usize = 1 << 20;
+
+/// Least length of whole blocks in a range that are hashed in the caller's buffer. For fewer, a read of its own would
+/// cost more than a copy.
+const WHOLE_MIN_LEN: u64 = 16 << 10;
 
 /// Hash blocks of level 0 that are kept: those of 512 MiB of data, with blocks of 4096 bytes and SHA-256.
 const LEVEL_0_LEN: usize = 4 << 20;
@@ -23,11 +27,14 @@ const LEVEL_0_LEN: usize = 4 << 20;
 /// Buffers that are kept for later reads.
 const BUFFERS_MAX: usize = 16;
 
+/// Longest buffer that is kept.
+const SPARE_MAX_LEN: usize = 1 << 20;
+
 /// A source whose bytes are verified before they are handed out. Only blocks that are read are hashed, and the hash
 /// blocks above them once.
 ///
-/// * Each read is rounded to blocks, which are read into a buffer of its own and hashed there: a file that changes
-///   meanwhile cannot show bytes that were not hashed. Nothing is lent ([`ReadAt::borrow`]).
+/// * Each read is rounded to blocks, which are read into memory and hashed there: a file that changes meanwhile cannot
+///   show bytes that were not hashed. Nothing is lent ([`ReadAt::borrow`]).
 /// * A hash block is verified when it is read. Blocks of level 0 are kept in 4 MiB of memory, those above all the
 ///   time: 64 KiB for each GiB of data.
 /// * A block with a wrong digest is read once more, for a fault of the transport; then the read fails with
@@ -45,13 +52,6 @@ pub struct VerifiedSource<D, T> {
 
 /// Verified hash blocks by level and number.
 type HashBlocks = HashMap<(usize, u64), Arc<[u8]>>;
-
-/// Part of a read: a range of the source and its bytes.
-struct Wanted<'a, 'b> {
-    start: u64,
-    end: u64,
-    range: &'a mut RangeMut<'b>,
-}
 
 impl<D: ReadAt, T: ReadAt> VerifiedSource<D, T> {
     /// Opens data and the tree with a superblock at its place in `tree`, and verifies the first block of the tree.
@@ -169,37 +169,74 @@ impl<D: ReadAt, T: ReadAt> VerifiedSource<D, T> {
         Ok(())
     }
 
-    /// Reads ranges whose blocks overlap or follow each other, in order of their starts.
-    fn read_run(&self, run: &mut [Wanted<'_, '_>], buf: &mut Vec<u8>) -> io::Result<()> {
+    /// Fills ranges, all of which lie in the data. Whole blocks are read and hashed in the caller's buffers, if they are
+    /// many; parts of blocks are read into `spare`, each block once, and copied. The source gets one call.
+    fn fill(&self, ranges: &mut [RangeMut<'_>], spare: &mut Vec<u8>) -> io::Result<()> {
         let block_len = self.opened.data_block_size as u64;
-        let Some(first) = run.first() else { return Ok(()) };
-        let mut at = first.start / block_len * block_len;
-        let end = run.iter().map(|wanted| wanted.end).max().unwrap_or(at).next_multiple_of(block_len);
-        let mut done = 0;
-        while at < end {
-            let len = (end - at).min(CHUNK_LEN as u64) as usize;
-            buf.resize(len, 0);
-            self.opened.data.read_exact_at(buf, at)?;
-            self.verify(at / block_len, buf)?;
-            let chunk_end = at + len as u64;
-            for wanted in &mut run[done..] {
-                if wanted.start >= chunk_end {
-                    break;
-                }
-                let (start, end) = (wanted.start.max(at), wanted.end.min(chunk_end));
-                if start < end {
-                    let from = (start - at) as usize..(end - at) as usize;
-                    let to = (start - wanted.range.off) as usize..(end - wanted.range.off) as usize;
-                    wanted.range.buf[to].copy_from_slice(&buf[from]);
-                }
+        let (mut whole, mut parts) = (Vec::with_capacity(ranges.len()), Vec::new());
+        for range in ranges {
+            let (start, end) = (range.off, range.off + range.buf.len() as u64);
+            let (first, last) = (start.next_multiple_of(block_len), end / block_len * block_len);
+            if last.saturating_sub(first) < block_len.max(WHOLE_MIN_LEN) {
+                parts.push(RangeMut { off: start, buf: &mut *range.buf });
+                continue;
             }
-            while run.get(done).is_some_and(|wanted| wanted.end <= chunk_end) {
-                done += 1;
+            // Less than the buffer has.
+            let (head, rest) = range.buf.split_at_mut((first - start) as usize);
+            let (middle, tail) = rest.split_at_mut((last - first) as usize);
+            parts.push(RangeMut { off: start, buf: head });
+            whole.push(RangeMut { off: first, buf: middle });
+            parts.push(RangeMut { off: last, buf: tail });
+        }
+        parts.retain(|part| !part.buf.is_empty());
+        parts.sort_by_key(|part| part.off);
+        let runs = runs(&parts, block_len);
+        spare.resize(runs.iter().map(|run| (run.end - run.start) as usize).sum(), 0);
+        let count = whole.len();
+        let mut rest = &mut spare[..];
+        for run in &runs {
+            let (buf, others) = rest.split_at_mut((run.end - run.start) as usize);
+            whole.push(RangeMut { off: run.start, buf });
+            rest = others;
+        }
+        // A source may shift the ranges that it gets.
+        let offs: Vec<u64> = whole.iter().map(|range| range.off).collect();
+        self.opened.data.read_ranges(&mut whole)?;
+        for (range, off) in whole.iter_mut().zip(offs) {
+            range.off = off;
+            for (off, buf) in (off..).step_by(CHUNK_LEN).zip(range.buf.chunks_mut(CHUNK_LEN)) {
+                self.verify(off / block_len, buf)?;
             }
-            at = chunk_end;
+        }
+        let mut runs = whole[count..].iter().peekable();
+        for part in parts {
+            while let Some(run) = runs.peek()
+                && run.off + run.buf.len() as u64 <= part.off
+            {
+                runs.next();
+            }
+            if let Some(run) = runs.peek() {
+                let at = (part.off - run.off) as usize;
+                part.buf.copy_from_slice(&run.buf[at..at + part.buf.len()]);
+            }
         }
         Ok(())
     }
+}
+
+/// Returns ranges of whole blocks that cover `parts`, which are sorted: blocks that overlap or follow each other are
+/// one range.
+fn runs(parts: &[RangeMut<'_>], block_len: u64) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for part in parts {
+        let start = part.off / block_len * block_len;
+        let end = (part.off + part.buf.len() as u64).next_multiple_of(block_len);
+        match runs.last_mut() {
+            Some(run) if start <= run.end => run.end = run.end.max(end),
+            _ => runs.push(start..end),
+        }
+    }
+    runs
 }
 
 impl<D: ReadAt, T: ReadAt> ReadAt for VerifiedSource<D, T> {
@@ -212,38 +249,23 @@ impl<D: ReadAt, T: ReadAt> ReadAt for VerifiedSource<D, T> {
     }
 
     fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
-        let mut wanted = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            let (start, len) = (range.off, range.buf.len() as u64);
-            let Some(end) = start.checked_add(len).filter(|end| *end <= self.len) else {
-                let message = format!("bytes from {} on are not covered by the hash tree", self.len.max(start));
+        for RangeMut { off, buf } in &mut *ranges {
+            if off.checked_add(buf.len() as u64).is_none_or(|end| end > self.len) {
+                let message = format!("bytes from {} on are not covered by the hash tree", self.len.max(*off));
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
-            };
-            if len > 0 {
-                wanted.push(Wanted { start, end, range });
             }
         }
-        wanted.sort_by_key(|wanted| wanted.start);
-        let block_len = self.opened.data_block_size as u64;
-        let mut buf = lock(&self.buffers).pop().unwrap_or_default();
-        let mut rest = &mut wanted[..];
-        while let Some(first) = rest.first() {
-            // Blocks of a run are hashed once, even those that two ranges share.
-            let mut end = first.end.next_multiple_of(block_len);
-            let mut count = 1;
-            while let Some(next) = rest.get(count).filter(|next| next.start / block_len * block_len <= end) {
-                end = end.max(next.end.next_multiple_of(block_len));
-                count += 1;
-            }
-            let (run, others) = rest.split_at_mut(count);
-            self.read_run(run, &mut buf)?;
-            rest = others;
+        let mut spare = lock(&self.buffers).pop().unwrap_or_default();
+        let filled = self.fill(ranges, &mut spare);
+        if filled.is_err() {
+            // Nobody gets bytes that are not verified.
+            ranges.iter_mut().for_each(|range| range.buf.fill(0));
         }
         let mut buffers = lock(&self.buffers);
-        if buffers.len() < BUFFERS_MAX {
-            buffers.push(buf);
+        if buffers.len() < BUFFERS_MAX && spare.capacity() <= SPARE_MAX_LEN {
+            buffers.push(spare);
         }
-        Ok(())
+        filled
     }
 
     fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {

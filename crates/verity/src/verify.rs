@@ -1,10 +1,10 @@
 //! The check of a whole image against its tree, and of the tree against the root hash.
 
 use crate::control::Control;
-use crate::digest::Digest;
 use crate::error::{Mismatch, Part, VerityError};
 use crate::open::{Location, Opened};
 use crate::superblock::{Superblock, stray_padding, uuid_of};
+use kiln_digest::Digest;
 use kiln_parallel::ordered::{self, Costed};
 use kiln_read::ReadAt;
 use std::collections::BTreeSet;

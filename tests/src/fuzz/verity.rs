@@ -1,6 +1,8 @@
-//! Superblocks of hash trees.
+//! Superblocks of hash trees, and signatures of root hashes.
 
 use kiln_read::MemorySource;
+use kilnfs::signature::partition::Partition;
+use kilnfs::signature::{self, Certificate};
 use kilnfs::verity::{Digest, Location, SUPERBLOCK_LEN, Shape, Superblock, VerifiedSource, stray_padding};
 
 /// Input: the superblock of a hash tree, which zeros complete, and blocks behind it. What decodes must encode to the
@@ -31,5 +33,27 @@ pub fn superblock(data: &[u8]) {
             assert_eq!(shape.levels(), 0, "no block has this digest");
             assert_eq!(opened.superblock(), &superblock);
         }
+    }
+}
+
+/// Certificates whose keys have signed what the seeds hold.
+const CERTIFICATES: [&[u8]; 2] = [
+    include_bytes!("../../../crates/signature/tests/it/keys/rsa.crt"),
+    include_bytes!("../../../crates/signature/tests/it/keys/p256.crt"),
+];
+
+/// Input: a signature, or a partition with one. No certificate has signed the contents that it is verified for.
+pub fn signature(data: &[u8]) {
+    if let Ok(partition) = Partition::parse(data)
+        && let Ok(again) = partition.encode()
+    {
+        assert_eq!(Partition::parse(&again).expect("a written partition"), partition);
+    }
+    for certificate in CERTIFICATES {
+        let certificate = Certificate::parse(certificate).expect("a certificate");
+        assert!(signature::verify(data, b"nobody has signed this", &certificate).is_err());
+    }
+    if let Ok(certificate) = Certificate::parse(data) {
+        Certificate::parse(certificate.der()).expect("a certificate that was parsed");
     }
 }

@@ -81,6 +81,7 @@ replay! {
     stamps "stamps",
     composefs_dump "composefs-dump",
     verity "verity",
+    signature "signature",
 }
 
 /// The images that fuzzing starts from are valid; otherwise it would start from errors.
@@ -98,7 +99,7 @@ fn the_small_images_are_good() {
 
 /// Targets for sources, lists, generations and hash trees, whose seeds are also mutated here: a format with few
 /// fields needs no coverage to find bugs.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     "tar",
     "cpio",
     "zip",
@@ -118,6 +119,7 @@ const SOURCES: [&str; 19] = [
     "stamps",
     "composefs-dump",
     "verity",
+    "signature",
 ];
 
 /// Returns the number of mutations per input. `KILN_FUZZ_ROUNDS=3000` and `KILN_FUZZ_SEED=7` in the

@@ -26,4 +26,5 @@ mod same_bytes;
 mod sizes;
 mod streams;
 mod tidy;
+mod verified;
 mod voice;

@@ -13,6 +13,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("output", ABOVE_FORMAT),
     ("format", ABOVE_FORMAT),
     ("shuffle", &["kiln"]),
+    ("signature", &["kiln"]),
+    ("digest", &["kiln"]),
     (
         "tree",
         &[
@@ -141,9 +143,11 @@ const UNSAFE: &[&str] = &[
     "codec/src/zstd/text.rs",
     "codec/src/zstd/tokens.rs",
     "codec/src/zstd.rs",
+    "composefs-store/src/protect.rs",
     "mount/src/fuse/ask.rs",
     "mount/src/fuse/prefetch/dentry_thread.rs",
     "mount/src/heap.rs",
+    "mount/src/kernel/calls.rs",
     "mount/src/kernel/loop_device.rs",
     "mount/src/program.rs",
     "python/src/arguments/buffer.rs",

@@ -2,12 +2,13 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// Options whose text or placeholder depends on the command, and why.
-const DIFFERENT: [(&str, &str); 8] = [
+const DIFFERENT: [(&str, &str); 9] = [
     ("output", "commands write different things"),
     ("quiet", "diff prints nothing at all, as cmp(1) does"),
     ("owner", "pack stores owners, mount shows them"),
     ("uid-map", "mount reverses the map of pack"),
     ("gid-map", "mount reverses the map of pack"),
+    ("verity", "a layer of oci has its hash tree behind it"),
     ("order", "relayout moves data in no random order"),
     ("dry-run", "a store has objects, pack makes an image"),
     ("uuid", "images and hash trees have a UUID each"),
@@ -31,9 +32,9 @@ fn an_option_has_one_text_over_all_commands() {
         texts.entry(name.to_owned()).or_default().entry(text).or_default().push(path.to_owned());
     });
     let different: Vec<_> = texts.iter().filter(|(_, texts)| texts.len() > 1).collect();
-    for (name, texts) in &different {
-        assert!(DIFFERENT.iter().any(|(known, _)| known == name), "--{name} has several texts: {texts:#?}");
-    }
+    let is_unknown = |(name, _): &&_| DIFFERENT.iter().all(|(known, _)| known != name);
+    let unknown: Vec<_> = different.iter().filter(is_unknown).collect();
+    assert!(unknown.is_empty(), "options have several texts: {unknown:#?}");
     for (name, _) in DIFFERENT {
         assert!(different.iter().any(|(known, _)| *known == name), "--{name} has one text");
     }
@@ -60,4 +61,34 @@ fn help_names_each_topic() {
             assert!(topics.contains(&name), "{path} {arg}: {help}");
         }
     });
+}
+
+/// Commands that read an image, and can verify it.
+const VERIFYING: [&str; 14] = [
+    "cat", "check", "convert", "du", "explain", "export", "extract", "info", "log", "ls", "mount", "pack", "stat",
+    "tree",
+];
+
+#[test]
+fn every_command_that_reads_an_image_can_verify_it() {
+    let (mut options, mut verifying, mut reading) = (Vec::new(), Vec::new(), Vec::new());
+    for command in definition().get_subcommands() {
+        let name = command.get_name();
+        options.clear();
+        options.extend(command.get_arguments().filter_map(|arg| arg.get_long()));
+        if options.contains(&"root-hash") {
+            assert!(options.contains(&"hash-tree"), "{name}");
+            verifying.push(name.to_owned());
+        }
+        // Options of images alone.
+        if options.contains(&"generation") || options.contains(&"device") {
+            reading.push(name.to_owned());
+        }
+    }
+    verifying.sort();
+    assert_eq!(verifying, VERIFYING);
+    // These write in place: every change makes a hash tree stale.
+    reading.retain(|name| name != "rollback" && name != "repair");
+    let unverified: Vec<_> = reading.iter().filter(|name| !VERIFYING.contains(&&***name)).collect();
+    assert!(unverified.is_empty(), "{unverified:?} read images, and cannot verify them");
 }

@@ -1,6 +1,6 @@
 //! `kiln composefs create`
 
-use super::image::{Conversion, Output, read_dump};
+use super::image::{Conversion, Output, failed, read_dump};
 use super::versions::{id, parse_algorithm, parse_version};
 use crate::console::progress::QuietArgs;
 use crate::console::report::{Out, note, print_document};
@@ -15,9 +15,10 @@ use clap::ValueEnum;
 use kiln_source::oci::{ImageChoice, Platform};
 use kiln_source::{ScanOptions, SourceKind, SourceOptions};
 use kilnfs::composefs::CfsTree;
+use kilnfs::composefs::from_tree::container::container_tree;
 use kilnfs::composefs::from_tree::{HardLinks, TreeOptions, XattrChoice};
 use kilnfs::composefs::image::{ImageOptions, ImageSummary, Version};
-use kilnfs::composefs::verity::Algorithm;
+use kilnfs::digest::Algorithm;
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,9 @@ use std::path::{Path, PathBuf};
 /// Make a composefs image of a directory, an archive, an image or a dump
 ///
 /// Reads all sources of `kiln pack`. Files of more than 64 bytes are objects, which --digest-store keeps. The same tree
-/// gives the same image everywhere, and the same as mkcomposefs with these options. An id is only comparable with its
+/// gives the same image everywhere, and the same as mkcomposefs with these options. A container image gives the id that
+/// `cfsctl oci compute-id` prints (see --container-rules): its root takes the attributes of /usr, /run is empty, and of
+/// attributes only security.capability is kept. An id is only comparable with its
 /// version and its algorithm, so all three are told: `v1 fsverity-sha256-12 HEX`. By default, the hash function is that
 /// of the dump, or SHA-256.
 #[derive(clap::Args)]
@@ -33,6 +36,7 @@ use std::path::{Path, PathBuf};
 Examples:
   kiln composefs create --digest-store objects/ rootfs/ rootfs.cfs
   kiln composefs create --print-digest-only --digest-algorithm sha512 rootfs.tar
+  kiln composefs create --print-digest-only --digest-algorithm sha512 --image app:1.2 --from oci layout/
   kiln composefs create --from-file rootfs.dump rootfs.cfs")]
 pub struct Args {
     /// Directory, archive or image to read, or a dump with --from-file; - is standard input
@@ -45,7 +49,10 @@ pub struct Args {
     /// Read SRC as a dump, and write exactly what it says
     #[arg(
         long,
-        conflicts_with_all = ["digest_store", "use_epoch", "skip_devices", "skip_xattrs", "user_xattrs", "hardlinks", "from"]
+        conflicts_with_all = [
+            "digest_store", "use_epoch", "skip_devices", "skip_xattrs", "user_xattrs", "hardlinks", "from",
+            "container_rules"
+        ]
     )]
     from_file: bool,
 
@@ -85,6 +92,10 @@ pub struct Args {
     #[arg(long)]
     print_digest_only: bool,
 
+    /// Make the tree that composefs-rs makes of a container image: auto, yes or no
+    #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true, default_value_t)]
+    container_rules: RulesArg,
+
     /// Set all times of modification to 0
     #[arg(long)]
     use_epoch: bool,
@@ -120,6 +131,16 @@ pub struct Args {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+/// Value of `--container-rules`.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum RulesArg {
+    /// For sources that are container images.
+    #[default]
+    Auto,
+    Yes,
+    No,
 }
 
 /// Value of `--hardlinks`.
@@ -162,13 +183,23 @@ fn scan(args: &Args, signals: &Signals) -> Result<CfsTree, Failure> {
     let scan = source.scan(&ScanOptions { threads, ..ScanOptions::new(signals.stop()) });
     let scan = scan.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))?;
     tell_notes(&scan);
+    let is_container = match args.container_rules {
+        RulesArg::Auto => scan.is_container,
+        RulesArg::Yes => true,
+        RulesArg::No => false,
+    };
+    let tree = match is_container {
+        true => container_tree(scan.tree, args.user_xattrs).map_err(failed(&args.src))?,
+        false => scan.tree,
+    };
     let conversion = Conversion {
         options: TreeOptions {
             use_epoch: args.use_epoch,
             skip_devices: args.skip_devices,
             xattrs: match (args.skip_xattrs, args.user_xattrs) {
                 (true, _) => XattrChoice::None,
-                (_, true) => XattrChoice::User,
+                // Those of a container image are chosen.
+                (_, true) if !is_container => XattrChoice::User,
                 _ => XattrChoice::All,
             },
             hard_links: match args.hardlinks {
@@ -181,7 +212,7 @@ fn scan(args: &Args, signals: &Signals) -> Result<CfsTree, Failure> {
         threads,
         stop: signals.stop(),
     };
-    conversion.convert(&scan.tree, &args.src).map_err(|failure| match signals.caught() {
+    conversion.convert(&tree, &args.src).map_err(|failure| match signals.caught() {
         Some(number) => Failure::Signal(number),
         None => failure,
     })
@@ -203,7 +234,7 @@ fn tell(args: &Args, summary: &ImageSummary) -> Result<(), Failure> {
         return print_document(&CreatedJson {
             id: id(summary),
             version: summary.version as u32,
-            algorithm: summary.digest.map(|digest| digest.algorithm().name()),
+            algorithm: summary.digest.map(|digest| digest.algorithm().fsverity_name()),
             digest: summary.digest.map(|digest| digest.to_string()),
             bytes: len,
             inodes,

@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::pack::output::{Destination, Stream};
+use crate::verity::sealing::set_aside;
 use kiln_output::{AtomicFile, Existing};
 use kiln_parallel::Threads;
 use kiln_tree::Tree;
@@ -9,8 +10,8 @@ use kilnfs::composefs::dump::{self, DumpWarning};
 use kilnfs::composefs::from_tree::{TreeOptions, contents};
 use kilnfs::composefs::image::{self, ImageOptions, ImageSummary};
 use kilnfs::composefs::store::Store;
-use kilnfs::composefs::verity::Algorithm;
 use kilnfs::composefs::{CfsTree, ComposefsError, StoreError, from_tree};
+use kilnfs::digest::Algorithm;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -103,6 +104,7 @@ impl Output {
             }
             Self::File(path, file) => {
                 let summary = write_to(tree, options, file.file()).map_err(failed(&path))?;
+                set_aside(&path, None)?;
                 file.commit()?;
                 Ok(summary)
             }

@@ -10,8 +10,9 @@ use kiln_parallel::ordered::{self, Costed};
 use kiln_read::{Image, ImageOptions};
 use kilnfs::composefs::store::Store;
 use kilnfs::composefs::tree::{FileData, NodeIdx};
-use kilnfs::composefs::verity::{Algorithm, Digest, Hasher};
 use kilnfs::composefs::{CfsTree, dump, objects_below, read_image};
+use kilnfs::digest::fsverity::FsVerity;
+use kilnfs::digest::{Algorithm, Digest};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -194,7 +195,7 @@ pub fn measure(files: &[PathBuf], algorithm: Algorithm, threads: Threads, out: &
 fn digest_of(path: &Path, algorithm: Algorithm) -> Result<Digest, Failure> {
     let failure = |action| move |source| Failure::File { path: path.to_owned(), action, source };
     let file = File::open(path).map_err(failure("open"))?;
-    let mut hasher = Hasher::new(algorithm);
+    let mut hasher = FsVerity::new(algorithm);
     io::copy(&mut BufReader::with_capacity(256 << 10, file), &mut hasher).map_err(failure("read"))?;
     Ok(hasher.finish())
 }

@@ -1,7 +1,7 @@
 //! Versions of composefs's rules, and algorithms, by their names.
 
 use kilnfs::composefs::image::{ImageSummary, Version};
-use kilnfs::composefs::verity::Algorithm;
+use kilnfs::digest::Algorithm;
 
 /// Parses the value of `--min-version` and `--max-version`.
 pub fn parse_version(text: &str) -> Result<Version, &'static str> {
@@ -14,15 +14,12 @@ pub fn parse_version(text: &str) -> Result<Version, &'static str> {
 
 /// Parses the value of `--digest-algorithm`.
 pub fn parse_algorithm(text: &str) -> Result<Algorithm, &'static str> {
-    match text {
-        "sha256" => Ok(Algorithm::Sha256),
-        "sha512" => Ok(Algorithm::Sha512),
-        _ => Err("use sha256 or sha512"),
-    }
+    text.parse().map_err(|_| "use sha256 or sha512")
 }
 
 /// Returns an image's id, with all that it depends on beside the tree: `v1 fsverity-sha256-12 HEX`.
 pub fn id(image: &ImageSummary) -> String {
-    let digest = image.digest.map_or_else(String::new, |digest| format!(" {} {digest}", digest.algorithm()));
+    let digest =
+        image.digest.map_or_else(String::new, |digest| format!(" {} {digest}", digest.algorithm().fsverity_name()));
     format!("v{}{digest}", image.version as u32)
 }

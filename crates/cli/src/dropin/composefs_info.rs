@@ -5,7 +5,7 @@ use super::getopt::{self, Item, Misuse, Opt, Takes, both, long};
 use crate::composefs::info::{self, ImagesArgs};
 use crate::console::report::Out;
 use crate::process::threads::ThreadsArgs;
-use kilnfs::composefs::verity::Algorithm;
+use kilnfs::digest::Algorithm;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ use kiln_source::{ScanOptions, Source};
 use kilnfs::composefs::CfsTree;
 use kilnfs::composefs::from_tree::{HardLinks, TreeOptions, XattrChoice};
 use kilnfs::composefs::image::{ImageOptions, Version};
-use kilnfs::composefs::verity::Algorithm;
+use kilnfs::digest::Algorithm;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use super::Stop;
 use super::getopt::{Misuse, number};
 use super::log::Log;
 use crate::exit::Failure;
-use crate::image::{DEVICE_OPTION, ImageArgs};
+use crate::image::ImageArgs;
 use kiln_read::{FollowLast, Image, ImageOptions, Inode, Nid, ReadError};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -93,13 +93,7 @@ impl Source {
 
     fn image_args(&self) -> Result<ImageArgs, Misuse> {
         let image = self.image.clone().ok_or_else(|| Misuse::other("missing argument: IMAGE"))?;
-        Ok(ImageArgs {
-            image,
-            device: self.devices.clone(),
-            offset: self.offset,
-            generation: None,
-            device_option: DEVICE_OPTION,
-        })
+        Ok(ImageArgs { image, device: self.devices.clone(), offset: self.offset, ..ImageArgs::default() })
     }
 }
 

@@ -17,7 +17,7 @@ macro_rules! topics {
 }
 
 /// All topics, in the order in which they are listed.
-pub static TOPICS: [Topic; 10] = topics![
+pub static TOPICS: [Topic; 11] = topics![
     "sources",
     "filters",
     "metadata",
@@ -27,6 +27,7 @@ pub static TOPICS: [Topic; 10] = topics![
     "order",
     "reuse",
     "mounting",
+    "root-hash",
     "exit-codes"
 ];
 

@@ -12,7 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 /// Print files of an image
 ///
 /// Contents are compared with their digest, if the image has one; the exit code tells a mismatch after the bytes
-/// have been printed. Files of composefs images whose contents lie outside the image are skipped, with exit code 3.
+/// have been printed. Files of composefs images whose contents lie outside the image are skipped, with exit code 3,
+/// unless --objects leads to them.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

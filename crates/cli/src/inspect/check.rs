@@ -4,18 +4,26 @@ use crate::console::report::{SkippedJson, note, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
+use crate::objects::ObjectsArgs;
 use crate::process::work::WorkArgs;
+use crate::root_hash::{self, verify_all};
 use crate::update::lost::lost_generations;
+use crate::verity::verify::ReportJson as TreeJson;
 use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
+use kiln_verity::UnverifiedTree;
+use kiln_verity::verify::Report;
 use serde::Serialize;
 use std::fmt;
+use std::path::PathBuf;
 
 /// Check that an image is consistent and readable
 ///
 /// Metadata must be consistent, and compressed data decodable. Damage that leaves data decodable shows only if the
 /// image has digests of contents (`kiln pack --content-digests`). The last line says for how many bytes it has
-/// some. Exit codes as fsck(8): 0 nothing wrong, 4 errors, 8 the check failed, 16 wrong usage.
+/// some. With --root-hash all of the image and of its hash tree is compared with the root hash first; if something
+/// differs, the image is not looked at. Exit codes as fsck(8): 0 nothing wrong, 4 errors, 8 the check failed, 16
+/// wrong usage.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
@@ -34,13 +42,22 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.work.apply_nice()?;
+    let trees = args.image.hash_trees()?;
+    let reports = verify(args, &trees)?;
+    let verified = || trees.iter().zip(&reports).map(|((_, tree), report)| TreeJson::new(tree.location, report));
+    if reports.iter().any(|report| !report.is_good()) {
+        if args.work.json {
+            print_document(&UnverifiedJson { verified: verified().collect() })?;
+        }
+        return Ok(Exit::ErrorsFound);
+    }
     // A wrong checksum is one finding of many and must not end the check.
     let options = ImageOptions::default().with_any_checksum();
     let lost = lost_generations(&args.image);
     if let Some(lost) = &lost {
         note(format_args!("{}: {lost}", args.image.image.display()));
     }
-    let image = args.image.open_with(&options)?;
+    let image = args.image.open_compared(&options, &reports)?;
     args.image.note_left_over();
     let meter = args.work.meter(false);
     if meter.is_shown() {
@@ -55,11 +72,24 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         note(format_args!("{}: {problem} (--no-sbcrc: no error)", args.image.image.display()));
     }
     if args.work.json {
-        print_document(&ReportJson::new(&report, lost.as_deref()))?;
+        let verified = (!trees.is_empty()).then(|| verified().collect());
+        print_document(&ReportJson { verified, ..ReportJson::new(&report, lost.as_deref()) })?;
     } else {
         tell(args, &report);
     }
     Ok(if report.problem_count == 0 && lost.is_none() { Exit::Done } else { Exit::ErrorsFound })
+}
+
+/// Compares everything with the root hashes, and prints the results.
+fn verify(args: &Args, trees: &[(PathBuf, UnverifiedTree)]) -> Result<Vec<Report>, Failure> {
+    if trees.is_empty() {
+        return Ok(Vec::new());
+    }
+    let reports = verify_all(trees, args.work.threads(), &args.work.meter(false))?;
+    for ((path, _), report) in trees.iter().zip(&reports) {
+        root_hash::tell(path, report, false);
+    }
+    Ok(reports)
 }
 
 /// Returns the bytes to be checked: contents of files, and inodes that store many files or inodes together. Parts
@@ -108,16 +138,22 @@ fn tell(args: &Args, report: &CheckReport) {
          {problem_count} problems"
     ));
     if *problem_count == 0 {
-        note(format_args!("{image}: {}", Proof(report)));
+        match args.image.verified.is_given() {
+            true => note(format_args!("{image}: all of it is what the root hash names; metadata: consistent")),
+            false => note(format_args!("{image}: {}", Proof { report, objects: &args.image.objects })),
+        }
     }
 }
 
 /// Summary of a check without problems.
-struct Proof<'a>(&'a CheckReport);
+struct Proof<'a> {
+    report: &'a CheckReport,
+    objects: &'a ObjectsArgs,
+}
 
 impl fmt::Display for Proof<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.0;
+        let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.report;
         let checksum = if *has_checksum { "its checksum is right" } else { "it has no checksum" };
         write!(f, "metadata: consistent, of the superblock {checksum}, and none binds names to contents; contents: ")?;
         match *digested_bytes {
@@ -133,6 +169,9 @@ impl fmt::Display for Proof<'_> {
         }
         match objects {
             0 => Ok(()),
+            _ if self.objects.are_verified() => {
+                write!(f, "; {objects} files are objects of composefs, and have the digests that the image says")
+            }
             _ => write!(f, "; {objects} files are objects of composefs, outside of the image"),
         }
     }
@@ -160,6 +199,15 @@ struct ReportJson {
     problem_count: u64,
     /// At most 1000.
     problems: Vec<ProblemJson>,
+    /// Comparison with the root hashes of the image and of its devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<Vec<TreeJson>>,
+}
+
+/// The document for an image that is not the one of the root hash.
+#[derive(Serialize)]
+struct UnverifiedJson {
+    verified: Vec<TreeJson>,
 }
 
 #[derive(Serialize)]
@@ -189,6 +237,7 @@ impl ReportJson {
             notes: report.notes.iter().map(ToString::to_string).collect(),
             problem_count: report.problem_count,
             problems: report.problems.iter().map(problem).collect(),
+            verified: None,
         }
     }
 }

@@ -8,12 +8,15 @@ use crate::console::report::{Out, note, print_document};
 use crate::console::size::{self, Human};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
+use crate::objects::ObjectDirsArg;
 use crate::pack::ConcatenatedArg;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
+use crate::root_hash::{self, layer, root_hashes};
 use json::{ChangeJson, DiffJson};
 use kiln_diff::{Aspect, Change, ChangeKind, DiffError, DiffOptions, DiffSummary, Side};
 use kiln_source::SourceOptions;
+use kiln_verity::Digest;
 use side::Compared;
 use std::ffi::OsString;
 use std::io::Write;
@@ -77,6 +80,25 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     offset_b: u64,
 
+    /// Verify all that is read of A by this root hash
+    #[arg(long, value_name = "HEX|FILE", value_delimiter = ',', value_parser = root_hash::parser())]
+    root_hash_a: Vec<Digest>,
+
+    /// Verify all that is read of B by this root hash
+    #[arg(long, value_name = "HEX|FILE", value_delimiter = ',', value_parser = root_hash::parser())]
+    root_hash_b: Vec<Digest>,
+
+    /// File with the hash tree of A; default: behind A, then A.verity
+    #[arg(long, value_name = "FILE", requires = "root_hash_a")]
+    hash_tree_a: Vec<PathBuf>,
+
+    /// File with the hash tree of B; default: behind B, then B.verity
+    #[arg(long, value_name = "FILE", requires = "root_hash_b")]
+    hash_tree_b: Vec<PathBuf>,
+
+    #[command(flatten)]
+    objects: ObjectDirsArg,
+
     #[command(flatten)]
     concatenated: ConcatenatedArg,
 
@@ -107,12 +129,15 @@ enum ContentsArg {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.work.apply_nice()?;
     let signals = Signals::catch()?;
-    let source = |devices: &[PathBuf], offset: u64| {
-        let concatenated = args.concatenated.concatenated;
-        SourceOptions { devices: devices.to_vec(), offset, concatenated, ..SourceOptions::default() }
+    let objects = args.objects.open()?;
+    let source = |devices: &[PathBuf], offset: u64, source_layer| {
+        let (devices, objects, concatenated) = (devices.to_vec(), objects.clone(), args.concatenated.concatenated);
+        SourceOptions { devices, offset, source_layer, objects, concatenated, ..SourceOptions::default() }
     };
-    let a = Compared::new(&args.a, &source(&args.device_a, args.offset_a), "--device-a")?;
-    let b = Compared::new(&args.b, &source(&args.device_b, args.offset_b), "--device-b")?;
+    let layer_a = layer(&root_hashes(&args.root_hash_a, &args.hash_tree_a), &args.a, &args.device_a)?;
+    let layer_b = layer(&root_hashes(&args.root_hash_b, &args.hash_tree_b), &args.b, &args.device_b)?;
+    let a = Compared::new(&args.a, &source(&args.device_a, args.offset_a, layer_a), "--device-a")?;
+    let b = Compared::new(&args.b, &source(&args.device_b, args.offset_b, layer_b), "--device-b")?;
     let threads = args.work.threads();
     let (tree_a, tree_b) = (a.scan(threads, &signals)?, b.scan(threads, &signals)?);
     let meter = args.work.meter(args.quiet);

@@ -72,7 +72,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let layers = built.descriptors[first..].to_vec();
         let config = with_layers(config, &layers).map_err(fail)?;
         let platform = image.listed.platform.clone().unwrap_or_else(host_platform);
-        converted.push(NewImage { config, layers, annotations: image.annotations.clone(), platform });
+        let composefs = args.layer.composefs_id(&built, first, &signals)?;
+        converted.push(NewImage { config, layers, annotations: image.annotations.clone(), platform, composefs });
     }
     // All platforms of an image have its names.
     let own = || images.first().map(|image| image.listed.namings.clone()).unwrap_or_default();

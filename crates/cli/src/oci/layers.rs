@@ -1,21 +1,32 @@
 //! Layers of images: trees that become EROFS images among the blobs of a layout.
 
+use crate::composefs::image::{Conversion, Output, failed};
+use crate::composefs::versions::parse_algorithm;
 use crate::console::progress::QuietArgs;
 use crate::console::report::{PathJson, note, print_document};
 use crate::exit::{Exit, Failure};
+use crate::image::DEVICE_OPTION;
 use crate::pack::out_args::SpoolArgs;
 use crate::pack::preset::{self, PresetArg};
 use crate::pack::{PackJson, Report, failure, tell_skipped};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
+use crate::verity::sealing::{ImageIn, Sealing};
+use crate::verity::{Hashing, MadeTree, SaltArg};
 use kiln_builder::Out;
-use kiln_source::Source;
+use kiln_source::merge::{MergePart, Merged};
 use kiln_source::oci::records::Descriptor;
+use kiln_source::{ScanOptions, Source, SourceOptions};
+use kiln_tree::merge::Whiteouts;
 use kiln_tree::storage::DataOrder;
+use kilnfs::composefs::from_tree::TreeOptions;
+use kilnfs::composefs::from_tree::container::container_tree;
+use kilnfs::composefs::image::{ImageOptions, Version};
+use kilnfs::digest::{Algorithm, Digest};
 use kilnfs::oci::{LayerType, LayoutDir};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Options of commands that make layers.
 #[derive(clap::Args)]
@@ -31,6 +42,24 @@ pub struct LayerArgs {
     /// Media type of layers: application/vnd.erofs, or the one of containerd
     #[arg(long, value_enum, default_value_t, value_name = "erofs|containerd", hide_possible_values = true)]
     media_type: MediaType,
+
+    /// Append a hash tree of dm-verity to each layer, and describe it by annotations
+    #[arg(long)]
+    verity: bool,
+
+    #[command(flatten)]
+    salt: SaltArg,
+
+    /// Seal the image: add the id of its composefs image, by sha256 or sha512, as annotations
+    #[arg(
+        long,
+        value_name = "NAME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "sha512",
+        value_parser = parse_algorithm
+    )]
+    composefs: Option<Algorithm>,
 
     /// Skip what cannot be read, list it, and exit with 3
     #[arg(long)]
@@ -50,6 +79,8 @@ pub struct LayerArgs {
 #[derive(Default)]
 pub struct BuiltLayers {
     pub descriptors: Vec<Descriptor>,
+    /// Files of the layers.
+    paths: Vec<PathBuf>,
     documents: Vec<LayerJson>,
     exit: Option<Exit>,
 }
@@ -98,16 +129,49 @@ impl LayerArgs {
         let scanned = self.work.watch(quiet, |progress| packer.scan_into(source, Out::from(&blob), progress));
         let scanned = scanned.map_err(fail)?;
         let image = self.work.watch(quiet, |progress| scanned.build(Out::from(&blob), progress)).map_err(fail)?;
-        let descriptor = layout.add_blob(blob, self.layer_type().media_type()).map_err(fail)?;
+        let sealing = self.verity.then(|| Sealing::new(self.salt.verity_salt.clone()));
+        let hashing = Hashing { work: Some(&self.work), quiet, signals };
+        let sealed = ImageIn { file: blob.file(), offset: 0, name: &name };
+        let tree = sealing.map(|sealing| sealing.seal(&sealed, &image.summary, hashing)).transpose()?;
+        let mut descriptor = layout.add_blob(blob, self.layer_type().media_type()).map_err(fail)?;
+        descriptor.annotations.extend(tree.iter().flat_map(annotations));
         let path = name.join(descriptor.digest.trim_start_matches("sha256:"));
         let (summary, order) = (&image.summary, &DataOrder::Path);
-        let report = Report { src: source.path(), image: &path, scan: Some(&scanned.scan), order, summary };
+        let report =
+            Report { src: source.path(), image: &path, scan: Some(&scanned.scan), order, summary, tree: tree.as_ref() };
         built.exit = Some(built.exit.unwrap_or(Exit::Done).or(tell_skipped(&report)));
         if self.work.json {
             built.documents.push(LayerJson { digest: descriptor.digest.clone(), packed: PackJson::new(&report) });
         }
         built.descriptors.push(descriptor);
+        built.paths.push(path);
         Ok(())
+    }
+
+    /// Returns the id of the composefs image of the layers from number `first` on, if images are to be sealed.
+    ///
+    /// # Errors
+    /// Layers whose files cannot be read; an image without `/usr`.
+    pub fn composefs_id(
+        &self,
+        built: &BuiltLayers,
+        first: usize,
+        signals: &Signals,
+    ) -> Result<Option<Digest>, Failure> {
+        let Some(algorithm) = self.composefs else { return Ok(None) };
+        let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
+        let open = |path: &PathBuf| Ok(MergePart::new(kiln_source::open(path, &SourceOptions::default())?, b""));
+        let parts = built.paths[first..].iter().map(open).collect::<Result<Vec<_>, _>>().map_err(of_source)?;
+        let (threads, stop) = (self.work.threads(), signals.stop());
+        let layers = Merged::new(parts, Whiteouts::Apply);
+        let scan = layers.scan(&ScanOptions { threads, ..ScanOptions::new(stop) }).map_err(of_source)?;
+        let image = Path::new("the container image");
+        let tree = container_tree(scan.tree, false).map_err(failed(image))?;
+        let conversion = Conversion { options: TreeOptions::default(), algorithm, store: None, threads, stop };
+        let tree = conversion.convert(&tree, image)?;
+        let version = Version::V1;
+        let options = ImageOptions { min_version: version, max_version: version, algorithm: Some(algorithm) };
+        Ok(Output::None.write(&tree, &options)?.digest)
     }
 
     /// Reports the image `digest`, which was added to the layout at `dir`. `left_out`: images of other platforms that
@@ -134,6 +198,16 @@ impl LayerArgs {
             MediaType::Containerd => LayerType::Containerd,
         }
     }
+}
+
+/// Returns the annotations that describe the tree in a blob.
+fn annotations(tree: &MadeTree) -> [(String, String); 3] {
+    [
+        ("org.erofs.dmverity.hash_offset", tree.hash_off.to_string()),
+        ("org.erofs.dmverity.root_digest", format!("{}:{}", tree.root_hash.algorithm(), tree.root_hash)),
+        ("org.erofs.dmverity.block_size", tree.block_size.to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
 }
 
 /// Opens the layout at `path`, or creates it.

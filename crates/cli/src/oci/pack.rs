@@ -57,7 +57,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let layers = built.descriptors.clone();
     let platform = args.as_platform.clone().unwrap_or_else(host_platform);
     let config = with_layers(new_config(&platform), &layers).map_err(fail)?;
-    let image = NewImage { config, layers, annotations: Annotations::new(), platform };
+    let composefs = args.layer.composefs_id(&built, 0, &signals)?;
+    let image = NewImage { config, layers, annotations: Annotations::new(), platform, composefs };
     let namings: Vec<_> = args.layer.tag.as_deref().map(naming).into_iter().collect();
     let digest = layout.add_image(vec![image], &namings).map_err(fail)?;
     args.layer.finish(layout_dir, &digest, built, &[])

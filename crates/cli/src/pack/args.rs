@@ -15,6 +15,7 @@ use crate::exit::Failure;
 use crate::headings::{RUNNING, SOURCES, STORAGE};
 use crate::process::memory;
 use crate::process::work::WorkArgs;
+use crate::verity::VerityArgs;
 use kiln_builder::{
     BuildOptions, Choices, Compression, Dedupe, Fragments, MetadataChoice, MetadataCompression, Preset, SMALL_FILE_LEN,
 };
@@ -22,6 +23,7 @@ use kiln_format::KernelVersion;
 use kiln_format::feature::Feature;
 use kiln_tree::storage::DataOrder;
 use kilnfs::{ImageLabel, Packer, Threads};
+use std::path::PathBuf;
 use uuid::Uuid;
 
 /// Pack directories, archives and images into an image
@@ -63,7 +65,8 @@ pub struct Args {
     uuid: Option<Uuid>,
 
     /// Estimate size, time and oldest kernel of every preset
-    #[arg(long, help_heading = None, conflicts_with_all = ["preset", "force", "explain", "dry_run", "hot_as"])]
+    #[arg(long, help_heading = None, conflicts_with_all = ["preset", "force", "explain", "dry_run", "hot_as",
+          "verity"])]
     pub(super) estimate: bool,
 
     /// Print for each file how it is stored, and why
@@ -78,6 +81,10 @@ pub struct Args {
     #[arg(long, help_heading = None, conflicts_with_all = ["at", "root", "device", "reference", "estimate", "explain",
           "uuid", "blob_device", "vmdk", "offset", "from_list", "xattrs", "xattr_include", "xattr_exclude", "hot_as"])]
     pub(super) layers: bool,
+
+    /// With --layers, fill this cache of containerd
+    #[arg(long, value_name = "DIR", help_heading = None, requires = "layers", conflicts_with = "output")]
+    pub(super) containerd_cache: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) tree: TreeArgs,
@@ -107,6 +114,9 @@ pub struct Args {
 
     #[command(flatten, next_help_heading = STORAGE)]
     pub(super) base: BaseArgs,
+
+    #[command(flatten, next_help_heading = STORAGE)]
+    pub(super) verity: VerityArgs,
 
     /// Soft limit of memory
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512M", help_heading = RUNNING)]

@@ -12,6 +12,7 @@ use super::{estimate, explain, layers};
 use crate::console::report::{note, print_document};
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
+use crate::verity::Hashing;
 use kiln_builder::Reasons;
 use kiln_format::BlockBits;
 use kiln_source::Source;
@@ -20,10 +21,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let operands = args.sources.operands(args.estimate)?;
+    let operands = args.sources.operands(args.estimate || args.containerd_cache.is_some())?;
+    if let Some(cache) = &args.containerd_cache {
+        return layers::run(args, &operands, layers::Place::Cache(cache));
+    }
     match operands.image {
         None => estimate::run(args, &operands),
-        Some(dir) if args.layers => layers::run(args, &operands, dir),
+        Some(dir) if args.layers => layers::run(args, &operands, layers::Place::Dir(dir)),
         Some(image) => pack(args, &operands, image),
     }
 }
@@ -60,6 +64,8 @@ fn pack(args: &Args, operands: &Operands<'_>, image: &Path) -> Result<Exit, Fail
     target.refer_to(scanned.scan.tree.stores().devices, scanned.options.block_bits)?;
     let built = args.work.watch(args.quiet.quiet, |progress| scanned.build(target.out(), progress));
     let mut built = ManuallyDrop::new(built.map_err(|error| target.failure(fail(error)))?);
+    let hashing = Hashing { work: Some(&args.work), quiet: args.quiet.quiet, signals: &signals };
+    let tree = target.seal(&mut built.summary, image, hashing)?;
     let mut written = None;
     if !args.dry_run {
         built.commit_by(|summary| target.commit(summary, &signals))?;
@@ -71,7 +77,8 @@ fn pack(args: &Args, operands: &Operands<'_>, image: &Path) -> Result<Exit, Fail
         tell_stamps(base.as_deref(), &scanned.scan, written);
     }
     let src = args.sources.only_source(operands);
-    let report = Report { src, image: &name, scan: Some(&scanned.scan), order: &order, summary: &built.summary };
+    let (scan, summary, tree) = (Some(&scanned.scan), &built.summary, tree.as_ref());
+    let report = Report { src, image: &name, scan, order: &order, summary, tree };
     finish(args, &report, &built.reasons, quiet)
 }
 
@@ -103,6 +110,7 @@ fn stamps(args: &Args, destination: &Destination, image: &Path) -> Result<Stamps
 fn target(args: &Args, destination: Destination, image: &Path) -> Result<Target, Failure> {
     let existing = args.out.existing();
     let mut target = Target::create(destination, existing, args.layout.offset, args.out.spool.asked())?;
+    target = target.with_tree(args.verity.wanted(), image, existing)?;
     if let Some(path) = &args.layout.blob_device {
         target = target.with_blob(path, existing)?;
     }

@@ -3,8 +3,10 @@
 use crate::console::report::note;
 use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
+use crate::objects::ObjectDirsArg;
 use crate::pack::out_args::SpoolArgs;
 use crate::process::signals::Signals;
+use crate::root_hash::RootHashArgs;
 use kiln_source::disk::PartitionChoice;
 use kiln_source::merge::{MergePart, Merged};
 use kiln_source::oci::{ImageChoice, OciSource, Platform, looks_like_dir_transport, looks_like_layout};
@@ -57,6 +59,12 @@ pub struct SourceArgs {
     device: Vec<PathBuf>,
 
     #[command(flatten)]
+    verified: RootHashArgs,
+
+    #[command(flatten)]
+    objects: ObjectDirsArg,
+
+    #[command(flatten)]
     concatenated: ConcatenatedArg,
 }
 
@@ -72,7 +80,7 @@ pub struct ConcatenatedArg {
 pub struct Operands<'a> {
     /// Sources that lie over each other, the lowest first.
     layers: &'a [PathBuf],
-    /// Name of the image; `None` for an estimate.
+    /// Name of the image; `None` for an estimate and for a cache.
     pub image: Option<&'a Path>,
 }
 
@@ -115,10 +123,10 @@ impl SourceArgs {
     ///
     /// # Errors
     /// An image without a source, several sources without `-o`.
-    pub fn operands(&self, is_estimate: bool) -> Result<Operands<'_>, Failure> {
+    pub fn operands(&self, are_all_sources: bool) -> Result<Operands<'_>, Failure> {
         let refuse = |message: String| Err(Failure::Usage(message));
         match (&self.output, &*self.operands) {
-            (_, layers) if is_estimate => Ok(Operands { layers, image: None }),
+            (_, layers) if are_all_sources => Ok(Operands { layers, image: None }),
             (Some(image), layers) => Ok(Operands { layers, image: Some(image) }),
             (None, [layer, image]) => Ok(Operands { layers: std::slice::from_ref(layer), image: Some(image) }),
             (None, [image]) if !self.at.is_empty() => Ok(Operands { layers: &[], image: Some(image) }),
@@ -147,6 +155,9 @@ impl SourceArgs {
         if parts.len() > 1 && !self.device.is_empty() {
             return Err(Failure::Usage(format!("{DEVICE_OPTION}: of several sources it is not clear which has it")));
         }
+        if parts.len() > 1 && self.verified.is_given() {
+            return Err(Failure::Usage("--root-hash: of several sources it is not clear which has it".into()));
+        }
         if parts.len() > 1 && self.partition.is_some() {
             return Err(Failure::Usage("--partition: of several sources it is not clear which has it".into()));
         }
@@ -156,7 +167,11 @@ impl SourceArgs {
         if parts.iter().filter(|(path, _)| *path == Path::new("-")).count() > 1 {
             return Err(Failure::Usage("standard input can be one source only".into()));
         }
-        let options = self.options(spool, signals);
+        let source_layer = match parts.first() {
+            Some((path, _)) => self.verified.layer(path, &self.device)?,
+            None => None,
+        };
+        let options = SourceOptions { source_layer, ..self.options(spool, signals)? };
         let open = |path: &Path| {
             self.notice_layout(path);
             open_source(path, self.from, &options, signals)
@@ -187,24 +202,26 @@ impl SourceArgs {
         if let Some(kind) = self.from.filter(|kind| kind.name != "oci") {
             return Err(Failure::Usage(format!("--from {}: --layers are those of an image of a container", kind.name)));
         }
-        let source = OciSource::open(path, &self.options(spool, Some(signals)));
+        let source_layer = self.verified.layer(path, &self.device)?;
+        let source = OciSource::open(path, &SourceOptions { source_layer, ..self.options(spool, Some(signals))? });
         source.map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     }
 
     /// Returns options of sources.
-    pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> SourceOptions {
+    pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> Result<SourceOptions, Failure> {
         let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
         let (partition, concatenated) = (self.partition.clone(), self.concatenated.concatenated);
-        SourceOptions {
+        Ok(SourceOptions {
             devices,
             partition,
             image,
             root_dir,
+            objects: self.objects.open()?,
             reference: self.reference,
             concatenated,
             ..spool.source_options(signals)
-        }
+        })
     }
 
     /// Notes that a directory is most likely not meant as one.

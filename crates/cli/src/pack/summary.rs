@@ -4,6 +4,7 @@ use crate::console::report::{Bytes, Contents, PathJson, SkippedJson, note};
 use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::Exit;
+use crate::verity::{MadeTree, MadeTreeJson};
 use kiln_builder::{CompressionUse, Phase, Spec, Summary};
 use kiln_format::Escaped;
 use kiln_source::{LeftOutXattr, LeftOutXattrs, Note, Scan, Unreadable};
@@ -30,6 +31,8 @@ pub struct Report<'a> {
     pub order: &'a DataOrder,
     /// Contents and sizes of the image.
     pub summary: &'a Summary,
+    /// Hash tree of the image.
+    pub tree: Option<&'a MadeTree>,
 }
 
 /// Something that the scan could not read, by its path in the source: so are those that the builder skips.
@@ -127,6 +130,9 @@ impl Report<'_> {
         let outputs: Vec<_> = outputs.map(|path| text::escape(path)).collect();
         if !outputs.is_empty() {
             note(format_args!("left out, for it is what is being written: {}", outputs.join(", ")));
+        }
+        if let Some(tree) = self.tree {
+            tree.tell_all(self.image);
         }
     }
 }
@@ -308,6 +314,7 @@ pub struct PackJson {
     skipped: Vec<SkippedJson>,
     notes: Vec<NoteJson>,
     left_out_xattrs: Vec<LeftOutXattrJson>,
+    verity: Option<MadeTreeJson>,
 }
 
 #[derive(Serialize)]
@@ -332,7 +339,7 @@ pub struct PhaseJson {
 
 impl PackJson {
     pub fn new(report: &Report<'_>) -> Self {
-        let Report { src, image, scan, order, summary } = *report;
+        let Report { src, image, scan, order, summary, tree } = *report;
         let path = Bytes(image.as_os_str().as_bytes());
         let scanned = scan.iter().flat_map(|scan| &scan.skipped).map(|skipped| InSource::new(src, skipped).json());
         let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
@@ -385,6 +392,7 @@ impl PackJson {
             skipped: scanned.chain(built).collect(),
             notes: scan.map_or_else(Vec::new, |scan| NoteJson::list(&scan.notes)),
             left_out_xattrs: scan.map_or_else(Vec::new, |scan| LeftOutXattrJson::list(&scan.left_out_xattrs)),
+            verity: tree.map(|tree| tree.json(image)),
         }
     }
 }

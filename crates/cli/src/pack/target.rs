@@ -5,7 +5,9 @@ use crate::exit::Failure;
 use crate::pack::output::{Destination, Stream, spool_dir, spool_failure};
 use crate::pack::vmdk::{self, Descriptor, SECTOR_LEN};
 use crate::process::signals::Signals;
-use kiln_builder::{Blob, BuildError, Out, Summary};
+use crate::verity::sealing::{self, BesideFile, ImageIn, Sealing};
+use crate::verity::{Hashing, MadeTree, TreeWanted};
+use kiln_builder::{Blob, BuildError, Out, PhaseClock, Summary};
 use kiln_format::BlockBits;
 use kiln_output::{AtomicFile, Durability, Existing, Output, OutputError, Place, Spool};
 use kiln_source::dir::FileId;
@@ -28,12 +30,17 @@ pub struct Target {
     descriptor: Option<(Descriptor, PathBuf)>,
     /// Devices to which the image refers, if the descriptor is to name them: file and length in bytes.
     referred: Vec<(PathBuf, u64)>,
+    /// The hash tree that the image gets.
+    sealing: Option<Sealing>,
+    /// Names of the image's file.
+    names: Vec<PathBuf>,
     durability: Durability,
 }
 
 enum Image {
     New(AtomicFile),
-    /// Builders want a file in which they can go back and which grows; what takes less gets the image when it is complete.
+    /// Builders want a file in which they can go back and which grows; what takes less gets the image when it is
+    /// complete.
     Spooled(Spool, Sink),
 }
 
@@ -74,6 +81,7 @@ impl Target {
         if !offset.is_multiple_of(SECTOR_LEN) || offset > i64::MAX as u64 {
             return Err(Failure::Usage(format!("--offset {offset}: use a multiple of {SECTOR_LEN} bytes")));
         }
+        let names = if let Destination::File(path) = &destination { vec![path.clone()] } else { Vec::new() };
         let image = match destination {
             Destination::Stream(stream) if offset > 0 => {
                 let name = stream.name().display();
@@ -88,7 +96,8 @@ impl Target {
             }
             Destination::File(path) => Image::New(AtomicFile::create(&path, existing)?),
         };
-        Ok(Self { image, offset, blob: None, descriptor: None, referred: Vec::new(), durability: Durability::Synced })
+        let (referred, durability) = (Vec::new(), Durability::Synced);
+        Ok(Self { image, offset, blob: None, descriptor: None, referred, sealing: None, names, durability })
     }
 
     /// With the data of chunks in a file of its own, which appears or is replaced when the image is complete, too.
@@ -108,6 +117,44 @@ impl Target {
         let files = [image].into_iter().chain(self.blob.as_ref().map(|blob| blob.path.as_path()));
         let descriptor = Descriptor::create(path, file, files)?;
         Ok(Self { descriptor: Some((descriptor, image.to_owned())), ..self })
+    }
+
+    /// With a hash tree, if one is `wanted`, of the image that is called `image`.
+    pub fn with_tree(
+        mut self,
+        wanted: Option<TreeWanted<'_>>,
+        image: &Path,
+        existing: Existing,
+    ) -> Result<Self, Failure> {
+        let has_name = !self.names.is_empty();
+        if has_name && !self.names.iter().any(|name| name == image) {
+            self.names.push(image.to_owned());
+        }
+        let Some(wanted) = wanted else { return Ok(self) };
+        let is_usual = has_name && self.offset == 0;
+        let files = wanted.files(is_usual.then_some(image))?;
+        let mut target = Self { sealing: Some(Sealing::new(wanted.salt.cloned())), ..self };
+        for (kind, path) in files {
+            let file = target.sibling(&path, existing, kind.of_its_own())?;
+            if let Some(sealing) = &mut target.sealing {
+                sealing.files.push(BesideFile { kind, path, file });
+            }
+        }
+        Ok(target)
+    }
+
+    /// Makes the hash tree of the image, which is complete, if it is to have one.
+    pub fn seal(&self, summary: &mut Summary, name: &Path, hashing: Hashing<'_>) -> Result<Option<MadeTree>, Failure> {
+        let Some(sealing) = &self.sealing else { return Ok(None) };
+        let clock = PhaseClock::start();
+        let (file, offset) = match &self.image {
+            Image::New(file) => (file.file(), self.offset),
+            Image::Spooled(spool, _) => (spool.file(), 0),
+        };
+        let made = sealing.seal(&ImageIn { file, offset, name }, summary, hashing)?;
+        clock.finish("hash tree");
+        summary.phases.extend(clock.phases());
+        Ok(Some(made))
     }
 
     /// An image, and what belongs to it, that the caller syncs, if they are new files.
@@ -156,7 +203,8 @@ impl Target {
             Image::Spooled(..) => None,
         };
         let has_name = |other: &AtomicFile| file.has_name_of(other);
-        let is_taken = blob.into_iter().chain(descriptor).chain(image).any(has_name)
+        let beside = self.sealing.iter().flat_map(|sealing| &sealing.files).map(|beside| &beside.file);
+        let is_taken = blob.into_iter().chain(descriptor).chain(image).chain(beside).any(has_name)
             || matches!(&self.image, Image::Spooled(_, sink)
                 if ids(&file).any(|id| FileId::of(sink.file()).is_ok_and(|other| id == other)));
         if is_taken { refuse(of_its_own) } else { Ok(file) }
@@ -172,7 +220,7 @@ impl Target {
         Out { image, offset, blob, behind: None }
     }
 
-    /// Returns `packer` for this output: what is written here is left out of the tree, and temporary files are put aside
+    /// Returns `packer` for this output: what is written here is left out of the tree, and temporary files are put
     /// where there must be room anyway.
     pub fn prepare(&self, packer: Packer) -> Packer {
         packer.outputs(self.ids()).scratch_dir(self.scratch_dir())
@@ -198,7 +246,8 @@ impl Target {
         };
         let blob = self.blob.as_ref().map(|blob| &blob.file);
         let descriptor = self.descriptor.as_ref().map(|(descriptor, _)| descriptor.file());
-        let files = image.into_iter().chain(blob).chain(descriptor).flat_map(ids);
+        let beside = self.sealing.iter().flat_map(|sealing| &sealing.files).map(|beside| &beside.file);
+        let files = image.into_iter().chain(blob).chain(descriptor).chain(beside).flat_map(ids);
         let sink = sink.and_then(FileId::of_written);
         files.chain(sink).chain(FileId::of_written(io::stdout())).chain(FileId::of_written(io::stderr())).collect()
     }
@@ -222,11 +271,25 @@ impl Target {
             file.commit_as(self.durability)?;
             blob_extent = Some((path, found.len()));
         }
-        match self.image {
-            Image::New(file) => file.commit_as(self.durability)?,
-            Image::Spooled(spool, Sink::Place(place)) => place.write(&spool, self.offset)?,
-            Image::Spooled(spool, Sink::Stream(stream)) => stream.send(&spool, signals)?,
+        // From now on nothing tells of another tree than the image will have.
+        for name in &self.names {
+            sealing::set_aside(name, self.sealing.as_ref())?;
         }
+        let named = self.sealing.map(|sealing| sealing.commit(self.durability)).transpose()?;
+        let committed = match self.image {
+            Image::New(file) => file.commit_as(self.durability).map_err(Failure::from),
+            Image::Spooled(spool, Sink::Place(place)) => {
+                if named.is_none() {
+                    sealing::blank_behind(&spool, place.path(), self.offset)?;
+                }
+                place.write(&spool, self.offset).map_err(Failure::from)
+            }
+            Image::Spooled(spool, Sink::Stream(stream)) => stream.send(&spool, signals),
+        };
+        if let (Err(_), Some(named)) = (&committed, &named) {
+            named.remove_new();
+        }
+        committed?;
         let Some((descriptor, image)) = self.descriptor else { return Ok(()) };
         let mut extents = vec![(image.as_path(), self.offset, summary.image_bytes)];
         extents.extend(self.referred.iter().map(|(path, len)| (path.as_path(), 0, *len)));

@@ -12,6 +12,7 @@ use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use kiln_delta::in_place::InPlace;
 use kiln_delta::{DeltaError, Patch};
+use kiln_format::Hex;
 use kiln_output::Existing;
 use serde::Serialize;
 use std::fs::File;
@@ -83,6 +84,8 @@ struct AppliedJson {
     new_bytes: Option<u64>,
     copied_bytes: Option<u64>,
     encoded_bytes: Option<u64>,
+    /// Of the hash tree behind NEW.
+    root_hash: Option<String>,
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
@@ -97,7 +100,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         if args.status {
             return status::run(old, None, journal, &signals, work.json);
         }
-        return finish(args, &in_place::complete(old, journal, &signals, *quiet)?);
+        return finish(args, &in_place::complete(old, journal, &signals, *quiet)?, None);
     };
     let input: PatchInput = match path == Path::new("-") {
         true => Box::new(BufReader::new(io::stdin())),
@@ -115,9 +118,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.status {
         return status::run(old, Some(patch), journal, &signals, work.json);
     }
+    let root_hash = patch.header().new_tree.as_ref().map(|tree| Hex(&tree.root_hash).to_string());
     let applying = Applying { patch, old, quiet: *quiet, work, signals: &signals, of_patch: &of_patch };
     let Some(new) = &args.new else {
-        return finish(args, &in_place::run(applying, journal)?);
+        return finish(args, &in_place::run(applying, journal)?, root_hash);
     };
     let existing = if args.force { Existing::Replace } else { Existing::Keep };
     let making = new_image::Making { applying, source: open(&args.old)?, existing };
@@ -130,11 +134,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         Destination::BlockDevice(path) => making.onto_device(&path)?,
         Destination::File(path) => making.into_file(&path)?,
     };
-    finish(args, &InPlace::Applied(applied))
+    finish(args, &InPlace::Applied(applied), root_hash)
 }
 
 /// Prints the outcome for programs, if that was asked for.
-fn finish(args: &Args, done: &InPlace) -> Result<Exit, Failure> {
+fn finish(args: &Args, done: &InPlace, root_hash: Option<String>) -> Result<Exit, Failure> {
     if args.work.json {
         let (outcome, applied) = match done {
             InPlace::Applied(applied) => ("applied", Some(applied)),
@@ -146,6 +150,7 @@ fn finish(args: &Args, done: &InPlace) -> Result<Exit, Failure> {
             new_bytes: applied.map(|applied| applied.new_len),
             copied_bytes: applied.map(|applied| applied.copied),
             encoded_bytes: applied.map(|applied| applied.encoded),
+            root_hash,
         })?;
     }
     Ok(Exit::Done)

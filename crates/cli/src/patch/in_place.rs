@@ -1,25 +1,60 @@
 //! `kiln patch apply --in-place`
 
-use super::applying::{Applying, said};
+use super::applying::{Applying, file_failure, said};
 use super::journal::{self, Journal};
+use super::make::open;
 use super::{room, target};
 use crate::console::report::note;
 use crate::exit::Failure;
 use crate::process::signals::Signals;
+use crate::verity::Hashing;
+use crate::verity::patched::{self, Described};
+use crate::verity::sealing::set_aside;
 use kiln_builder::{Control, Progress};
-use kiln_delta::in_place::{self, InPlace, Resize, Target};
+use kiln_delta::in_place::{self, InPlace, Resize, Standing, Target};
 use kiln_delta::{DeltaError, first_block};
 use kiln_output::read_exact_at;
 use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Applies a patch in place of OLD.
 pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<InPlace, Failure> {
     let meter = applying.meter();
-    let Applying { patch, old, quiet, signals, of_patch, .. } = applying;
-    let target = target::open_to_write(old)?;
+    let Applying { patch, old, quiet, work, signals, of_patch } = applying;
+    let hashing = Hashing { work: Some(work), quiet, signals };
+    let header = patch.header().clone();
+    let described = header.new_tree.as_ref().map(|tree| Described::of(tree, header.new_len, old)).transpose()?;
+    let mut target = target::open_to_write(old)?;
     let journal = Journal::create(journal::place(old, &target, journal))?;
+    let tree_len = described.as_ref().map_or(0, Described::stored_len);
+    let has_room = target.resize == Resize::ToImage || target.len >= header.new_len.saturating_add(tree_len);
+    if !has_room && journal.is_empty() && target.len >= header.new_len {
+        journal.remove()?;
+        let source = io::ErrorKind::StorageFull.into();
+        return Err(file_failure(old, "append a hash tree to the new image on")(source));
+    }
+    if let Some(end) = patched::behind(old, &*open(old)?)? {
+        // A file ends where its tree begins.
+        if target.resize == Resize::ToImage {
+            target.len = end;
+        }
+        match in_place::standing_by_patch(&patch, &target, signals.stop()).map_err(of_patch)? {
+            Ok(Standing::New) if described.as_ref().is_some_and(|tree| tree.is_at(old, end)) => {
+                if journal.is_empty() {
+                    journal.remove()?;
+                }
+                tell(&InPlace::WasThere, old, &journal, quiet);
+                return Ok(InPlace::WasThere);
+            }
+            Err(error) if journal.is_empty() => {
+                journal.remove()?;
+                return Err(of_patch(error));
+            }
+            _ => patched::cut(old, &target.device, end, target.resize == Resize::Never)?,
+        }
+    }
     let (new_len, changed_len) = (patch.header().new_len, patch.header().changed_len);
     let result = match journal.is_empty() {
         true => check_room(&journal, &target, changed_len, new_len),
@@ -44,6 +79,10 @@ pub(super) fn run(applying: Applying<'_>, journal: Option<&Path>) -> Result<InPl
     }
     let done = result?;
     tell(&done, old, &journal, quiet);
+    let made = patched::append_in_place(old, &target.device, header.new_len, described.as_ref(), hashing)?;
+    if let Some(made) = made.filter(|_| !quiet) {
+        made.tell_all(old);
+    }
     Ok(done)
 }
 
@@ -62,6 +101,7 @@ pub(super) fn complete(old: &Path, journal: Option<&Path>, signals: &Signals, qu
         };
         of_journal(error, old, &journal, &of_target)
     })?;
+    set_aside(old, None)?;
     journal.remove()?;
     tell(&done, old, &journal, quiet);
     Ok(done)

@@ -7,8 +7,10 @@ use crate::exit::{Exit, Failure};
 use crate::pack::out_args::{ForceArg, SpoolDirArg};
 use crate::process::signals::Signals;
 use crate::process::threads::NiceArgs;
+use crate::verity::{Hashing, has_tree, patched};
 use kiln_builder::Control;
 use kiln_delta::{DeltaError, MakeOptions, MakeReport};
+use kiln_format::Hex;
 use kiln_output::AtomicFile;
 use kiln_read::{FileSource, ReadAt};
 use serde::Serialize;
@@ -73,6 +75,8 @@ struct MadeJson {
     literal_bytes: u64,
     /// If NEW were packed with OLD as its base, the patch would be far shorter.
     base_helps: bool,
+    /// Of the hash tree behind NEW.
+    root_hash: Option<String>,
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
@@ -84,7 +88,16 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.nice.apply()?;
     let signals = Signals::catch()?;
     let (old, new) = (open(&args.old)?, open(&args.new)?);
-    let options = MakeOptions { portable: args.portable, spool_dir: args.spool.dir(), ..MakeOptions::default() };
+    let trees = [(&args.old, &old), (&args.new, &new)].map(|(path, source)| patched::behind(path, source));
+    let [old_tree, new_tree] = trees;
+    let (old_tree, new_tree) = (old_tree?, new_tree?);
+    let (old, new) = (patched::front(old, old_tree), patched::front(new, new_tree));
+    let hashing = Hashing { work: None, quiet: args.quiet.quiet, signals: &signals };
+    let new_tree = new_tree.map(|hash_off| patched::describe(&args.new, hash_off, hashing)).transpose()?;
+    let root_hash = new_tree.as_ref().map(|tree| Hex(&tree.root_hash).to_string());
+    let is_beside = new_tree.is_none() && has_tree(&args.new);
+    let (portable, spool_dir) = (args.portable, args.spool.dir());
+    let options = MakeOptions { portable, spool_dir, new_tree, ..MakeOptions::default() };
     let make = |out: &mut dyn Write| {
         let meter = args.progress.meter(args.quiet.quiet);
         let made = meter
@@ -101,6 +114,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     };
     if !args.quiet.quiet {
         tell(&made);
+        if let Some(root_hash) = &root_hash {
+            note(format_args!("root hash of the hash tree that kiln patch apply makes: {root_hash}"));
+        }
+        if is_beside {
+            note(format_args!("{}: only hash trees behind an image are in a patch", args.new.display()));
+        }
         if made.base_helps() {
             let (old, new) = (args.old.display(), args.new.display());
             note(format_args!(
@@ -120,6 +139,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
             carried_bytes: carried,
             literal_bytes: literal,
             base_helps: made.base_helps(),
+            root_hash,
         })?;
     }
     Ok(Exit::Done)

@@ -7,6 +7,8 @@ use crate::console::report::note;
 use crate::console::size::Human;
 use crate::exit::Failure;
 use crate::pack::output::Stream;
+use crate::verity::patched::{self, Described, NewImage};
+use crate::verity::{Hashing, MadeTree};
 use kiln_builder::{Control, Progress};
 use kiln_delta::{ApplyReport, DeltaError, Sink, first_block, resumable};
 use kiln_output::{AtomicFile, Existing, Place};
@@ -38,18 +40,22 @@ impl Making<'_> {
         }
         let file = AtomicFile::create(path, self.existing)?;
         room::check(path, file.file(), new_len)?;
+        let (tree, existing, work) = (self.applying.patch.header().new_tree.clone(), self.existing, self.applying.work);
+        let signals = self.applying.signals;
         let mut write = |off: u64, bytes: &[u8]| file.file().write_all_at(bytes, off).map_err(write_failed);
         let applied = self.apply(&mut write, is_quiet)?;
-        file.commit()?;
-        tell(&applied, is_quiet);
+        let hashing = Hashing { work: Some(work), quiet: is_quiet, signals };
+        let made = NewImage { path, file, existing }.publish(tree.as_ref(), new_len, hashing)?;
+        tell(&applied, made.as_ref(), path, is_quiet);
         Ok(applied)
     }
 
     fn into_resumable_file(self, path: &Path) -> Result<ApplyReport, Failure> {
         let Self { applying, source, existing } = self;
         let meter = applying.meter();
-        let Applying { patch, quiet, signals, of_patch, .. } = applying;
+        let Applying { patch, quiet, work: applying_work, signals, of_patch, .. } = applying;
         let header = patch.header().clone();
+        let hashing = Hashing { work: Some(applying_work), quiet, signals };
         let file = AtomicFile::resume(path, existing)?;
         let metadata = file.file().metadata().map_err(file_failure(path, "look at"))?;
         let has_more = metadata.len() > 0;
@@ -77,7 +83,8 @@ impl Making<'_> {
                 return Err(failure);
             }
         };
-        file.commit()?;
+        let new = NewImage { path, file, existing };
+        let made = new.publish(header.new_tree.as_ref(), header.new_len, hashing)?;
         if !quiet && has_more {
             let (path, there) = (path.display(), Human(resumed.there));
             match resumed.there {
@@ -85,16 +92,31 @@ impl Making<'_> {
                 _ => note(format_args!("{path}: went on behind the first {there}, which an earlier run had left")),
             }
         }
-        tell(&resumed.applied, quiet);
+        tell(&resumed.applied, made.as_ref(), path, quiet);
         Ok(resumed.applied)
     }
 
     /// Writes the new image front to back. Only the exit code tells that it is right.
     pub(super) fn into_stream(self, stream: &Stream) -> Result<ApplyReport, Failure> {
         let is_quiet = self.applying.quiet || stream.is_stderr();
-        let applied = self.apply(&mut |_, bytes| (&*stream).write_all(bytes).map_err(write_failed), is_quiet)?;
+        let (header, name) = (self.applying.patch.header().clone(), stream.name());
+        let described = header.new_tree.as_ref().map(|tree| Described::of(tree, header.new_len, name)).transpose()?;
+        let hashing = Hashing { work: Some(self.applying.work), quiet: is_quiet, signals: self.applying.signals };
+        let mut leaves = described.as_ref().map(Described::leaves_in_order);
+        let mut write = |_: u64, bytes: &[u8]| {
+            leaves.iter_mut().for_each(|leaves| leaves.put(bytes));
+            (&*stream).write_all(bytes).map_err(write_failed)
+        };
+        let applied = self.apply(&mut write, is_quiet)?;
+        let made = described.zip(leaves).map(|(described, leaves)| {
+            let tree = described.of_leaves(leaves.finish(), name, hashing)?;
+            let written = tree.write(described.superblock(), header.new_len, &mut &*stream);
+            written.map_err(file_failure(name, "write"))?;
+            Ok::<_, Failure>(MadeTree::new(&tree, None, header.new_len))
+        });
+        let made = made.transpose()?;
         stream.sync()?;
-        tell(&applied, is_quiet);
+        tell(&applied, made.as_ref(), name, is_quiet);
         Ok(applied)
     }
 
@@ -114,8 +136,13 @@ impl Making<'_> {
         let mut file = place.file();
         let (len, new_len) =
             (file.seek(SeekFrom::End(0)).map_err(failed("find the end of"))?, self.applying.patch.header().new_len);
-        if len < new_len {
-            let what = format!("the image has {new_len} bytes, the device {len}");
+        let new_tree = self.applying.patch.header().new_tree.clone();
+        let hashing =
+            Hashing { work: Some(self.applying.work), quiet: self.applying.quiet, signals: self.applying.signals };
+        let described = new_tree.as_ref().map(|tree| Described::of(tree, new_len, path)).transpose()?;
+        let whole_len = new_len.saturating_add(described.as_ref().map_or(0, Described::stored_len));
+        if len < whole_len {
+            let what = format!("the image has {whole_len} bytes, the device {len}");
             return Err(failed("write")(Error::new(ErrorKind::StorageFull, what)));
         }
         let (mut front, is_quiet) = (vec![0; first_block::len_in(new_len)], self.applying.quiet);
@@ -135,7 +162,8 @@ impl Making<'_> {
         file.sync_all().map_err(failed("write"))?;
         first_block::write(file, &front)
             .map_err(failed("sync it (the new image is in place all the same, but a crash may undo that)"))?;
-        tell(&applied, is_quiet);
+        let made = patched::append(path, file, new_len, described.as_ref(), hashing)?;
+        tell(&applied, made.as_ref(), path, is_quiet);
         Ok(applied)
     }
 
@@ -157,8 +185,11 @@ fn write_failed(source: Error) -> DeltaError {
     DeltaError::Write { action: "write the new image", source }
 }
 
-fn tell(applied: &ApplyReport, is_quiet: bool) {
+fn tell(applied: &ApplyReport, tree: Option<&MadeTree>, path: &Path, is_quiet: bool) {
     if !is_quiet {
         note(format_args!("{}", said(applied)));
+        if let Some(tree) = tree {
+            tree.tell_all(path);
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use super::applying::PatchInput;
 use super::journal::{self, Journal};
+use super::make::open;
 use super::target;
 use crate::console::report::{Out, note, print_document};
 use crate::exit::{Exit, Failure, InPlaceState};
 use crate::process::signals::Signals;
-use kiln_delta::in_place::{self, Standing, Target};
+use crate::verity::patched;
+use kiln_delta::in_place::{self, Resize, Standing, Target};
 use kiln_delta::{DeltaError, Patch};
 use serde::Serialize;
 use std::fs::File;
@@ -38,7 +40,11 @@ pub(super) fn run(
         (DeltaError::Interrupted, Some(number)) => Failure::Signal(number),
         (source, _) => Failure::Delta { path: old.to_owned(), source },
     };
-    let target = target::open_to_read(old)?;
+    let mut target = target::open_to_read(old)?;
+    // A file ends where its hash tree begins.
+    if target.resize == Resize::ToImage {
+        target.len = patched::behind(old, &*open(old)?)?.unwrap_or(target.len);
+    }
     let path = journal::place(old, &target, journal);
     let by_journal = by_journal(&target, &path, signals.stop(), &failed)?;
     let has_journal = by_journal.is_some();

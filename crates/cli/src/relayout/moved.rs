@@ -8,6 +8,7 @@ use crate::pack::output::Destination;
 use crate::pack::target::Target;
 use crate::pack::{PackJson, Report, failure, tell_left_out, tell_unmatched, verifiable};
 use crate::process::signals::Signals;
+use crate::verity::{Hashing, has_tree, tell_not_carried};
 use kiln_builder::{HotMethod, PhaseClock, Progress, Summary};
 use kiln_revise::{Relaid, RelayoutRequest, ReviseError};
 use kiln_tree::storage::{DataOrder, PathOrder};
@@ -23,7 +24,7 @@ pub(super) struct Moved<'a> {
 impl Moved<'_> {
     /// Makes it.
     pub(super) fn make(&self) -> Result<Exit, Failure> {
-        let Args { image: src, out, hot, force, spool, work, quiet, .. } = self.args;
+        let Args { image: src, out, hot, verity, require_verity, force, spool, work, quiet, .. } = self.args;
         work.apply_nice()?;
         let destination = Destination::find(out)?;
         if work.json {
@@ -32,21 +33,34 @@ impl Moved<'_> {
         let name = destination.name(out);
         let quiet_end = quiet.quiet || destination.is_stderr();
         let signals = Signals::catch()?;
-        let target = Target::create(destination, force.existing(), 0, spool.asked())?;
+        let (existing, wanted) = (force.existing(), verity.wanted());
+        let target = Target::create(destination, existing, 0, spool.asked())?.with_tree(wanted, out, existing)?;
+        let had_tree = wanted.is_none() && has_tree(src);
+        if had_tree {
+            require_verity.refuse(src)?;
+        }
         let hot_as = hot.choice(self.order)?;
         let built = work.watch(quiet.quiet, |progress| self.build(&target, hot_as, &signals, progress));
         let built = built.map_err(|error| target.failure(failure(error, &signals, out)));
         let Relaid { mut summary, unmatched, hot_files, old_len } = built?;
+        let tree =
+            target.seal(&mut summary, out, Hashing { work: Some(work), quiet: quiet.quiet, signals: &signals })?;
         let after = PhaseClock::start();
         target.commit(&summary, &signals)?;
         after.finish("sync");
         summary.phases.extend(after.phases());
-        let report = Report { src, image: &name, scan: None, order: self.order, summary: &summary };
+        let report =
+            Report { src, image: &name, scan: None, order: self.order, summary: &summary, tree: tree.as_ref() };
         let exit = tell_left_out(&summary);
         if !quiet_end {
             tell_unmatched(&Unmatched { paths: unmatched, hints: Vec::new() });
             tell(&report, old_len);
             hot.tell(&hot_files);
+            match &tree {
+                Some(tree) => tree.tell_all(&name),
+                None if had_tree => tell_not_carried(src),
+                None => {}
+            }
         }
         if work.json {
             print_document(&PackJson::new(&report))?;

@@ -5,12 +5,12 @@ use crate::console::report::{Out, note, print_document};
 use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::{Exit, Failure};
-use crate::image::DEVICE_OPTION;
-use kiln_read::{FileSource, Generation, ReadAt, find_generations};
+use crate::image::ImageArgs;
+use crate::root_hash::RootHashArgs;
+use kiln_read::{Generation, find_generations};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// List the generations of an image
 ///
@@ -24,6 +24,9 @@ Examples:
 pub struct Args {
     /// Image: a file or a block device
     image: PathBuf,
+
+    #[command(flatten)]
+    verified: RootHashArgs,
 
     /// Print one JSON document
     #[arg(long)]
@@ -51,9 +54,8 @@ struct GenerationJson {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
-    let failed = |source| Failure::of_image(&args.image, 0, DEVICE_OPTION, source);
-    let source: Arc<dyn ReadAt> = Arc::new(FileSource::open(&args.image).map_err(failed)?);
-    let found = find_generations(&source).map_err(failed)?;
+    let image = ImageArgs { image: args.image.clone(), verified: args.verified.clone(), ..ImageArgs::default() };
+    let found = find_generations(&image.source()?).map_err(|error| image.failure(error))?;
     let damage = found.damage.as_ref().map(ToString::to_string);
     let is_damaged = damage.is_some();
     if args.json {

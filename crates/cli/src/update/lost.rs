@@ -1,16 +1,14 @@
 //! Generations that are lost, in words.
 
 use crate::image::ImageArgs;
-use kiln_read::{FileSource, FoundGenerations, OffsetSource, ReadAt, find_generations};
-use std::sync::Arc;
+use kiln_read::{FoundGenerations, find_generations};
 
 /// Returns what is wrong with the generations of the image, if something is; `None` if one is asked for by its number.
 pub fn lost_generations(args: &ImageArgs) -> Option<String> {
     if args.generation.is_some() {
         return None;
     }
-    let source: Arc<dyn ReadAt> = Arc::new(OffsetSource::new(FileSource::open(&args.image).ok()?, args.offset).ok()?);
-    damage_of(&find_generations(&source).ok()?)
+    damage_of(&find_generations(&args.source().ok()?).ok()?)
 }
 
 /// Describes the damage of an image, if there is some, and says which of its generations are whole.

@@ -7,6 +7,8 @@ use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
+use crate::verity::sealing::set_aside;
+use crate::verity::{ChangedVerityArgs, Changing, Hashing};
 use kiln_output::{AtomicFile, Existing};
 use kiln_read::{FileSource, ReadAt};
 use kiln_revise::ReviseError;
@@ -42,6 +44,9 @@ pub struct Args {
     force: bool,
 
     #[command(flatten)]
+    verity: ChangedVerityArgs,
+
+    #[command(flatten)]
     threads: ThreadsArgs,
 
     #[command(flatten)]
@@ -63,6 +68,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         None => Some(open_for_update(&args.image).map_err(fail)?),
         Some(_) => None,
     };
+    let changing = match &file {
+        Some(file) => Some(Changing::begin(&args.verity, &args.image, file)?),
+        None if args.verity.drop_verity || args.verity.new.wanted().is_some() => {
+            return Err(Failure::Usage("--verity and --drop-verity are not for --output".to_owned()));
+        }
+        None => None,
+    };
     let unreadable = |source| Failure::Read { image: args.image.clone(), source };
     let source: Arc<dyn ReadAt> = Arc::new(FileSource::open(&args.image).map_err(unreadable)?);
     let repair = Repair::of(&args.image, source).map_err(fail)?;
@@ -78,19 +90,25 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let message = "no generation is whole: --generation N shows one in spite of its damage";
         return Err(Failure::Usage(format!("{image}: {message}")));
     };
-    match (&args.output, &file) {
+    match (&args.output, &changing) {
         (Some(path), _) => {
             let existing = if args.force { Existing::Replace } else { Existing::Keep };
             let new = AtomicFile::create(path, existing)?;
             repair.copy(number, &new).map_err(fail)?;
+            set_aside(path, None)?;
             new.commit()?;
         }
-        (None, Some(file)) => repair.show(number, file).map_err(fail)?,
+        (None, Some(changing)) => repair.show(number, changing).map_err(fail)?,
         (None, None) => {}
     }
+    let hashing = Hashing { work: None, quiet: args.quiet.quiet, signals: &signals };
+    let tree = changing.map(|changing| changing.seal(hashing)).transpose()?.flatten();
     let shown = args.output.as_ref().unwrap_or(&args.image).display();
     if !args.quiet.quiet {
         note(format_args!("{shown}: shows the tree of generation {number}"));
+        if let Some(tree) = tree {
+            tree.tell_all(&args.image);
+        }
     }
     match problems {
         Some(0) => Ok(Exit::Done),
@@ -101,7 +119,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
 }
 
-/// Returns the generation to show, and how many problems it has, if it can be opened. `None`: there is none without problems.
+/// Returns the generation to show, and how many problems it has, if it can be opened. `None`: there is none without
+/// problems.
 fn choose(args: &Args, repair: &Repair<'_>) -> Result<Option<(u32, Option<u64>)>, ReviseError> {
     let meter = args.progress.meter(args.quiet.quiet);
     let look = |number| repair.problems(number, args.threads.threads(), &|bytes| meter.advance(bytes));

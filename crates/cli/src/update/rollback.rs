@@ -4,6 +4,7 @@ use super::{failure, now, refuse_left_over};
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
+use crate::verity::{ChangedVerityArgs, Changing, Hashing};
 use kiln_revise::ReviseError;
 use kiln_revise::update::{About, BehindImage, Update, open_for_update};
 use std::path::PathBuf;
@@ -25,6 +26,9 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     generation: Option<u32>,
 
+    #[command(flatten)]
+    verity: ChangedVerityArgs,
+
     /// Overwrite bytes that lie behind the image in its file
     #[arg(long)]
     discard_tail: bool,
@@ -40,16 +44,22 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let file = open_for_update(&args.image).map_err(fail)?;
     refuse_left_over(&args.image)?;
     let behind = if args.discard_tail { BehindImage::Anything } else { BehindImage::OwnRemains };
-    let update = file.target().and_then(|target| Update::begin(target, behind)).map_err(fail)?;
+    let changing = Changing::begin(&args.verity, &args.image, &file)?;
+    let update = Update::begin(changing.target()?, behind).map_err(fail)?;
     let last = update.generations().last().map_or(0, |last| last.number);
     let refuse =
         || Failure::Usage(format!("{}: was never updated: there is nothing to go back to", args.image.display()));
     let to = args.generation.map_or_else(|| last.checked_sub(1).ok_or_else(refuse), Ok)?;
     let about = About { time: now()?, label: format!("rollback --generation {to}") };
     let added = update.roll_back(to, &about).map_err(fail)?;
+    drop(update);
+    let tree = changing.seal(Hashing { work: None, quiet: args.quiet, signals: &signals })?;
     if !args.quiet {
         let (image, number) = (args.image.display(), added.number);
         note(format_args!("{image}: generation {number} shows the tree of generation {to} again"));
+        if let Some(tree) = tree {
+            tree.tell_all(&args.image);
+        }
     }
     Ok(Exit::Done)
 }

@@ -5,6 +5,7 @@ use crate::console::size::Human;
 use crate::console::text;
 use crate::exit::Exit;
 use crate::pack::{InSource, LeftOutXattrJson, NoteJson, PhaseJson, phases, tell_left_out, tell_notes, verifiable};
+use crate::verity::{MadeTree, MadeTreeJson};
 use kiln_builder::Summary;
 use kiln_revise::update::Added;
 use kiln_source::Scan;
@@ -26,6 +27,8 @@ pub struct Report<'a> {
     pub number: u32,
     /// That generation, if it is a new one.
     pub added: Option<Added>,
+    /// Its new hash tree.
+    pub tree: Option<&'a MadeTree>,
 }
 
 impl Report<'_> {
@@ -75,6 +78,9 @@ impl Report<'_> {
         if !outputs.is_empty() {
             note(format_args!("left out, for it is what is being written: {}", outputs.join(", ")));
         }
+        if let Some(tree) = self.tree {
+            tree.tell_all(image);
+        }
         note(format_args!("{}", phases(&summary.phases)));
     }
 }
@@ -107,11 +113,12 @@ pub struct UpdateJson {
     skipped: Vec<SkippedJson>,
     notes: Vec<NoteJson>,
     left_out_xattrs: Vec<LeftOutXattrJson>,
+    verity: Option<MadeTreeJson>,
 }
 
 impl UpdateJson {
     pub fn new(report: &Report<'_>) -> Self {
-        let Report { image, src, scan, summary, number, added } = *report;
+        let Report { image, src, scan, summary, number, added, tree } = *report;
         let path = Bytes(image.as_os_str().as_bytes());
         let scanned = scan.skipped.iter().map(|skipped| InSource::new(src, skipped).json());
         let built = summary.skipped.iter().map(|skipped| SkippedJson::new(&skipped.path, &skipped.error));
@@ -140,6 +147,7 @@ impl UpdateJson {
             skipped: scanned.chain(built).collect(),
             notes: NoteJson::list(&scan.notes),
             left_out_xattrs: LeftOutXattrJson::list(&scan.left_out_xattrs),
+            verity: tree.map(|tree| tree.json(image)),
         }
     }
 }

@@ -1,21 +1,23 @@
 //! `kiln verity format`
 
+use super::append::append;
+use super::made::{Hashing, MadeTree, make};
 use super::padded::Padded;
 use super::salt::{self, Salt};
-use super::{erofs, failure, open};
+use super::sealing::tell_set_aside;
+use super::{block_size, erofs, failure, open};
 use crate::console::progress::QuietArgs;
-use crate::console::report::{Out, note, print_document};
-use crate::console::size::{self, Human};
+use crate::console::report::{Out, print_document};
+use crate::console::size;
 use crate::exit::{Exit, Failure};
 use crate::pack::out_args::ForceArg;
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use kiln_output::{AtomicFile, write_all_at};
 use kiln_read::ReadAt;
+use kiln_verity::beside::{read_root_hash, root_hash_path, set_aside};
 use kiln_verity::sidecar::Sidecar;
-use kiln_verity::{Algorithm, Control, Parameters, Superblock, Tree, VerityError, find_behind};
-use serde::Serialize;
-use std::fs::File;
+use kiln_verity::{Algorithm, Digest, Parameters, Superblock, Tree, find_behind};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -51,19 +53,19 @@ pub struct Args {
     #[arg(long, default_value = "sha256")]
     algorithm: Algorithm,
 
-    /// Size of a block of IMAGE, from 512 to 64K
-    #[arg(long, value_name = "SIZE", default_value = "4096", value_parser = size::parse)]
-    data_block_size: u64,
+    /// Size of a block of IMAGE, from 512 to 64K; default: 4096, or that of its blocks if they are smaller
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    data_block_size: Option<u64>,
 
-    /// Size of a block of the tree, from 512 to 64K
-    #[arg(long, value_name = "SIZE", default_value = "4096", value_parser = size::parse)]
-    hash_block_size: u64,
+    /// Size of a block of the tree, from 512 to 64K; default: as of IMAGE
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    hash_block_size: Option<u64>,
 
-    /// Write the root hash to FILE, too
+    /// Write the root hash to FILE
     #[arg(long, value_name = "FILE")]
     root_hash_file: Option<PathBuf>,
 
-    /// Write IMAGE.dmverity, by which containerd finds root hash and tree
+    /// Write root hash and offset to IMAGE.dmverity, for containerd
     #[arg(long, conflicts_with = "tree")]
     sidecar: bool,
 
@@ -75,17 +77,6 @@ pub struct Args {
 
     #[command(flatten)]
     work: WorkArgs,
-}
-
-/// The document of `--json`.
-#[derive(Serialize)]
-struct MadeJson {
-    root_hash: String,
-    tree: String,
-    hash_offset: u64,
-    tree_bytes: u64,
-    data_bytes: u64,
-    padding_bytes: u64,
 }
 
 /// Bytes of an image that its tree covers.
@@ -101,29 +92,19 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let covered = covered(args)?;
     let (end, data_len) = (covered.end, covered.parameters.data_len());
+    let hashing = Hashing { work: Some(&args.work), quiet: args.quiet.quiet, signals: &signals };
     let data = Padded { source: open(&args.image)?, len: end, padded_len: data_len };
-    let meter = args.work.meter(args.quiet.quiet);
-    meter.set(0, data_len);
-    let progress = |bytes| meter.advance(bytes);
-    let control = Control { threads: args.work.threads(), stop: signals.stop(), progress: &progress };
-    let tree = Tree::of_data(&data, &covered.parameters, &control);
-    drop(meter);
-    let tree = tree.map_err(|error| match (error, signals.caught()) {
-        (VerityError::Interrupted, Some(number)) => Failure::Signal(number),
-        (error, _) => failure(&args.image, error),
-    })?;
+    let tree = make(&data, &covered.parameters, &args.image, hashing)?;
     let superblock = tree.superblock(args.uuid);
-    let hash_off = match &args.tree {
-        Some(path) => {
-            beside(args, path, &tree, &superblock)?;
-            0
-        }
-        None => {
-            append(args, &covered, &tree, &superblock)?;
-            data_len
-        }
-    };
+    match &args.tree {
+        Some(path) => beside(args, path, &tree, &superblock)?,
+        None => append(&args.image, end, covered.is_device, &tree, &superblock)?,
+    }
+    let made = MadeTree::new(&tree, args.tree.as_deref(), end);
     let (root_hash, existing) = (tree.root_hash(), args.replace.existing());
+    if args.tree.is_none() {
+        set_aside_others(args, root_hash)?;
+    }
     if let Some(path) = &args.root_hash_file {
         let file = AtomicFile::create(path, existing)?;
         let written = write_all_at(&file, root_hash.to_string().as_bytes(), 0);
@@ -131,27 +112,14 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         file.commit()?;
     }
     if args.sidecar {
-        let sidecar = Sidecar { root_hash: *root_hash, hash_off };
+        let sidecar = Sidecar { root_hash: *root_hash, hash_off: made.hash_off };
         sidecar.write(&Sidecar::path_of(&args.image), existing).map_err(|error| failure(&args.image, error))?;
     }
-    let tree_len = tree.stored_len(hash_off);
     if !args.quiet.quiet {
-        let (len, data) = (Human(tree_len), Human(data_len));
-        let place = args
-            .tree
-            .as_ref()
-            .map_or_else(|| format!("behind it at byte {hash_off}"), |path| format!("in {}", path.display()));
-        note(format_args!("{}: hash tree of {len} for {data}, {place}", args.image.display()));
+        made.tell(&args.image);
     }
     if args.work.json {
-        print_document(&MadeJson {
-            root_hash: root_hash.to_string(),
-            tree: args.tree.as_ref().unwrap_or(&args.image).display().to_string(),
-            hash_offset: hash_off,
-            tree_bytes: tree_len,
-            data_bytes: data_len,
-            padding_bytes: data_len - end,
-        })?;
+        print_document(&made.json(&args.image))?;
     } else {
         let mut out = Out::new();
         writeln!(out, "{root_hash}")?;
@@ -179,11 +147,12 @@ fn covered(args: &Args) -> Result<Covered, Failure> {
         (true, None) => return refuse("a device without an EROFS image: nothing says where its data end"),
         (false, _) => old.map_or_else(|| source.len().map_err(file_failure), Ok)?,
     };
-    let size = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+    let size = |size: Option<u64>, default| size.map_or(default, |size| u32::try_from(size).unwrap_or(u32::MAX));
+    let data_block_size = size(args.data_block_size, block_size(erofs.as_ref().map(|erofs| erofs.block_len)));
     let mut parameters = Parameters {
         algorithm: args.algorithm,
-        data_block_size: size(args.data_block_size),
-        hash_block_size: size(args.hash_block_size),
+        data_block_size,
+        hash_block_size: size(args.hash_block_size, data_block_size),
         data_blocks: 1,
         salt: args.salt.bytes(erofs.map(|erofs| erofs.uuid))?,
     };
@@ -193,11 +162,25 @@ fn covered(args: &Args) -> Result<Covered, Failure> {
     if end == 0 {
         return refuse("empty: there is nothing to cover");
     }
-    if args.tree.is_some() && !end.is_multiple_of(args.data_block_size) {
+    if args.tree.is_some() && !end.is_multiple_of(data_block_size.into()) {
         return refuse("its length is no multiple of the block size: pad it, or use --data-block-size 512");
     }
-    parameters.data_blocks = end.div_ceil(args.data_block_size);
+    parameters.data_blocks = end.div_ceil(data_block_size.into());
     Ok(Covered { end, is_device, parameters })
+}
+
+/// Sets aside what tells of another tree than the one behind the image.
+fn set_aside_others(args: &Args, root_hash: &Digest) -> Result<(), Failure> {
+    let (root_hash_path, sidecar_path) = (root_hash_path(&args.image), Sidecar::path_of(&args.image));
+    let sidecar = Sidecar::read(&sidecar_path).ok().flatten();
+    let is_same = [
+        (&root_hash_path, read_root_hash(&root_hash_path) == Some(*root_hash)),
+        (&sidecar_path, args.sidecar || sidecar.is_some_and(|sidecar| sidecar.root_hash == *root_hash)),
+    ];
+    let kept = is_same.iter().filter(|(path, is_same)| *is_same || args.root_hash_file.as_ref() == Some(path));
+    let kept: Vec<&Path> = kept.map(|(path, _)| path.as_path()).collect();
+    set_aside(&args.image, &kept)?.iter().for_each(tell_set_aside);
+    Ok(())
 }
 
 /// Writes the tree to a file of its own.
@@ -208,30 +191,4 @@ fn beside(args: &Args, path: &Path, tree: &Tree, superblock: &Superblock) -> Res
     written.map_err(|source| Failure::File { path: path.to_owned(), action: "write", source })?;
     drop(out);
     Ok(file.commit()?)
-}
-
-/// Appends the tree to the image, in place of one that is there. The superblock comes last; after a failure the image
-/// has no tree.
-fn append(args: &Args, covered: &Covered, tree: &Tree, superblock: &Superblock) -> Result<(), Failure> {
-    let hash_off = covered.parameters.data_len();
-    let failed = |action| move |source| Failure::File { path: args.image.clone(), action, source };
-    let file = File::options().write(true).read(true).open(&args.image).map_err(failed("open"))?;
-    if covered.is_device {
-        let room = open(&args.image)?.len().map_err(failed("look at"))?.saturating_sub(hash_off);
-        if room < tree.stored_len(hash_off) {
-            let error = std::io::ErrorKind::StorageFull.into();
-            return Err(failed("append a hash tree")(error));
-        }
-        // A tree that is there becomes invalid first.
-        write_all_at(&file, &[0; 512], hash_off).map_err(failed("write"))?;
-        return tree.write_at(superblock, hash_off, &file).map_err(failed("write"));
-    }
-    // What is cut off is an older tree, or nothing.
-    let written = file.set_len(covered.end).and_then(|()| file.set_len(hash_off));
-    let written = written.and_then(|()| tree.write_at(superblock, hash_off, &file));
-    written.map_err(|source| {
-        // The first error is the one to report.
-        let _ = file.set_len(covered.end);
-        failed("append a hash tree")(source)
-    })
 }

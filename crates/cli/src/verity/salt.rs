@@ -5,7 +5,7 @@ use kiln_verity::{Algorithm, BlockHasher, SALT_MAX_LEN};
 
 /// Choice of `--salt`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Salt {
+pub enum Salt {
     /// 32 zeros, as containerd has.
     Zero,
     /// SHA-256 of the image's UUID.
@@ -17,7 +17,7 @@ pub(super) enum Salt {
 }
 
 /// Parses the value of `--salt`.
-pub(super) fn parse(text: &str) -> Result<Salt, String> {
+pub fn parse(text: &str) -> Result<Salt, String> {
     match text {
         "zero" => return Ok(Salt::Zero),
         "content" => return Ok(Salt::Content),
@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str) -> Result<Salt, String> {
 
 impl Salt {
     /// Returns the bytes, for an image with this UUID.
-    pub(super) fn bytes(&self, uuid: Option<[u8; 16]>) -> Result<Vec<u8>, Failure> {
+    pub fn bytes(&self, uuid: Option<[u8; 16]>) -> Result<Vec<u8>, Failure> {
         match (self, uuid) {
             (Salt::Zero, _) => Ok(vec![0; 32]),
             (Salt::None, _) => Ok(Vec::new()),

@@ -1,12 +1,12 @@
 //! `kiln verity verify`
 
-use super::{erofs, failure, open};
+use super::{erofs, failure, open, signed};
 use crate::console::progress::QuietArgs;
-use crate::console::report::{note, print_document};
-use crate::console::size::Human;
+use crate::console::report::print_document;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
+use crate::root_hash::{self, ROOT_HASH_HELP};
 use kiln_verity::verify::{Finding, Report, verify};
 use kiln_verity::{Control, Digest, FoundTree, Location, Part, VerityError, find_tree};
 use serde::Serialize;
@@ -20,7 +20,8 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   kiln verity verify image.erofs --root-hash image.roothash
-  kiln verity verify image.erofs image.verity --root-hash 5a8c...")]
+  kiln verity verify image.erofs image.verity --root-hash 5a8c...
+  kiln verity verify image.erofs --root-hash image.roothash --signature image.roothash.p7s --certificate certificate.pem")]
 pub struct Args {
     /// Image: a file or a block device
     image: PathBuf,
@@ -28,9 +29,11 @@ pub struct Args {
     /// File with the tree; default: behind IMAGE, then IMAGE.verity
     tree: Option<PathBuf>,
 
-    /// Root hash: hexadecimal digits, or a file with them
-    #[arg(long, value_name = "HEX|FILE")]
-    root_hash: String,
+    #[arg(long, value_name = "HEX|FILE", help = ROOT_HASH_HELP, value_parser = root_hash::parser())]
+    root_hash: Digest,
+
+    #[command(flatten)]
+    signed: signed::SignedArgs,
 
     #[command(flatten)]
     quiet: QuietArgs,
@@ -39,9 +42,9 @@ pub struct Args {
     work: WorkArgs,
 }
 
-/// The document of `--json`.
+/// Result of comparing an image with its hash tree.
 #[derive(Serialize)]
-struct ReportJson {
+pub struct ReportJson {
     hash_offset: u64,
     data_bytes: u64,
     uncovered_bytes: u64,
@@ -51,11 +54,34 @@ struct ReportJson {
     problems: Vec<ProblemJson>,
 }
 
+/// The document of `--json`.
+#[derive(Serialize)]
+struct VerifiedJson {
+    signature: Option<signed::SignatureJson>,
+    #[serde(flatten)]
+    tree: ReportJson,
+}
+
 #[derive(Serialize)]
 struct ProblemJson {
     part: &'static str,
     offset: Option<u64>,
     error: String,
+}
+
+impl ReportJson {
+    /// Returns the document for a tree at `location`.
+    pub fn new(location: Location, report: &Report) -> Self {
+        Self {
+            hash_offset: location.hash_off(),
+            data_bytes: report.superblock.parameters.data_len(),
+            uncovered_bytes: report.uncovered,
+            unverifiable_bytes: report.unverifiable,
+            has_own_uuid: report.has_own_uuid,
+            problem_count: report.finding_count,
+            problems: report.findings.iter().map(ProblemJson::new).collect(),
+        }
+    }
 }
 
 impl ProblemJson {
@@ -65,21 +91,10 @@ impl ProblemJson {
     }
 }
 
-/// Parses a root hash, or reads it from a file.
-fn root_hash(text: &str) -> Result<Digest, Failure> {
-    if let Ok(digest) = text.parse() {
-        return Ok(digest);
-    }
-    let path = PathBuf::from(text);
-    let content = std::fs::read_to_string(&path);
-    let content = content.map_err(|source| Failure::File { path: path.clone(), action: "read a root hash", source })?;
-    content.trim().parse().map_err(|reason| Failure::Usage(format!("{}: no root hash: {reason}", path.display())))
-}
-
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.work.apply_nice()?;
     let signals = Signals::catch()?;
-    let root_hash = root_hash(&args.root_hash)?;
+    let signature = args.signed.verify(&args.root_hash, args.quiet.quiet)?;
     let image = open(&args.image)?;
     let fail = |error| failure(&args.image, error);
     let found = match &args.tree {
@@ -96,45 +111,16 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let progress = |bytes| meter.advance(bytes);
     let control = Control { threads: args.work.threads(), stop: signals.stop(), progress: &progress };
-    let report = verify(&image, &tree, found.location, &root_hash, &control);
+    let report = verify(&image, &tree, found.location, &args.root_hash, &control);
     drop(meter);
     let report = report.map_err(|error| match (error, signals.caught()) {
         (VerityError::Interrupted, Some(number)) => Failure::Signal(number),
         (error, _) => failure(&found.path, error),
     })?;
-    tell(args, &report);
+    root_hash::tell(&args.image, &report, args.quiet.quiet);
     if args.work.json {
-        print_document(&ReportJson {
-            hash_offset: found.location.hash_off(),
-            data_bytes: report.superblock.parameters.data_len(),
-            uncovered_bytes: report.uncovered,
-            unverifiable_bytes: report.unverifiable,
-            has_own_uuid: report.has_own_uuid,
-            problem_count: report.finding_count,
-            problems: report.findings.iter().map(ProblemJson::new).collect(),
-        })?;
+        let tree = ReportJson::new(found.location, &report);
+        print_document(&VerifiedJson { signature, tree })?;
     }
     Ok(if report.is_good() { Exit::Done } else { Exit::ErrorsFound })
-}
-
-fn tell(args: &Args, report: &Report) {
-    let image = args.image.display();
-    for finding in &report.findings {
-        note(format_args!("{image}: {finding}"));
-    }
-    let unlisted = report.finding_count - report.findings.len() as u64;
-    if unlisted > 0 {
-        note(format_args!("{image}: and {unlisted} problems more"));
-    }
-    if report.unverifiable > 0 {
-        note(format_args!("{image}: {} below wrong hash blocks could not be verified", Human(report.unverifiable)));
-    }
-    if args.quiet.quiet {
-        return;
-    }
-    if report.uncovered > 0 {
-        note(format_args!("{image}: {} behind the data are not covered by the tree", Human(report.uncovered)));
-    }
-    let (len, count) = (Human(report.superblock.parameters.data_len()), report.finding_count);
-    note(format_args!("{image}: {len} compared with the root hash: {count} problems"));
 }

@@ -1,4 +1,7 @@
-//! `kiln composefs`, and the names `mkcomposefs` and `composefs-info`.
+//! `kiln composefs`, and the names `mkcomposefs`, `composefs-info` and `mount.composefs`.
+
+mod containers;
+mod objects;
 
 use crate::common::{Scratch, fails, json, kiln, run, stderr, stdout};
 use std::fs;

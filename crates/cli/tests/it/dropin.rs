@@ -11,7 +11,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const NAMES: [&str; 6] = ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mkcomposefs", "composefs-info"];
+const NAMES: [&str; 7] =
+    ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mkcomposefs", "composefs-info", "mount.composefs"];
 
 /// The drop-in names in a directory of their own.
 struct Names(Scratch);

@@ -2,6 +2,7 @@
 
 mod layers;
 mod platforms;
+mod verity;
 
 use crate::common::{Scratch, fails, json, names, run, skip, stderr, stdout};
 use serde_json::{Value, json};
@@ -130,7 +131,7 @@ fn what_is_no_layout_is_not_listed() {
 }
 
 /// Returns the document of a descriptor, after checking that its blob has the stated length and digest.
-fn document(layout: &str, descriptor: &Value) -> Value {
+pub fn document(layout: &str, descriptor: &Value) -> Value {
     let bytes = blob(layout, descriptor);
     serde_json::from_slice(&bytes).unwrap()
 }
@@ -147,7 +148,7 @@ fn blob_path(layout: &str, descriptor: &Value) -> String {
     format!("{layout}/blobs/sha256/{hex}")
 }
 
-fn index(layout: &str) -> Vec<Value> {
+pub fn index(layout: &str) -> Vec<Value> {
     let index: Value = serde_json::from_slice(&fs::read(format!("{layout}/index.json")).unwrap()).unwrap();
     assert_eq!(index["schemaVersion"], 2);
     index["manifests"].as_array().unwrap().clone()

@@ -90,3 +90,60 @@ fn digests_are_those_of_fs_verity() {
     assert_eq!(crate::json::undocumented(&list), [""; 0]);
     fails(&["digest", &scratch.path("none")], 1, "none: cannot open");
 }
+
+/// Returns the path of a key or certificate of the tests of signatures.
+fn key(name: &str) -> String {
+    format!("{}/../signature/tests/it/keys/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_root_hash_is_signed_and_an_image_verified_by_the_signature() {
+    let scratch = Scratch::new();
+    let (image, file) = (scratch.path("image.erofs"), scratch.path("image.roothash"));
+    fs::copy(golden("zstd.erofs"), &image).unwrap();
+    let root_hash = text(&["verity", "format", "-q", &image, "--root-hash-file", &file]);
+    let signer = ["--key", &key("rsa.key"), "--certificate", &key("rsa.crt")];
+    let partition = scratch.path("partition");
+    stdout(&[&["verity", "sign", "-q", &file, "--partition-file", &partition][..], &signer].concat());
+    let signature = format!("{file}.p7s");
+    assert_eq!(fs::read(&partition).unwrap().len(), 16384);
+    fails(&[&["verity", "sign", &file][..], &signer].concat(), 1, "exists already");
+
+    let certificate = key("rsa.crt");
+    for signature in [&signature, &partition] {
+        let args = ["verity", "verify", "--json", &image, "--root-hash", &file, "--signature", signature];
+        let report = json(&stdout(&[&args[..], &["--certificate", &certificate]].concat()));
+        assert_eq!(report["signature"]["subject"], "CN=rsa of tests,O=kiln");
+        assert_eq!(crate::json::undocumented(&report), [""; 0]);
+        let other = key("other.crt");
+        fails(&[&args[..], &["--certificate", &other]].concat(), 1, "signed by another certificate");
+    }
+    // The signature is verified before anything is read.
+    let other = "00".repeat(32);
+    let args = ["verity", "verify", &image, "--certificate", &certificate, "--root-hash", &other, "--signature"];
+    fails(&[&args[..], &[&signature]].concat(), 1, "not one of these contents");
+    fails(&[&args[..], &[&partition]].concat(), 1, "it is for another root hash");
+    fails(&["verity", "verify", &image, "--root-hash", &file, "--signature", &signature], 2, "--certificate");
+
+    let command = text(&[&["verity", "sign", "--print-command", &file][..], &signer].concat());
+    assert!(command.starts_with(&format!("printf %s {root_hash} | openssl smime -sign -noattr ")), "{command}");
+    fails(&[&["verity", "sign", &root_hash][..], &signer].concat(), 2, "--output");
+    let wrong = ["verity", "sign", "--force", &file, "--key", &key("ed.key"), "--certificate", &key("ed.crt")];
+    fails(&wrong, 1, "ed.key: private key 1.3.101.112: not supported");
+}
+
+#[test]
+fn the_printed_command_makes_the_same_signature() {
+    if std::process::Command::new("openssl").arg("version").output().is_err() {
+        return kiln_tests::without("openssl");
+    }
+    let scratch = Scratch::new();
+    let (theirs, ours) = (scratch.path("it's"), scratch.path("ours"));
+    let args = ["--key", &key("rsa.key"), "--certificate", &key("rsa.crt"), "--output"];
+    let root_hash = "5a".repeat(32);
+    let sign = [&["verity", "sign", "-q", &root_hash][..], &args].concat();
+    stdout(&[&sign[..], &[&ours]].concat());
+    let command = text(&[&sign[..], &[&theirs, "--print-command"]].concat());
+    assert!(std::process::Command::new("sh").args(["-c", &command]).status().unwrap().success(), "{command}");
+    assert_eq!(fs::read(&theirs).unwrap(), fs::read(&ours).unwrap());
+}

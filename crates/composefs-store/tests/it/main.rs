@@ -2,8 +2,9 @@
 
 use kiln_composefs::from_tree::contents::{self, FileContents};
 use kiln_composefs::tree::object_path;
-use kiln_composefs::verity::{Algorithm, Digest, digest};
 use kiln_composefs_store::{Removal, Store, StoreError};
+use kiln_digest::fsverity::digest;
+use kiln_digest::{Algorithm, Digest};
 use kiln_parallel::Threads;
 use kiln_tests::image::scan_dir;
 use kiln_tests::temp::TempDir;

@@ -8,7 +8,7 @@ use super::fields::{self, Field, Located, Zeros, unescape};
 use super::problem::{DumpError, DumpProblem, DumpWarning, LINE_MAX_LEN, XATTRS_MAX_TEXT};
 use crate::error::TreeProblem;
 use crate::tree::{Attributes, Builder, CfsTree, FileData, NodeIdx, xattr_cost};
-use crate::verity::Digest;
+use kiln_digest::Digest;
 use kiln_format::dirent::PATH_MAX_LEN;
 use kiln_format::inode::FileType;
 use std::io::{BufRead, Read};
@@ -235,7 +235,7 @@ fn file_data<'a>(
     let payload = fields[PAYLOAD].given().map(|field| unescape(field, Zeros::Refused, payload)).transpose()?;
     let content = fields[CONTENT].given().map(|field| unescape(field, Zeros::Allowed, content)).transpose()?;
     let digest = fields[DIGEST].given().map(|field| match fields::digest(field.bytes) {
-        Some((bytes, len)) => Ok(Digest::new(&bytes[..len])),
+        Some((bytes, len)) => Ok(Digest::from_bytes(&bytes[..len])),
         None => field.error(DumpProblem::Digest),
     });
     let digest = digest.transpose()?.flatten();

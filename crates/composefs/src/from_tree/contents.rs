@@ -1,7 +1,8 @@
 //! Contents of the files of a tree: small ones as they are, digests of others, read by several
 //! threads.
 
-use crate::verity::{Algorithm, Digest, Hasher};
+use kiln_digest::fsverity::FsVerity;
+use kiln_digest::{Algorithm, Digest};
 use kiln_parallel::Threads;
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Content, ContentError, Kind, NodeId, Tree, UnreadableFile};
@@ -10,8 +11,12 @@ use kiln_tree::{Content, ContentError, Kind, NodeId, Tree, UnreadableFile};
 pub const INLINE_MAX_LEN: u64 = 64;
 /// Bytes that are read at once.
 const PIECE_LEN: usize = 256 << 10;
-/// Files that may wait for the result of an earlier one.
-const BACKLOG: u64 = 4096;
+/// Files that a thread takes at once, and the bytes after which it takes no more of them: handing a small file over
+/// costs as much as hashing it.
+const BATCH_FILES: usize = 32;
+const BATCH_LEN: u64 = 256 << 10;
+/// Batches that may wait for the result of an earlier one.
+const BACKLOG: u64 = 128;
 
 /// Contents of a regular file that is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,23 +78,35 @@ where
     D: FnMut(NodeId, u64, Box<dyn Content>) -> Result<Digest, E>,
 {
     let mut files: Vec<Option<Known>> = std::iter::repeat_with(|| None).take(tree.len()).collect();
-    let jobs = tree.nodes().filter_map(|(id, node)| match node.kind {
-        Kind::File { len: len @ 1.., .. } => Some(Costed { job: (id, len), cost: 1 }),
+    let mut with_contents = tree.nodes().filter_map(|(id, node)| match node.kind {
+        Kind::File { len: len @ 1.., .. } => Some((id, len)),
         _ => None,
+    });
+    let jobs = std::iter::from_fn(|| {
+        let (mut batch, mut batch_len) = (Vec::new(), 0_u64);
+        while batch.len() < BATCH_FILES && batch_len < BATCH_LEN {
+            let Some((id, len)) = with_contents.next() else { break };
+            batch_len = len.saturating_add(batch_len);
+            batch.push((id, len));
+        }
+        (!batch.is_empty()).then_some(Costed { job: batch, cost: 1 })
     });
     let make_worker = || {
         let mut digester = make_digester();
-        Ok(move |(id, len)| -> Result<(NodeId, Known), E> {
+        let mut find = move |id, len| -> Result<Known, E> {
             let mut content = tree.open(id)?;
             if len > INLINE_MAX_LEN {
-                return Ok((id, Known::Object(Box::new(digester(id, len, content)?))));
+                return Ok(Known::Object(Box::new(digester(id, len, content)?)));
             }
             let bytes = small(&mut *content, len).map_err(|source| UnreadableFile { path: tree.path(id), source })?;
-            Ok((id, Known::Inline(bytes)))
+            Ok(Known::Inline(bytes))
+        };
+        Ok(move |batch: Vec<(NodeId, u64)>| -> Result<Vec<(NodeId, Known)>, E> {
+            batch.into_iter().map(|(id, len)| Ok((id, find(id, len)?))).collect()
         })
     };
-    ordered::run(threads, BACKLOG, jobs, make_worker, |(id, known): (NodeId, Known)| {
-        files[id.idx()] = Some(known);
+    ordered::run(threads, BACKLOG, jobs, make_worker, |found: Vec<(NodeId, Known)>| {
+        found.into_iter().for_each(|(id, known)| files[id.idx()] = Some(known));
         Ok(())
     })?;
     Ok(TreeContents { files })
@@ -105,7 +122,7 @@ pub fn digest(
     algorithm: Algorithm,
     buf: &mut Vec<u8>,
 ) -> Result<Digest, ContentError> {
-    let mut hasher = Hasher::new(algorithm);
+    let mut hasher = FsVerity::new(algorithm);
     buf.resize(PIECE_LEN, 0);
     let mut off = 0;
     while off < len {

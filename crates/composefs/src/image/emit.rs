@@ -5,7 +5,8 @@ use super::place::{Place, Places, chunks, size};
 use super::prepare::{Contents, Item, Prepared};
 use super::xattrs::Xattrs;
 use crate::error::ImageError;
-use crate::verity::{Algorithm, BLOCK_LEN, Digest, Hasher};
+use kiln_digest::fsverity::{BLOCK_LEN, FsVerity};
+use kiln_digest::{Algorithm, Digest};
 use kiln_format::composefs::{COMPOSEFS_HEADER_VERSION, COMPOSEFS_MAGIC, RawComposefsHeader};
 use kiln_format::dirent::{Dirent, encode_block};
 use kiln_format::inode::{DataLayout, Form, RawInodeCompact, RawInodeExtended};
@@ -27,12 +28,12 @@ pub(super) struct Output<'w, W> {
     buf: Vec<u8>,
     /// Number of bytes before those in `buf`.
     flushed: u64,
-    hasher: Option<Hasher>,
+    hasher: Option<FsVerity>,
 }
 
 impl<'w, W: Write> Output<'w, W> {
     pub(super) fn new(out: &'w mut W, algorithm: Option<Algorithm>) -> Self {
-        Self { out, buf: Vec::new(), flushed: 0, hasher: algorithm.map(Hasher::new) }
+        Self { out, buf: Vec::new(), flushed: 0, hasher: algorithm.map(FsVerity::new) }
     }
 
     /// Returns the buffer, to which the next bytes are to be appended.
@@ -67,7 +68,7 @@ impl<'w, W: Write> Output<'w, W> {
     pub(super) fn finish(mut self) -> Result<(u64, Option<Digest>), ImageError> {
         self.flush()?;
         self.out.flush()?;
-        Ok((self.flushed, self.hasher.map(Hasher::finish)))
+        Ok((self.flushed, self.hasher.map(FsVerity::finish)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Entries of directories, with `.` and `..`, and their distribution to blocks.
 
 use super::prepare::{Item, Prepared};
-use crate::verity::BLOCK_LEN;
+use kiln_digest::fsverity::BLOCK_LEN;
 use kiln_format::dirent;
 use std::ops::Range;
 

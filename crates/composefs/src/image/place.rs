@@ -3,7 +3,7 @@
 use super::entries::{Filling, entries};
 use super::prepare::{Contents, Prepared};
 use super::xattrs::Xattrs;
-use crate::verity::BLOCK_LEN;
+use kiln_digest::fsverity::BLOCK_LEN;
 use kiln_format::chunk::{ChunkEntry, ChunkFormat};
 use kiln_format::inode::Form;
 use kiln_format::superblock::{BASE_LEN, SUPERBLOCK_OFF};

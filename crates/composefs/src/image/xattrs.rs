@@ -3,9 +3,9 @@
 
 use super::prepare::{Item, Prepared};
 use crate::tree::{CfsTree, Data, NodeIdx};
-use crate::verity::Algorithm;
 use crate::xattr_names::{METACOPY, OPAQUE, OVERLAY, OVERLAY_ESCAPED, REDIRECT, ROOT_OPAQUE, WHITEOUT, WHITEOUTS};
 use hashbrown::HashTable;
+use kiln_digest::{Algorithm, metacopy};
 use kiln_format::{FormatError, acl, xattr};
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -293,10 +293,10 @@ struct Objects {
 
 impl Objects {
     fn metacopy<'a>(&mut self, digest: &'a [u8], pairs: &mut Vec<Pair<'a>>) -> Result<u32, FormatError> {
-        // Version, length of the value, flags, algorithm.
+        const HEADS: [[u8; 4]; 2] = [metacopy::head(Algorithm::Sha256), metacopy::head(Algorithm::Sha512)];
         let head: &[u8] = match Algorithm::of_len(digest.len()) {
-            Some(Algorithm::Sha256) => &[0, 4 + 32, 0, 1],
-            Some(Algorithm::Sha512) => &[0, 4 + 64, 0, 2],
+            Some(Algorithm::Sha256) => &HEADS[0],
+            Some(Algorithm::Sha512) => &HEADS[1],
             None => &[],
         };
         let hash = self.hashes.hash_one(digest);

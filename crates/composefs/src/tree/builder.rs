@@ -4,7 +4,7 @@ use super::pairs::Pairs;
 use super::{Attributes, CfsTree, Data, Node, NodeIdx, Span};
 use super::{FILE_MAX_LEN, INLINE_MAX_LEN, TARGET_MAX_LEN, XATTRS_MAX_COST, xattr_cost};
 use crate::error::{TreeError, TreeProblem};
-use crate::verity::Digest;
+use kiln_digest::Digest;
 use kiln_format::dirent::NAME_MAX_LEN;
 use kiln_format::xattr;
 

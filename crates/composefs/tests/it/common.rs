@@ -38,7 +38,7 @@ pub fn image(tree: &CfsTree, version: Version) -> Vec<u8> {
     let mut bytes = Vec::new();
     let summary = image::write(tree, &options, &mut bytes).unwrap();
     assert_eq!(summary.len, bytes.len() as u64);
-    let digest = kiln_composefs::verity::digest(options.algorithm.unwrap(), &bytes);
+    let digest = kiln_digest::fsverity::digest(options.algorithm.unwrap(), &bytes);
     assert_eq!(summary.digest, Some(digest));
     bytes
 }

@@ -3,7 +3,8 @@
 use super::common::{image, read, write};
 use kiln_composefs::from_tree::{HardLinks, TreeOptions, XattrChoice, contents};
 use kiln_composefs::image::Version;
-use kiln_composefs::verity::{Algorithm, digest};
+use kiln_digest::Algorithm;
+use kiln_digest::fsverity::digest;
 use kiln_format::inode::Rdev;
 use kiln_parallel::Threads;
 use kiln_tests::mem::{Fault, MemFile, MemTree};

@@ -2,7 +2,8 @@
 
 use super::common::{ROOT, VERSIONS, image, read, write};
 use kiln_composefs::image::{ImageOptions, Version};
-use kiln_composefs::verity::{Algorithm, digest};
+use kiln_digest::Algorithm;
+use kiln_digest::fsverity::digest;
 
 /// Returns the id of an image.
 pub fn id(image: &[u8]) -> String {

@@ -5,7 +5,7 @@ use super::generator::{Traits, dump};
 use super::golden::id;
 use kiln_composefs::from_tree::{HardLinks, TreeOptions, contents};
 use kiln_composefs::image::Version;
-use kiln_composefs::verity::Algorithm;
+use kiln_digest::Algorithm;
 use kiln_parallel::Threads;
 use kiln_tests::generator::make_random;
 use kiln_tests::image::scan_dir;

@@ -1,9 +1,10 @@
 //! Trees that are read back from images.
 
 use super::common::{ROOT, VERSIONS, image, read, write};
+use kiln_composefs::CfsTree;
 use kiln_composefs::restore::{ImageFile, RestoreError, Role};
 use kiln_composefs::tree::{Attributes, Builder, FileData, NodeIdx};
-use kiln_composefs::{CfsTree, verity};
+use kiln_digest::Digest;
 use kiln_format::inode::FileType;
 use kiln_tests::image::{open, scan_image};
 use kiln_tree::{Kind, NodeId, Tree};
@@ -140,7 +141,7 @@ fn odd_attributes_are_errors() {
         })
     };
     let object = Some(b"aa/b".to_vec());
-    assert_eq!(role(&digest, b"/aa/b"), Ok((verity::Digest::new(&[7; 32]), object.clone())));
+    assert_eq!(role(&digest, b"/aa/b"), Ok((Digest::from_bytes(&[7; 32]), object.clone())));
     assert_eq!(role(b"", b"/aa/b"), Ok((None, object)));
     assert_eq!(role(&digest, b"aa/b"), Err(RestoreError::Redirect));
     for at in 0..4 {

@@ -1,21 +1,28 @@
 //! The front of a patch: magic, version, and length and checksum of the stored header.
 
 use std::io::Read;
+use std::ops::RangeInclusive;
 
 use crate::error::{DeltaError, PatchDefect};
 use crate::format::wire::Fields;
 
 /// First bytes of a patch.
 const MAGIC: [u8; 8] = *b"\x8Akilnpat";
-/// Version of patches that this program writes and applies.
-const VERSION: u32 = 1;
+/// Versions of patches that this program writes and applies.
+const VERSIONS: RangeInclusive<u32> = 1..=2;
 /// Length in bytes of the front.
 pub(crate) const FRONT_LEN: usize = 8 + 4 + 8 + 8;
 /// Maximum length of a header in bytes, both stored and decompressed.
 pub(crate) const HEADER_MAX_LEN: u64 = 8 << 20;
 
+/// Version from which on a header describes the hash tree of the new image. Patches without one stay readable for
+/// programs that know version 1 only.
+pub(crate) const TREE_VERSION: u32 = 2;
+
 /// Length and checksum of a header as it is stored.
 pub(crate) struct PatchFront {
+    /// Version of the patch.
+    pub version: u32,
     /// Length in bytes, at most [`HEADER_MAX_LEN`].
     pub header_len: u64,
     /// First 8 bytes of the header's BLAKE3 digest.
@@ -23,15 +30,15 @@ pub(crate) struct PatchFront {
 }
 
 impl PatchFront {
-    /// Returns the front that precedes `header`, a header as it is stored.
-    pub(crate) fn of(header: &[u8]) -> Self {
-        Self { header_len: header.len() as u64, header_check: check(header) }
+    /// Returns the front that precedes `header`, a header of this version as it is stored.
+    pub(crate) fn of(version: u32, header: &[u8]) -> Self {
+        Self { version, header_len: header.len() as u64, header_check: check(header) }
     }
 
     /// Appends the front to `out`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend(MAGIC);
-        out.extend(VERSION.to_le_bytes());
+        out.extend(self.version.to_le_bytes());
         out.extend(self.header_len.to_le_bytes());
         out.extend(self.header_check);
     }
@@ -56,14 +63,14 @@ impl PatchFront {
             return Err(DeltaError::patch_end(len as u64));
         }
         let version = u32::from_le_bytes(fields.array("version")?);
-        if version != VERSION {
-            return Err(DeltaError::Version { found: version.into(), known: VERSION.into() });
+        if !VERSIONS.contains(&version) {
+            return Err(DeltaError::Version { found: version.into(), known: (*VERSIONS.end()).into() });
         }
         let header_len = u64::from_le_bytes(fields.array("header_len")?);
         if header_len > HEADER_MAX_LEN {
             return Err(fields.defect("header_len", header_len, "exceeds the maximum").into());
         }
-        Ok(Self { header_len, header_check: fields.array("header_check")? })
+        Ok(Self { version, header_len, header_check: fields.array("header_check")? })
     }
 
     /// Reads the header as it is stored, which follows the front.

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use crate::error::{DeltaError, PatchDefect};
-use crate::format::front::{FRONT_LEN, HEADER_MAX_LEN, PatchFront};
+use crate::format::front::{FRONT_LEN, HEADER_MAX_LEN, PatchFront, TREE_VERSION};
 use crate::format::wire::{Fields, put, put_signed};
 
 /// Maximum numbers of used ranges and of files, which are in memory while a patch is applied.
@@ -15,6 +15,8 @@ const RANGES_MAX: u64 = 1 << 20;
 pub(crate) const TEXTS_MAX: u64 = 1 << 19;
 /// Maximum number of encoders in a patch.
 const ENCODERS_MAX: u64 = 64;
+/// Longest root hash in bytes.
+const ROOT_HASH_MAX_LEN: u64 = 64;
 /// Compression level of the header.
 const LEVEL: i32 = 19;
 /// Maximum log2 of the window of the header's zstd frame, in bytes.
@@ -37,6 +39,16 @@ pub(crate) struct TextFile {
     pub len: u64,
 }
 
+/// Hash tree that lies behind the new image. A patch only describes it, since digests do not compress: whoever applies
+/// the patch makes the tree again, and compares the root hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTree {
+    /// Superblock of the tree, as it is stored. It is neither understood nor checked here.
+    pub superblock: [u8; 512],
+    /// Root hash.
+    pub root_hash: Vec<u8>,
+}
+
 /// Header of a patch: the images that it is for, and what applying it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -55,6 +67,8 @@ pub struct Header {
     /// Number of bytes of the new image in blocks of 4 KiB that differ from the old image at the
     /// same offset.
     pub changed_len: u64,
+    /// Hash tree behind the new image, which does not count as part of it.
+    pub new_tree: Option<NewTree>,
     /// Encoders that the patch uses.
     pub encoders: Vec<EncoderUse>,
     /// Files whose text the patch uses.
@@ -80,7 +94,7 @@ impl Header {
             let reason = "is not a zstd frame, or exceeds the maximum when decompressed";
             return Err(PatchDefect { record, at, field, value, reason }.into());
         }
-        Ok((Self::decode(&bytes)?, at + front.header_len))
+        Ok((Self::decode(front.version, &bytes)?, at + front.header_len))
     }
 
     /// Returns the front and the header of a patch as they are stored.
@@ -91,7 +105,8 @@ impl Header {
         let stored = zstd::bulk::compress(&self.encode(), LEVEL);
         let stored = stored.map_err(DeltaError::write("compress the patch's header"))?;
         let mut bytes = Vec::with_capacity(FRONT_LEN + stored.len());
-        PatchFront::of(&stored).encode(&mut bytes);
+        let version = if self.new_tree.is_some() { TREE_VERSION } else { 1 };
+        PatchFront::of(version, &stored).encode(&mut bytes);
         bytes.extend(stored);
         Ok(bytes)
     }
@@ -129,10 +144,15 @@ impl Header {
             put(&mut out, text.len);
             last = text.nid;
         }
+        if let Some(NewTree { superblock, root_hash }) = &self.new_tree {
+            out.extend(superblock);
+            put(&mut out, root_hash.len() as u64);
+            out.extend(root_hash);
+        }
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
+    fn decode(version: u32, bytes: &[u8]) -> Result<Self, DeltaError> {
         let mut fields = Fields::new("header", bytes);
         let f = &mut fields;
         let old_len = f.number("old_len")?;
@@ -160,10 +180,30 @@ impl Header {
             Ok(TextFile { nid: last, len })
         });
         let texts = texts.collect::<Result<Vec<_>, PatchDefect>>()?;
+        let new_tree = match version < TREE_VERSION {
+            true => None,
+            false => {
+                let superblock = f.array("tree_superblock")?;
+                let len = f.number_up_to("root_hash_len", ROOT_HASH_MAX_LEN)? as usize; // 64 at most
+                Some(NewTree { superblock, root_hash: f.bytes("root_hash", len)?.to_vec() })
+            }
+        };
         if !fields.is_at_end() {
             return Err(fields.defect("header_len", bytes.len() as u64, "exceeds its fields").into());
         }
-        Ok(Self { old_len, old_uuid, old_digest, old_used, new_len, new_digest, changed_len, encoders, texts })
+        let header = Self {
+            old_len,
+            old_uuid,
+            old_digest,
+            old_used,
+            new_len,
+            new_digest,
+            changed_len,
+            new_tree,
+            encoders,
+            texts,
+        };
+        Ok(header)
     }
 }
 

@@ -6,14 +6,14 @@ use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 use crate::format::body::{FRAME_LENS_LEN, check};
 use crate::format::front::PatchFront;
 
-/// Returns a patch with this header and one block of these streams: control, differences, literals.
+/// Returns a patch of version 1 with this header and one block of these streams: control, differences, literals.
 ///
 /// # Errors
 /// A failure of the compressor.
 pub fn seal(header: &[u8], streams: [&[u8]; 3]) -> io::Result<Vec<u8>> {
     let header = zstd::bulk::compress(header, 1)?;
     let mut patch = Vec::new();
-    PatchFront::of(&header).encode(&mut patch);
+    PatchFront::of(1, &header).encode(&mut patch);
     patch.extend(header);
     let (mut lens, mut pieces) = (Vec::new(), Vec::new());
     for stream in streams {

@@ -3,6 +3,8 @@
 use kiln_output::Spool;
 use std::path::PathBuf;
 
+use crate::format::header::NewTree;
+
 /// Options of making a patch.
 #[derive(Clone, Debug)]
 pub struct MakeOptions {
@@ -15,6 +17,8 @@ pub struct MakeOptions {
     /// CPU time by a model ([`kiln_codec::Spec::cost`]). The cost of successful attempts is added
     /// to it. When it is spent, bytes that no encoder found so far reproduces are stored encoded.
     pub search_cost_max: u64,
+    /// Hash tree behind the new image, if there is one. The source of the new image ends in front of it.
+    pub new_tree: Option<NewTree>,
 }
 
 /// Six seconds, in which LZMA at its default level, one of the slowest encoders, encodes 24 MB.
@@ -22,7 +26,7 @@ const SEARCH_COST_MAX: u64 = 6_000_000_000_000;
 
 impl Default for MakeOptions {
     fn default() -> Self {
-        Self { portable: false, spool_dir: Spool::default_dir(), search_cost_max: SEARCH_COST_MAX }
+        Self { portable: false, spool_dir: Spool::default_dir(), search_cost_max: SEARCH_COST_MAX, new_tree: None }
     }
 }
 

@@ -118,7 +118,7 @@ fn other_files_are_no_patches() {
     let (old, new) = images();
     let (mut patch, _) = make(&old, &new, false);
     patch[8] = 9;
-    assert!(matches!(Patch::open(&patch[..]), Err(DeltaError::Version { found: 9, known: 1 })));
+    assert!(matches!(Patch::open(&patch[..]), Err(DeltaError::Version { found: 9, known: 2 })));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::common::{apply, files, image, make, make_with, next, preset, sparse};
 use kiln_builder::{BuildOptions, Choices, Compression, MethodChoice, Preset, Spec};
 use kiln_codec::Method;
-use kiln_delta::MakeOptions;
+use kiln_delta::{MakeOptions, NewTree, Patch};
 
 /// Makes and applies a patch between two versions. Returns its length, and the number of bytes
 /// stored encoded.
@@ -127,4 +127,18 @@ fn looking_for_an_encoder_ends() {
     let none = made_within(0);
     // One attempt exceeds the limit.
     assert!(none.encoded == 0 && none.carried > 0 && none.search_cost < found.search_cost, "{none:?} {found:?}");
+}
+
+#[test]
+fn only_patches_that_describe_a_hash_tree_need_a_new_program() {
+    let files = files(1);
+    let options = preset(Preset::Plain);
+    let (old, new) = (image(&files, &options), image(&next(&files, 2), &options));
+    let tree = NewTree { superblock: [7; 512], root_hash: vec![9; 64] };
+    for (new_tree, version) in [(None, 1), (Some(tree), 2)] {
+        let (patch, _) = make_with(&old, &new, &MakeOptions { new_tree: new_tree.clone(), ..MakeOptions::default() });
+        assert_eq!(patch[8..12], u32::to_le_bytes(version));
+        assert_eq!(Patch::open(&patch[..]).unwrap().header().new_tree, new_tree);
+        assert!(apply(&old, &patch).unwrap().0 == new);
+    }
 }

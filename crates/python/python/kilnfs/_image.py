@@ -8,6 +8,7 @@ import os
 from . import _native
 from ._names import encode, failure
 from ._retry import RETRIES
+from ._root_hash import root_hashes
 from ._verbs import ImageVerbs
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ._names import Name
     from ._reports import ImageInfo
+    from ._root_hash import RootHash
 
     ImageSource = str | bytes | os.PathLike[str] | os.PathLike[bytes] | BinaryIO | Buffer
 
@@ -48,33 +50,44 @@ class Image(_native.Image, ImageVerbs):
         *,
         offset: int = 0,
         devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = (),
+        objects: str | bytes | os.PathLike[Any] | Sequence[str | bytes | os.PathLike[Any]] = (),
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
         retries: int = RETRIES,
         verify: bool = False,
+        root_hash: RootHash | None = None,
+        hash_tree: ImageSource | Sequence[ImageSource] | None = None,
         **storage_options: Any,
     ) -> Self:
         source, name, again = _recognise(image, retries, storage_options)
+        trees = [_recognise_tree(tree, retries, storage_options) for tree in _trees(hash_tree)]
+        hashes = root_hashes(root_hash)
         options: dict[str, Any] = {
             "offset": offset,
             # Absolute, so that a worker with another working directory finds them.
             "devices": [os.path.abspath(os.fsencode(device)) for device in devices],
+            "objects": _directories(objects),
             "cache_bytes": cache_bytes,
             "verify_checksum": verify_checksum,
             "mmap": mmap,
             "verify": verify,
         }
         try:
-            self = super().__new__(cls, source, name, **options)
+            self = super().__new__(
+                cls, source, name, **options, root_hash=hashes, hash_tree=[tree for tree, _, _ in trees]
+            )
         except OSError:
             if isinstance(source, bytes) and os.path.isdir(source):
                 raise failure(errno.EISDIR, name, name) from None
             raise
         self._source_cache = getattr(source, "cache_length", None)
-        self._reopen_as = again
+        trees_again = [tree for _, _, tree in trees]
+        self._reopen_as = None if None in trees_again else again
         self._version = version_of(source)
         self._options = options | {"retries": retries} | storage_options
+        if hashes:
+            self._options |= {"root_hash": hashes, "hash_tree": trees_again}
         # An image in memory is equal to no other.
         self._location_and_uuid = (id(self) if again is None else again, self.uuid)
         return self
@@ -153,6 +166,12 @@ def index_choice(glob: Any, extensions: Any, group: Any) -> dict[str, Any]:
     }
 
 
+def _directories(objects: Any) -> list[bytes]:
+    """Returns the absolute paths of one directory or several."""
+    dirs = [objects] if isinstance(objects, (str, bytes, os.PathLike)) else objects
+    return [os.path.abspath(os.fsencode(path)) for path in dirs]
+
+
 def version_of(source: object) -> str | None:
     """Returns the version of a source, which changes with its contents; None if it has none, as
     local files."""
@@ -178,6 +197,21 @@ def _reopen(
     image = cls(again, **options)
     refuse_changed(image, uuid, length, version)
     return image
+
+
+def _trees(given: ImageSource | Sequence[ImageSource] | None) -> Sequence[ImageSource]:
+    if given is None:
+        return ()
+    return given if isinstance(given, (list, tuple)) else (given,)
+
+
+def _recognise_tree(
+    tree: object, retries: int, storage_options: dict[str, Any]
+) -> tuple[Any, str, str | bytes | None]:
+    """Returns the same as `_recognise` for a file with a hash tree, which may be local beside a
+    remote image."""
+    is_url = isinstance(tree, str) and "://" in tree
+    return _recognise(tree, retries, storage_options if is_url else {})
 
 
 def _recognise(

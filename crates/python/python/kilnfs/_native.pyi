@@ -50,10 +50,13 @@ class Image:
         *,
         offset: int = 0,
         devices: Sequence[bytes] = ...,
+        objects: Sequence[bytes] = ...,
         cache_bytes: int = 6 << 20,
         verify_checksum: bool = True,
         mmap: bool = False,
         verify: bool = False,
+        root_hash: Sequence[bytes] = ...,
+        hash_tree: Sequence[bytes | Buffer | Source] = ...,
     ) -> Self: ...
     @property
     def name(self) -> str: ...

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, TypeGuard, overload
 
     from ._image import ImageSource
+    from ._root_hash import RootHash
     from .shards import ShardedImage
 else:
 
@@ -51,10 +52,13 @@ def open(
     *,
     offset: int = ...,
     devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = ...,
+    objects: str | bytes | os.PathLike[Any] | Sequence[str | bytes | os.PathLike[Any]] = ...,
     cache_bytes: int = ...,
     verify_checksum: bool = ...,
     mmap: bool = ...,
     verify: bool = ...,
+    root_hash: RootHash | None = ...,
+    hash_tree: ImageSource | Sequence[ImageSource] | None = ...,
     **storage_options: Any,
 ) -> Image: ...
 def open(
@@ -62,11 +66,14 @@ def open(
     *,
     offset: int = 0,
     devices: Sequence[str | bytes | os.PathLike[str] | os.PathLike[bytes]] = (),
+    objects: str | bytes | os.PathLike[Any] | Sequence[str | bytes | os.PathLike[Any]] = (),
     cache_bytes: int = 6 << 20,
     verify_checksum: bool = True,
     mmap: bool = False,
     retries: int = RETRIES,
     verify: bool = False,
+    root_hash: RootHash | None = None,
+    hash_tree: ImageSource | Sequence[ImageSource] | None = None,
     **storage_options: Any,
 ) -> Image | ShardedImage:
     """Opens an image, or the manifest of a dataset that is divided into shards.
@@ -77,7 +84,9 @@ def open(
     others a path.
 
     `offset` is the offset of the image in a larger file; `devices` are the paths of extra devices,
-    in the order of the device table. `cache_bytes` limits the decoded data in memory, per process.
+    in the order of the device table. `objects` is the directory with the objects of a composefs
+    image, or several: files are then read from there, and compared with their fs-verity digests
+    before; names and attributes are those that `mount.composefs` shows. `cache_bytes` limits the decoded data in memory, per process.
     `mmap=True` maps the file: faster, but if the file is truncated or its disk fails, the process
     is killed by SIGBUS instead of getting an OSError.
 
@@ -94,6 +103,14 @@ def open(
     raises CorruptImageError if they differ. Files without a digest and parts of files are not
     compared. `kilnfs.pack(content_digests=True)` stores digests, and `check().contents` tells how
     much has them. Costs a SHA-256 of the data, and no second read.
+
+    `root_hash` is the root hash of the image's dm-verity hash tree: 32 or 64 bytes, hexadecimal
+    digits as `str`, or the path of a file with them; for an image with extra devices a list, the
+    image first. All bytes are then verified when they are read, the superblock included. A wrong
+    block raises OSError (EIO) that names its byte and both digests; nothing behind the covered
+    blocks can be read. `hash_tree` is the path or URL of the tree, or a list of these; without it
+    the tree is searched behind the image, then in files beside it. Costs a SHA-256 of the stored
+    bytes that are read, and 0.8 % more bytes. `mmap=True` then copies. See docs/verity.md.
 
     For type checkers, "manifest.json" and calls with `window=` return a
     `kilnfs.shards.ShardedImage`; for a manifest of another name, `kilnfs.shards.open` has that
@@ -112,7 +129,11 @@ def open(
         "mmap": mmap,
         "retries": retries,
         "verify": verify,
+        "root_hash": root_hash,
+        "hash_tree": hash_tree,
     }
+    if objects:
+        options["objects"] = objects
     if _is_manifest(image):
         from .shards import open as open_shards
 

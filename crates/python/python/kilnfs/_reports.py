@@ -108,9 +108,10 @@ class Extent(Report):
     """Length in the file in bytes."""
     kind: str
     """Kind: `"hole"`, `"plain"`, `"inline"` (beside the inode), `"compressed"`, `"uncompressed"`
-    (in a file that is compressed elsewhere), or `"fragment"` (in the packed inode). """
+    (in a file that is compressed elsewhere), `"fragment"` (in the packed inode), or `"object"` (of
+    composefs, outside the image). """
     device: int | None
-    """Device number, 0 for the image itself; `None` for holes and fragments."""
+    """Device number, 0 for the image itself; `None` for holes, fragments and objects."""
     address: int | None
     """Offset on the device in bytes, or of a fragment in the packed inode."""
     stored: int

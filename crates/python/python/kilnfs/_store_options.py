@@ -7,7 +7,9 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
-_OF_OPEN: Final = ("offset", "devices", "cache_bytes", "verify_checksum", "mmap", "retries")
+_OF_OPEN: Final = (
+    *("offset", "devices", "cache_bytes", "verify_checksum", "mmap", "retries", "root_hash", "hash_tree"),
+)
 _OF_FSSPEC: Final = frozenset(
     (
         *("asynchronous", "batch_size", "loop", "skip_instance_cache", "use_listings_cache", "listings_expiry_time"),

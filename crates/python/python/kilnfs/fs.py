@@ -25,8 +25,10 @@ from ._fs_walk import levels, walk
 from ._fsspec_types import AbstractFileSystem, isfilelike, tokenize
 from ._names import decode, is_absence, joined, read_only
 from ._retry import RETRIES
+from ._root_hash import root_hashes
 
 if TYPE_CHECKING:
+    from ._root_hash import RootHash
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _FAR = (1 << 63) - 1
@@ -97,6 +99,8 @@ class ErofsFileSystem(AbstractFileSystem):
         mmap: bool = False,
         retries: int = RETRIES,
         verify: bool = False,
+        root_hash: RootHash | None = None,
+        hash_tree: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -112,6 +116,8 @@ class ErofsFileSystem(AbstractFileSystem):
             "verify_checksum": verify_checksum,
             "mmap": mmap,
             "verify": verify,
+            "root_hash": root_hashes(root_hash),
+            "hash_tree": [] if hash_tree is None else [os.fsencode(os.path.abspath(hash_tree))],
         }
         self._opened = opened(fo, target_protocol, target_options, options, retries)
         self.image = self._opened.image

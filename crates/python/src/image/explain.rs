@@ -31,6 +31,7 @@ pub(crate) fn extents<'py>(py: Python<'py>, extents: &[Extent]) -> PyResult<Boun
             ExtentKind::Plain { device, pa, plen, .. } => ("uncompressed", Some(device), Some(pa), plen.into()),
             ExtentKind::Encoded { device, pa, plen, .. } => ("compressed", Some(device), Some(pa), plen.into()),
             ExtentKind::Fragment { off } => ("fragment", None, Some(off), extent.llen),
+            ExtentKind::Object => ("object", None, None, extent.llen),
             _ => ("unknown", None, None, 0),
         };
         fields.set_item("kind", kind)?;

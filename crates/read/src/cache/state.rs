@@ -3,6 +3,7 @@
 use super::access_pattern::AccessPatterns;
 use super::admission::AccessHistory;
 use super::byte_cache::{ByteCache, SharedBytes};
+use super::open_objects::OpenObjects;
 use super::pinned::PinnedExtents;
 use super::readahead::ReadaheadStreams;
 use super::staged::{StagedChunks, StagedLists};
@@ -56,6 +57,8 @@ pub(crate) struct ImageState {
     pub sources: Buffers,
     /// A buffer for windows that are fetched together.
     pub window_source: Buffers,
+    /// Objects that are open.
+    pub objects: OpenObjects,
     /// Held by the thread that fetches a long run of metadata.
     pub long_run: Mutex<()>,
     /// Number of threads that look up the entries of a list.
@@ -90,6 +93,7 @@ impl ImageState {
             workspaces: Workspaces::new(limits, decoding_bytes),
             sources: Buffers::new(),
             window_source: Buffers::keeping(1),
+            objects: OpenObjects::new(),
             long_run: Mutex::new(()),
             warming: AtomicU32::new(0),
             cache_bytes,

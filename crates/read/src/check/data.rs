@@ -1,9 +1,9 @@
-//! Decoding all extents, in parallel.
+//! Decoding all extents, and verifying all objects, in parallel.
 
 use super::problems::Problems;
 use crate::error::ReadError;
 use crate::image::reader::Reader;
-use crate::map::extent::Extent;
+use crate::map::extent::{Extent, ExtentKind};
 use kiln_format::Nid;
 use kiln_parallel::locks::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ struct Batch {
     extents: Vec<Extent>,
 }
 
-/// Queue of encoded extents that are to be decoded.
+/// Queue of encoded extents that are to be decoded, and of objects that are to be verified.
 pub(super) struct DecodeQueue {
     sender: SyncSender<Batch>,
 }
@@ -112,7 +112,10 @@ fn decode_all(
 ) -> Result<(), ReadError> {
     while let Ok(batch) = next(receiver, stop) {
         for extent in &batch.extents {
-            let result = reader.verify_encoded(extent).map_err(|error| error.at_nid(batch.nid));
+            let result = match extent.kind {
+                ExtentKind::Object => reader.verify_object(batch.nid),
+                _ => reader.verify_encoded(extent).map_err(|error| error.at_nid(batch.nid)),
+            };
             problems.take(&batch.path, result).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
         }
     }

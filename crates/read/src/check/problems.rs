@@ -53,7 +53,9 @@ impl Problems {
             Err(error) => error.at_path(path),
         };
         match &error {
-            ReadError::Corrupt { path, nid, .. } | ReadError::Unsupported { path, nid, .. } => {
+            ReadError::Corrupt { path, nid, .. }
+            | ReadError::Unsupported { path, nid, .. }
+            | ReadError::Object { path, nid, .. } => {
                 self.add(&path.clone().unwrap_or_default(), *nid, Finding::Unreadable(error.clone()));
                 Ok(None)
             }

@@ -267,7 +267,7 @@ impl<'c> TreeCheck<'c> {
             return;
         }
         // Attributes that cannot be read are a problem already.
-        if matches!(self.reader.composefs_object(inode), Ok(Some(_))) {
+        if matches!(self.reader.object_of(inode), Ok(Some(_))) {
             self.report.objects += 1;
             return;
         }
@@ -381,6 +381,7 @@ impl<'c> TreeCheck<'c> {
             }
             ExtentKind::Encoded { inline: Some(_), .. } => return Ok(Decode::Wanted),
             ExtentKind::Plain { inline: Some(_), .. } => {}
+            ExtentKind::Object => return Ok(Decode::Wanted),
             ExtentKind::Fragment { off } if self.reader.special.packed == Some(*inode) => {
                 return Err(fragment_error(off, "a fragment inside the packed inode"));
             }

@@ -127,7 +127,10 @@ impl<'a> Reader<'a> {
                         let len = encoded.fetched_for(wanted.end as usize);
                         self.will_need(encoded.pcluster.device, encoded.pcluster.pa, len);
                     }
-                    DataPiece::Encoded { .. } | DataPiece::Metadata { .. } | DataPiece::Zeros { .. } => {}
+                    DataPiece::Encoded { .. }
+                    | DataPiece::Metadata { .. }
+                    | DataPiece::Zeros { .. }
+                    | DataPiece::Object { .. } => {}
                 }
             }
         }

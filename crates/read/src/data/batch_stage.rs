@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
                 DataPiece::Metadata { record, space, pa, len } => {
                     self.metadata_need(record, space, pa, len as usize)?
                 }
-                DataPiece::Zeros { .. } | DataPiece::Encoded { .. } => Need::default(),
+                DataPiece::Zeros { .. } | DataPiece::Encoded { .. } | DataPiece::Object { .. } => Need::default(),
             };
             need.ranges[found] = piece.ranges[0];
             found += 1;

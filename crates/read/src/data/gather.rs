@@ -116,6 +116,7 @@ impl<'i, 'b> Gather<'i, 'b> {
                 DataPiece::Encoded { encoded, wanted } => {
                     self.add_encoded(encoded, wanted, dst, (part.nid, pattern))?;
                 }
+                DataPiece::Object { nid, off, .. } => self.reader.read_object(nid, dst, off)?,
             }
         }
         Ok(())

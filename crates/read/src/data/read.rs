@@ -79,6 +79,7 @@ impl<'a> Reader<'a> {
             DataPiece::Device { record, device, pa, .. } => self.read_raw(record, device, pa, dst),
             DataPiece::Metadata { record, space, pa, .. } => self.read_meta(record, space, pa, dst),
             DataPiece::Encoded { encoded, wanted } => self.read_encoded(&encoded, dst, wanted.start, pattern),
+            DataPiece::Object { nid, off, .. } => self.read_object(nid, dst, off),
         }
     }
 

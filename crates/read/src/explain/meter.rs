@@ -123,6 +123,8 @@ impl<'a> CostMeter<'a> {
         for piece in part.pieces(self.reader.volume.sb.block_bits)? {
             sum.add(match piece {
                 DataPiece::Zeros { .. } => Charge::default(),
+                // Another file, whose blocks nothing shares.
+                DataPiece::Object { len, .. } => charge(len),
                 DataPiece::Device { record, device, pa, len } => self.fetch_data(record, device, (pa, len))?,
                 DataPiece::Metadata { space, pa, len, .. } => self.fetch_metadata(space, pa, len)?,
                 DataPiece::Encoded { encoded: EncodedExtent { pcluster, .. }, .. } => match pcluster {

@@ -2,7 +2,7 @@
 
 use super::Image;
 use crate::error::ReadError;
-use crate::metadata::composefs::ComposefsObject;
+use crate::error::object::ComposefsObject;
 use crate::metadata::inode::Inode;
 use crate::metadata::xattr::Xattr;
 use crate::tree::digest::{DigestCheck, DigestVerifier};
@@ -83,8 +83,10 @@ impl Image {
         self.core.volume.is_composefs
     }
 
-    /// Returns the composefs object that has the contents of a file. Returns `None` for a file
-    /// whose contents are in this image, and for all files of images that composefs did not make.
+    /// Returns the composefs object that has the contents of a file and is not at hand. Returns
+    /// `None` for a file whose contents can be read: they are in this image, or in its
+    /// [objects](crate::ImageOptions::objects); and for all files of images that composefs did not
+    /// make.
     ///
     /// # Errors
     /// As [`Image::list_xattrs`].

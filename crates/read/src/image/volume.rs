@@ -10,6 +10,7 @@ use crate::metadata::superblock::{has_composefs_header, read_compr_cfgs, read_fr
 use crate::options::ImageOptions;
 use crate::options::read_policy::ReadPolicy;
 use crate::source::devices::Devices;
+use crate::source::objects::Objects;
 use crate::source::offset::OffsetSource;
 use crate::source::read_at::ReadAt;
 use crate::stats::{Counters, Stats};
@@ -24,6 +25,8 @@ pub(crate) struct Volume {
     pub(crate) cfgs: ComprCfgs,
     pub(crate) devices: Devices,
     pub(crate) is_composefs: bool,
+    /// Places of a composefs image's objects, if they are at hand.
+    pub(crate) objects: Option<Objects>,
     /// The root inode, if it was read with the superblock.
     pub(super) root_in_front: Option<Inode>,
     pub(crate) policy: ReadPolicy,
@@ -59,8 +62,21 @@ impl Volume {
         let (limits, policy, cache_bytes) = (DecodeLimits::from(&cfgs), options.policy.clone(), options.cache_bytes);
         let state = ForkLocal::new(ImageState::new(cache_bytes, policy.decode_memory, limits));
         let is_composefs = has_composefs_header(&front);
+        let objects = options.objects.clone().filter(|_| is_composefs);
         let root_in_front = root_in_front(&sb, &front);
-        Ok(Self { sb, cfgs, devices: all, is_composefs, root_in_front, policy, limits, counters, cache_bytes, state })
+        Ok(Self {
+            sb,
+            cfgs,
+            devices: all,
+            is_composefs,
+            objects,
+            root_in_front,
+            policy,
+            limits,
+            counters,
+            cache_bytes,
+            state,
+        })
     }
 
     /// Returns the caches and the access history of this process.
@@ -85,7 +101,7 @@ fn from_offset(source: Arc<dyn ReadAt>, offset: u64) -> Result<Arc<dyn ReadAt>, 
         0 => Ok(source),
         _ => match OffsetSource::new(source, offset) {
             Ok(part) => Ok(Arc::new(part)),
-            Err(error) => Err(ReadError::Io { path: None, file_off: None, range: None, source: Arc::new(error) }),
+            Err(error) => Err(ReadError::of_source(error)),
         },
     }
 }

@@ -69,6 +69,15 @@ pub(crate) enum DataPiece {
         /// Bytes of the decoded extent.
         wanted: Range<u64>,
     },
+    /// Bytes of the object that has the contents of a file.
+    Object {
+        /// The file.
+        nid: Nid,
+        /// First byte in the object.
+        off: u64,
+        /// Length in bytes.
+        len: u64,
+    },
 }
 
 /// The pieces of a part in order: one, or two if its pcluster is interlaced.
@@ -77,7 +86,10 @@ pub(crate) type DataPieces = Flatten<array::IntoIter<Option<DataPiece>, 2>>;
 impl DataPiece {
     pub(crate) fn len(&self) -> u64 {
         match self {
-            DataPiece::Zeros { len } | DataPiece::Device { len, .. } | DataPiece::Metadata { len, .. } => *len,
+            DataPiece::Zeros { len }
+            | DataPiece::Device { len, .. }
+            | DataPiece::Metadata { len, .. }
+            | DataPiece::Object { len, .. } => *len,
             DataPiece::Encoded { wanted, .. } => wanted.end - wanted.start,
         }
     }
@@ -138,6 +150,7 @@ impl DataPart {
             ExtentKind::Encoded { .. } => {
                 [Some(DataPiece::Encoded { encoded: EncodedExtent::of(&self.extent)?, wanted: skip..skip + len }), None]
             }
+            ExtentKind::Object => [Some(DataPiece::Object { nid: self.nid, off: self.wanted.start, len }), None],
             ExtentKind::Fragment { .. } => {
                 return Err(ReadError::Internal { what: "a fragment that is not resolved".into() });
             }

@@ -78,6 +78,9 @@ pub enum ExtentKind {
         /// First byte in the packed inode's contents.
         off: u64,
     },
+    /// In a file outside of the image: the object that has the contents of a file of a composefs
+    /// image, from the same byte on.
+    Object,
 }
 
 impl ExtentKind {
@@ -86,7 +89,11 @@ impl ExtentKind {
         match *self {
             ExtentKind::Plain { device, pa, plen, inline, .. }
             | ExtentKind::Encoded { device, pa, plen, inline, .. } => Some(Pcluster { device, inline, pa, plen }),
-            ExtentKind::Hole | ExtentKind::Raw { .. } | ExtentKind::Meta { .. } | ExtentKind::Fragment { .. } => None,
+            ExtentKind::Hole
+            | ExtentKind::Raw { .. }
+            | ExtentKind::Meta { .. }
+            | ExtentKind::Fragment { .. }
+            | ExtentKind::Object => None,
         }
     }
 }

@@ -46,6 +46,8 @@ enum MapKind<'a> {
         format: ChunkFormat,
         table: u64,
         meta: MetadataReader<'a>,
+        /// The chunks are holes, and the contents an object elsewhere.
+        is_object: bool,
     },
     Compressed(CompressedMap<'a>),
 }
@@ -73,7 +75,8 @@ impl<'a> Map<'a> {
                 let body = reader.body_pos(inode)?;
                 let format = format.map_err(|unknown| unknown.error(body))?;
                 let table = aligned(body, format.entry.len())?;
-                Ok(MapKind::Chunks { format, table, meta: MetadataReader::new(reader, inode.space()) })
+                let is_object = reader.is_merged() && reader.object_of(inode)?.is_some();
+                Ok(MapKind::Chunks { format, table, meta: MetadataReader::new(reader, inode.space()), is_object })
             }
             InodeData::Compressed { index, .. } => Ok(MapKind::Compressed(CompressedMap::open(reader, inode, index)?)),
             InodeData::Device(_) | InodeData::Nothing => Err(ReadError::NoContents { nid: inode.nid }),
@@ -109,7 +112,8 @@ impl<'a> Map<'a> {
                 let kind = ExtentKind::Meta { pa: *tail, in_metabox: self.inode.nid.in_metabox() };
                 Ok(Extent { la: *head, llen: size - *head, kind })
             }
-            MapKind::Chunks { format, table, meta } => {
+            MapKind::Chunks { is_object: true, .. } => Ok(Extent { la: 0, llen: size, kind: ExtentKind::Object }),
+            MapKind::Chunks { format, table, meta, .. } => {
                 chunk_extent(self.reader, &ChunkTable { format: *format, start: *table, size }, meta, off)
             }
             MapKind::Compressed(compressed) => compressed.extent_at(off),

@@ -25,7 +25,7 @@ use crate::cache::workspaces::grow_to;
 use crate::error::ReadError;
 use crate::image::reader::{Fetch, Reader};
 use kiln_parallel::locks::lock;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 
 /// log2 of the shortest window in bytes: a page, the least that the operating system fetches.
@@ -113,14 +113,11 @@ impl<'a> Reader<'a> {
         let (start, end) = (span.start << bits, (span.end << bits).min(self.space_len(MetadataSpace::Primary)));
         let len = (end - start) as usize;
         if span.end == span.start + 1 {
-            let mut bytes = vec![0; len].into_boxed_slice();
-            self.fetch_metadata(&mut bytes, start)?;
-            memory.metadata_loaded(len);
-            return Ok(CachedBytes::new(bytes));
+            return self.fetch_window(idx);
         }
         let mut wanted = None;
         // The buffer is reused: a new one would cost its page faults for each fetch.
-        memory.window_source.with(|buf| {
+        let fetched = memory.window_source.with(|buf| {
             let bytes = grow_to(buf, len);
             self.fetch_metadata(bytes, start)?;
             memory.metadata_loaded(len);
@@ -132,8 +129,23 @@ impl<'a> Reader<'a> {
                 }
             }
             Ok::<_, ReadError>(())
-        })?;
-        wanted.ok_or_else(|| ReadError::Internal { what: "a window outside of what was fetched for it".into() })
+        });
+        match fetched {
+            Ok(()) => wanted.ok_or_else(|| ReadError::Internal { what: "a window outside of its fetch".into() }),
+            // Another window may be the damaged one, which nobody has asked for.
+            Err(ReadError::Io { source, .. }) if source.kind() == ErrorKind::InvalidData => self.fetch_window(idx),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fetches window `idx` of the primary space alone.
+    fn fetch_window(self, idx: u64) -> Result<SharedBytes, ReadError> {
+        let bits = self.window_bits(MetadataSpace::Primary);
+        let (start, end) = (idx << bits, ((idx + 1) << bits).min(self.space_len(MetadataSpace::Primary)));
+        let mut bytes = vec![0; (end - start) as usize].into_boxed_slice();
+        self.fetch_metadata(&mut bytes, start)?;
+        self.volume.state().metadata_loaded(bytes.len());
+        Ok(CachedBytes::new(bytes))
     }
 
     /// Returns the windows of the primary space that are fetched if window `idx` is missing, which

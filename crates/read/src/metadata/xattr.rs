@@ -61,7 +61,9 @@ impl<'a> Reader<'a> {
     pub(crate) fn list_xattrs(self, inode: &Inode) -> Result<Vec<Xattr>, ReadError> {
         let mut list = Vec::new();
         self.each_xattr(inode, &mut |entry| {
-            list.push(Xattr { name: entry.name(), value: entry.value.to_vec() });
+            if let Some(name) = self.shown_xattr(entry.name()) {
+                list.push(Xattr { name, value: entry.value.to_vec() });
+            }
             ControlFlow::Continue(())
         })?;
         Ok(list)
@@ -75,6 +77,11 @@ impl<'a> Reader<'a> {
 
     /// Implements `Image::get_xattr`.
     pub(crate) fn get_xattr(self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        self.get_stored_xattr(inode, &self.stored_xattr(name))
+    }
+
+    /// Returns the value of an attribute by its name in the image.
+    pub(crate) fn get_stored_xattr(self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         if self.filter_excludes(inode, name)? {
             return Ok(None);
         }

@@ -115,7 +115,9 @@ mod tests {
         let whole = pattern(150_000);
         for start in [0, 1, 1024, 149_999, 150_000] {
             let part = OffsetSource::new(MemorySource::new(whole.clone()), start as u64).unwrap();
-            assert_conforms(&part, &whole[start..]);
+            assert_conforms(&part.clone(), &whole[start..]);
+            assert_conforms(&part.clone().with_max_len(70_001), &whole[start..][..70_001.min(150_000 - start)]);
+            assert_conforms(&part.with_max_len(u64::MAX), &whole[start..]);
         }
         for start in [150_001, u64::MAX] {
             let error = OffsetSource::new(MemorySource::new(whole.clone()), start).unwrap_err();

@@ -1,6 +1,9 @@
 //! The sources of one image, and how a policy opens them.
 
 use super::file::FileSource;
+use super::layer::SourceLayer;
+use super::objects::Objects;
+use super::offset::OffsetSource;
 use super::read_at::ReadAt;
 use super::timed::TimedSource;
 use crate::error::ReadError;
@@ -20,6 +23,8 @@ pub struct ImageSources {
     devices: Vec<Place>,
     offset: u64,
     generation: Option<u32>,
+    layer: Option<SourceLayer>,
+    objects: Option<Objects>,
 }
 
 /// Place of the bytes of one device.
@@ -32,14 +37,17 @@ enum Place {
 impl ImageSources {
     /// Returns an image in `primary`, without extra devices.
     pub fn new(primary: Arc<dyn ReadAt>) -> Self {
-        Self { primary: Place::Source(primary), devices: Vec::new(), offset: 0, generation: None }
+        Self::of(Place::Source(primary), Vec::new())
     }
 
     /// Returns an image in a file or block device, and its extra devices: all of them in the order
     /// of its table, or none if they are part of the image.
     pub fn from_paths(image: &Path, devices: &[PathBuf]) -> Self {
-        let devices = devices.iter().cloned().map(Place::Path).collect();
-        Self { primary: Place::Path(image.to_owned()), devices, offset: 0, generation: None }
+        Self::of(Place::Path(image.to_owned()), devices.iter().cloned().map(Place::Path).collect())
+    }
+
+    fn of(primary: Place, devices: Vec<Place>) -> Self {
+        Self { primary, devices, offset: 0, generation: None, layer: None, objects: None }
     }
 
     /// Returns the same image with these extra devices: all of them in the order of its table.
@@ -58,6 +66,17 @@ impl ImageSources {
         Self { generation, ..self }
     }
 
+    /// Returns the same sources below a layer, which gets the primary one from the first byte of the
+    /// image on.
+    pub fn with_layer(self, layer: SourceLayer) -> Self {
+        Self { layer: Some(layer), ..self }
+    }
+
+    /// Returns the same sources with the objects of a composefs image.
+    pub fn with_objects(self, objects: impl Into<Option<Objects>>) -> Self {
+        Self { objects: objects.into(), ..self }
+    }
+
     /// Returns the path of the primary source, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match &self.primary {
@@ -74,15 +93,32 @@ impl ImageSources {
     /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file
     /// or a block device. An image that has a path is named in errors.
     pub fn open(self, options: &ImageOptions) -> Result<Image, ReadError> {
-        let Self { primary, devices, offset, generation } = self;
+        let Self { primary, devices, offset, generation, layer, objects } = self;
         let name = primary.name(offset);
-        let source = |place: Place| place.open(&options.policy);
-        let devices = devices.into_iter().map(source).collect::<Result<_, _>>()?;
-        let options = options.clone().with_offset(offset).with_generation(generation.or(options.generation));
-        Image::open(source(primary)?, devices, &options).map_err(|error| match &name {
+        let named = |error: ReadError, name: &Option<Vec<u8>>| match name {
             Some(name) => error.at_path(name),
             None => error,
-        })
+        };
+        let policy = &options.policy;
+        let over = |number: u16, name: &Option<Vec<u8>>, source: Arc<dyn ReadAt>| match &layer {
+            Some(layer) => layer.over(number, source).map_err(|error| named(ReadError::of_source(error), name)),
+            None => Ok(source),
+        };
+        let extra = |(number, place): (u16, Place)| {
+            let name = place.name(0);
+            over(number, &name, place.open(policy)?)
+        };
+        let devices = (1..).zip(devices).map(extra).collect::<Result<_, _>>()?;
+        let mut options = options.clone().with_offset(offset).with_generation(generation.or(options.generation));
+        options.objects = objects.or(options.objects);
+        let mut source = primary.open(policy)?;
+        if layer.is_some() && offset > 0 {
+            let part = OffsetSource::new(source, offset);
+            source = Arc::new(part.map_err(|error| named(ReadError::of_source(error), &name))?);
+            options.offset = 0;
+        }
+        let source = over(0, &name, source)?;
+        Image::open(source, devices, &options).map_err(|error| named(error, &name))
     }
 }
 

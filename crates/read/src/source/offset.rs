@@ -43,6 +43,11 @@ impl<S: ReadAt> OffsetSource<S> {
         }
     }
 
+    /// Returns the first `len` bytes of this source, or all if it has fewer.
+    pub fn with_max_len(self, len: u64) -> Self {
+        Self { len: self.len.min(len), ..self }
+    }
+
     /// Returns the place of `len` bytes from byte `off` on in `inner`, which may be longer than it
     /// was.
     fn place(&self, off: u64, len: usize) -> io::Result<u64> {

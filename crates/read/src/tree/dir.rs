@@ -113,7 +113,11 @@ impl<'a> DirReader<'a> {
 impl<'a> Reader<'a> {
     /// Implements `Image::lookup`.
     pub(crate) fn lookup(self, dir: &Inode, name: &[u8]) -> Result<Option<DirEntry>, ReadError> {
-        self.bisect_blocks(dir, name).map_err(|error| error.at_nid(dir.nid))
+        let found = self.bisect_blocks(dir, name).and_then(|found| match found {
+            Some(entry) if self.hides_entry(entry.nid, entry.file_type)? => Ok(None),
+            found => Ok(found),
+        });
+        found.map_err(|error| error.at_nid(dir.nid))
     }
 
     /// Implements `Image::read_dir`.
@@ -160,6 +164,9 @@ impl<'a> Reader<'a> {
             let block = bytes.parse(at)?;
             for i in skip..block.len() {
                 let entry = block.entry(i)?;
+                if self.hides_entry(entry.nid, entry.file_type)? {
+                    continue;
+                }
                 let is_last = i + 1 == block.len();
                 let behind =
                     if is_last { dir.meta.size.min(at + block_len) } else { at + ((i + 1) * DIRENT_LEN) as u64 };

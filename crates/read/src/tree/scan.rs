@@ -207,7 +207,7 @@ impl<'a> TreeLister<'a> {
             let block = bytes.parse(idx * reader.block_len())?;
             for nth in 0..block.len() {
                 let entry = block.entry(nth)?;
-                if !is_dot(entry.name) {
+                if !is_dot(entry.name) && !self.reader.hides_entry(entry.nid, entry.file_type)? {
                     self.add(&entry, row)?;
                 }
             }

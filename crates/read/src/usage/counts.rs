@@ -133,7 +133,8 @@ impl StoredAs {
 impl From<&ExtentKind> for StoredAs {
     fn from(kind: &ExtentKind) -> Self {
         match kind {
-            ExtentKind::Hole => StoredAs::Hole,
+            // An object takes no space in the image either.
+            ExtentKind::Hole | ExtentKind::Object => StoredAs::Hole,
             ExtentKind::Raw { .. } => StoredAs::Raw,
             ExtentKind::Meta { .. } => StoredAs::Inline,
             ExtentKind::Plain { .. } => StoredAs::Plain,

@@ -79,7 +79,7 @@ impl<'i> Tally<'i> {
     fn add_extent(&mut self, extent: &Extent, nid: Nid) -> Result<(), ReadError> {
         let pcluster = extent.kind.pcluster();
         let stored = match extent.kind {
-            ExtentKind::Hole | ExtentKind::Fragment { .. } => 0,
+            ExtentKind::Hole | ExtentKind::Fragment { .. } | ExtentKind::Object => 0,
             _ => pcluster.map_or(extent.llen, |pcluster| pcluster.plen.into()),
         };
         entry(&mut self.usage.extents, StoredAs::from(&extent.kind)).add(extent.llen, stored);

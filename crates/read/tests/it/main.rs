@@ -13,6 +13,7 @@ mod hostile;
 mod load_ahead;
 mod map;
 mod metadata_readahead;
+mod objects;
 mod pin;
 mod robust;
 mod spaces;

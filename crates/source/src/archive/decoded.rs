@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::in_memory::InMemory;
 use crate::input::spool::SpoolPlace;
 
 /// Maximum length in bytes of contents that are decoded into memory.
@@ -165,26 +166,6 @@ fn portable(error: io::Error) -> SharedError {
 
 fn again((kind, reason): &SharedError) -> io::Error {
     io::Error::new(*kind, reason.as_ref())
-}
-
-/// Contents in memory.
-pub(crate) struct InMemory(pub(crate) Vec<u8>);
-
-impl Content for InMemory {
-    fn read_exact_at(&mut self, buf: &mut [u8], off: u64) -> Result<(), ContentError> {
-        let rest = usize::try_from(off).ok().and_then(|off| self.0.get(off..)).and_then(|rest| rest.get(..buf.len()));
-        buf.copy_from_slice(rest.ok_or(io::ErrorKind::UnexpectedEof).map_err(io::Error::from)?);
-        Ok(())
-    }
-
-    fn next_data(&mut self, off: u64) -> Result<Option<Range<u64>>, ContentError> {
-        let len = self.0.len() as u64;
-        Ok((off < len).then_some(off..len))
-    }
-
-    fn verify_unchanged(&mut self) -> Result<(), ContentError> {
-        Ok(())
-    }
 }
 
 struct InSpool {

@@ -4,7 +4,7 @@ use kiln_tree::{Content, ContentError, ContentId, PlainContents, Version};
 use std::collections::HashMap;
 use std::io;
 
-use crate::archive::decoded::InMemory;
+use crate::in_memory::InMemory;
 
 /// Maximum length in bytes of contents that are kept.
 const KEPT_MAX_LEN: u64 = 1 << 20;

@@ -1,6 +1,6 @@
 //! Candidate: a file that may be a source.
 
-use kiln_read::{FileSource, OffsetSource, ReadAt};
+use kiln_read::{FileSource, Objects, OffsetSource, ReadAt, SourceLayer};
 use std::fs::{self, File, FileType};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
@@ -34,6 +34,9 @@ pub struct SourceOptions {
     pub devices: Vec<PathBuf>,
     /// Offset of an archive or image in its file, in bytes.
     pub offset: u64,
+    /// Layer over the file from that offset on, and over the devices: for example, one that verifies
+    /// them. Directories and streams have none.
+    pub source_layer: Option<SourceLayer>,
     /// Partition that contains the source, on a disk that starts at that offset.
     pub partition: Option<PartitionChoice>,
     /// Image to select in a container with several.
@@ -45,6 +48,8 @@ pub struct SourceOptions {
     pub spool_limit: SpoolLimit,
     /// Directory with the contents of the files in a manifest.
     pub root_dir: Option<PathBuf>,
+    /// Directories with the objects of composefs images and dumps.
+    pub objects: Option<Objects>,
     /// True to use archives and images as devices if possible: the new image refers to their data
     /// instead of storing them. Other kinds are stored.
     pub reference: bool,
@@ -98,6 +103,10 @@ impl<'a> Candidate<'a> {
     pub(crate) fn new(path: &'a Path, options: &'a SourceOptions) -> Result<Self, SourceError> {
         let unreadable = |source| SourceError::from(Unreadable { path: path.to_owned(), source });
         let (found, head) = find(path, options).map_err(unreadable)?;
+        if options.source_layer.is_some() && !matches!(found, Found::File(_)) {
+            let reason = "a root hash is for an image or an archive in a file or on a block device";
+            return Err(SourceError::Options { path: path.to_owned(), reason });
+        }
         let whole = Self::of_found(path, options, found, head);
         let Some(partition) = &options.partition else { return Ok(whole) };
         let is_compressed = whole.compression().is_some();
@@ -318,7 +327,7 @@ fn find(path: &Path, options: &SourceOptions) -> io::Result<(Found, Vec<u8>)> {
     let file_type = if is_stdin { None } else { Some(fs::metadata(path)?.file_type()) };
     match file_type {
         Some(file_type) if file_type.is_dir() => Ok((Found::Directory, Vec::new())),
-        Some(file_type) if file_type.is_file() || file_type.is_block_device() => bytes(path, offset),
+        Some(file_type) if file_type.is_file() || file_type.is_block_device() => bytes(path, options),
         Some(file_type) if !is_stream(file_type) => Err(io::Error::other("a socket cannot be a source")),
         _ => {
             // Standard input may be a file, but perhaps not at its start.
@@ -349,9 +358,13 @@ fn stdin() -> io::Result<File> {
     Ok(File::from(rustix::io::dup(rustix::stdio::stdin())?))
 }
 
-fn bytes(path: &Path, offset: u64) -> io::Result<(Found, Vec<u8>)> {
-    let file = FileSource::from_file(File::open(path)?)?;
+fn bytes(path: &Path, options: &SourceOptions) -> io::Result<(Found, Vec<u8>)> {
+    let (file, offset) = (FileSource::from_file(File::open(path)?)?, options.offset);
     let bytes: Arc<dyn ReadAt> = if offset == 0 { Arc::new(file) } else { Arc::new(OffsetSource::new(file, offset)?) };
+    let bytes = match &options.source_layer {
+        Some(layer) => layer.over(0, bytes)?,
+        None => bytes,
+    };
     let head = head_of(&*bytes)?;
     Ok((Found::File(bytes), head))
 }

@@ -316,17 +316,41 @@ impl OciImage {
         Ok(Box::new(self.stack.stacked(at, source, options)?))
     }
 
-    /// Opens layer `at` as a source on its own, with converted marks.
+    /// Opens layer `at` as a source on its own, with converted marks: the result does not depend on the layers below.
     ///
     /// # Errors
     /// Those of [`OciImage::layer`].
-    pub(super) fn lone_layer(
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    pub fn lone_layer(
         &self,
         at: usize,
         source: &SourceOptions,
         options: &ScanOptions<'_>,
     ) -> Result<Box<dyn Source>, SourceError> {
         Ok(Box::new(self.stack.layer(at, source, options)?))
+    }
+
+    /// Returns the digest of the tar archive in layer `at`, by which containerd knows the layer: `sha256:` and 64
+    /// hexadecimal digits. Without `rootfs.diff_ids` it is that of a layer which is not compressed.
+    ///
+    /// # Errors
+    /// Those of [`OciImage::layer_digest`]; a compressed layer of an image without `rootfs.diff_ids`.
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    pub fn diff_id(&self, at: usize, options: &ScanOptions<'_>) -> Result<String, SourceError> {
+        let layer = &self.layers()[at];
+        let is_compressed = layer.descriptor().is_some_and(|blob| !blob.media_type.ends_with(".tar"));
+        match &layer.diff_id {
+            Some(diff_id) => Ok(diff_id.clone()),
+            None if is_compressed => {
+                let reason = format!("the image {} has no rootfs.diff_ids", self.listed.digest);
+                Err(SourceError::Unsupported { path: self.stack.blobs.path().to_owned(), reason })
+            }
+            None => self.layer_digest(at, options),
+        }
     }
 
     /// Returns the digest of layer `at`: `sha256:` and 64 hexadecimal digits. Computes it for

@@ -275,6 +275,7 @@ impl Source for OciSource {
         // The filter applies to the merged tree: an excluded file still hides lower ones.
         let merged = Merged::new(parts, Whiteouts::Apply);
         let mut scan = merged.scan(&ScanOptions { filter: &Filter::default(), ..*options })?;
+        scan.is_container = true;
         if let Layout::Archive { found, .. } = &self.layout
             && let Some(Found { blobs, note }) = &*found.lock()
         {

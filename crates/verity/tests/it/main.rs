@@ -3,5 +3,5 @@
 mod common;
 mod damage;
 mod formats;
-mod fs_verity;
 mod reading;
+mod updated;

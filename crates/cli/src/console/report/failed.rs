@@ -94,9 +94,21 @@ impl ErrorJson {
                 at(path);
                 self.verity(source);
             }
-            Failure::HasTree { image, hash_off } => {
+            Failure::Signature { path, .. } => {
+                at(path);
+                self.kind = "input";
+            }
+            Failure::HasTree { image, hash_off } | Failure::TreeInTheWay { image, hash_off } => {
                 at(image);
                 (self.kind, self.offset) = ("exists", Some(*hash_off));
+            }
+            Failure::NotCarried { image } => {
+                at(image);
+                self.kind = "input";
+            }
+            Failure::UnfitTree { image } | Failure::Unverified { image, .. } => {
+                at(image);
+                self.kind = "corrupt";
             }
             Failure::NoTree { image } => {
                 at(image);
@@ -248,6 +260,10 @@ impl ErrorJson {
             ReadError::Io { path, range, .. } => {
                 path.iter().for_each(|path| self.at(path));
                 self.offset = range.map(|(offset, _)| offset);
+            }
+            ReadError::Object { path, .. } => {
+                self.kind = "object";
+                path.iter().for_each(|path| self.at(path));
             }
             ReadError::NotFound { path } => {
                 self.kind = "not_found";

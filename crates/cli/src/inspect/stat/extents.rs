@@ -39,10 +39,14 @@ impl PlaceJson {
                 (Some(in_space(inline, device)), Some(pa), Some(plen.into()))
             }
             ExtentKind::Fragment { off } => (Some("packed inode".into()), Some(off), None),
-            // A hole.
+            // A hole, or an object, which is a file of its own.
             _ => (None, None, None),
         };
-        Self { stored_as: StoredAs::from(&extent.kind).name(), space, address, stored_bytes }
+        let stored_as = match extent.kind {
+            ExtentKind::Object => "object",
+            kind => StoredAs::from(&kind).name(),
+        };
+        Self { stored_as, space, address, stored_bytes }
     }
 
     /// The heading of the columns that [`PlaceJson::columns`] returns.

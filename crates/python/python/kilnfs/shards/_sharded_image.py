@@ -44,6 +44,9 @@ def open(
     absolute: bool = False,
     offset: int = 0,
     devices: Sequence[object] = (),
+    objects: object = (),
+    root_hash: object = None,
+    hash_tree: object = None,
     **options: Any,
 ) -> ShardedImage:
     """Opens all shards of the manifest at a path or URL as one tree. `kilnfs.open` does the same if
@@ -55,8 +58,10 @@ def open(
       directory by `..` are always refused.
     * `options`: those of `kilnfs.open`, for each shard.
     """
-    if offset or devices:
-        raise ValueError("a manifest has neither offset nor devices")
+    if offset or devices or objects:
+        raise ValueError("a manifest has neither offset, devices nor objects")
+    if root_hash is not None or hash_tree is not None:
+        raise ValueError("a root hash is that of one image, and a manifest has several: open its shards one by one")
     if window < 1:
         raise ValueError(f"window={window}: use 1 or more")
     place = os.fsdecode(manifest)

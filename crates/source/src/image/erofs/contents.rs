@@ -1,6 +1,6 @@
 //! Contents of the files of an image.
 
-use kiln_read::{Image, Inode, Nid, SeekWhat};
+use kiln_read::{Image, Inode, Nid, ObjectProblem, ReadError, SeekWhat};
 use kiln_tree::{
     Base, Content, ContentError, ContentId, Contents, DigestName, DigestOf, Stored, StoredDigest, Stores, Version,
 };
@@ -27,9 +27,23 @@ pub(super) struct ImageContents {
     pub base: Option<Arc<dyn Base>>,
 }
 
+impl ImageContents {
+    /// Returns a file.
+    ///
+    /// # Errors
+    /// A file that cannot be read; one whose contents are an object of composefs that is not at hand.
+    fn file(&self, id: ContentId) -> Result<Inode, ContentError> {
+        let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
+        match self.image.composefs_object(&inode).map_err(failed)? {
+            None => Ok(inode),
+            Some(object) => Err(failed(ReadError::object(inode.nid, object, ObjectProblem::NotGiven))),
+        }
+    }
+}
+
 impl Contents for ImageContents {
     fn open(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
-        let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
+        let inode = self.file(id)?;
         Ok(Box::new(ImageContent { image: self.image.clone(), inode }))
     }
 
@@ -37,7 +51,7 @@ impl Contents for ImageContents {
         if self.devices.is_none() && self.base.is_none() {
             return Ok(Stored::ToRead);
         }
-        let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
+        let inode = self.file(id)?;
         if let Some(devices) = &self.devices {
             return devices.place(&self.image, &inode).map(Stored::Elsewhere);
         }

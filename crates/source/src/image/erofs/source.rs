@@ -31,10 +31,16 @@ fn open(candidate: Candidate<'_>) -> Result<ImageSource, SourceError> {
     }
     // The reader opens files itself, so that it can choose the readahead of the system.
     let sources = match candidate.is_file() {
-        true => ImageSources::from_paths(&path, &options.devices).with_offset(options.offset),
+        true => {
+            let sources = ImageSources::from_paths(&path, &options.devices).with_offset(options.offset);
+            match options.source_layer.clone() {
+                Some(layer) => sources.with_layer(layer),
+                None => sources,
+            }
+        }
         false => ImageSources::new(candidate.into_bytes()?),
     };
-    let image = sources.open(&ImageOptions::default());
+    let image = sources.with_objects(options.objects.clone()).open(&ImageOptions::default());
     // Devices that are only referred to need not exist.
     let is_there = |image: &Image| if options.reference { Ok(()) } else { image.require_devices() };
     match image.and_then(|image| is_there(&image).map(|()| image)) {

@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 use std::fmt;
 use std::str::FromStr;
 
-/// Hash function of a tree.
+/// Hash function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// SHA-256.
@@ -26,12 +26,33 @@ impl Algorithm {
         }
     }
 
+    /// Returns the name as composefs has it: the function of fs-verity, with log2 of the length of its blocks.
+    pub const fn fsverity_name(self) -> &'static str {
+        match self {
+            Algorithm::Sha256 => "fsverity-sha256-12",
+            Algorithm::Sha512 => "fsverity-sha512-12",
+        }
+    }
+
+    /// Returns the number that fs-verity and composefs use.
+    pub const fn fsverity_number(self) -> u8 {
+        match self {
+            Algorithm::Sha256 => 1,
+            Algorithm::Sha512 => 2,
+        }
+    }
+
     /// Returns the length of a digest in bytes: a power of two.
     pub const fn digest_len(self) -> usize {
         match self {
             Algorithm::Sha256 => 32,
             Algorithm::Sha512 => 64,
         }
+    }
+
+    /// Returns the algorithm whose digests have this length in bytes.
+    pub fn of_len(len: usize) -> Option<Self> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.digest_len() == len)
     }
 }
 
@@ -50,20 +71,26 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Digest of 32 or 64 bytes.
+/// Digest of 32 or 64 bytes. Displayed as hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest {
     algorithm: Algorithm,
+    /// The digest, and zeros up to the longest one.
     bytes: [u8; 64],
 }
 
 impl Digest {
     /// Returns the digest with these bytes; `None` if no algorithm has digests of this length.
     pub fn from_bytes(digest: &[u8]) -> Option<Self> {
-        let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.digest_len() == digest.len())?;
+        let algorithm = Algorithm::of_len(digest.len())?;
         let mut bytes = [0; 64];
         bytes[..digest.len()].copy_from_slice(digest);
         Some(Self { algorithm, bytes })
+    }
+
+    /// Returns the digest with these hexadecimal digits, in upper or lower case; `None` if they are none.
+    pub fn from_hex(digits: &[u8]) -> Option<Self> {
+        Self::from_bytes(&parse_hex(digits)?)
     }
 
     /// Returns its bytes.
@@ -79,7 +106,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(f, self.as_bytes())
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -94,20 +121,16 @@ impl FromStr for Digest {
 
     /// Parses hexadecimal digits.
     fn from_str(digits: &str) -> Result<Self, Self::Err> {
-        let bytes = parse_hex(digits).ok_or("not hexadecimal")?;
+        let bytes = parse_hex(digits.as_bytes()).ok_or("not hexadecimal")?;
         Digest::from_bytes(&bytes).ok_or("neither 64 nor 128 hexadecimal digits")
     }
 }
 
 /// Parses pairs of hexadecimal digits.
-pub(crate) fn parse_hex(digits: &str) -> Option<Vec<u8>> {
-    let nibble = |digit: u8| (digit as char).to_digit(16).map(|value| value as u8);
-    let pairs = digits.as_bytes().chunks(2);
-    pairs.map(|pair| if let [high, low] = *pair { Some(nibble(high)? << 4 | nibble(low)?) } else { None }).collect()
-}
-
-pub(crate) fn write_hex(f: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+fn parse_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let (pairs, []) = digits.as_chunks::<2>() else { return None };
+    let nibble = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    pairs.iter().map(|&[high, low]| Some(nibble(high)? << 4 | nibble(low)?)).collect()
 }
 
 /// Digests of blocks with a salt in front. Cheap to clone.
@@ -157,7 +180,8 @@ impl BlockHasher {
         }
     }
 
-    fn digest_into(&self, block: &[u8], out: &mut [u8]) {
+    /// Writes the digest of a block to `out`, which has its length.
+    pub(crate) fn digest_into(&self, block: &[u8], out: &mut [u8]) {
         match &self.0 {
             Salted::Sha256(salted) => out.copy_from_slice(&salted.clone().chain_update(block).finalize()),
             Salted::Sha512(salted) => out.copy_from_slice(&salted.clone().chain_update(block).finalize()),

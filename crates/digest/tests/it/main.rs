@@ -1,0 +1,3 @@
+//! The public interface of the crate.
+
+mod fs_verity;
