@@ -197,7 +197,8 @@ def read_tables() -> List[str]:
 
 
 def known(value: Optional[float], show: Callable[[float], str]) -> str:
-    """A number as `show` writes it; empty if it is not known. The suites write their own memory for an unknown peak, which is not ours."""
+    """A number as `show` writes it; empty if it is not known. The suites write their own memory for an unknown peak,
+    which is not ours."""
     return "" if value is None else show(value)
 
 
@@ -213,8 +214,9 @@ def once_tables() -> List[str]:
         ))
         rows = [
             [
-                case["name"], case["tree"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]), known(m["peak_rss_bytes"], lib.mib),
-                known(m["source_bytes"], lib.mb), known(m["output_bytes"], lib.mb), lib.mb(m["image_bytes"]) if m["image_bytes"] else "",
+                case["name"], case["tree"], one["label"], seconds(m["wall_s"]), seconds(m["cpu_s"]),
+                known(m["peak_rss_bytes"], lib.mib), known(m["source_bytes"], lib.mb), known(m["output_bytes"], lib.mb),
+                lib.mb(m["image_bytes"]) if m["image_bytes"] else "",
             ]
             for case in document["cases"] for one in case["contestants"] if (m := one["median"])
         ]

@@ -205,7 +205,8 @@ impl Format {
     /// Around a part, one pcluster ends early and two begin: of whole blocks, that costs half a block each, and the
     /// references that they could have had. Between 2 and 30 KiB, these values (for blocks of 4 KiB) lose least on one
     /// source tree and gain most on two releases of it. The further references of a long pcluster reach, the more are
-    /// lost: with zstd and encoded extents of 1 MiB, a 64th of that distance saves 2.7 % of a source tree, a 16th 2.5 %.
+    /// lost: with zstd and encoded extents of 1 MiB, a 64th of that distance saves 2.7 % of a source tree, and a 16th
+    /// 2.5 %.
     pub(crate) fn min_saving(&self) -> u64 {
         let blocks = if self.compression.encoded_extents { 0 } else { 3 };
         let reach = self.compression.spec.map_or(0, |spec| u64::from(spec.pcluster_len.min(spec.max_distance())));

@@ -145,8 +145,8 @@ impl Store {
         Ok(())
     }
 
-    /// Enables fs-verity for a new object, as far as kernel and filesystem have it: readers that verify need it no more
-    /// than those that trust. A failure changes nothing, and the next object is not tried.
+    /// Enables fs-verity for a new object, if kernel and filesystem have it. After a failure, which changes nothing, no
+    /// other object is tried.
     fn protect(&self, name: &Path, digest: &Digest) {
         if self.has_verity.load(Ordering::Relaxed) && protect::enable(&self.dir, name, digest.algorithm()).is_err() {
             self.has_verity.store(false, Ordering::Relaxed);

@@ -10,6 +10,9 @@ use kiln_format::inode::Rdev;
 use kiln_tree::{Kind, Node, NodeId, Tree};
 use std::collections::HashMap;
 
+/// Attribute of a program with capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// Choice of extended attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrChoice {
@@ -18,6 +21,10 @@ pub enum XattrChoice {
     All,
     /// Those of `user.`.
     User,
+    /// `security.capability`: the attribute that composefs-rs keeps of the files of containers.
+    Capability,
+    /// `security.capability`, and those of `user.`.
+    CapabilityAndUser,
     /// None.
     None,
 }
@@ -133,9 +140,12 @@ fn add<'c>(
 }
 
 fn add_xattrs(node: &Node, options: &TreeOptions, builder: &mut Builder) -> Result<(), TreeProblem> {
+    let is_user = |name: &[u8]| name.starts_with(b"user.");
     let is_taken = |name: &[u8]| match options.xattrs {
         XattrChoice::All => true,
-        XattrChoice::User => name.starts_with(b"user."),
+        XattrChoice::User => is_user(name),
+        XattrChoice::Capability => name == CAPABILITY,
+        XattrChoice::CapabilityAndUser => name == CAPABILITY || is_user(name),
         XattrChoice::None => false,
     };
     let taken = node.xattrs.iter().filter(|xattr| is_taken(&xattr.name));

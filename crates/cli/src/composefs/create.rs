@@ -28,9 +28,8 @@ use std::path::{Path, PathBuf};
 /// Reads all sources of `kiln pack`. Files of more than 64 bytes are objects, which --digest-store keeps. The same tree
 /// gives the same image everywhere, and the same as mkcomposefs with these options. A container image gives the id that
 /// `cfsctl oci compute-id` prints (see --container-rules): its root takes the attributes of /usr, /run is empty, and of
-/// attributes only security.capability is kept. An id is only comparable with its
-/// version and its algorithm, so all three are told: `v1 fsverity-sha256-12 HEX`. By default, the hash function is that
-/// of the dump, or SHA-256.
+/// attributes only security.capability is kept. An id is only comparable with its version and its algorithm, so all
+/// three are told: `v1 fsverity-sha256-12 HEX`. By default, the hash function is that of the dump, or SHA-256.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -189,18 +188,19 @@ fn scan(args: &Args, signals: &Signals) -> Result<CfsTree, Failure> {
         RulesArg::No => false,
     };
     let tree = match is_container {
-        true => container_tree(scan.tree, args.user_xattrs).map_err(failed(&args.src))?,
+        true => container_tree(scan.tree).map_err(failed(&args.src))?,
         false => scan.tree,
     };
     let conversion = Conversion {
         options: TreeOptions {
             use_epoch: args.use_epoch,
             skip_devices: args.skip_devices,
-            xattrs: match (args.skip_xattrs, args.user_xattrs) {
-                (true, _) => XattrChoice::None,
-                // Those of a container image are chosen.
-                (_, true) if !is_container => XattrChoice::User,
-                _ => XattrChoice::All,
+            xattrs: match (is_container, args.user_xattrs) {
+                _ if args.skip_xattrs => XattrChoice::None,
+                (true, true) => XattrChoice::CapabilityAndUser,
+                (true, false) => XattrChoice::Capability,
+                (false, true) => XattrChoice::User,
+                (false, false) => XattrChoice::All,
             },
             hard_links: match args.hardlinks {
                 LinksArg::Keep => HardLinks::Kept,

@@ -3,9 +3,6 @@
 use kiln_format::Escaped;
 use kiln_tree::{Builder, Kind, NodeId, Tree, TreeError};
 
-/// The attribute that composefs-rs keeps of every file: everything else depends on the machine that built the layers.
-const CAPABILITY: &[u8] = b"security.capability";
-
 /// Error of a container image that composefs-rs refuses, too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContainerError {
@@ -20,29 +17,22 @@ pub enum ContainerError {
     Tree(#[from] TreeError),
 }
 
-/// Changes the merged layers of a container image as `cfsctl oci compute-id` of composefs-rs 0.9 does.
+/// Changes the merged layers of a container image as `cfsctl oci compute-id` of composefs-rs 0.9 does. It also leaves
+/// out attributes that depend on the machine that built the layers:
+/// [`XattrChoice::Capability`](super::XattrChoice::Capability) does that in the conversion.
 ///
 /// * The root takes permissions, owner, mtime and attributes of `/usr`: layers rarely have an entry for it.
 /// * `/run` is emptied, and takes the mtime of `/usr`: programs that run containers write there.
-/// * Of extended attributes, `security.capability` is kept, and with `user_xattrs` those of `user.` as well.
 ///
 /// # Errors
 /// An image without `/usr`; a directory that no layer has.
-pub fn container_tree(tree: Tree, user_xattrs: bool) -> Result<Tree, ContainerError> {
+pub fn container_tree(tree: Tree) -> Result<Tree, ContainerError> {
     let implied = |(id, _): &(NodeId, _)| *id != NodeId::ROOT && tree.is_implied(*id);
     if let Some((id, _)) = tree.nodes().find(implied) {
         return Err(ContainerError::ImpliedDirectory(tree.path(id)));
     }
     let (mut builder, contents) = Builder::from_tree(tree);
     let usr = builder.lookup(NodeId::ROOT, b"usr").filter(|&id| is_dir(&builder, id)).ok_or(ContainerError::NoUsr)?;
-    let kept = |name: &[u8]| name == CAPABILITY || user_xattrs && name.starts_with(b"user.");
-    for idx in 0..builder.nodes().len() {
-        let (_, xattrs) = builder.meta_mut(NodeId(idx as u32)); // a tree has fewer than 2^32 nodes
-        if !xattrs.iter().all(|xattr| kept(&xattr.name)) {
-            let all = std::mem::take(xattrs).into_vec();
-            *xattrs = all.into_iter().filter(|xattr| kept(&xattr.name)).collect::<Vec<_>>().into();
-        }
-    }
     let (meta, xattrs) = builder.meta_mut(usr);
     let (usr_meta, usr_xattrs) = (*meta, xattrs.clone());
     let root = builder.meta_mut(NodeId::ROOT);

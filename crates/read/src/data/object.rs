@@ -1,7 +1,7 @@
 //! Contents of composefs images that are objects elsewhere.
 //!
-//! An object is opened at the first read, verified, and kept open; after each read its state says if the bytes are those
-//! that were verified.
+//! An object is opened at the first read, verified, and kept open; after each read its state says if the bytes are
+//! those that were verified.
 
 use crate::error::ReadError;
 use crate::error::object::ObjectProblem;
@@ -11,22 +11,30 @@ use kiln_format::Nid;
 use std::sync::Arc;
 
 impl<'a> Reader<'a> {
-    /// Fills `buf` from byte `off` on of the object that has the contents of a file. An object that has changed since it
-    /// was verified is opened and verified again.
+    /// Fills `buf` from byte `off` on of the object that has the contents of a file. An object that has changed since
+    /// it was verified is opened and verified again.
     pub(crate) fn read_object(self, nid: Nid, buf: &mut [u8], off: u64) -> Result<(), ReadError> {
         let failed = |problem| self.object_error(nid, problem);
         for _ in 0..2 {
             let object = self.open_object(nid)?;
             let filled = object.read_exact_at(buf, off);
             // Asked afterwards: what changes between an answer and the read would not be seen.
-            if self.is_never_verified() || object.is_unchanged() {
+            if self.is_current(nid, &object) {
                 self.volume.counters.fetched(buf.len());
                 return filled.map_err(failed);
             }
             buf.fill(0);
-            self.volume.state().objects.close(nid);
         }
         Err(failed(ObjectProblem::Changed))
+    }
+
+    /// Verifies the object of a file, unless it was verified and has not changed since.
+    pub(crate) fn verify_object(self, nid: Nid) -> Result<(), ReadError> {
+        let object = self.open_object(nid)?;
+        if self.is_current(nid, &object) {
+            return Ok(());
+        }
+        self.open_object(nid).map(drop)
     }
 
     /// Opens and verifies the object of a file, or finds it open.
@@ -35,19 +43,15 @@ impl<'a> Reader<'a> {
         self.volume.state().objects.get_or_open(nid, || self.open_verified(objects, nid))
     }
 
-    /// Verifies the object of a file, unless it was verified and has not changed since.
-    pub(crate) fn verify_object(self, nid: Nid) -> Result<(), ReadError> {
-        let object = self.open_object(nid)?;
-        if self.is_never_verified() || object.is_unchanged() {
-            return Ok(());
-        }
-        self.volume.state().objects.close(nid);
-        self.open_object(nid).map(drop)
-    }
-
-    fn is_never_verified(self) -> bool {
+    /// Returns true if an open object has not changed since it was verified, or need not be the same. Another one is
+    /// closed.
+    fn is_current(self, nid: Nid, object: &OpenObject) -> bool {
         let never = |objects: &Objects| objects.verification() == ObjectVerification::Never;
-        self.volume.objects.as_ref().is_some_and(never)
+        let is_current = self.volume.objects.as_ref().is_some_and(never) || object.is_unchanged();
+        if !is_current {
+            self.volume.state().objects.close(nid);
+        }
+        is_current
     }
 
     fn open_verified(self, objects: &Objects, nid: Nid) -> Result<OpenObject, ReadError> {
