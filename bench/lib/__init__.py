@@ -1,0 +1,1 @@
+"""Parts that the suites share: what a table is, how it is run, measured and shown."""

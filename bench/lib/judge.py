@@ -1,0 +1,91 @@
+"""Verdicts on claims: ratios of neighbours and orders, never seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lib.results import Results, RowResult
+from lib.suite import Verdict
+from lib.words import number
+
+Labels = Mapping[str, str]
+
+
+def absent(results: Results, suite: str, table: str, *rows: Labels) -> Verdict | None:
+    """Returns the verdict if a row is missing: *cannot be shown here* with its reason, or *not run*."""
+    found = results.table(suite, table)
+    if found is None:
+        return Verdict("not run")
+    for labels in rows:
+        row = found.find(**labels)
+        if row is None or not row.runs:
+            reason = row.reason if row else ""
+            return Verdict("cannot be shown here" if reason else "not run", why=reason)
+    return None
+
+
+def ratio(
+    results: Results,
+    suite: str,
+    table: str,
+    column: str,
+    row: Labels,
+    to: Labels,
+    holds: Callable[[float], bool],
+    why: str = "",
+    otherwise: str = "",
+) -> Verdict:
+    """Judges a quotient of two medians. `why` explains a claim that holds, `otherwise` one that does not."""
+    if verdict := absent(results, suite, table, row, to):
+        return verdict
+    quotient = results.ratio(suite, table, column, row, to)
+    if quotient is None:
+        return Verdict("not run")
+    good = holds(quotient)
+    return Verdict("holds" if good else "no longer", f"{number(quotient)} times", why if good else otherwise)
+
+
+def order(
+    results: Results,
+    suite: str,
+    table: str,
+    column: str,
+    better: Labels,
+    worse: Sequence[Labels] | Labels,
+    *,
+    more: bool = False,
+    why: str = "",
+    otherwise: str = "",
+) -> Verdict:
+    """Judges that one row is better than others: by more than the noise of both."""
+    others = [worse] if isinstance(worse, Mapping) else list(worse)
+    if verdict := absent(results, suite, table, better, *others):
+        return verdict
+    found = results.table(suite, table)
+    assert found is not None
+    one = found.find(**better)
+    kinds, ours = [], []
+    for labels in others:
+        other = found.find(**labels)
+        assert one is not None and other is not None
+        kind, quotient = apart(one, other, column, more)
+        kinds.append(kind)
+        ours.append(f"{number(quotient)} times {name(labels)}'s")
+    kind = "no longer" if -1 in kinds else "not to be told apart" if 0 in kinds else "holds"
+    return Verdict(kind, ", ".join(ours), why if kind == "holds" else otherwise)
+
+
+def apart(one: RowResult, other: RowResult, column: str, more: bool) -> tuple[int, float]:
+    """Returns 1 if a row is better than another, -1 if worse, 0 if the noise does not tell; and the quotient."""
+    a, b = one.figure(column), other.figure(column)
+    if a is None or b is None or b.median == 0:
+        return 0, float("nan")
+    noise = (a.deviation**2 + b.deviation**2) ** 0.5
+    if abs(a.median - b.median) <= max(noise, 0.01 * b.median):
+        return 0, a.median / b.median
+    return (1 if (a.median > b.median) == more else -1), a.median / b.median
+
+
+def name(labels: Labels) -> str:
+    """Returns labels as a name."""
+    return " ".join(labels.values())

@@ -1,0 +1,467 @@
+"""Builds: size against CPU of presets and levels; equal settings; cold, with little memory, from pipes.
+
+In full about 90 minutes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lib import disks, images, machine
+from lib.bench import Bench
+from lib.disks import Counter
+from lib.images import built, command, tree_row
+from lib.process import measure, quiet
+from lib.programs import find, need, reason, typed
+from lib.results import Results
+from lib.suite import CPU, MEMORY, SIZE, WALL, Column, Missing, Plot, Row, Suite, Table
+from lib.words import Words
+
+COLUMNS = [SIZE, CPU, WALL, MEMORY]
+READ = Column("fetched_bytes", "read of the source", "MB", timed=False)
+BACK = Column("back_bytes", "read back", "MB", timed=False)
+KILN = [
+    "--preset plain",
+    "--preset fast",
+    "",
+    "--preset archive",
+    "-z zstd,1",
+    "-z zstd,9",
+    "-z zstd,3 -C 1M",
+    "-z zstd,3 -C 128K --dedupe files",
+    "-z zstd,9 -C 1M",
+    "-z zstd,15 -C 1M",
+    "-z lz4hc,9 -C 128K",
+]
+SQUASH = ["zstd,1", "zstd,3", "zstd,6", "zstd,9", "zstd,15", "lz4", "lz4hc", "gzip", "xz"]
+MKFS = ["none", "lz4", "lz4hc,9", "zstd,3", "zstd,9", "zstd,15"]
+
+
+def presets(bench: Bench, name: str, big: bool) -> Iterator[Row]:
+    """Yields kiln's presets and levels, then those of the peers."""
+    tree = bench.tree(name)
+    bench.warm(tree)
+    image = bench.new("out")
+    slow = ("archive", "15", "19", "xz")
+    wanted = [("kiln", options) for options in KILN]
+    wanted += [("mksquashfs", images.squash(comp, kib)) for comp in SQUASH for kib in (128, 1024)]
+    wanted += [
+        ("mkfs.erofs", images.erofs(comp, 128, "-Efragments,dedupe" if comp == "zstd,3" and more else more))
+        for comp in MKFS
+        for more in ("", "-Efragments")
+        if comp != "none" or not more
+    ]
+    if bench.quick:
+        wanted = [one for one in wanted if "zstd" in one[1] or one[0] == "kiln"][:14] + [
+            ("mkfs.erofs", images.erofs("zstd,3", 128))
+        ]
+    for program, options in wanted:
+        row = Row(
+            {"program": program, "options": options or "(default)"},
+            ours=program == "kiln",
+            most=1 if big and any(word in options for word in slow) else None,
+        )
+        yield tree_row(row, program, options, tree, image)
+    yield Row({"program": "mkdwarfs", "options": "(default)"}, reason=reason("mkdwarfs"))
+
+
+# Method of kiln and mkfs.erofs, that of mksquashfs, size of clusters and blocks in KiB.
+SETTINGS = [
+    ("none", "none", 128),
+    ("lz4", "lz4", 64),
+    ("lz4hc,9", "", 64),
+    ("lz4hc,12", "lz4hc", 64),
+    ("deflate,6", "gzip,6", 64),
+    ("libdeflate,6", "", 64),
+    ("lzma,1", "", 128),
+    ("lzma,6", "xz", 128),
+    ("zstd,1", "zstd,1", 4),
+    ("zstd,3", "zstd,3", 4),
+    ("zstd,3", "zstd,3", 64),
+    ("zstd,3", "zstd,3", 128),
+    ("zstd,3", "zstd,3", 1024),
+    ("zstd,6", "zstd,6", 128),
+    ("zstd,9", "zstd,9", 128),
+    ("zstd,15", "zstd,15", 128),
+]
+
+
+def settings(bench: Bench) -> Iterator[Row]:
+    """Yields all programs at equal settings: nothing packed together, nothing deduplicated."""
+    tree = bench.tree("mini")
+    bench.warm(tree)
+    image = bench.new("out")
+    chosen = SETTINGS[1::4] if bench.quick else SETTINGS
+    for method, squash, kib in chosen:
+        ways = {
+            "kiln": images.kiln(method.replace("libdeflate", "deflate"), kib, "--fragments off --dedupe off"),
+            "mkfs.erofs": images.erofs(method, kib),
+            "mksquashfs": images.squash(squash, kib, "-no-duplicates -no-fragments"),
+        }
+        for program, options in ways.items():
+            if program != "mksquashfs" or squash:
+                row = Row({"method": method, "KiB": str(kib), "program": program}, ours=program == "kiln")
+                yield tree_row(row, program, options, tree, image)
+
+
+@contextmanager
+def on_disks(bench: Bench, tree: Path) -> Iterator[tuple[Path, Counter, Path, Counter]]:
+    """A copy of a tree on a disk of its own, and an empty disk for images, both counted."""
+    machine.need_root("cold builds")
+    source, output = bench.new("source.ext4"), bench.new("output.ext4")
+    try:
+        disks.filled(source, "ext4", tree)
+        disks.empty(output, "ext4", 2 * source.stat().st_size + (200 << 20))
+        with (
+            disks.loop(source) as one,
+            disks.mounted(one, bench.new(), "ext4") as place,
+            disks.loop(output, write=True) as two,
+            disks.mounted(two, bench.new(), "ext4", "noatime") as out,
+        ):
+            yield place, Counter.of(one), out, Counter.of(two)
+    finally:
+        source.unlink(missing_ok=True)
+        output.unlink(missing_ok=True)
+
+
+def wake(*names: str) -> None:
+    """Reads the files of programs: their sources are cold, they are not."""
+    for name in names:
+        if path := find(name):
+            quiet("sh", "-c", 'cat "$0" >/dev/null; "$0" --version >/dev/null 2>&1 || :', path)
+
+
+def cold(bench: Bench, name: str) -> Iterator[Row]:
+    """Yields builds of a tree in memory, of one that is not, and of one that memory cannot hold."""
+    place, source, out, output = bench.stack.enter_context(on_disks(bench, bench.tree(name)))
+    image = out / "image"
+    squash = images.squash("zstd,3", 128)
+    group = bench.stack.enter_context(disks.memory_group((60 if bench.quick else 400) * 10**6))
+    ways: list[tuple[str, str, str, str]] = [
+        ("memory", "kiln", "", ""),
+        ("memory", "mksquashfs", squash, ""),
+        ("cold", "kiln", "", ""),
+        ("cold", "mksquashfs", squash, ""),
+        ("cold", "mkfs.erofs", images.erofs("zstd,3", 128, "-Efragments"), ""),
+        ("little memory", "kiln", "--memory 64M", "group"),
+        ("little memory", "mksquashfs", f"{squash} -mem 200M", "group"),
+        ("cold", "tar (reads only)", "", ""),
+    ]
+    for state, program, options, grouped in ways:
+        row = Row({"source": state, "program": program, "options": options or "(default)"}, ours=program == "kiln")
+        try:
+            line = command(program, options, place, image)
+            row.command = typed(line)
+            line = disks.within(group if grouped else None, line)
+            work = lambda line=line: built(line, image=image)  # noqa: E731
+        except Missing as error:
+            row.reason = str(error)
+        except KeyError:  # tar does not read what it writes to /dev/null
+            row.command = "tar -cf - . | cat"
+            work = lambda: measure(["tar", "-C", str(place), "-cf", "-", "."], ["cat"]).run()  # noqa: E731
+
+        def run(work: Callable[[], dict[str, float]] = work, cold: bool = state != "memory") -> dict[str, float]:
+            if cold:
+                machine.drop_caches()
+                wake("kiln", "mksquashfs", "mkfs.erofs", "tar", "sh", "cat")
+            else:
+                measure(["tar", "-C", str(place), "-cf", "-", "."], ["cat"])
+            before, back = source.read(), output.read()
+            return {
+                **work(),
+                "fetched_bytes": source.since(before)["fetched_bytes"],
+                "back_bytes": output.since(back)["fetched_bytes"],
+            }
+
+        row.measure = run
+        yield row
+
+
+def pipes(bench: Bench) -> Iterator[Row]:
+    """Yields builds from an archive that comes through a pipe."""
+    tree = bench.tree("mini")
+    archive = bench.kept(("tar",), lambda path: quiet("tar", "--format=pax", "-C", tree, "-cf", path, "."))
+    image = bench.new("out")
+    count = str(machine.cpus())
+    names = bench.directory("names") / "mkfs.erofs"  # kiln by another's name
+    names.symlink_to(need("kiln"))
+    ways: list[tuple[str, str, Callable[[], list[str]]]] = [
+        ("plain", "kiln", lambda: [need("kiln"), "pack", "--quiet", "--preset", "plain", "-", str(image)]),
+        ("plain", "kiln as mkfs.erofs", lambda: [str(names), "--tar=f", "--quiet", str(image)]),
+        ("plain", "mkfs.erofs", lambda: [need("mkfs.erofs"), "--tar=f", f"--workers={count}", "--quiet", str(image)]),
+        (
+            "zstd 3",
+            "kiln",
+            lambda: [
+                need("kiln"),
+                "pack",
+                "--quiet",
+                "-z",
+                "zstd,3",
+                "-C",
+                "128K",
+                "--dedupe",
+                "files",
+                "-",
+                str(image),
+            ],
+        ),
+        (
+            "zstd 3",
+            "tar2sqfs",
+            lambda: [
+                need("tar2sqfs"),
+                "-q",
+                "-f",
+                "-c",
+                "zstd",
+                "-X",
+                "level=3",
+                "-b",
+                "131072",
+                "-j",
+                count,
+                str(image),
+            ],
+        ),
+        (
+            "zstd 3",
+            "sqfstar",
+            lambda: [
+                need("sqfstar"),
+                "-quiet",
+                "-no-progress",
+                "-comp",
+                "zstd",
+                "-Xcompression-level",
+                "3",
+                "-b",
+                "128K",
+                "-processors",
+                count,
+                str(image),
+            ],
+        ),
+    ]
+    for method, name, line in ways:
+        row = Row({"method": method, "program": name}, ours=name.startswith("kiln"))
+        try:
+            words = line()
+            row.command = f"cat tree.tar | {typed(words)}"
+            row.measure = lambda words=words: built(["cat", str(archive)], words, image=image)  # type: ignore[misc]
+        except Missing as error:
+            row.reason = str(error)
+        yield row
+
+
+def text_tree(root: Path, size: int) -> None:
+    """Makes files of 4 KiB to 4 MiB of lines in random order: they compress as sources do, and no part occurs twice."""
+    rng = random.Random(size)
+    words = [
+        "".join(rng.choices("etaoinshrdlucmfwypvbgkjqxz", range(26, 0, -1), k=rng.randrange(2, 10)))
+        for _ in range(5000)
+    ]
+    lines = [
+        " ".join(rng.choices(words, [1 / (rank + 3) for rank in range(5000)], k=10)) + "\n" for _ in range(1 << 16)
+    ]
+    while size > 0:
+        length = min(size, int(2 ** rng.uniform(12, 22)))
+        (root / f"{size:09}").write_text("".join(rng.choices(lines, k=length // 30 + 1))[:length])
+        size -= length
+
+
+def parts(bench: Bench) -> Iterator[Row]:
+    """Yields the price of looking for equal parts where there are none, and their worth where there are."""
+    unique = bench.directory("unique")
+    text_tree(unique, (8 if bench.quick else 400) * 10**6)
+    image = bench.new("out")
+    for label, tree in (("no equal parts", unique), ("system tree", bench.tree("mini"))):
+        for way in ("off", "files", "parts"):
+            options = images.kiln("zstd,3", 128, f"--dedupe {way}")
+            yield tree_row(Row({"tree": label, "dedupe": way}, ours=True), "kiln", options, tree, image)
+
+
+def million(bench: Bench) -> Iterator[Row]:
+    """Yields builds of very many very small files."""
+    tree = bench.stack.enter_context(disks.tmpfs(bench.new(), 8 << 30))
+    rng, folders = random.Random(1), 20 if bench.quick else 1000
+    pool = rng.randbytes(1 << 16)
+    for folder in range(folders):
+        (tree / f"{folder:04}").mkdir()
+        for name in range(100 if bench.quick else 1000):
+            start = rng.randrange(1 << 15)
+            (tree / f"{folder:04}" / f"{name:04}").write_bytes(pool[start : start + rng.randrange(600)])
+    image = bench.new("out")
+    for program, options in (
+        ("kiln", ""),
+        ("mksquashfs", images.squash("zstd,3", 128)),
+        ("mkfs.erofs", "-zzstd,3 -Efragments -C131072"),
+    ):
+        yield tree_row(Row({"program": program}, ours=program == "kiln"), program, options, tree, image)
+
+
+OFF = Column("off", "size, built ÷ estimated", "", "", timed=False)
+
+
+def estimates(bench: Bench) -> Iterator[Row]:
+    """Yields estimates beside builds."""
+    tree, image = bench.tree("mini"), bench.new("out")
+    for preset in ("plain", "fast", "balanced", "archive"):
+        line = [need("kiln"), "pack", "--estimate", "--json", "--quiet", "--preset", preset, str(tree)]
+
+        def run(line: list[str] = line, preset: str = preset) -> dict[str, float]:
+            said = bench.new("said")
+            cost = measure(line, output=said)
+            size = json.loads(said.read_text())["presets"][0]["image_bytes"]
+            found = built(command("kiln", f"--preset {preset}", tree, image), image=image)
+            return cost.run(size_bytes=found["size_bytes"], off=found["size_bytes"] / size, build_s=found["cpu_s"])
+
+        yield Row({"preset": preset}, run, command=typed(line), ours=True)
+
+
+def words(results: Results) -> list[str]:
+    """Returns what the tables say."""
+    text = Words(results, "build")
+    kiln, squash = (
+        {"program": "kiln", "options": "(default)"},
+        {"program": "mksquashfs", "options": "-comp zstd -Xcompression-level 3 -b 128K"},
+    )
+    for column, what in (("size_bytes", "size"), ("cpu_s", "CPU"), ("wall_s", "time")):
+        text.compare(
+            "root",
+            column,
+            kiln,
+            squash,
+            what,
+            of="kiln's default preset",
+            to="mksquashfs with zstd 3 and blocks of 128 KiB",
+            where="for the system tree",
+        )
+        text.compare(
+            "root",
+            column,
+            kiln,
+            {"program": "mkfs.erofs", "options": "-zzstd,3 -C131072 -Efragments"},
+            what,
+            of="kiln's default preset",
+            to="mkfs.erofs with zstd 3, 128 KiB and fragments",
+        )
+    for state, what in (
+        ("memory", "in memory"),
+        ("cold", "that is not in memory"),
+        ("little memory", "larger than its memory"),
+    ):
+        ours = {"source": state, "program": "kiln"}
+        text.compare(
+            "cold",
+            "wall_s",
+            ours,
+            {"source": state, "program": "mksquashfs"},
+            "time",
+            of="kiln",
+            to="mksquashfs",
+            where=f"for a tree {what}",
+        )
+    text.compare(
+        "cold",
+        "wall_s",
+        {"source": "cold", "program": "kiln"},
+        {"source": "cold", "program": "tar (reads only)"},
+        "time",
+        of="a cold build by kiln",
+        to="a tar that only reads the tree",
+    )
+    for peer in ("sqfstar", "tar2sqfs"):
+        text.compare(
+            "pipes",
+            "wall_s",
+            {"method": "zstd 3", "program": "kiln"},
+            {"method": "zstd 3", "program": peer},
+            "time",
+            of="kiln",
+            to=peer,
+            where="for an archive from a pipe",
+        )
+    text.compare(
+        "pipes",
+        "wall_s",
+        {"method": "plain", "program": "kiln as mkfs.erofs"},
+        {"method": "plain", "program": "mkfs.erofs"},
+        "time",
+        of="kiln as mkfs.erofs",
+        to="mkfs.erofs --tar=f",
+    )
+    text.compare(
+        "parts",
+        "cpu_s",
+        {"tree": "no equal parts", "dedupe": "parts"},
+        {"tree": "no equal parts", "dedupe": "files"},
+        "CPU",
+        of="looking for equal parts",
+        to="looking for equal files only",
+        where="where no part occurs twice",
+    )
+    return text.sentences()
+
+
+SUITE = Suite(
+    "build",
+    "Builds: size against CPU, cold sources, little memory, pipes",
+    "How large is an image, and what does it cost to make it? kiln's presets and levels stand beside those of mksquashfs and mkfs.erofs, and a "
+    "point that another beats in size and in CPU is marked. The other tables build from sources that are not in memory, that are larger than "
+    "memory, or that come through a pipe.",
+    [
+        Table(
+            "root",
+            "Presets and levels over a system tree",
+            COLUMNS,
+            lambda bench: presets(bench, "rootfs", True),
+            Plot("scatter", "size_bytes", x="cpu_s", series="program", log_x=True),
+            rounds=3,
+            note="The tree is in memory. The time ends when the image is on the disk. Slow levels run once.",
+        ),
+        Table(
+            "sources",
+            "Presets and levels over kernel sources",
+            COLUMNS,
+            lambda bench: presets(bench, "linux-source", True),
+            Plot("scatter", "size_bytes", x="cpu_s", series="program", log_x=True),
+            rounds=3,
+        ),
+        Table(
+            "settings",
+            "Equal settings: nothing packed together, nothing deduplicated",
+            COLUMNS,
+            settings,
+            Plot("bars", "cpu_s", series="program", log_y=True),
+            rounds=3,
+            note="mksquashfs without a level has one only; its -Xhc is LZ4HC at level 12.",
+        ),
+        Table(
+            "cold",
+            "Sources in memory, cold, and larger than memory",
+            [WALL, CPU, MEMORY, SIZE, READ, BACK],
+            lambda bench: cold(bench, "rootfs"),
+            Plot("bars", "wall_s", series="program"),
+            note="Source and image lie on two ext4 on loop devices that read past the page cache. Little memory: program and page cache "
+            "share 400 MB.",
+        ),
+        Table("pipes", "An archive from a pipe", COLUMNS, pipes, Plot("bars", "wall_s", series="program")),
+        Table("parts", "Looking for equal parts", COLUMNS, parts, Plot("bars", "cpu_s", series="dedupe")),
+        Table(
+            "million", "A million files of up to 600 bytes", COLUMNS, million, Plot("bars", "memory_bytes"), rounds=3
+        ),
+        Table(
+            "estimates",
+            "Estimates beside builds",
+            [WALL, CPU, Column("build_s", "CPU of the build", "s"), SIZE, OFF],
+            estimates,
+            Plot("bars", "off"),
+            rounds=1,
+        ),
+    ],
+    words,
+)
