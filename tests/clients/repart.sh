@@ -6,46 +6,11 @@
 #   repart.sh        exit code 77 if the parts cannot be had: systemd-repart 255 or newer, a kernel with EROFS, loop devices
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
+. "$here/debian.sh"
 need losetup od cmp
 need_kernel
 
-# The newest suite of where this machine's apt gets Debian; a closure of packages as if none were installed.
-unpack_newest() {
-    local apt=$cache/apt-sid deb
-    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || absent "systemd-repart: no apt"
-    mkdir -p "$apt/lists/partial" "$apt/archives/partial"
-    : >"$apt/status"
-    local mirror
-    mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 2>/dev/null | grep -m 1 -iE 'debian/? ' | cut -d ' ' -f 1)
-    [ -n "$mirror" ] || absent "systemd-repart: apt has no Debian"
-    echo "deb $mirror sid main" >"$apt/sources.list"
-    cat >"$apt/apt.conf" <<CONF
-Dir::Etc::sourcelist "$apt/sources.list"; Dir::Etc::sourceparts "-"; Dir::State "$apt"; Dir::State::lists "$apt/lists";
-Dir::State::status "$apt/status"; Dir::Cache "$apt"; Dir::Cache::archives "$apt/archives"; Dir::Cache::pkgcache "$apt/pkg.bin";
-DPkg::Post-Invoke ""; APT::Update::Post-Invoke ""; APT::Sandbox::User ""; APT::Install-Recommends "false";
-CONF
-    { timeout 120 apt-get -c "$apt/apt.conf" -qq update && timeout 240 apt-get -c "$apt/apt.conf" -qq -y --download-only install systemd-repart; } \
-        >"$work/apt.log" 2>&1 || absent "systemd-repart cannot be fetched: $(tail -1 "$work/apt.log")"
-    mkdir -p "$1"/usr/{bin,sbin,lib,lib64}
-    for dir in bin sbin lib lib64; do ln -sfn "usr/$dir" "$1/$dir"; done
-    for deb in "$apt/archives"/*.deb; do dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$1" --keep-directory-symlink; done
-    rm -rf "$apt"
-}
-
-root=$cache/systemd-repart
-if [ ! -e "$root/.complete" ]; then
-    rm -rf "$root"
-    unpack_newest "$root"
-    touch "$root/.complete"
-fi
-# The program of the other suite with the C library of the other suite.
-repart() {
-    local lib loader
-    lib=$(dirname "$(find "$root/usr/lib" -name 'libc.so.6' | head -1)")
-    loader=$(find "$root/usr/lib64/" "$lib" -name 'ld-linux*' | head -1)
-    "$loader" --library-path "$lib:$lib/systemd" "$root/usr/bin/systemd-repart" "$@"
-}
-repart --version >"$work/out" 2>&1 || absent "systemd-repart of Debian sid does not run here: $(tail -1 "$work/out")"
+need_sid bin/systemd-repart
 
 tree=$work/tree
 mkdir -p "$tree"/{bin,etc/empty,home,special}
@@ -71,7 +36,7 @@ disk() {
     rm -rf "$work/definitions"
     mkdir "$work/definitions"
     printf '%s\n' '[Partition]' Type=root Format=erofs CopyFiles=/:/ AddValidateFS=no "$@" >"$work/definitions/10-root.conf"
-    repart --empty=create --size=auto --dry-run=no --offline="$offline" --root="$tree" --definitions="$work/definitions" \
+    of_sid bin/systemd-repart --empty=create --size=auto --dry-run=no --offline="$offline" --root="$tree" --definitions="$work/definitions" \
         --seed=00000000-1111-2222-3333-444444444444 --json=pretty ${sector:+--sector-size="$sector"} "$file" >"$work/report" 2>"$work/out" || {
         tail -10 "$work/out" >&2
         fail "systemd-repart has failed for $*"
