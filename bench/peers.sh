@@ -2,8 +2,8 @@
 # Fetches every program that the benchmarks compare with, by one command.
 #
 #   peers.sh [DIR]   into DIR (default $PEERS or ~/peers): programs as DIR/bin/NAME, versions in DIR/versions.txt
-#   peers.sh --unpack DEST PACKAGE...   unpacks packages of the stable suite and all that they need into DEST (corpora.py)
-#   peers.sh --fetch DEST PACKAGE...    downloads single packages of that suite into DEST (corpora.py)
+#   peers.sh --unpack DEST PACKAGE...   unpacks packages of the stable suite, and all that they need (for corpora.py)
+#   peers.sh --fetch DEST PACKAGE...    downloads single packages of that suite (for corpora.py)
 #
 # Packages come from wherever this machine's apt gets Debian, with another suite: nothing is installed into the system.
 # A program runs on its own suite's C library (absolute interpreter and RPATH by patchelf), so it does not depend on the
@@ -34,35 +34,44 @@ apt_in() {
         fi
         cat >"$dir/apt.conf" <<CONF
 Dir::Etc::sourcelist "$(ls "$dir"/suite.*)"; Dir::Etc::sourceparts "-";
-Dir::State "$dir"; Dir::State::lists "$dir/lists"; Dir::State::status "$dir/status"; Dir::Cache "$dir/cache"; Dir::Cache::pkgcache "$dir/cache/pkg.bin";
+Dir::State "$dir"; Dir::State::lists "$dir/lists"; Dir::State::status "$dir/status";
+Dir::Cache "$dir/cache"; Dir::Cache::pkgcache "$dir/cache/pkg.bin";
 DPkg::Post-Invoke ""; APT::Update::Post-Invoke ""; APT::Sandbox::User ""; Acquire::Languages "none";
 CONF
-        apt-get -c "$dir/apt.conf" -qq update >/dev/null
+        apt-get -c "$dir/apt.conf" -qq -o APT::Update::Error-Mode=any update >/dev/null || return 1
         touch "$dir/ready"
     fi
     "$tool" -c "$dir/apt.conf" "$@"
 }
 
-# unpack SUITE DEST PACKAGE...: the packages and all that they need, files only, no script of theirs has run
+# unpack SUITE DEST PACKAGE...: the packages and all that they need, files only, no script of theirs has run. Packages
+# that the suite lacks are left out.
 unpack() {
-    local suite=$1 dest=$2 deb; shift 2
-    [ "$(cat "$dest.asked" 2>/dev/null)" = "$*" ] && return
-    rm -rf "$dest" "$dest.packages"
+    local suite=$1 dest=$2 deb package known=(); shift 2
+    for package; do
+        if [ -n "$(apt_in "$suite" apt-cache -q show --no-all-versions "$package" 2>/dev/null)" ]; then
+            known+=("$package")
+        else
+            say "no package $package in suite $suite"
+        fi
+    done
+    [ "$(cat "$dest.asked" 2>/dev/null)" = "${known[*]}" ] && return
+    [ ${#known[@]} -gt 0 ] || return 1
+    rm -rf "$dest" "$dest.packages" "$DIR/apt/$suite/cache/archives"/*.deb
     mkdir -p "$dest"/usr/{bin,sbin,lib,lib64}
     for d in bin sbin lib lib64; do ln -sfn "usr/$d" "$dest/$d"; done
-    rm -f "$DIR/apt/$suite/cache/archives"/*.deb
-    apt_in "$suite" apt-get -qq -y --download-only -o APT::Install-Recommends=false install "$@" >/dev/null
+    apt_in "$suite" apt-get -qq -y --download-only -o APT::Install-Recommends=false install "${known[@]}" >/dev/null ||
+        return 1
     for deb in "$DIR/apt/$suite/cache/archives"/*.deb; do
-        dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dest" --keep-directory-symlink --warning=no-timestamp
+        dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dest" --keep-directory-symlink --warning=no-timestamp || return 1
         basename "$deb" >>"$dest.packages"
     done
     rm -f "$DIR/apt/$suite/cache/archives"/*.deb
-    echo "$*" >"$dest.asked"
+    echo "${known[*]}" >"$dest.asked"
 }
 
 fetch() {
     local suite=$1 dest=$2; shift 2
-    apt_in "$suite" apt-cache policy >/dev/null
     (cd "$dest" && apt_in "$suite" apt-get -qq download "$@")
 }
 
@@ -112,7 +121,7 @@ expose() {
 wrapper() {
     local name=$1; shift
     rm -f "$DIR/bin/$name"
-    printf '#!/bin/sh\n%s\n' "$@" >"$DIR/bin/$name"
+    printf '%s\n' '#!/bin/sh' "$@" >"$DIR/bin/$name"
     chmod +x "$DIR/bin/$name"
 }
 
@@ -137,8 +146,8 @@ peers() {
     : >"$DIR/versions.new"
     unpack "$NEWEST" "$DIR/newest" patchelf erofs-utils erofsfuse squashfs-tools squashfs-tools-ng squashfuse \
         composefs archivemount fio restic borgbackup python3 xfsprogs btrfs-progs e2fsprogs zstd lz4 xdelta3 bsdiff \
-        rsync zip unzip cryptsetup-bin time fuse3
-    unpack "$STABLE" "$DIR/stable" fuse-zip
+        rsync zip unzip cryptsetup-bin time fuse3 || say "packages of suite $NEWEST cannot be had"
+    unpack "$STABLE" "$DIR/stable" fuse-zip || say "packages of suite $STABLE cannot be had"
     local lib
     # Ceph's libraries carry a RUNPATH, which would hide ours from fio.
     for lib in librados.so.2 librbd.so.1 ceph/libceph-common.so.2; do
@@ -168,16 +177,21 @@ peers() {
     expose "$NEWEST" time time
     expose "$NEWEST" fuse3 fusermount3
     # borg is a script: it runs on its suite's Python, which patchelf would break.
-    local loader=$DIR/newest/usr/lib64/ld-linux-*.so.?
-    wrapper borg "usr=$DIR/newest/usr" \
-        "PYTHONHOME=\$usr exec $(echo $loader) --library-path \$usr/lib/$ARCH \$usr/bin/python3 \$usr/bin/borg \"\$@\""
-    version "$NEWEST" borg borgbackup
+    if [ -e "$DIR/newest/usr/bin/borg" ]; then
+        local loader=$DIR/newest/usr/lib64/ld-linux-*.so.?
+        wrapper borg "usr=$DIR/newest/usr" \
+            "PYTHONHOME=\$usr exec $(echo $loader) --library-path \$usr/lib/$ARCH \\" \
+            "    \$usr/bin/python3 \$usr/bin/borg \"\$@\""
+        version "$NEWEST" borg borgbackup
+    else
+        missing borg "not in package borgbackup of suite $NEWEST"
+    fi
     pip_peer ratarmount ratarmount
     pip_peer python-lmdb lmdb
     missing mkdwarfs "no package has it: the distribution has no DwarFS"
     missing dwarfs "no package has it: the distribution has no DwarFS"
     mv "$DIR/versions.new" "$DIR/versions.txt"
-    ln -sfn "$DIR/erofsfuse/bin/erofsfuse" "$DIR/erofs/bin/erofsfuse"
+    [ ! -e "$DIR/erofs/bin" ] || ln -sfn "$DIR/erofsfuse/bin/erofsfuse" "$DIR/erofs/bin/erofsfuse"
 }
 
 case ${1:-} in

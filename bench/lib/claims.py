@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -46,21 +46,21 @@ def judged(suites: Iterable[Suite], results: Results, file: Path = FILE) -> list
         records = tomllib.loads(file.read_text())["claim"] if file.exists() else []
     except (tomllib.TOMLDecodeError, KeyError) as error:
         raise ValueError(f"{file.name}: {error}") from error
-    judges = {}
+    judges: dict[int, tuple[str, Callable[[Results], Verdict] | None]] = {}
     for suite in suites:
         for claim in suite.claims:
             if claim.number in judges:
                 raise ValueError(f"{suite.name}: claim {claim.number} has a judge in {judges[claim.number][0]}, too")
-            judges[claim.number] = (suite.name, claim)
+            judges[claim.number] = (suite.name, claim.judge)
     found = []
     for record in sorted(records, key=lambda record: record["number"]):
-        name, claim = judges.pop(record["number"], ("", None))
-        if claim is None:
+        name, judge = judges.pop(record["number"], ("", None))
+        if judge is None:
             verdict = Verdict("not run", why="no suite judges it")
         elif not results.of(name):
             verdict = Verdict("not run", why=f"the suite {name} has not run")
         else:
-            verdict = claim.judge(results)
+            verdict = judge(results)
         try:
             found.append(Judged(**{**record, "suite": name or record["suite"]}, verdict=verdict))
         except TypeError as error:
@@ -84,7 +84,7 @@ def by_source(claims: Sequence[Judged]) -> list[tuple[str, list[Judged]]]:
 
 def source_words(letter: str) -> str:
     """Returns who a source is: a table of it says so. Without one, its letter."""
-    tables = [name for name in published.names() if name.rstrip("0123456789abcdefghijklmnopqrstuvwxyz") == letter]
+    tables = sorted((name for name in published.names() if name.startswith(letter)), key=len)
     return f"{letter}: {published.source(tables[0])}" if tables else letter
 
 

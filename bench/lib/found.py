@@ -17,7 +17,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Suite:
-    """Imports a suite. Raises KeyError if there is none of this name, TypeError if its module has no `SUITE`."""
+    """Imports a suite. Raises KeyError if there is none of this name, ValueError if its module has no `SUITE`."""
     known = names()
     if name not in known:
         raise KeyError(f"no suite {name!r}: there are {', '.join(known) or 'none'}")
@@ -25,7 +25,7 @@ def load(name: str) -> Suite:
         sys.path.insert(0, str(BENCH))
     suite = getattr(importlib.import_module(f"suites.{name}"), "SUITE", None)
     if not isinstance(suite, Suite):
-        raise TypeError(f"bench/suites/{name}.py: SUITE is {suite!r}, not a Suite")
+        raise ValueError(f"bench/suites/{name}.py: SUITE is {suite!r}, not a Suite")
     if suite.name != name:
-        raise TypeError(f"bench/suites/{name}.py: SUITE.name is {suite.name!r}")
+        raise ValueError(f"bench/suites/{name}.py: SUITE.name is {suite.name!r}")
     return suite

@@ -148,26 +148,27 @@ def spread(table: TableResult) -> Grid | None:
             figure = row.figure(one.key)
             if figure and figure.n > 1:
                 numbers = [figure.median, figure.mean, figure.deviation, figure.least, figure.most]
-                cells = [title(one, fit), str(figure.n), *(fit.cell(number) for number in numbers)]
-                lines.append(Line(labels_of(row, names), cells, "", row.ours))
-    heads = ["quantity", "runs", "median", "mean", "deviation", "least", "most"]
-    return Grid(names, heads, lines) if lines else None
+                cells = [str(figure.n), *(fit.cell(number) for number in numbers)]
+                lines.append(Line([*labels_of(row, names), title(one, fit)], cells, "", row.ours))
+    heads = ["runs", "median", "mean", "deviation", "least", "most"]
+    return Grid([*names, "quantity"], heads, lines) if lines else None
 
 
 def caption(table: TableResult) -> list[str]:
     """Returns sentences under a table: its set-up, its runs, and the signs in it."""
     counts = [len(row.runs) for row in table.rows if row.runs]
+    every = [row.figure(one.key) for one in columns(table) if one.timed for row in table.rows]
     said = [table.note.strip()] if table.note else []
     if counts and max(counts) > 1:
         runs = f"{counts[0]}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-        said.append(f"Medians of {runs} runs in turns, ± their deviation.")
+        deviation = ", ± their deviation" if any(every) else ""
+        said.append(f"Medians of {runs} runs in turns{deviation}.")
     elif counts:
         said.append("One run of each row.")
     if table.modelled:
         said.append("Modelled: a program serves the file with the times of such a device.")
     if table.facts.get("form") == "quick":
         said.append("Quick form: small trees, few runs.")
-    every = [row.figure(one.key) for one in columns(table) if one.timed for row in table.rows]
     return said + [UNSTABLE_WORDS] * any(figure and figure.unstable for figure in every)
 
 
@@ -188,15 +189,13 @@ def commands(table: TableResult) -> list[tuple[str, str]]:
     return [(named(row, names), row.command) for row in table.rows if row.command]
 
 
-def dominated(table: TableResult, x: str, y: str) -> set[int]:
-    """Returns the numbers of the rows that another row beats in one of two columns, and equals or beats in the other."""
+def dominated(table: TableResult, x: str, y: str, rows: Iterable[RowResult] | None = None) -> set[int]:
+    """Returns the ids of the rows to which another is at least equal in both columns, and better in one."""
     signs = [-1 if column(table, key).best == "more" else 1 for key in (x, y)]
     points = {}
-    for number, row in enumerate(table.rows):
+    for row in table.rows if rows is None else rows:
         values = row.median(x), row.median(y)
         if values[0] is not None and values[1] is not None:
-            points[number] = (signs[0] * values[0], signs[1] * values[1])
-    return {
-        number for number, (a, b) in points.items()
-        if any(c <= a and d <= b and (c, d) != (a, b) for c, d in points.values())
-    }  # fmt: skip
+            points[id(row)] = (signs[0] * values[0], signs[1] * values[1])
+    every = list(points.values())
+    return {one for one, (a, b) in points.items() if any(c <= a and d <= b and (c, d) != (a, b) for c, d in every)}

@@ -52,7 +52,7 @@ def kiln(compressor: str, kib: int, more: str = "") -> str:
 
 def check(image: Path) -> None:
     """Lets kiln read all of an image. Raises Failed."""
-    quiet(need("kiln"), "check", "--quiet", image)
+    quiet(need("kiln"), "check", image)
 
 
 def digests(tree: Path, each: Callable[[str], None] | None = None) -> dict[str, str]:

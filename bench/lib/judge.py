@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lib.results import Results, RowResult
 from lib.suite import Verdict
@@ -73,6 +73,53 @@ def order(
         ours.append(f"{number(quotient)} times {name(labels)}'s")
     kind = "no longer" if -1 in kinds else "not to be told apart" if 0 in kinds else "holds"
     return Verdict(kind, ", ".join(ours), why if kind == "holds" else otherwise)
+
+
+def steps(
+    results: Results, suite: str, table: str, column: str, rows: Sequence[Labels], *, more: bool = True
+) -> Verdict:
+    """Judges that each row is above the one before it, or below: by more than the noise of both."""
+    pairs = zip(rows[1:], rows, strict=False)
+    return joined(*(order(results, suite, table, column, after, before, more=more) for after, before in pairs))
+
+
+def joined(*verdicts: Verdict) -> Verdict:
+    """Returns one verdict of several that must all hold: the worst kind, and the figures of all."""
+    kinds = ("not run", "cannot be shown here", "never shown", "no longer", "not to be told apart", "holds")
+    worst = min(verdicts, key=lambda verdict: kinds.index(verdict.kind))
+    whole = worst.kind not in kinds[:2]
+    return Verdict(worst.kind, "; ".join(one.ours for one in verdicts if one.ours) if whole else "", worst.why)
+
+
+def value(
+    results: Results,
+    suite: str,
+    table: str,
+    column: str,
+    row: Labels,
+    holds: Callable[[float], bool],
+    told: Callable[[float], str],
+    why: str = "",
+    otherwise: str = "",
+) -> Verdict:
+    """Judges one median. `told` says it as a phrase."""
+    if verdict := absent(results, suite, table, row):
+        return verdict
+    found = results.median(suite, table, column, **row)
+    if found is None:
+        return Verdict("not run")
+    good = holds(found)
+    return Verdict("holds" if good else "no longer", told(found), why if good else otherwise)
+
+
+def every(verdicts: Iterable[Verdict]) -> Verdict:
+    """Joins the verdicts on the parts of a claim: it holds if all do, and else the worst counts."""
+    ranks = ("no longer", "cannot be shown here", "not run", "not to be told apart", "never shown", "holds")
+    found = list(verdicts)
+    worst = min(found, key=lambda one: ranks.index(one.kind))
+    said = dict.fromkeys(one.ours for one in found if one.ours)
+    whys = dict.fromkeys(one.why for one in found if one.why and one.kind == worst.kind)
+    return Verdict(worst.kind, "; ".join(said), "; ".join(whys))
 
 
 def apart(one: RowResult, other: RowResult, column: str, more: bool) -> tuple[int, float]:

@@ -70,13 +70,13 @@ class Mount:
 
 
 def kernel_threads(names: str) -> dict[int, float]:
-    """CPU seconds of the kernel's threads with such names."""
+    """CPU seconds of the kernel's threads with such names, and of all its workers: they change their names."""
     used = {}
     for folder in Path("/proc").iterdir():
         try:
             if (
                 folder.name.isdigit()
-                and re.search(names, (folder / "comm").read_text())
+                and re.search(f"{names}|^kworker", (folder / "comm").read_text())
                 and not (folder / "cmdline").read_bytes()
             ):  # a thread of the kernel has no command line
                 used[int(folder.name)] = int((folder / "schedstat").read_text().split()[0]) / 1e9
@@ -161,11 +161,12 @@ def serving(command: list[str], place: Path) -> Iterator[int]:
 
 
 @contextmanager
-def overlay(place: Path, *layers: Path, data: Path | None = None) -> Iterator[Path]:
-    """Directories under overlayfs, read-only, the topmost first; `data` is one whose files are found by redirects only."""
+def overlay(place: Path, *layers: Path, data: Path | None = None, lazy: bool = True) -> Iterator[Path]:
+    """Directories under overlayfs, read-only, the topmost first; `data` is one whose files are found by redirects only.
+    They are looked up when they are opened (`lazy`), or with the names, as before Linux 6.6."""
     machine.need_root("mounting")
     place.mkdir(parents=True, exist_ok=True)
-    lower = ":".join(map(str, layers)) + (f"::{data}" if data else "")
+    lower = ":".join(map(str, layers)) + (f"{'::' if lazy else ':'}{data}" if data else "")
     options = f"ro,lowerdir={lower}" + (",metacopy=on,redirect_dir=follow" if data else "")
     quiet("mount", "-t", "overlay", "-o", options, "overlay", place)
     try:

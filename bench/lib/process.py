@@ -82,7 +82,7 @@ def measure(
                 memory += usage.ru_maxrss * 1024 if usage.ru_maxrss * 1024 > own_peak() else 0
                 if child.returncode not in accept:
                     messages.seek(max(0, messages.seek(0, os.SEEK_END) - ERRORS))
-                    said = messages.read().decode(errors="replace").strip().replace("\n", "; ")
+                    said = in_a_line(messages.read())
                     raise Failed(f"{Path(command[0]).name}: exit code {child.returncode}: {said}")
             if flush is not None:
                 sync(flush)
@@ -111,7 +111,7 @@ def quiet(*command: str | os.PathLike[str], stdin: bytes | None = None, timeout:
     except subprocess.TimeoutExpired:
         raise Failed(f"{Path(command[0]).name}: not done within {timeout:.0f} s") from None
     if done.returncode != 0:
-        said = (done.stderr or done.stdout)[-ERRORS:].decode(errors="replace").strip().replace("\n", "; ")
+        said = in_a_line((done.stderr or done.stdout)[-ERRORS:])
         raise Failed(f"{Path(command[0]).name}: exit code {done.returncode}: {said}")
     return done.stdout.decode(errors="replace")
 
@@ -119,3 +119,8 @@ def quiet(*command: str | os.PathLike[str], stdin: bytes | None = None, timeout:
 def process_s(pid: int) -> float:
     """CPU seconds of a process, its ended threads included."""
     return time.clock_gettime(~pid << 3 | 2)  # clock_getcpuclockid(3)
+
+
+def in_a_line(said: bytes) -> str:
+    """Returns what a program said as one line."""
+    return "; ".join(line.strip() for line in said.decode(errors="replace").splitlines() if line.strip())

@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PEERS = Path(os.environ.get("PEERS") or Path.home() / "peers")
 TARGET = REPOSITORY / "target/release"
 # Programs of which nothing newer is needed than the system has.
-SYSTEM = ("cat", "cp", "find", "ls", "mkfs.ext4", "mount", "rm", "rsync", "sh", "tar", "umount", "zip", "zstd")
+SYSTEM = ("cat", "cp", "find", "ls", "mkfs.ext4", "mount", "perf", "rm", "rsync", "sh", "tar", "umount", "zip", "zstd")
 # Arguments with which programs tell their versions, if not `--version`.
 VERSION = {"mkfs.erofs": "-V", "mksquashfs": "-version", "unsquashfs": "-version", "sqfstar": "-version"}
 VERSION |= {"restic": "version", "mkfs.ext4": "-V", "mkfs.xfs": "-V", "erofsfuse": "-V", "zip": "-v"}

@@ -12,10 +12,7 @@ from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "published"
-NOT_PRINTED = "-"
-
-# Factors to SI base units, bytes and shares.
-UNITS = {
+UNITS = {  # factors to SI base units, bytes and shares
     "": 1.0, "/s": 1.0, "x": 1.0, "%": 0.01, "s": 1.0, "ms": 1e-3, "us": 1e-6, "B": 1.0, "bytes": 1.0, "KB": 1e3,
     "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40, "EiB": 2.0**60,
     "MB/s": 1e6, "KiB/s": 2.0**10, "MiB/s": 2.0**20,
@@ -107,19 +104,17 @@ def _comment(text: str, about: dict[str, str]) -> None:
 def _line(cells: list[str], header: list[tuple[str, str, str]], before: list[Line]) -> Line:
     if len(cells) != len(header):
         raise ValueError(f"{len(cells)} cells, the header has {len(header)}")
-    labels = {key: cell for (key, colon, _), cell in zip(header, cells, strict=True) if not colon}
-    printed = {key: cell for (key, colon, _), cell in zip(header, cells, strict=True) if colon}
+    named = list(zip(header, cells, strict=True))
+    labels = {key: cell for (key, colon, _), cell in named if not colon}
+    printed = {key: cell for (key, colon, _), cell in named if colon}
     if any(line.labels == labels for line in before):
         raise ValueError(f"another row has the labels {labels}")
     values = {}
-    for key, colon, unit in header:
+    for (key, colon, unit), cell in named:
         unit = labels.get(unit[1:], unit) if unit.startswith("=") else unit
-        if colon and unit not in UNITS:
-            raise ValueError(f"{key}: no unit {unit!r}")
-        if not colon or printed[key] == NOT_PRINTED:
-            continue
-        try:
-            values[key] = float(printed[key]) * UNITS[unit]
-        except ValueError:
-            raise ValueError(f"{key}: {printed[key]!r} is not a number") from None
+        if colon and cell != "-":
+            try:
+                values[key] = float(cell) * UNITS[unit]
+            except (KeyError, ValueError):
+                raise ValueError(f"{key}: {cell!r} is no number, or {unit!r} no unit") from None
     return Line(labels, values, printed)

@@ -26,6 +26,11 @@ class Unit:
         value /= self.size
         return f"{value:,.0f}" if self.whole and value == round(value) else digits(value)
 
+    def tick(self, value: float) -> str:
+        """Returns a round number of an axis, as short as it is."""
+        value = round(value / self.size, 9)
+        return f"{value:,.0f}" if value == round(value) else f"{value:g}"
+
     def like(self, value: float, pattern: str) -> str:
         """Returns a number with as many decimals as another one has: a deviation beside its median."""
         return f"{value / self.size:,.{len(pattern.partition('.')[2])}f}"
@@ -71,12 +76,6 @@ def fitting(values: Iterable[float], name: str) -> Unit:
 def show(value: float, name: str) -> str:
     """Returns one number with the unit that fits it, for sentences: "1.23 ms", "37.8 %"."""
     return fitting([value], name).shown(value)
-
-
-def column(values: list[float | None], name: str) -> tuple[str, list[str]]:
-    """Returns the unit of a whole column, and its cells; an unknown value is empty."""
-    fit = fitting((value for value in values if value is not None), name)
-    return fit.name, ["" if value is None else fit.cell(value) for value in values]
 
 
 def times(ratio: float) -> str:

@@ -39,7 +39,8 @@ class Words:
         rank = 1 if abs(quotient - 1) < EQUAL else 2 if wins else 0
         verb = "reaches" if more else "takes"
         place, reason = f" {where}" if where else "", f": {why}" if why else ""
-        self._found.append((rank, f"{of} {verb} {number(quotient)} of the {what} of {to}{place}{reason}."))
+        size = f"{number(quotient)} {'of' if quotient < 1 else 'times'}"
+        self._found.append((rank, f"{of} {verb} {size} the {what} of {to}{place}{reason}."))
 
     def say(self, sentence: str, *, loses: bool = False) -> None:
         """Adds a sentence that was made elsewhere."""
