@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lib.machine import cpus
-from lib.process import Command, measure, quiet
+from lib.process import Command, Failed, measure, quiet
 from lib.programs import need, typed
 from lib.suite import Missing, Row, Wrong
 
 PIECE = 1 << 20
+PROGRAMS = ("kiln", "mkfs.erofs", "mksquashfs")  # that `command` knows
 
 
 def command(program: str, options: str, tree: Path, image: Path, threads: int | None = None) -> list[str]:
@@ -86,6 +87,14 @@ def compare(tree: dict[str, str], other: Path) -> None:
             continue
         if tree.get(path) != found.get(path):
             raise Wrong(f"{path}: {found.get(path, 'not there')} instead of {tree.get(path, 'nothing')}")
+
+
+def same(image: Path, tree: Path) -> None:
+    """Compares an image of EROFS with a tree, metadata included. Raises Wrong."""
+    try:
+        quiet(need("kiln"), "diff", "--quiet", image, tree)
+    except Failed as error:
+        raise Wrong(f"the image differs from the tree: {error}") from error
 
 
 def built(*commands: Command, image: Path, stdin: Path | None = None) -> dict[str, float]:

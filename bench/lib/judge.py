@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from lib.results import Results, RowResult
 from lib.suite import Verdict
@@ -70,7 +71,8 @@ def order(
         assert one is not None and other is not None
         kind, quotient = apart(one, other, column, more)
         kinds.append(kind)
-        ours.append(f"{number(quotient)} times {name(labels)}'s")
+        differing = {key: value for key, value in labels.items() if better.get(key) != value}
+        ours.append(f"{number(quotient)} times {name(differing or labels)}'s")
     kind = "no longer" if -1 in kinds else "not to be told apart" if 0 in kinds else "holds"
     return Verdict(kind, ", ".join(ours), why if kind == "holds" else otherwise)
 
@@ -120,6 +122,11 @@ def every(verdicts: Iterable[Verdict]) -> Verdict:
     said = dict.fromkeys(one.ours for one in found if one.ours)
     whys = dict.fromkeys(one.why for one in found if one.why and one.kind == worst.kind)
     return Verdict(worst.kind, "; ".join(said), "; ".join(whys))
+
+
+def called(name: str, verdict: Verdict) -> Verdict:
+    """Returns a part of a claim with its name before its figures."""
+    return replace(verdict, ours=f"{name}: {verdict.ours}") if verdict.ours else verdict
 
 
 def apart(one: RowResult, other: RowResult, column: str, more: bool) -> tuple[int, float]:

@@ -120,7 +120,7 @@ def mount(
         # EROFS takes a file as it is; other filesystems of the kernel need a device.
         needs_device = counted or bool(kind) and kind != "erofs"
         is_device = not image.is_file()
-        source = stack.enter_context(loop(image)) if needs_device and not is_device else image
+        source = stack.enter_context(loop(image, direct=counted)) if needs_device and not is_device else image
         counter = Counter.of(source) if counted and str(source).startswith("/dev/") else None
         if kind:
             extra = {"xfs": "norecovery,nouuid", "ext4": "noload"}.get(kind, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +91,7 @@ def image(bench: Bench, system: System, tree: Path) -> Path:
     """Makes the image of a system once a table. Raises Missing, Failed."""
     if system.reason:
         raise Missing(system.reason)
-    if system.program in ("kiln", "mkfs.erofs", "mksquashfs"):
+    if system.program in images.PROGRAMS:
         return bench.image(system.program, system.options, tree)
     key = (system.program, system.options, str(tree))
     return bench.kept(key, lambda path: disks.filled(path, system.program, tree, system.options))
@@ -152,15 +152,23 @@ def amount(pattern: str, size: int, most: int | None = None) -> int:
 
 
 def fio(
-    bench: Bench, system: System, tree: Path, pattern: str, *, most: int | None = None, group: Path | None = None
+    bench: Bench,
+    system: System,
+    tree: Path,
+    pattern: str,
+    *,
+    most: int | None = None,
+    group: Path | None = None,
+    prepare: Callable[[Mount], None] = lambda mounted: None,
 ) -> Run:
     """Mounts a system, drops all caches, reads its file by fio, and returns the run: rate by fio's clock, CPU of all,
-    bytes and requests of the device."""
+    bytes and requests of the device. `prepare` changes the mount before."""
     size, said = (tree / FILE).stat().st_size, bench.scratch / "said"
     wanted = amount(pattern, size, most)
     with opened(bench, system, tree, group) as mounted:
         if not system.server:
             return library(bench, mounted, tree, pattern, size)
+        prepare(mounted)
         command = disks.within(group, fio_command(pattern, mounted.root / FILE, size, wanted))
 
         def work() -> float:
@@ -204,7 +212,7 @@ def library(bench: Bench, device: Mount, tree: Path, pattern: str, size: int) ->
 
 def command_of(system: System, pattern: str) -> str:
     """Returns how a row is made, as one can type it: image, then reader."""
-    if system.program in ("kiln", "mkfs.erofs", "mksquashfs") and find(system.program):
+    if system.program in images.PROGRAMS and find(system.program):
         made = typed(images.command(system.program, system.options, Path("/tree"), Path("/image")))
     else:
         made = f"mkfs.{system.program}; mount -o {system.options}; cp"

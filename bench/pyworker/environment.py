@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Virtual environments with the peers of the suite `python`, below `$KILN_BENCH` (default `~/.cache/kiln-bench/python`).
+"""Virtual environments with the peers of the suite `python`.
 
-The suite makes what is missing. A package that cannot be installed keeps its reason in `reasons.json`, and its rows
-show it. kilnfs comes by `bench/pyworker/environment.py --wheel FILE`.
+The suite makes what is missing below `$KILN_BENCH`, by default `~/.cache/kiln-bench/python`. A package that cannot be
+installed keeps its reason in `reasons.json`, and its rows show it. kilnfs comes by `bench/pyworker/environment.py
+--wheel FILE`.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
@@ -50,7 +50,8 @@ def why(distribution: str) -> str:
 
 def installed(environment: str) -> dict[str, str]:
     """Returns the versions of the distributions of an environment, by lower-case name."""
-    code = "import json, importlib.metadata as m; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
+    listed = "{d.name.lower(): d.version for d in m.distributions()}"
+    code = f"import json, importlib.metadata as m; print(json.dumps({listed}))"
     done = subprocess.run([interpreter(environment), "-c", code], capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
@@ -80,6 +81,8 @@ def ensure() -> None:
 
 def main() -> int:
     """Prints what is there; rows of what is missing tell their reasons. Returns 1 if the wheel cannot be installed."""
+    import argparse  # every process of a measurement imports this module
+
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--wheel", help="install this wheel of kilnfs, or a path that pip takes")
     wheel = parser.parse_args().wheel

@@ -9,10 +9,10 @@ from pyworker.base import Buffer, Contestant
 from pyworker.sets import SEED
 from pyworker.slow import Store, slow_url
 
-# Options of `kiln pack`, by form and, where they differ, by set. Photos are stored without ends beside inodes, because a
-# view of such a file has to be a copy. Texts are smaller than a page and share pclusters in some forms: the shorter
-# these are, the less is decoded for one sample, and the more bytes are stored. `zstd` is for random order, `zstd small`
-# for few bytes.
+# Options of `kiln pack`, by form and, where they differ, by set. Photos are stored without ends beside inodes: a view
+# of such a file has to be a copy. Texts are smaller than a page and share pclusters in some forms: the shorter these
+# are, the less is decoded for one sample, and the more bytes are stored. `zstd` is for random order, `zstd small` for
+# few bytes.
 PACK = {
     "stored": "-z none --layout=inline-data=off",
     "stored texts": "-z none",

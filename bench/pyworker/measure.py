@@ -20,9 +20,8 @@ from lib import machine
 from lib.mounts import Mount
 from lib.process import own_peak, sync
 from lib.suite import Missing
-from pyworker.base import LOCAL, SEQUENTIAL, SHUFFLED, Buffer, Contestant, allocated
+from pyworker.base import LOCAL, SEQUENTIAL, SHUFFLED, Buffer, Contestant
 from pyworker.contestants import CONTESTANTS
-from pyworker.loader import Loader
 from pyworker.sets import SEED, Tree, generate
 from pyworker.slow import Store
 
@@ -34,7 +33,7 @@ Answer = dict[str, Any]
 class Spec:
     """Specification of a measurement."""
 
-    kind: str  # a key of `worker.KINDS`
+    kind: str  # the function that does it: "measure.read"
     tree: str  # directory of the set
     label: str = ""
     file: str = ""  # the container, or the place where it is mounted
@@ -65,7 +64,7 @@ class Spec:
             raise Missing("reads in the order of its shards only")
         ids = permutation(len(contestant.tree)) if order == SHUFFLED else list(range(len(contestant.tree)))
         ids = ids[: min(self.most_samples or len(ids), contestant.most_samples or len(ids))]
-        return [ids[first : first + self.batch] for first in range(0, len(ids), self.batch)]
+        return chunks(ids, self.batch)
 
 
 class Meter:
@@ -108,6 +107,11 @@ def private_bytes() -> int:
     """Memory that belongs to this process alone (USS)."""
     lines = [line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]]
     return 1024 * sum(int(line[1]) for line in lines if line[0].startswith("Private_"))
+
+
+def chunks(ids: list[int], count: int) -> list[list[int]]:
+    """Returns ids in batches."""
+    return [ids[first : first + count] for first in range(0, len(ids), count)]
 
 
 def permutation(count: int) -> list[int]:
@@ -165,7 +169,7 @@ def check(spec: Spec) -> Answer:
                 path = contestant.tree.paths[i]
                 return {"wrong": f"{path}: {len(sample)} bytes that are not those of the source"}
     contestant.close()
-    return {"version": contestant.version(), "size_bytes": allocated(contestant.file)}
+    return {"version": contestant.version()}
 
 
 def same(tree: Tree, ids: Iterable[int], size: int, total: int | None) -> None:
@@ -193,7 +197,7 @@ def warm_up(spec: Spec, contestant: Contestant, lists: list[list[int]]) -> None:
     gc.collect()
 
 
-def in_child(function: Callable[[], None]) -> None:
+def in_child(function: Callable[[], object]) -> None:
     """Runs a function in a forked process. Raises RuntimeError if it fails there."""
     child = os.fork()
     if child == 0:
@@ -220,7 +224,7 @@ def read(spec: Spec) -> Answer:
         machine.drop_caches()
     else:
         # The contestant's own order may begin anywhere.
-        warm_up(spec, contestant, [list(range(len(contestant.tree)))] if local else lists)
+        warm_up(spec, contestant, chunks(list(range(len(contestant.tree))), spec.batch) if local else lists)
     opening = Meter(spec)
     contestant.open(spec.order)
     open_s = opening.cost()["wall_s"]
@@ -269,6 +273,8 @@ def load(spec: Spec) -> Answer:
     contestant = spec.contestant()
     lists = spec.batches(contestant, spec.order)
     warm_up(spec, contestant, lists)
+    from pyworker.loader import Loader
+
     loader = Loader(EpochWork(spec), spec.workers or 0, spec.start)
     meter = Meter(spec)
     size, total = loader.epoch(lists)

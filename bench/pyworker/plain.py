@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Sequence
 from itertools import accumulate
 
-from lib import images
 from pyworker.base import Buffer, Contestant
 from pyworker.images import Kilnfs
 
@@ -61,6 +60,8 @@ class SquashfuseLl(Directory):
 
     @classmethod
     def options(cls, of_set: str) -> str:
+        from lib import images
+
         return images.squash("zstd,3", 128)
 
 

@@ -76,8 +76,8 @@ def texts(files: int) -> Iterator[bytes]:
     weights = np.cumsum(1 / (np.arange(WORDS) + 20))
     for first in range(0, files, CLASSES):
         sizes = random.integers(TEXT_BYTES[0], TEXT_BYTES[1] + 1, min(CLASSES, files - first)).tolist()
-        # A word has one letter or more, and a space.
-        ranks = np.searchsorted(weights, random.random(sum(sizes) // 2 + 1) * weights[-1])
+        # Words with their spaces have some 6 bytes: this is enough.
+        ranks = np.searchsorted(weights, random.random(sum(sizes) // 4) * weights[-1])
         text = io.BytesIO(b" ".join(map(words.__getitem__, ranks.tolist())))
         yield from (text.read(size) for size in sizes)
 

@@ -32,7 +32,7 @@ class SlowFile(io.FileIO):
     """A file, read-only, of which each read is a request of its store."""
 
     def __init__(self, path: Path, store: Store) -> None:
-        super().__init__(path)
+        super().__init__(str(path))
         self.store = store
 
     def read(self, size: int | None = -1, /) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 from pyworker.base import Buffer, version
 from pyworker.images import IndexedSamples
 from pyworker.loader import Loader
-from pyworker.measure import Answer, Meter, Spec, consume, in_child, permutation, private_bytes
+from pyworker.measure import Answer, Meter, Spec, chunks, consume, in_child, permutation, private_bytes
 from pyworker.sets import SUFFIX, Tree
 
 OPENS, OPENS_S = 200, 10
@@ -41,7 +41,7 @@ class ListedSamples:
 
 
 def scan(root: Path, suffix: str) -> list[tuple[str, int]]:
-    """Does what `find_classes` and `make_dataset` of torchvision's ImageFolder do, step by step, without torchvision."""
+    """Does what `find_classes` and `make_dataset` of torchvision's ImageFolder do, step by step."""
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     numbers = {name: number for number, name in enumerate(classes)}
     instances = []
@@ -80,7 +80,7 @@ def memory(spec: Spec) -> Answer:
         samples = NoSamples() if spec.label == NOTHING else ListedSamples(tree.root, SUFFIX[tree.name])
     ids = permutation(len(tree))[:READ_BY_WORKER]
     loader = Loader(MemoryWork(samples), 1, spec.start)
-    size, _ = loader.epoch([ids[i : i + spec.batch] for i in range(0, len(ids), spec.batch)])
+    size, _ = loader.epoch(chunks(ids, spec.batch))
     if size != (wanted := 0 if spec.label == NOTHING else sum(tree.sizes[i] for i in ids)):
         raise RuntimeError(f"{spec.label}: {size} bytes read, the set has {wanted}")
     return {"private_bytes": loader.said[0], "first_s": loader.first_s}
@@ -91,8 +91,11 @@ def index(spec: Spec) -> Answer:
     tree = Tree(Path(spec.tree))
     if spec.label == INDEX:
         version("kilnfs")
-    make = lambda: IndexedSamples(spec.file) if spec.label == INDEX else scan(tree.root, SUFFIX[tree.name])  # noqa: E731
-    in_child(lambda: len(make()) and None)
+
+    def make() -> Any:
+        return IndexedSamples(spec.file) if spec.label == INDEX else scan(tree.root, SUFFIX[tree.name])
+
+    in_child(make)
     gc.collect()
     before = private_bytes()
     meter = Meter(spec)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from pyworker import environment
 from pyworker.base import Contestant, allocated
 from pyworker.contestants import CONTESTANTS
 
-FILES = {"photos": (5000, 60), "texts": (100_000, 1000), "pictures": (1000, 20)}  # in full, quick
+FILES = {"photos": (5000, 200), "texts": (100_000, 1000), "pictures": (1000, 20)}  # in full, quick
 BATCH = {"photos": 64, "texts": 256, "pictures": 64}
 TMPFS_MOST = 5 << 29
 TIMEOUT_S = 3600
@@ -36,13 +38,16 @@ class Stage:
         """Runs a process of `worker.py`, and returns its answer. Raises Missing, Wrong, Failed."""
         environment.ensure()
         command = [environment.interpreter(environment_name), Path(environment.__file__).with_name("worker.py")]
-        request = json.dumps({"kind": kind, **fields})
-        done = subprocess.run(
-            command, input=request, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False
-        )
-        if done.returncode != 0 or not done.stdout:
-            raise Failed(f"exit code {done.returncode}: {done.stderr.strip()[-500:]}")
-        answer: dict[str, Any] = json.loads(done.stdout)
+        ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, errors="replace", start_new_session=True, **ends) as child:
+            try:
+                said, messages = child.communicate(json.dumps({"kind": kind, **fields}), TIMEOUT_S)
+            except BaseException:  # an interrupt, too: its children do not run on
+                os.killpg(child.pid, signal.SIGKILL)
+                raise
+        if child.returncode != 0 or not said:
+            raise Failed(f"exit code {child.returncode}: {messages.strip()[-500:]}")
+        answer: dict[str, Any] = json.loads(said)
         for name, error in (("missing", Missing), ("wrong", Wrong), ("failed", Failed)):
             if name in answer:
                 raise error(answer[name])
@@ -53,7 +58,7 @@ class Stage:
         path = self.home / name
         if name not in self.sets:
             shutil.rmtree(path, ignore_errors=True)
-            self.work("set", tree=str(path), files=FILES[name][self.quick])
+            self.work("measure.make_set", tree=str(path), files=FILES[name][self.quick])
             self.sets.add(name)
         return path
 
@@ -77,7 +82,7 @@ class Stage:
         if kind.builder:
             run = measure(images.command(kind.builder, kind.options(of_set), tree / "tree", path), flush=path).run()
         else:
-            run = self.work("build", kind.environment, label=kind.label, tree=str(tree), file=str(path))
+            run = self.work("measure.build", kind.environment, label=kind.label, tree=str(tree), file=str(path))
         return {**run, "size_bytes": allocated(path)}
 
     @contextmanager
@@ -108,5 +113,7 @@ class Stage:
     def check(self, of_set: str, row: Row, label: str) -> None:
         """Compares every byte of a contestant with the source, once a run, and puts its version into the row."""
         if (of_set, label) not in self.checked:
-            self.checked[of_set, label] = self.read("check", of_set, label)["version"]
-        row.command = f"{self.checked[of_set, label]}: {CONTESTANTS[label].call}"
+            self.checked[of_set, label] = self.read("measure.check", of_set, label)["version"]
+        kind = CONTESTANTS[label]
+        where = f" below a mount by {kind.server}" if kind.server else ""
+        row.command = f"{self.checked[of_set, label]}: {kind.call}{where}"

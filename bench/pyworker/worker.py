@@ -3,6 +3,7 @@ print goes to stderr."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -17,13 +18,12 @@ def main() -> None:
     out = os.dup(1)
     os.dup2(2, 1)
     from lib.suite import Missing
-    from pyworker import measure, special
+    from pyworker.measure import Spec
 
-    kinds = {"set": measure.make_set, "build": measure.build, "check": measure.check, "read": measure.read}
-    kinds |= {"load": measure.load, "memory": special.memory, "index": special.index, "open": special.opening}
-    spec = measure.Spec(**json.load(sys.stdin))
+    spec = Spec(**json.load(sys.stdin))
+    module, _, function = spec.kind.partition(".")
     try:
-        answer = kinds[spec.kind](spec)
+        answer = getattr(importlib.import_module(f"pyworker.{module}"), function)(spec)
     except Missing as reason:
         answer = {"missing": str(reason)}
     except Exception as error:

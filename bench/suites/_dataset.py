@@ -18,7 +18,7 @@ from lib import disks, images, queues
 from lib.bench import Bench
 from lib.mounts import Mount, mount
 from lib.process import Failed, measure, quiet
-from lib.programs import PEERS, need
+from lib.programs import need
 from lib.suite import Missing, Wrong
 
 LENGTH = 32 << 10  # of a file
@@ -118,9 +118,9 @@ def store_zip(tree: Path, image: Path) -> None:
     archive.rename(image)
 
 
-def ext4_by_d(tree: Path, image: Path, factor: float = 1.2) -> None:
-    """Lets mkfs.ext4 fill an image of so many times the data."""
-    size = int(disks.entries(tree)[1] * factor) >> 10
+def ext4_by_d(tree: Path, image: Path, factor: float = 1.2, more: int = 16 << 20) -> None:
+    """Lets mkfs.ext4 fill an image of so many times the data, and more bytes: a small one needs room for its tables."""
+    size = int(disks.entries(tree)[1] * factor) + more >> 10
     quiet(need("mkfs.ext4"), "-q", "-F", "-m", "0", "-d", tree, image, f"{max(size, 4096)}k")
 
 

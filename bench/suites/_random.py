@@ -112,7 +112,7 @@ def times_faster(results: Results, suite: str, least: dict[str, float]) -> Verdi
     def one(test: str, block: str, bar: float) -> Verdict:
         squash, erofs = ({"system": system, "block": block, "test": test} for system in ("squashfs", "erofs"))
         above: Callable[[float], bool] = lambda quotient: quotient > bar  # noqa: E731
-        return judge.ratio(results, suite, "random", "wall_s", squash, erofs, above)
+        return judge.called(f"{test}, {block}", judge.ratio(results, suite, "random", "wall_s", squash, erofs, above))
 
     table = results.table(suite, "random")
     blocks = [block for block in BLOCKS if table is None or table.find(block=block)]

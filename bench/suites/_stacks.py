@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from lib import disks, images, machine
@@ -20,14 +21,16 @@ from lib.programs import need
 from lib.suite import Wrong
 
 LIST = ["ls", "-lR", "."]
-KEEP_HOLES = "--chunksize=1048576"
-PLAIN_SQUASH = "-noI -noD -noF -noX"
+EROFS, SQUASH, EXT4 = "kernel erofs", "kernel squashfs", "kernel ext4"
+STORED, HOLES, KILN = "mkfs.erofs ", "mkfs.erofs --chunksize=1048576", "kiln --preset plain --layout chunk-size=1M"
+SQUASHED, NOT_COMPRESSED = "mksquashfs ", "mksquashfs -noI -noD -noF -noX"
+METABOX = "kiln --kernel 6.17 --layout metadata"
 HIDDEN = re.compile(r"lost\+found|[0-9a-f]{2}")  # what ext4 and the whiteouts of objects add to a root
 
 
 @dataclass(frozen=True)
 class Home:
-    """A filesystem of its own with `meta`, the tree of sparse files that refer to objects, `objects`, and `image.cfs`."""
+    """A filesystem of its own with a tree of sparse files that refer to objects, the objects, and composefs's image."""
 
     root: Path
     source: Path  # the tree with its data
@@ -130,6 +133,39 @@ class Stack:
             yield found
 
 
+# The published stacks, in their order, then ours.
+M1 = [
+    Stack("overlayfs + squashfs", SQUASHED, SQUASH, "follow"),
+    Stack("overlayfs + ext4", "mkfs.ext4 -d", EXT4, "follow"),
+    Stack("overlayfs + erofs", STORED, EROFS, "follow"),
+    Stack("overlayfs + direct", "direct", "", "follow"),
+    Stack("composefs of today", "composefs"),
+    Stack("composefs of today, mounted by kiln", "kiln composefs"),
+    Stack("overlayfs + erofs, holes kept", HOLES, EROFS, "follow"),
+    Stack("overlayfs + kiln", KILN, EROFS, "follow"),
+    Stack("overlayfs + kiln, data-only layer", KILN, EROFS, "data only"),
+]
+M2 = [
+    Stack("erofs", HOLES, EROFS),
+    Stack("overlayfs + erofs", HOLES, EROFS, "follow"),
+    Stack("squashfs", SQUASHED, SQUASH),
+    Stack("overlayfs + squashfs", SQUASHED, SQUASH, "follow"),
+    Stack("squashfs, nothing compressed", NOT_COMPRESSED, SQUASH),
+    Stack("overlayfs + squashfs, nothing compressed", NOT_COMPRESSED, SQUASH, "follow"),
+    Stack("composefs of today", "composefs"),
+    Stack("erofs by file", HOLES, EROFS, by_file=True),
+    Stack("erofs, stored holes", STORED, EROFS),
+    Stack("ext4", "mkfs.ext4 -d", EXT4),
+    Stack("direct", "direct"),
+    Stack("kiln", KILN, EROFS),
+    Stack("kiln by file", KILN, EROFS, by_file=True),
+    Stack("kiln, metadata compressed", METABOX, EROFS),
+    Stack("overlayfs + kiln", KILN, EROFS, "follow"),
+    Stack("overlayfs + kiln, metadata compressed", METABOX, EROFS, "follow"),
+    Stack("kiln mount", KILN, "kiln mount"),
+]
+
+
 @contextmanager
 def composefs(bench: Bench, place: Home, by_kiln: bool) -> Iterator[Path]:
     """Composefs of today: its image, which the kernel reads by file, and the objects as a layer of data."""
@@ -182,12 +218,18 @@ def same(bench: Bench, stack: Stack, place: Home) -> None:
     """Compares attributes of all entries with the source's. Raises Wrong."""
     if stack.maker.startswith("kiln ") and stack.maker != "kiln composefs":
         images.check(made(bench, stack.maker, place.meta))
-    wanted = attributes(place.source)
+    wanted = of_source(place.source)
     with stack.opened(bench, place) as found:
         shown = attributes(found.root)
     for path in wanted.keys() | shown.keys():
         if wanted.get(path) != shown.get(path) and not HIDDEN.fullmatch(path):
             raise Wrong(f"{path}: {shown.get(path, 'not there')} instead of {wanted.get(path, 'nothing')}")
+
+
+@cache
+def of_source(tree: Path) -> dict[str, tuple[object, ...]]:
+    """Returns the attributes of a source, which are found once."""
+    return attributes(tree)
 
 
 def attributes(tree: Path) -> dict[str, tuple[object, ...]]:

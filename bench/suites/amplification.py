@@ -7,22 +7,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lib import judge, machine, published, readers
 from lib.bench import Bench
-from lib.disks import mounted
+from lib.mounts import Mount
 from lib.process import Failed, quiet
 from lib.programs import need
 from lib.readers import FILE, Checks, System, erofs, filled, opened, squashfs
 from lib.results import Results
-from lib.suite import FETCHED, RATE, REQUESTS, Claim, Column, Missing, Plot, Row, Run, Suite, Table, Verdict
+from lib.suite import FETCHED, RATE, REQUESTS, Claim, Column, Plot, Row, Run, Suite, Table, Verdict
+from lib.tracing import traced, tracing
 from lib.words import Words, number
+from suites._programs import bound, startable, wake
 
 PATTERNS = ("sequential", "random", "strided")
 ASKED = 16 << 20
@@ -129,79 +130,37 @@ SIZES = (4, 16, 64, 128)
 SHARES = [Column(f"to_{kib}", f"up to {kib} KiB", "%", "", timed=False) for kib in SIZES]
 COUNT = Column("count", "reads", "", "", timed=False)
 LARGEST = Column("largest_bytes", "largest", "KiB", "", timed=False)
-STARTS = (
-    "python3 -c 'import json, ssl, asyncio'",
-    "perl -MPOSIX -e 1",
-    "git --version",
-    "gcc --version",
-    "bash -c :",
-    "tar --version",
-    "ls --version",
-    "find --version",
-    "awk --version",
-    "gdb --version",
-    "vim --version",
-    "curl --version",
-    "sqlite3 -version",
-)
 
 
-def programs(bench: Bench) -> tuple[Path, list[str]]:
-    """Returns a tree with programs, and the commands that start those which it has: a system tree, or some programs of
-    this machine with their libraries."""
-    tree = bench.tree("rootfs")
-    if not (tree / "bin/sh").exists():
-        tree = bench.directory("programs")
-        for name in ("sh", "bash", "perl", "tar", "ls", "find"):
-            path = shutil.which(name)
-            libraries = re.findall(r"(/\S+)", quiet("ldd", path)) if path else []
-            for file in [*([path] if path else []), *libraries]:
-                target = tree / file.removeprefix("/")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, target)
-                if file == path:
-                    (tree / "bin").mkdir(exist_ok=True)
-                    shutil.copy(file, tree / "bin" / name)
-    found = [start for start in STARTS if shutil.which(start.split()[0], path=path_of(tree))]
-    if not found:
-        raise Missing("the tree has none of the programs")
-    return tree, found
-
-
-def path_of(tree: Path) -> str:
-    """Returns the search path of programs in a tree."""
-    return ":".join(str(tree / folder) for folder in ("bin", "usr/bin"))
-
-
-def start(root: Path, commands: Sequence[str]) -> None:
-    """Starts programs one after the other in a root. Their results are not wanted: without /proc some complain."""
+def start(root: Path, commands: Iterable[list[str]]) -> None:
+    """Starts programs one after the other in a root. Their exit codes are not wanted: some miss a display."""
+    wake()
     for command in commands:
-        line = ["chroot", str(root), "/bin/sh", "-c", f"exec {command}"]
-        subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=60)
+        line = ["chroot", str(root), *command]
+        subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=120)
 
 
 def sizes(bench: Bench) -> Iterator[Row]:
     """Yields the sizes of reads, as asked of the filesystem and as they reach the device."""
-    tree, commands = programs(bench)
-    contestants: list[tuple[str, System, Callable[[System], list[int]]]] = []
+    tree, programs = startable(bench)
     trace = bench.stack.enter_context(tracing(bench.scratch / "tracing"))
-    kernel = [erofs("lz4", 4), squashfs("lz4", 128), filled("ext4")]
-    contestants.append(
-        ("asked of the filesystem", kernel[0], lambda system: asked(bench, system, tree, commands, trace))
-    )
-    for system in kernel if not bench.quick else kernel[:1]:
-        contestants.append(
-            ("requests to the device", system, lambda system: requests(bench, system, tree, commands, trace))
-        )
-    ours = erofs("lz4", 4, "kiln mount")
-    for what, key in (("asked of the filesystem", "read_sizes"), ("requests to the device", "fetch_sizes")):
-        contestants.append((what, ours, lambda system, key=key: counted(bench, system, tree, commands, key)))
-    for what, system, find in contestants:
+    kernel, ours = [erofs("lz4", 4), squashfs("lz4", 128), filled("ext4")], erofs("lz4", 4, "kiln mount")
+    contestants = [("asked of the filesystem", kernel[0]), ("asked of the filesystem", ours)]
+    contestants += [("requests to the device", system) for system in [*(kernel[:1] if bench.quick else kernel), ours]]
+    for what, system in contestants:
+        find = counted if system.ours else asked if what.startswith("asked") else requests
+        theirs = published.row("P", where="table 2", case="share")["value"]
+
+        def run(system: System = system, find: Finder = find, what: str = what) -> Run:
+            with opened(bench, system, tree) as mount, bound(mount.root):
+                machine.drop_caches()
+                return shares(find(mount, trace, lambda: start(mount.root, programs.values()), what))
+
         yield Row(
             {"reads": what, **system.labels()},
-            lambda system=system, find=find: shares(find(system)),
-            command="chroot MOUNT sh -c ...: " + ", ".join(command.split()[0] for command in commands),
-            published={"to_16": published.row("P", where="table 2", case="share")["value"]} if what[0] == "a" else {},
+            run,
+            command=f"chroot MOUNT PROGRAM: {', '.join(programs)}",
+            published={"to_16": theirs} if find is asked else {},
             ours=system.ours,
         )
 
@@ -214,65 +173,32 @@ def shares(lengths: list[int]) -> Run:
     return {**found, "count": len(lengths), "largest_bytes": max(lengths)}
 
 
-@contextmanager
-def tracing(place: Path) -> Iterator[Path]:
-    """The kernel's trace events, in an instance of our own. Raises Missing."""
-    machine.need_root("tracing")
-    try:
-        with mounted(Path("tracefs"), place, "tracefs", "rw"):
-            instance = place / "instances/kiln-bench"
-            instance.mkdir()
-            try:
-                (instance / "buffer_size_kb").write_text("16384")
-                yield instance
-            finally:
-                instance.rmdir()
-    except (Failed, OSError) as error:
-        raise Missing(f"no trace events in this kernel: {error}") from error
-
-
-def traced(trace: Path, events: Sequence[str], work: Callable[[], None]) -> list[str]:
-    """Does work, and returns the lines of events meanwhile."""
-    (trace / "trace").write_text("")
-    for event in events:
-        (trace / "events" / event / "enable").write_text("1")
-    try:
-        work()
-    finally:
-        for event in events:
-            (trace / "events" / event / "enable").write_text("0")
-    return (trace / "trace").read_text().splitlines()
-
-
-def asked(bench: Bench, system: System, tree: Path, commands: Sequence[str], trace: Path) -> list[int]:
+def asked(mount: Mount, trace: Path, work: Callable[[], None], what: str) -> list[int]:
     """Returns the lengths of reads that the kernel asks of EROFS."""
-    with opened(bench, system, tree) as mount:
-        machine.drop_caches()
-        events = ("erofs/erofs_readahead", "erofs/erofs_read_folio")
-        lines = traced(trace, events, lambda: start(mount.root, commands))
+    lines = traced(trace, ("erofs/erofs_readahead", "erofs/erofs_read_folio"), work)
     pages = [re.search(r"nrpage = (\d+)", line) for line in lines if "erofs_read" in line]
     return [int(match[1]) * 4096 if match else 4096 for match in pages]
 
 
-def requests(bench: Bench, system: System, tree: Path, commands: Sequence[str], trace: Path) -> list[int]:
+def requests(mount: Mount, trace: Path, work: Callable[[], None], what: str) -> list[int]:
     """Returns the lengths of requests that reach the device."""
-    with opened(bench, system, tree) as mount:
-        machine.drop_caches()
-        assert mount.counter
-        number_ = (mount.counter.file.parent / "dev").read_text().strip().replace(":", ",")
-        lines = traced(trace, ["block/block_rq_issue"], lambda: start(mount.root, commands))
-    found = (re.search(rf"block_rq_issue: {number_} R\w* (\d+) ", line) for line in lines)
+    assert mount.counter
+    device = (mount.counter.file.parent / "dev").read_text().strip().replace(":", ",")
+    lines = traced(trace, ["block/block_rq_issue"], work)
+    found = (re.search(rf"block_rq_issue: {device} R\w* (\d+) ", line) for line in lines)
     return [int(match[1]) for match in found if match]
 
 
-def counted(bench: Bench, system: System, tree: Path, commands: Sequence[str], key: str) -> list[int]:
+def counted(mount: Mount, trace: Path, work: Callable[[], None], what: str) -> list[int]:
     """Returns the lengths of reads that kiln's mount has counted: each by the end of its class."""
-    with opened(bench, system, tree) as mount:
-        machine.drop_caches()
-        start(mount.root, commands)
-        classes = json.loads(quiet(need("kiln"), "stats", "--json", mount.root))[key]
+    work()
+    told = json.loads(quiet(need("kiln"), "stats", "--json", mount.root))
+    classes = told["read_sizes" if what.startswith("asked") else "fetch_sizes"]
     ends = {end: (1 << 24) if end == "+Inf" else int(end) for end in classes}
     return [ends[end] for end, count in classes.items() for _ in range(count)]
+
+
+Finder = Callable[[Mount, Path, Callable[[], None], str], list[int]]
 
 
 def at(pattern: str, system: str, reader: str = "kernel") -> dict[str, str]:
@@ -292,22 +218,28 @@ def times(results: Results, pattern: str, system: str, good: Callable[[float], b
     return Verdict("holds" if good(found) else "no longer", f"{number(found)} times")
 
 
+def less(results: Results, pattern: str, one: str, others: Sequence[str]) -> Verdict:
+    """Judges that a system fetches less than others."""
+    labels = [at(pattern, other) for other in others]
+    found = judge.order(results, "amplification", "text", "fetched_bytes", at(pattern, one), labels)
+    return replace(found, ours=f"{pattern}: {found.ours}") if found.ours else found
+
+
+def against(results: Results, one: dict[str, str], to: dict[str, str], good: Callable[[float], bool]) -> Verdict:
+    """Judges the bytes of a row over those of another."""
+    return judge.ratio(results, "amplification", "text", "fetched_bytes", one, to, good)
+
+
 def least(results: Results) -> Verdict:
     """Judges claim 49: EROFS fetches least at random and in strides."""
-    verdicts = []
-    for pattern in PATTERNS[1:]:
-        mine = at(pattern, EROFS)
-        verdicts.append(
-            judge.order(
-                results, "amplification", "text", "fetched_bytes", mine, [at(pattern, name) for name in SQUASH[:-1]]
-            )
-        )
-        verdicts.append(
-            judge.ratio(
-                results, "amplification", "text", "fetched_bytes", mine, at(pattern, BIG), lambda found: found < 0.3
-            )
-        )
-    return judge.joined(*verdicts)
+    few = (against(results, at(one, EROFS), at(one, BIG), lambda found: found < 0.3) for one in PATTERNS[1:])
+    return judge.joined(*(less(results, pattern, EROFS, SQUASH[:-1]) for pattern in PATTERNS[1:]), *few)
+
+
+def growing(results: Results) -> Verdict:
+    """Judges claim 52: at random the bytes grow with the unit."""
+    units = [at("random", f"EROFS lz4 {kib} KiB") for kib in (4, 16, 64, 128)]
+    return judge.steps(results, "amplification", "text", "fetched_bytes", units)
 
 
 def one_block(results: Results) -> Verdict:
@@ -347,40 +279,11 @@ def small(results: Results) -> Verdict:
 CLAIMS = [
     Claim(46, lambda results: times(results, "sequential", BIG, lambda found: found < 0.6)),
     Claim(47, lambda results: times(results, "random", BIG, lambda found: found > 5)),
-    Claim(
-        48,
-        lambda results: judge.ratio(
-            results, "amplification", "text", "fetched_bytes", at("strided", BIG), at("random", BIG), lambda x: x > 1
-        ),
-    ),
+    Claim(48, lambda results: against(results, at("strided", BIG), at("random", BIG), lambda found: found > 1)),
     Claim(49, least),
-    Claim(
-        50,
-        lambda results: judge.joined(
-            *(
-                judge.order(
-                    results,
-                    "amplification",
-                    "text",
-                    "fetched_bytes",
-                    at("sequential", name),
-                    at("sequential", EROFS),
-                )
-                for name in SQUASH[1:]
-            )
-        ),
-    ),
+    Claim(50, lambda results: judge.joined(*(less(results, "sequential", one, [EROFS]) for one in SQUASH[1:]))),
     Claim(51, one_block),
-    Claim(
-        52,
-        lambda results: judge.steps(
-            results,
-            "amplification",
-            "text",
-            "fetched_bytes",
-            [at("random", f"EROFS lz4 {kib} KiB") for kib in (4, 16, 64, 128)],
-        ),
-    ),
+    Claim(52, growing),
     Claim(53, small),
     Claim(54, even),
 ]
@@ -390,30 +293,16 @@ def words(results: Results) -> list[str]:
     """Returns what the tables say."""
     said = Words(results, "amplification")
     for pattern in PATTERNS:
-        for mine, of in ((EROFS, "4 KiB"), ("EROFS lz4 64 KiB", "64 KiB")):
-            for name, to, reader in (
-                (mine, "the kernel on EROFS of the same unit", "kernel"),
-                (BIG, "squashfs with 128 KiB", "kernel"),
-                ("ext4", "ext4", "kernel"),
-            ):
-                said.compare(
-                    "text",
-                    "fetched_bytes",
-                    at(pattern, mine, "kiln mount"),
-                    at(pattern, name, reader),
-                    "bytes",
-                    of=f"kiln's mount with clusters of {of}",
-                    to=to,
-                    where=f"for {pattern} blocks of 4 KiB",
-                )
+        for unit in ("4 KiB", "64 KiB"):
+            mine, where = f"EROFS lz4 {unit}", f"for {pattern} blocks of 4 KiB"
+            peers = ((mine, "the kernel's EROFS"), (BIG, "squashfs with 128 KiB"), ("ext4", "ext4"))
+            for name, to in peers:
+                said.compare("text", "fetched_bytes", at(pattern, mine, "kiln mount"), at(pattern, name), "bytes",
+                             of=f"kiln's mount with clusters of {unit}", to=to, where=where)  # fmt: skip
     return said.sentences()
 
 
 COLUMNS = [FETCHED, TIMES, REQUESTS, RATE]
-NOTE = (
-    "16 MiB of the file's first 512 MiB, in calls of 4 KiB by fio, from a fresh mount with dropped caches. Counted is what "
-    "the loop device reads, metadata included. The published figures are for 16 MB of a file of 954 MiB."
-)
 SUITE = Suite(
     "amplification",
     "Amplification: bytes and requests for a part of a file",
@@ -421,46 +310,22 @@ SUITE = Suite(
     "whole block for one byte; units of output cost one unit or two. The last table shows how large reads are when "
     "programs start, as the filesystem is asked and as the device is.",
     [
-        Table(
-            "text",
-            "Text: bytes from the device for 16 MiB",
-            COLUMNS,
-            lambda bench: rows(bench, "text"),
-            Plot("bars", "times", log_y=True),
-            rounds=3,
-            published="P",
-            note=NOTE,
-        ),
-        Table(
-            "mixed",
-            "Mixed data: bytes from the device for 16 MiB",
-            COLUMNS,
-            lambda bench: rows(bench, "mixed"),
-            Plot("bars", "times", log_y=True),
-            rounds=3,
-            note="As the first table; a short file has fewer strides.",
-        ),
-        Table(
-            "bytes",
-            "One byte: blocks of 4 KiB that the first byte of 128 KiB costs",
-            [MOST, MEAN, SPREAD],
-            bytes_,
-            Plot("bars", "most_blocks"),
-            rounds=1,
-            note="One byte in every 3 MiB, without read-ahead; the index was read before.",
-        ),
-        Table(
-            "sizes",
-            "Sizes of reads when programs start",
-            [*SHARES, COUNT, LARGEST],
-            sizes,
-            Plot("bars", "to_16", series="reads"),
-            rounds=3,
-            published="P",
-            note="13 programs of a system tree, each started once in a root of its own from a cold mount; the kernel's trace "
-            "events tell the sizes. The published share is of 100 apps on a phone in use. kiln's mount counts by classes.",
-        ),
+        Table("text", "Text: bytes from the device for 16 MiB", COLUMNS, lambda bench: rows(bench, "text"),
+              Plot("bars", "times", log_y=True), rounds=3, published="P",
+              note="16 MiB of the file's first 512 MiB, in calls of 4 KiB by fio, from a fresh mount with dropped "
+              "caches. Counted is what the loop device reads, metadata included. The published figures are for 16 MB "
+              "of a file of 954 MiB."),
+        Table("mixed", "Mixed data: bytes from the device for 16 MiB", COLUMNS, lambda bench: rows(bench, "mixed"),
+              Plot("bars", "times", log_y=True), rounds=3, note="As the first table; a short file has fewer strides."),
+        Table("bytes", "One byte: blocks of 4 KiB that the first byte of 128 KiB costs", [MOST, MEAN, SPREAD], bytes_,
+              Plot("bars", "most_blocks"), rounds=1,
+              note="One byte in every 3 MiB, without read-ahead; the index was read before."),
+        Table("sizes", "Sizes of reads when programs start", [*SHARES, COUNT, LARGEST], sizes,
+              Plot("bars", "to_16", series="reads"), rounds=3, published="P",
+              note="Programs of a system tree, each started once in a root of its own from a cold mount; trace events "
+              "of the kernel tell the sizes. The published share is of 100 apps on a phone in use. kiln's mount counts "
+              "by classes."),
     ],
     words,
     CLAIMS,
-)
+)  # fmt: skip

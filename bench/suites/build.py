@@ -7,18 +7,19 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from lib import disks, images, machine
+from lib import disks, images, judge, machine
 from lib.bench import Bench
 from lib.disks import Counter
 from lib.images import built, command, tree_row
 from lib.process import measure, quiet
 from lib.programs import find, need, reason, typed
 from lib.results import Results
-from lib.suite import CPU, MEMORY, SIZE, WALL, Column, Missing, Plot, Row, Suite, Table
+from lib.suite import CPU, MEMORY, SIZE, WALL, Claim, Column, Missing, Plot, Row, Suite, Table, Verdict
 from lib.words import Words
 
 COLUMNS = [SIZE, CPU, WALL, MEMORY]
@@ -265,7 +266,8 @@ def text_tree(root: Path, size: int, lines_log2: int) -> None:
         for _ in range(5000)
     ]
     lines = [
-        " ".join(rng.choices(words, [1 / (rank + 3) for rank in range(5000)], k=10)) + "\n" for _ in range(1 << lines_log2)
+        " ".join(rng.choices(words, [1 / (rank + 3) for rank in range(5000)], k=10)) + "\n"
+        for _ in range(1 << lines_log2)
     ]
     while size > 0:
         length = min(size, int(2 ** rng.uniform(12, 22)))
@@ -414,6 +416,32 @@ def words(results: Results) -> list[str]:
     return text.sentences()
 
 
+def both(
+    results: Results, row: Mapping[str, str], to: Mapping[str, str], spans: Mapping[str, tuple[float, float]]
+) -> Verdict:
+    """Judges that quotients of two rows lie in spans, by column."""
+    parts = []
+    for column, (least, most) in spans.items():
+        one = judge.ratio(results, "build", "root", column, row, to, lambda value, a=least, b=most: a < value < b)
+        parts.append(replace(one, ours=f"{WHAT[column]} {one.ours}") if one.ours else one)
+    return judge.every(parts)
+
+
+def squashed(compressor: str, kib: int) -> dict[str, str]:
+    """Returns the labels of a row of mksquashfs."""
+    return {"program": "mksquashfs", "options": images.squash(compressor, kib)}
+
+
+WHAT = {"size_bytes": "size", "cpu_s": "CPU", "wall_s": "time"}
+SIX, FIFTEEN, ONE, LZ4 = (
+    squashed(*one) for one in (("zstd,6", 1024), ("zstd,15", 1024), ("zstd,1", 128), ("lz4", 128))
+)
+CLAIMS = [
+    Claim(125, lambda results: both(results, SIX, FIFTEEN, {"size_bytes": (0, 1.02), "cpu_s": (0, 0.5)})),
+    Claim(126, lambda results: both(results, ONE, LZ4, {"size_bytes": (0, 1), "wall_s": (0.9, 1.1)})),
+]
+
+
 SUITE = Suite(
     "build",
     "Builds: size against CPU, cold sources, little memory, pipes",
@@ -472,4 +500,5 @@ SUITE = Suite(
         ),
     ],
     words,
+    CLAIMS,
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from lib import judge, readers
+from lib import images, judge, readers
 from lib.bench import Bench
 from lib.readers import FILE, Checks, System, erofs, filled, image, squashfs
 from lib.results import Results
@@ -55,7 +55,7 @@ def rows(bench: Bench, pattern: str) -> Iterator[Row]:
 def run(bench: Bench, system: System, tree: Path, pattern: str, size: int) -> Run:
     """Reads the file, and adds what its image saves."""
     found = dict(readers.fio(bench, system, tree, pattern))
-    if system.program in ("kiln", "mkfs.erofs", "mksquashfs"):
+    if system.program in images.PROGRAMS:
         found["saved"] = max(0.0, 1 - image(bench, system, tree).stat().st_size / size)
     return found
 
@@ -150,8 +150,8 @@ def table(pattern: str, title: str, note: str) -> Table:
 SUITE = Suite(
     "saving",
     "Saving: throughput against the space saved",
-    "From which saving on is a compressed file faster than a plain one? Files of 256 MiB have pages with a set share of "
-    "random bytes and zeros else, so that each cluster of an image is alike. The paper repeated one cluster's data; "
+    "From which saving on is a compressed file faster than a plain one? Files of 256 MiB have pages with a set share "
+    "of random bytes and zeros else, so that each cluster of an image is alike. The paper repeated one cluster's data; "
     "matches between repetitions would save more than the set share.",
     [
         table("sequential", "Sequential blocks of 4 KiB, by the space saved", "fio; fresh mounts and dropped caches."),

@@ -2,8 +2,8 @@
 """Does a model learn from batches in the block-window order as from batches in random order? A small CNN on a generated
 set, on a CPU.
 
-    crates/python/tests/torch_root.sh run python3 bench/python/learn.py --out learn.json --svg docs/learning
-    bench/python/learn.py --draw learn.json --svg docs/learning          # the charts alone
+    crates/python/tests/torch_root.sh run python3 bench/pyworker/learn.py --out learn.json --svg docs/learning
+    bench/pyworker/learn.py --draw learn.json --svg docs/learning          # the charts alone
 
 The set is sorted by class, as directories are: ten classes of patterns of 16×16 pixels, shifted, scaled and covered by
 noise, 256 bytes a file. It is packed twice, by path and in a shuffled order. Orders:
@@ -29,9 +29,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from lib import plots  # noqa: E402
+from lib.results import RowResult, TableResult  # noqa: E402
+from lib.suite import Column, Plot  # noqa: E402
 
 if TYPE_CHECKING:
     import torch
@@ -42,21 +48,6 @@ BATCH = 128
 BLOCK_BYTES = 16 * SIDE * SIDE
 """16 samples: 0.08 % of 20,000, as 4 MiB have of ImageNet 0.003 %."""
 ORDERS = ("uniform", "packed shuffled", "by class", "by class, narrow", "sequential")
-COLOURS = {
-    "light": {
-        "text": "#1f2328",
-        "quiet": "#59636e",
-        "grid": "#d1d9e0",
-        "lines": ("#59636e", "#bc4c00", "#0969da", "#8250df", "#cf222e"),
-    },
-    "dark": {
-        "text": "#f0f6fc",
-        "quiet": "#9198a1",
-        "grid": "#3d444d",
-        "lines": ("#9198a1", "#f0883e", "#58a6ff", "#bc8cff", "#ff7b72"),
-    },
-}
-DASHES = ("", "", "6 3", "2 3", "8 3 2 3")
 
 
 def patterns(seed: int) -> torch.Tensor:
@@ -92,7 +83,8 @@ def pack(source: Path, image: Path, *order: str) -> Path:
     """The set as an image, each file in blocks of its own."""
     from kilnfs import _native
 
-    arguments = ["kiln", "pack", "--quiet", "--preset", "plain", "--layout=inline-data=off", *order, str(source), str(image)]
+    command = "kiln pack --quiet --preset plain --layout=inline-data=off"
+    arguments = [*command.split(), *order, str(source), str(image)]
     if _native.main(list(map(os.fsencode, arguments)), [os.fsencode(sys.executable), b"-m", b"kilnfs"]):
         raise SystemExit(f"{image}: kiln pack has failed")
     return image
@@ -260,79 +252,22 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def curves(document: dict[str, Any]) -> list[tuple[str, list[int], list[list[float]]]]:
-    """Of each order: its name, the samples seen, the accuracies of all seeds."""
-    found = []
+def chart(document: dict[str, Any], scheme: str) -> str:
+    """Returns accuracies by epoch as lines, a point with its deviation for each look at the test set."""
+    rows = []
     for order in ORDERS:
         runs = [one for one in document["results"] if one["order"] == order]
-        if runs:
-            found.append((order, runs[0]["samples"], [one["accuracy"] for one in runs]))
-    return found
-
-
-def chart(document: dict[str, Any], colours: dict[str, Any]) -> str:
-    """Mean accuracy by epoch as lines, with the range of all seeds behind."""
-    width, height, left, right, top, bottom = 840, 330, 52, 190, 20, 42
-    drawn = curves(document)
-    most = max(samples[-1] for _, samples, _ in drawn)
-    names = {
-        order: statistics.mean(one["dispersion"] for one in document["results"] if one["order"] == order)
-        for order, _, _ in drawn
-    }
-
-    def x(samples: float) -> float:
-        return left + (width - left - right) * samples / most
-
-    def y(value: float) -> float:
-        return top + (height - top - bottom) * (1 - value)
-
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'font-family="system-ui, sans-serif" font-size="13" role="img">',
-        "<title>Accuracy on a test set while a small CNN is trained, by order of samples: "
-        f"{escape(', '.join(names))}</title>",
-    ]
-    for percent in range(0, 101, 20):
-        at = y(percent / 100)
-        lines.append(f'<line x1="{left}" y1="{at:.1f}" x2="{width - right}" y2="{at:.1f}" stroke="{colours["grid"]}"/>')
-        lines.append(
-            f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end" fill="{colours["quiet"]}">{percent} %</text>'
-        )
-    for epoch in range(round(most / document["samples"]) + 1):
-        at = x(min(most, epoch * document["samples"]))
-        lines.append(
-            f'<text x="{at:.1f}" y="{height - 22}" text-anchor="middle" fill="{colours["quiet"]}">{epoch}</text>'
-        )
-    lines.append(
-        f'<text x="{(left + width - right) / 2:.0f}" y="{height - 4}" text-anchor="middle" '
-        f'fill="{colours["quiet"]}">epochs</text>'
-    )
-    # Names beside the ends of lines, from the best to the worst, not over each other.
-    ends = sorted(((statistics.mean(one[-1] for one in seeds), order) for order, _, seeds in drawn), reverse=True)
-    places: dict[str, float] = {}
-    for value, order in ends:
-        places[order] = max(y(value), max(places.values(), default=top - 34) + 34)
-    overflow = max(0.0, max(places.values()) + 16 - (height - bottom))
-    for order, samples, seeds in drawn:
-        colour, dash = colours["lines"][ORDERS.index(order)], DASHES[ORDERS.index(order)]
-        columns = list(zip(*seeds, strict=True))
-        if len(seeds) > 1:
-            upper = [f"{x(s):.1f},{y(max(values)):.1f}" for s, values in zip(samples, columns, strict=True)]
-            lower = [f"{x(s):.1f},{y(min(values)):.1f}" for s, values in zip(samples, columns, strict=True)]
-            lines.append(f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}" fill-opacity="0.15"/>')
-        points = " ".join(
-            f"{x(s):.1f},{y(statistics.mean(values)):.1f}" for s, values in zip(samples, columns, strict=True)
-        )
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
-        at = places[order] - overflow
-        lines.append(f'<text x="{width - right + 10}" y="{at:.1f}" fill="{colour}">{escape(order)}</text>')
-        final = statistics.mean(one[-1] for one in seeds)
-        lines.append(
-            f'<text x="{width - right + 10}" y="{at + 15:.1f}" font-size="11" fill="{colours["quiet"]}">'
-            f"{final * 100:.1f} %, dispersion {names[order]:.2f}</text>"
-        )
-    return "\n".join([*lines, "</svg>"]) + "\n"
+        spread = statistics.mean(one["dispersion"] for one in runs) if runs else 0.0
+        for number, samples in enumerate(runs[0]["samples"] if runs else []):
+            labels = {"epochs": f"{samples / document['samples']:.3g}", "order": f"{order}, dispersion {spread:.2f}"}
+            rows.append(RowResult(labels, [{"accuracy": one["accuracy"][number]} for one in runs]))
+    columns = [asdict(Column("accuracy", "accuracy on a test set, by order of samples", "%", "more"))]
+    plot = {**asdict(Plot("lines", "accuracy", x="epochs", series="order")), "only": {}}
+    title = "Accuracy on a test set while a small CNN is trained, by order of samples"
+    drawn = plots.picture(TableResult("learn", "orders", title, columns, plot, {}, rows=rows), scheme)
+    if drawn is None:
+        raise SystemExit("no results to draw")
+    return drawn
 
 
 def write(path: Path, text: str) -> None:
@@ -365,8 +300,8 @@ def main() -> None:
     elif not args.draw:
         print(json.dumps(document))
     if args.svg:
-        for name, colours in COLOURS.items():
-            write(args.svg.with_name(f"{args.svg.name}-{name}.svg"), chart(document, colours))
+        for scheme in ("light", "dark"):
+            write(args.svg.with_name(f"{args.svg.name}-{scheme}.svg"), chart(document, scheme))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Cost of ends of files beside inodes for a data set behind a URL, and savings by an index behind the image: requests
-and bytes, which are counted, no times. `python tails.py [FILES]` prints the table of docs/python-packing.md.
+"""Cost of ends of files beside inodes for a data set behind a URL, and savings by an index behind the image.
+
+Requests and bytes are counted, no times. `python bench/pyworker/tails.py [FILES]` prints the table of
+docs/python-packing.md.
 
 Files of 3 to 30 KB that do not compress, as small pictures are, each with a label of some 40 bytes, in 20 classes.
 """
 
 from __future__ import annotations
 
-import io
 import random
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import kilnfs
+from slow import Store
 
 WAYS: dict[str, dict[str, Any]] = {
     "the default": {},
@@ -24,29 +26,8 @@ WAYS: dict[str, dict[str, Any]] = {
 """Arguments of `kilnfs.pack`."""
 
 
-class Counting(io.FileIO):
-    """A file whose reads are counted, as a store counts requests."""
-
-    requests = fetched = 0
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        count = super().readinto(buffer)
-        self.requests += 1
-        self.fetched += count or 0
-        return count
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(-1 if size is None else size) or b""
-        self.requests += 1
-        self.fetched += len(data)
-        return data
-
-    def fileno(self) -> int:
-        raise io.UnsupportedOperation("it is far away")
-
-
 def make(root: Path, files: int) -> int:
-    """The files; bytes of their contents."""
+    """Makes the files. Returns the bytes of their contents."""
     numbers = random.Random(5)
     total = 0
     for number in range(files):
@@ -54,7 +35,7 @@ def make(root: Path, files: int) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         data = b"\xff\xd8\xff" + numbers.randbytes(numbers.randrange(3_000, 30_000))
         path.write_bytes(data)
-        path.with_suffix(".json").write_text('{"number": %d, "of": "class %d"}' % (number, number % 20))
+        path.with_suffix(".json").write_text(f'{{"number": {number}, "of": "class {number % 20}"}}')
         total += len(data)
     return total
 
@@ -69,8 +50,8 @@ def main(files: int) -> None:
         for name, options in WAYS.items():
             path = root / "image.erofs"
             made = kilnfs.pack(root / "source", path, overwrite=True, **options)
-            far = Counting(path)
-            image = kilnfs.open(far)
+            far = Store()
+            image = kilnfs.open(far(path))
             looks = [(far.requests, far.fetched)]
             index = image.index(extensions=".jpg", group=1)
             looks.append((far.requests, far.fetched))
