@@ -1,4 +1,4 @@
-"""Filesystems mounted by the kernel or by a server, and the cost of reading them for client, server and kernel together."""
+"""Filesystems mounted by the kernel or by a server, and the cost of reading them, client, server, kernel together."""
 
 from __future__ import annotations
 

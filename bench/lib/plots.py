@@ -96,7 +96,7 @@ def _bars(canvas: Canvas, table: TableResult, plot: Plot, rows: Sequence[RowResu
     axis, log = Axis(0, max(tops) or 1, left, WIDTH - room), plot.log_y and max(tops) > 0
     y = 24.0
     if log:
-        axis = Axis.over([min(top for top in tops if top > 0) / 1.6, max(tops)], (left, WIDTH - room), True)
+        axis = Axis.over([min(top for top in tops if top > 0) / 1.6, max(tops)], (left, WIDTH - room), True, fit.size)
         _numbers(canvas, axis, [(tick, fit.tick(tick)) for tick in axis.ticks()], y + 10)
         y += 18
     start = y
@@ -224,12 +224,12 @@ def _framed(
     direct = max(wide(curve.name, bold=curve.ours) for curve in curves) <= WIDTH * 0.35
     ends = [curve.name if direct else str(number) for number, curve in enumerate(curves, 1)]
     top, bottom = 32.0, 32.0 + max(210, STEP * len(curves))
-    y_axis = Axis.over((y for curve in curves for _, y in curve.points), (bottom, top), log_y)
+    y_axis = Axis.over((y for curve in curves for _, y in curve.points), (bottom, top), log_y, fit.size)
     left = max(wide(fit.tick(tick)) for tick in y_axis.ticks()) + 12
     right = WIDTH - max(wide(end, bold=True) for end in ends) - 22
     xs = [x for curve in curves for x, _ in curve.points]
     if marks is None:
-        x_axis = Axis.over(xs, (left, right), log_x, zero=False)
+        x_axis = Axis.over(xs, (left, right), log_x, (x_fit or fit).size, zero=False)
         marks = [(tick, (x_fit or fit).tick(tick)) for tick in x_axis.ticks()]
     else:
         x_axis = Axis(min(xs), max(max(xs), min(xs) * 1.001 + 1e-9), left + 6, right - 6, log_x)
@@ -280,9 +280,9 @@ def _scatter(canvas: Canvas, table: TableResult, plot: Plot, rows: Sequence[RowR
              if (x := row.median(plot.x)) is not None and (y := row.median(plot.y)) is not None]  # fmt: skip
     series = _theirs([row for row, _, _ in spots], plot.series)
     top, bottom = 32.0, 310.0
-    y_axis = Axis.over((y for _, _, y in spots), (bottom, top), plot.log_y, zero=False)
+    y_axis = Axis.over((y for _, _, y in spots), (bottom, top), plot.log_y, y_fit.size, zero=False)
     left = max(wide(y_fit.tick(tick)) for tick in y_axis.ticks()) + 12
-    x_axis = Axis.over((x for _, x, _ in spots), (left, WIDTH - 16), plot.log_x, zero=False)
+    x_axis = Axis.over((x for _, x, _ in spots), (left, WIDTH - 16), plot.log_x, x_fit.size, zero=False)
     for tick in y_axis.ticks():
         canvas.line("g", [(left, y_axis.at(tick)), (WIDTH - 16, y_axis.at(tick))])
         canvas.text(y_fit.tick(tick), left - 6, y_axis.at(tick) + 4, "q", "end")

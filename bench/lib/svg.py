@@ -95,33 +95,37 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Axis:
-    """Places of values between two ends."""
+    """Places of values between two ends. `low` and `high` are in units of `size`, in which ticks are round."""
 
     low: float
     high: float
     start: float
     end: float
     log: bool = False
+    size: float = 1.0
 
     @classmethod
-    def over(cls, values: Iterable[float], ends: tuple[float, float], log: bool, *, zero: bool = True) -> Axis:
+    def over(
+        cls, values: Iterable[float], ends: tuple[float, float], log: bool, size: float, *, zero: bool = True
+    ) -> Axis:
         """Returns an axis that holds all values; a logarithmic one holds those above zero."""
-        found = sorted(value for value in values if not log or value > 0)
+        found = sorted(value / size for value in values if not log or value > 0)
         if not found:
             return cls(0, 1, *ends)
         low, high = found[0], found[-1]
         if log:
             low, high = _round_log(low, up=False), _round_log(high, up=True)
-            return cls(low, high if high > low else low * 10, *ends, log=True)
+            return cls(low, high if high > low else low * 10, *ends, True, size)
         if zero or low == high:
             low, high = min(0.0, low), max(0.0, high) or 1.0
         else:
             low, high = max(0.0, low - (high - low) * 0.08), high + (high - low) * 0.08
         step = _step(high - low)
-        return cls(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, *ends)
+        return cls(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, *ends, size=size)
 
     def at(self, value: float) -> float:
         """Returns the place of a value; what lies beyond an end is drawn there."""
+        value /= self.size
         if self.log:
             part = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
         else:
@@ -129,7 +133,10 @@ class Axis:
         return self.start + (self.end - self.start) * min(1.0, max(0.0, part))
 
     def ticks(self) -> list[float]:
-        """Returns round values, at most seven or eight."""
+        """Returns values that are round in the unit, at most seven or eight."""
+        return [tick * self.size for tick in self._ticks()]
+
+    def _ticks(self) -> list[float]:
         if not self.log:
             step = _step(self.high - self.low)
             return [self.low + step * number for number in range(round((self.high - self.low) / step) + 1)]

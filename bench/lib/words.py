@@ -42,6 +42,29 @@ class Words:
         size = f"{number(quotient)} {'of' if quotient < 1 else 'times'}"
         self._found.append((rank, f"{of} {verb} {size} the {what} of {to}{place}{reason}."))
 
+    def spread(
+        self,
+        table: str,
+        column: str,
+        cases: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]],
+        what: str,
+        *,
+        of: str,
+        to: str,
+        where: str = "",
+        why: str = "",
+    ) -> None:
+        """Adds one sentence on several cases, by name: `OF takes 0.51 (A) to 1.3 (B) of the WHAT of TO WHERE: WHY.`"""
+        pairs = ((name, self.results.ratio(self.suite, table, column, *rows)) for name, rows in cases.items())
+        found = sorted((quotient, name) for name, quotient in pairs if quotient is not None)
+        if not found:
+            return
+        (least, best), (most, worst) = found[0], found[-1]
+        rank = 0 if most > 1 + EQUAL else 1 if most > 1 - EQUAL else 2
+        range_ = f"{number(least)} ({best})" + (f" to {number(most)} ({worst})" if len(found) > 1 else "")
+        place, reason = f" {where}" if where else "", f": {why}" if why else ""
+        self._found.append((rank, f"{of} takes {range_} of the {what} of {to}{place}{reason}."))
+
     def say(self, sentence: str, *, loses: bool = False) -> None:
         """Adds a sentence that was made elsewhere."""
         self._found.append((0 if loses else 2, sentence))

@@ -28,16 +28,21 @@ def one_mib(system: str, method: str) -> Labels:
     return {"system": system, "method": method}
 
 
+def times_or(quotient: float, column: str) -> str:
+    """Returns a quotient of sizes as a change, another as a factor."""
+    return f"{number(quotient)} times" if column != SIZE else percent(quotient)
+
+
 def share(
     results: Results, column: str, row: Labels, to: Labels, least: float, most: float, table: str = "grid"
 ) -> Verdict:
-    """Judges that a quotient lies between two numbers, and says how far it is from 1."""
+    """Judges that a quotient lies between two numbers."""
     found = judge.ratio(results, SUITE, table, column, row, to, lambda quotient: least < quotient < most)
     quotient = results.ratio(SUITE, table, column, row, to)
     if not found.ours or quotient is None:
         return found
     what = {SIZE: "size", WALL: "time", CPU: "CPU"}[column]
-    return replace(found, ours=f"{judge.name(row)}: {what} {percent(quotient)}")
+    return replace(found, ours=f"{judge.name(row)}: {what} {times_or(quotient, column)}")
 
 
 def never(verdict: Verdict) -> Verdict:
@@ -246,11 +251,6 @@ def printed(row: Labels, column: str) -> float | None:
     """Returns a figure of a row of the published grid, which has EROFS with lz4hc at level 9 only; None without one."""
     method = row["method"].replace("12", "9")
     return theirs("B2", row["system"], method, options=row["options"], block=row["KiB"]).get(column)
-
-
-def times_or(quotient: float, column: str) -> str:
-    """Returns a quotient of times as a factor, one of sizes as a change."""
-    return f"{number(quotient)} times" if column == WALL else percent(quotient)
 
 
 def changes(results: Results, what: str, rows: Iterable[tuple[Labels, Labels, str]], column: str = SIZE) -> str:

@@ -20,7 +20,7 @@ from lib.programs import need
 from lib.suite import Column, Missing, Run
 from suites._programs import bound, wake
 
-BUSY = "--name=busy --size=64m --rw=randrw --bs=4k --numjobs=4 --thread --rate=256k,256k --time_based --runtime=36000"
+BUSY = Path(__file__).resolve().parent.parent / "fio/busy.fio"
 # A process that holds memory and looks at all of it again and again.
 EATER = """import mmap, sys, time
 m = mmap.mmap(-1, int(sys.argv[1]))
@@ -119,9 +119,10 @@ def start(one: Mount, command: Sequence[str], group: Path | None = None) -> Run:
 def busy(bench: Bench) -> Iterator[Callable[[], None]]:
     """Four threads of fio that read and write one file at random, held to 256 KiB a second each. Yields a function
     that raises Failed if they have ended."""
-    folder = bench.directory("busy")
-    command = [need("fio"), *BUSY.split(), f"--filename={folder / 'file'}", "--output=/dev/null"]
-    quiet(*command[:2], "--rw=write", "--bs=1m", "--size=64m", f"--filename={folder / 'file'}", "--output=/dev/null")
+    folder, fio = bench.directory("busy"), need("fio")
+    file = folder / "file"
+    quiet(fio, "--name=busy", "--rw=write", "--bs=1m", "--size=64m", f"--filename={file}", "--output=/dev/null")
+    command = ["env", f"FIO_FILE={file}", fio, "--output=/dev/null", str(BUSY)]
     child = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL)
 
     def alive() -> None:
@@ -146,6 +147,8 @@ def eating(group: Path, size: int) -> Iterator[None]:
         if not child.stdout.readline():
             raise Failed(f"the eater of memory has ended with exit code {child.wait()}")
         yield
+        if child.poll() is not None:
+            raise Failed("the eater of memory was killed: a start needed more than there is")
     finally:
         child.kill()
         child.wait()
@@ -160,12 +163,10 @@ def cpu_group(share: float) -> Iterator[Path]:
     group = (old if old.is_dir() else new) / f"kiln-bench-cpu-{os.getpid()}"
     group.mkdir()
     try:
-        if old.is_dir():
-            (group / "cpu.cfs_quota_us").write_text(str(int(share * 100_000)))
-        else:
-            (group / "cpu.max").write_text(f"{int(share * 100_000)} 100000")
+        name, text = ("cpu.cfs_quota_us", "{}") if old.is_dir() else ("cpu.max", "{} 100000")
+        if not (group / name).exists():
+            raise Missing("no control group limits processors here")
+        (group / name).write_text(text.format(int(share * 100_000)))
         yield group
-    except OSError as error:
-        raise Missing(f"no control group limits processors here: {error}") from error
     finally:
         group.rmdir()

@@ -176,7 +176,9 @@ def states(bench: Bench, little: bool) -> Iterator[Row]:
             row.command = typed(line)
             row.measure = lambda line=line, system=system: run(line, "squashfs" if system == "squashfs" else "erofs")
         yield row
-    yield Row({"system": "tar (reads only)", "options": "", "method": "none"}, read_only, command="tar -cf - . | cat")
+    yield Row(
+        {"system": "tar (reads only)", "options": "none", "method": "none"}, read_only, command="tar -cf - . | cat"
+    )
 
 
 WRITTEN = Column("written", "image written", "MB/s", "more")

@@ -93,7 +93,9 @@ def stored(line: list[str], store: Path, image: Path | None, same: trees.Same | 
 def dumps(bench: Bench) -> Iterator[Row]:
     """Yields images of a long dump, and the dump of that image."""
     count = 10_000 if bench.quick else 300_000
-    dump = bench.kept(("dump",), lambda path: path.write_text("".join(f"{line}\n" for line in dump_lines(count))))
+    dump = bench.kept(("dump",), lambda path: path.write_bytes(b""))
+    with dump.open("w") as out:  # line by line: memory of ours would hide that of the programs
+        out.writelines(f"{line}\n" for line in dump_lines(count))
     same, image, said, source = trees.Same(), bench.new("out"), bench.new("said"), bench.new("image")
     bench.stack.callback(source.unlink, missing_ok=True)
 

@@ -182,8 +182,8 @@ def alike(results: Results) -> Verdict:
     for pattern in PATTERNS:
         both = [(row.median("rate"), other.median("rate", **row.labels)) for row in one.all(pattern=pattern)]
         known = [(a, b) for a, b in both if a is not None and b is not None]
-        for number_, (a, b) in enumerate(known):
-            for c, d in known[number_ + 1 :]:
+        for place, (a, b) in enumerate(known):
+            for c, d in known[place + 1 :]:
                 pairs += 1
                 agree += 1 if (a - c) * (b - d) > 0 else -1
     if not pairs:
@@ -257,8 +257,8 @@ def words(results: Results) -> list[str]:
         why = "each request crosses between kernel and server" if behind else ""
         said.compare("text", "rate", mine, kernel, "throughput", of="kiln's mount with clusters of 4 KiB",
                      to="the kernel's EROFS", where=where, why=why, more=True)  # fmt: skip
-        peers = (("erofsfuse", at(pattern, EROFS, "erofsfuse")), ("ext4", at(pattern, "ext4")),
-                 ("squashfs with 128 KiB", squash(pattern, 128)), ("Btrfs with lzo", at(pattern, "Btrfs lzo")))  # fmt: skip
+        peers = [("erofsfuse", at(pattern, EROFS, "erofsfuse")), ("squashfs with 128 KiB", squash(pattern, 128))]
+        peers += [("ext4", at(pattern, "ext4")), ("Btrfs with lzo", at(pattern, "Btrfs lzo"))]
         for to, peer in peers:
             said.compare("text", "rate", mine, peer, "throughput", of="kiln's mount", to=to, where=where, more=True)
         library = at(pattern, EROFS, "kiln library")

@@ -88,16 +88,17 @@ def formatting(bench: Bench) -> Iterator[Row]:
         yield Row({"system": f"{program}, an image"}, pack, ours=program == "kiln", command=program)
 
 
-def empty_disks(bench: Bench, length: int) -> Iterator[tuple[str, Path]]:
-    """Yields mounted filesystems on sparse files of a length; they go when the table ends."""
+def empty_disks(bench: Bench, length: int) -> Iterator[tuple[str, Path, str]]:
+    """Yields mounted filesystems on sparse files of a length, or why there are none; they go when the table ends."""
     for name, kind in KINDS.items():
+        file = bench.new("disk")
         try:
             file = bench.kept(("disk", name, str(length)), lambda path: blank(path, length))
             device = bench.stack.enter_context(disks.loop(file, write=True))
             formatted(name, device)
-            yield name, bench.stack.enter_context(disks.mounted(device, bench.new("disk"), kind, "noatime"))
-        except (Missing, Failed):
-            continue
+            yield name, bench.stack.enter_context(disks.mounted(device, bench.new("disk"), kind, "noatime")), ""
+        except (Missing, Failed) as error:
+            yield name, file, str(error)
 
 
 IOPS = Column("iops", "requests", "/s", "more")
@@ -131,34 +132,33 @@ def lay_out(place: Path, size: int) -> None:
 def lines(bench: Bench) -> Iterator[Row]:
     """Yields the published fio lines, two jobs."""
     size = (32 if bench.quick else 1024) << 20
-    places = dict(empty_disks(bench, 4 * size + (1 << 30)))
+    places = list(empty_disks(bench, 4 * size + (1 << 30)))
     for line in LINES:
-        for name in KINDS:
+        for name, place, reason in places:
 
-            def work(line: str = line, name: str = name) -> Run:
-                if name not in places:
-                    raise Missing(f"no disk of {name}")
-                lay_out(places[name], size)
+            def work(line: str = line, place: Path = place) -> Run:
+                lay_out(place, size)
                 machine.drop_caches()
-                return fio(places[name], line, 2, 0.5 if bench.quick else 10, f"{size >> 20}M")
+                return fio(place, line, 2, 0.5 if bench.quick else 10, f"{size >> 20}M")
 
             figures = published.row("C", line=line, system=name)
-            yield Row({"line": line, "system": name}, work, published={key: figures[key] for key in ("iops", "rate")})
+            told = {key: figures[key] for key in ("iops", "rate")}
+            yield Row({"line": line, "system": name}, work, published=told, reason=reason)
 
 
 def parallel(bench: Bench) -> Iterator[Row]:
     """Yields random reads by 1 to 16 jobs."""
     size = (32 if bench.quick else 1024) << 20
-    places = dict(empty_disks(bench, 4 * size + (1 << 30)))
+    places = list(empty_disks(bench, 4 * size + (1 << 30)))
     for jobs in (1, 16) if bench.quick else (1, 2, 4, 8, 16):
-        for name, place in places.items():
+        for name, place, reason in places:
 
-            def work(name: str = name, place: Path = place, jobs: int = jobs) -> Run:
+            def work(place: Path = place, jobs: int = jobs) -> Run:
                 lay_out(place, size)
                 machine.drop_caches()
                 return fio(place, "random read", jobs, 0.3 if bench.quick else 5, f"{size >> 20}M")
 
-            yield Row({"system": name, "jobs": str(jobs)}, work)
+            yield Row({"system": name, "jobs": str(jobs)}, work, reason=reason)
 
 
 USABLE = Column("usable_bytes", "usable by df", "GB", "more", timed=False)
@@ -173,8 +173,7 @@ PER = Column("blocks_an_inode", "blocks an inode", "", "", timed=False)
 def space(bench: Bench) -> Iterator[Row]:
     """Yields usable space and inodes of empty disks of the published size and of a small one."""
     for length in (DEVICE,) if bench.quick else (DEVICE, 10**10):
-        files = dict(empty_disks(bench, length))
-        for name, place in files.items():
+        for name, place, reason in empty_disks(bench, length):
 
             def work(name: str = name, place: Path = place, length: int = length) -> Run:
                 about = os.statvfs(place)
@@ -188,7 +187,7 @@ def space(bench: Bench) -> Iterator[Row]:
                     return run | {"free_bytes": float(re.findall(r"Free \(estimated\):\s+(\d+)", told)[0])}
                 return run
 
-            yield Row({"device": f"{length // 10**9} GB", "system": name}, work)
+            yield Row({"device": f"{length // 10**9} GB", "system": name}, work, reason=reason)
 
 
 def of_ext4(told: str) -> Run:
@@ -209,7 +208,7 @@ LEFT = Column("left", "space left then", "%", timed=False)
 def filling(bench: Bench) -> Iterator[Row]:
     """Yields the number of empty files that small disks hold, and the space that is left when they refuse."""
     length = 320 << 20
-    for name, place in empty_disks(bench, length):
+    for name, place, reason in empty_disks(bench, length):
 
         def work(name: str = name, place: Path = place) -> Run:
             ballast = place / "ballast"
@@ -235,7 +234,7 @@ def filling(bench: Bench) -> Iterator[Row]:
             left = os.statvfs(place)
             return {"files": count, "left": left.f_bfree * left.f_frsize / length}
 
-        yield Row({"system": name}, work, most=1)
+        yield Row({"system": name}, work, reason=reason, most=1)
 
 
 LARGEST = Column("value", "largest file", "TiB", "more", timed=False)
@@ -293,8 +292,8 @@ def huge_image(bench: Bench, program: str, options: str) -> Run:
 
 def limits(bench: Bench) -> Iterator[Row]:
     """Yields the largest files that filesystems accept, and a sparse file of 16 TiB in images."""
-    for name, place in empty_disks(bench, 1 << 30):
-        row = Row({"system": name}, lambda place=place: {"value": largest(place)}, command="truncate")
+    for name, place, reason in empty_disks(bench, 1 << 30):
+        row = Row({"system": name}, lambda place=place: {"value": largest(place)}, command="truncate", reason=reason)
         row.published = {"value": published.row("C-limits", system=name, quantity="largest file")["value"]}
         yield row
     for label, program, options in (

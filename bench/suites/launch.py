@@ -138,6 +138,7 @@ def hot(bench: Bench) -> Iterator[Row]:
         for name in chosen:
             row = Row({"program": name, "way": system.name}, ours=system.ours)
             row.check = functools.partial(compare, bench, system, tree)
+            row.command = f"chroot MOUNT {name}"
 
             def run(
                 one: Mount = one, command: list[str] = programs[name], pinned: bool = "--pin" in system.mounting
@@ -217,6 +218,8 @@ SLICES = 6
 
 def soak(bench: Bench) -> Iterator[Row]:
     """Yields starts for a long time, one slice after the other, with the kernel told to compact memory before each."""
+    if not COMPACT.exists():
+        raise Missing("this kernel does not compact memory when told to")
     tree, programs = startable(bench)
     seconds = 1 if bench.quick else 14_400 / SLICES / 3 if bench.long else 1_800 / SLICES / 3
     chosen = (EXT4, EROFS, MOUNT)

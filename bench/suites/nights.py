@@ -124,7 +124,7 @@ def nights(bench: Bench) -> Iterator[Row]:
     """Yields all ways to keep generations, on one XFS: its files can share blocks."""
     machine.need_root("a disk for backups")
     tree = Changing(bench, bench.tree("mini"))
-    disk = bench.kept(("disk",), lambda path: disks.empty(path, "xfs", (600 << 20) if bench.quick else (9 << 30)))
+    disk = bench.kept(("disk",), lambda path: disks.empty(path, "xfs", (1500 << 20) if bench.quick else (9 << 30)))
     device = bench.stack.enter_context(disks.loop(disk, write=True))
     parent = bench.stack.enter_context(disks.mounted(device, bench.new(), "xfs", "noatime"))
     scratch = bench.directory("home")

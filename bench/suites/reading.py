@@ -79,14 +79,8 @@ def steps(bench: Bench, method: str) -> Iterator[Row]:
     bench.warm(tree)
     target = bench.stack.enter_context(disks.tmpfs(bench.new(), 8 << 30))
     looks: dict[str, Exception | None] = {}
-    chosen = (
-        STEPS[:2] + STEPS[5:8:2] + STEPS[11:12]
-        if bench.quick and method == "zstd"
-        else STEPS[:1]
-        if bench.quick
-        else STEPS
-    )
-    for step in chosen:
+    quick = STEPS[:2] + STEPS[4:8:3] + STEPS[11:12] if method == "zstd" else STEPS[4:5]
+    for step in quick if bench.quick else STEPS:
         for name, (way, _) in READERS.items():
             if way in LIBRARIES and (not step.plan or step.listed):
                 continue
@@ -326,17 +320,16 @@ def words(results: Results) -> list[str]:
     """Returns sentences about the results."""
     text = Words(results, "reading")
     for method in METHODS:
-        for step in STEPS:
-            for ours in ("kiln mount", "kiln library"):
-                for theirs in ("kernel EROFS", "erofsfuse", "kernel squashfs"):
-                    if (ours, theirs) == ("kiln library", "erofsfuse"):
-                        continue
-                    rows = ({"step": step.name, "reader": reader} for reader in (ours, theirs))
-                    where = f"for {step.name} ({method})"
-                    text.compare(method, "cpu_s", *rows, "CPU", of=ours, to=theirs, where=where)
+        for ours in ("kiln mount", "kiln library"):
+            for theirs in ("kernel EROFS", "erofsfuse", "kernel squashfs", "squashfuse_ll", "fuse-zip"):
+                cases = {
+                    step.name: ({"step": step.name, "reader": ours}, {"step": step.name, "reader": theirs})
+                    for step in STEPS
+                }
+                text.spread(method, "cpu_s", cases, "CPU", of=ours, to=theirs, where=f"({method})")
     for method in METHODS:
-        rows = ({"method": method, "work": work} for work in ("kiln library", "decoding alone"))
-        text.compare("decoding", "cpu_s", *rows, "CPU", of="the library", to="decoding alone", where=f"({method})")
+        both = ({"method": method, "work": work} for work in ("kiln library", "decoding alone"))
+        text.compare("decoding", "cpu_s", *both, "CPU", of="the library", to="decoding alone", where=f"({method})")
     erofs = {"image of": "mkfs.erofs"}
     for ours, theirs in (
         ({"program": "kiln extract", **erofs}, {"program": "fsck.erofs", **erofs}),
@@ -345,11 +338,10 @@ def words(results: Results) -> list[str]:
     ):
         text.compare("extract", "wall_s", ours, theirs, "time", of="kiln extract", to=theirs["program"])
     table = results.table("reading", "cold")
-    for row in table.rows if table else []:
-        if row.ours:
-            kernel, where = {**row.labels, "reader": "kernel erofs"}, f"for {row.labels['read']}, {row.labels['image']}"
-            said = {"of": "kiln mount", "to": "the kernel's EROFS", "where": where}
-            text.compare("cold", "fetched_bytes", row.labels, kernel, "bytes from the device", **said)
+    rows = [row.labels for row in table.rows if row.ours] if table else []
+    cases = {f"{row['read']}, {row['image']}": (row, {**row, "reader": "kernel erofs"}) for row in rows}
+    what = "bytes from a cold device"
+    text.spread("cold", "fetched_bytes", cases, what, of="kiln mount", to="the kernel's EROFS")
     return text.sentences()
 
 
@@ -360,7 +352,7 @@ def of_method(method: str) -> Table:
         f"Reading a tree and its largest file by mounts and by the library, {method}",
         [CPU, WALL, *AGAIN, MEMORY],
         partial(steps, method=method),
-        Plot("bars", "cpu_s", series="reader", log_y=True),
+        Plot("bars", "cpu_s", series="reader", only={"step": "every file, shuffled"}),
         rounds=3,
         note="CPU of client, server and kernel together; images in memory, a fresh mount for each row; `again` is the "
         "same step in the same mount. Clusters and blocks of 64 KiB. Memory is the server's.",

@@ -1,6 +1,6 @@
 """Sources: archives and images of other formats become EROFS, and EROFS becomes an archive.
 
-In full about 25 minutes."""
+In full about 20 minutes."""
 
 from __future__ import annotations
 
@@ -285,7 +285,6 @@ SUITE = Suite(
             COLUMNS,
             archives,
             Plot("bars", "wall_s", series="source"),
-            rounds=3,
             note="All is in memory. Directory and archive give the same bytes. Oddities are attributes, ACLs, holes, "
             "devices, long names.",
         ),
@@ -295,7 +294,6 @@ SUITE = Suite(
             COLUMNS,
             as_mkfs,
             Plot("bars", "wall_s", series="program"),
-            rounds=3,
             note="zstd decompresses into the pipe, and its CPU counts. Both compress by zstd 3 into clusters of 128 "
             "KiB.",
         ),
@@ -305,7 +303,6 @@ SUITE = Suite(
             COLUMNS,
             conversions,
             Plot("bars", "wall_s"),
-            rounds=3,
         ),
         Table(
             "export",
@@ -313,7 +310,6 @@ SUITE = Suite(
             [WALL, CPU, MEMORY],
             exports,
             Plot("bars", "wall_s", series="program"),
-            rounds=3,
             note="The archive goes into a pipe. CPU includes the kernel's threads.",
         ),
         Table(
