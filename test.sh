@@ -7,7 +7,7 @@
 # Without arguments, the tests of the Python package follow, if Python is installed and its packages can be downloaded.
 set -euo pipefail
 cd "$(dirname "$0")"
-# fusermount3 mounts for users, getfattr reads attributes as another user, python3 runs bench/report.py and tests kilnfs.
+# fusermount3 mounts for users, getfattr reads attributes as another user, python3 runs bench/report and tests kilnfs.
 if [ "$(id -u)" = 0 ] && ! { command -v cc && command -v fusermount3 && command -v getfattr && python3 -c "import ensurepip"; } >/dev/null 2>&1 &&
     command -v apt-get >/dev/null; then
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev fuse3 attr python3 python3-venv util-linux >/dev/null

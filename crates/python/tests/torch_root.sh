@@ -3,7 +3,7 @@
 # directory. Nothing is installed into the system. The machine's other directories are visible at their own paths.
 #
 #   torch_root.sh fetch              downloads and unpacks (1.2 GB unpacked), once
-#   torch_root.sh run COMMAND...     e.g. run python3 bench/python/learn.py
+#   torch_root.sh run COMMAND...     e.g. run python3 bench/pyworker/learn.py
 #   torch_root.sh test [ARGS...]     pytest of with_torch/, with the kilnfs of this source tree
 #   torch_root.sh versions
 #

@@ -1,4 +1,4 @@
-//! The client of `bench/read.py`: reads according to a plan, through a mount or with the library,
+//! The client of the suite `reading` of `bench/run`: reads according to a plan, through a mount or with the library,
 //! and checks every byte.
 //!
 //! ```text
