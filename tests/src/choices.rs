@@ -2,7 +2,7 @@
 //! dimension.
 
 use crate::image::{fit, options, with_block_bits};
-use kiln_builder::{BuildOptions, ChunkEntries, ContentDigests, Dedupe, Fragments, Hints, Trial};
+use kiln_builder::{BuildOptions, ChunkEntries, ContentDigests, ContentHash, Dedupe, Fragments, Hints, Trial};
 use kiln_codec::{Method, Spec};
 use kiln_tree::{DigestName, Kind, NodeId, Tree};
 use std::collections::BTreeSet;
@@ -140,6 +140,10 @@ const PLACES: &[&[PlaceChoice]] = &[
     &[
         ("attributes shared", |_| {}),
         ("digests", |place| place.options.metadata.content_digests = ContentDigests::Named(DigestName::Usual)),
+        ("fs-verity digests", |place| {
+            place.options.metadata.content_digests = ContentDigests::Named(DigestName::Usual);
+            place.options.metadata.digest_hash = Some(ContentHash::ALL[2]);
+        }),
         ("announced digests", |place| {
             place.options.metadata.content_digests =
                 ContentDigests::Named(DigestName::Prefix(b"erofs.fingerprint.v1".to_vec()));

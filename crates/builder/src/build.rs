@@ -68,7 +68,7 @@ pub fn build_behind<'t>(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<(Summary, Reasons<'t>, Head), BuildError> {
-    let format = &Format::of(options, tree.stores().digest_name)?;
+    let format = &Format::of(options, tree.stores().digests)?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
     let context = Context { tree, format, control, ledger: &ledger, previous: None };
     let built = run(out, &clock, context)?;
@@ -150,7 +150,7 @@ pub fn build_stored<'t>(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<(Summary, Reasons<'t>), BuildError> {
-    let format = &Format::of(options, tree.stores().digest_name)?;
+    let format = &Format::of(options, tree.stores().digests)?;
     let (clock, ledger) = (PhaseClock::start(), Ledger::default());
     let context = Context { tree, format, control, ledger: &ledger, previous: None };
     let inodes = Inodes::gather(&digest::placeholders(tree, format), context)?;
@@ -173,7 +173,7 @@ fn complete(
 ) -> Result<Built, BuildError> {
     let StoredTree { plan, digests, data: stored } = stored;
     let data_end = data.end();
-    let inodes = match context.format.metadata.has_digests {
+    let inodes = match context.format.metadata.digest_hash.is_some() {
         true => Inodes::gather(&plan.digests(&digests, context)?, context)?,
         false => inodes,
     };

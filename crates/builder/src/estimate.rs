@@ -22,10 +22,10 @@ mod zone;
 
 pub use interval::Interval;
 
+use kiln_digest::contents::ContentHash;
 use kiln_format::KernelVersion;
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::feature::{Feature, OLDEST_KERNEL};
-use sha2::{Digest, Sha256};
 use std::time::Duration;
 
 use crate::build::Built;
@@ -36,7 +36,7 @@ use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::format::{Format, Packing, check};
 use crate::inodes::Inodes;
-use crate::inodes::digest::{self, DIGEST_LEN};
+use crate::inodes::digest;
 use crate::layout::Layout;
 use crate::layout::view::View;
 use crate::options::{BuildOptions, Dedupe};
@@ -92,7 +92,7 @@ pub fn estimate(
     options: &BuildOptions,
     control: &Control<'_>,
 ) -> Result<Estimate, BuildError> {
-    let format = &Format::of(options, tree.stores().digest_name)?;
+    let format = &Format::of(options, tree.stores().digests)?;
     // The caller sees the progress of a single build, so the inner ones report nothing.
     let (ledger, control) = (Ledger::default(), Control { stop: control.stop, progress: &|_| {} });
     let context = Context { tree, format, control: &control, ledger: &ledger, previous: None };
@@ -163,13 +163,14 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
     let header_len = (header.blocks * format.block_bits.len()).next_multiple_of(format.layout.data_align);
     // Inline data of the synthetic files is part of the layout and of the stored data: count it once.
     let known = header_len as f64 - synthetic::inline_len(&synthetic) as f64;
-    let random_len = (digests.len() * DIGEST_LEN) as u64;
+    let hash = format.metadata.digest_hash;
+    let random_len = (digests.len() * hash.map_or(0, ContentHash::digest_len)) as u64;
     let (metadata, special) = zone::measure(&view, &layout, random_len, format)?;
     let image_bytes = padding::whole(Interval::exact(known) + metadata + stored, format.layout.image_align);
     let pack_secs = frame.strata.iter().zip(&samples).map(|(stratum, sample)| stratum.pack_secs(sample)).sum();
     let (plan_time, layout_time) = (clock.phases()[0], layout_clock.phases()[0]);
     let alone_secs = Interval::exact(layout_time.cpu.as_secs_f64());
-    let hash_secs = if digests.is_empty() { 0.0 } else { hash_secs_per_byte() * bytes_in as f64 };
+    let hash_secs = hash.map_or(0.0, |hash| hash_secs_per_byte(hash) * bytes_in as f64);
     let busy_secs = (Interval::exact(hash_secs) + pack_secs).with_error(TIME_ERROR);
     let records = superblock::records(&view, special);
     let features = header.superblock(&view, &layout, special, &records)?.features();
@@ -194,9 +195,9 @@ fn from_sample(has_blob: bool, context: Context<'_>) -> Result<Estimate, BuildEr
 }
 
 /// Returns the CPU time of hashing a byte.
-fn hash_secs_per_byte() -> f64 {
+fn hash_secs_per_byte(hash: ContentHash) -> f64 {
     let (bytes, start) = (vec![1; HASHED_LEN], thread_cpu());
-    std::hint::black_box(Sha256::digest(&bytes));
+    std::hint::black_box(hash.digest(&bytes));
     (thread_cpu() - start).as_secs_f64() / HASHED_LEN as f64
 }
 

@@ -6,10 +6,11 @@
 pub(crate) mod check;
 
 use kiln_codec::Spec;
+use kiln_digest::contents::ContentHash;
 use kiln_format::inode::CompactTimes;
 use kiln_format::xattr::FINGERPRINT_NAME;
 use kiln_format::{Algorithm, BlockBits};
-use kiln_tree::DigestName;
+use kiln_tree::{DigestName, DigestStyle};
 
 use crate::error::BuildError;
 use crate::layout::allocator::inline_tail_len;
@@ -85,8 +86,8 @@ pub(crate) struct MetadataFormat {
     pub xattr_prefixes: Vec<Vec<u8>>,
     /// True to flag prefixes as lying in the image itself wherever readers look.
     pub plain_xattr_prefixes: bool,
-    /// True if files get digests of their contents.
-    pub has_digests: bool,
+    /// Function of the digests of contents, if files get some.
+    pub digest_hash: Option<ContentHash>,
     /// Prefix that names digests; `None` if there are none, or each has its full name.
     pub digest_prefix: Option<Vec<u8>>,
     /// Least room in bytes for attributes of the root.
@@ -116,18 +117,18 @@ impl Reusable {
 }
 
 impl Format {
-    /// Decides what an image is like. `stored` is the name of digests that contents have already.
+    /// Decides what an image is like. `stored` are the digests that contents have already.
     ///
     /// # Errors
     /// Options that the kernel cannot read, that contradict each other or mean nothing.
-    pub(crate) fn of(options: &BuildOptions, stored: Option<DigestName>) -> Result<Self, BuildError> {
+    pub(crate) fn of(options: &BuildOptions, stored: Option<DigestStyle>) -> Result<Self, BuildError> {
         let format = Self::decide(options, stored);
         check::check(&format, options)?;
         Ok(format)
     }
 
     /// Decides as [`Format::of`] does, without refusing anything.
-    pub(crate) fn decide(options: &BuildOptions, stored: Option<DigestName>) -> Self {
+    pub(crate) fn decide(options: &BuildOptions, stored: Option<DigestStyle>) -> Self {
         let BuildOptions {
             block_bits,
             kernel: _,
@@ -226,12 +227,13 @@ impl Format {
 }
 
 impl MetadataFormat {
-    fn decide(options: &BuildOptions, stored: Option<DigestName>, packing: Packing) -> Self {
+    fn decide(options: &BuildOptions, stored: Option<DigestStyle>, packing: Packing) -> Self {
         let MetadataOptions { compact_inodes, own_mtimes, omit_dot, xattr_share_min, .. } = options.metadata;
         let MetadataOptions { plain_xattr_prefixes, root_xattr_len, metabox, .. } = options.metadata;
         // Kernels before 6.18 look for prefixes in an inode that is there for other things.
         let hides_prefixes = packing.max_len > 0 || packing.directories || metabox.is_some();
-        let name = digest_name(options, stored, hides_prefixes);
+        let (stored_name, stored_hash) = stored.map(|DigestStyle { name, hash }| (name, hash)).unzip();
+        let name = digest_name(options, stored_name, hides_prefixes);
         // The usual name is a prefix if the image has prefixes anyway, or a kernel that reads them.
         let wish = if hides_prefixes { Wish::HiddenDigestPrefix } else { Wish::DigestPrefix };
         let has_prefixes = !options.metadata.xattr_prefixes.is_empty() || is_granted_by_name(options.kernel, wish);
@@ -245,7 +247,7 @@ impl MetadataFormat {
             xattr_share_min,
             xattr_prefixes: options.metadata.xattr_prefixes.clone(),
             plain_xattr_prefixes,
-            has_digests: name.is_some(),
+            digest_hash: name.is_some().then(|| options.metadata.digest_hash.or(stored_hash).unwrap_or_default()),
             digest_prefix: name.and_then(|name| match name {
                 DigestName::Usual => has_prefixes.then(|| FINGERPRINT_NAME.to_vec()),
                 DigestName::Prefix(name) => Some(name),

@@ -89,6 +89,7 @@ pub use explain::{Decision, Explanation, How, Reasons, Uncompressed, Unpacked};
 pub use hot::{HotFiles, HotMethod, store_hot};
 pub use inodes::ExtendedBecause;
 pub use kiln_codec::Spec;
+pub use kiln_digest::contents::ContentHash;
 pub use kiln_parallel::Threads;
 pub use options::data::{ChunkEntries, CompressionOptions, Fragments, LayoutOptions, PackingOptions, Trial};
 pub use options::hint_spec::{HintSpecError, hint_spec};

@@ -38,6 +38,7 @@ use crate::plan::planner::Decided;
 use crate::plan::reuse::Gaps;
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
+use kiln_digest::contents::ContentDigest;
 use kiln_tree::NodeId;
 
 /// All data to be stored.
@@ -96,7 +97,7 @@ impl Plan {
     /// A file of which parts are reused, and that cannot be read; an interruption.
     pub(crate) fn digests(
         &self,
-        computed: &HashMap<u32, [u8; 32]>,
+        computed: &HashMap<u32, ContentDigest>,
         context: Context<'_>,
     ) -> Result<HashMap<NodeId, Box<[u8]>>, BuildError> {
         let storage = |node| self.file_of(node).map(|file| (file, self.files[file as usize].storage));

@@ -17,6 +17,7 @@ use crate::plan::planner::{Decided, Planner};
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
 use crate::read::{self, Piece, ReadRequest, Unread};
+use kiln_digest::contents::ContentDigest;
 use kiln_parallel::crew::with_crew;
 use std::collections::HashMap;
 
@@ -25,7 +26,7 @@ pub(crate) struct StoredTree {
     /// The decisions.
     pub plan: Plan,
     /// Digests of contents that were read, by file.
-    pub digests: HashMap<u32, [u8; 32]>,
+    pub digests: HashMap<u32, ContentDigest>,
     /// Places of the data.
     pub data: StoredData,
 }

@@ -286,7 +286,7 @@ fn options(args: &Args, update: &Update<'_>, time: i64) -> Result<BuildOptions, 
         options.work.threads = args.work.threads();
         options.work.keep_going = args.keep_going;
         options.work.scratch_dir = args.spool.dir();
-        options.metadata.content_digests = args.digests.choice(options.metadata.content_digests.clone());
+        args.digests.apply(&mut options.metadata);
         options.identity.source_date_epoch = source_date_epoch;
         options.identity.build_time = Some(time);
     }))

@@ -4,6 +4,7 @@
 //! * [`BlockHasher`] hashes blocks with a salt in front, as hash trees of dm-verity need it.
 //! * [`fsverity`] has the digest that the kernel measures of a file, which names objects of composefs; [`metacopy`]
 //!   has such a digest as overlayfs stores it.
+//! * [`contents`] has digests of contents as images of kiln store them.
 //!
 //! ```
 //! use kiln_digest::{Algorithm, fsverity};
@@ -18,6 +19,7 @@
 #![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
+pub mod contents;
 pub mod fsverity;
 mod hash;
 pub mod metacopy;

@@ -1,6 +1,8 @@
 //! Choices about packing. The steps that they lead to are in `steps`.
 
-use kiln_builder::{BuildOptions, Choices, ContentDigests, HotMethod, OptionError, Preset, Progress, Spec};
+use kiln_builder::{
+    BuildOptions, Choices, ContentDigests, ContentHash, HotMethod, OptionError, Preset, Progress, Spec,
+};
 use kiln_format::KernelVersion;
 use kiln_output::Existing;
 use kiln_parallel::Threads;
@@ -193,9 +195,12 @@ impl Packer {
         self.adjust(move |options| options.identity.source_date_epoch = Some(secs))
     }
 
-    /// Stores the SHA-256 of each file's contents, so that readers can verify them.
-    pub fn content_digests(self) -> Self {
-        self.adjust(|options| options.metadata.content_digests = ContentDigests::Named(DigestName::Usual))
+    /// Stores a digest of each file's contents, so that readers can verify them.
+    pub fn content_digests(self, hash: ContentHash) -> Self {
+        self.adjust(move |options| {
+            options.metadata.content_digests = ContentDigests::Named(DigestName::Usual);
+            options.metadata.digest_hash = Some(hash);
+        })
     }
 
     /// Stores the ends of uncompressed files as blocks, not beside their inodes: see

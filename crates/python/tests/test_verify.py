@@ -21,7 +21,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Images with digests and without, whole, and with another byte in a file that is stored as it is."""
     base = tmp_path_factory.mktemp("verify")
     found = {}
-    for kind, digests in (("digests", True), ("none", False)):
+    kinds: dict[str, Any] = {"digests": True, "fsverity": "fsverity-sha256", "none": False}
+    for kind, digests in kinds.items():
         with kilnfs.Builder() as tree:
             tree.add_many((f"class/{number}.bin", contents(number)) for number in range(8))
             tree.write(base / f"{kind}.erofs", preset="plain", content_digests=digests)
@@ -53,8 +54,9 @@ def ways(image: kilnfs.Image) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mmap", [False, True])
-def test_damage_is_found_by_each_way_to_read_a_file_whole(images: dict[str, Path], mmap: bool) -> None:
-    place = images["damaged digests"]
+@pytest.mark.parametrize("kind", ["digests", "fsverity"])
+def test_damage_is_found_by_each_way_to_read_a_file_whole(images: dict[str, Path], kind: str, mmap: bool) -> None:
+    place = images[f"damaged {kind}"]
     with kilnfs.open(place, verify=True, mmap=mmap) as image:
         for name, way in ways(image).items():
             with pytest.raises(kilnfs.CorruptImageError, match="stored digest") as raised:
@@ -74,7 +76,7 @@ def test_damage_is_found_by_each_way_to_read_a_file_whole(images: dict[str, Path
 
 
 def test_whole_images_and_images_without_digests_are_read(images: dict[str, Path]) -> None:
-    for kind in ("digests", "none"):
+    for kind in ("digests", "fsverity", "none"):
         with kilnfs.open(images[kind], verify=True) as image:
             for way in ways(image).values():
                 way()
@@ -90,6 +92,8 @@ def test_a_check_says_what_it_could_not_verify(images: dict[str, Path]) -> None:
     assert {kind: (report.ok, report.contents) for kind, report in reports.items()} == {
         "digests": (True, "verified"),
         "damaged digests": (False, "verified in part"),
+        "fsverity": (True, "verified"),
+        "damaged fsverity": (False, "verified in part"),
         "none": (True, "not verifiable"),
         "damaged none": (True, "not verifiable"),
     }
@@ -98,3 +102,10 @@ def test_a_check_says_what_it_could_not_verify(images: dict[str, Path]) -> None:
     assert "another digest" in str(reports["damaged digests"])
     assert str(reports["damaged digests"]).endswith("; contents: verified in part, 70000 of 80000 bytes")
     assert reports["digests"].file_bytes == 80_000 == reports["digests"].digested_bytes
+
+
+def test_an_unknown_function_is_refused(tmp_path: Path) -> None:
+    with kilnfs.Builder() as tree:
+        tree.add("a", b"contents")
+        with pytest.raises(ValueError, match="content_digests=sha1: none of sha256"):
+            tree.write(tmp_path / "a.erofs", content_digests="sha1")  # type: ignore[arg-type]

@@ -3,8 +3,9 @@
 pub(crate) mod object;
 
 use kiln_codec::CodecError;
+use kiln_digest::contents::{ContentDigest, Described};
 use kiln_format::addr::align_up;
-use kiln_format::{Escaped, FormatError, Hex, Nid, Problem};
+use kiln_format::{Escaped, FormatError, Nid, Problem};
 use object::{ComposefsObject, ObjectProblem};
 use rustix::io::Errno;
 use std::fmt;
@@ -151,12 +152,12 @@ pub enum Defect {
         source: CodecError,
     },
     /// The contents of a file.
-    #[error("stored digest: the SHA-256 of the contents is {}, but {} is stored", Hex(computed), Hex(stored))]
+    #[error("stored digest: the {} of the contents is {computed}, but {stored} is stored", Described(stored.hash()))]
     Digest {
         /// The digest that is stored.
-        stored: [u8; 32],
+        stored: ContentDigest,
         /// That of the contents as they were read.
-        computed: [u8; 32],
+        computed: ContentDigest,
     },
 }
 

@@ -148,6 +148,7 @@ pub use explain::{Explanation, ReadPiece};
 pub use image::Image;
 pub use image::server::ServerView;
 pub use kiln_codec::CodecError;
+pub use kiln_digest::contents::{ContentDigest, ContentHash};
 pub use kiln_format::compr_cfg::ComprCfgs;
 pub use kiln_format::device::DeviceSlot;
 pub use kiln_format::inode::{DataLayout, FileType, Rdev};

@@ -162,7 +162,7 @@ impl Contents for Increment {
 
     fn stores(&self) -> Stores {
         let (new, old) = (self.new.stores(), self.old.stores());
-        Stores { base: old.base, digest_name: old.digest_name.or(new.digest_name), ..new }
+        Stores { base: old.base, digests: old.digests.or(new.digests), ..new }
     }
 }
 

@@ -164,9 +164,9 @@ impl ImageStyle {
             let method = self.method(algorithm);
             spec(algorithm, len(method, &self.files).or(len(method, &self.packed)))
         });
-        let content_digests = match found.has_digests {
-            true => ContentDigests::Named(self.digests.clone()),
-            false => ContentDigests::Off,
+        let content_digests = match found.digest_hash {
+            Some(_) => ContentDigests::Named(self.digests.clone()),
+            None => ContentDigests::Off,
         };
         BuildOptions {
             block_bits: self.block_bits,
@@ -199,6 +199,7 @@ impl ImageStyle {
                 xattr_prefixes: self.xattr_prefixes.clone(),
                 plain_xattr_prefixes: self.plain_xattr_prefixes,
                 content_digests,
+                digest_hash: found.digest_hash,
                 metabox: self.metabox.map(|(algorithm, lens)| spec(algorithm, len(self.method(algorithm), &lens))),
                 ..MetadataOptions::default()
             },

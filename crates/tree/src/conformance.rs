@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::digest_name::DigestName;
+use crate::digest_name::{DigestName, DigestStyle};
+use kiln_digest::contents::ContentHash;
 use kiln_format::BlockBits;
 use kiln_format::compr_cfg::ComprCfgs;
 
@@ -47,7 +48,7 @@ pub fn assert_forwards(
 fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static str, String); 12] {
     let open = |version| text(contents.open(id, path.as_bytes(), version));
     let stored = |len: u64| format!("{:?}", contents.stored(id, len));
-    let Stores { devices, headers_only, base, digest_name } = contents.stores();
+    let Stores { devices, headers_only, base, digests } = contents.stores();
     [
         ("open scanned", open(Version::Scanned)),
         ("open changed", open(Version::Changed)),
@@ -60,7 +61,7 @@ fn answers(contents: &dyn Contents, (id, path): (ContentId, &str)) -> [(&'static
         ("stores devices", format!("{devices:?}")),
         ("stores headers_only", format!("{headers_only:?}")),
         ("stores base", format!("{:?}", base.map(|base| base.facts().identity.clone()))),
-        ("stores digest_name", format!("{digest_name:?}")),
+        ("stores digests", format!("{digests:?}")),
     ]
 }
 
@@ -98,8 +99,8 @@ impl Contents for Echo {
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
-        let sha256 = std::array::from_fn(|at| if at == 0 { id.0 as u8 } else { 0 });
-        Ok(Some(StoredDigest { sha256, image: Path::new("echo").into(), of: DigestOf::Contents }))
+        let digest = ContentHash::Sha256.digest(&id.0.to_le_bytes());
+        Ok(Some(StoredDigest { digest, image: Path::new("echo").into(), of: DigestOf::Contents }))
     }
 
     fn stores(&self) -> Stores {
@@ -116,7 +117,7 @@ impl Contents for Echo {
             devices: vec![Device { path: Some("echo".into()), tag: [1; 64], len: 1 << 20 }],
             headers_only: true,
             base: Some(Arc::new(EchoBase(facts))),
-            digest_name: Some(DigestName::Prefix(b"echo".to_vec())),
+            digests: Some(DigestStyle { name: DigestName::Prefix(b"echo".to_vec()), hash: ContentHash::Sha256 }),
         }
     }
 }

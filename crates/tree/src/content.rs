@@ -1,12 +1,13 @@
 //! Contents of regular files, as sources give them.
 
+use kiln_digest::contents::ContentDigest;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::digest_name::DigestName;
+use super::digest_name::DigestStyle;
 use super::error::ContentError;
 use super::placed::{Device, PlacedRun};
 use super::reuse::{Base, PreviousVersion, ReusedData};
@@ -18,8 +19,8 @@ pub struct ContentId(pub u32);
 /// A digest that an image stores for contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredDigest {
-    /// SHA-256.
-    pub sha256: [u8; 32],
+    /// The digest.
+    pub digest: ContentDigest,
     /// Name of the image in errors.
     pub image: Arc<Path>,
     /// Which contents it tells of.
@@ -71,8 +72,9 @@ pub struct Stores {
     pub headers_only: bool,
     /// The previous image, of [`Stored::Reused`] and [`Stored::Previous`].
     pub base: Option<Arc<dyn Base>>,
-    /// Name of the digests that are stored for contents, if there are any, see [`Contents::stored_digest`].
-    pub digest_name: Option<DigestName>,
+    /// Name and function of the digests that are stored for contents, if there are any, see
+    /// [`Contents::stored_digest`]. Single files may have digests of another function.
+    pub digests: Option<DigestStyle>,
 }
 
 /// Contents of a tree's regular files. Any number of threads opens them, any file more than once.

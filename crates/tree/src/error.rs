@@ -1,6 +1,6 @@
 //! Errors of trees and of the contents of their files.
 
-use kiln_format::Hex;
+use kiln_digest::contents::{ContentDigest, Described};
 use kiln_format::dirent::NAME_MAX_LEN;
 use std::io;
 use std::path::Path;
@@ -42,14 +42,14 @@ pub struct UnreadableFile {
 
 /// Contents that do not have the digest that an image stores for them: contents or digest are damaged.
 #[derive(Debug, thiserror::Error)]
-#[error("damaged in {}: its SHA-256 is {}, but {} is stored for it", image.display(), Hex(computed), Hex(stored))]
+#[error("damaged in {}: its {} is {computed}, but {stored} is stored for it", image.display(), Described(stored.hash()))]
 pub struct DigestMismatch {
     /// Name of the image in errors.
     pub image: Arc<Path>,
-    /// Stored SHA-256.
-    pub stored: [u8; 32],
-    /// SHA-256 of the contents as read.
-    pub computed: [u8; 32],
+    /// Stored digest.
+    pub stored: ContentDigest,
+    /// Digest of the contents as read, of the same function.
+    pub computed: ContentDigest,
 }
 
 /// Error of the structure of a tree.

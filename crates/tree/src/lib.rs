@@ -59,10 +59,11 @@ pub use builder::{Builder, Implied};
 pub use content::{
     Content, ContentId, Contents, DigestOf, NoContents, PlainContents, Stored, StoredDigest, Stores, Version,
 };
-pub use digest_name::DigestName;
+pub use digest_name::{DigestName, DigestStyle};
 pub use entries::{Entries, Entry, Iter};
 pub use error::{ContentError, DigestMismatch, TreeError, TreeProblem, UnreadableFile};
 pub use intake::{Incoming, Intake, IntakeError};
+pub use kiln_digest::contents::{ContentDigest, ContentHash};
 pub use placed::{Device, PlacedRun};
 pub use rare::ThinSlice;
 pub use reuse::{Base, BaseFacts, BaseMetadata, PreviousVersion, Reuse, ReusedData, ReusedExtent, ReusedExtents};

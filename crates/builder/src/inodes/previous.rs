@@ -62,7 +62,7 @@ impl PreviousMetadata {
             root: 0,
             base: base.clone(),
         };
-        if format.metadata.has_digests || tree.nodes().any(|(_, node)| !node.xattrs.is_empty()) {
+        if format.metadata.digest_hash.is_some() || tree.nodes().any(|(_, node)| !node.xattrs.is_empty()) {
             found.shared_ids = found.shared_ids(format.block_bits);
         }
         Some(found)

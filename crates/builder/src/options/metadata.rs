@@ -1,9 +1,10 @@
 //! Options about inodes, directories and extended attributes.
 
 use kiln_codec::Spec;
+use kiln_digest::contents::ContentHash;
 use kiln_tree::DigestName;
 
-/// Digests of contents: the SHA-256 of each file as an attribute, by which readers verify it. Contents that come from
+/// Digests of contents: the SHA-256 or fs-verity digest of each file as an attribute, by which readers verify it. Contents that come from
 /// an image with such digests are compared with them in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ContentDigests {
@@ -36,6 +37,8 @@ pub struct MetadataOptions {
     pub plain_xattr_prefixes: bool,
     /// Digests of contents.
     pub content_digests: ContentDigests,
+    /// Function of the digests. `None`: that of the base or of an image among the sources, or else SHA-256.
+    pub digest_hash: Option<ContentHash>,
     /// Least room in bytes for attributes beside the root inode, at most 262148, so that some can be added to an image
     /// later.
     pub root_xattr_len: usize,
@@ -54,6 +57,7 @@ impl Default for MetadataOptions {
             xattr_prefixes: Vec::new(),
             plain_xattr_prefixes: false,
             content_digests: ContentDigests::AsSource,
+            digest_hash: None,
             root_xattr_len: 0,
             metabox: None,
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::format::Format;
+use crate::inodes::digest::Hashes;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::hole;
 use crate::plan::previous;
@@ -27,9 +28,9 @@ pub(crate) struct FileFacts<'a> {
     pub may_be_sparse: bool,
     /// It may equal another file.
     pub has_peers: bool,
-    /// Its SHA-256 is wanted.
-    pub is_hashed: bool,
-    /// Only first bytes are wanted, and digests.
+    /// Functions by which it is hashed.
+    pub hashes: Hashes,
+    /// Only first bytes are wanted, and digests that find equal files.
     pub is_estimate: bool,
 }
 
@@ -46,7 +47,8 @@ pub(crate) fn requests<'a>(
             gaps: survey.gaps.get(&idx).map(|gaps| &gaps[..]),
             may_be_sparse: matches!(tree.node(file.node).kind, Kind::File { sparse: true, .. }),
             has_peers: survey.has_peers(file),
-            is_hashed: survey.is_hashed,
+            // Estimates do not read all of it.
+            hashes: if is_estimate { Hashes::default() } else { survey.hashes(file, tree) },
             is_estimate,
         };
         of_file(idx, file, facts, format)
@@ -84,7 +86,8 @@ fn wanted(file: &FilePlan, facts: FileFacts<'_>, is_whole: bool, format: &Format
     let data_len = file.len - hole::total(facts.holes);
     Wanted {
         digest: facts.has_peers,
-        sha256: is_whole && facts.is_hashed,
+        hashes: facts.hashes,
+        is_whole,
         head,
         chunks: format.dedupes_parts() && is_compressed && (head || data_len >= format.min_match()),
         entropy: is_compressed && !is_whole,

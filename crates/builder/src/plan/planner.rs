@@ -24,6 +24,7 @@ use crate::plan::pieces::COPY_LEN;
 use crate::plan::survey::Survey;
 use crate::plan::text::TextSource;
 use crate::read::{Piece, ReadRequest, Role, Unread};
+use kiln_digest::contents::ContentDigest;
 
 /// Text of a segment in bytes; a piece may exceed it.
 const SEGMENT_LEN: u64 = 8 << 20;
@@ -35,7 +36,7 @@ pub(crate) struct Planner<'a> {
     /// The files, with the decisions so far.
     pub files: Vec<FilePlan>,
     /// Digests of contents that were read, by file.
-    digests: HashMap<u32, [u8; 32]>,
+    digests: HashMap<u32, ContentDigest>,
     /// Entropy in bits per byte of the pieces of long files that begin with random text: their sum, and the number of
     /// pieces.
     entropies: HashMap<u32, (f64, u32)>,
@@ -64,7 +65,7 @@ struct LongFile {
     dropped: Vec<Piece>,
     /// Number of pieces so far.
     count: usize,
-    sha256: Option<FileDigest>,
+    digest: Option<FileDigest>,
 }
 
 /// Something that is stored of a segment, in order.
@@ -81,7 +82,7 @@ pub(crate) struct Decided {
     /// Entropy in bits per byte of long files in which random text was seen.
     pub entropies: HashMap<u32, f64>,
     /// Digests of contents that were read, by file.
-    pub digests: HashMap<u32, [u8; 32]>,
+    pub digests: HashMap<u32, ContentDigest>,
     /// The packed stream.
     pub fragments: FragmentStream,
     /// Parts of files that are stored once, if they are looked for.

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::error::BuildError;
 use crate::format::Format;
 use crate::inodes::Inodes;
+use crate::inodes::digest::Hashes;
 use crate::options::Dedupe;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::file_list::{FileIndex, FileList};
@@ -16,8 +17,9 @@ use crate::plan::placed::{self, PlacedFiles};
 use crate::plan::reuse::{self, Gaps, ReusedFiles};
 use crate::plan::stored::{self, StoredFiles};
 use crate::read::PIECE_COST;
+use kiln_digest::contents::ContentHash;
 use kiln_parallel::ordered::{self, Costed};
-use kiln_tree::{Kind, Version};
+use kiln_tree::{Kind, Tree, Version};
 
 /// All files before any of them is read.
 pub(crate) struct Survey {
@@ -38,8 +40,10 @@ pub(crate) struct Survey {
     pub holes: HashMap<u32, Holes>,
     /// Bytes of holes that are stored as zeros, by file.
     pub filled_holes: HashMap<u32, u64>,
-    /// True if contents are hashed: to store digests, or to compare them with stored ones.
-    pub is_hashed: bool,
+    /// Function of the digests that are stored in the image.
+    pub digest_hash: Option<ContentHash>,
+    /// True if contents are compared with digests that are stored for them.
+    compares_digests: bool,
     /// The files come with their contents, and none of them can be opened.
     pub is_stream: bool,
     /// Lengths that several files have.
@@ -58,7 +62,8 @@ impl Survey {
             gaps: Gaps::default(),
             holes: HashMap::new(),
             filled_holes: HashMap::new(),
-            is_hashed: format.metadata.has_digests,
+            digest_hash: format.metadata.digest_hash,
+            compares_digests: false,
             is_stream: true,
             peers: HashSet::new(),
         }
@@ -75,8 +80,9 @@ impl Survey {
         let (files, placed) = placed::plan(files, elsewhere, context)?;
         let (files, mut reused, gaps) = reuse::plan(files, reused, previous, context)?;
         reused.hot = hot::runs(&format.layout.hot, (&files, &index), &reused, format.block_bits);
-        let is_hashed = format.metadata.has_digests || context.tree.stores().digest_name.is_some();
-        let survey = Self { files, index, ordered_count, placed, reused, gaps, is_hashed, ..Self::of_stream(format) };
+        let compares_digests = context.tree.stores().digests.is_some();
+        let found = Self { files, index, ordered_count, placed, reused, gaps, ..Self::of_stream(format) };
+        let survey = Self { compares_digests, ..found };
         let mut survey = Self { is_stream: false, ..survey }.with_holes(context)?;
         if format.dedupe != Dedupe::Off {
             survey.find_peers();
@@ -87,6 +93,14 @@ impl Survey {
     /// Returns the holes of a file, as it is to be stored.
     pub(crate) fn holes(&self, file: u32) -> &[Range<u64>] {
         self.holes.get(&file).map_or(&[], |holes| holes)
+    }
+
+    /// Returns the functions by which a file is hashed: to store its digest, or to compare it with a stored one.
+    pub(crate) fn hashes(&self, file: &FilePlan, tree: &Tree) -> Hashes {
+        match self.compares_digests {
+            true => Hashes::of_file(tree, file.node, self.digest_hash),
+            false => Hashes { own: self.digest_hash, stored: None },
+        }
     }
 
     /// Returns true if other files have the length of this one.

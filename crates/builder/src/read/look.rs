@@ -1,7 +1,6 @@
 //! Facts about text in memory, which decisions need.
 
 use kiln_codec::{Method, probe};
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 use crate::format::Format;
@@ -38,7 +37,7 @@ impl Looker {
         let start = &text[..text.len().min(probe::START_LEN)];
         Piece {
             digest: wanted.digest.then(|| *blake3::hash(&text).as_bytes()),
-            sha256: wanted.sha256.then(|| Sha256::digest(&text).into()),
+            digests: if wanted.is_whole { wanted.hashes.digests(&text) } else { Vec::new() },
             head: wanted.head.then(|| head(start, self.method)).flatten(),
             chunks: if wanted.chunks { self.chunks(&text) } else { Box::default() },
             entropy: (wanted.entropy && probe::is_incompressible(sample)).then(|| probe::entropy(sample)),

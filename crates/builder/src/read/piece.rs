@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::BuildError;
+use crate::inodes::digest::{Digests, Hashes};
 use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
 use kiln_tree::{NodeId, Version};
@@ -32,8 +33,10 @@ pub(crate) enum Role {
 pub(crate) struct Wanted {
     /// Its digest, to find equal files.
     pub digest: bool,
-    /// The SHA-256 of the file, of which the piece is all.
-    pub sha256: bool,
+    /// Digests of the file that are stored or compared.
+    pub hashes: Hashes,
+    /// The piece is all of the file, and these digests are found out with it.
+    pub is_whole: bool,
     /// The first bytes of the file.
     pub head: bool,
     /// Its chunks.
@@ -71,8 +74,8 @@ pub(crate) struct Piece {
     pub text: Arc<Vec<u8>>,
     /// BLAKE3 of the bytes.
     pub digest: Option<[u8; 32]>,
-    /// SHA-256 of the file.
-    pub sha256: Option<[u8; 32]>,
+    /// Digests of the file, if the piece is all of it.
+    pub digests: Digests,
     /// First bytes of a file that may go into the packed stream.
     pub head: Option<Head>,
     /// Chunks.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::mpsc::SyncSender;
 
 use crate::format::Format;
-use crate::inodes::digest;
+use crate::inodes::digest::Hashes;
 use crate::options::Dedupe;
 use crate::plan::file::{FileHoles, FilePlan, Storage};
 use crate::plan::hole;
@@ -70,8 +70,8 @@ impl<'a> Divider<'a> {
 
     /// Returns the most bytes that an inode with such attributes takes, whatever its metadata.
     fn inode_max_len(&self, (bytes, count): (usize, usize)) -> u32 {
-        let has_digests = self.format.metadata.has_digests;
-        let digest = if has_digests { digest::VALUE_LEN + usize::from(u8::MAX) + XATTR_COST } else { 0 };
+        let hash = self.format.metadata.digest_hash;
+        let digest = hash.map_or(0, |hash| hash.value_len() + usize::from(u8::MAX) + XATTR_COST);
         (EXTENDED_LEN + BODY_HEADER_LEN + bytes + count * XATTR_COST + digest) as u32
     }
 
@@ -92,7 +92,7 @@ impl<'a> Divider<'a> {
             gaps: None,
             may_be_sparse: !is_dense,
             has_peers: format.dedupe != Dedupe::Off,
-            is_hashed: format.metadata.has_digests,
+            hashes: Hashes { own: format.metadata.digest_hash, stored: None },
             is_estimate: false,
         };
         // Where parts are looked for, the parts of long files are found, and their text need not be had again.

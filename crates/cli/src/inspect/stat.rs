@@ -96,6 +96,9 @@ fn print(args: &Args, file: &Stated<'_>, failure: impl Fn(ReadError) -> Failure)
     writeln!(out, " Mtime: {}", text::time_nsec(meta.mtime, meta.mtime_nsec))?;
     writeln!(out, " Inode: nid {}, number {}, {}", inode.nid, image.st_ino(inode.nid), form(meta.form))?;
     writeln!(out, "Layout: {}", meta.layout().name())?;
+    if let Some(digest) = image.content_digest(inode).map_err(&failure)? {
+        writeln!(out, "Digest: {}", digest.labelled())?;
+    }
     for xattr in xattrs {
         write!(out, " Xattr: ")?;
         out.name(&xattr.name)?;
@@ -120,6 +123,7 @@ struct StatJson {
     entry: EntryJson,
     form: &'static str,
     layout: &'static str,
+    content_digest: Option<String>,
     xattrs: Vec<XattrJson>,
 }
 
@@ -146,6 +150,7 @@ impl StatJson {
             entry: EntryJson::new(image, path, inode)?,
             form: form(inode.meta.form),
             layout: inode.meta.layout().name(),
+            content_digest: image.content_digest(inode)?.map(|digest| digest.labelled()),
             xattrs: xattrs.iter().map(XattrJson::new).collect(),
         })
     }

@@ -1,13 +1,20 @@
 //! `--content-digests`
 
-use kiln_builder::ContentDigests;
+use kiln_builder::{ContentDigests, ContentHash, MetadataOptions};
 use kiln_tree::DigestName;
 
 #[derive(clap::Args)]
 pub struct DigestArgs {
-    /// Store the SHA-256 of each file, to detect damage
-    #[arg(long, conflicts_with = "no_content_digests")]
-    content_digests: bool,
+    /// Store a digest of each file, to detect damage: sha256, fsverity-sha256 or fsverity-sha512
+    #[arg(
+        long,
+        value_name = "HASH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "sha256",
+        conflicts_with = "no_content_digests"
+    )]
+    content_digests: Option<ContentHash>,
 
     /// Store no digests of files
     #[arg(long)]
@@ -15,12 +22,14 @@ pub struct DigestArgs {
 }
 
 impl DigestArgs {
-    /// Returns the choice that was asked for, or `default`.
-    pub fn choice(&self, default: ContentDigests) -> ContentDigests {
-        match (self.content_digests, self.no_content_digests) {
-            (true, _) => ContentDigests::Named(DigestName::Usual),
-            (_, true) => ContentDigests::Off,
-            _ => default,
+    /// Sets the choice that was asked for, if one was.
+    pub fn apply(&self, metadata: &mut MetadataOptions) {
+        if self.no_content_digests {
+            metadata.content_digests = ContentDigests::Off;
+        }
+        if let Some(hash) = self.content_digests {
+            metadata.content_digests = ContentDigests::Named(DigestName::Usual);
+            metadata.digest_hash = Some(hash);
         }
     }
 }

@@ -58,6 +58,8 @@ impl LayoutArgs {
         if self.blob_device.is_some() && keys.chunk_size.is_none() {
             return Err(Failure::Usage("--blob-device: needs --layout chunk-size=SIZE".into()));
         }
+        let mut metadata = options.metadata;
+        self.digests.apply(&mut metadata);
         Ok(BuildOptions {
             layout: LayoutOptions {
                 data_align: align("align", keys.align, block_bits)?,
@@ -72,9 +74,8 @@ impl LayoutArgs {
                 omit_dot: !keys.dot,
                 xattr_share_min: keys.xattr_share,
                 xattr_prefixes: keys.xattr_prefixes,
-                content_digests: self.digests.choice(options.metadata.content_digests),
                 root_xattr_len: usize::try_from(keys.root_xattrs).unwrap_or(usize::MAX),
-                ..options.metadata
+                ..metadata
             },
             compression: CompressionOptions {
                 extent_max_len: keys.max_extent.map(|len| u32::try_from(len).unwrap_or(u32::MAX)),

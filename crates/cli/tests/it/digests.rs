@@ -273,3 +273,91 @@ fn large_files_with_holes_are_compared() {
         fs::remove_dir_all(&dir).unwrap();
     }
 }
+
+const FSVERITY: [&str; 2] = ["fsverity-sha256", "fsverity-sha512"];
+
+/// Returns the digest that an image stores for a file.
+fn stored(image: &str, path: &str) -> String {
+    json(&stdout(&["stat", "--json", image, path]))["content_digest"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Checks that the digests of an image are those that `kiln digest` computes of the files.
+fn has_fsverity(image: &str, src: &str, hash: &str) {
+    is_whole(image);
+    for name in ["big", "small", "late"] {
+        let (algorithm, file) = (hash.strip_prefix("fsverity-").unwrap(), format!("{src}/{name}"));
+        let told = json(&stdout(&["digest", "--json", "--algorithm", algorithm, &file]));
+        let expected = format!("{hash}:{}", told["digests"][0]["digest"].as_str().unwrap());
+        assert_eq!(stored(image, name), expected, "{name}");
+        let shown = String::from_utf8(stdout(&["stat", image, name])).unwrap();
+        assert!(shown.contains(&format!("Digest: {expected}\n")), "{shown}");
+    }
+}
+
+#[test]
+fn fsverity_digests_are_stored_kept_and_compared() {
+    for hash in FSVERITY {
+        let option = format!("--content-digests={hash}");
+        for more in [&[][..], &CHUNKS, &["--kernel", "6.18"]] {
+            let scratch = rotten(&[&[&*option], more].concat());
+            let [src, good, rotten, new, dir] = ["src", "good", "rotten", "new", "dir"].map(|name| scratch.path(name));
+            has_fsverity(&good, &src, hash);
+            is_found(&rotten);
+            let damage = format!("the fs-verity digest ({}) of the contents is ", hash[9..].replace("sha", "SHA-"));
+            fails(&["extract", &rotten, &dir], 1, &damage);
+            fails(&["cat", &rotten, "big"], 1, &damage);
+            // Images made of images have the same digests, without an option.
+            for args in [&["pack", "--quiet", &good, &new][..], &["relayout", "--quiet", &good, &new]] {
+                stdout(args);
+                has_fsverity(&new, &src, hash);
+                fs::remove_file(&new).unwrap();
+            }
+            stdout(&["pack", "--quiet", "--base", &rotten, &src, &new]);
+            if more != CHUNKS {
+                // Reused as it is, with the digest that tells of the damage.
+                is_found(&new);
+            }
+            // Updates keep the style for what is new.
+            write(Path::new(&src).join("late"), "newer still", OLD + 19);
+            stdout(&["update", "--quiet", &good, &src]);
+            has_fsverity(&good, &src, hash);
+        }
+    }
+}
+
+#[test]
+fn digests_of_another_function_are_computed_anew() {
+    let scratch = rotten(&["--content-digests"]);
+    let [src, good, rotten, new] = ["src", "good", "rotten", "new"].map(|name| scratch.path(name));
+    for hash in FSVERITY {
+        let option = format!("--content-digests={hash}");
+        stdout(&["pack", "--quiet", &option, &good, &new]);
+        has_fsverity(&new, &src, hash);
+        fs::remove_file(&new).unwrap();
+        stdout(&["pack", "--quiet", &option, "--base", &good, &src, &new]);
+        has_fsverity(&new, &src, hash);
+        fs::remove_file(&new).unwrap();
+        // Contents that differ from the digest they had never get a new one.
+        fails(&["pack", "--quiet", &option, &rotten, &new], 1, "big: damaged in ");
+        fails(&["pack", "--quiet", &option, "--base", &rotten, &rotten, &new], 1, "big: damaged in ");
+        for base in [&[][..], &["--base", &rotten]] {
+            let pack = [&["pack", "--quiet", "--keep-going", &option], base, &[&rotten, &new]].concat();
+            run(&pack);
+            assert!(stored(&new, "big").starts_with("sha256:"), "{pack:?}");
+            assert!(stored(&new, "small").starts_with(hash), "{pack:?}");
+            is_found(&new);
+            fs::remove_file(&new).unwrap();
+        }
+        // An update sees that only the digests are to change, and the next one that nothing is.
+        stdout(&["update", "--quiet", &option, &good, &src]);
+        has_fsverity(&good, &src, hash);
+        let before = fs::read(&good).unwrap();
+        stdout(&["update", "--quiet", &option, &good, &src]);
+        assert_eq!(fs::read(&good).unwrap(), before);
+        stdout(&["update", "--quiet", &good, &src]);
+        assert_eq!(fs::read(&good).unwrap(), before);
+    }
+    stdout(&["update", "--quiet", "--content-digests", &good, &src]);
+    assert!(stored(&good, "big").starts_with("sha256:"));
+    fails(&["pack", "--quiet", "--content-digests=sha1", &src, &new], 2, "fsverity-sha512");
+}

@@ -72,9 +72,11 @@ class PackOptions:
     compress_metadata: bool | None = None
     """True to compress inodes and large directories, which needs Linux 6.17. None: if `kernel` is
     that or later, and files are compressed, except with the preset `"dataset"`."""
-    content_digests: bool = False
-    """True to store the SHA-256 of each file's contents, so that `check()` and `open(verify=True)`
-    find damage in uncompressed files, which nothing else shows."""
+    content_digests: bool | Literal["sha256", "fsverity-sha256", "fsverity-sha512"] = False
+    """Digest of each file's contents to store, so that `check()` and `open(verify=True)` find
+    damage in uncompressed files, which nothing else shows. True: `"sha256"`. The digests of
+    `"fsverity-sha256"` and `"fsverity-sha512"` are those that Linux measures of files with
+    fs-verity."""
     index: bool | Mapping[str, Any] = False
     """Index that is written behind the complete image, in the same file: 16 bytes per file, and the
     paths of directories. True: the index that `kilnfs.Samples` uses; or a dictionary of arguments

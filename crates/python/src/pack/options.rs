@@ -1,7 +1,8 @@
 //! Options of packing, read from the attributes of `kilnfs.PackOptions`.
 
 use kilnfs::builder::{
-    Choices, Compression, Dedupe, METADATA_LEN, MetadataChoice, MetadataCompression, MethodChoice, Progress, Spec,
+    Choices, Compression, ContentHash, Dedupe, METADATA_LEN, MetadataChoice, MetadataCompression, MethodChoice,
+    Progress, Spec,
 };
 use kilnfs::format::KernelVersion;
 use kilnfs::tree::filter::{Filter, PathList, Rule, Rules};
@@ -41,7 +42,8 @@ pub(super) struct Options {
     inline: bool,
     /// `None`: that of the kernel.
     compress_metadata: Option<bool>,
-    content_digests: bool,
+    /// `None`: none, unless sources or preset have some.
+    content_digests: Option<ContentDigests>,
     threads: Option<usize>,
     /// `None`: the builder's default.
     readers: Option<usize>,
@@ -54,6 +56,28 @@ pub(super) struct Options {
 enum Order {
     Name(String),
     Paths(Vec<Name>),
+}
+
+/// Digests of contents: a flag, or the name of their function.
+#[derive(FromPyObject)]
+enum ContentDigests {
+    Flag(bool),
+    Name(String),
+}
+
+impl ContentDigests {
+    /// Returns the function, if there are to be digests.
+    ///
+    /// # Errors
+    /// An unknown name.
+    fn hash(&self) -> PyResult<Option<ContentHash>> {
+        match self {
+            ContentDigests::Flag(wanted) => Ok(wanted.then_some(ContentHash::Sha256)),
+            ContentDigests::Name(name) => {
+                name.parse().map(Some).map_err(|error: &str| refusal("content_digests", name, error))
+            }
+        }
+    }
 }
 
 /// Rule of modification times, as text.
@@ -99,8 +123,8 @@ impl Options {
         if !self.inline {
             packer = packer.without_inline_tails();
         }
-        if self.content_digests {
-            packer = packer.content_digests();
+        if let Some(hash) = self.content_digests.as_ref().map(ContentDigests::hash).transpose()?.flatten() {
+            packer = packer.content_digests(hash);
         }
         if self.overwrite {
             packer = packer.replace();

@@ -6,6 +6,7 @@ use crate::error::object::ComposefsObject;
 use crate::metadata::inode::Inode;
 use crate::metadata::xattr::Xattr;
 use crate::tree::digest::{DigestCheck, DigestVerifier};
+use kiln_digest::contents::ContentDigest;
 use kiln_format::Nid;
 use kiln_parallel::Threads;
 
@@ -100,12 +101,12 @@ impl Image {
         self.reader().has_content_digests()
     }
 
-    /// Returns the SHA-256 that is stored for the contents of an inode, or `None` if there is none,
-    /// or one of another algorithm.
+    /// Returns the digest that is stored for the contents of an inode, or `None` if there is none,
+    /// or one of an unknown function.
     ///
     /// # Errors
     /// As [`Image::list_xattrs`].
-    pub fn content_digest(&self, inode: &Inode) -> Result<Option<[u8; 32]>, ReadError> {
+    pub fn content_digest(&self, inode: &Inode) -> Result<Option<ContentDigest>, ReadError> {
         self.reader().content_digest(inode)
     }
 

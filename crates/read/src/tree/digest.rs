@@ -1,19 +1,17 @@
-//! Digests of contents that are stored beside inodes: SHA-256, in a hidden attribute. Its name is a
-//! long prefix that the superblock announces, or is stored in full, for kernels that do not have
-//! these.
+//! Digests of contents that are stored beside inodes: SHA-256 or fs-verity, in a hidden attribute.
+//! Its name is a long prefix that the superblock announces, or is stored in full, for kernels that
+//! do not have these.
 
 use crate::error::{Defect, ReadError};
 use crate::image::reader::Reader;
 use crate::metadata::inode::Inode;
+use kiln_digest::contents::{ContentDigest, ContentHasher};
 use kiln_format::inode::FileType;
 use kiln_format::xattr::{FINGERPRINT_NAME, HIDDEN, LONG_PREFIX, RawXattrEntry};
 use kiln_format::{Compat, Nid};
-use sha2::{Digest, Sha256};
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
 
-/// Start of a value.
-const ALGORITHM: &[u8] = b"sha256:";
 /// Bytes hashed at a time.
 const STEP: usize = 1 << 20;
 /// Contents over a GiB and this many times as long as the image are not hashed: only holes give so
@@ -40,7 +38,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Implements `Image::content_digest`.
-    pub(crate) fn content_digest(self, inode: &Inode) -> Result<Option<[u8; 32]>, ReadError> {
+    pub(crate) fn content_digest(self, inode: &Inode) -> Result<Option<ContentDigest>, ReadError> {
         if inode.meta.xattr_icount == 0 {
             return Ok(None);
         }
@@ -54,7 +52,7 @@ impl<'a> Reader<'a> {
                 return ControlFlow::Continue(());
             }
             let value = &rest[..raw.e_value_size.get().into()];
-            digest = value.strip_prefix(ALGORITHM).and_then(|digest| digest.try_into().ok());
+            digest = ContentDigest::parse(value);
             ControlFlow::Break(())
         });
         visited.map_err(|error| error.at_nid(inode.nid)).map(|()| digest)
@@ -93,7 +91,7 @@ impl<'a> Reader<'a> {
         if size > 1 << 30 && size / RATIO_MAX > self.volume.devices.primary_len() {
             return Ok(Err(DigestCheck::TooLong));
         }
-        Ok(Ok(DigestVerifier { hash: Sha256::new(), stored, nid: inode.nid }))
+        Ok(Ok(DigestVerifier { hash: ContentHasher::new(stored.hash()), stored, nid: inode.nid }))
     }
 }
 
@@ -101,8 +99,8 @@ impl<'a> Reader<'a> {
 /// [`Image::digest_verifier`].
 #[derive(Clone, Debug)]
 pub struct DigestVerifier {
-    hash: Sha256,
-    stored: [u8; 32],
+    hash: ContentHasher,
+    stored: ContentDigest,
     nid: Nid,
 }
 
@@ -113,13 +111,8 @@ impl DigestVerifier {
     }
 
     /// Hashes `len` zeros that follow: a hole.
-    pub fn update_zeros(&mut self, mut len: u64) {
-        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-        while len > 0 {
-            let step = len.min(ZEROS.len() as u64);
-            self.hash.update(&ZEROS[..step as usize]);
-            len -= step;
-        }
+    pub fn update_zeros(&mut self, len: u64) {
+        self.hash.update_zeros(len);
     }
 
     /// Ends the comparison, after all contents were hashed.
@@ -127,7 +120,7 @@ impl DigestVerifier {
     /// # Errors
     /// [`ReadError::Corrupt`] if the contents have another digest.
     pub fn finish(self) -> Result<(), ReadError> {
-        let (stored, computed) = (self.stored, self.hash.finalize().into());
+        let (stored, computed) = (self.stored, self.hash.finish());
         if computed == stored {
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! Survey of an image's inodes.
 
+use kiln_digest::contents::ContentHash;
 use kiln_format::Algorithm;
 use kiln_format::inode::{Form, InodeData};
 use kiln_read::{ExtentKind, FileType, Image, Inode, Nid, ReadError};
@@ -31,7 +32,8 @@ pub(super) struct Found {
     pub has_padded: bool,
     /// log2 of the chunk size of files without holes.
     pub chunk_bits: Option<u8>,
-    pub has_digests: bool,
+    /// Function of the first digest of contents.
+    pub digest_hash: Option<ContentHash>,
     pub has_encoded_extents: bool,
 }
 
@@ -119,7 +121,9 @@ impl Survey {
         if size == 0 {
             return Ok(());
         }
-        found.has_digests = found.has_digests || image.content_digest(inode)?.is_some();
+        if found.digest_hash.is_none() {
+            found.digest_hash = image.content_digest(inode)?.map(|digest| digest.hash());
+        }
         match inode.meta.data {
             InodeData::FlatInline(_) => found.has_inline = true,
             InodeData::FlatPlain(Some(_)) => found.has_padded |= image.superblock().block_bits.within(size) != 0,

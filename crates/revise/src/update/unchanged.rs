@@ -2,6 +2,7 @@
 
 use kiln_builder::{BuildError, BuildOptions, ContentDigests, Control};
 use kiln_diff::{Aspect, DiffError, DiffOptions, diff};
+use kiln_digest::contents::ContentHash;
 use kiln_read::{FileType, Image, ReadError};
 use kiln_source::ScanOptions;
 use kiln_tree::{ContentError, Kind, NodeId, ReusedData, Stored, Tree};
@@ -74,18 +75,22 @@ fn has_header(image: &Image, tree: &Tree, options: &BuildOptions) -> Result<bool
     }
     Ok(match &options.metadata.content_digests {
         ContentDigests::AsSource => true,
-        ContentDigests::Off => has_digests(image)? != Some(true),
-        ContentDigests::Named(_) => has_digests(image)? != Some(false),
+        ContentDigests::Off => first_digest(image)?.flatten().is_none(),
+        ContentDigests::Named(_) => first_digest(image)?.is_none_or(|found| match options.metadata.digest_hash {
+            Some(hash) => found == Some(hash),
+            None => found.is_some(),
+        }),
     })
 }
 
-/// Returns true if the first file that is not empty has a digest of its contents; `None` if there is no such file.
-fn has_digests(image: &Image) -> Result<Option<bool>, ReadError> {
+/// Returns the function of the digest of the first file that is not empty, if it has one; `None` if there is no such
+/// file.
+fn first_digest(image: &Image) -> Result<Option<Option<ContentHash>>, ReadError> {
     let root = image.inode(image.root_nid())?;
     for entry in image.walk(&root, b"") {
         let inode = entry?.inode;
         if inode.meta.file_type == FileType::Regular && inode.meta.size > 0 {
-            return Ok(Some(image.content_digest(&inode)?.is_some()));
+            return Ok(Some(image.content_digest(&inode)?.map(|digest| digest.hash())));
         }
     }
     Ok(None)

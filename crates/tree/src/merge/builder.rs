@@ -147,7 +147,7 @@ mod tests {
         let renamed = RenamedContents { base, moved: HashMap::from([(6, b"at/dir/first"[..].into())]) };
         // The other contents have no digests, and if an image refers to data, all parts must have
         // digests.
-        let own = ["stores digest_name"];
+        let own = ["stores digests"];
         assert_forwards(&renamed.base, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
         assert_forwards(&renamed, (ContentId(5), "at/dir/name"), (ContentId(0), "name"), &own);
         assert_forwards(&renamed, (ContentId(6), "name"), (ContentId(1), "first"), &own);

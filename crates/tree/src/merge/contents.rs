@@ -94,17 +94,17 @@ impl Contents for MergedContents {
         part.contents.stored_digest(id)
     }
 
-    /// Returns devices and base of all parts. The digests have the name of the first part with digests. If
+    /// Returns devices and base of all parts. The digests are those of the first part with digests. If
     /// the image refers to data on devices, it does not read them, so all parts must have digests.
     fn stores(&self) -> Stores {
         let parts: Vec<Stores> = self.parts.iter().map(|part| part.contents.stores()).collect();
-        let mut names = parts.iter().map(|part| part.digest_name.clone());
-        let digest_name = match self.devices.is_empty() {
-            true => names.flatten().next(),
-            false => names.try_fold(None, |first, name| name.map(|name| first.or(Some(name)))).flatten(),
+        let mut styles = parts.iter().map(|part| part.digests.clone());
+        let digests = match self.devices.is_empty() {
+            true => styles.flatten().next(),
+            false => styles.try_fold(None, |first, one| one.map(|one| first.or(Some(one)))).flatten(),
         };
         let headers_only = parts.iter().any(|part| part.headers_only);
         let base = parts.into_iter().find_map(|part| part.base);
-        Stores { devices: self.devices.clone(), headers_only, base, digest_name }
+        Stores { devices: self.devices.clone(), headers_only, base, digests }
     }
 }

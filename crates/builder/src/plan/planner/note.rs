@@ -9,6 +9,7 @@ use crate::plan::duplicates::FileKey;
 use crate::plan::file::{Storage, read_compat};
 use crate::plan::text::TextSource;
 use crate::read::{self, Piece, ReadRequest, Role, Unread, skippable};
+use kiln_digest::contents::ContentDigest;
 use kiln_tree::{ContentError, DigestOf};
 
 impl Planner<'_> {
@@ -45,7 +46,7 @@ impl Planner<'_> {
         };
         let is_whole = request.range == (0..self.files[idx as usize].len);
         if is_first && is_last && is_whole {
-            self.note_digest(&request, piece.sha256)?;
+            self.note_digest(&request, &piece.digests)?;
             if !self.is_duplicate(&piece) {
                 pieces.push(piece);
             }
@@ -103,8 +104,9 @@ impl Planner<'_> {
             if let (Some(key), None) = (key, twin) {
                 self.duplicates.insert(key, compat, idx);
             }
-            let sha256 = (self.survey.is_hashed && !request.wanted.is_estimate).then(FileDigest::default);
-            self.long = Some(LongFile { file: idx, twin, dropped: Vec::new(), count: 0, sha256 });
+            let hashes = request.wanted.hashes;
+            let digest = (!hashes.is_empty()).then(|| FileDigest::new(hashes));
+            self.long = Some(LongFile { file: idx, twin, dropped: Vec::new(), count: 0, digest });
         }
         let Some(mut long) = self.long.take().filter(|long| long.file == idx) else {
             return Err(BuildError::Internal(format!("a piece of file {idx} came out of turn")));
@@ -121,8 +123,8 @@ impl Planner<'_> {
             }
         }
         // Behind the text before it, which may have been read again.
-        if let Some(sha256) = &mut long.sha256 {
-            sha256.add(&piece.text, request.range.start, self.context.control)?;
+        if let Some(digest) = &mut long.digest {
+            digest.add(&piece.text, request.range.start, self.context.control)?;
         }
         long.count += 1;
         match long.twin {
@@ -142,8 +144,8 @@ impl Planner<'_> {
                 return Ok(());
             }
         }
-        let sha256 = long.sha256.map(|sha256| sha256.finish(len, self.context.control)).transpose()?;
-        self.note_digest(&request, sha256)
+        let digests = long.digest.map(|digest| digest.finish(len, self.context.control)).transpose()?;
+        self.note_digest(&request, &digests.unwrap_or_default())
     }
 
     /// Stores what was dropped of a file that turned out to differ from an earlier one. If it is read a second time for
@@ -158,7 +160,8 @@ impl Planner<'_> {
         older: &mut dyn OlderText,
     ) -> Result<(), BuildError> {
         let Some(twin) = long.twin.take() else { return Ok(()) };
-        let mut again = long.sha256.take_if(|_| !self.survey.is_stream).map(|_| FileDigest::default());
+        let digest = long.digest.take_if(|_| !self.survey.is_stream);
+        let mut again = digest.map(|digest| FileDigest::new(digest.hashes));
         for (number, dropped) in std::mem::take(&mut long.dropped).into_iter().enumerate() {
             let piece = if self.survey.is_stream {
                 let text = self.text_of_twin(twin, &dropped.request, pieces, older)?;
@@ -166,12 +169,12 @@ impl Planner<'_> {
             } else {
                 self.read_again(&dropped.request, (long.file, number))?
             };
-            if let Some(sha256) = &mut again {
-                sha256.add(&piece.text, piece.request.range.start, self.context.control)?;
+            if let Some(digest) = &mut again {
+                digest.add(&piece.text, piece.request.range.start, self.context.control)?;
             }
             pieces.push(piece);
         }
-        long.sha256 = again.or_else(|| long.sha256.take());
+        long.digest = again.or_else(|| long.digest.take());
         Ok(())
     }
 
@@ -214,15 +217,21 @@ impl Planner<'_> {
     }
 
     /// Records the digest of a file that was read, and compares it with the one that is stored for it.
-    fn note_digest(&mut self, request: &ReadRequest, sha256: Option<[u8; 32]>) -> Result<(), BuildError> {
-        let Some(computed) = sha256 else { return Ok(()) };
+    fn note_digest(&mut self, request: &ReadRequest, computed: &[ContentDigest]) -> Result<(), BuildError> {
+        if computed.is_empty() {
+            return Ok(());
+        }
         let Context { tree, format, ledger, .. } = self.context;
         let stored = if self.survey.is_stream { None } else { tree.stored_digest(request.node)? };
-        let Some(stored) = stored.filter(|stored| stored.of == DigestOf::Contents) else {
-            self.digests.insert(request.file, computed);
+        let stored = stored.filter(|stored| stored.of == DigestOf::Contents);
+        let Some(error) = stored.as_ref().and_then(|stored| digest::mismatch(stored, computed)) else {
+            // What has a stored digest of the same function keeps that one.
+            let own = computed.iter().find(|one| Some(one.hash()) == self.survey.digest_hash);
+            let own = own.filter(|own| stored.is_none_or(|stored| stored.digest.hash() != own.hash()));
+            self.digests.extend(own.map(|own| (request.file, *own)));
             return Ok(());
         };
-        if let Some(error) = digest::mismatch(stored, computed) {
+        {
             let path = tree.path(request.node);
             let error = BuildError::Read { path: path.clone(), source: error };
             if !format.work.keep_going {

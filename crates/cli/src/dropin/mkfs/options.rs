@@ -16,8 +16,8 @@ use crate::exit::Failure;
 use crate::pack::{ALIGN_MAX, CHUNK_MAX_LEN, source_date_epoch};
 use crate::process::threads::processors;
 use kiln_builder::{
-    BuildOptions, CompressionOptions, ContentDigests, IdentityOptions, LayoutOptions, MetadataOptions, Threads,
-    WorkOptions,
+    BuildOptions, CompressionOptions, ContentDigests, ContentHash, IdentityOptions, LayoutOptions, MetadataOptions,
+    Threads, WorkOptions,
 };
 use kiln_format::BlockBits;
 use kiln_format::xattr::FINGERPRINT_NAME;
@@ -256,6 +256,7 @@ impl Options {
                 content_digests: self
                     .content_digests
                     .map_or(ContentDigests::Off, |name| ContentDigests::Named(DigestName::Prefix(name))),
+                digest_hash: Some(ContentHash::Sha256),
                 plain_xattr_prefixes: self.extended.plain_xattr_prefixes,
                 ..layout.metadata
             },

@@ -2,7 +2,7 @@
 
 use kiln_read::{Image, Inode, Nid, ObjectProblem, ReadError, SeekWhat};
 use kiln_tree::{
-    Base, Content, ContentError, ContentId, Contents, DigestName, DigestOf, Stored, StoredDigest, Stores, Version,
+    Base, Content, ContentError, ContentId, Contents, DigestOf, DigestStyle, Stored, StoredDigest, Stores, Version,
 };
 use std::ops::Range;
 use std::path::Path;
@@ -17,8 +17,8 @@ pub(super) struct ImageContents {
     pub image: Image,
     /// Path of the image in error messages.
     pub path: Arc<Path>,
-    /// Name of the content digests, if the image has any.
-    pub digests: Option<DigestName>,
+    /// Name and function of the content digests, if the image has any.
+    pub digests: Option<DigestStyle>,
     /// Nids of files, by content id.
     pub nids: Arc<[Nid]>,
     /// Devices to which other images can refer.
@@ -60,8 +60,8 @@ impl Contents for ImageContents {
 
     fn stores(&self) -> Stores {
         let devices = self.devices.as_ref().map_or(Vec::new(), |devices| devices.devices.clone());
-        let (base, digest_name) = (self.base.clone(), self.digests.clone());
-        Stores { devices, base, digest_name, ..Stores::default() }
+        let (base, digests) = (self.base.clone(), self.digests.clone());
+        Stores { devices, base, digests, ..Stores::default() }
     }
 
     fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
@@ -69,8 +69,8 @@ impl Contents for ImageContents {
             return Ok(None);
         }
         let inode = self.image.inode(self.nids[id.0 as usize]).map_err(failed)?;
-        let sha256 = self.image.content_digest(&inode).map_err(failed)?;
-        Ok(sha256.map(|sha256| StoredDigest { sha256, image: self.path.clone(), of: DigestOf::Contents }))
+        let digest = self.image.content_digest(&inode).map_err(failed)?;
+        Ok(digest.map(|digest| StoredDigest { digest, image: self.path.clone(), of: DigestOf::Contents }))
     }
 }
 

@@ -1,8 +1,11 @@
 //! Scanner that adds all inodes of an image to a tree.
 
+use kiln_digest::contents::ContentHash;
 use kiln_format::inode::{FileType, IndexKind, InodeData};
 use kiln_read::{Image, Inode, Nid, ReadError};
-use kiln_tree::{Base, Builder, ContentId, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr};
+use kiln_tree::{
+    Base, Builder, ContentId, DigestStyle, Entry, Kind, Metadata, Node, NodeId, ThinSlice, TreeError, Xattr,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +61,7 @@ pub(super) fn scan(
         }
     }
     let nids: Arc<[Nid]> = scanner.contents.into();
-    let digests = scanner.has_digests.then(|| digest_name(image));
+    let digests = scanner.digest_hash.map(|hash| DigestStyle { name: digest_name(image), hash });
     let contents =
         ImageContents { image: image.clone(), path: named.path.into(), digests, nids: nids.clone(), devices, base };
     let tree = scanner.builder.finish(Box::new(contents)).map_err(|error| named.tree_error(error))?;
@@ -70,8 +73,8 @@ struct Scanner<'a> {
     builder: Builder,
     /// Nids of files, by content id.
     contents: Vec<Nid>,
-    /// True if any file has a stored digest.
-    has_digests: bool,
+    /// Function of the first stored digest, if any file has one.
+    digest_hash: Option<ContentHash>,
     /// Nodes of inodes with several names.
     linked: HashMap<Nid, NodeId>,
     /// Directories from the root to the current position of the walk, with the lengths of their
@@ -86,7 +89,7 @@ impl<'a> Scanner<'a> {
         let (contents, linked, open) = (Vec::new(), HashMap::new(), Vec::new());
         let memory = MemoryLimit::new(named.image.source_len());
         let left_out = LeftOut::new(named.path, options);
-        Self { named, builder: Builder::default(), contents, has_digests: false, linked, open, memory, left_out }
+        Self { named, builder: Builder::default(), contents, digest_hash: None, linked, open, memory, left_out }
     }
 
     /// Leaves out an entry that the walk could not read.
@@ -144,14 +147,15 @@ impl<'a> Scanner<'a> {
         let is_file = matches!(kind, Kind::File { len: 1.., .. });
         // With `keep_going`, unreadable attributes do not remove the file.
         let read = xattrs(named.image, inode).and_then(|xattrs| {
-            let has_digest = is_file && !self.has_digests && named.image.content_digest(inode)?.is_some();
-            Ok((xattrs, has_digest))
+            let is_first = is_file && self.digest_hash.is_none();
+            let digest = if is_first { named.image.content_digest(inode)? } else { None };
+            Ok((xattrs, digest))
         });
         if read.is_err() {
             self.charge(size_of::<Unreadable>() + path.len())?;
         }
-        let (xattrs, has_digest) = self.left_out.survive(path, read.map_err(at_path))?.unwrap_or_default();
-        self.has_digests |= has_digest;
+        let (xattrs, digest) = self.left_out.survive(path, read.map_err(at_path))?.unwrap_or_default();
+        self.digest_hash = self.digest_hash.or(digest.map(|digest| digest.hash()));
         let xattr_bytes: usize = xattrs.iter().map(|x| size_of::<Xattr>() + x.name.len() + x.value.len()).sum();
         let target_len = if let Kind::Symlink(target) = &kind { target.len() } else { 0 };
         self.charge(size_of::<Node>() + xattr_bytes + target_len)?;
