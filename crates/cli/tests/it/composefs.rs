@@ -2,6 +2,7 @@
 
 mod containers;
 mod objects;
+mod walk;
 
 use crate::common::{Scratch, fails, json, kiln, run, stderr, stdout};
 use std::fs;

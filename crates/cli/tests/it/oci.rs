@@ -47,7 +47,8 @@ impl Layout {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Returns the SHA-256 of bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -81,10 +82,17 @@ fn two_layers(scratch: &Scratch, layout: &Layout) -> Value {
 
 /// Makes a layout of an image with one layer, which is this archive, and returns its path.
 pub fn layout_of(scratch: &Scratch, layer: &[u8]) -> String {
-    let layout = Layout::new(scratch, "layout-of-one");
-    let config = json!({ "os": "linux", "architecture": "amd64",
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(layer))] } });
-    let manifest = layout.image(&config, &[layout.blob(TAR, layer)]);
+    layout_of_layers(scratch, &[layer])
+}
+
+/// As [`layout_of`], of several layers, the lowest first.
+pub fn layout_of_layers<L: AsRef<[u8]>>(scratch: &Scratch, layers: &[L]) -> String {
+    let layout = Layout::new(scratch, "layout-of-layers");
+    let diff_ids: Vec<String> = layers.iter().map(|layer| format!("sha256:{}", hex(layer.as_ref()))).collect();
+    let config =
+        json!({ "os": "linux", "architecture": "amd64", "rootfs": { "type": "layers", "diff_ids": diff_ids } });
+    let blobs: Vec<Value> = layers.iter().map(|layer| layout.blob(TAR, layer.as_ref())).collect();
+    let manifest = layout.image(&config, &blobs);
     layout.index(&[manifest]);
     layout.0
 }

@@ -55,7 +55,7 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-fn has_overlay() -> bool {
+pub fn has_overlay() -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap();
     ["erofs", "overlay"].iter().all(|name| known.lines().any(|line| line.split_whitespace().last() == Some(name)))
         && rustix::process::geteuid().is_root()
