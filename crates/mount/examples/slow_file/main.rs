@@ -1,12 +1,22 @@
-//! Serves one file through FUSE like a slow disk: each read takes a chosen time longer, and is
-//! counted.
+//! Serves one file through FUSE as a slow disk would, and counts its reads.
 //!
-//! `slow_file [--cached] FILE DIR MICROSECONDS` shows FILE in the directory DIR, under its own
-//! name, until DIR is unmounted. Beside it, the file `counts` has the number of reads and of bytes
-//! so far, and `seeks` the number of reads that do not begin where the last one ended, and the bytes
-//! between. Needs root. Each read of a program is one read of the disk, even of bytes that were read
-//! before; with `--cached` the system caches reads and reads ahead, as for a disk.
+//! ```text
+//! slow_file [--cached] [--latency-us N] [--bandwidth BYTES] [--depth N] [--seek-us N] FILE DIR [MICROSECONDS]
+//! ```
+//!
+//! shows FILE in the directory DIR, under its own name, until DIR is unmounted. A request takes N µs
+//! (`--latency-us`, or MICROSECONDS), more (`--seek-us`) if it does not begin where the last one ended; all
+//! together carry at most so many bytes a second (`--bandwidth`), and so many are served at once (`--depth`, else
+//! 16). The module `disk` has the arithmetic. The time that this program itself needs is part of these times.
+//!
+//! Beside FILE, the file `counts` has the number of reads and of bytes so far, and `seeks` the number of reads
+//! that do not begin where the last one ended, and the bytes between. Needs root. Each read of a program is one
+//! read of the disk, even of bytes that were read before; with `--cached` the system caches reads and reads ahead,
+//! as for a disk.
 
+mod disk;
+
+use disk::{Class, Disk};
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request, Session,
@@ -17,14 +27,14 @@ use rustix::mount::{MountFlags, mount};
 use std::env;
 use std::error::Error;
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 const FILE: INodeNo = INodeNo(2);
 const COUNTS: INodeNo = INodeNo(3);
@@ -36,26 +46,22 @@ const COUNTS_LEN: u64 = 64;
 /// Length of the longest request in bytes.
 const REQUEST_MAX: u32 = 1 << 20;
 const TTL: Duration = Duration::from_secs(3600);
-/// Number of reads that are served at the same time.
-const THREADS: usize = 16;
+/// Depth of a disk of which nothing is said.
+const DEPTH: usize = 16;
+/// Most requests that are served at once.
+const DEPTH_MAX: usize = 256;
+const USAGE: &str = "slow_file [--cached] [--latency-us N] [--bandwidth BYTES] [--depth N] [--seek-us N] \
+                     FILE DIR [MICROSECONDS]";
 
 struct SlowFile {
     name: OsString,
     file: File,
     len: u64,
-    delay: Duration,
     is_cached: bool,
     reads: AtomicU64,
     bytes: AtomicU64,
-    head: Mutex<Head>,
-}
-
-/// Place of the last read, as of the head of a disk that turns.
-#[derive(Default)]
-struct Head {
-    end: u64,
-    seeks: u64,
-    distance: u64,
+    start: Instant,
+    disk: Mutex<Disk>,
 }
 
 impl SlowFile {
@@ -102,19 +108,15 @@ impl SlowFile {
         format!("{reads} {bytes}\n").into_bytes()
     }
 
-    /// Moves the head to a read.
-    fn seek(&self, offset: u64, len: u64) {
-        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
-        if offset != head.end {
-            head.seeks += 1;
-            head.distance += offset.abs_diff(head.end);
-        }
-        head.end = offset + len;
+    /// Returns the moment at which a read that comes now is complete.
+    fn end(&self, offset: u64, len: u64) -> Instant {
+        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        self.start + disk.serve(self.start.elapsed(), offset, len)
     }
 
     fn seeks(&self) -> Vec<u8> {
-        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
-        format!("{} {}\n", head.seeks, head.distance).into_bytes()
+        let disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("{} {}\n", disk.seeks, disk.distance).into_bytes()
     }
 }
 
@@ -123,6 +125,7 @@ impl Filesystem for SlowFile {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let _ = config.add_capabilities(InitFlags::FUSE_MAX_PAGES & config.capabilities());
         let _ = config.set_max_write(REQUEST_MAX);
+        let _ = config.set_max_background(2 * DEPTH_MAX as u16);
         Ok(())
     }
 
@@ -162,11 +165,11 @@ impl Filesystem for SlowFile {
             let start = text.len().min(offset as usize);
             return reply.data(&text[start..]);
         }
-        self.seek(offset, size.into());
-        thread::sleep(self.delay);
+        let end = self.end(offset, size.into());
         let mut bytes = vec![0; self.len.saturating_sub(offset).min(size.into()) as usize];
         match self.file.read_exact_at(&mut bytes, offset) {
             Ok(()) => {
+                thread::sleep(end.saturating_duration_since(Instant::now()));
                 self.reads.fetch_add(1, Ordering::Relaxed);
                 self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 reply.data(&bytes);
@@ -186,23 +189,59 @@ impl Filesystem for SlowFile {
     }
 }
 
+/// Arguments of the command line.
+struct Arguments {
+    class: Class,
+    is_cached: bool,
+    file: PathBuf,
+    dir: PathBuf,
+}
+
+fn arguments(mut words: impl Iterator<Item = OsString>) -> Result<Arguments, Box<dyn Error>> {
+    let mut class = Class { latency: Duration::ZERO, bandwidth: 0, depth: DEPTH, seek: Duration::ZERO };
+    let (mut is_cached, mut places) = (false, Vec::new());
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--cached") => is_cached = true,
+            Some("--latency-us") => class.latency = Duration::from_micros(number(&word, words.next())?),
+            Some("--bandwidth") => class.bandwidth = number(&word, words.next())?,
+            Some("--depth") => class.depth = usize::try_from(number(&word, words.next())?)?,
+            Some("--seek-us") => class.seek = Duration::from_micros(number(&word, words.next())?),
+            Some(option) if option.starts_with("--") => return Err(format!("{option}: no such option: {USAGE}").into()),
+            _ => places.push(word),
+        }
+    }
+    if !(1..=DEPTH_MAX).contains(&class.depth) {
+        return Err(format!("--depth {}: not from 1 to {DEPTH_MAX}", class.depth).into());
+    }
+    if places.len() == 3 {
+        class.latency = Duration::from_micros(number(OsStr::new("MICROSECONDS"), places.pop())?);
+    }
+    let [file, dir] = <[OsString; 2]>::try_from(places).map_err(|_| USAGE)?;
+    Ok(Arguments { class, is_cached, file: file.into(), dir: dir.into() })
+}
+
+fn number(name: &OsStr, word: Option<OsString>) -> Result<u64, String> {
+    let word = word.unwrap_or_default();
+    let parsed = word.to_str().and_then(|word| word.parse().ok());
+    parsed.ok_or_else(|| format!("{} {:?}: not a number", name.to_string_lossy(), word))
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut words: Vec<OsString> = env::args_os().skip(1).collect();
-    let is_cached = words.first().is_some_and(|word| word == "--cached");
-    words.drain(..usize::from(is_cached));
-    let [path, dir, delay] =
-        <[OsString; 3]>::try_from(words).map_err(|_| "slow_file [--cached] FILE DIR MICROSECONDS")?;
-    let (path, file) = (PathBuf::from(&path), File::open(&path)?);
+    let Arguments { class, is_cached, file: path, dir } = arguments(env::args_os().skip(1))?;
+    let file = File::open(&path)?;
     let len = file.metadata()?.len();
     let name = path.file_name().ok_or("FILE has no name")?.to_os_string();
-    let delay = Duration::from_micros(delay.to_str().ok_or("MICROSECONDS is not a number")?.parse()?);
-    let (reads, bytes, head) = Default::default();
-    let served = SlowFile { name, file, len, delay, is_cached, reads, bytes, head };
+    // Threads inherit this: a sleep would take 50 µs longer than asked for.
+    fs::write("/proc/self/timerslack_ns", "1")?;
+    let (reads, bytes, disk) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(Disk::new(class)));
+    let served = SlowFile { name, file, len, is_cached, reads, bytes, start: Instant::now(), disk };
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    mount("slow_file", PathBuf::from(dir), "fuse.slow_file", flags, &*CString::new(data)?)?;
+    mount("slow_file", dir, "fuse.slow_file", flags, &*CString::new(data)?)?;
     let mut config = Config::default();
-    config.n_threads = Some(THREADS);
+    // More than are served at once: a request arrives when it is sent, even if all places are taken.
+    config.n_threads = Some(DEPTH.max(2 * class.depth));
     Ok(Session::from_fd(served, device.into(), SessionACL::All, config)?.run()?)
 }
