@@ -121,9 +121,10 @@ impl SlowFile {
 }
 
 impl Filesystem for SlowFile {
-    /// Accepts requests of up to 1 MiB, like disks.
+    /// Accepts requests of up to 1 MiB, like disks, and several at a time, also of a reader past the page cache.
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let _ = config.add_capabilities(InitFlags::FUSE_MAX_PAGES & config.capabilities());
+        let wanted = InitFlags::FUSE_MAX_PAGES | InitFlags::FUSE_ASYNC_READ | InitFlags::FUSE_ASYNC_DIO;
+        let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(REQUEST_MAX);
         let _ = config.set_max_background(2 * DEPTH_MAX as u16);
         Ok(())
