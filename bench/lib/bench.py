@@ -34,7 +34,7 @@ class Bench:
     _made: int = 0
 
     def tree(self, name: str) -> Path:
-        """Returns a corpus by name: `rootfs`, `linux-source`, `mini`; in the quick form always `quick`. Raises Missing."""
+        """Returns a corpus by name: `rootfs`, `linux-source`, `mini`; in the quick form `quick`. Raises Missing."""
         if self.chosen_tree is not None:
             return self.chosen_tree
         path = CORPUS / ("quick" if self.quick else name)

@@ -1,7 +1,7 @@
 """Disks that are files: loop devices whose counters tell what programs read, small filesystems on them, slow ones.
 
-A machine may have one disk, which everything uses. A loop device over a file that reads past the page cache has counters of
-its own: each byte that is not in memory, and no other.
+A machine may have one disk, which everything uses. A loop device over a file that reads past the page cache has
+counters of its own: each byte that is not in memory, and no other.
 """
 
 from __future__ import annotations

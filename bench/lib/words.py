@@ -71,7 +71,12 @@ class Words:
 
     def sentences(self) -> list[str]:
         """Returns the sentences: losses, draws, wins."""
-        return [sentence for _, sentence in sorted(self._found, key=lambda one: one[0])]
+        return [begun(sentence) for _, sentence in sorted(self._found, key=lambda one: one[0])]
+
+
+def begun(sentence: str) -> str:
+    """Returns a sentence with a capital, unless it begins with the name of a program."""
+    return sentence if sentence.startswith(("kiln", "mk")) else sentence[:1].upper() + sentence[1:]
 
 
 def number(value: float) -> str:

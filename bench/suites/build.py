@@ -380,7 +380,7 @@ def words(results: Results) -> list[str]:
         {"source": "cold", "program": "kiln"},
         {"source": "cold", "program": "tar (reads only)"},
         "time",
-        of="a cold build by kiln",
+        of="A cold build by kiln",
         to="a tar that only reads the tree",
     )
     for peer in ("sqfstar", "tar2sqfs"):
@@ -409,7 +409,7 @@ def words(results: Results) -> list[str]:
         {"tree": "no equal parts", "dedupe": "parts"},
         {"tree": "no equal parts", "dedupe": "files"},
         "CPU",
-        of="looking for equal parts",
+        of="Looking for equal parts",
         to="looking for equal files only",
         where="where no part occurs twice",
     )
@@ -445,9 +445,9 @@ CLAIMS = [
 SUITE = Suite(
     "build",
     "Builds: size against CPU, cold sources, little memory, pipes",
-    "How large is an image, and what does it cost to make it? kiln's presets and levels stand beside those of mksquashfs and mkfs.erofs, and a "
-    "point that another beats in size and in CPU is marked. The other tables build from sources that are not in memory, that are larger than "
-    "memory, or that come through a pipe.",
+    "How large is an image, and what does it cost to make it? kiln's presets and levels stand beside those of "
+    "mksquashfs and mkfs.erofs, and a point that another beats in size and in CPU is marked. The other tables build "
+    "from sources that are not in memory, that are larger than memory, or that come through a pipe.",
     [
         Table(
             "root",
@@ -481,8 +481,8 @@ SUITE = Suite(
             [WALL, CPU, MEMORY, SIZE, READ, BACK],
             lambda bench: cold(bench, "rootfs"),
             Plot("bars", "wall_s", series="program"),
-            note="Source and image lie on two ext4 on loop devices that read past the page cache. Little memory: program and page cache "
-            "share 400 MB.",
+            note="Source and image lie on two ext4 on loop devices that read past the page cache. Little memory: "
+            "program and page cache share 400 MB.",
         ),
         Table("pipes", "An archive from a pipe", COLUMNS, pipes, Plot("bars", "wall_s", series="program")),
         Table("parts", "Looking for equal parts", COLUMNS, parts, Plot("bars", "cpu_s", series="dedupe")),
