@@ -183,6 +183,7 @@ pub use tree::file_table::{DirectoryTable, FileTable, Names};
 pub use tree::resolve::FollowLast;
 pub use tree::scan::{ScanFilter, TreeScan};
 pub use tree::walk::{Walk, WalkEntry};
+pub use usage::blocks::InPlace;
 pub use usage::counts::{Count, ExtentCount, Histogram, StoredAs};
 pub use usage::disk::{DirUsage, DiskUsage, TreeUsage};
 pub use usage::report::{MetadataUsage, Sharing, Usage};

@@ -1,6 +1,7 @@
 //! Counts of an image's contents and of the space that they take: files, extents, sharing, padding,
 //! metadata.
 
+pub(crate) mod blocks;
 pub(crate) mod counts;
 pub(crate) mod disk;
 pub(crate) mod report;

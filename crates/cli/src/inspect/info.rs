@@ -25,7 +25,7 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
-    /// Count files, extents, shared data and padding, too; reads all metadata
+    /// Count files, extents, what reads need, shared data and padding, too; reads all metadata
     #[arg(long)]
     stats: bool,
 

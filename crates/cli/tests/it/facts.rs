@@ -46,10 +46,36 @@ fn info_counts_only_when_asked() {
     }
     assert_eq!(sum(&stats["sizes"], "count"), types["file"].len() as u64);
     assert!(number(&stats["fragments"]["saved"]) > 0 && number(&stats["data"]["stored"]) > 0);
+    let reads = &stats["block_reads"];
+    let blocks: u64 = types["file"].values().map(|size| size.div_ceil(4096)).sum();
+    assert!(sum(reads, "blocks") > 0 && sum(reads, "blocks") <= blocks, "{reads} of {blocks}");
+    assert_eq!(number(&stats["in_place"]["extents"]), 0);
     let text = lines(&["info", "--stats", &image]).join("\n");
-    for word in ["Oldest kernel", "hard link", "from 16 B", "fragment", "zstd", "saved by sharing", "Padding"] {
+    for word in [
+        "Reads of one block",
+        "from 1 pcluster ",
+        "Oldest kernel",
+        "hard link",
+        "from 16 B",
+        "fragment",
+        "zstd",
+        "saved by sharing",
+        "Padding",
+    ] {
         assert!(text.contains(word), "{word} is not in\n{text}");
     }
+}
+
+#[test]
+fn info_shows_which_extents_decode_in_place() {
+    let image = golden("lz4.erofs");
+    let in_place = &json(&["info", "--stats", "--json", &image])["stats"]["in_place"];
+    let (extents, fit) = (number(&in_place["extents"]), number(&in_place["fit"]));
+    assert!(fit > 0 && fit <= extents, "{in_place}");
+    let text = lines(&["info", "--stats", &image]);
+    let row = text.iter().find(|line| line.contains("decoded in place")).unwrap();
+    let share = format!("{:.2}", 100.0 * fit as f64 / extents as f64);
+    assert_eq!(row.split_whitespace().skip(3).collect::<Vec<_>>(), [&fit.to_string(), &share, "%"]);
 }
 
 #[test]

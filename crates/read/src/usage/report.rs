@@ -1,7 +1,9 @@
 //! Report of what an image contains, as numbers.
 
+use super::blocks::{BlockReads, InPlace};
 use super::counts::{Count, ExtentCount, Histogram, StoredAs, entry};
 use kiln_format::inode::{DataLayout, FileType};
+use std::collections::BTreeMap;
 
 /// Counts of the contents of an image. All counts are of inodes: further names of one count as hard
 /// links only.
@@ -22,6 +24,11 @@ pub struct Usage {
     pub pcluster_lens: Histogram,
     /// Compressed extents by their decoded length in bytes.
     pub extent_lens: Histogram,
+    /// LZ4 extents that can be decoded in place.
+    pub in_place: InPlace,
+    /// Aligned blocks of regular files by the number of pclusters that a read of the block needs, those of fragments
+    /// included. Blocks that need none are not counted.
+    pub block_reads: BTreeMap<u64, u64>,
     /// Bytes on devices that hold data of files: of a pcluster all, zeros in front of its stream
     /// included, which only the bytes themselves would tell.
     pub data: Sharing,
@@ -86,6 +93,8 @@ impl Usage {
             extents: StoredAs::ALL.map(|key| (key, ExtentCount::default())).to_vec(),
             pcluster_lens: Histogram::default(),
             extent_lens: Histogram::default(),
+            in_place: InPlace::default(),
+            block_reads: BlockReads::new(),
             data: Sharing::default(),
             fragments: Sharing::default(),
             padding: 0,
@@ -124,6 +133,8 @@ impl Usage {
         self.sizes.merge(&other.sizes);
         self.pcluster_lens.merge(&other.pcluster_lens);
         self.extent_lens.merge(&other.extent_lens);
+        self.in_place.merge(&other.in_place);
+        other.block_reads.iter().for_each(|(n, blocks)| *self.block_reads.entry(*n).or_default() += blocks);
         self.metadata.merge(&other.metadata);
     }
 }

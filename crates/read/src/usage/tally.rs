@@ -1,5 +1,6 @@
 //! The counts of one thread.
 
+use super::blocks::FileBlocks;
 use super::counts::{StoredAs, entry};
 use super::report::Usage;
 use super::stored::{NamedRange, StoredRanges};
@@ -12,6 +13,7 @@ use crate::map::inode_map::Map;
 use crate::metadata::inode::Inode;
 use kiln_format::Nid;
 use kiln_format::inode::FileType;
+use std::mem;
 use std::ops::Range;
 
 /// Ranges that are collected before they are added to those of all threads.
@@ -22,11 +24,13 @@ pub(super) struct Tally<'i> {
     stored: &'i StoredRanges,
     pub usage: Usage,
     named: Vec<NamedRange>,
+    /// The map of the packed inode, once a file has needed it.
+    packed: Option<Map<'i>>,
 }
 
 impl<'i> Tally<'i> {
     pub(super) fn new(reader: Reader<'i>, stored: &'i StoredRanges) -> Self {
-        Self { reader, stored, usage: Usage::empty(), named: Vec::new() }
+        Self { reader, stored, usage: Usage::empty(), named: Vec::new(), packed: None }
     }
 
     /// Counts an inode of the tree.
@@ -36,11 +40,15 @@ impl<'i> Tally<'i> {
         if meta.file_type == FileType::Regular {
             self.usage.sizes.add(meta.size);
         }
-        self.add_special(inode)
+        self.add_inode(inode, meta.file_type == FileType::Regular)
     }
 
     /// Counts an inode that is in no directory: what it takes, but not as a file.
     pub(super) fn add_special(&mut self, inode: &Inode) -> Result<(), ReadError> {
+        self.add_inode(inode, false)
+    }
+
+    fn add_inode(&mut self, inode: &Inode, is_file: bool) -> Result<(), ReadError> {
         let (reader, meta) = (self.reader, &inode.meta);
         self.usage.metadata.inodes += meta.form.len() as u64;
         self.usage.metadata.xattrs += meta.xattr_len();
@@ -50,14 +58,15 @@ impl<'i> Tally<'i> {
         }
         if inode.has_contents() {
             entry(&mut self.usage.layouts, meta.layout()).add(meta.size);
-            self.add_contents(inode)?;
+            self.add_contents(inode, is_file)?;
         }
         Ok(())
     }
 
-    fn add_contents(&mut self, inode: &Inode) -> Result<(), ReadError> {
+    fn add_contents(&mut self, inode: &Inode, is_file: bool) -> Result<(), ReadError> {
         let mut map = Map::open(self.reader, inode)?;
         let behind_inode = map.metadata_end()?.saturating_sub(self.reader.body_pos(inode)?);
+        let mut blocks = FileBlocks::new(mem::take(&mut self.usage.block_reads), self.reader.superblock().block_bits);
         let (mut inline, mut off) = (0, 0);
         while off < inode.meta.size {
             let extent = extent_over(&mut map, off)?;
@@ -66,12 +75,37 @@ impl<'i> Tally<'i> {
             if !inode.is_dir() {
                 self.add_extent(&extent, inode.nid)?;
             }
+            if is_file {
+                self.add_blocks(&extent, &mut blocks)?;
+            }
         }
+        self.usage.block_reads = blocks.finish();
         let metadata = &mut self.usage.metadata;
         metadata.indexes = metadata.indexes.saturating_add(behind_inode.saturating_sub(inline));
         match inode.is_dir() {
             true => metadata.directories = metadata.directories.saturating_add(inode.meta.size),
             false => metadata.inline += inline,
+        }
+        Ok(())
+    }
+
+    /// Counts the blocks of a file by the pclusters that hold them.
+    fn add_blocks(&mut self, extent: &Extent, blocks: &mut FileBlocks) -> Result<(), ReadError> {
+        let ExtentKind::Fragment { off: start } = extent.kind else {
+            blocks.add(extent.la..extent.end(), extent.kind.pcluster());
+            return Ok(());
+        };
+        let packed = self.reader.packed_range(start, extent.llen)?;
+        let packed = match &mut self.packed {
+            Some(packed) => packed,
+            none => none.insert(Map::open(self.reader, packed)?),
+        };
+        let (mut at, end) = (start, start + extent.llen);
+        while at < end {
+            let part = extent_over(packed, at)?;
+            let part_end = part.end().min(end);
+            blocks.add(extent.la + (at - start)..extent.la + (part_end - start), part.kind.pcluster());
+            at = part_end;
         }
         Ok(())
     }
@@ -91,6 +125,7 @@ impl<'i> Tally<'i> {
         if part.is_encoded() {
             self.usage.pcluster_lens.add(stored);
             self.usage.extent_lens.add(extent.llen);
+            self.usage.in_place.add(extent, self.reader.superblock().block_bits);
         }
         let Some((device, bytes)) = part.stored() else { return Ok(()) };
         match pcluster {

@@ -2,6 +2,7 @@
 
 mod api;
 mod batched;
+mod block_reads;
 mod check;
 mod common;
 mod digest;

@@ -37,7 +37,7 @@ impl Flags {
     }
 }
 
-fn extents_from(image: &Image, inode: &Inode, range: Range<u64>) -> Vec<Extent> {
+pub fn extents_from(image: &Image, inode: &Inode, range: Range<u64>) -> Vec<Extent> {
     let (mut extents, mut off) = (Vec::new(), range.start);
     while off < range.end {
         let extent = image.extent_at(inode, off).unwrap();
@@ -47,7 +47,7 @@ fn extents_from(image: &Image, inode: &Inode, range: Range<u64>) -> Vec<Extent> 
     extents
 }
 
-fn extents(image: &Image, inode: &Inode) -> Vec<Extent> {
+pub fn extents(image: &Image, inode: &Inode) -> Vec<Extent> {
     extents_from(image, inode, 0..if inode.has_contents() { inode.meta.size } else { 0 })
 }
 
@@ -57,7 +57,7 @@ fn walk(image: &Image) -> Vec<WalkEntry> {
 }
 
 /// Inodes of the tree, each once, and those that are in no directory.
-fn inodes(image: &Image) -> (BTreeMap<Nid, Inode>, Vec<Inode>) {
+pub fn inodes(image: &Image) -> (BTreeMap<Nid, Inode>, Vec<Inode>) {
     let tree = walk(image).into_iter().map(|entry| (entry.inode.nid, entry.inode)).collect();
     let sb = image.superblock();
     let special = [sb.packed_nid, sb.metabox_nid].into_iter().flatten().map(|nid| image.inode(nid).unwrap());

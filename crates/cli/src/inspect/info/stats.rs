@@ -17,6 +17,8 @@ pub struct StatsJson {
     extents: Vec<ExtentsJson>,
     pcluster_lens: Vec<BucketJson>,
     extent_lens: Vec<BucketJson>,
+    in_place: InPlaceJson,
+    block_reads: Vec<BlockReadsJson>,
     data: SharingJson,
     fragments: SharingJson,
     padding: u64,
@@ -52,6 +54,18 @@ struct ExtentsJson {
     count: u64,
     logical: u64,
     stored: u64,
+}
+
+#[derive(Serialize)]
+struct InPlaceJson {
+    extents: u64,
+    fit: u64,
+}
+
+#[derive(Serialize)]
+struct BlockReadsJson {
+    pclusters: u64,
+    blocks: u64,
 }
 
 #[derive(Serialize)]
@@ -98,6 +112,7 @@ impl StatsJson {
             logical: *logical,
             stored: *stored,
         };
+        let block_reads = |(&pclusters, &blocks): (&u64, &u64)| BlockReadsJson { pclusters, blocks };
         let metadata = &usage.metadata;
         Self {
             types: types.map(of_type).collect(),
@@ -107,6 +122,8 @@ impl StatsJson {
             extents: extents.map(of_kind).collect(),
             pcluster_lens: buckets(&usage.pcluster_lens),
             extent_lens: buckets(&usage.extent_lens),
+            in_place: InPlaceJson { extents: usage.in_place.extents, fit: usage.in_place.fit },
+            block_reads: usage.block_reads.iter().map(block_reads).collect(),
             data: sharing(&usage.data),
             fragments: sharing(&usage.fragments),
             padding: usage.padding,
@@ -166,8 +183,32 @@ impl StatsJson {
             writeln!(out, "  {stored_as:<26} {count:>10} {logical:>14} {stored:>14} {ratio:>7}")?;
         }
         print_buckets(out, "Compressed extents", &self.extent_lens)?;
-        print_buckets(out, "Their pclusters", &self.pcluster_lens)
+        print_buckets(out, "Their pclusters", &self.pcluster_lens)?;
+        self.print_reads(out)
     }
+
+    fn print_reads(&self, out: &mut Out) -> io::Result<()> {
+        let InPlaceJson { extents, fit } = self.in_place;
+        if extents > 0 {
+            writeln!(out, "\n{:<28} {:>10} {:>14}", "LZ4 extents", "count", "share")?;
+            writeln!(out, "  {:<26} {fit:>10} {:>14}", "decoded in place", share(fit, extents))?;
+            writeln!(out, "  {:<26} {:>10} {:>14}", "not", extents - fit, share(extents - fit, extents))?;
+        }
+        let all: u64 = self.block_reads.iter().map(|row| row.blocks).sum();
+        if all > 0 {
+            writeln!(out, "\n{:<28} {:>10} {:>14}", "Reads of one block", "count", "share")?;
+        }
+        for BlockReadsJson { pclusters, blocks } in &self.block_reads {
+            let what = if *pclusters == 1 { "pcluster" } else { "pclusters" };
+            let name = format!("from {pclusters} {what}");
+            writeln!(out, "  {name:<26} {blocks:>10} {:>14}", share(*blocks, all))?;
+        }
+        Ok(())
+    }
+}
+
+fn share(part: u64, of: u64) -> String {
+    format!("{:.2} %", 100.0 * part as f64 / of as f64)
 }
 
 /// Prints a histogram, or nothing if it is empty.
