@@ -3,8 +3,8 @@
 The arithmetic is that of the example `slow_file` of `kiln-mount` (`examples/slow_file/disk.rs`): a request waits for
 one of `depth` places, takes `latency`, more by `seek` if it does not begin where the one before ended, and all together
 carry at most `bandwidth` bytes a second. So one reader gets 1 ÷ (latency + length ÷ bandwidth) requests a second, and
-many depth ÷ latency. The way through FUSE comes on top, some 30 to 70 µs a request (on two busy cores, at depth
-one), and 16 readers together got 25,000 requests a second at most: `sata` and `nvme` are not reached at their full depth.
+many depth ÷ latency. The way through FUSE comes on top, some 30 to 70 µs a request (on two busy cores, at depth one).
+Sixteen readers got 25,000 requests a second together: `sata` and `nvme` are not reached at their full depth.
 """
 
 from __future__ import annotations
