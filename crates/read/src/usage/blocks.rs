@@ -64,7 +64,7 @@ impl FileBlocks {
         while at < range.end {
             let block = at >> bits;
             let whole = (range.end >> bits) - block;
-            if at % block_len == 0 && whole > 0 {
+            if at.is_multiple_of(block_len) && whole > 0 {
                 *self.counts.entry(1).or_default() += whole;
                 at += whole << bits;
                 continue;
