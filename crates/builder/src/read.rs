@@ -7,6 +7,7 @@
 //! A file is stored as it was read. If it has changed since it was scanned, that is recorded; if it has another length,
 //! it is an error, or, with `keep_going`, it is stored with the scanned length.
 
+mod hashes;
 pub(crate) mod look;
 mod piece;
 
@@ -21,6 +22,7 @@ use crate::read::look::Looker;
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::Version;
 
+pub(crate) use hashes::{Digests, Hashes};
 pub(crate) use piece::{Piece, ReadRequest, Role, Unread, Wanted};
 
 /// Cost of a piece beside its bytes, so that tiny files are bounded too.

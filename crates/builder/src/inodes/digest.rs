@@ -8,48 +8,13 @@ use crate::context::progress::Control;
 use crate::error::BuildError;
 use crate::format::Format;
 use crate::plan::hole::{self, Holes, data_runs};
-use crate::read::{PIECE_COST, skippable};
+use crate::read::{Digests, Hashes, PIECE_COST, skippable};
 use kiln_digest::contents::{ContentDigest, ContentHash, ContentHasher};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Content, ContentError, DigestMismatch, DigestOf, Kind, NodeId, StoredDigest, Tree};
 
 /// Zeros that stand for holes are hashed so many at a time, before an interruption is looked for.
 const ZEROS_LEN: u64 = 64 << 10;
-
-/// Functions by which a file is hashed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hashes {
-    /// That of the image.
-    pub own: Option<ContentHash>,
-    /// That of the digest which a source stores for the contents, if it is another one.
-    pub stored: Option<ContentHash>,
-}
-
-impl Hashes {
-    /// Returns the functions for contents with a stored digest, which is to be compared.
-    fn comparing(own: Option<ContentHash>, stored: Option<ContentHash>) -> Self {
-        Self { own, stored: stored.filter(|_| stored != own) }
-    }
-
-    /// Returns the functions for a file of `tree`. A digest that cannot be read is an error later.
-    pub(crate) fn of_file(tree: &Tree, node: NodeId, own: Option<ContentHash>) -> Self {
-        let stored = tree.stored_digest(node).ok().flatten().filter(|stored| stored.of == DigestOf::Contents);
-        Self::comparing(own, stored.map(|stored| stored.digest.hash()))
-    }
-
-    /// Returns true if there are none.
-    pub(crate) fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-
-    /// Returns the digests of contents that are in memory.
-    pub(crate) fn digests(self, text: &[u8]) -> Digests {
-        self.own.into_iter().chain(self.stored).map(|hash| hash.digest(text)).collect()
-    }
-}
-
-/// Digests of one file, of different functions.
-pub(crate) type Digests = Vec<ContentDigest>;
 
 /// Returns attributes as long as the digests of all files, no two of them equal: they take the room of the values until
 /// the contents have been read.

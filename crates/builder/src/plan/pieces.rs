@@ -5,13 +5,12 @@ use std::ops::Range;
 
 use crate::context::Context;
 use crate::format::Format;
-use crate::inodes::digest::Hashes;
 use crate::plan::file::{FilePlan, Storage};
 use crate::plan::hole;
 use crate::plan::previous;
 use crate::plan::survey::Survey;
 use crate::plan::text::segment_len;
-use crate::read::{ReadRequest, Role, Wanted};
+use crate::read::{Hashes, ReadRequest, Role, Wanted};
 use kiln_tree::{Kind, Version};
 
 /// Bytes of an uncompressed file that are copied at a time.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::hashes::{Digests, Hashes};
 use crate::error::BuildError;
-use crate::inodes::digest::{Digests, Hashes};
 use crate::plan::dedupe::matching::Chunk;
 use crate::plan::fragments::Head;
 use kiln_tree::{NodeId, Version};

@@ -6,12 +6,11 @@ use std::ops::Range;
 use std::sync::mpsc::SyncSender;
 
 use crate::format::Format;
-use crate::inodes::digest::Hashes;
 use crate::options::Dedupe;
 use crate::plan::file::{FileHoles, FilePlan, Storage};
 use crate::plan::hole;
 use crate::plan::pieces::{self, FileFacts};
-use crate::read::{self, ReadRequest, Role};
+use crate::read::{self, Hashes, ReadRequest, Role};
 use kiln_format::inode::EXTENDED_LEN;
 use kiln_format::xattr::BODY_HEADER_LEN;
 use kiln_tree::{ContentId, Incoming, Intake, IntakeError, NodeId};

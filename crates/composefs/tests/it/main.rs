@@ -7,3 +7,6 @@ mod generator;
 mod golden;
 mod peer;
 mod restoration;
+mod rows;
+mod shared_dumps;
+mod table;
