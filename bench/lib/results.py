@@ -14,6 +14,10 @@ from typing import Any
 UNSTABLE = 0.1
 
 
+class Unreadable(ValueError):
+    """A file of results that cannot be read. The message names it and its line."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A quantity over all runs of a row."""
@@ -141,7 +145,7 @@ def append(file: Path, table: TableResult) -> None:
 
 
 def load(files: Iterable[Path]) -> list[TableResult]:
-    """Reads tables. Raises ValueError with file and line if a line is not a result."""
+    """Reads tables. Raises Unreadable if a line is not a result."""
     tables: list[TableResult] = []
     for file in files:
         start = len(tables)
@@ -155,7 +159,7 @@ def load(files: Iterable[Path]) -> list[TableResult]:
                 else:
                     tables[-1].rows.append(RowResult(**{"runs": [], **record}))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"{file}: line {number}: {error}") from error
+                raise Unreadable(f"{file}: line {number}: {error}") from error
     return tables
 
 

@@ -180,5 +180,6 @@ def storage(model: Storage, image: Path, place: Path) -> Iterator[Path]:
 
 def counted(slow: Path) -> tuple[int, int]:
     """Requests and bytes that a slow file has served so far."""
-    requests, size = (slow.parent / "counts").read_text().split()
+    # The file may grow while it is read: what then comes behind its line is a part of another one.
+    requests, size = (slow.parent / "counts").read_text().splitlines()[0].split()
     return int(requests), int(size)

@@ -361,3 +361,20 @@ fn digests_of_another_function_are_computed_anew() {
     assert!(stored(&good, "big").starts_with("sha256:"));
     fails(&["pack", "--quiet", "--content-digests=sha1", &src, &new], 2, "fsverity-sha512");
 }
+
+/// Estimates read first bytes of files, and compare none of them.
+#[test]
+fn estimates_of_images_with_digests_tell_of_no_damage() {
+    let scratch = Scratch::new();
+    let [src, image] = ["src", "image"].map(|name| scratch.path(name));
+    fs::create_dir(&src).unwrap();
+    // More than what is packed for an estimate.
+    for at in 0..34 {
+        write(Path::new(&src).join(at.to_string()), text(at, (1 << 20) + at as usize), OLD);
+    }
+    stdout(&["pack", "--quiet", "--preset", "fast", "--content-digests", &src, &image]);
+    let estimate = ["pack", "--estimate", "--json", "-z", "zstd,9", "--dedupe", "off", &image];
+    let told = json(&stdout(&estimate));
+    let read = number(&told["estimates"][0], "sampled_bytes");
+    assert!(read < number(&told["estimates"][0], "text_bytes"), "{told}");
+}

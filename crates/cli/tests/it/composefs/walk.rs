@@ -45,7 +45,7 @@ impl Container {
         let scratch = Scratch::new();
         let lower = BTreeMap::from([
             ("usr/bin/program", vec![1; 5000]),
-            (VICTIM, (0..1_500_007_u32).map(|at| (at * 31 >> 9) as u8).collect()),
+            (VICTIM, (0..1_500_007_u32).map(|at| ((at * 31) >> 9) as u8).collect()),
             ("usr/share/gone", vec![2; 9000]),
             ("usr/share/short", b"small".to_vec()),
             ("etc/empty", Vec::new()),
