@@ -3,7 +3,7 @@
 
 The suite makes what is missing below `$KILN_BENCH`, by default `~/.cache/kiln-bench/python`. A package that cannot be
 installed keeps its reason in `reasons.json`, and its rows show it. kilnfs comes by `bench/pyworker/environment.py
---wheel FILE`.
+--wheel crates/python`, which builds it, or from a wheel.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def why(distribution: str) -> str:
     kept = home() / "reasons.json"
     found: dict[str, str] = json.loads(kept.read_text()) if kept.exists() else {}
     if distribution == "kilnfs":
-        return "kilnfs is not installed: run bench/pyworker/environment.py --wheel FILE"
+        return "kilnfs is not installed: run bench/pyworker/environment.py --wheel crates/python"
     return f"{distribution} is not installed: {found.get(distribution, 'run bench/pyworker/environment.py')}"
 
 
