@@ -39,8 +39,7 @@ class Words:
         rank = 1 if abs(quotient - 1) < EQUAL else 2 if wins else 0
         verb = "reaches" if more else "takes"
         place, reason = f" {where}" if where else "", f": {why}" if why else ""
-        size = f"{number(quotient)} {'of' if quotient < 1 else 'times'}"
-        self._found.append((rank, f"{of} {verb} {size} the {what} of {to}{place}{reason}."))
+        self._found.append((rank, f"{of} {verb} {of_times(quotient)} the {what} of {to}{place}{reason}."))
 
     def spread(
         self,
@@ -82,6 +81,11 @@ def begun(sentence: str) -> str:
 def number(value: float) -> str:
     """Returns a quotient with two or three digits: `0.92`, `1.3`, `17`."""
     return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def of_times(quotient: float) -> str:
+    """Returns what stands between a verb and a noun: `0.92 of` or `1.3 times`."""
+    return f"{number(quotient)} {'of' if quotient < 1 else 'times'}"
 
 
 def percent(value: float) -> str:

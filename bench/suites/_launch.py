@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from lib import judge
 from lib.results import Results, RowResult, percentile
 from lib.suite import Claim, Verdict
-from lib.words import EQUAL, Words, number
+from lib.words import EQUAL, Words, number, of_times
 from suites._systems import EROFS, EXT4, KERNEL, MOUNT, SQUASHFS, SYSTEMS, System
 
 
@@ -131,7 +131,7 @@ def words(results: Results) -> list[str]:
             if found := shares(results, table, {"system": system.name}, {"system": EXT4.name}):
                 mean = statistics.fmean(found.values())
                 best = min(found, key=lambda name: found[name])
-                text = f"Starts of {len(found)} programs from {system.name} take {number(mean)} of the time from ext4, "
+                text = f"Starts of {len(found)} programs from {system.name} take {of_times(mean)} the time from ext4, "
                 text += f"{state}; the best, {best}, {number(found[best])}."
                 said.say(text, loses=system.ours and mean > 1.03)
     for table, state in (
@@ -154,7 +154,7 @@ def words(results: Results) -> list[str]:
         if found := shares(results, "hot", {"way": way}, {"way": MOUNT.name}):
             mean = statistics.fmean(found.values())
             said.say(
-                f"Starts by “{way}” take {number(mean)} of the time of kiln mount without a list.", loses=mean > 1.03
+                f"Starts by “{way}” take {of_times(mean)} the time of kiln mount without a list.", loses=mean > 1.03
             )
     return said.sentences()
 

@@ -20,7 +20,7 @@ from lib.process import Command, Cost, measure, quiet
 from lib.programs import find, need, reason, typed
 from lib.results import Results
 from lib.suite import CPU, MEMORY, SIZE, WALL, Column, Missing, Plot, Row, Run, Suite, Table
-from lib.words import Words, number
+from lib.words import Words, of_times
 
 SHARE = 0.01  # of the files that change in a night
 NIGHTS, QUICK_NIGHTS = 30, 2
@@ -336,7 +336,7 @@ def words(results: Results) -> list[str]:
         ours = kept(results, program)
         for peer in ("restic", "borg", FULL):
             if ours and (theirs := kept(results, peer)):
-                text_ = f"After {ours[1]} nights {program} keeps {number(ours[0] / theirs[0])} of the bytes of {peer}"
+                text_ = f"After {ours[1]} nights {program} keeps {of_times(ours[0] / theirs[0])} the bytes of {peer}"
                 loses = ours[0] > theirs[0]
                 said.say(f"{text_}{': ' + why[peer] if loses and peer in why else ''}.", loses=loses)
             for column, what in (("cpu_s", "CPU"), ("wall_s", "time")):
