@@ -5,7 +5,7 @@ use kiln_tree::DigestName;
 
 #[derive(clap::Args)]
 pub struct DigestArgs {
-    /// Store a digest of each file, to detect damage: sha256, fsverity-sha256 or fsverity-sha512
+    /// Store digests of files: sha256, fsverity-sha256, fsverity-sha512
     #[arg(
         long,
         value_name = "HASH",
