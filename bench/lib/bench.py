@@ -29,17 +29,18 @@ class Bench:
     long: bool = False
     # Ends with the table: mounts, disks, groups.
     stack: ExitStack = field(default_factory=ExitStack)
+    # Trees that the table has asked for.
+    used: set[Path] = field(default_factory=set)
     _images: dict[tuple[str, ...], Path] = field(default_factory=dict)
     _digests: dict[Path, dict[str, str]] = field(default_factory=dict)
     _made: int = 0
 
     def tree(self, name: str) -> Path:
         """Returns a corpus by name: `rootfs`, `linux-source`, `mini`; in the quick form `quick`. Raises Missing."""
-        if self.chosen_tree is not None:
-            return self.chosen_tree
-        path = CORPUS / ("quick" if self.quick else name)
+        path = self.chosen_tree or CORPUS / ("quick" if self.quick else name)
         if not path.exists():
             raise Missing(f"no corpus {path.name}: run bench/corpora.py")
+        self.used.add(path)
         return path
 
     def file(self, name: str) -> Path:
@@ -101,6 +102,7 @@ class Bench:
     @contextmanager
     def table(self):
         """What tables enter into `stack` ends here."""
+        self.used.clear()
         with ExitStack() as self.stack:
             yield self
 

@@ -159,6 +159,8 @@ def caption(table: TableResult) -> list[str]:
     counts = [len(row.runs) for row in table.rows if row.runs]
     every = [row.figure(one.key) for one in columns(table) if one.timed for row in table.rows]
     said = [table.note.strip()] if table.note else []
+    for name, (count, size) in table.facts.get("trees", {}).items():
+        said.append(f"The tree {name} has {count:,} entries and {units.show(size, 'MB')} of files.")
     if counts and max(counts) > 1:
         runs = f"{counts[0]}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
         deviation = ", ± their deviation" if any(every) else ""

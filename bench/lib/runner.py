@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from lib import machine, programs, results
 from lib.bench import Bench, say
+from lib.disks import entries
 from lib.process import Failed
 from lib.suite import Missing, Row, Suite, Table, Wrong
 
@@ -72,7 +73,10 @@ def run_suite(
         for row, _ in rows:
             if row.reason.startswith(("failed:", "void:")):
                 problems.append(f"{suite.name}, {table.key}: {', '.join(row.labels.values())}: {row.reason}")
-        took = {"took_s": round(time.monotonic() - start, 1)}
+        took = {
+            "took_s": round(time.monotonic() - start, 1),
+            "trees": {tree.name: entries(tree) for tree in sorted(bench.used)},
+        }
         results.append(
             out,
             results.TableResult(
