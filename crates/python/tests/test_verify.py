@@ -106,6 +106,6 @@ def test_a_check_says_what_it_could_not_verify(images: dict[str, Path]) -> None:
 
 def test_an_unknown_function_is_refused(tmp_path: Path) -> None:
     with kilnfs.Builder() as tree:
-        tree.add("a", b"contents")
+        tree.add_bytes(b"contents", "a")
         with pytest.raises(ValueError, match="content_digests=sha1: none of sha256"):
             tree.write(tmp_path / "a.erofs", content_digests="sha1")  # type: ignore[arg-type]
