@@ -21,7 +21,7 @@ CORPUS = Path(os.environ.get("CORPUS") or Path.home() / "corpus")
 
 @dataclass
 class Bench:
-    """What a table is given."""
+    """State that tables make their rows with."""
 
     quick: bool
     scratch: Path  # a directory of this run
@@ -101,7 +101,7 @@ class Bench:
 
     @contextmanager
     def table(self):
-        """What tables enter into `stack` ends here."""
+        """Ends all that the table enters into `stack`."""
         self.used.clear()
         with ExitStack() as self.stack:
             yield self

@@ -49,7 +49,7 @@ RATE = Column("rate", "throughput", "MiB/s", "more")
 
 @dataclass(frozen=True)
 class Plot:
-    """How the report draws a table.
+    """Drawing of a table in the report.
 
     * `bars`: a bar for each row, `y` its length; rows that differ only in the label `series` lie together.
     * `lines`: `x` is a label with numbers, a line for each value of `series`.
@@ -106,7 +106,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What our figures say of a published claim."""
+    """Judgement of our figures on a published claim."""
 
     kind: Literal["holds", "no longer", "never shown", "not to be told apart", "cannot be shown here", "not run"]
     ours: str = ""  # our figures, as one phrase

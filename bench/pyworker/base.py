@@ -1,4 +1,4 @@
-"""What contestants share: a container of samples, its version, and one way to read it."""
+"""Base of the contestants: a container of samples, its version, and one way to read it."""
 
 from __future__ import annotations
 
