@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +119,27 @@ def filled(image: Path, kind: str, tree: Path, options: str = "noatime") -> None
         quiet("cp", "-a", f"{tree}/.", place)
         quiet("sync", "-f", place)
     place.rmdir()
+
+
+@contextmanager
+def on_disks(new: Callable[[str], Path], tree: Path) -> Iterator[tuple[Path, Counter, Path, Counter]]:
+    """A copy of a tree on a disk of its own, and an empty disk for images, both counted. `new` names
+    paths that nothing has."""
+    need_root("cold builds")
+    source, output = new("source.ext4"), new("output.ext4")
+    try:
+        filled(source, "ext4", tree)
+        empty(output, "ext4", 2 * source.stat().st_size + (200 << 20))
+        with (
+            loop(source) as one,
+            mounted(one, new("disk"), "ext4") as place,
+            loop(output, write=True) as two,
+            mounted(two, new("disk"), "ext4", "noatime") as out,
+        ):
+            yield place, Counter.of(one), out, Counter.of(two)
+    finally:
+        source.unlink(missing_ok=True)
+        output.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from lib.process import quiet
 from lib.suite import Missing
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -90,3 +91,10 @@ def typed(command: Sequence[object]) -> str:
         tail = Path("/" + tail).name if equals else ""
         words.append(f"{head}={tail}" if equals else Path(word).name if word.startswith("/") else word)
     return " ".join(words)
+
+
+def wake(*names: str) -> None:
+    """Reads the files of programs: what they read is cold, they are not."""
+    for name in names:
+        if path := find(name):
+            quiet("sh", "-c", 'cat "$0" >/dev/null; "$0" --version >/dev/null 2>&1 || :', path)

@@ -60,16 +60,17 @@ def run_suite(
     rounds: int | None,
     done: set[str],
     about: dict[str, Any],
+    minutes: float | None = None,
 ) -> list[str]:
     """Runs the tables of a suite that are not `done`, and appends each to a file when it is complete. Returns the
-    problems: rows that failed or were void."""
+    problems: rows that failed or were void. No round of a table begins after so many `minutes` of rounds."""
     problems: list[str] = []
     for table in suite.tables:
         if table.key in done or not only.search(table.key):
             continue
         start = time.monotonic()
         say(f"{suite.name}: {table.key}: {table.title}")
-        rows = run_table(table, bench, rounds)
+        rows = run_table(table, bench, rounds, minutes)
         for row, _ in rows:
             if row.reason.startswith(("failed:", "void:")):
                 problems.append(f"{suite.name}, {table.key}: {', '.join(row.labels.values())}: {row.reason}")
@@ -98,7 +99,9 @@ def run_suite(
     return problems
 
 
-def run_table(table: Table, bench: Bench, rounds: int | None) -> list[tuple[Row, list[Any]]]:
+def run_table(
+    table: Table, bench: Bench, rounds: int | None = None, minutes: float | None = None
+) -> list[tuple[Row, list[Any]]]:
     """Measures a table. Rows that another row's failure does not touch go on."""
     with bench.table():
         try:
@@ -110,7 +113,10 @@ def run_table(table: Table, bench: Bench, rounds: int | None) -> list[tuple[Row,
             if row.check and not row.reason:
                 guarded(row, row.check)
         count = rounds or (table.quick_rounds if bench.quick else table.rounds)
+        start = time.monotonic()
         for number in range(count):
+            if minutes and time.monotonic() > start + 60 * minutes:
+                break
             for row, found in rotated(list(zip(rows, runs, strict=True)), number):
                 if row.reason or row.measure is None or len(found) >= (row.most or count):
                     continue

@@ -12,9 +12,8 @@ from lib import disks, images, machine, published
 from lib.bench import Bench
 from lib.images import tree_row
 from lib.process import measure, quiet
-from lib.programs import need, reason
+from lib.programs import need, reason, wake
 from lib.suite import Column, Row, Run
-from suites.build import wake
 
 PROGRAMS = {"squashfs": "mksquashfs", "erofs": "mkfs.erofs", "kiln": "kiln"}
 OPTIONS = {"squashfs": images.squash, "erofs": images.erofs, "kiln": images.kiln}

@@ -115,12 +115,6 @@ def bound(root: Path) -> Iterator[None]:
             unmount(place)
 
 
-def wake() -> None:
-    """Brings into memory what starts a program: caches were dropped, and the host's files are not what is measured."""
-    quiet("chroot", "--version")
-    quiet("sh", "-c", ":")
-
-
 def record(image: Path, command: list[str], out: Path, place: Path) -> None:
     """Records what a program reads of an image of kiln when it starts. Raises Missing, Failed."""
     with mount("kiln mount", image, place) as one, bound(one.root):

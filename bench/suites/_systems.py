@@ -16,9 +16,9 @@ from lib import disks, images, machine
 from lib.bench import Bench
 from lib.mounts import Mount, mount
 from lib.process import Failed, quiet
-from lib.programs import need
+from lib.programs import need, wake
 from lib.suite import Column, Missing, Run
-from suites._programs import bound, wake
+from suites._programs import bound
 
 BUSY = Path(__file__).resolve().parent.parent / "fio/busy.fio"
 # A process that holds memory and looks at all of it again and again.
@@ -109,7 +109,7 @@ def waited() -> dict[str, float]:
 def start(one: Mount, command: Sequence[str], group: Path | None = None) -> Run:
     """Starts a program cold in a chroot, and returns a run with the pressure of the whole system."""
     machine.drop_caches()
-    wake()
+    wake("chroot", "sh")
     before = waited()
     run = one.client(disks.within(group, ["chroot", str(one.root), *command]), cwd=Path("/"))
     return {**run, **{key: value - before[key] for key, value in waited().items()}}

@@ -16,11 +16,10 @@ from lib import disks, images, machine, published
 from lib.bench import Bench
 from lib.mounts import mount
 from lib.process import Failed, measure, quiet
-from lib.programs import need, typed
+from lib.programs import need, typed, wake
 from lib.suite import CPU, FETCHED, MEMORY, RATE, RATIO, SIZE, WALL, Column, Missing, Plot, Row, Run, Suite, Table
 from suites._backup import ONE, PROGRAMS, RESTORE, image_row, options_of, peers, theirs
 from suites._backup_claims import CLAIMS, words
-from suites.build import on_disks, wake
 
 BLOCKS = (4, 128, 1024)
 ZSTD = ("zstd 1", "zstd 3", "zstd 6", "zstd 15")
@@ -126,7 +125,7 @@ FEW = [one for one in STATES if one[2] in ("lz4", "zstd 3")]
 def states(bench: Bench, little: bool) -> Iterator[Row]:
     """Yields builds from a cold disk to another one and copies of all files out of them, in little memory or not."""
     tree = bench.tree("rootfs")
-    place, source, out, _ = bench.stack.enter_context(on_disks(bench, tree))
+    place, source, out, _ = bench.stack.enter_context(disks.on_disks(bench.new, tree))
     limit = (80 if bench.quick else 400) * 10**6
     group = bench.stack.enter_context(disks.memory_group(limit)) if little else None
     image, copy = out / "image", out / "copy"

@@ -8,16 +8,14 @@ import functools
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from lib import disks, images, judge, machine
 from lib.bench import Bench
-from lib.disks import Counter
 from lib.images import built, command, tree_row
 from lib.process import measure, quiet
-from lib.programs import find, need, reason, typed
+from lib.programs import need, reason, typed, wake
 from lib.results import Results
 from lib.suite import CPU, MEMORY, SIZE, WALL, Claim, Column, Missing, Plot, Row, Suite, Table, Verdict
 from lib.words import Words
@@ -108,36 +106,9 @@ def settings(bench: Bench) -> Iterator[Row]:
                 yield tree_row(row, program, options, tree, image)
 
 
-@contextmanager
-def on_disks(bench: Bench, tree: Path) -> Iterator[tuple[Path, Counter, Path, Counter]]:
-    """A copy of a tree on a disk of its own, and an empty disk for images, both counted."""
-    machine.need_root("cold builds")
-    source, output = bench.new("source.ext4"), bench.new("output.ext4")
-    try:
-        disks.filled(source, "ext4", tree)
-        disks.empty(output, "ext4", 2 * source.stat().st_size + (200 << 20))
-        with (
-            disks.loop(source) as one,
-            disks.mounted(one, bench.new(), "ext4") as place,
-            disks.loop(output, write=True) as two,
-            disks.mounted(two, bench.new(), "ext4", "noatime") as out,
-        ):
-            yield place, Counter.of(one), out, Counter.of(two)
-    finally:
-        source.unlink(missing_ok=True)
-        output.unlink(missing_ok=True)
-
-
-def wake(*names: str) -> None:
-    """Reads the files of programs: their sources are cold, they are not."""
-    for name in names:
-        if path := find(name):
-            quiet("sh", "-c", 'cat "$0" >/dev/null; "$0" --version >/dev/null 2>&1 || :', path)
-
-
 def cold(bench: Bench, name: str) -> Iterator[Row]:
     """Yields builds of a tree in memory, of one that is not, and of one that memory cannot hold."""
-    place, source, out, output = bench.stack.enter_context(on_disks(bench, bench.tree(name)))
+    place, source, out, output = bench.stack.enter_context(disks.on_disks(bench.new, bench.tree(name)))
     image = out / "image"
     squash = images.squash("zstd,3", 128)
     group = bench.stack.enter_context(disks.memory_group((60 if bench.quick else 400) * 10**6))

@@ -59,7 +59,7 @@ def depths(bench: Bench) -> Iterator[Row]:
     """Yields every system at each depth."""
     data = dataset(bench)
     for depth in (64,) if bench.quick else DEPTHS:
-        seconds = 0.25 if bench.quick else 30 if depth in PUBLISHED_DEPTHS else 10
+        seconds = 0.25 if bench.quick else 10 if depth in PUBLISHED_DEPTHS else 3
         for system in SYSTEMS:
             labels = {"system": system.name, "depth": str(depth)}
             work = lambda system=system, depth=depth, seconds=seconds: data.measure(system, depth, seconds)  # noqa: E731
@@ -87,7 +87,7 @@ def cores(bench: Bench) -> Iterator[Row]:
                 if count > len(every):
                     raise Missing(f"this machine has {len(every)} core")
                 before = ["taskset", "-c", ",".join(map(str, every[:count]))]
-                return data.measure(system, 64, 0.25 if bench.quick else 10, before=before, server_before=pin)
+                return data.measure(system, 64, 0.25 if bench.quick else 5, before=before, server_before=pin)
 
             yield row(data, system, {"system": system.name, "cores": str(count)}, work, count == 1)
 
@@ -106,7 +106,7 @@ def profiles(bench: Bench) -> Iterator[Row]:
             def work(system: System = system, depth: int = depth) -> Run:
                 file = data.place / "profile"
                 before = [need("perf"), "record", "-q", "-a", "-e", "cpu-clock", "-o", str(file), "--"]
-                run = data.measure(system, depth, 0.25 if bench.quick else 10, before=before)
+                run = data.measure(system, depth, 0.25 if bench.quick else 5, before=before)
                 found = quiet(need("perf"), "report", "-q", "-i", file, "--stdio", "--sort", "comm,symbol")
                 shares = re.findall(r"^\s*([\d.]+)%\s+(\S+)\s+\[.\]\s+(\S+)", found, re.MULTILINE)
                 busy = [(float(share), symbol) for share, who, symbol in shares if who != "swapper"]
@@ -346,8 +346,8 @@ def small(bench: Bench) -> Iterator[Row]:
 NOTE = (
     f"{FILES:,} files of 32 KiB of random bytes in one flat directory (published: 65,536), images in the same tmpfs, "
     "behind loop devices for the kernel. A fresh mount each run, a short warm-up, caches dropped. Readers end after "
-    "30 s, between the published depths after 10 s. Each reader has files of its own; the published driver had one "
-    "queue for all. CPU is that of readers, servers and threads of the kernel. kiln library: threads of one program "
+    "10 s, between the published depths after 3 s (theirs: 30 s). Each reader has files of its own; the published "
+    "driver had one queue for all. CPU is that of readers, servers and threads of the kernel. kiln library: threads of one program "
     "that compares all that it reads."
 )
 SUITE = Suite(

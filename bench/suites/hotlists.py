@@ -20,12 +20,12 @@ from lib.disks import within
 from lib.images import built
 from lib.mounts import mount, serving
 from lib.process import measure, quiet
-from lib.programs import need, typed
+from lib.programs import need, typed, wake
 from lib.results import Results
 from lib.storage import counted
 from lib.suite import CPU, FETCHED, MEMORY, REQUESTS, SIZE, WALL, Column, Missing, Plot, Row, Run, Suite, Table
 from lib.words import Words
-from suites._programs import bound, importing, record, settled, startable, wake
+from suites._programs import bound, importing, record, settled, startable
 from suites._systems import MOUNT, System
 from suites._systems import image as made
 
@@ -98,7 +98,7 @@ def starts(bench: Bench) -> Iterator[Row]:
     def run(image: Path, options: list[str], delay_us: int) -> Run:
         machine.drop_caches()
         image.read_bytes()  # the storage is slow, not the disk below it
-        wake()
+        wake("chroot", "sh")
         with slow(image, bench.new("slow"), delay_us) as source:
             begun = time.perf_counter()
             with mount("kiln mount", source, bench.new("mount"), options=options) as one, bound(one.root):

@@ -197,11 +197,17 @@ impl Packing<'_, '_> {
         Ok(PackJob { task: Task::Recut(Recut { cuts, room: extent.plen, ends_stream }), ..job })
     }
 
-    /// Returns true if nothing follows byte `end` of a source, or something at a block boundary.
+    /// Returns true if no stored text follows byte `end` of a source, which is a block boundary or the end of the file:
+    /// a short unit may end there. Before other units it must be long enough, because a reference can name both.
     fn ends_stream(&self, source: TextSource, end: u64) -> bool {
+        let list = self.stored_extents(source).unwrap_or_default();
+        let next = list.get(list.partition_point(|extent| extent.la < end));
+        if next.is_some_and(|next| next.la == end) {
+            return false;
+        }
         let is_last = match source {
             TextSource::File(file) => self.lens[file as usize] == end,
-            TextSource::Fragments => self.fragments.list.last().is_none_or(|last| last.end() == end),
+            TextSource::Fragments => next.is_none(),
         };
         is_last || self.block_bits.within(end) == 0
     }

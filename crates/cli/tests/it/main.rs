@@ -35,6 +35,7 @@ mod pack_verity;
 mod place;
 mod read;
 mod record;
+mod recuts;
 mod reference;
 mod relayout;
 mod repeats;
