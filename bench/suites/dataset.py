@@ -349,8 +349,8 @@ NOTE = (
     f"{FILES:,} files of 32 KiB of random bytes in one flat directory (published: 65,536), images in the same tmpfs, "
     "behind loop devices for the kernel. A fresh mount each run, a short warm-up, caches dropped. Readers end after "
     "10 s, between the published depths after 3 s (theirs: 30 s). Each reader has files of its own; the published "
-    "driver had one queue for all. CPU is that of readers, servers and threads of the kernel. kiln library: threads of one program "
-    "that compares all that it reads."
+    "driver had one queue for all. CPU is that of readers, servers and threads of the kernel. kiln library: threads of "
+    "one program that compares all that it reads."
 )
 SUITE = Suite(
     D,
