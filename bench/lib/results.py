@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +142,27 @@ def append(file: Path, table: TableResult) -> None:
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     with file.open("a") as out:
         out.write(text)
+
+
+def joined(earlier: TableResult, later: TableResult) -> TableResult:
+    """Returns a table that was measured again, with the runs of both times. A row that fails now has failed."""
+    rows = []
+    for row in later.rows:
+        before = next((one for one in earlier.rows if one.labels == row.labels and not one.reason), None)
+        runs = row.runs if row.reason or before is None else [*before.runs, *row.runs]
+        rows.append(replace(row, runs=runs))
+    took = earlier.facts.get("took_s", 0) + later.facts.get("took_s", 0)
+    return replace(later, rows=rows, facts={**later.facts, "took_s": round(took, 1)})
+
+
+def put(file: Path, table: TableResult) -> None:
+    """Writes a table in the place of one with the same key."""
+    others = [one for one in load([file]) if one.key != table.key] if file.exists() else []
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    for one in [*others, table]:
+        append(new, one)
+    new.replace(file)
 
 
 def load(files: Iterable[Path]) -> list[TableResult]:

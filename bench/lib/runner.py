@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,9 +61,11 @@ def run_suite(
     done: set[str],
     about: dict[str, Any],
     minutes: float | None = None,
+    earlier: Mapping[str, results.TableResult] | None = None,
 ) -> list[str]:
-    """Runs the tables of a suite that are not `done`, and appends each to a file when it is complete. Returns the
-    problems: rows that failed or were void. No round of a table begins after so many `minutes` of rounds."""
+    """Runs the tables of a suite that are not `done`, and puts each into a file when it is complete, with the runs of
+    `earlier` times. Returns the problems: rows that failed or were void. No round of a table begins after so many
+    `minutes` of rounds."""
     problems: list[str] = []
     for table in suite.tables:
         if table.key in done or not only.search(table.key):
@@ -78,24 +80,23 @@ def run_suite(
             "took_s": round(time.monotonic() - start, 1),
             "trees": {tree.name: entries(tree) for tree in sorted(bench.used)},
         }
-        results.append(
-            out,
-            results.TableResult(
-                suite.name,
-                table.key,
-                table.title,
-                [asdict(column) for column in table.columns],
-                {**asdict(table.plot), "only": dict(table.plot.only)},
-                {**about, **took},
-                table.note,
-                table.published,
-                table.modelled,
-                [
-                    results.RowResult(row.labels, runs, row.reason, row.command, row.published, row.ours)
-                    for row, runs in rows
-                ],
-            ),
+        found = results.TableResult(
+            suite.name,
+            table.key,
+            table.title,
+            [asdict(column) for column in table.columns],
+            {**asdict(table.plot), "only": dict(table.plot.only)},
+            {**about, **took},
+            table.note,
+            table.published,
+            table.modelled,
+            [
+                results.RowResult(row.labels, runs, row.reason, row.command, row.published, row.ours)
+                for row, runs in rows
+            ],
         )
+        before = (earlier or {}).get(table.key)
+        results.put(out, results.joined(before, found) if before else found)
     return problems
 
 
