@@ -27,6 +27,7 @@ pub enum Command {
     Pack(Box<crate::pack::Args>),
     Mount(crate::mount::Args),
     Umount(crate::mount::umount::Args),
+    Run(Box<crate::run::Args>),
     Stats(crate::mount::stats::Args),
     Record(crate::mount::record::Args),
     Preload(crate::mount::preload::Args),
@@ -53,6 +54,7 @@ pub enum Command {
     Explain(crate::inspect::explain::Args),
     Check(crate::inspect::check::Args),
     Diff(crate::inspect::diff::Args),
+    Doctor(crate::doctor::Args),
     InstallNames(crate::install_names::Args),
     /// Serve a mount in the background, for `kiln mount`
     #[command(hide = true, name = crate::mount::SERVE)]

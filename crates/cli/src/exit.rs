@@ -169,6 +169,9 @@ pub enum Failure {
     /// A program could not be run for the user.
     #[error("{}: cannot be run: {source}", program.display())]
     Command { program: PathBuf, source: io::Error },
+    /// `kiln run` could not set up what a program sees.
+    #[error("cannot {action}: {source}{}", after_colon(help))]
+    Run { action: &'static str, source: io::Error, help: &'static str },
     /// A composefs image, dump or store could not be read or made.
     #[error("{}{source}", composefs_prefix(path, source))]
     Composefs { path: PathBuf, source: ComposefsError },
@@ -297,6 +300,11 @@ fn composefs_prefix(path: &Path, source: &ComposefsError) -> String {
         _ if path == Path::new("") => String::new(),
         _ => format!("{}: ", path.display()),
     }
+}
+
+/// Returns advice that follows a message.
+fn after_colon(help: &str) -> String {
+    if help.is_empty() { String::new() } else { format!(": {help}") }
 }
 
 /// Returns a pronoun for the devices that are missing.

@@ -11,6 +11,7 @@ mod composefs;
 mod console;
 mod convert;
 mod digest;
+mod doctor;
 mod dropin;
 mod exit;
 mod export;
@@ -29,6 +30,7 @@ mod patch;
 mod process;
 mod relayout;
 mod root_hash;
+mod run;
 mod update;
 mod verity;
 
@@ -97,7 +99,7 @@ fn wants_json(args: &[OsString]) -> bool {
 fn advice(command: &Command) -> Advice {
     let help = match command {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
-        Command::Mount(_) | Command::ServeMount { .. } => "a smaller --cache and fewer --threads need less",
+        Command::Mount(_) | Command::Run(_) | Command::ServeMount { .. } => "a smaller --cache and fewer --threads need less",
         Command::Check(_)
         | Command::Composefs(_)
         | Command::Convert(_)
@@ -119,6 +121,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Mount(args) => mount::run(&args),
         Command::ServeMount { .. } => mount::run_in_background(),
         Command::Umount(args) => umount::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Preload(args) => preload::run(&args),
@@ -145,6 +148,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::InstallNames(args) => install_names::run(&args),
         Command::Generate(args) => generate::run(&args, cli::definition()),
         Command::Help(args) => help::run(&args, cli::definition()),

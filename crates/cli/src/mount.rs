@@ -175,25 +175,15 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if !args.over {
         check_free(&args.dir).map_err(Failure::Mount)?;
     }
-    if via != Some(Via::Fuse) {
-        verify_before(args)?;
-        let ImageArgs { image, device, offset, .. } = &args.image;
-        match kernel::mount_with(image, device, *offset, &args.dir, options.attributes) {
-            Ok(via) => {
-                let how = match via {
-                    KernelVia::File => "the kernel".into(),
-                    KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
-                };
-                if let Some(list) = &preload {
-                    warm_up(args, list);
-                }
-                return Ok(tell(args, &how, options.attributes));
-            }
-            Err(error) if via.is_none() && error.falls_back_to_fuse() => {
-                say(args, format_args!("{error}; trying FUSE"));
-            }
-            Err(error) => return Err(Failure::Mount(error)),
+    if let Some(via) = by_kernel(args, options.attributes)? {
+        let how = match via {
+            KernelVia::File => "the kernel".into(),
+            KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
+        };
+        if let Some(list) = &preload {
+            warm_up(args, list);
         }
+        return Ok(tell(args, &how, options.attributes));
     }
     if args.foreground {
         return serve(args, options, preload);
@@ -202,6 +192,25 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let shown = [args.image.image.as_os_str(), args.dir.as_os_str()];
     background::start(&[&[OsStr::new(SERVE), OsStr::new("--")], &shown[..]].concat(), &request(args)?)?;
     Ok(tell(args, "FUSE", options.attributes))
+}
+
+/// Mounts an image by the kernel's driver. Returns `None` if FUSE is to mount it: because the options ask for it, or
+/// because the kernel may not be used.
+pub fn by_kernel(args: &Args, attributes: Attributes) -> Result<Option<KernelVia>, Failure> {
+    let via = via(args)?;
+    if via == Some(Via::Fuse) {
+        return Ok(None);
+    }
+    verify_before(args)?;
+    let ImageArgs { image, device, offset, .. } = &args.image;
+    match kernel::mount_with(image, device, *offset, &args.dir, attributes) {
+        Ok(via) => Ok(Some(via)),
+        Err(error) if via.is_none() && error.falls_back_to_fuse() => {
+            say(args, format_args!("{error}; trying FUSE"));
+            Ok(None)
+        }
+        Err(error) => Err(Failure::Mount(error)),
+    }
 }
 
 /// Returns the way to mount that the options ask for: by name, or because only one way has them.
@@ -278,7 +287,29 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
     log::start(log_target(args)?, notes, &args.image.image);
     let signals = Signals::catch()?;
     let sources = args.image.sources()?.with_objects(args.image.objects.open()?);
-    let options = FuseOptions {
+    let options = fuse_options(args, &list, preload)?;
+    let stop = signals.pipe()?;
+    let mut on_ready = || match ready.take() {
+        Some(ready) => ready.report(),
+        None => drop(tell(args, "FUSE", list.attributes)),
+    };
+    let served = fuse::serve(sources, &args.dir, &options, stop.as_fd(), &mut on_ready);
+    log::end();
+    served.map_err(|error| failure(&args.image, error))?;
+    Ok(Exit::Done)
+}
+
+/// Returns an error of a FUSE server.
+pub fn failure(image: &ImageArgs, error: MountError) -> Failure {
+    match error {
+        MountError::Image { source, .. } => image.failure(*source),
+        error => Failure::Mount(error),
+    }
+}
+
+/// Returns the options of a FUSE server.
+pub fn fuse_options(args: &Args, list: &MountOptions, preload: Option<HotList>) -> Result<FuseOptions, Failure> {
+    Ok(FuseOptions {
         threads: args.threads.given().map_or(args.threads.count().max(FUSE_THREADS_MIN), usize::from),
         cache_bytes: args.cache.unwrap_or_else(fuse::default_cache),
         allow_other: list.allow_other,
@@ -290,7 +321,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
         },
         owners: args.owner.owners()?,
         attributes: list.attributes,
-        fsname: list.fsname.unwrap_or_else(|| args.image.image.display().to_string()),
+        fsname: list.fsname.clone().unwrap_or_else(|| args.image.image.display().to_string()),
         read_ahead: args.read_ahead,
         prefetch: match args.prefetch {
             PrefetchArg::Off => Prefetch::Off,
@@ -303,19 +334,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
             pin_bytes: args.pin.unwrap_or_default(),
         }),
         metrics: args.metrics.clone(),
-    };
-    let stop = signals.pipe()?;
-    let mut on_ready = || match ready.take() {
-        Some(ready) => ready.report(),
-        None => drop(tell(args, "FUSE", list.attributes)),
-    };
-    let served = fuse::serve(sources, &args.dir, &options, stop.as_fd(), &mut on_ready);
-    log::end();
-    served.map_err(|error| match error {
-        MountError::Image { source, .. } => args.image.failure(*source),
-        error => Failure::Mount(error),
-    })?;
-    Ok(Exit::Done)
+    })
 }
 
 /// Returns the destination of the log. In the background, standard error is gone once the mount answers.

@@ -2,6 +2,7 @@
 //! it starts itself again.
 
 pub mod child;
+pub mod fork;
 pub mod memory;
 pub mod program;
 pub mod request;

@@ -70,6 +70,14 @@ pub fn mount_with(
     }
 }
 
+/// Creates a mount of an image that no directory has. It ends when the descriptor is closed.
+///
+/// # Errors
+/// Same as [`mount`].
+pub fn mount_detached(image: &Path) -> Result<(OwnedFd, KernelVia), MountError> {
+    create_by_any_way(&[mount_source::source(image)?], 0, &[], Attributes::default())
+}
+
 /// Creates a mount that is not yet in a tree: of the files themselves, or by loop devices. `flags` are options of the
 /// driver.
 fn create_by_any_way(

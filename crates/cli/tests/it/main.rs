@@ -41,6 +41,7 @@ mod relayout;
 mod repeats;
 mod root_hash;
 mod rot;
+mod run;
 mod select;
 mod server;
 mod shuffle;
