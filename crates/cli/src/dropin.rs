@@ -1,6 +1,6 @@
 //! Drop-in names that scripts already call: run as `mkfs.erofs`, `fsck.erofs`, `dump.erofs` or `erofsfuse`, this
 //! program takes the options of that program of erofs-utils, and prints the same texts; run as `mkcomposefs`,
-//! `composefs-info` or `mount.composefs`, those of composefs.
+//! `composefs-info` or `mount.composefs`, those of composefs. Run as `mount.kiln`, it is what mount(8) calls.
 //!
 //! Exit codes are 0 and 1 only, and never 0 after an error.
 
@@ -13,6 +13,7 @@ mod log;
 mod mkcomposefs;
 mod mkfs;
 mod mount_composefs;
+mod mount_kiln;
 mod source;
 mod stored;
 
@@ -43,6 +44,8 @@ pub struct Program {
 pub enum Project {
     ErofsUtils,
     Composefs,
+    /// None: mount(8) looks for these names.
+    Kiln,
 }
 
 impl Project {
@@ -51,12 +54,13 @@ impl Project {
         match self {
             Self::ErofsUtils => "erofs-utils",
             Self::Composefs => "composefs",
+            Self::Kiln => "kiln",
         }
     }
 }
 
 /// All drop-in names. `kiln install-names` installs these.
-pub const PROGRAMS: [Program; 7] = [
+pub const PROGRAMS: [Program; 9] = [
     Program {
         name: "mkfs.erofs",
         run: mkfs::run,
@@ -105,6 +109,20 @@ pub const PROGRAMS: [Program; 7] = [
         about: "mount a composefs image with its objects",
         usage: mount_composefs::USAGE,
         project: Project::Composefs,
+    },
+    Program {
+        name: "mount.kiln",
+        run: mount_kiln::run,
+        about: "mount an EROFS image, for mount(8) and fstab(5)",
+        usage: mount_kiln::USAGE,
+        project: Project::Kiln,
+    },
+    Program {
+        name: "mount.fuse.kiln",
+        run: mount_kiln::run_fuse,
+        about: "mount an EROFS image by FUSE, for mount(8) and fstab(5)",
+        usage: mount_kiln::USAGE,
+        project: Project::Kiln,
     },
 ];
 
@@ -158,6 +176,7 @@ impl Program {
         let prefix = match self.project {
             Project::ErofsUtils => "<E> erofs: ",
             Project::Composefs => "composefs: ",
+            Project::Kiln => "kiln: ",
         };
         memory::advise(Advice { prefix, help });
         let stop = match (self.run)(args) {
@@ -183,7 +202,7 @@ impl Program {
                 match self.project {
                     _ if failure.is_silent() => {}
                     Project::ErofsUtils => log::error(format_args!("{failure}")),
-                    Project::Composefs => log::line(format_args!("{name}: {failure}")),
+                    Project::Composefs | Project::Kiln => log::line(format_args!("{name}: {failure}")),
                 }
                 Err(())
             }

@@ -10,15 +10,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Install the names of erofs-utils and composefs
+/// Install the names of erofs-utils, composefs and mount(8)
 ///
 /// Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse, mkcomposefs, composefs-info or mount.composefs, this
-/// program takes the options of that program. Only names that lead to this program already are replaced without
-/// --force.
+/// program takes the options of that program. mount(8) calls it as mount.kiln or mount.fuse.kiln, if it finds these
+/// names in /usr/sbin. Only names that lead to this program already are replaced without --force.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kiln install-names /usr/local/sbin
+  kiln install-names /usr/sbin
   kiln install-names --copy initramfs/sbin")]
 pub struct Args {
     /// Directory of the names, which is made if needed

@@ -185,7 +185,7 @@ fn see(command: &Command, name: &str) -> Vec<String> {
     pages
 }
 
-/// A program of another project, as kiln plays it.
+/// A program with a drop-in name.
 fn dropin_page(program: &dropin::Program) -> String {
     let name = program.name;
     let (synopsis, options) = program.usage().split_once('\n').unwrap_or((program.usage(), ""));
@@ -195,14 +195,17 @@ fn dropin_page(program: &dropin::Program) -> String {
     section(&mut text, "SYNOPSIS");
     let _ = writeln!(text, "\\fB{}\\fR {}", escape(name), escape(synopsis));
     section(&mut text, "DESCRIPTION");
-    let project = program.project.name();
-    paragraph(
-        &mut text,
-        &format!(
-            "This is kiln, called by the name of a program of {project}: it takes the options of that program and answers in \
-             the same lines. kiln-install-names(1) makes the name."
+    let called = match program.project {
+        dropin::Project::Kiln => "This is kiln, called by the name that mount(8) looks for. It takes the options of \
+                                  mount(8) and fstab(5), and passes the others to kiln-mount(1)."
+            .to_owned(),
+        project => format!(
+            "This is kiln, called by the name of a program of {}: it takes the options of that program and answers in \
+             the same lines.",
+            project.name()
         ),
-    );
+    };
+    paragraph(&mut text, &format!("{called} kiln-install-names(1) makes the name."));
     section(&mut text, "OPTIONS");
     verbatim(&mut text, options.trim_matches('\n'));
     definitions(&mut text, "EXIT STATUS", &[("0", "done"), ("1", "failed, or wrong usage; standard error tells why")]);

@@ -2,6 +2,7 @@
 
 mod dump;
 mod fsck;
+mod mount_kiln;
 
 use crate::common::{Scratch, fails, golden, kiln, run, skip, stderr, stdout};
 use rustix::process::geteuid;
@@ -11,8 +12,17 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const NAMES: [&str; 7] =
-    ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mkcomposefs", "composefs-info", "mount.composefs"];
+pub const NAMES: [&str; 9] = [
+    "mkfs.erofs",
+    "fsck.erofs",
+    "dump.erofs",
+    "erofsfuse",
+    "mkcomposefs",
+    "composefs-info",
+    "mount.composefs",
+    "mount.kiln",
+    "mount.fuse.kiln",
+];
 
 /// The drop-in names in a directory of their own.
 struct Names(Scratch);

@@ -174,9 +174,7 @@ fn packagers_get_man_pages_and_completions() {
     }
     assert!(has(&page("kiln-pack.1"), "ENVIRONMENT") && has(&page("kiln-mount.1"), "FILES"));
     assert!(page("kiln.1").contains("kiln\\-pack(1)"));
-    for name in
-        ["mkfs.erofs", "fsck.erofs", "dump.erofs", "erofsfuse", "mkcomposefs", "composefs-info", "mount.composefs"]
-    {
+    for name in crate::dropin::NAMES {
         let text = page(&format!("{name}.1"));
         for title in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "SEE ALSO"] {
             assert!(has(&text, title), "{name} has no {title}");
