@@ -1,6 +1,7 @@
 //! Errors of mounts, sorted by the party that must act: the user, the administrator, or the author
 //! of the image.
 
+use crate::users::MountUser;
 use kiln_read::ReadError;
 use std::io;
 use std::path::PathBuf;
@@ -149,10 +150,12 @@ pub enum MountError {
         fs_type: String,
     },
     /// A process has open files or its working directory in the mount.
-    #[error("{}: in use: close the files and leave the directories below it first", path.display())]
+    #[error("{}: in use{}: close the files and leave the directories below it first", path.display(), by(users))]
     Busy {
         /// The mount point.
         path: PathBuf,
+        /// Processes that use it, as far as this user may see them.
+        users: Vec<MountUser>,
     },
     /// Unmounting failed for another reason.
     #[error("{}: cannot unmount: {source}", path.display())]
@@ -162,6 +165,17 @@ pub enum MountError {
         /// Error of the system.
         source: io::Error,
     },
+}
+
+/// Returns the users of a mount for a message: the first ones, and the number of others.
+fn by(users: &[MountUser]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<String> = users.iter().take(SHOWN).map(MountUser::to_string).collect();
+    match users.len() {
+        0 => String::new(),
+        count @ 1..=SHOWN => format!(" by {}", shown[..count].join(", ")),
+        count => format!(" by {} and {} more", shown.join(", "), count - SHOWN),
+    }
 }
 
 impl MountError {

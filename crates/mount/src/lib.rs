@@ -47,6 +47,7 @@ mod program;
 mod record;
 mod table;
 mod unmount;
+mod users;
 
 pub use attributes::Attributes;
 pub use error::MountError;
@@ -57,3 +58,4 @@ pub use preload::{Preload, Preloaded, default_preload, preload};
 pub use program::load_program;
 pub use record::{Granularity, Recorded, Recording};
 pub use unmount::unmount;
+pub use users::{MountUser, users};

@@ -1,6 +1,7 @@
 //! Unmounting of images, mounted by any program.
 
 use crate::table::Mounted;
+use crate::users::users;
 use crate::{MountError, fusermount};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -25,7 +26,10 @@ const BUSY_PAUSE: Duration = Duration::from_millis(40);
 pub fn unmount(dir: &Path) -> Result<(), MountError> {
     let path = || dir.to_path_buf();
     match Mounted::at(dir) {
-        Ok(Some(mounted)) if mounted.is_image() => unmount_ours(dir),
+        Ok(Some(mounted)) if mounted.is_image() => unmount_ours(dir).map_err(|error| match error {
+            MountError::Busy { path, .. } => MountError::Busy { users: users(&mounted.dir).unwrap_or_default(), path },
+            error => error,
+        }),
         Ok(Some(mounted)) => Err(MountError::NotAnImage { path: path(), fs_type: mounted.fs_type }),
         Ok(None) => Err(MountError::NotMounted { path: path() }),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -56,7 +60,7 @@ fn detach(dir: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     match rustix::mount::unmount(dir, flags) {
         Ok(()) => Ok(()),
         Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => Err(MountError::NotMounted { path: path() }),
-        Err(Errno::BUSY) => Err(MountError::Busy { path: path() }),
+        Err(Errno::BUSY) => Err(MountError::Busy { path: path(), users: Vec::new() }),
         Err(Errno::PERM) if !is_mount_point(dir) => Err(MountError::NotMounted { path: path() }),
         Err(Errno::PERM) if is_fuse(dir) => by_fusermount(dir, flags.contains(UnmountFlags::DETACH)),
         Err(error @ Errno::PERM) => Err(MountError::NotPermitted {
@@ -75,7 +79,7 @@ fn by_fusermount(dir: &Path, lazily: bool) -> Result<(), MountError> {
             path,
             what: "fusermount3 not found: install the package fuse3, or unmount as root",
         },
-        _ if error.to_string().contains("busy") => MountError::Busy { path },
+        _ if error.to_string().contains("busy") => MountError::Busy { path, users: Vec::new() },
         _ => MountError::Unmount { path, source: error },
     })
 }

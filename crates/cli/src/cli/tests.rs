@@ -2,7 +2,7 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// Options whose text or placeholder depends on the command, and why.
-const DIFFERENT: [(&str, &str); 9] = [
+const DIFFERENT: [(&str, &str); 10] = [
     ("output", "commands write different things"),
     ("quiet", "diff prints nothing at all, as cmp(1) does"),
     ("owner", "pack stores owners, mount shows them"),
@@ -11,6 +11,7 @@ const DIFFERENT: [(&str, &str); 9] = [
     ("verity", "a layer of oci has its hash tree behind it"),
     ("order", "relayout moves data in no random order"),
     ("dry-run", "a store has objects, pack makes an image"),
+    ("wait", "preload waits for reads, umount for users"),
     ("uuid", "images and hash trees have a UUID each"),
 ];
 

@@ -229,7 +229,7 @@ impl Drop for Mount {
             return;
         }
         let result = match unmount::unmount_ours(&self.dir) {
-            Err(MountError::Busy { path }) => {
+            Err(MountError::Busy { path, .. }) => {
                 log::warn!("{}: in use, unmounted lazily", path.display());
                 unmount::unmount_lazily(&self.dir)
             }
