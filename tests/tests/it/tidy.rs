@@ -127,7 +127,11 @@ const ABOVE_FORMAT: &[&str] = &[
 /// Files that may have unsafe code.
 const UNSAFE: &[&str] = &[
     "cli/src/pack/output/inherited.rs",
+    "cli/src/process/fork.rs",
     "cli/src/process/memory.rs",
+    "cli/src/run/namespaces.rs",
+    "cli/src/run/program.rs",
+    "cli/src/run/waiting.rs",
     "codec/src/deflate/decode.rs",
     "codec/src/deflate/libdeflate.rs",
     "codec/src/deflate/matches.rs",

@@ -1,4 +1,4 @@
-//! Transcripts in README.md and `docs/`: each `console` block is run, and its output compared.
+//! Transcripts in README.md, `docs/` and the guide: each `console` block is run, and its output compared.
 //!
 //! A line that begins with `$ ` is a command of sh(1). The lines below it are its output, standard
 //! error included; `...` in them matches any text, also over several lines. All blocks of a
@@ -58,7 +58,8 @@ fn matches(expected: &str, output: &str) -> bool {
 /// Returns the documents that may have transcripts.
 fn documents() -> Vec<PathBuf> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let docs = fs::read_dir(project.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let dirs = ["docs", "docs/guide/src"].map(|dir| fs::read_dir(project.join(dir)).unwrap());
+    let docs = dirs.into_iter().flatten().map(|entry| entry.unwrap().path());
     let mut found: Vec<_> = docs.filter(|path| path.extension().is_some_and(|suffix| suffix == "md")).collect();
     found.push(project.join("README.md"));
     found.sort();
