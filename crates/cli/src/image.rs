@@ -6,9 +6,11 @@ use crate::exit::Failure;
 use crate::objects::ObjectsArgs;
 use crate::patch::left_over;
 use crate::root_hash::{self, RootHashArgs};
+use crate::view;
 use kiln_read::{
     FileSource, FollowLast, Image, ImageOptions, ImageSources, Inode, OffsetSource, ReadAt, ReadError, SourceLayer,
 };
+use kiln_source::Source;
 use kiln_verity::UnverifiedTree;
 use kiln_verity::verify::Report;
 use kilnfs::OpenOptions;
@@ -21,7 +23,7 @@ use std::sync::Arc;
 /// Image to read.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 pub struct ImageArgs {
-    /// Image: a file or a block device
+    /// Image: a file or a block device; an archive, or an image of another format
     #[serde(with = "crate::process::request::absolute_paths")]
     pub image: PathBuf,
 
@@ -129,6 +131,9 @@ impl ImageArgs {
     /// Refuses an image with missing devices before the kernel mounts it: every file would fail. The kernel reports
     /// any other error.
     pub fn require_devices(&self) -> Result<(), Failure> {
+        if self.is_view()? {
+            return Ok(());
+        }
         let image = self.open_path(&ImageOptions::default());
         image.map_or(Ok(()), |image| image.require_devices()).map_err(|error| self.failure(error))
     }
@@ -158,6 +163,9 @@ impl ImageArgs {
     /// # Errors
     /// Another number of root hashes than the image and its devices need.
     pub fn sources(&self) -> Result<ImageSources, Failure> {
+        if let Some(source) = self.other_format()? {
+            return view::open(&*source);
+        }
         self.opening().sources(&self.image).map_err(of_opening)
     }
 
@@ -182,6 +190,24 @@ impl ImageArgs {
     /// A file that cannot be read; one without a tree.
     pub fn hash_trees(&self) -> Result<Vec<(PathBuf, UnverifiedTree)>, Failure> {
         self.opening().trees(&self.image).map_err(of_opening)
+    }
+
+    /// Returns true if the file is no image of EROFS, but a source of which a view is read: FUSE alone can mount it.
+    ///
+    /// # Errors
+    /// A source that is damaged or not supported.
+    pub fn is_view(&self) -> Result<bool, Failure> {
+        Ok(self.other_format()?.is_some())
+    }
+
+    /// Opens the file as a source, if it is one, and no option asks for an image.
+    fn other_format(&self) -> Result<Option<Box<dyn Source>>, Failure> {
+        let asks_for_image = !self.device.is_empty()
+            || self.offset > 0
+            || self.generation.is_some()
+            || self.verified.is_given()
+            || !self.objects.dirs.is_empty();
+        if asks_for_image { Ok(None) } else { view::find(&self.image) }
     }
 
     fn opening(&self) -> OpenOptions {

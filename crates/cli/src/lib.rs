@@ -33,6 +33,7 @@ mod root_hash;
 mod run;
 mod update;
 mod verity;
+mod view;
 
 use cli::Command;
 use console::report::{self, ErrorJson};

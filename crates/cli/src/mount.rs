@@ -223,6 +223,15 @@ fn via(args: &Args) -> Result<Option<Via>, Failure> {
             _ => Ok(Some(Via::Fuse)),
         };
     }
+    if args.image.is_view()? {
+        return match args.via {
+            Some(Via::Kernel) => Err(Failure::Usage(format!(
+                "{}: no EROFS image: the kernel's driver mounts those only; FUSE mounts archives, too",
+                args.image.image.display()
+            ))),
+            _ => Ok(Some(Via::Fuse)),
+        };
+    }
     if args.image.generation.is_some() {
         return match args.via {
             Some(Via::Kernel) => Err(Failure::Usage(

@@ -51,6 +51,7 @@ mod open;
 mod packer;
 mod sources;
 mod steps;
+mod views;
 
 pub use error::Error;
 pub use kiln_builder as builder;
@@ -74,11 +75,13 @@ pub use kiln_sink::dir::ExtractReport;
 pub use kiln_source as source;
 pub use kiln_tree as tree;
 pub use kiln_verity as verity;
+pub use kiln_view as view;
 pub use label::{ImageLabel, LabelError};
 pub use mounted::{MountVia, MountedImage, mount, mount_with};
 pub use open::{OpenOptions, open_with};
 pub use packer::Packer;
 pub use sources::{SourceAt, open_sources};
+pub use views::open_view;
 pub use steps::{Built, Estimated, Packed, Scanned, Unmatched, Updated};
 
 use kiln_diff::{Change, DiffOptions};

@@ -1,0 +1,58 @@
+//! Views: a tree as an image that is read and not written.
+//!
+//! [`view`] builds an image of names and metadata in memory, whose files lie on a device that does not exist: the
+//! *tree device*. All files of the tree lie on it one behind the other, each from a block on. Reading a byte of the
+//! device reads the byte of the file from the tree's [`Contents`](kiln_tree::Contents): from an archive, which
+//! decodes it, or from an image of another format. So whatever reads images, a FUSE server above all, reads every
+//! source of trees.
+//!
+//! # Inside
+//!
+//! * `placement` gives each file its place on the device, and answers the builder, which asks where contents are
+//!   stored, with these places.
+//! * `tree_device` reads the device. It keeps contents open, since opening may decode them.
+#![warn(unreachable_pub)]
+#![forbid(unsafe_code)]
+
+mod open_contents;
+mod placement;
+mod tree_device;
+
+use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, Dedupe, Fragments, Preset, Threads};
+use kiln_output::MemoryOutput;
+use kiln_read::{ImageSources, MemorySource};
+use kiln_tree::Tree;
+use placement::Placement;
+use std::sync::Arc;
+use tree_device::TreeDevice;
+
+/// Returns an image of `tree` whose contents stay in the tree's source. It takes memory for names and metadata, twice:
+/// in the tree and in the image.
+///
+/// # Errors
+/// A tree that no image can hold; an interruption.
+pub fn view(tree: Tree, threads: Threads, control: &Control<'_>) -> Result<ImageSources, BuildError> {
+    let placement = Arc::new(Placement::of(&tree));
+    let tree = tree.with_contents(|contents| placement::placed(contents, Arc::clone(&placement)));
+    let out = MemoryOutput::default();
+    kiln_builder::build(&tree, &out, &options(threads), control)?;
+    let image = Arc::new(MemorySource::new(out.into_bytes()));
+    let sources = ImageSources::new(image);
+    Ok(match placement.len {
+        0 => sources,
+        _ => sources.with_devices(vec![Arc::new(TreeDevice::new(tree, &placement))]),
+    })
+}
+
+/// Returns options of an image that only refers to contents.
+fn options(threads: Threads) -> BuildOptions {
+    let choices = Choices {
+        preset: Preset::Plain,
+        compression: Some(Compression::Off),
+        dedupe: Some(Dedupe::Off),
+        fragments: Some(Fragments::Off),
+        ..Choices::default()
+    };
+    let options = choices.build_options().expect("the preset `plain` without its parts");
+    BuildOptions { threads, ..options }
+}

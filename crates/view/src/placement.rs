@@ -1,0 +1,104 @@
+//! Places of files on the tree device.
+
+use kiln_format::BlockBits;
+use kiln_tree::{
+    Content, ContentError, ContentId, Contents, Device, Kind, NodeId, PlacedRun, Stored, StoredDigest, Stores, Tree,
+    Version,
+};
+use std::sync::Arc;
+
+/// Place of a file that has data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlacedFile {
+    /// Byte of the device at which it begins: the start of a block.
+    pub start: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// One of the tree's files with these contents.
+    pub node: NodeId,
+}
+
+/// Places of all files.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    /// Files by their places.
+    pub files: Vec<PlacedFile>,
+    /// Index of a file by the id of its contents; `u32::MAX` for contents that no file with data has.
+    by_content: Vec<u32>,
+    /// Length of the device in bytes: whole blocks.
+    pub len: u64,
+}
+
+impl Placement {
+    /// Places the files of a tree in walk order, so that files of a directory are neighbours.
+    pub(crate) fn of(tree: &Tree) -> Self {
+        let mut placement = Self::default();
+        for node in tree.walk() {
+            let Kind::File { len: len @ 1.., content, .. } = tree.node(node).kind else { continue };
+            let idx = content.0 as usize;
+            if placement.by_content.len() <= idx {
+                placement.by_content.resize(idx + 1, u32::MAX);
+            }
+            if placement.by_content[idx] != u32::MAX {
+                continue; // another name of it
+            }
+            placement.by_content[idx] = placement.files.len() as u32;
+            placement.files.push(PlacedFile { start: placement.len, len, node });
+            placement.len += BlockBits::DEFAULT.blocks_for(len) * BlockBits::DEFAULT.len();
+        }
+        placement
+    }
+
+    /// Returns the place of contents.
+    fn file(&self, id: ContentId) -> Option<&PlacedFile> {
+        self.files.get(*self.by_content.get(id.0 as usize)? as usize)
+    }
+}
+
+/// Returns the same contents, which are said to lie on the tree device.
+pub(crate) fn placed(contents: Box<dyn Contents>, placement: Arc<Placement>) -> Box<dyn Contents> {
+    Box::new(PlacedContents { contents, placement })
+}
+
+struct PlacedContents {
+    contents: Box<dyn Contents>,
+    placement: Arc<Placement>,
+}
+
+impl Contents for PlacedContents {
+    fn open(&self, id: ContentId, path: &[u8], version: Version) -> Result<Box<dyn Content>, ContentError> {
+        self.contents.open(id, path, version)
+    }
+
+    fn stored(&self, id: ContentId, len: u64) -> Result<Stored, ContentError> {
+        Ok(match self.placement.file(id) {
+            Some(file) => Stored::Elsewhere(vec![PlacedRun { la: 0, device: 0, pa: file.start, len }]),
+            None => Stored::ToRead,
+        })
+    }
+
+    fn stored_digest(&self, id: ContentId) -> Result<Option<StoredDigest>, ContentError> {
+        self.contents.stored_digest(id)
+    }
+
+    fn stores(&self) -> Stores {
+        let device = (self.placement.len > 0).then_some(Device { path: None, tag: [0; 64], len: self.placement.len });
+        Stores { devices: device.into_iter().collect(), headers_only: false, base: None, digests: self.contents.stores().digests }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_tree::conformance::{Echo, assert_forwards};
+
+    #[test]
+    fn all_but_the_place_is_forwarded() {
+        let places = PlacedFile { start: 4096, len: 7, node: NodeId(1) };
+        let placement = Placement { files: vec![places], by_content: vec![u32::MAX, 0], len: 8192 };
+        let contents = placed(Box::new(Echo), Arc::new(placement));
+        let own = ["stored elsewhere", "stored reused", "stored previous", "stored to read", "stores devices"];
+        let own = [&own[..], &["stores headers_only", "stores base"]].concat();
+        assert_forwards(&*contents, (ContentId(1), "a"), (ContentId(1), "a"), &own);
+    }
+}
