@@ -10,7 +10,6 @@ use crate::view;
 use kiln_read::{
     FileSource, FollowLast, Image, ImageOptions, ImageSources, Inode, OffsetSource, ReadAt, ReadError, SourceLayer,
 };
-use kiln_source::Source;
 use kiln_verity::UnverifiedTree;
 use kiln_verity::verify::Report;
 use kilnfs::OpenOptions;
@@ -163,8 +162,8 @@ impl ImageArgs {
     /// # Errors
     /// Another number of root hashes than the image and its devices need.
     pub fn sources(&self) -> Result<ImageSources, Failure> {
-        if let Some(source) = self.other_format()? {
-            return view::open(&*source);
+        if self.is_view()? {
+            return view::open(&self.image);
         }
         self.opening().sources(&self.image).map_err(of_opening)
     }
@@ -195,19 +194,14 @@ impl ImageArgs {
     /// Returns true if the file is no image of EROFS, but a source of which a view is read: FUSE alone can mount it.
     ///
     /// # Errors
-    /// A source that is damaged or not supported.
+    /// A file whose compression is damaged.
     pub fn is_view(&self) -> Result<bool, Failure> {
-        Ok(self.other_format()?.is_some())
-    }
-
-    /// Opens the file as a source, if it is one, and no option asks for an image.
-    fn other_format(&self) -> Result<Option<Box<dyn Source>>, Failure> {
         let asks_for_image = !self.device.is_empty()
             || self.offset > 0
             || self.generation.is_some()
             || self.verified.is_given()
             || !self.objects.dirs.is_empty();
-        if asks_for_image { Ok(None) } else { view::find(&self.image) }
+        if asks_for_image { Ok(false) } else { view::is_source(&self.image) }
     }
 
     fn opening(&self) -> OpenOptions {

@@ -4,42 +4,45 @@ use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_read::ImageSources;
-use kiln_source::{ScanOptions, Source, SourceError, SourceOptions};
-use std::fs::File;
+use kiln_source::{ScanOptions, SourceError, SourceOptions};
+use std::fs::{File, FileType};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// Opens a file as a source, if it is one, and no image of EROFS.
+/// Returns true if a file is a source of trees, and no image of EROFS.
 ///
 /// # Errors
-/// A source that is damaged or not supported. Of a file that is no source, the reader of images tells more.
-pub fn find(path: &Path) -> Result<Option<Box<dyn Source>>, Failure> {
-    let Ok(file) = File::open(path) else { return Ok(None) };
-    let is_file = |kind: std::fs::FileType| kind.is_file() || kind.is_block_device();
+/// A file whose compression is damaged.
+pub fn is_source(path: &Path) -> Result<bool, Failure> {
+    // The reader of images tells what is wrong with a file that cannot be opened.
+    let Ok(file) = File::open(path) else { return Ok(false) };
+    let is_file = |kind: FileType| kind.is_file() || kind.is_block_device();
     if !file.metadata().is_ok_and(|found| is_file(found.file_type())) {
-        return Ok(None);
+        return Ok(false);
     }
     let mut magic = [0; 4];
     if file.read_exact_at(&mut magic, SUPERBLOCK_OFF).is_ok() && magic == MAGIC.to_le_bytes() {
-        return Ok(None);
+        return Ok(false);
     }
-    match kiln_source::open(path, &SourceOptions::default()) {
-        Ok(source) => Ok(Some(source)),
-        Err(SourceError::Unknown { .. }) => Ok(None),
-        Err(error) => Err(Failure::of_source(error, None, DEVICE_OPTION)),
-    }
+    let kind = kiln_source::kind_of(path, &SourceOptions::default());
+    kind.map(|kind| kind.is_some()).map_err(failed)
 }
 
 /// Returns an image of a source, whose contents stay where they are.
 ///
 /// # Errors
 /// A source that cannot be read.
-pub fn open(source: &dyn Source) -> Result<ImageSources, Failure> {
+pub fn open(path: &Path) -> Result<ImageSources, Failure> {
     // A signal ends the process: nothing is left of what is in memory and in files without names.
     static NEVER: AtomicBool = AtomicBool::new(false);
-    kilnfs::open_view(source, &ScanOptions::new(&NEVER)).map_err(|error| match error {
-        kilnfs::Error::Source(error) => Failure::of_source(error, None, DEVICE_OPTION),
+    let source = kiln_source::open(path, &SourceOptions::default()).map_err(failed)?;
+    kilnfs::open_view(&*source, &ScanOptions::new(&NEVER)).map_err(|error| match error {
+        kilnfs::Error::Source(error) => failed(error),
         error => Failure::Library(error),
     })
+}
+
+fn failed(error: SourceError) -> Failure {
+    Failure::of_source(error, None, DEVICE_OPTION)
 }

@@ -63,7 +63,7 @@ pub use input::stream_format::StreamFormat;
 pub use input::tape::Tape;
 pub use kind::SourceKind;
 pub use limit::MemoryLimit;
-pub use open::{KINDS, open, open_as, open_bytes};
+pub use open::{KINDS, kind_of, open, open_as, open_bytes};
 pub use source::{CLOCK_SECS, FileStamps, Note, Scan, ScanOptions, Source, SourceEntries};
 pub use stored::{StoredFiles, StoredRun};
 pub use xattrs::{LeftOutXattr, LeftOutXattrs, UnfitXattr, leave_out_unfit};

@@ -44,6 +44,16 @@ pub fn open(what: &Path, options: &SourceOptions) -> Result<Box<dyn Source>, Sou
     open_as(KINDS, what, options)
 }
 
+/// Returns the name of the kind as which [`open`] opens the file at `what`; `None` for a file that it does not open.
+/// Only its first bytes are looked at.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn kind_of(what: &Path, options: &SourceOptions) -> Result<Option<&'static str>, SourceError> {
+    let candidate = Candidate::new(what, options)?;
+    Ok(KINDS.iter().find(|kind| (kind.is)(&candidate)).map(|kind| kind.name))
+}
+
 /// Opens a source like [`open`], as one of these kinds. A single kind opens any contents, and its
 /// error explains the problem.
 ///
