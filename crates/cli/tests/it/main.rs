@@ -50,3 +50,4 @@ mod streams;
 mod transcripts;
 mod update;
 mod verity;
+mod views;
