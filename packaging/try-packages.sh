@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Installs each package of this machine's architecture in a root that has nothing else, and uses it there; the static
+# binary also in an empty directory, and that of the other architecture by emulation. Needs root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target_dir=${CARGO_TARGET_DIR:-$PWD/target}
+dist=$target_dir/dist
+here=$(uname -m)
+place=$(mktemp -d)
+trap 'mountpoint -q "$place/proc" && umount "$place/proc"; rm -rf "$place"' EXIT
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+failed=0
+
+say() { printf '%-60s %s\n' "$1" "$2"; }
+try() { # NAME COMMAND…: runs the command, and tells how it went
+    local name=$1
+    shift
+    if "$@" >"$place.log" 2>&1; then say "$name" ok; else say "$name" FAILED; sed 's/^/    /' "$place.log"; failed=1; fi
+    rm -f "$place.log"
+}
+
+# An empty root: the program, and a tree to pack.
+empty=$place/empty
+mkdir -p "$empty/tree/dir" "$empty/tmp"
+cp "$dist/$here/kiln" "$empty/kiln"
+head -c 100000 /dev/zero | tr '\0' 'k' >"$empty/tree/dir/file"
+try "static: pack in an empty root" chroot "$empty" /kiln pack --quiet /tree /image.erofs
+try "static: check in an empty root" chroot "$empty" /kiln check /image.erofs
+try "static: extract in an empty root" chroot "$empty" /kiln extract --quiet /image.erofs /out
+try "static: the files are the same" cmp "$empty/tree/dir/file" "$empty/out/dir/file"
+try "static: says what is missing" sh -c "chroot '$empty' /kiln mount --via fuse /image.erofs /tmp 2>&1 | grep -q '/dev/fuse'"
+try "static: no program interpreter" sh -c "! readelf -l '$empty/kiln' | grep -q INTERP"
+
+# The other architecture packs the same bytes.
+other=$([ "$here" = x86_64 ] && echo aarch64 || echo x86_64)
+if [ -x "$dist/$other/kiln" ] && emulator=$(command -v "qemu-$other-static" || command -v "qemu-$other"); then
+    for options in "" "--preset archive" "--preset fast" "-z lzma" "-z deflate,9" "--kernel 6.17"; do
+        # shellcheck disable=SC2086 # words
+        try "$other: pack $options" "$emulator" "$dist/$other/kiln" pack --quiet --force $options "$empty/tree" "$empty/other.erofs"
+        # shellcheck disable=SC2086
+        "$dist/$here/kiln" pack --quiet --force $options "$empty/tree" "$empty/image.erofs"
+        try "$other: the same bytes $options" cmp "$empty/image.erofs" "$empty/other.erofs"
+    done
+    for image in tests/golden/*.erofs; do
+        [ -e "${image%.erofs}.blob" ] && continue
+        # What one of the two refuses, both refuse, in the same words.
+        try "$other: check $(basename "$image")" sh -c "
+            '$dist/$here/kiln' check '$image' >'$place/one' 2>&1; a=\$?
+            '$emulator' '$dist/$other/kiln' check '$image' >'$place/two' 2>&1; b=\$?
+            [ \$a = \$b ] && cmp '$place/one' '$place/two'"
+    done
+else
+    say "$other" "skipped: no binary, or no emulator"
+fi
+
+# A Debian root with nothing but dpkg's own needs.
+deb=$(ls "$dist"/packages/kiln_*_"$(dpkg --print-architecture 2>/dev/null || echo none)".deb 2>/dev/null | head -n 1)
+if [ -n "$deb" ] && command -v debootstrap >/dev/null; then
+    root=$place/debian
+    try "deb: a root" debootstrap --variant=minbase stable "$root"
+    cp "$deb" "$root/kiln.deb"
+    try "deb: install" chroot "$root" dpkg -i /kiln.deb
+    mkdir -p "$root/tree" && cp README.md "$root/tree/"
+    try "deb: pack" chroot "$root" kiln pack --quiet /tree /image.erofs
+    try "deb: mkfs.erofs is kiln" sh -c "chroot '$root' mkfs.erofs --version | grep -q kiln"
+    try "deb: pages" test -e "$root/usr/share/man/man1/kiln-pack.1.gz"
+    mkdir "$root/mnt/image"
+    mount --bind /dev "$root/dev"
+    try "deb: mount -t kiln" chroot "$root" sh -c "mount -t proc proc /proc; mount -t kiln /image.erofs /mnt/image && cmp /tree/README.md /mnt/image/README.md; umount /mnt/image"
+    umount "$root/dev" "$root/proc" 2>/dev/null || :
+    try "deb: remove" chroot "$root" dpkg -r kiln
+    try "deb: nothing is left" sh -c "! ls '$root'/usr/bin/kiln '$root'/usr/bin/mkfs.erofs '$root'/usr/sbin/mount.kiln 2>/dev/null"
+else
+    say "deb" "skipped: no package, or no debootstrap"
+fi
+
+archive=$dist/packages/kiln-$version-linux-$here.tar.zst
+if [ -e "$archive" ]; then
+    mkdir "$place/unpacked"
+    try "tar.zst: unpack" tar -C "$place/unpacked" --zstd -xf "$archive"
+    try "tar.zst: run" "$place/unpacked/kiln-$version-linux-$here/kiln" --version
+    try "checksums" sh -c "cd '$dist/packages' && sha256sum --quiet -c SHA256SUMS"
+fi
+layout=$dist/packages/kiln-$version-oci-$here
+if [ -d "$layout" ]; then
+    try "container: the program in it" sh -c "'$dist/$here/kiln' pack --quiet --force '$layout' '$place/oci.erofs' && '$dist/$here/kiln' cat '$place/oci.erofs' /usr/bin/kiln | cmp - '$dist/$here/kiln'"
+    try "container: run" "$dist/$here/kiln" run --at "$place/unpacked" --chroot "$place/oci.erofs" -- /usr/bin/kiln --version
+fi
+exit $failed
