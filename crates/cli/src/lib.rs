@@ -42,6 +42,7 @@ use inspect::{cat, check, diff, du, explain, info, ls, stat, tree};
 use mount::{hotlist, preload, record, stats, umount};
 use process::memory::{self, Advice};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 pub use process::memory::EndingAllocator;
@@ -60,9 +61,20 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Text for somebody who has typed the name alone.
+const BRIEF: &str = "\
+kiln packs trees of files into images that Linux mounts, and reads, checks and updates them.
+Begin with: kiln pack DIRECTORY IMAGE; kiln mount IMAGE DIRECTORY; kiln doctor
+All commands: kiln --help
+";
+
 /// Runs `kiln` alone, whatever name the first argument is. Returns the exit code as a number, for programs with
 /// their own way to exit.
 pub fn exit_code(args: &[OsString]) -> u8 {
+    if args.len() < 2 {
+        let _ = std::io::stderr().lock().write_all(BRIEF.as_bytes());
+        return Failure::Usage(String::new()).code();
+    }
     let cli = match cli::parse(args) {
         Ok(cli) => cli,
         Err(error) => return usage(&error, args),
