@@ -15,7 +15,7 @@ fn here() -> &'static Path {
 
 /// Compiles the program with `flags`, and returns its path; `None` if that is not possible.
 fn compiled(dir: &TempDir, flags: &[&str]) -> Option<PathBuf> {
-    let out = dir.join(format!("program{}", flags.len()));
+    let out = dir.join(&format!("program{}", flags.len()));
     let library = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("libkiln.a");
     let done = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-I"])
@@ -43,7 +43,7 @@ fn expected(image: &Image) -> String {
     let mut lines = String::new();
     let root = image.inode(image.root_nid()).unwrap();
     let contents = |inode: &Inode| match inode.file_type() {
-        FileType::RegularFile => {
+        FileType::Regular => {
             let mut buf = vec![0; inode.size() as usize];
             assert_eq!(image.read_at(inode, &mut buf, 0).unwrap(), buf.len());
             buf

@@ -18,7 +18,7 @@ mod open_contents;
 mod placement;
 mod tree_device;
 
-use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, Dedupe, Fragments, Preset, Threads};
+use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, Dedupe, Fragments, Preset, Threads, WorkOptions};
 use kiln_output::MemoryOutput;
 use kiln_read::{ImageSources, MemorySource};
 use kiln_tree::Tree;
@@ -54,5 +54,5 @@ fn options(threads: Threads) -> BuildOptions {
         ..Choices::default()
     };
     let options = choices.build_options().expect("the preset `plain` without its parts");
-    BuildOptions { threads, ..options }
+    BuildOptions { work: WorkOptions { threads, ..options.work.clone() }, ..options }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Returns the release of the kernel.
 pub fn kernel_release() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim_end().to_owned()
 }
 
 /// Returns true if the kernel knows a filesystem, by itself or by a module that it loads when needed.

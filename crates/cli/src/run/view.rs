@@ -193,7 +193,7 @@ fn make(root: &OwnedFd, path: &Path, is_dir: bool) -> rustix::io::Result<OwnedFd
     for (idx, name) in names.iter().enumerate() {
         let parent = open_in(root, &so_far)?;
         so_far.push(name);
-        if open_in(root, &so_far) != Err(Errno::NOENT) {
+        if !matches!(open_in(root, &so_far), Err(Errno::NOENT)) {
             continue;
         }
         if is_dir || idx + 1 < names.len() {

@@ -1,7 +1,6 @@
 //! Waiting for a process, with signals that are passed on to it.
 #![allow(unsafe_code)]
 
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use std::io;
 use std::mem::MaybeUninit;
@@ -45,10 +44,7 @@ impl Waiting {
     /// exit code: 128 and its number for a signal.
     pub fn until_end(&self, child: Pid) -> io::Result<u8> {
         loop {
-            while let Some((pid, status)) = match waitpid(None, WaitOptions::NOHANG) {
-                Err(Errno::INTR) => continue,
-                found => found?,
-            } {
+            while let Some((pid, status)) = waitpid(None, WaitOptions::NOHANG)? {
                 if pid == child {
                     return Ok(code(status));
                 }

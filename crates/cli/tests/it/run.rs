@@ -260,11 +260,11 @@ fn nothing_is_left_of_a_run_that_is_killed() {
     let at = scratch.path("at");
     let mut rng = Rng::new(3);
     let rounds = kiln_tests::rounds("KILN_RUN_KILLS", 40, 1000);
-    for round in 0..rounds {
+    for round in 0..rounds as usize {
         // Processes that go on, and one that has left its group.
         let script = format!("(setsid sleep 1000.5 {at} &); sleep 1000.5 {at} & cat {at}/dir/long >/dev/null; wait");
         let more = [&["--via=fuse"][..], &[], &["--via=fuse", "--overlay=tmpfs"]][round % 3];
-        let args = [&["run"], more, &["--at", &at, &image, "--", "sh", "-c", &script]].concat();
+        let args = [&["run"][..], more, &["--at", &at, &image, "--", "sh", "-c", &script]].concat();
         let mut command = if round % 2 == 0 || !has_user_namespaces() {
             kiln()
         } else {

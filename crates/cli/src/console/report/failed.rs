@@ -122,7 +122,7 @@ impl ErrorJson {
             Failure::Policy(_) | Failure::Xattr(_) => self.kind = "input",
             Failure::Diff(_) => self.kind = "not_found",
             Failure::Uncompared(_) | Failure::Incomplete => self.kind = "incomplete",
-            Failure::Mount(_) | Failure::Background(_) => self.kind = "mount",
+            Failure::Mount(_) | Failure::Background(_) | Failure::Run { .. } => self.kind = "mount",
             Failure::Composefs { path, source } => {
                 at(path);
                 self.composefs(source);
