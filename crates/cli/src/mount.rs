@@ -35,6 +35,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// FUSE threads on small machines: some wait for the disk while others decode.
 const FUSE_THREADS_MIN: usize = 4;
@@ -100,6 +101,10 @@ pub struct Args {
     /// Push contents, or contents and names, before they are requested
     #[arg(long, value_enum, value_name = "WHAT", default_value_t, help_heading = FUSE)]
     pub prefetch: PrefetchArg,
+
+    /// Unmount when nobody has used it for N seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = FUSE)]
+    pub idle: Option<u32>,
 
     /// Kernel's readahead for sequential readers; needs root
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = FUSE)]
@@ -251,8 +256,11 @@ fn via(args: &Args) -> Result<Option<Via>, Failure> {
         (Some(Via::Kernel), None) if is_pinned => {
             Err(Failure::Usage("--pin: the kernel's driver keeps no decoded data but its page cache; FUSE does".into()))
         }
+        (Some(Via::Kernel), None) if args.idle.is_some() => {
+            Err(Failure::Usage("--idle: the kernel's driver cannot end its mount by itself; FUSE can".into()))
+        }
         (None, Some(_)) => Ok(Some(Via::Fuse)),
-        (None, None) if is_pinned => Ok(Some(Via::Fuse)),
+        (None, None) if is_pinned || args.idle.is_some() => Ok(Some(Via::Fuse)),
         (via, _) => Ok(via),
     }
 }
@@ -332,6 +340,7 @@ pub fn fuse_options(args: &Args, list: &MountOptions, preload: Option<HotList>) 
         attributes: list.attributes,
         fsname: list.fsname.clone().unwrap_or_else(|| args.image.image.display().to_string()),
         read_ahead: args.read_ahead,
+        idle: args.idle.map(|secs| Duration::from_secs(secs.into())),
         prefetch: match args.prefetch {
             PrefetchArg::Off => Prefetch::Off,
             PrefetchArg::Data => Prefetch::Data,
@@ -404,7 +413,7 @@ mod tests {
         let digits = "5a".repeat(32);
         let hash = format!("--root-hash={digits},{digits}");
         let given = "kiln --device /x --offset 4096 --generation 3 --hash-tree /tree --objects /a --objects /b \
-                     --trust-objects -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M --prefetch data --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
+                     --trust-objects -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M --prefetch data --idle 60 --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
                      --gid-map 3:4:5 --modes show --quiet";
         let words = given.split_whitespace().map(OsStr::new);
         let given = words.chain([OsStr::new(&hash), name(b"/image\xff"), name(b"/dir")]);

@@ -22,8 +22,8 @@ Options:
   -o offset=SIZE         Byte of the file or device at which the image begins
   -o device=FILE         Extra device of the image; repeat for each, in order
   -o root-hash=HEX|FILE, hash-tree=FILE, objects=DIR, generation=N, preload=LIST, pin=SIZE, cache=SIZE,
-     threads=N, read-ahead=SIZE, prefetch=WHAT, modes=WHAT, owner=UID:GID, uid-map=MAP, gid-map=MAP, log=FILE,
-     metrics=FILE
+     threads=N, idle=N, read-ahead=SIZE, prefetch=WHAT, modes=WHAT, owner=UID:GID, uid-map=MAP, gid-map=MAP,
+     log=FILE, metrics=FILE
                          As the options of kiln mount with these names
   -o suid, dev, exec, allow_other, default_permissions, fsname=NAME, and their opposites
                          As kiln mount -o; root's mounts have suid, dev and allow_other by default, as in mount(8)
@@ -43,7 +43,7 @@ const OPTIONS: [Opt; 8] = [
 ];
 
 /// Options of `kiln mount` that have the same name and value behind `-o`.
-const SAME: [&str; 19] = [
+const SAME: [&str; 20] = [
     "via",
     "offset",
     "device",
@@ -55,6 +55,7 @@ const SAME: [&str; 19] = [
     "pin",
     "cache",
     "threads",
+    "idle",
     "read-ahead",
     "prefetch",
     "modes",

@@ -285,3 +285,25 @@ fn quiet_is_quiet() {
         }
     }
 }
+
+#[test]
+fn an_idle_mount_ends_by_itself() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (tree, image, dir) = (scratch.path("tree"), scratch.path("image"), scratch.path("dir"));
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&dir).unwrap();
+    fs::write(format!("{tree}/file"), "contents").unwrap();
+    stdout(&["pack", "--quiet", &tree, &image]);
+    let _place = Place(&dir);
+    let (mut server, _) = foreground(&["--idle", "1", &image, &dir]);
+    // An open file keeps it, however long nobody reads.
+    let open = fs::File::open(format!("{dir}/file")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(3500));
+    assert!(server.try_wait().unwrap().is_none());
+    drop(open);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}

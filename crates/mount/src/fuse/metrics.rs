@@ -87,6 +87,12 @@ impl Metrics {
         request.nanoseconds.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
+    /// Returns the number of requests that were answered so far.
+    pub(super) fn request_count(&self) -> u64 {
+        let classes = self.kinds.iter().flat_map(|kind| &kind.classes);
+        classes.map(|requests| requests.load(Ordering::Relaxed)).sum()
+    }
+
     /// Counts a request that is answered with an error of the image or its source.
     pub(super) fn note_error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use super::protocol::owners::Owners;
 use crate::Attributes;
 use kiln_read::ImageOptions;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of a FUSE server.
 #[derive(Clone, Debug)]
@@ -31,6 +32,9 @@ pub struct FuseOptions {
     pub read_ahead: Option<u64>,
     /// Data that the kernel gets before it asks.
     pub prefetch: Prefetch,
+    /// Time after which the mount ends by itself if there was no request and no file is open. Between one and two of
+    /// these times pass.
+    pub idle: Option<Duration>,
     /// Ranges that are read and decoded once the image is mounted.
     pub hot: Option<Hot>,
     /// File for the counters, in the text format of Prometheus with
@@ -52,6 +56,7 @@ impl Default for FuseOptions {
             fsname: "kiln".into(),
             read_ahead: None,
             prefetch: Prefetch::default(),
+            idle: None,
             hot: None,
             metrics: None,
         }

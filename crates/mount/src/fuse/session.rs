@@ -79,6 +79,7 @@ pub fn serve(
     // Listings fill the dcache only if names come with attributes (READDIRPLUS).
     let lists_names = options.prefetch == Prefetch::DataAndNames && node::are_inode_numbers(&image);
     let (thread, slot) = lists_names.then(ReaddirThread::new).unzip();
+    let idle = options.idle.map(|after| Idle::new(after, Arc::clone(&metrics)));
     let filesystem = || -> io::Result<FuseFilesystem> {
         let threads = LeaderFollowers::new(device.try_clone()?, config.n_threads.unwrap_or(1), Arc::clone(&metrics));
         let prefetcher = match options.prefetch {
@@ -127,7 +128,7 @@ pub fn serve(
     }
     let mut waited = Ok(());
     if matches!(answered, Ok(Some(_))) && tuned.is_ok() {
-        waited = wait_for_end(&session, stop, metrics_file.as_mut());
+        waited = wait_for_end(&session, stop, metrics_file.as_mut(), idle, &mount.dir);
     }
     // Before the mount ends: the thread may have files of it open.
     drop(hot_thread);
@@ -181,15 +182,57 @@ fn answer(dir: &Path, session: &Running, stop: BorrowedFd<'_>) -> io::Result<Opt
     }
 }
 
-/// Waits until the session ends or `stop` is ready, and keeps the metrics file current meanwhile.
-fn wait_for_end(session: &Running, stop: BorrowedFd<'_>, mut metrics_file: Option<&mut MetricsFile>) -> io::Result<()> {
+/// Waits until the session ends or `stop` is ready, and keeps the metrics file current meanwhile. Unmounts `dir` once
+/// nobody has used it for as long as `idle` says; the session ends then.
+fn wait_for_end(
+    session: &Running,
+    stop: BorrowedFd<'_>,
+    mut metrics_file: Option<&mut MetricsFile>,
+    mut idle: Option<Idle>,
+    dir: &Path,
+) -> io::Result<()> {
     let ends = [session.end(), stop];
-    while wait(&ends, metrics_file.as_deref().map(MetricsFile::due))?.is_none() {
-        if let Some(metrics_file) = &mut metrics_file {
+    loop {
+        let due = [metrics_file.as_deref().map(MetricsFile::due), idle.as_ref().map(Idle::due)];
+        if wait(&ends, due.into_iter().flatten().min())?.is_some() {
+            return Ok(());
+        }
+        if let Some(metrics_file) = metrics_file.as_mut().filter(|file| file.due() <= Instant::now()) {
             metrics_file.tick();
         }
+        if idle.as_mut().is_some_and(Idle::is_over) && unmount::unmount_ours(dir).is_ok() {
+            idle = None;
+        }
     }
-    Ok(())
+}
+
+/// The time since the last request.
+struct Idle {
+    after: Duration,
+    metrics: Arc<Metrics>,
+    /// Requests at the last look, and its time.
+    seen: (u64, Instant),
+}
+
+impl Idle {
+    fn new(after: Duration, metrics: Arc<Metrics>) -> Self {
+        let seen = (metrics.request_count(), Instant::now());
+        Self { after, metrics, seen }
+    }
+
+    /// Returns the time of the next look.
+    fn due(&self) -> Instant {
+        self.seen.1 + self.after
+    }
+
+    /// Returns true if it is time for a look, and there was no request since the last one.
+    fn is_over(&mut self) -> bool {
+        if Instant::now() < self.due() {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.seen, (self.metrics.request_count(), Instant::now()));
+        self.seen.0 == before.0
+    }
 }
 
 /// Returns the result of the session, if it ends in time.
