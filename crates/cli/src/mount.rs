@@ -22,7 +22,7 @@ use crate::process::threads::ThreadsArgs;
 use crate::root_hash::{self, verify_all};
 use background::Ready;
 use kiln_mount::fuse::{self, FuseOptions, Hot, Modes, Prefetch};
-use kiln_mount::kernel::{self, KernelVia};
+use kiln_mount::kernel::{KernelMount, KernelVia};
 use kiln_mount::{Attributes, MountError, Preload, check_free, default_preload};
 use kiln_read::hotlist::HotList;
 use log::{Notes, Target};
@@ -64,6 +64,10 @@ pub struct Args {
     /// Mount by this driver; default: the kernel's, if it may be used
     #[arg(long, value_enum)]
     pub via: Option<Via>,
+
+    /// Mount this directory of the image instead of its root
+    #[arg(long, value_name = "PATH")]
+    pub subdir: Option<PathBuf>,
 
     /// Mount options, as in mount(8) (see `kiln help mounting`)
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
@@ -208,7 +212,8 @@ pub fn by_kernel(args: &Args, attributes: Attributes) -> Result<Option<KernelVia
     }
     verify_before(args)?;
     let ImageArgs { image, device, offset, .. } = &args.image;
-    match kernel::mount_with(image, device, *offset, &args.dir, attributes) {
+    let subdir = args.subdir.as_deref();
+    match (KernelMount { image, devices: device, offset: *offset, subdir, attributes }).mount(&args.dir) {
         Ok(via) => Ok(Some(via)),
         Err(error) if via.is_none() && error.falls_back_to_fuse() => {
             say(args, format_args!("{error}; trying FUSE"));
@@ -340,6 +345,7 @@ pub fn fuse_options(args: &Args, list: &MountOptions, preload: Option<HotList>) 
         attributes: list.attributes,
         fsname: list.fsname.clone().unwrap_or_else(|| args.image.image.display().to_string()),
         read_ahead: args.read_ahead,
+        subdir: args.subdir.clone(),
         idle: args.idle.map(|secs| Duration::from_secs(secs.into())),
         prefetch: match args.prefetch {
             PrefetchArg::Off => Prefetch::Off,
@@ -413,7 +419,7 @@ mod tests {
         let digits = "5a".repeat(32);
         let hash = format!("--root-hash={digits},{digits}");
         let given = "kiln --device /x --offset 4096 --generation 3 --hash-tree /tree --objects /a --objects /b \
-                     --trust-objects -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M --prefetch data --idle 60 --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
+                     --trust-objects -o suid,allow_other,fsname=name --over --cache 1M --read-ahead 2M --prefetch data --subdir usr --idle 60 --preload /list --pin 5M --metrics /m --log /l --threads 3 --uid-map 0:1:2 \
                      --gid-map 3:4:5 --modes show --quiet";
         let words = given.split_whitespace().map(OsStr::new);
         let given = words.chain([OsStr::new(&hash), name(b"/image\xff"), name(b"/dir")]);

@@ -15,11 +15,11 @@ use crate::{Attributes, MountError};
 use kiln_read::{Image, ImageOptions};
 use loop_device::LoopDevice;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
-    fsopen, move_mount,
+    FsMountFlags, FsOpenFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
 };
 use std::fs::File;
 use std::io;
@@ -46,28 +46,60 @@ pub enum KernelVia {
 /// # Errors
 /// See [`MountError`]; [`MountError::falls_back_to_fuse`] returns true if FUSE may succeed.
 pub fn mount(image: &Path, devices: &[PathBuf], offset: u64, dir: &Path) -> Result<KernelVia, MountError> {
-    mount_with(image, devices, offset, dir, Attributes::default())
+    KernelMount { image, devices, offset, subdir: None, attributes: Attributes::default() }.mount(dir)
 }
 
-/// Mounts an image like [`mount`], with other attributes.
-///
-/// # Errors
-/// Same as [`mount`].
-pub fn mount_with(
-    image: &Path,
-    devices: &[PathBuf],
-    offset: u64,
-    dir: &Path,
-    attributes: Attributes,
-) -> Result<KernelVia, MountError> {
-    let sources = std::iter::once(image).chain(devices.iter().map(PathBuf::as_path));
-    let sources = sources.map(mount_source::source).collect::<Result<Vec<_>, _>>()?;
-    let dir = mount_source::mount_point(dir)?;
-    let (mount, via) = create_by_any_way(&sources, offset, &[], attributes)?;
-    match move_mount(&mount, "", CWD, &dir, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
-        Ok(()) => Ok(via),
-        Err(error) => Err(MountError::MountPoint { path: dir, source: error.into() }),
+/// A mount by the kernel, with all choices.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelMount<'a> {
+    /// The image.
+    pub image: &'a Path,
+    /// Its extra devices, in the order of its device table.
+    pub devices: &'a [PathBuf],
+    /// Byte of the file at which it begins.
+    pub offset: u64,
+    /// Directory of the image that is the root of the mount; `None`: the image's root.
+    pub subdir: Option<&'a Path>,
+    /// Uses that the mount permits.
+    pub attributes: Attributes,
+}
+
+impl KernelMount<'_> {
+    /// Mounts the image at the directory `dir`.
+    ///
+    /// # Errors
+    /// Same as [`mount`]; a `subdir` that is no directory of the image.
+    pub fn mount(&self, dir: &Path) -> Result<KernelVia, MountError> {
+        let sources = std::iter::once(self.image).chain(self.devices.iter().map(PathBuf::as_path));
+        let sources = sources.map(mount_source::source).collect::<Result<Vec<_>, _>>()?;
+        let dir = mount_source::mount_point(dir)?;
+        let (mount, via) = create_by_any_way(&sources, self.offset, &[], self.attributes)?;
+        let failed = |errno: Errno| MountError::MountPoint { path: dir.clone(), source: errno.into() };
+        attach(&mount, &dir).map_err(failed)?;
+        let Some(subdir) = self.subdir else { return Ok(via) };
+        // A part of a mount can be mounted by itself once the mount is in a tree.
+        let part = part_of(&dir, subdir);
+        unmount(&dir, UnmountFlags::DETACH).map_err(failed)?;
+        let refused = |errno: Errno| MountError::Refused {
+            path: self.image.to_path_buf(),
+            reason: format!("{}: {}", subdir.display(), io::Error::from(errno)),
+        };
+        attach(&part.map_err(refused)?, &dir).map_err(failed)?;
+        Ok(via)
     }
+}
+
+fn attach(mount: &OwnedFd, dir: &Path) -> rustix::io::Result<()> {
+    move_mount(mount, "", CWD, dir, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// Returns a directory of a mounted image as a mount of its own. Symbolic links stay in the image.
+fn part_of(mounted: &Path, subdir: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = open(mounted, flags, Mode::empty())?;
+    let part = openat2(&root, subdir, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    open_tree(&part, "", flags)
 }
 
 /// Creates a mount of an image that no directory has. It ends when the descriptor is closed.

@@ -15,6 +15,7 @@ use crate::metadata::long_prefixes::LongPrefixes;
 use crate::options::{ImageOptions, Opening};
 use crate::source::read_at::ReadAt;
 use crate::stats::Stats;
+use crate::tree::resolve::FollowLast;
 use kiln_format::Nid;
 use kiln_format::compr_cfg::ComprCfgs;
 use kiln_format::device::DeviceSlot;
@@ -71,7 +72,7 @@ impl Image {
         devices: Vec<Arc<dyn ReadAt>>,
         options: &ImageOptions,
     ) -> Result<Image, ReadError> {
-        let volume = Volume::open(primary, devices, options)?;
+        let mut volume = Volume::open(primary, devices, options)?;
         let warming = (options.opening == Opening::HotList).then(|| volume.state().warm());
         // The metabox may have fragments in the packed inode, and the prefixes may lie in both.
         let mut special = special::read(&volume)?;
@@ -84,6 +85,15 @@ impl Image {
             return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "root_nid", nid, "the root is no directory"));
         }
         special.root = volume.root_in_front.filter(Inode::is_dir).or(Some(root));
+        if let Some(path) = &options.subdir {
+            let reader = Reader::new(&volume, &special, &prefixes);
+            let dir = reader.resolve(path, FollowLast::Follow).map_err(|error| error.at_path(path))?;
+            if !dir.is_dir() {
+                return Err(ReadError::NotADirectory { path: path.clone() });
+            }
+            volume.sb.root_nid = dir.nid;
+            special.root = Some(dir);
+        }
         drop(warming);
         Ok(Image { core: Arc::new(Core { volume, special, prefixes }) })
     }

@@ -28,6 +28,8 @@ pub struct ImageOptions {
     /// Generation to read of an image that was updated in place, see
     /// [`generations`](crate::generations); `None` is the last one.
     pub generation: Option<u32>,
+    /// Directory that takes the place of the root, by its path; `None` is the root.
+    pub subdir: Option<Vec<u8>>,
     /// Data that is read first.
     pub opening: Opening,
     /// Directories with the objects of a composefs image, which is then read as overlayfs shows it.
@@ -59,6 +61,7 @@ impl Default for ImageOptions {
             verify_checksum: true,
             offset: 0,
             generation: None,
+            subdir: None,
             opening: Opening::Any,
             objects: None,
             policy: ReadPolicy::default(),
@@ -86,6 +89,11 @@ impl ImageOptions {
     /// Returns the same options for an older tree of an image that was updated in place.
     pub fn with_generation(self, generation: Option<u32>) -> Self {
         Self { generation, ..self }
+    }
+
+    /// Returns the same options with a directory in the place of the root.
+    pub fn with_subdir(self, subdir: Option<Vec<u8>>) -> Self {
+        Self { subdir, ..self }
     }
 
     /// Returns the same options for an image of which this is read first.

@@ -21,8 +21,8 @@ Options:
   -o via=kernel|fuse     Mount by this driver; default: the kernel's, if it may be used
   -o offset=SIZE         Byte of the file or device at which the image begins
   -o device=FILE         Extra device of the image; repeat for each, in order
-  -o root-hash=HEX|FILE, hash-tree=FILE, objects=DIR, generation=N, preload=LIST, pin=SIZE, cache=SIZE,
-     threads=N, idle=N, read-ahead=SIZE, prefetch=WHAT, modes=WHAT, owner=UID:GID, uid-map=MAP, gid-map=MAP,
+  -o root-hash=HEX|FILE, hash-tree=FILE, objects=DIR, generation=N, subdir=PATH, preload=LIST, pin=SIZE,
+     cache=SIZE, threads=N, idle=N, read-ahead=SIZE, prefetch=WHAT, modes=WHAT, owner=UID:GID, uid-map=MAP, gid-map=MAP,
      log=FILE, metrics=FILE
                          As the options of kiln mount with these names
   -o suid, dev, exec, allow_other, default_permissions, fsname=NAME, and their opposites
@@ -43,7 +43,7 @@ const OPTIONS: [Opt; 8] = [
 ];
 
 /// Options of `kiln mount` that have the same name and value behind `-o`.
-const SAME: [&str; 20] = [
+const SAME: [&str; 21] = [
     "via",
     "offset",
     "device",
@@ -51,6 +51,7 @@ const SAME: [&str; 20] = [
     "hash-tree",
     "objects",
     "generation",
+    "subdir",
     "preload",
     "pin",
     "cache",

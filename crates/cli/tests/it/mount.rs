@@ -1,6 +1,6 @@
 //! `kiln mount` and `kiln umount`.
 
-use crate::common::{Scratch, fails, golden, kiln, run, skip, stderr, stdout};
+use crate::common::{Scratch, fails, golden, kiln, names, run, skip, stderr, stdout};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -306,4 +306,41 @@ fn an_idle_mount_ends_by_itself() {
     drop(open);
     assert_eq!(server.wait().unwrap().code(), Some(0));
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+#[test]
+fn a_directory_of_an_image_is_mounted() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let scratch = Scratch::new();
+    let (tree, image, dir) = (scratch.path("tree"), scratch.path("image"), scratch.path("dir"));
+    fs::create_dir_all(format!("{tree}/usr/share/deep")).unwrap();
+    fs::create_dir(&dir).unwrap();
+    fs::write(format!("{tree}/usr/share/deep/file"), "contents").unwrap();
+    std::os::unix::fs::symlink("/usr/share", format!("{tree}/link")).unwrap();
+    stdout(&["pack", "--quiet", &tree, &image]);
+    for subdir in ["usr/share", "/usr/share/", "link"] {
+        for via in ["--via=kernel", "--via=fuse"] {
+            let _place = Place(&dir);
+            let output = run(&["mount", via, "--subdir", subdir, &image, &dir]);
+            if via == "--via=kernel" && stderr(&output).contains("no EROFS") {
+                skip("the kernel does not mount EROFS");
+                continue;
+            }
+            assert_eq!(output.status.code(), Some(0), "{subdir} {via}: {}", stderr(&output));
+            assert_eq!(names(&dir), ["deep"], "{subdir} {via}");
+            assert_eq!(fs::read(format!("{dir}/deep/file")).unwrap(), b"contents");
+            stdout(&["umount", &dir]);
+            assert_eq!(names(&dir), [""; 0], "{subdir} {via}");
+        }
+    }
+    for (subdir, words) in [("usr/none", "usr/none"), ("usr/share/deep/file", "file")] {
+        for via in ["--via=kernel", "--via=fuse"] {
+            let output = run(&["mount", via, "--subdir", subdir, &image, &dir]);
+            assert_eq!(output.status.code(), Some(1), "{subdir} {via}");
+            assert!(stderr(&output).contains(words), "{subdir} {via}: {}", stderr(&output));
+            assert_eq!(names(&dir), [""; 0], "{subdir} {via}");
+        }
+    }
 }

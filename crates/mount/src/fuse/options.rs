@@ -30,6 +30,8 @@ pub struct FuseOptions {
     /// that is mapped into memory also reads that many bytes around the page, until the kernel
     /// notices that most of them are not used.
     pub read_ahead: Option<u64>,
+    /// Directory of the image that is the root of the mount; `None`: the image's root.
+    pub subdir: Option<PathBuf>,
     /// Data that the kernel gets before it asks.
     pub prefetch: Prefetch,
     /// Time after which the mount ends by itself if there was no request and no file is open. Between one and two of
@@ -56,6 +58,7 @@ impl Default for FuseOptions {
             fsname: "kiln".into(),
             read_ahead: None,
             prefetch: Prefetch::default(),
+            subdir: None,
             idle: None,
             hot: None,
             metrics: None,

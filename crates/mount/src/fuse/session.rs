@@ -22,6 +22,7 @@ use kiln_read::{ImageOptions, ImageSources, Latency, Opening, ReadPolicy};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -153,7 +154,9 @@ pub fn serve(
 fn open_options(options: &FuseOptions) -> ImageOptions {
     let policy = ReadPolicy::for_page_cache().with_latency(Latency::new());
     let opening = if options.hot.is_some() { Opening::HotList } else { Opening::Any };
-    ImageOptions::default().with_cache_bytes(options.cache_bytes).with_policy(policy).with_opening(opening)
+    let subdir = options.subdir.as_ref().map(|path| path.as_os_str().as_bytes().to_vec());
+    let image = ImageOptions::default().with_cache_bytes(options.cache_bytes).with_policy(policy);
+    image.with_opening(opening).with_subdir(subdir)
 }
 
 fn config(options: &FuseOptions) -> Config {
