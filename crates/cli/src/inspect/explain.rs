@@ -1,5 +1,6 @@
 //! `kiln explain`
 
+mod picture;
 mod range;
 
 use crate::console::report::{Bytes, Out, Streamed, print_document};
@@ -7,12 +8,14 @@ use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::inspect::stat::PlaceJson;
+use kiln_output::{AtomicFile, Existing};
 use kiln_read::{Cost, Decoding, Explanation, FollowLast, ReadError, ReadPiece};
 use serde::{Serialize, Serializer};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Show the cost of reading a file
 ///
@@ -22,6 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 Examples:
   kiln explain image.erofs usr/bin/env
   kiln explain image.erofs var/db/index 1M-1028k
+  kiln explain --picture read.svg image.erofs usr/bin/env
   kiln explain --json image.erofs var/db/index 64k+4096 | jq .fetch_amplification")]
 pub struct Args {
     #[command(flatten)]
@@ -34,6 +38,14 @@ pub struct Args {
     #[arg(value_name = "START-END | START+COUNT", value_parser = range::parse)]
     range: Option<Range<u64>>,
 
+    /// Draw the read as FILE, an SVG picture
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    picture: Option<PathBuf>,
+
+    /// Replace existing output, or write to a block device
+    #[arg(long, requires = "picture")]
+    force: bool,
+
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -45,10 +57,30 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let failure = |error: ReadError| args.image.failure(error.at_path(args.path.as_bytes()));
     let wanted = args.range.clone().unwrap_or(0..inode.meta.size);
     let explanation = image.explain(&inode, wanted).map_err(failure)?;
+    if let Some(picture) = &args.picture {
+        return draw(args, picture, &path, explanation, failure);
+    }
     match args.json {
         true => print_json(&path, explanation, failure)?,
         false => print(explanation, image.superblock().block_bits.len(), failure)?,
     }
+    Ok(Exit::Done)
+}
+
+/// Writes a picture of a read.
+fn draw(
+    args: &Args,
+    picture: &Path,
+    path: &[u8],
+    mut explanation: Explanation<'_>,
+    failure: impl Fn(ReadError) -> Failure,
+) -> Result<Exit, Failure> {
+    let file = AtomicFile::create(picture, if args.force { Existing::Replace } else { Existing::Keep })?;
+    let pieces = explanation.by_ref().collect::<Result<Vec<_>, _>>().map_err(failure)?;
+    let drawn = picture::draw(&Bytes(path).lossy(), &pieces, &explanation.cost());
+    let written = file.file().write_all(drawn.as_bytes());
+    written.map_err(|source| Failure::File { path: picture.to_path_buf(), action: "write", source })?;
+    file.commit()?;
     Ok(Exit::Done)
 }
 
