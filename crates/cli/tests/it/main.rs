@@ -15,6 +15,7 @@ mod dropin;
 mod edits;
 mod estimate;
 mod explain_pack;
+mod explain_picture;
 mod export;
 mod facts;
 mod full_disk;
