@@ -1,9 +1,20 @@
 #!/usr/bin/env bash
-# Builds the guide as web pages in target/guide. Installs mdBook below target/ if it is not there.
+# Builds the guide and the documents of docs/ as web pages: target/guide/book/index.html. Installs mdBook below target/
+# if it is not there.
 set -euo pipefail
-cd "$(dirname "$0")"
-target=$(cd ../.. && pwd)/target
-command -v mdbook >/dev/null || PATH=$target/tools/bin:$PATH
+cd "$(dirname "$0")/../.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+repository=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)/blob/main
+export PATH=$PATH:$target/tools/bin
 command -v mdbook >/dev/null || cargo install --quiet --locked --root "$target/tools" mdbook
-mdbook build
-echo "$target/guide/index.html"
+rm -rf "$target/guide"
+mkdir -p "$target/guide"
+cp -r docs "$target/guide/src"
+cp docs/guide/book.toml "$target/guide/"
+mv "$target/guide/src/guide/SUMMARY.md" "$target/guide/src/"
+rm -rf "$target/guide/src/results/data" "$target/guide/src/results/report.html"
+# Links that leave the documents lead to the repository.
+sed -i "s#](\.\./#]($repository/#g" "$target"/guide/src/*.md
+sed -i "s#](\.\./\.\./#]($repository/#g" "$target"/guide/src/*/*.md
+mdbook build "$target/guide" >/dev/null
+echo "$target/guide/book/index.html"

@@ -58,7 +58,7 @@ fn matches(expected: &str, output: &str) -> bool {
 /// Returns the documents that may have transcripts.
 fn documents() -> Vec<PathBuf> {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let dirs = ["docs", "docs/guide/src"].map(|dir| fs::read_dir(project.join(dir)).unwrap());
+    let dirs = ["docs", "docs/guide"].map(|dir| fs::read_dir(project.join(dir)).unwrap());
     let docs = dirs.into_iter().flatten().map(|entry| entry.unwrap().path());
     let mut found: Vec<_> = docs.filter(|path| path.extension().is_some_and(|suffix| suffix == "md")).collect();
     found.push(project.join("README.md"));
