@@ -1,14 +1,20 @@
 //! `kiln du`
 
+mod page;
+mod treemap;
+
 use crate::console::report::{Bytes, JsonList, Out};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use kiln_read::{DirUsage, DiskUsage, FollowLast, TreeUsage};
+use kiln_output::{AtomicFile, Existing};
+use kiln_read::{DirUsage, DiskUsage, FollowLast, Image, Threads, TreeUsage};
+use page::Space;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 /// Show the disk usage of directories in an image
 ///
@@ -19,6 +25,7 @@ use std::ops::ControlFlow;
 Examples:
   kiln du -s image.erofs /usr /var
   kiln du --depth 1 image.erofs
+  kiln du --html space.html image.erofs
   kiln du --json image.erofs | jq -r '.directories[] | [.on_disk, .path] | @tsv' | sort -n")]
 pub struct Args {
     #[command(flatten)]
@@ -44,6 +51,14 @@ pub struct Args {
     #[arg(short, long)]
     bytes: bool,
 
+    /// Write FILE, a page about the space of the image, for a browser
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "paths", "summarize", "depth"])]
+    html: Option<PathBuf>,
+
+    /// Replace existing output, or write to a block device
+    #[arg(long, requires = "html")]
+    force: bool,
+
     /// Print one JSON document
     #[arg(long, conflicts_with_all = ["apparent", "bytes"])]
     json: bool,
@@ -51,6 +66,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open_metadata()?;
+    if let Some(html) = &args.html {
+        return write_page(args, &image, html);
+    }
     let depth = if args.summarize { 0 } else { args.depth.unwrap_or(usize::MAX) };
     let mut disk = DiskUsage::new(&image);
     let mut printer = Printer::new(args)?;
@@ -67,6 +85,19 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         measured.map_err(|error| args.image.failure(error))?;
     }
     printer.finish()?;
+    Ok(Exit::Done)
+}
+
+/// Writes the page of an image.
+fn write_page(args: &Args, image: &Image, html: &Path) -> Result<Exit, Failure> {
+    let file = AtomicFile::create(html, if args.force { Existing::Replace } else { Existing::Keep })?;
+    let failure = |error| args.image.failure(error);
+    let space = image.inode(image.root_nid()).and_then(|root| Space::measure(image, &root)).map_err(failure)?;
+    let usage = image.usage(Threads::PROCESSORS).map_err(failure)?;
+    let name = args.image.image.file_name().unwrap_or_default().to_string_lossy();
+    let written = file.file().write_all(space.page(&name, image.source_len(), &usage).as_bytes());
+    written.map_err(|source| Failure::File { path: html.to_path_buf(), action: "write", source })?;
+    file.commit()?;
     Ok(Exit::Done)
 }
 
