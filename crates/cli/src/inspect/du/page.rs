@@ -3,8 +3,7 @@
 
 use super::treemap::{Area, squarified};
 use crate::console::size::Human;
-use kiln_read::{Image, ReadError, TreeUsage, Usage};
-use kiln_read::{DiskUsage, Inode};
+use kiln_read::{DirUsage, DiskUsage, Image, Inode, ReadError, TreeUsage, Usage};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -67,7 +66,7 @@ impl Space {
             if entry.inode.is_dir() {
                 continue;
             }
-            let mut nothing = |_: kiln_read::DirUsage<'_>| ControlFlow::Continue(());
+            let mut nothing = |_: DirUsage<'_>| ControlFlow::Continue(());
             let sums = disk.measure(&entry.inode, &entry.path, &mut nothing)?;
             let path = String::from_utf8_lossy(&entry.path).into_owned();
             let mut names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
@@ -112,13 +111,15 @@ impl Space {
         table(&mut out, "directory", rows);
         out.push_str("<h2>Kinds of files</h2>");
         table(&mut out, "end of the name", self.kinds.iter().map(|(kind, sums)| (kind.clone(), *sums)).collect());
+        let meta = &usage.metadata;
+        let metadata = meta.superblock + meta.inodes + meta.xattrs + meta.shared_xattrs + meta.indexes + meta.directories;
         let _ = write!(
             out,
             "<h2>Sharing</h2><p>Equal data that is stored once saves {} of stored bytes; files that are packed \
              together, {} of their text. Metadata takes {}.</p></html>\n",
             Human(usage.data.saved()),
             Human(usage.fragments.saved()),
-            Human(usage.metadata.sum()),
+            Human(metadata),
         );
         out
     }

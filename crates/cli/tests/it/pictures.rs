@@ -1,4 +1,4 @@
-//! `kiln explain --picture`.
+//! Pictures and pages: `kiln explain --picture`, `kiln du --html`.
 
 use crate::common::{Scratch, fails, stdout, text};
 use std::fs;
@@ -34,4 +34,24 @@ fn a_picture_shows_pieces_and_clusters() {
     assert!(fs::read_to_string(&picture).unwrap().contains("small"));
     fails(&["explain", "--force", "--picture", &picture, &image, "none"], 1, "none");
     assert!(fs::read_to_string(&picture).unwrap().contains("small"), "the last picture stays");
+}
+
+#[test]
+fn a_page_shows_the_space_of_an_image() {
+    let scratch = Scratch::new();
+    let (tree, image, page) = (scratch.path("tree"), scratch.path("image"), scratch.path("page.html"));
+    for (dir, len) in [("usr/lib", 900_000), ("usr/share/<doc>", 300_000), ("etc", 5000)] {
+        fs::create_dir_all(format!("{tree}/{dir}")).unwrap();
+        fs::write(format!("{tree}/{dir}/file.so.6"), text(len as u64, len)).unwrap();
+        fs::write(format!("{tree}/{dir}/again.TXT"), text(len as u64, len)).unwrap();
+    }
+    stdout(&["pack", "--quiet", &tree, &image]);
+    stdout(&["du", "--html", &page, &image]);
+    let written = fs::read_to_string(&page).unwrap();
+    for wanted in ["/usr/lib: ", "/usr/share/&lt;doc&gt;", "<td>.so<td>3<td>", "<td>.txt<td>3<td>", "6 files of "] {
+        assert!(written.contains(wanted), "{wanted}: {written}");
+    }
+    assert!(!written.contains("<doc>") && !written.contains("http"), "it needs no other file");
+    fails(&["du", "--html", &page, &image], 1, "--force");
+    stdout(&["du", "--force", "--html", &page, &image]);
 }
