@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lib import images, machine
 from lib.bench import Bench
 from lib.mounts import mount
-from lib.process import Failed, measure, quiet
+from lib.process import measure, quiet
 from lib.programs import need
 from lib.results import Results
 from lib.suite import CPU, MEMORY, WALL, Plot, Row, Run, Suite, Table, Wrong
-from lib.words import Words, number
+from lib.words import Words
 
 # Kinds of files, with the peer that serves each: from a tree, at a path.
 KINDS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
@@ -111,8 +111,6 @@ def opened(bench: Bench) -> Iterator[Row]:
     count = 10_000 if bench.quick else 1_000_000
     place = bench.directory("many")
     zipped = place / "many.zip"
-    import zipfile
-
     with zipfile.ZipFile(zipped, "w") as out:
         for at in range(count):
             out.writestr(f"{at % 1000:03}/{at}", b"x")
@@ -166,25 +164,23 @@ def commands(bench: Bench) -> Iterator[Row]:
 
 def words(results: Results) -> list[str]:
     """Tells who wins, and by how much."""
-    said = Words()
+    said = Words(results, "served")
     for kind, (peer, _) in KINDS.items():
-        parts = []
-        for use in USES:
-            row = {"file": kind, "use": use}
-            for column, name in (("wall_s", "wall"), ("cpu_s", "CPU")):
-                ratio = results.ratio(
-                    "served", "served", column, {**row, "server": "kiln mount"}, {**row, "server": peer}
+        for column, name in (("wall_s", "time"), ("cpu_s", "CPU")):
+            cases = {
+                use: (
+                    {"file": kind, "use": use, "server": "kiln mount"},
+                    {"file": kind, "use": use, "server": peer},
                 )
-                if ratio is not None:
-                    parts.append(f"{use} {number(ratio)} of its {name}")
-        if parts:
-            said.append(f"{kind}, beside {peer}: {'; '.join(parts)}.")
-    ratio = results.ratio("served", "commands", "wall_s", {"way": "kiln run"}, {"way": "unshare and squashfuse_ll"})
-    if ratio is not None:
-        said.append(
-            f"A command with an image of its own takes {number(ratio)} of the time of unshare and squashfuse_ll."
+                for use in USES
+            }
+            said.spread("served", column, cases, name, of="kiln's mount", to=peer, where=f"on {kind}")
+    by_hand = {"way": "unshare and squashfuse_ll"}
+    for way in ("kiln run", "kiln run, kernel"):
+        said.compare(
+            "commands", "wall_s", {"way": way}, by_hand, "time", of=way, to="unshare and squashfuse_ll by hand"
         )
-    return said
+    return said.sentences()
 
 
 SUITE = Suite(
