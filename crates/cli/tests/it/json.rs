@@ -72,6 +72,7 @@ fn every_field_is_documented() {
         &["stat", "--extents", "--json", &golden("zstd-1m-frag.erofs"), "big/text"],
         &["explain", "--json", &golden("zstd-1m-frag.erofs"), "big/text", "5-9"],
         &["du", "--json", &golden("inline.erofs")],
+        &["doctor", "--json"],
         &["patch", "make", "--json", &golden("lz4.erofs"), &golden("zstd.erofs"), &scratch.path("patch")],
         &["patch", "apply", "--in-place", "--status", "--json", &golden("zstd.erofs"), &scratch.path("patch")],
         &["patch", "apply", "--json", &golden("lz4.erofs"), &scratch.path("patch"), &scratch.path("applied")],

@@ -279,3 +279,29 @@ fn nothing_is_left_of_a_run_that_is_killed() {
     assert_eq!(names(&at), [""; 0]);
     assert_eq!(scratch.names(), ["at", "image", "tree"]);
 }
+
+#[test]
+fn doctor_tells_what_works_here() {
+    let told = crate::common::json(&stdout(&["doctor", "--json"]));
+    let findings = told["findings"].as_array().unwrap();
+    let answer = |name: &str| findings.iter().find(|one| one["name"] == name).map(|one| one["answer"].as_str().unwrap());
+    assert!(findings.len() >= 5, "{told}");
+    // What it says is what the other tests find.
+    assert_eq!(answer("FUSE") == Some("yes"), fs::File::options().read(true).write(true).open("/dev/fuse").is_ok());
+    if has_fuse() {
+        let scratch = Scratch::new();
+        let image = image(&scratch);
+        let mounts = run(&["mount", "--via=kernel", &image, &scratch.path("at")]).status.success();
+        if mounts {
+            stdout(&["umount", &scratch.path("at")]);
+        }
+        assert_eq!(answer("EROFS with Zstandard") == Some("yes"), mounts, "{told}");
+        assert_eq!(answer("namespaces for kiln run"), Some("yes"));
+    }
+    for finding in findings {
+        let needs_help = finding["answer"] == "no" && finding["name"] != "io_uring";
+        assert!(!needs_help || !finding["help"].as_str().unwrap().is_empty(), "{finding}");
+    }
+    let text = String::from_utf8(stdout(&["doctor"])).unwrap();
+    assert!(text.starts_with("Linux ") && text.lines().count() > findings.len(), "{text}");
+}
