@@ -51,5 +51,6 @@ for arch in "$@"; do
         "$dist/root" "$layout"
     rm -rf "$dist/root" "$dist/stage" "$dist/stage.erofs"
 done
+packaging/sbom.py >"$packages/kiln-$VERSION-sbom.json"
 (cd "$packages" && find . -type f | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
 ls -l "$packages"
