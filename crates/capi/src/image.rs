@@ -263,9 +263,8 @@ pub unsafe extern "C" fn kiln_read_batch(
     for (place, request) in requests.iter_mut().enumerate() {
         (request.read, request.error) = (-1, ptr::null_mut());
         // SAFETY: the caller's promises.
-        let read = unsafe {
-            of(image).and_then(|image| Ok((inode(image, request.nid)?, buffer(request.buf, request.len)?)))
-        };
+        let read =
+            unsafe { of(image).and_then(|image| Ok((inode(image, request.nid)?, buffer(request.buf, request.len)?))) };
         match read {
             Ok((inode, buf)) => {
                 reads.push(FileRangeMut { inode, off: request.off, buf });

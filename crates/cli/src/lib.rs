@@ -112,7 +112,9 @@ fn wants_json(args: &[OsString]) -> bool {
 fn advice(command: &Command) -> Advice {
     let help = match command {
         Command::Pack(_) => "fewer --threads, a lower --memory, a smaller -C or another --preset need less",
-        Command::Mount(_) | Command::Run(_) | Command::ServeMount { .. } => "a smaller --cache and fewer --threads need less",
+        Command::Mount(_) | Command::Run(_) | Command::ServeMount { .. } => {
+            "a smaller --cache and fewer --threads need less"
+        }
         Command::Check(_)
         | Command::Composefs(_)
         | Command::Convert(_)

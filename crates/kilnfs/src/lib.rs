@@ -81,8 +81,8 @@ pub use mounted::{MountVia, MountedImage, mount, mount_with};
 pub use open::{OpenOptions, open_with};
 pub use packer::Packer;
 pub use sources::{SourceAt, open_sources};
-pub use views::open_view;
 pub use steps::{Built, Estimated, Packed, Scanned, Unmatched, Updated};
+pub use views::open_view;
 
 use kiln_diff::{Change, DiffOptions};
 use kiln_output::AtomicFile;

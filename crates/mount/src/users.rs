@@ -54,7 +54,11 @@ fn used_by(process: &Path, dir: &Path) -> Option<PathBuf> {
     used.or_else(|| {
         let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
         let mut paths = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
-        paths.by_ref().map(|path| Path::new(path.trim_end_matches(REMOVED))).find(|path| path.starts_with(dir)).map(PathBuf::from)
+        paths
+            .by_ref()
+            .map(|path| Path::new(path.trim_end_matches(REMOVED)))
+            .find(|path| path.starts_with(dir))
+            .map(PathBuf::from)
     })
 }
 

@@ -85,6 +85,7 @@ impl Image {
             return Err(ReadError::corrupt(record, SUPERBLOCK_OFF, "root_nid", nid, "the root is no directory"));
         }
         special.root = volume.root_in_front.filter(Inode::is_dir).or(Some(root));
+        drop(warming);
         if let Some(path) = &options.subdir {
             let reader = Reader::new(&volume, &special, &prefixes);
             let dir = reader.resolve(path, FollowLast::Follow).map_err(|error| error.at_path(path))?;
@@ -94,7 +95,6 @@ impl Image {
             volume.sb.root_nid = dir.nid;
             special.root = Some(dir);
         }
-        drop(warming);
         Ok(Image { core: Arc::new(Core { volume, special, prefixes }) })
     }
 

@@ -18,7 +18,9 @@ mod open_contents;
 mod placement;
 mod tree_device;
 
-use kiln_builder::{BuildError, BuildOptions, Choices, Compression, Control, Dedupe, Fragments, Preset, Threads, WorkOptions};
+use kiln_builder::{
+    BuildError, BuildOptions, Choices, Compression, Control, Dedupe, Fragments, Preset, Threads, WorkOptions,
+};
 use kiln_output::MemoryOutput;
 use kiln_read::{ImageSources, MemorySource};
 use kiln_tree::Tree;

@@ -83,7 +83,12 @@ impl Contents for PlacedContents {
 
     fn stores(&self) -> Stores {
         let device = (self.placement.len > 0).then_some(Device { path: None, tag: [0; 64], len: self.placement.len });
-        Stores { devices: device.into_iter().collect(), headers_only: false, base: None, digests: self.contents.stores().digests }
+        Stores {
+            devices: device.into_iter().collect(),
+            headers_only: false,
+            base: None,
+            digests: self.contents.stores().digests,
+        }
     }
 }
 

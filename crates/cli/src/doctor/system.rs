@@ -15,7 +15,8 @@ pub fn kernel_release() -> String {
 pub fn has_filesystem(name: &str) -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let modules = Path::new("/lib/modules").join(kernel_release());
-    let lists = ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(modules.join(list)).unwrap_or_default());
+    let lists =
+        ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(modules.join(list)).unwrap_or_default());
     known.lines().any(|line| line.split_whitespace().last() == Some(name))
         || lists.iter().any(|list| list.contains(&format!("/{name}.ko")))
 }
@@ -30,7 +31,9 @@ pub fn fuse() -> Vec<Finding> {
             "no /dev/fuse",
             "modprobe fuse; in a container: --device /dev/fuse; kiln ls, cat and extract work without",
         ),
-        Err(error) => Finding::no("FUSE", format!("/dev/fuse: {error}"), "ask for the right to open it: mode 0666 is usual"),
+        Err(error) => {
+            Finding::no("FUSE", format!("/dev/fuse: {error}"), "ask for the right to open it: mode 0666 is usual")
+        }
     };
     if geteuid().is_root() {
         return vec![device];
@@ -61,7 +64,9 @@ pub fn others() -> Vec<Finding> {
         .collect();
     found.push(match with_verity.is_empty() {
         false => Finding::yes("fs-verity", format!("on {}", with_verity.join(", "))),
-        true => Finding::no("fs-verity", "", "a kernel with CONFIG_FS_VERITY; --via fuse and --root-hash verify without"),
+        true => {
+            Finding::no("fs-verity", "", "a kernel with CONFIG_FS_VERITY; --via fuse and --root-hash verify without")
+        }
     });
     let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
     found.push(match devices.lines().any(|line| line.ends_with("device-mapper")) {

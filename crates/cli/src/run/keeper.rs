@@ -5,8 +5,8 @@ use super::view::View;
 use super::waiting::Waiting;
 use crate::console::report;
 use crate::exit::{Exit, Failure};
-use crate::mount::options::MountOptions;
 use crate::mount;
+use crate::mount::options::MountOptions;
 use crate::process::fork::{Side, fork};
 use kiln_mount::Attributes;
 use kiln_mount::fuse::{self, Owners};
@@ -53,13 +53,16 @@ impl Keeper {
 
     /// Starts the program, mounts the image for it, and serves it until the program ends.
     fn keep(self, lifeline: &PipeReader, waiting: Waiting) -> Result<Exit, Failure> {
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from).map_err(failed("end with kiln"))?;
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(io::Error::from)
+            .map_err(failed("end with kiln"))?;
         if has_ended(lifeline) {
             return Err(Failure::Signal(9));
         }
         if self.has_own_pids {
             // A container may hide parts of /proc, and then permits no whole one: that of the container stays.
-            let _ = mount_at("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None);
+            let _ =
+                mount_at("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None);
         }
         // The program's process is made while there is one thread. It waits for the mounts.
         let (gate, opener) = io::pipe().map_err(failed("make a pipe"))?;
@@ -98,7 +101,8 @@ impl Keeper {
             let Some(waiting) = waiting.take() else { return };
             // The end of the program is that of this process, without delay: the mounts end with it.
             let watch = move || process::exit(waiting.until_end(program).unwrap_or(1).into());
-            let watched = || thread::Builder::new().name("kiln-run".into()).spawn(watch).map_err(failed("start a thread"));
+            let watched =
+                || thread::Builder::new().name("kiln-run".into()).spawn(watch).map_err(failed("start a thread"));
             if let Err(failure) = open().and_then(|()| watched()) {
                 report::error(&failure);
                 process::exit(failure.code().into());

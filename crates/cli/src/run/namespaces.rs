@@ -49,9 +49,11 @@ fn map(uid: u32, gid: u32) -> io::Result<()> {
 fn refused(source: io::Error, is_root: bool) -> Failure {
     let help = match is_root {
         true => "the container must permit mounts, or user namespaces",
-        false => "this system permits users no namespaces (sysctl user.max_user_namespaces, \
+        false => {
+            "this system permits users no namespaces (sysctl user.max_user_namespaces, \
                   kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns): kiln mount works \
-                  without",
+                  without"
+        }
     };
     Failure::Run { action: "make namespaces for the command", source, help }
 }

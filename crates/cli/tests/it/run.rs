@@ -57,7 +57,9 @@ fn left(path: &str) -> Vec<String> {
         let read = |name: &str| fs::read(format!("/proc/{process}/{name}")).unwrap_or_default();
         for (name, bytes) in [("mountinfo", read("mountinfo")), ("cmdline", read("cmdline"))] {
             let told = String::from_utf8_lossy(&bytes).replace('\0', " ");
-            found.extend(told.lines().filter(|line| line.contains(path)).map(|line| format!("{process} {name}: {line}")));
+            found.extend(
+                told.lines().filter(|line| line.contains(path)).map(|line| format!("{process} {name}: {line}")),
+            );
         }
     }
     found
@@ -97,7 +99,8 @@ fn the_exit_code_is_that_of_the_command() {
     let image = image(&scratch);
     let at = scratch.path("at");
     let shell = |script: &str| everywhere(&["--at", &at, &image, "--", "sh", "-c", script]);
-    let codes = [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("(sleep 100 &); exit 3", 3)];
+    let codes =
+        [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("(sleep 100 &); exit 3", 3)];
     for (script, code) in codes {
         for (who, output) in shell(script) {
             assert_eq!(output.status.code(), Some(code), "{who}: {script}: {}", stderr(&output));
@@ -154,7 +157,8 @@ fn an_image_can_be_written_to() {
     }
     // Changes that are kept are there at the next time.
     let changes = scratch.path("changes");
-    let run = |script: &str| run(&["run", "--at", &at, "--overlay", &changes, &image, "--", "sh", "-c", script, "sh", &at]);
+    let run =
+        |script: &str| run(&["run", "--at", &at, "--overlay", &changes, &image, "--", "sh", "-c", script, "sh", &at]);
     let output = run("echo more >>\"$1/file\" && rm \"$1/dir/long\"");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(fs::read(Path::new(&changes).join("upper/file")).unwrap(), b"contentsmore\n");
@@ -195,7 +199,8 @@ fn an_image_can_be_the_root() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let bind = format!("{}:/etc/link", scratch.path("shown"));
-    let script = "ls / && cat /data/file && echo x >/tmp/x && cat /tmp/x && cat /proc/self/comm && pwd && echo >/dev/null";
+    let script =
+        "ls / && cat /data/file && echo x >/tmp/x && cat /tmp/x && cat /proc/self/comm && pwd && echo >/dev/null";
     let args = ["--at", &at, "--chroot", "--bind", &bind, &image, "--", "/bin/sh", "-c", script];
     for (who, output) in everywhere(&args) {
         assert_eq!(output.status.code(), Some(0), "{who}: {}", stderr(&output));
@@ -237,7 +242,8 @@ fn signals_reach_the_command() {
     let [at, ready, caught] = ["at", "ready", "caught"].map(|name| scratch.path(name));
     for (name, code) in [("TERM", 5), ("INT", 5), ("HUP", 5), ("USR1", 5)] {
         for more in [&["--via=fuse"][..], &["--via=fuse", "--share-pids"], &[]] {
-            let script = format!("trap 'echo {name} >{caught}; exit 5' {name}; echo >{ready}; while :; do sleep 0.01; done");
+            let script =
+                format!("trap 'echo {name} >{caught}; exit 5' {name}; echo >{ready}; while :; do sleep 0.01; done");
             let args = [more, &["--at", &at, &image, "--", "sh", "-c", &script]].concat();
             let mut child = start(&args, &ready);
             signal(&child, &format!("-{name}"));
@@ -265,11 +271,8 @@ fn nothing_is_left_of_a_run_that_is_killed() {
         let script = format!("(setsid sleep 1000.5 {at} &); sleep 1000.5 {at} & cat {at}/dir/long >/dev/null; wait");
         let more = [&["--via=fuse"][..], &[], &["--via=fuse", "--overlay=tmpfs"]][round % 3];
         let args = [&["run"][..], more, &["--at", &at, &image, "--", "sh", "-c", &script]].concat();
-        let mut command = if round % 2 == 0 || !has_user_namespaces() {
-            kiln()
-        } else {
-            as_nobody(env!("CARGO_BIN_EXE_kiln"))
-        };
+        let mut command =
+            if round % 2 == 0 || !has_user_namespaces() { kiln() } else { as_nobody(env!("CARGO_BIN_EXE_kiln")) };
         let mut child = command.args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         sleep(Duration::from_micros(rng.below(60_000)));
         child.kill().unwrap();
@@ -284,7 +287,8 @@ fn nothing_is_left_of_a_run_that_is_killed() {
 fn doctor_tells_what_works_here() {
     let told = crate::common::json(&stdout(&["doctor", "--json"]));
     let findings = told["findings"].as_array().unwrap();
-    let answer = |name: &str| findings.iter().find(|one| one["name"] == name).map(|one| one["answer"].as_str().unwrap());
+    let answer =
+        |name: &str| findings.iter().find(|one| one["name"] == name).map(|one| one["answer"].as_str().unwrap());
     assert!(findings.len() >= 5, "{told}");
     // What it says is what the other tests find.
     assert_eq!(answer("FUSE") == Some("yes"), fs::File::options().read(true).write(true).open("/dev/fuse").is_ok());

@@ -40,7 +40,9 @@ fn commands_read_archives() {
     let tree = scratch.path("tree");
     for archive in archives(&scratch) {
         assert_eq!(stdout(&["ls", &archive, "/dir"]), b"linked\nlong\nmedium\n", "{archive}");
-        assert!(stdout(&["cat", &archive, "/dir/medium", "/small"]) == [text(300_000, 300_000), text(700, 700)].concat());
+        assert!(
+            stdout(&["cat", &archive, "/dir/medium", "/small"]) == [text(300_000, 300_000), text(700, 700)].concat()
+        );
         let out = scratch.path("out");
         stdout(&["extract", "--quiet", &archive, &out]);
         // Times of a ZIP archive have two seconds, and it has no hard links.

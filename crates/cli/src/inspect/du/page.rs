@@ -49,8 +49,9 @@ fn add(to: &mut TreeUsage, more: &TreeUsage) {
 
 /// Returns the kind of a file by the end of its name: `.so` for `libc.so.6`.
 fn kind(name: &str) -> String {
-    let mut parts = name.split('.').skip(1).filter(|part| !part.bytes().all(|byte| byte.is_ascii_digit()));
-    match parts.next_back() {
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let suffix = name.split_once('.').and_then(|(_, parts)| parts.rsplit('.').find(|part| !is_number(part)));
+    match suffix {
         Some(part) if part.len() <= 8 && !name.starts_with('.') => format!(".{}", part.to_lowercase()),
         _ => "no suffix".into(),
     }
@@ -112,11 +113,12 @@ impl Space {
         out.push_str("<h2>Kinds of files</h2>");
         table(&mut out, "end of the name", self.kinds.iter().map(|(kind, sums)| (kind.clone(), *sums)).collect());
         let meta = &usage.metadata;
-        let metadata = meta.superblock + meta.inodes + meta.xattrs + meta.shared_xattrs + meta.indexes + meta.directories;
-        let _ = write!(
+        let metadata =
+            meta.superblock + meta.inodes + meta.xattrs + meta.shared_xattrs + meta.indexes + meta.directories;
+        let _ = writeln!(
             out,
             "<h2>Sharing</h2><p>Equal data that is stored once saves {} of stored bytes; files that are packed \
-             together, {} of their text. Metadata takes {}.</p></html>\n",
+             together, {} of their text. Metadata takes {}.</p></html>",
             Human(usage.data.saved()),
             Human(usage.fragments.saved()),
             Human(metadata),
@@ -183,10 +185,7 @@ impl Directory {
 /// Adds a table of the largest rows.
 fn table(out: &mut String, head: &str, mut rows: Vec<(String, TreeUsage)>) {
     rows.sort_by(|(a, left), (b, right)| right.on_disk.cmp(&left.on_disk).then(a.cmp(b)));
-    let _ = write!(
-        out,
-        "<div class=\"scroll\"><table><tr><th>{head}<th>files<th>size<th>on disk<th>of its size</tr>"
-    );
+    let _ = write!(out, "<div class=\"scroll\"><table><tr><th>{head}<th>files<th>size<th>on disk<th>of its size</tr>");
     for (name, TreeUsage { files, apparent, on_disk }) in rows.iter().take(ROWS_MAX) {
         let _ = write!(
             out,
