@@ -78,6 +78,14 @@ fn exit_status(name: &str) -> &'static [(&'static str, &'static str)] {
             ("8", "the check itself failed"),
             ("16", "wrong usage"),
         ],
+        "run" => &[
+            ("N", "as COMMAND"),
+            ("128 + n", "COMMAND was ended by signal n"),
+            ("126", "COMMAND cannot be run"),
+            ("127", "COMMAND was not found"),
+            ("1", "failed; standard error tells why"),
+            ("2", "wrong usage"),
+        ],
         "record" => &[
             ("N", "as COMMAND; LIST is written"),
             ("128 + n", "COMMAND was ended by signal n; LIST is written"),
@@ -159,6 +167,7 @@ fn see(command: &Command, name: &str) -> Vec<String> {
         }
         "umount" => &["kiln-mount(1)", "umount(8)"],
         "stats" => &["kiln-mount(1)"],
+        "run" => &["kiln-mount(1)", "kiln-doctor(1)", "namespaces(7)", "unshare(1)"],
         "record" => &["kiln-mount(1)", "kiln-pack(1)", "kiln-preload(1)", "kiln-hotlist(1)", "fanotify(7)"],
         "preload" => &["kiln-mount(1)", "kiln-record(1)", "kiln-hotlist(1)", "posix_fadvise(2)"],
         "hotlist" => &[

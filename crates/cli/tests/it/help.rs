@@ -4,10 +4,11 @@ use crate::common::{Scratch, run, stdout};
 use std::fs;
 use std::path::Path;
 
-const COMMANDS: [&str; 55] = [
+const COMMANDS: [&str; 57] = [
     "pack",
     "mount",
     "umount",
+    "run",
     "stats",
     "record",
     "preload",
@@ -57,6 +58,7 @@ const COMMANDS: [&str; 55] = [
     "explain",
     "check",
     "diff",
+    "doctor",
     "install-names",
     "generate",
     "help",

@@ -10,6 +10,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+/// Directories of programs that anybody may look into.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// Makes a tree that everybody may read, and its image.
 fn image(scratch: &Scratch) -> String {
     let (tree, image) = (scratch.path("tree"), scratch.path("image"));
@@ -31,7 +34,8 @@ fn everywhere(args: &[&str]) -> Vec<(&'static str, Output)> {
         outputs.push(("root", run(&[&["run"], args].concat())));
         outputs.push(("FUSE", run(&[&["run", "--via=fuse"], args].concat())));
         if has_user_namespaces() {
-            let output = as_nobody(env!("CARGO_BIN_EXE_kiln")).arg("run").args(args).stdin(Stdio::null()).output();
+            let mut kiln = as_nobody(env!("CARGO_BIN_EXE_kiln"));
+            let output = kiln.arg("run").args(args).env("PATH", PATH).stdin(Stdio::null()).output();
             outputs.push(("nobody", output.unwrap()));
         } else {
             skip("kiln run as nobody: an ordinary user may have no namespaces");
