@@ -2,7 +2,8 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// Options whose text or placeholder depends on the command, and why.
-const DIFFERENT: [(&str, &str); 10] = [
+const DIFFERENT: [(&str, &str); 11] = [
+    ("at", "pack puts a source there, run the image"),
     ("output", "commands write different things"),
     ("quiet", "diff prints nothing at all, as cmp(1) does"),
     ("owner", "pack stores owners, mount shows them"),
@@ -65,9 +66,9 @@ fn help_names_each_topic() {
 }
 
 /// Commands that read an image, and can verify it.
-const VERIFYING: [&str; 14] = [
-    "cat", "check", "convert", "du", "explain", "export", "extract", "info", "log", "ls", "mount", "pack", "stat",
-    "tree",
+const VERIFYING: [&str; 15] = [
+    "cat", "check", "convert", "du", "explain", "export", "extract", "info", "log", "ls", "mount", "pack", "run",
+    "stat", "tree",
 ];
 
 #[test]

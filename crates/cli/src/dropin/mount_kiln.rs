@@ -215,7 +215,11 @@ mod tests {
         let values: Vec<(&str, &str)> = values.collect();
         for name in SAME {
             let value = values.iter().find(|(known, _)| *known == name).map_or("1", |(_, value)| value);
-            let more = if name == "pin" { ",preload=x" } else { "" };
+            let more = match name {
+                "pin" => ",preload=x",
+                "hash-tree" => ",root-hash=5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a",
+                _ => "",
+            };
             let found = words(&["a", "b", "-o", &format!("{name}={value}{more}")], false);
             let line = [&["kiln".to_owned(), "mount".to_owned()], &found[..]].concat();
             let line: Vec<OsString> = line.into_iter().map(OsString::from).collect();
