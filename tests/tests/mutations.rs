@@ -29,7 +29,7 @@ const ALLOCATED_MAX_PER_CALL: u64 = 16 << 20;
 /// data.
 const READ_MAX_PER_CALL: u64 = 2 << 20;
 const LIMITS: Limits = Limits { entries: 2000, file_bytes: 128 << 10, extents: 200 };
-const ROUNDS: u64 = 20;
+const ROUNDS: u64 = 10;
 const LONG_ROUNDS: u64 = 300;
 
 /// Allocator that counts what is allocated.

@@ -5,7 +5,7 @@
 //! those are removed.
 #![allow(unsafe_code)] // an allocator is unsafe to implement
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::fmt::Write;
 use std::io;
 use std::sync::OnceLock;
@@ -46,24 +46,30 @@ pub struct EndingAllocator;
 unsafe impl GlobalAlloc for EndingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises.
-        given(unsafe { System.alloc(layout) }, layout.size())
+        given(unsafe { INNER.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises.
-        given(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        given(unsafe { INNER.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller's promises.
-        given(unsafe { System.realloc(ptr, layout, new_size) }, new_size)
+        given(unsafe { INNER.realloc(ptr, layout, new_size) }, new_size)
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         // SAFETY: the caller's promises.
-        unsafe { System.dealloc(ptr, layout) }
+        unsafe { INNER.dealloc(ptr, layout) }
     }
 }
+
+/// The allocator that is asked: that of the C library, unless it is musl's, whose threads wait for one another.
+#[cfg(target_env = "musl")]
+const INNER: mimalloc::MiMalloc = mimalloc::MiMalloc;
+#[cfg(not(target_env = "musl"))]
+const INNER: std::alloc::System = std::alloc::System;
 
 /// Bytes that a command may take, up to which long blocks go back to the system at once.
 const LITTLE: u64 = 128 << 20;
