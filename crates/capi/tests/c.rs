@@ -16,7 +16,7 @@ fn here() -> &'static Path {
 /// Compiles the program with `flags`, and returns its path; `None` if that is not possible.
 fn compiled(dir: &TempDir, flags: &[&str]) -> Option<PathBuf> {
     let out = dir.join(&format!("program{}", flags.len()));
-    let library = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("libkiln.a");
+    let library = std::env::current_exe().unwrap().parent().unwrap().join("libkiln.a");
     let done = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-I"])
         .arg(here().join("include"))
