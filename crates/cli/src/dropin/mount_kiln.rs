@@ -21,12 +21,13 @@ Options:
   -o via=kernel|fuse     Mount by this driver; default: the kernel's, if it may be used
   -o offset=SIZE         Byte of the file or device at which the image begins
   -o device=FILE         Extra device of the image; repeat for each, in order
-  -o root-hash=HEX|FILE, hash-tree=FILE, objects=DIR, generation=N, subdir=PATH, preload=LIST, pin=SIZE,
-     cache=SIZE, threads=N, idle=N, read-ahead=SIZE, prefetch=WHAT, modes=WHAT, owner=UID:GID, uid-map=MAP, gid-map=MAP,
-     log=FILE, metrics=FILE
+  -o root-hash=HEX|FILE, hash-tree=FILE, objects=DIR, generation=N, subdir=PATH, preload=LIST,
+     pin=SIZE, cache=SIZE, threads=N, idle=N, read-ahead=SIZE, prefetch=WHAT, modes=WHAT,
+     owner=UID:GID, uid-map=MAP, gid-map=MAP, log=FILE, metrics=FILE
                          As the options of kiln mount with these names
   -o suid, dev, exec, allow_other, default_permissions, fsname=NAME, and their opposites
-                         As kiln mount -o; root's mounts have suid, dev and allow_other by default, as in mount(8)
+                         As kiln mount -o; root's mounts have suid, dev and allow_other by
+                         default, as in mount(8)
   -o x-*, nofail, _netdev and others of fstab(5)
                          Accepted: mount(8) and systemd read them
 ";
