@@ -11,7 +11,7 @@ rm -rf "$target/guide"
 mkdir -p "$target/guide"
 cp -r docs "$target/guide/src"
 cp docs/guide/book.toml "$target/guide/"
-mv "$target/guide/src/guide/SUMMARY.md" "$target/guide/src/"
+mv "$target/guide/src/guide/contents.txt" "$target/guide/src/SUMMARY.md"
 rm -rf "$target/guide/src/results/data" "$target/guide/src/results/report.html"
 # Links that leave the documents lead to the repository.
 sed -i "s#](\.\./#]($repository/#g" "$target"/guide/src/*.md

@@ -11,8 +11,8 @@ use std::io::Write;
 
 /// Tell what this machine can do with images
 ///
-/// Tries what can be tried without harm: as root, it mounts a small image of each algorithm by the kernel's driver, in no
-/// directory. What is missing comes with the way to get it.
+/// Tries what can be tried without harm: as root, it mounts a small image of each algorithm by the kernel's driver, in
+/// no directory. What is missing comes with the way to get it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:

@@ -1,7 +1,6 @@
 //! Archives and images of other formats, which commands read as they read images.
 
 use crate::exit::Failure;
-use crate::image::DEVICE_OPTION;
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_read::ImageSources;
 use kiln_source::{ScanOptions, SourceError, SourceOptions};
@@ -44,5 +43,5 @@ pub fn open(path: &Path) -> Result<ImageSources, Failure> {
 }
 
 fn failed(error: SourceError) -> Failure {
-    Failure::of_source(error, None, DEVICE_OPTION)
+    Failure::of_source(error, None, "--device")
 }

@@ -126,6 +126,10 @@ const ABOVE_FORMAT: &[&str] = &[
 
 /// Files that may have unsafe code.
 const UNSAFE: &[&str] = &[
+    "capi/src/error.rs",
+    "capi/src/image.rs",
+    "capi/src/lib.rs",
+    "capi/src/pack.rs",
     "cli/src/pack/output/inherited.rs",
     "cli/src/process/fork.rs",
     "cli/src/process/memory.rs",

@@ -1,4 +1,4 @@
-//! What the kernel and the system tell about themselves.
+//! Facts that the kernel and the system tell about themselves.
 
 use super::Finding;
 use rustix::process::geteuid;

@@ -105,7 +105,7 @@ const IGNORED: [&str; 33] = [
     "noiversion",
 ];
 
-/// What is asked for.
+/// A translated command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Order {
     /// Arguments of `kiln mount`.

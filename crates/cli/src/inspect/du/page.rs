@@ -20,12 +20,14 @@ const HEIGHT: f64 = 620.0;
 
 const STYLE: &str = "\
 :root{--ink:#1f2328;--dim:#656d76;--paper:#fff;--line:#d0d7de;--a:#ddf4ff;--b:#b6e3ff;--c:#80ccff}\
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--dim:#9198a1;--paper:#0d1117;--line:#3d444d;--a:#0c2d6b;--b:#0d419d;--c:#1158c7}}\
-body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1000px;margin:1rem auto;padding:0 1rem}\
-svg{width:100%;height:auto}rect{stroke:var(--paper);stroke-width:1.5}.l0{fill:var(--a)}.l1{fill:var(--b)}.l2{fill:var(--c)}.own{fill:var(--line);opacity:.5}\
-svg text{fill:var(--ink);font-size:13px;pointer-events:none}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
-td,th{padding:.2rem .6rem;border-bottom:1px solid var(--line);text-align:right}td:first-child,th:first-child{text-align:left;word-break:break-all}\
-.scroll{overflow-x:auto}p{color:var(--dim)}";
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--dim:#9198a1;--paper:#0d1117;--line:#3d444d;\
+--a:#0c2d6b;--b:#0d419d;--c:#1158c7}}body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);\
+background:var(--paper);max-width:1000px;margin:1rem auto;padding:0 1rem}svg{width:100%;height:auto}rect{\
+stroke:var(--paper);stroke-width:1.5}.l0{fill:var(--a)}.l1{fill:var(--b)}.l2{fill:var(--c)}.own{\
+fill:var(--line);opacity:.5}svg text{fill:var(--ink);font-size:13px;pointer-events:none}table{\
+border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}td,th{padding:.2rem .6rem;\
+border-bottom:1px solid var(--line);text-align:right}td:first-child,th:first-child{text-align:left;\
+word-break:break-all}.scroll{overflow-x:auto}p{color:var(--dim)}";
 
 /// A directory, with the sums of all files below it.
 #[derive(Default)]

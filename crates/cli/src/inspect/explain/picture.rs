@@ -15,13 +15,13 @@ const STORED_Y: f64 = 190.0;
 const BAR: f64 = 34.0;
 
 const STYLE: &str = "\
-svg{font:13px system-ui,sans-serif;--ink:#1f2328;--dim:#656d76;--paper:#fff;--raw:#d0d7de;--plain:#9ec5fe;--encoded:#2f6feb;\
---packed:#8250df;--meta:#bf8700;--hole:none}\
-@media(prefers-color-scheme:dark){svg{--ink:#e6edf3;--dim:#9198a1;--paper:#0d1117;--raw:#484f58;--plain:#33537d;--encoded:#4493f8;\
---packed:#ab7df8;--meta:#d29922}}\
-text{fill:var(--ink)}.dim{fill:var(--dim)}.paper{fill:var(--paper)}rect,path{stroke:var(--paper);stroke-width:.7}\
-.raw{fill:var(--raw)}.plain{fill:var(--plain)}.encoded{fill:var(--encoded)}.packed{fill:var(--packed)}.meta{fill:var(--meta)}\
-.hole{fill:none;stroke:var(--dim);stroke-dasharray:3}.link{opacity:.25}.edge{fill:none;stroke:var(--ink);stroke-width:1}";
+svg{font:13px system-ui,sans-serif;--ink:#1f2328;--dim:#656d76;--paper:#fff;--raw:#d0d7de;--plain:#9ec5fe;\
+--encoded:#2f6feb;--packed:#8250df;--meta:#bf8700;--hole:none}@media(prefers-color-scheme:dark){svg{\
+--ink:#e6edf3;--dim:#9198a1;--paper:#0d1117;--raw:#484f58;--plain:#33537d;--encoded:#4493f8;--packed:#ab7df8;\
+--meta:#d29922}}text{fill:var(--ink)}.dim{fill:var(--dim)}.paper{fill:var(--paper)}rect,path{\
+stroke:var(--paper);stroke-width:.7}.raw{fill:var(--raw)}.plain{fill:var(--plain)}.encoded{\
+fill:var(--encoded)}.packed{fill:var(--packed)}.meta{fill:var(--meta)}.hole{fill:none;stroke:var(--dim);\
+stroke-dasharray:3}.link{opacity:.25}.edge{fill:none;stroke:var(--ink);stroke-width:1}";
 
 /// A piece of text, or of stored bytes, on its bar.
 struct Segment {

@@ -75,8 +75,9 @@ fn mount_calls_it() {
     let script = "set -e; mount -t tmpfs none \"$1\"; mkdir \"$1/upper\" \"$1/work\"; sbin=$(readlink -f /sbin); \
                   mount -t overlay -o \"lowerdir=$sbin,upperdir=$1/upper,workdir=$1/work\" none \"$sbin\"; \
                   \"$2\" install-names --force \"$sbin\" >&2; \
-                  mount -t kiln \"$3\" \"$4\"; cat \"$4/file\"; findmnt -n -o FSTYPE \"$4\"; umount \"$4\"; \
-                  mount -t fuse.kiln -o noexec \"$3\" \"$4\"; cat \"$4/file\"; findmnt -n -o FSTYPE \"$4\"; umount \"$4\"; \
+                  show() { cat \"$1/file\"; findmnt -n -o FSTYPE \"$1\"; umount \"$1\"; }; \
+                  mount -t kiln \"$3\" \"$4\"; show \"$4\"; \
+                  mount -t fuse.kiln -o noexec \"$3\" \"$4\"; show \"$4\"; \
                   echo \"$3 $4 kiln noauto,via=fuse 0 0\" >\"$1/fstab\"; mount -T \"$1/fstab\" \"$4\"; cat \"$4/file\"; \
                   df --output=fstype \"$4\" | tail -n 1; umount \"$4\"";
     let output = Command::new("unshare")
