@@ -228,6 +228,11 @@ impl Failure {
         }
     }
 
+    /// Returns a function that makes failures of `kiln run` of errors, given the action.
+    pub fn of_run(action: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Failure::Run { action, source, help: "" }
+    }
+
     /// Returns whether the reader of our output has gone: that is not an error.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Stdout(error) if error.kind() == ErrorKind::BrokenPipe)

@@ -35,12 +35,12 @@ pub struct Keeper {
 impl Keeper {
     /// Starts the keeper, and waits for its end. This function returns in both processes.
     pub fn start(self) -> Result<Exit, Failure> {
-        let (lifeline, held) = io::pipe().map_err(failed("make a pipe"))?;
+        let (lifeline, held) = io::pipe().map_err(Failure::of_run("make a pipe"))?;
         let waiting = Waiting::begin();
-        match fork().map_err(failed("start a process"))? {
+        match fork().map_err(Failure::of_run("start a process"))? {
             Side::Parent(keeper) => {
                 drop(lifeline);
-                let code = waiting.until_end(keeper).map_err(failed("wait for the command"))?;
+                let code = waiting.until_end(keeper).map_err(Failure::of_run("wait for the command"))?;
                 drop(held);
                 Ok(Exit::Command(code))
             }
@@ -55,7 +55,7 @@ impl Keeper {
     fn keep(self, lifeline: &PipeReader, waiting: Waiting) -> Result<Exit, Failure> {
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(io::Error::from)
-            .map_err(failed("end with kiln"))?;
+            .map_err(Failure::of_run("end with kiln"))?;
         if has_ended(lifeline) {
             return Err(Failure::Signal(9));
         }
@@ -65,8 +65,8 @@ impl Keeper {
                 mount_at("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None);
         }
         // The program's process is made while there is one thread. It waits for the mounts.
-        let (gate, opener) = io::pipe().map_err(failed("make a pipe"))?;
-        let program = match fork().map_err(failed("start a process"))? {
+        let (gate, opener) = io::pipe().map_err(Failure::of_run("make a pipe"))?;
+        let program = match fork().map_err(Failure::of_run("start a process"))? {
             Side::Child => {
                 drop(opener);
                 waiting.end();
@@ -85,24 +85,25 @@ impl Keeper {
         let prepared = self.view.prepare()?;
         let open = || -> Result<(), Failure> {
             self.view.complete(&prepared, self.is_user)?;
-            (&*opener).write_all(b"x").map_err(failed("start the command"))
+            (&*opener).write_all(b"x").map_err(Failure::of_run("start the command"))
         };
         if mount::by_kernel(&self.mount, Attributes::default())?.is_some() {
             open()?;
-            return waiting.until_end(program).map(Exit::Command).map_err(failed("wait for the command"));
+            return waiting.until_end(program).map(Exit::Command).map_err(Failure::of_run("wait for the command"));
         }
         kiln_mount::return_freed_memory();
         let mut options = mount::fuse_options(&self.mount, &MountOptions::default(), None)?;
         options.owners = self.owners.clone().unwrap_or(options.owners);
         let sources = self.mount.image.sources()?.with_objects(self.mount.image.objects.open()?);
-        let (stop, _held) = io::pipe().map_err(failed("make a pipe"))?;
+        let (stop, _held) = io::pipe().map_err(Failure::of_run("make a pipe"))?;
         let mut waiting = Some(waiting);
         let mut on_ready = || {
             let Some(waiting) = waiting.take() else { return };
             // The end of the program is that of this process, without delay: the mounts end with it.
             let watch = move || process::exit(waiting.until_end(program).unwrap_or(1).into());
-            let watched =
-                || thread::Builder::new().name("kiln-run".into()).spawn(watch).map_err(failed("start a thread"));
+            let watched = || {
+                thread::Builder::new().name("kiln-run".into()).spawn(watch).map_err(Failure::of_run("start a thread"))
+            };
             if let Err(failure) = open().and_then(|()| watched()) {
                 report::error(&failure);
                 process::exit(failure.code().into());
@@ -121,8 +122,4 @@ impl Keeper {
 fn has_ended(lifeline: &PipeReader) -> bool {
     let mut fds = [PollFd::new(lifeline, PollFlags::empty())];
     poll(&mut fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
-}
-
-pub fn failed(action: &'static str) -> impl Fn(io::Error) -> Failure {
-    move |source| Failure::Run { action, source, help: "" }
 }

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use super::Args;
-use super::keeper::failed;
 use super::view::View;
 use crate::exit::{Exit, Failure};
 use rustix::mount::{UnmountFlags, unmount};
@@ -37,14 +36,16 @@ impl Program {
     /// Waits until the gate opens, and becomes the command. Without a PID namespace it ends with the keeper by itself.
     pub fn run(&self, mut gate: PipeReader, has_own_pids: bool) -> Result<Exit, Failure> {
         if !has_own_pids {
-            set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from).map_err(failed("end"))?;
+            set_parent_process_death_signal(Some(Signal::KILL))
+                .map_err(io::Error::from)
+                .map_err(Failure::of_run("end"))?;
         }
-        if gate.read(&mut [0]).map_err(failed("wait for the mount"))? == 0 {
+        if gate.read(&mut [0]).map_err(Failure::of_run("wait for the mount"))? == 0 {
             // The keeper has told why.
             return Err(Failure::Background(1));
         }
         if let Some(root) = &self.root {
-            change_root(root).map_err(failed("make the image the root"))?;
+            change_root(root).map_err(Failure::of_run("make the image the root"))?;
         }
         if let Some(dir) = &self.dir {
             let path = dir.clone();

@@ -1,6 +1,5 @@
 //! The files that the program sees: the image, changes over it, and what is shown in it.
 
-use super::keeper::failed;
 use super::{Args, Overlay};
 use crate::exit::Failure;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -92,9 +91,9 @@ impl View {
         let upper = match &self.overlay {
             None => None,
             Some(Overlay::Memory) => {
-                let tmpfs = tmpfs().map_err(failed("make a tmpfs for changes"))?;
+                let tmpfs = tmpfs().map_err(Failure::of_run("make a tmpfs for changes"))?;
                 // Directories of a mount can be named once it is in the tree. The image is mounted over it.
-                attach(&tmpfs, &self.at).map_err(failed("make a tmpfs for changes"))?;
+                attach(&tmpfs, &self.at).map_err(Failure::of_run("make a tmpfs for changes"))?;
                 Some(Upper::below(&self.at)?)
             }
             Some(Overlay::Directory(dir)) => {
@@ -126,8 +125,8 @@ impl View {
         if self.is_root
             && let Some(target) = self.target(&root, Path::new("/tmp"), true, can_make)?
         {
-            let tmpfs = tmpfs().map_err(failed("make a tmpfs for /tmp"))?;
-            attach_to(&tmpfs, &target).map_err(failed("mount a tmpfs on /tmp"))?;
+            let tmpfs = tmpfs().map_err(Failure::of_run("make a tmpfs for /tmp"))?;
+            attach_to(&tmpfs, &target).map_err(Failure::of_run("mount a tmpfs on /tmp"))?;
         }
         for (bind, tree) in &prepared.binds {
             let is_dir = bind.source.is_dir();

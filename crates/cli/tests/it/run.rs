@@ -27,7 +27,7 @@ fn image(scratch: &Scratch) -> String {
     image
 }
 
-/// Runs `kiln run` as root by the kernel's driver and by FUSE, and as nobody. Returns the output of each, with its name.
+/// Runs `kiln run` as root by the kernel's driver and by FUSE, and as nobody. Returns each output with a name.
 fn everywhere(args: &[&str]) -> Vec<(&'static str, Output)> {
     let mut outputs = Vec::new();
     if has_fuse() {

@@ -78,7 +78,8 @@ fn mount_calls_it() {
                   show() { cat \"$1/file\"; findmnt -n -o FSTYPE \"$1\"; umount \"$1\"; }; \
                   mount -t kiln \"$3\" \"$4\"; show \"$4\"; \
                   mount -t fuse.kiln -o noexec \"$3\" \"$4\"; show \"$4\"; \
-                  echo \"$3 $4 kiln noauto,via=fuse 0 0\" >\"$1/fstab\"; mount -T \"$1/fstab\" \"$4\"; cat \"$4/file\"; \
+                  echo \"$3 $4 kiln noauto,via=fuse 0 0\" >\"$1/fstab\"; mount -T \"$1/fstab\" \"$4\"; \
+                  cat \"$4/file\"; \
                   df --output=fstype \"$4\" | tail -n 1; umount \"$4\"";
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", script, "sh"])
