@@ -153,7 +153,7 @@ const UNSAFE: &[&str] = &[
     "codec/src/zstd.rs",
     "composefs-store/src/protect.rs",
     "mount/src/fuse/ask.rs",
-    "mount/src/fuse/prefetch/dentry_thread.rs",
+    "mount/src/fuse/threads/descriptors.rs",
     "mount/src/heap.rs",
     "mount/src/kernel/calls.rs",
     "mount/src/kernel/loop_device.rs",

@@ -64,17 +64,19 @@ impl Keeper {
             let _ =
                 mount_at("proc", "/proc", "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None);
         }
-        // The program's process is made while there is one thread. It waits for the mounts.
+        let prepared = self.view.prepare()?;
+        // The program's process is made while there is one thread. It waits for the image, and completes the view: a
+        // server that waits for its own answers could not be killed.
         let (gate, opener) = io::pipe().map_err(Failure::of_run("make a pipe"))?;
         let program = match fork().map_err(Failure::of_run("start a process"))? {
             Side::Child => {
                 drop(opener);
                 waiting.end();
-                return self.program.run(gate, self.has_own_pids);
+                return self.program.run(gate, self.has_own_pids, || self.view.complete(&prepared, self.is_user));
             }
             Side::Parent(pid) => pid,
         };
-        drop(gate);
+        drop((gate, prepared));
         // If mounting fails, the gate stays shut until this process has told why, and has ended.
         let opener = ManuallyDrop::new(opener);
         self.serve(program, waiting, &opener)
@@ -82,11 +84,7 @@ impl Keeper {
 
     /// Mounts the image, opens the gate for the program, and serves the image until the program ends.
     fn serve(self, program: Pid, waiting: Waiting, opener: &PipeWriter) -> Result<Exit, Failure> {
-        let prepared = self.view.prepare()?;
-        let open = || -> Result<(), Failure> {
-            self.view.complete(&prepared, self.is_user)?;
-            (&*opener).write_all(b"x").map_err(Failure::of_run("start the command"))
-        };
+        let open = || (&*opener).write_all(b"x").map_err(Failure::of_run("start the command"));
         if mount::by_kernel(&self.mount, Attributes::default())?.is_some() {
             open()?;
             return waiting.until_end(program).map(Exit::Command).map_err(Failure::of_run("wait for the command"));

@@ -33,8 +33,14 @@ impl Program {
         Self { command: args.command.clone(), dir: args.chdir.clone().or_else(current), root }
     }
 
-    /// Waits until the gate opens, and becomes the command. Without a PID namespace it ends with the keeper by itself.
-    pub fn run(&self, mut gate: PipeReader, has_own_pids: bool) -> Result<Exit, Failure> {
+    /// Waits until the gate opens, completes what the command sees, and becomes the command. Without a PID namespace it
+    /// ends with the keeper by itself.
+    pub fn run(
+        &self,
+        mut gate: PipeReader,
+        has_own_pids: bool,
+        complete: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Exit, Failure> {
         if !has_own_pids {
             set_parent_process_death_signal(Some(Signal::KILL))
                 .map_err(io::Error::from)
@@ -44,6 +50,7 @@ impl Program {
             // The keeper has told why.
             return Err(Failure::Background(1));
         }
+        complete()?;
         if let Some(root) = &self.root {
             change_root(root).map_err(Failure::of_run("make the image the root"))?;
         }

@@ -4,6 +4,7 @@
 //! A separate thread does both once the mount answers requests. Decoding comes first: it fetches
 //! adjacent ranges at once, and the kernel's reads through the mount then find the data decoded.
 
+use super::threads::descriptors::leave_descriptors;
 use crate::{Preload, preload};
 use kiln_read::hotlist::HotList;
 use kiln_read::{Image, Threads};
@@ -81,7 +82,15 @@ fn warm_up(hot: &Hot, image: &Image, dir: &Path, stop: &AtomicBool) {
         }
     }
     if hot.preload_bytes > 0 {
-        match preload(dir, &hot.list, Preload::Exactly, hot.preload_bytes, stop) {
+        let preloaded = thread::scope(|scope| {
+            let read = || {
+                // Kernels before 5.9 cannot: there, a server that is killed at this moment may hang.
+                let _ = leave_descriptors();
+                preload(dir, &hot.list, Preload::Exactly, hot.preload_bytes, stop)
+            };
+            scope.spawn(read).join().unwrap_or_else(|_| Err(io::Error::other("preloading panicked")))
+        });
+        match preloaded {
             Ok(done) => {
                 for (path, error) in done.failed {
                     log::warn!(target: NOTES, "{}: not preloaded: {error}", path.display());

@@ -14,6 +14,7 @@ use super::protocol::image_fs::ImageFs;
 use super::protocol::node;
 use super::read_ahead::ReadAhead;
 use super::recorder::Recorder;
+use super::threads::descriptors::leave_descriptors;
 use super::threads::leader_followers::LeaderFollowers;
 use super::threads::watched::{Watched, wait};
 use crate::{MountError, in_use, mount_source, unmount};
@@ -26,11 +27,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time for a session to end after its mount is gone. After that, its threads continue to answer
 /// for files that are still open.
 const GRACE: Duration = Duration::from_secs(1);
+/// Time between looks at the session while the mount does not answer.
+const LOOK: Duration = Duration::from_millis(10);
 /// Bytes of readahead if the options name none: the longest request of the kernel. Its default of
 /// 128 KiB is less than many extents.
 const READ_AHEAD: u64 = 1 << 20;
@@ -174,14 +179,19 @@ type Running = Watched<io::Result<()>>;
 /// stopped or unmounted before. A separate thread asks: it would hang if the session did.
 fn answer(dir: &Path, session: &Running, stop: BorrowedFd<'_>) -> io::Result<Option<MountIdentity>> {
     let dir = dir.to_path_buf();
-    let ask = move || rustix::fs::statfs(&dir).and_then(|_| MountIdentity::of(&dir));
-    let asking = Watched::spawn("kiln-fuse-ready", ask)?;
-    match wait(&[asking.end(), session.end(), stop], None)? {
-        Some(0) => {
-            let answer = asking.join().map_err(|_| io::Error::other("asking the mount panicked"))?;
-            Ok(Some(answer?))
+    let (sender, answer) = mpsc::sync_channel(1);
+    thread::Builder::new().name("kiln-fuse-ready".into()).spawn(move || {
+        // Kernels before 5.9 cannot: there, a server that is killed at this moment may hang.
+        let _ = leave_descriptors();
+        let _ = sender.send(rustix::fs::statfs(&dir).and_then(|_| MountIdentity::of(&dir)));
+    })?;
+    loop {
+        match answer.recv_timeout(LOOK) {
+            Ok(answer) => return Ok(Some(answer?)),
+            Err(RecvTimeoutError::Timeout) if wait(&[session.end(), stop], Some(Instant::now()))?.is_none() => {}
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("asking the mount panicked")),
         }
-        _ => Ok(None),
     }
 }
 

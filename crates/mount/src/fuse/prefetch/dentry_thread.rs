@@ -5,13 +5,10 @@
 //! the server's own answer, only the end of the connection ends that wait, and the connection ends
 //! when no process has it open. So the thread has its own table of descriptors, without the
 //! connection (rule 6 of [`super`]).
-#![allow(unsafe_code)]
-
 use crate::fuse::mount_identity::MountIdentity;
-use rustix::fd::IntoRawFd;
+use crate::fuse::threads::descriptors::leave_descriptors;
 use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, seek};
 use rustix::io::Errno;
-use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
@@ -25,8 +22,6 @@ use std::time::Duration;
 const LIST_TIMEOUT: Duration = Duration::from_millis(100);
 /// Buffer length for getdents(2) in bytes. The kernel sends requests of about this size.
 const BUF_LEN: usize = 64 << 10;
-/// Target of the thread's standard descriptors.
-const NOWHERE: &str = "/dev/null";
 
 /// Range of a directory that is to be listed.
 #[derive(Debug)]
@@ -91,7 +86,7 @@ impl ReaddirThread {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let state = Arc::clone(&self.state);
         thread::Builder::new().name("kiln-dentries".into()).spawn(move || {
-            let unshared = unshare_descriptors();
+            let unshared = leave_descriptors();
             let is_unshared = unshared.is_ok();
             let _ = ready.send(unshared);
             if is_unshared {
@@ -117,23 +112,6 @@ impl ReaddirThread {
         let start = || self.start().inspect_err(|error| log::debug!("no dentries are prefetched: {error}")).ok();
         self.ranges.get_or_init(start).as_ref()
     }
-}
-
-/// Gives this thread an empty table of descriptors (Linux 5.9), except the standard ones, which
-/// lead to /dev/null: other processes may wait for the end of the files behind the server's
-/// standard descriptors.
-fn unshare_descriptors() -> io::Result<()> {
-    // SAFETY: no other thread sees the table that is emptied, and this thread was given no
-    // descriptor.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
-    if closed != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    for _ in 0..3 {
-        let standard = File::options().read(true).write(true).open(NOWHERE)?;
-        let _ = standard.into_raw_fd();
-    }
-    Ok(())
 }
 
 fn list_ranges(ranges: &Receiver<(DirRange, SyncSender<Progress>)>, state: &ThreadState) {
@@ -182,6 +160,7 @@ mod tests {
     use super::*;
     use kiln_tests::temp::TempDir;
     use std::fs;
+    use std::fs::File;
     use std::path::Path;
 
     /// Directory with files in a directory `sub`, in place of a mount, and the thread that lists
