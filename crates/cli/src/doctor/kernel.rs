@@ -1,7 +1,7 @@
 //! The kernel's driver, tried with an image of each algorithm.
 
+use super::Finding;
 use super::system::has_filesystem;
-use super::{Answer, Finding};
 use kiln_mount::MountError;
 use kiln_mount::kernel::{KernelVia, mount_detached};
 use kilnfs::Packer;
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::geteuid;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Methods and the first kernel that has each.
 const METHODS: [(Method, &str, &str); 4] = [
@@ -51,12 +51,11 @@ pub fn findings() -> Vec<Finding> {
     }
     found.extend(via.map(|via| match via {
         KernelVia::File => Finding::yes("EROFS without loop devices", "files as they are (Linux 6.12)"),
-        KernelVia::Loop(_) => Finding {
-            name: "EROFS without loop devices".into(),
-            answer: Answer::No,
-            detail: "loop devices are used".into(),
-            help: "Linux 6.12 with CONFIG_EROFS_FS_BACKED_BY_FILE, and an image that is not on overlayfs or tmpfs",
-        },
+        KernelVia::Loop(_) => Finding::no(
+            "EROFS without loop devices",
+            "loop devices are used",
+            "Linux 6.12 with CONFIG_EROFS_FS_BACKED_BY_FILE, and an image that is not on overlayfs or tmpfs",
+        ),
     }));
     found
 }
@@ -103,6 +102,6 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(Path::new(&self.0));
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
