@@ -5,7 +5,7 @@ pub mod hotlist;
 mod lists;
 mod log;
 pub mod options;
-mod owner;
+pub mod owner;
 pub mod preload;
 pub mod record;
 pub mod stats;

@@ -14,10 +14,10 @@ mod waiting;
 use crate::console::size;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
+use crate::mount::owner::OwnerArgs;
 use crate::mount::{self, Via};
 use crate::process::threads::ThreadsArgs;
 use keeper::Keeper;
-use kiln_mount::fuse::{Ids, Owners};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -110,15 +110,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         via: via(args, is_user)?,
         cache: args.cache,
         threads: args.threads,
+        owner: if is_user { OwnerArgs::me() } else { OwnerArgs::default() },
         quiet: true,
         over: true,
         ..mount::Args::default()
     };
-    let owners = is_user.then(|| {
-        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-        Owners { uid: Ids::All(uid.as_raw()), gid: Ids::All(gid.as_raw()) }
-    });
-    Keeper { mount, owners, view, program, is_user, has_own_pids: !args.share_pids }.start()
+    Keeper { mount, view, program, is_user, has_own_pids: !args.share_pids }.start()
 }
 
 /// Returns the driver to mount by: users other than root have FUSE only.

@@ -29,6 +29,11 @@ pub struct OwnerArgs {
 }
 
 impl OwnerArgs {
+    /// Returns arguments that show all files as those of this user and group.
+    pub fn me() -> Self {
+        Self { owner: Some(me()), ..Self::default() }
+    }
+
     /// Returns the first option that is given.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
@@ -60,9 +65,13 @@ fn ids(all: Option<u32>, ranges: &[IdRange], option: &str) -> Result<Ids, Failur
     Ok(Ids::Mapped(Arc::new(move |id| map.get(id).unwrap_or(OVERFLOW_ID))))
 }
 
+fn me() -> (u32, u32) {
+    (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+}
+
 fn owner(text: &str) -> Result<(u32, u32), &'static str> {
     match text {
-        "me" => Ok((rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())),
+        "me" => Ok(me()),
         _ => pack::owner(text).map_err(|_| "write it as `me`, or as UID:GID, two numbers up to 4294967294"),
     }
 }

@@ -9,7 +9,7 @@ use crate::mount;
 use crate::mount::options::MountOptions;
 use crate::process::fork::{Side, fork};
 use kiln_mount::Attributes;
-use kiln_mount::fuse::{self, Owners};
+use kiln_mount::fuse;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountFlags, mount as mount_at};
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
@@ -22,8 +22,6 @@ use std::thread;
 /// All that a keeper is to do.
 pub struct Keeper {
     pub mount: mount::Args,
-    /// Owners of files that FUSE shows; `None`: those of the image.
-    pub owners: Option<Owners>,
     pub view: View,
     pub program: Program,
     /// The user has a user namespace for this.
@@ -90,8 +88,7 @@ impl Keeper {
             return waiting.until_end(program).map(Exit::Command).map_err(Failure::of_run("wait for the command"));
         }
         kiln_mount::return_freed_memory();
-        let mut options = mount::fuse_options(&self.mount, &MountOptions::default(), None)?;
-        options.owners = self.owners.clone().unwrap_or(options.owners);
+        let options = mount::fuse_options(&self.mount, &MountOptions::default(), None)?;
         let sources = self.mount.image.sources()?.with_objects(self.mount.image.objects.open()?);
         let (stop, _held) = io::pipe().map_err(Failure::of_run("make a pipe"))?;
         let mut waiting = Some(waiting);
