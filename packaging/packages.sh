@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes all packages of the static binaries in target/dist: deb, rpm and apk (by nfpm), a tar.zst, a container image
-# (by kiln itself), and their checksums.
+# (by kiln itself); adds the wheels of packaging/wheels.sh, if there are any, and checksums of all.
 #
 #   packaging/packages.sh [x86_64] [aarch64]        default: the architectures that packaging/static.sh has built
 #
@@ -51,6 +51,7 @@ for arch in "$@"; do
         "$dist/root" "$layout"
     rm -rf "$dist/root" "$dist/stage" "$dist/stage.erofs"
 done
+cp "$dist"/wheels/*.whl "$packages" 2>/dev/null || echo "packages.sh: no wheels: packaging/wheels.sh builds them" >&2
 packaging/sbom.py >"$packages/kiln-$VERSION-sbom.json"
 (cd "$packages" && find . -type f | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
 ls -l "$packages"

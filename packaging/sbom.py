@@ -22,7 +22,7 @@ def main():
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     root = next(id for id, package in packages.items() if package["name"] == "kiln-command")
-    # What is built into the program: no tests, no build scripts.
+    # Crates that are built into the program: none of tests or build scripts.
     found, left = set(), [root]
     while left:
         id = left.pop()

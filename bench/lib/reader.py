@@ -12,8 +12,9 @@ from lib import claims, found, grid, units
 from lib.results import Results, TableResult, load
 from lib.suite import Suite
 
-# Facts that runs must share to stand in one report.
-SAME = ("machine", "processor", "kernel", "cpus", "memory_bytes")
+# Facts that runs must share to stand in one report, and those of one suite: rows are compared within a suite only.
+SAME = ("machine", "kernel", "cpus", "memory_bytes")
+SAME_IN_SUITE = ("processor",)
 OTHERS = ("processor", "cpus", "memory_bytes", "kernel", "machine", "date", "form")
 QUICK = "Quick form: small trees and few runs. These figures show that all runs, not who wins."
 NAMES = {"memory_bytes": "memory", "cpus": "processors used", "machine": "architecture", "date": "measured on"}
@@ -26,6 +27,13 @@ class Part:
     suite: Suite
     tables: list[TableResult]
     words: list[str]
+
+    @property
+    def measured(self) -> str:
+        """The processor that ran it, and the days."""
+        dates = sorted({str(table.facts.get("date", "")) for table in self.tables})
+        days = " and ".join(dict.fromkeys([dates[0], dates[-1]]))
+        return f"Measured on one machine ({self.tables[0].facts.get('processor', 'unknown')}), {days}."
 
 
 @dataclass(frozen=True)
@@ -50,20 +58,22 @@ class Report:
 
 
 def read(files: Sequence[Path]) -> Report:
-    """Reads results of one or several runs on one machine. Raises ValueError if they do not fit together."""
+    """Reads results of one or several runs. Raises ValueError if they do not fit together."""
     by_file = [(file, load([file])) for file in files]
     tables = [table for _, tables in by_file for table in tables]
     if not tables:
         raise ValueError("no results: run bench/run")
-    first_file, first = next((file, tables[0]) for file, tables in by_file if tables)
+    seen: dict[tuple[str, str], tuple[Any, Path]] = {}
     for file, found_tables in by_file:
         for table in found_tables:
-            for name in SAME:
-                ours, theirs = first.facts.get(name), table.facts.get(name)
-                if ours != theirs:
+            for name in SAME + SAME_IN_SUITE:
+                fact = table.facts.get(name)
+                key = (table.suite if name in SAME_IN_SUITE else "", name)
+                before, where = seen.setdefault(key, (fact, file))
+                if fact != before:
                     raise ValueError(
-                        f"{file}: {table.suite}, {table.key}: {name} is {theirs!r}, but {ours!r} in {first_file}: "
-                        "results of two machines do not stand in one report"
+                        f"{file}: {table.suite}, {table.key}: {name} is {fact!r}, but {before!r} in {where}: "
+                        f"{'tables of one suite' if key[0] else 'results of one report'} come from equal machines"
                     )
     # The last run of a table counts: by day, then by place.
     results = Results(sorted(tables, key=lambda table: table.facts.get("date", "")))

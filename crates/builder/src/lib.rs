@@ -99,7 +99,7 @@ pub use options::metadata::{ContentDigests, MetadataOptions};
 pub use options::preset::choices::{Choices, Compression, MetadataChoice, MetadataCompression, MethodChoice};
 pub use options::preset::error::{OptionError, OptionField, OptionProblem};
 pub use options::preset::limits::{PclusterLimits, check_method};
-pub use options::preset::{METADATA_LEN, Preset, SMALL_FILE_LEN};
+pub use options::preset::{METADATA_LEN, Preset, SMALL_FILE_LEN, UnknownPreset};
 pub use options::{BuildOptions, Dedupe, Holes, IdentityOptions, WorkOptions};
 pub use out::{Behind, Blob, Out};
 pub use pack::refill::{RefillEnd, RefillForm, Refilled, RefilledExtent, Refiller, inline_room};

@@ -1,6 +1,7 @@
 //! Errors.
 #![allow(non_camel_case_types)] // names of C
 
+use kilnfs::output::OutputError;
 use kilnfs::read::ReadError;
 use std::ffi::{CString, c_char, c_int};
 use std::io;
@@ -30,7 +31,9 @@ impl From<kilnfs::Error> for kiln_error {
     fn from(error: kilnfs::Error) -> Self {
         let errno = match &error {
             kilnfs::Error::Read { source, .. } => source.errno(),
-            kilnfs::Error::Output(_) => libc::EEXIST,
+            kilnfs::Error::Output(OutputError::Exists { .. }) => libc::EEXIST,
+            kilnfs::Error::Output(OutputError::File { source, .. }) => source.raw_os_error().unwrap_or(libc::EIO),
+            kilnfs::Error::Output(_) | kilnfs::Error::Options(_) => libc::EINVAL,
             _ => libc::EIO,
         };
         Self::new(error, errno)

@@ -3,18 +3,8 @@
 
 use super::error::{give, kiln_error};
 use super::image::{bytes, path};
-use kilnfs::{Packer, Preset, Threads};
+use kilnfs::{Packer, Threads};
 use std::ffi::{c_char, c_int};
-
-/// Presets by their names.
-const PRESETS: [(&str, Preset); 6] = [
-    ("plain", Preset::Plain),
-    ("fast", Preset::Fast),
-    ("balanced", Preset::Balanced),
-    ("archive", Preset::Archive),
-    ("dataset", Preset::Dataset),
-    ("backup", Preset::Backup),
-];
 
 /// Choices of packing. Zeros and nulls are the defaults.
 #[repr(C)]
@@ -65,11 +55,11 @@ unsafe fn packer(options: Option<&kiln_pack_options>) -> Result<Packer, kiln_err
         str::from_utf8(bytes).map(Some).map_err(|_| kiln_error::invalid(&format!("{what} is not UTF-8")))
     };
     if let Some(name) = text(options.preset, "the preset")? {
-        let preset = PRESETS.into_iter().find(|(known, _)| *known == name);
-        packer = packer.preset(preset.ok_or_else(|| kiln_error::invalid(&format!("{name}: no such preset")))?.1);
+        let preset = name.parse().map_err(|error| kiln_error::invalid(&format!("preset {name}: {error}")))?;
+        packer = packer.preset(preset);
     }
     if let Some(kernel) = text(options.kernel, "the kernel")? {
-        let version = kernel.parse().map_err(|error| kiln_error::invalid(&format!("{kernel}: {error}")))?;
+        let version = kernel.parse().map_err(|error| kiln_error::invalid(&format!("kernel {kernel}: {error}")))?;
         packer = packer.kernel(version);
     }
     if options.threads > 0 {

@@ -1,5 +1,6 @@
 //! Output for people and scripts: messages, numbers, progress, JSON.
 
+pub mod document;
 pub mod progress;
 pub mod report;
 pub mod size;

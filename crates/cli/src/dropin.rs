@@ -13,6 +13,7 @@ mod log;
 mod mkcomposefs;
 mod mkfs;
 mod mount_composefs;
+mod mount_erofs;
 mod mount_kiln;
 mod source;
 mod stored;
@@ -60,7 +61,7 @@ impl Project {
 }
 
 /// All drop-in names. `kiln install-names` installs these.
-pub const PROGRAMS: [Program; 9] = [
+pub const PROGRAMS: [Program; 10] = [
     Program {
         name: "mkfs.erofs",
         run: mkfs::run,
@@ -87,6 +88,13 @@ pub const PROGRAMS: [Program; 9] = [
         run: fuse::run,
         about: "mount an EROFS image by FUSE",
         usage: fuse::USAGE,
+        project: Project::ErofsUtils,
+    },
+    Program {
+        name: "mount.erofs",
+        run: mount_erofs::run,
+        about: "mount an EROFS image, for mount(8) and fstab(5)",
+        usage: mount_erofs::USAGE,
         project: Project::ErofsUtils,
     },
     Program {

@@ -157,11 +157,16 @@ impl ImageArgs {
         self.sources()?.open(options).map_err(|error| self.failure(error))
     }
 
+    /// Returns the sources of the image as [`ImageArgs::sources`] does, with the objects of composefs, for a server.
+    pub fn sources_with_objects(&self) -> Result<ImageSources, Failure> {
+        Ok(self.sources()?.with_objects(self.objects.open()?))
+    }
+
     /// Returns the sources of the image: with a root hash, everything that is read of them is verified.
     ///
     /// # Errors
     /// Another number of root hashes than the image and its devices need.
-    pub fn sources(&self) -> Result<ImageSources, Failure> {
+    fn sources(&self) -> Result<ImageSources, Failure> {
         if self.is_view()? {
             return view::open(&self.image);
         }

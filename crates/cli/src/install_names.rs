@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 /// Install the names of erofs-utils, composefs and mount(8)
 ///
-/// Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse, mkcomposefs, composefs-info or mount.composefs, this
-/// program takes the options of that program. mount(8) calls it as mount.kiln or mount.fuse.kiln, if it finds these
-/// names in /usr/sbin. Only names that lead to this program already are replaced without --force.
+/// Called as mkfs.erofs, fsck.erofs, dump.erofs, erofsfuse, mount.erofs, mkcomposefs, composefs-info or
+/// mount.composefs, this program takes the options of that program. mount(8) calls it as mount.erofs, mount.kiln or
+/// mount.fuse.kiln, if it finds these names in /usr/sbin. Only names that lead to this program already are replaced
+/// without --force.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

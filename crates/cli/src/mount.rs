@@ -308,7 +308,7 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
     let notes = if args.quiet { Notes::LeftOut } else { Notes::Logged };
     log::start(log_target(args)?, notes, &args.image.image);
     let signals = Signals::catch()?;
-    let sources = args.image.sources()?.with_objects(args.image.objects.open()?);
+    let sources = args.image.sources_with_objects()?;
     let options = fuse_options(args, &list, preload)?;
     let stop = signals.pipe()?;
     let mut on_ready = || match ready.take() {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Names of the program: in libfuse 3, and before.
-const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
+pub const NAMES: [&str; 2] = ["fusermount3", "fusermount"];
 /// Variable of the program's protocol: the number of a socket to which it sends the descriptor of
 /// `/dev/fuse`.
 const COMM_FD: &str = "_FUSE_COMMFD";

@@ -51,6 +51,7 @@ mod users;
 
 pub use attributes::Attributes;
 pub use error::MountError;
+pub use fusermount::NAMES as FUSERMOUNT_NAMES;
 pub use heap::return_freed_memory;
 pub use in_use::claim_unused;
 pub use mount_source::check_free;

@@ -34,7 +34,7 @@ use tree_device::TreeDevice;
 /// # Errors
 /// A tree that no image can hold; an interruption.
 pub fn view(tree: Tree, threads: Threads, control: &Control<'_>) -> Result<ImageSources, BuildError> {
-    let placement = Arc::new(Placement::of(&tree));
+    let placement = Arc::new(Placement::of(&tree)?);
     let tree = tree.with_contents(|contents| placement::placed(contents, Arc::clone(&placement)));
     let out = MemoryOutput::default();
     kiln_builder::build(&tree, &out, &options(threads), control)?;

@@ -1,11 +1,15 @@
 //! Places of files on the tree device.
 
+use kiln_builder::{BuildError, InputProblem};
 use kiln_format::BlockBits;
 use kiln_tree::{
     Content, ContentError, ContentId, Contents, Device, Kind, NodeId, PlacedRun, Stored, StoredDigest, Stores, Tree,
     Version,
 };
 use std::sync::Arc;
+
+/// Most bytes of the device: offsets of files end there, too.
+const DEVICE_LEN_MAX: u64 = i64::MAX as u64;
 
 /// Place of a file that has data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +35,10 @@ pub(crate) struct Placement {
 
 impl Placement {
     /// Places the files of a tree in walk order, so that files of a directory are neighbours.
-    pub(crate) fn of(tree: &Tree) -> Self {
+    ///
+    /// # Errors
+    /// Files that are longer together than a device can be: archives may tell of any length.
+    pub(crate) fn of(tree: &Tree) -> Result<Self, BuildError> {
         let mut placement = Self::default();
         for node in tree.walk() {
             let Kind::File { len: len @ 1.., content, .. } = tree.node(node).kind else { continue };
@@ -44,9 +51,14 @@ impl Placement {
             }
             placement.by_content[idx] = placement.files.len() as u32;
             placement.files.push(PlacedFile { start: placement.len, len, node });
-            placement.len += BlockBits::DEFAULT.blocks_for(len) * BlockBits::DEFAULT.len();
+            let end = placement.len.checked_add(len).filter(|end| *end <= DEVICE_LEN_MAX);
+            let end = end.ok_or_else(|| BuildError::Input {
+                path: tree.path(node),
+                reason: InputProblem::FileLen(len),
+            })?;
+            placement.len = end.next_multiple_of(BlockBits::DEFAULT.len());
         }
-        placement
+        Ok(placement)
     }
 
     /// Returns the place of contents.

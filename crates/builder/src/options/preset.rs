@@ -10,6 +10,7 @@ use crate::options::Dedupe;
 use crate::options::data::Fragments;
 use crate::options::metadata::ContentDigests;
 use kiln_tree::DigestName;
+use std::str::FromStr;
 
 /// Length in bytes up to which files are small: they fill so few pclusters that the room left in the last one counts.
 pub const SMALL_FILE_LEN: u64 = 128 << 10;
@@ -52,6 +53,27 @@ pub(crate) struct Defaults {
     pub dedupe: Dedupe,
     /// Length of text that is compressed as one piece of metadata, in bytes; `None`: metadata is not compressed.
     pub metadata_len: Option<u32>,
+}
+
+/// Name that no preset has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("use plain, fast, balanced, archive, dataset or backup")]
+pub struct UnknownPreset;
+
+impl FromStr for Preset {
+    type Err = UnknownPreset;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPreset> {
+        Ok(match name {
+            "plain" => Preset::Plain,
+            "fast" => Preset::Fast,
+            "balanced" => Preset::Balanced,
+            "archive" => Preset::Archive,
+            "dataset" => Preset::Dataset,
+            "backup" => Preset::Backup,
+            _ => return Err(UnknownPreset),
+        })
+    }
 }
 
 impl Preset {

@@ -94,3 +94,56 @@ fn every_command_that_reads_an_image_can_verify_it() {
     let unverified: Vec<_> = reading.iter().filter(|name| !VERIFYING.contains(&&***name)).collect();
     assert!(unverified.is_empty(), "{unverified:?} read images, and cannot verify them");
 }
+
+/// Returns the words of a line of a shell up to a pipe, a list, a redirection or a comment.
+fn words(line: &str) -> Vec<OsString> {
+    let (mut words, mut word, mut is_open, mut quote) = (Vec::new(), String::new(), false, None);
+    for letter in line.chars() {
+        match (quote, letter) {
+            (Some(mark), letter) if mark == letter => quote = None,
+            (Some(_), letter) => word.push(letter),
+            (None, '\'' | '"') => (quote, is_open) = (Some(letter), true),
+            (None, '|' | '&' | ';' | '>' | ')') => break,
+            (None, '#') if !is_open => break,
+            (None, ' ') if is_open => {
+                words.push(std::mem::take(&mut word).into());
+                is_open = false;
+            }
+            (None, ' ') => {}
+            (None, letter) => {
+                word.push(letter);
+                is_open = true;
+            }
+        }
+    }
+    words.extend(is_open.then(|| word.into()));
+    words
+}
+
+#[test]
+fn commands_in_documents_can_be_typed() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let files = [docs.join("guide"), docs.clone()].map(|dir| std::fs::read_dir(dir).unwrap());
+    let files = files.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|suffix| suffix == "md"));
+    let mut count = 0;
+    for path in files.chain([docs.join("../README.md")]) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let blocks = text.split("\n```").skip(1).step_by(2);
+        for block in blocks.filter_map(|block| block.strip_prefix("sh\n").or(block.strip_prefix("console\n"))) {
+            for line in block.replace("\\\n", " ").lines() {
+                let line = line.trim_start_matches(['$', ' ']).trim_start_matches("sudo ");
+                // `…` and `[…]` stand for more.
+                if !line.starts_with("kiln ") || line.contains(['…', '[', '<']) {
+                    continue;
+                }
+                // Help and version are "errors" that go to standard output.
+                if let Some(error) = parse(&words(line)).err().filter(clap::Error::use_stderr) {
+                    panic!("{}: {line}: {error}", path.display());
+                }
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 80, "{count}");
+}

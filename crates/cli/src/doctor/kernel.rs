@@ -35,10 +35,14 @@ pub fn findings() -> Vec<Finding> {
     if !geteuid().is_root() {
         return vec![Finding::unknown(NAME, "only root may mount: FUSE does it for you", "")];
     }
+    let trial = match Trial::new() {
+        Ok(trial) => trial,
+        Err(error) => return vec![Finding::unknown(NAME, format!("no image to try: {error}"), "")],
+    };
     let mut found = Vec::new();
     let mut via = None;
     for (method, name, needs) in METHODS {
-        found.push(match tried(method) {
+        found.push(match trial.mount(method) {
             Ok(by) => {
                 via = via.or(Some(by));
                 Finding::yes(format!("EROFS with {name}"), "mounted and read")
@@ -72,36 +76,42 @@ enum Trouble {
     Different,
 }
 
-/// Mounts an image of one file, and compares the file.
-fn tried(method: Method) -> Result<KernelVia, Trouble> {
-    let place = Place::new()?;
-    let text: Vec<u8> = (0..20_000_u32).flat_map(|number| format!("{number} ").into_bytes()).collect();
-    let source = place.0.join("source");
-    fs::create_dir(&source)?;
-    fs::write(source.join("text"), &text)?;
-    let image = place.0.join("image.erofs");
-    let choices = Choices { compression: Some(Compression::By(method.into())), ..Choices::default() };
-    Packer::new().choices(choices).pack(&source, &image).map_err(Trouble::Pack)?;
-    let (mount, via) = mount_detached(&image).map_err(Trouble::Mount)?;
-    let mut read = Vec::new();
-    let file = openat(&mount, "text", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(io::Error::from)?;
-    File::from(file).read_to_end(&mut read)?;
-    if read == text { Ok(via) } else { Err(Trouble::Different) }
+/// A directory of one file, to make images of. It goes with this value.
+struct Trial {
+    place: PathBuf,
+    text: Vec<u8>,
 }
 
-/// A directory that goes with this value.
-struct Place(PathBuf);
-
-impl Place {
+impl Trial {
     fn new() -> io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("kiln-doctor-{}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
+        let place = std::env::temp_dir().join(format!("kiln-doctor-{}", std::process::id()));
+        fs::create_dir(&place)?;
+        let text = (0..20_000_u32).flat_map(|number| format!("{number} ").into_bytes()).collect();
+        let trial = Self { place, text };
+        fs::create_dir(trial.source())?;
+        fs::write(trial.source().join("text"), &trial.text)?;
+        Ok(trial)
+    }
+
+    fn source(&self) -> PathBuf {
+        self.place.join("source")
+    }
+
+    /// Mounts an image of the directory, and compares the file.
+    fn mount(&self, method: Method) -> Result<KernelVia, Trouble> {
+        let image = self.place.join(format!("{method:?}.erofs"));
+        let choices = Choices { compression: Some(Compression::By(method.into())), ..Choices::default() };
+        Packer::new().choices(choices).pack(self.source(), &image).map_err(Trouble::Pack)?;
+        let (mount, via) = mount_detached(&image).map_err(Trouble::Mount)?;
+        let mut read = Vec::new();
+        let file = openat(&mount, "text", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(io::Error::from)?;
+        File::from(file).read_to_end(&mut read)?;
+        if read == self.text { Ok(via) } else { Err(Trouble::Different) }
     }
 }
 
-impl Drop for Place {
+impl Drop for Trial {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.place);
     }
 }

@@ -1,6 +1,7 @@
 //! Facts that the kernel and the system tell about themselves.
 
 use super::Finding;
+use kiln_mount::FUSERMOUNT_NAMES;
 use rustix::process::geteuid;
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -40,7 +41,7 @@ pub fn fuse() -> Vec<Finding> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).exists());
-    let helper = match ["fusermount3", "fusermount"].into_iter().find(|name| is_there(name)) {
+    let helper = match FUSERMOUNT_NAMES.into_iter().find(|name| is_there(name)) {
         Some(name) => Finding::yes("FUSE mounts for you", format!("by {name}")),
         None => Finding::no(
             "FUSE mounts for you",

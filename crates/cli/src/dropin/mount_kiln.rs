@@ -69,8 +69,10 @@ const SAME: [&str; 21] = [
 ];
 
 /// Options for mount(8), systemd and generic tools, or without effect on images.
-const IGNORED: [&str; 33] = [
+const IGNORED: [&str; 35] = [
     "",
+    "acl", // of the kernel's driver, which has it anyway, and the next
+    "user_xattr",
     "defaults",
     "ro",
     "rw", // mount(8) passes it unless told otherwise
@@ -105,9 +107,12 @@ const IGNORED: [&str; 33] = [
     "noiversion",
 ];
 
+/// The same, with values: the name of a program that mounts for users, and a hint for the kernel's driver.
+const IGNORED_WITH_VALUE: [&str; 2] = ["uhelper", "cache_strategy"];
+
 /// A translated command line.
 #[derive(Debug, PartialEq, Eq)]
-struct Order {
+pub struct Order {
     /// Arguments of `kiln mount`.
     words: Vec<OsString>,
     /// Nothing is to be mounted.
@@ -124,7 +129,8 @@ pub fn run_fuse(args: Vec<OsString>) -> Result<(), Stop> {
     mount(parse(args, "fuse.kiln", geteuid().is_root())?)
 }
 
-fn mount(order: Order) -> Result<(), Stop> {
+/// Mounts what an order says.
+pub fn mount(order: Order) -> Result<(), Stop> {
     let program = [OsString::from("kiln"), "mount".into()];
     let words: Vec<OsString> = program.into_iter().chain(order.words).collect();
     let parsed = cli::parse(&words).map_err(|error| {
@@ -139,7 +145,7 @@ fn mount(order: Order) -> Result<(), Stop> {
 }
 
 /// Translates the arguments of a helper for the type `kind`.
-fn parse(args: Vec<OsString>, kind: &str, is_root: bool) -> Result<Order, Stop> {
+pub fn parse(args: Vec<OsString>, kind: &str, is_root: bool) -> Result<Order, Stop> {
     let (mut operands, mut lists, mut kind) = (Vec::new(), Vec::new(), OsString::from(kind));
     let (mut is_fake, mut is_verbose) = (false, false);
     for item in getopt::parse(&OPTIONS, args)? {
@@ -161,7 +167,8 @@ fn parse(args: Vec<OsString>, kind: &str, is_root: bool) -> Result<Order, Stop> 
     words.extend((!is_verbose).then(|| "--quiet".into()));
     match kind.as_bytes() {
         b"kiln" | b"erofs" => {}
-        b"fuse.kiln" => words.push("--via=fuse".into()),
+        b"fuse.kiln" | b"erofs.fuse" => words.push("--via=fuse".into()),
+        b"erofs.local" => words.push("--via=kernel".into()),
         _ => return Err(Misuse::Other(format!("unsupported type '{}'", kind.display())).into()),
     }
     if is_root {
@@ -185,7 +192,8 @@ fn translated(option: &[u8]) -> Option<OsString> {
         return Some(with("--"));
     }
     let is_for_others = name.starts_with(b"x-") || name.starts_with(b"X-") || name == b"comment";
-    if is_for_others || !has_value && IGNORED.iter().any(is_named) {
+    let ignored = if has_value { &IGNORED_WITH_VALUE[..] } else { &IGNORED };
+    if is_for_others || ignored.iter().any(is_named) {
         return None;
     }
     // The list of kiln mount, which says what is wrong with it.
@@ -205,6 +213,8 @@ mod tests {
     fn options_of_mount_become_those_of_kiln() {
         let found = words(&["a.erofs", "/mnt", "-o", "rw,nofail,x-systemd.automount,cache=64M,nosuid"], false);
         assert_eq!(found, ["--over", "--quiet", "--cache=64M", "--options=nosuid", "--", "a.erofs", "/mnt"]);
+        let found = words(&["a", "b", "-o", "uhelper=udisks2,acl,cache_strategy=readaround", "-t", "erofs.local"], false);
+        assert_eq!(found, ["--over", "--quiet", "--via=kernel", "--", "a", "b"]);
         let found = words(&["-v", "-t", "fuse.kiln", "-n", "a", "b"], true);
         assert_eq!(found, ["--over", "--via=fuse", "--options=suid,dev,allow_other", "--", "a", "b"]);
     }
@@ -231,7 +241,7 @@ mod tests {
 
     #[test]
     fn misuse_is_told() {
-        for args in [&["a"][..], &["a", "b", "c"], &["-t", "ext4", "a", "b"]] {
+        for args in [&["a"][..], &["a", "b", "c"], &["-t", "ext4", "a", "b"], &["-t", "erofs.nbd", "a", "b"]] {
             assert!(parse(args.iter().map(OsString::from).collect(), "kiln", false).is_err(), "{args:?}");
         }
     }

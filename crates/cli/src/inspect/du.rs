@@ -3,11 +3,11 @@
 mod page;
 mod treemap;
 
+use crate::console::document::Document;
 use crate::console::report::{Bytes, JsonList, Out};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
-use kiln_output::{AtomicFile, Existing};
 use kiln_read::{DirUsage, DiskUsage, FollowLast, Image, Threads, TreeUsage};
 use page::Space;
 use serde::Serialize;
@@ -90,14 +90,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 /// Writes the page of an image.
 fn write_page(args: &Args, image: &Image, html: &Path) -> Result<Exit, Failure> {
-    let file = AtomicFile::create(html, if args.force { Existing::Replace } else { Existing::Keep })?;
+    let document = Document::create(html, args.force)?;
     let failure = |error| args.image.failure(error);
     let space = image.inode(image.root_nid()).and_then(|root| Space::measure(image, &root)).map_err(failure)?;
     let usage = image.usage(Threads::PROCESSORS).map_err(failure)?;
     let name = args.image.image.file_name().unwrap_or_default().to_string_lossy();
-    let written = file.file().write_all(space.page(&name, image.source_len(), &usage).as_bytes());
-    written.map_err(|source| Failure::File { path: html.to_path_buf(), action: "write", source })?;
-    file.commit()?;
+    document.finish(&space.page(&name, image.source_len(), &usage))?;
     Ok(Exit::Done)
 }
 

@@ -3,12 +3,12 @@
 mod picture;
 mod range;
 
+use crate::console::document::Document;
 use crate::console::report::{Bytes, Out, Streamed, print_document};
 use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::inspect::stat::PlaceJson;
-use kiln_output::{AtomicFile, Existing};
 use kiln_read::{Cost, Decoding, Explanation, FollowLast, ReadError, ReadPiece};
 use serde::{Serialize, Serializer};
 use std::ffi::OsString;
@@ -75,12 +75,9 @@ fn draw(
     mut explanation: Explanation<'_>,
     failure: impl Fn(ReadError) -> Failure,
 ) -> Result<Exit, Failure> {
-    let file = AtomicFile::create(picture, if args.force { Existing::Replace } else { Existing::Keep })?;
+    let document = Document::create(picture, args.force)?;
     let pieces = explanation.by_ref().collect::<Result<Vec<_>, _>>().map_err(failure)?;
-    let drawn = picture::draw(&Bytes(path).lossy(), &pieces, &explanation.cost());
-    let written = file.file().write_all(drawn.as_bytes());
-    written.map_err(|source| Failure::File { path: picture.to_path_buf(), action: "write", source })?;
-    file.commit()?;
+    document.finish(&picture::draw(&Bytes(path).lossy(), &pieces, &explanation.cost()))?;
     Ok(Exit::Done)
 }
 

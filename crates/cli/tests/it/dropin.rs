@@ -1,4 +1,4 @@
-//! Drop-in names that scripts already call: `fsck.erofs`, `dump.erofs`, `erofsfuse`; for `mkfs.erofs` see `../mkfs`.
+//! Drop-in names that scripts already call: `fsck.erofs`, `dump.erofs`, `erofsfuse`, `mount.erofs`; for `mkfs.erofs` see `../mkfs`.
 
 mod dump;
 mod fsck;
@@ -12,11 +12,12 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 10] = [
     "mkfs.erofs",
     "fsck.erofs",
     "dump.erofs",
     "erofsfuse",
+    "mount.erofs",
     "mkcomposefs",
     "composefs-info",
     "mount.composefs",

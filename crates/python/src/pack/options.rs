@@ -216,15 +216,7 @@ impl Options {
 /// # Errors
 /// `ValueError` for a preset that does not exist.
 pub(super) fn preset(name: &str) -> PyResult<Preset> {
-    Ok(match name {
-        "plain" => Preset::Plain,
-        "fast" => Preset::Fast,
-        "balanced" => Preset::Balanced,
-        "archive" => Preset::Archive,
-        "dataset" => Preset::Dataset,
-        "backup" => Preset::Backup,
-        other => return Err(refusal("preset", other, "use plain, fast, balanced, archive, dataset or backup")),
-    })
+    name.parse().map_err(|error| refusal("preset", name, error))
 }
 
 /// Parses `METHOD[,LEVEL][,dictsize=SIZE]`.

@@ -2,6 +2,7 @@
 //! other file.
 
 use super::treemap::{Area, squarified};
+use crate::console::document::escape;
 use crate::console::size::Human;
 use kiln_read::{DirUsage, DiskUsage, Image, Inode, ReadError, TreeUsage, Usage};
 use std::collections::BTreeMap;
@@ -79,7 +80,7 @@ impl Space {
             }
             let mut dir = &mut space.root;
             add(&mut dir.sums, &sums);
-            for name in names {
+            for name in names.into_iter().take(LEVELS) {
                 dir = dir.children.entry(name.to_owned()).or_default();
                 add(&mut dir.sums, &sums);
             }
@@ -215,11 +216,6 @@ fn table(out: &mut String, head: &str, mut rows: Vec<(String, TreeUsage)>) {
 
 fn percent(part: u64, whole: u64) -> Option<String> {
     (whole > 0).then(|| format!("{:.0} %", part as f64 * 100.0 / whole as f64))
-}
-
-/// Returns text for HTML.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

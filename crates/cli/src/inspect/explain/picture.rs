@@ -1,5 +1,6 @@
 //! A picture of a read: the text of a file, and below it, to the same scale, the stored bytes that it comes from.
 
+use crate::console::document::escape;
 use crate::console::size::Human;
 use kiln_read::{Cost, Decoding, ExtentKind, ReadPiece};
 use std::fmt::Write;
@@ -148,22 +149,6 @@ fn legend(texts: &[Segment]) -> String {
             left + 18.0
         );
         left += 40.0 + 7.5 * name.len() as f64;
-    }
-    out
-}
-
-/// Returns text for XML.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            letter if letter.is_control() => out.push('\u{fffd}'),
-            letter => out.push(letter),
-        }
     }
     out
 }

@@ -1,4 +1,4 @@
-//! `mount.kiln` and `mount.fuse.kiln`: by themselves, and called by mount(8).
+//! `mount.kiln`, `mount.fuse.kiln` and `mount.erofs`: by themselves, and called by mount(8).
 
 use super::Names;
 use crate::common::{Scratch, skip, stderr, stdout};
@@ -38,6 +38,7 @@ fn options_of_fstab_mount_an_image() {
     for (name, list, kind, wanted) in [
         ("mount.fuse.kiln", options, "fuse.kiln", "allow_other"),
         ("mount.kiln", "rw,via=fuse,nosuid", "fuse.kiln", "nosuid"),
+        ("mount.erofs", "rw,via=fuse,nodev,uhelper=udisks2", "fuse.kiln", "nodev"),
     ] {
         let _place = Place(&dir);
         names.stdout(name, &[&image, &dir, "-n", "-o", list]);
@@ -49,6 +50,21 @@ fn options_of_fstab_mount_an_image() {
         assert!(Command::new("umount").arg(&dir).status().unwrap().success());
     }
     names.stdout("mount.kiln", &["-f", &image, &dir]);
+    {
+        let _place = Place(&dir);
+        names.stdout("mount.erofs", &["-t", "erofs.fuse", &image, &dir]);
+        assert_eq!(mounted(&dir).0, "fuse.kiln");
+        names.stdout("mount.erofs", &["-u", &dir]);
+    }
+    for (args, words) in [
+        (&["-u", &dir][..], "not mounted"),
+        (&["-u", &dir, &dir], "one mount point"),
+        (&["--reattach", "/dev/nbd0"], "NBD"),
+        (&["-t", "erofs.nbd", &image, &dir], "erofs.nbd"),
+    ] {
+        let told = names.exits("mount.erofs", args, 1);
+        assert!(told.contains(words), "{args:?}: {told}");
+    }
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     for (list, words) in [("frob", "no such mount option"), ("cache=x", "cache"), ("via=nbd", "nbd")] {
         let told = names.exits("mount.kiln", &[&image, &dir, "-o", list], 1);
@@ -77,6 +93,7 @@ fn mount_calls_it() {
                   \"$2\" install-names --force \"$sbin\" >&2; \
                   show() { cat \"$1/file\"; findmnt -n -o FSTYPE \"$1\"; umount \"$1\"; }; \
                   mount -t kiln \"$3\" \"$4\"; show \"$4\"; \
+                  mount -t erofs -o acl \"$3\" \"$4\"; show \"$4\"; \
                   mount -t fuse.kiln -o noexec \"$3\" \"$4\"; show \"$4\"; \
                   echo \"$3 $4 kiln noauto,via=fuse 0 0\" >\"$1/fstab\"; mount -T \"$1/fstab\" \"$4\"; \
                   cat \"$4/file\"; \
@@ -94,7 +111,7 @@ fn mount_calls_it() {
     assert!(output.status.success(), "{told}");
     let shown = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = shown.lines().collect();
-    let ["contentserofs" | "contentsfuse.kiln", "contentsfuse.kiln", "contentsfuse.kiln"] = lines[..] else {
+    let ["contentserofs" | "contentsfuse.kiln", "contentserofs" | "contentsfuse.kiln", "contentsfuse.kiln", "contentsfuse.kiln"] = lines[..] else {
         panic!("{shown}")
     };
     assert!(!Path::new(&dir).join("file").exists());
