@@ -10,11 +10,10 @@ cd "$(dirname "$0")/.."
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
 dist=$target_dir/dist
 nfpm=$target_dir/tools/go/bin/nfpm
-[ -x "$nfpm" ] || GOBIN=$target_dir/tools/go/bin go install github.com/goreleaser/nfpm/v2/cmd/nfpm@latest
+[ -x "$nfpm" ] || GOBIN=$target_dir/tools/go/bin go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
-export VERSION DATE SOURCE_DATE_EPOCH
+export VERSION SOURCE_DATE_EPOCH
 # Pages and completions are the same for all architectures; this machine's binary makes them.
 native=$dist/$(uname -m)/kiln
 [ $# -gt 0 ] || set -- $(cd "$dist" && for arch in x86_64 aarch64; do [ -x "$arch/kiln" ] && echo "$arch"; done)
@@ -31,7 +30,7 @@ for arch in "$@"; do
     for shell in bash zsh fish; do "$native" generate completions $shell >"$OUT/completions/kiln.$shell"; done
     case $arch in x86_64) ARCH=amd64 ;; aarch64) ARCH=arm64 ;; esac
     export ARCH
-    for kind in deb rpm apk; do "$nfpm" package --config packaging/nfpm.yaml --packager $kind --target "$packages" >/dev/null; done
+    for kind in deb rpm apk; do "$nfpm" package --config packaging/nfpm.yaml --packager $kind --target "$packages"; done
 
     # The same for people who unpack: one directory.
     name=kiln-$VERSION-linux-$arch
@@ -47,9 +46,10 @@ for arch in "$@"; do
     mkdir -p "$dist/root/usr/bin"
     cp "$OUT/kiln" "$dist/root/usr/bin/kiln"
     layout=$packages/kiln-$VERSION-oci-$arch
-    "$native" oci pack --quiet --all-root --mtime "$SOURCE_DATE_EPOCH" --tag "kiln:$VERSION" --as-platform "linux/$ARCH" \
-        "$dist/root" "$layout"
-    rm -rf "$dist/root" "$dist/stage" "$dist/stage.erofs"
+    "$native" pack --quiet --force --all-root --mtime "$SOURCE_DATE_EPOCH" "$dist/root" "$dist/root.erofs"
+    "$native" oci pack --quiet --media-type containerd --tag "kiln:$VERSION" --as-platform "linux/$ARCH" \
+        "$dist/root.erofs" "$layout"
+    rm -rf "$dist/root" "$dist/root.erofs" "$dist/stage" "$dist/stage.erofs"
 done
 cp "$dist"/wheels/*.whl "$packages" 2>/dev/null || echo "packages.sh: no wheels: packaging/wheels.sh builds them" >&2
 packaging/sbom.py >"$packages/kiln-$VERSION-sbom.json"

@@ -83,7 +83,7 @@ if [ -e "$archive" ]; then
 fi
 layout=$dist/packages/kiln-$version-oci-$here
 if [ -d "$layout" ]; then
-    try "container: the program in it" sh -c "'$dist/$here/kiln' pack --quiet --force '$layout' '$place/oci.erofs' && '$dist/$here/kiln' cat '$place/oci.erofs' /usr/bin/kiln | cmp - '$dist/$here/kiln'"
+    try "container: the program in it" sh -c "'$dist/$here/kiln' pack --quiet --force --from oci '$layout' '$place/oci.erofs' && '$dist/$here/kiln' cat '$place/oci.erofs' /usr/bin/kiln | cmp - '$dist/$here/kiln'"
     try "container: run" "$dist/$here/kiln" run --at "$place/unpacked" --chroot "$place/oci.erofs" -- /usr/bin/kiln --version
 fi
 exit $failed

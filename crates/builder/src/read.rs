@@ -177,8 +177,12 @@ fn fill(request: &ReadRequest, text: &mut [u8], context: Context<'_>) -> Result<
         Err(change) if is_stored(&change) => change,
         Err(error) => return Err(error),
     };
-    read(Version::Changed, text)?;
-    Ok(Some(change))
+    match read(Version::Changed, text)?.verify_unchanged().map_err(failed) {
+        Ok(()) => Ok(Some(change)),
+        // Zeros stand for bytes that are missing.
+        Err(shorter) if is_stored(&shorter) => Ok(Some(if change.is_resize() { change } else { shorter })),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use kilnfs::read::{FileType, Image, ImageOptions, Inode};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -105,6 +106,45 @@ fn a_program_in_c_reads_what_rust_reads() {
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && told.contains("damaged"), "{told}");
     }
+}
+
+/// The example for Go, compiled as a user would do it: by cgo, with what pkg-config tells.
+#[test]
+fn the_example_in_go_is_a_filesystem() {
+    for program in ["go", "pkg-config"] {
+        if Command::new(program).arg("version").output().is_err() {
+            return kiln_tests::without(program);
+        }
+    }
+    let dir = TempDir::new("go").unwrap();
+    let (tree, image) = (dir.join("tree"), dir.join("image.erofs"));
+    fs::create_dir_all(tree.join("dir/empty")).unwrap();
+    fs::write(tree.join("dir/file"), "contents of a file".repeat(1000)).unwrap();
+    symlink("dir/file", tree.join("link")).unwrap();
+    kilnfs::pack(&tree, &image, kilnfs::Preset::Balanced).unwrap();
+    // As `make install` would lay it out below a prefix.
+    fs::create_dir_all(dir.join("lib/pkgconfig")).unwrap();
+    fs::create_dir(dir.join("include")).unwrap();
+    fs::copy(here().join("include/kiln.h"), dir.join("include/kiln.h")).unwrap();
+    let library = std::env::current_exe().unwrap().parent().unwrap().join("libkiln.a");
+    symlink(library, dir.join("lib/libkiln.a")).unwrap();
+    let told = fs::read_to_string(here().join("kiln.pc.in")).unwrap();
+    let prefix = dir.path().display().to_string();
+    let told = told.replace("@prefix@", &prefix).replace("@version@", env!("CARGO_PKG_VERSION"));
+    fs::write(dir.join("lib/pkgconfig/kiln.pc"), told).unwrap();
+    let output = Command::new("go")
+        .args(["test", "-count=1", "./..."])
+        .current_dir(here().join("go"))
+        .env("PKG_CONFIG_PATH", dir.join("lib/pkgconfig"))
+        .env("CGO_LDFLAGS", "-lpthread -ldl -lm")
+        .env("GOCACHE", dir.join("cache"))
+        .env("GOFLAGS", "-mod=mod")
+        .env("IMAGE", &image)
+        .env("FILE", "dir/file")
+        .output()
+        .unwrap();
+    let told = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&told));
 }
 
 /// The header declares the functions of the library, and no others.

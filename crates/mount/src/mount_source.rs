@@ -50,7 +50,12 @@ pub(crate) fn source(path: &Path) -> Result<Source, MountError> {
 pub fn check_free(dir: &Path) -> Result<(), MountError> {
     let path = || dir.to_path_buf();
     let failed = |source| MountError::MountPoint { path: path(), source };
-    if let Some(mounted) = Mounted::at(dir).map_err(failed)?.filter(Mounted::is_image) {
+    let mounted = match Mounted::at(dir) {
+        // Early in a start, or in an empty root, /proc is missing, and nothing is known of mounts.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+        found => found.map_err(failed)?,
+    };
+    if let Some(mounted) = mounted.filter(Mounted::is_image) {
         return Err(MountError::Occupied {
             path: path(),
             by: format!("an image is mounted there ({})", mounted.fs_type),

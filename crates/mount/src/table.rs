@@ -28,10 +28,13 @@ impl Mounted {
     /// Returns the mount whose root is `dir`: the topmost one, if several are stacked there.
     /// Returns `None` if `dir` is not the root of a mount. The filesystem itself is not accessed,
     /// so that a FUSE mount whose server has ended is found, too.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] if `/proc` is not mounted; errors of `dir`.
     pub(crate) fn at(dir: &Path) -> io::Result<Option<Self>> {
         let opened = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let fd = opened.as_raw_fd();
-        let id = fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
+        let id = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).map_err(without_proc)?;
         let id = id.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
         let id: u64 = id.ok_or_else(|| io::Error::from(Errno::OPNOTSUPP))?;
         let dir = fs::read_link(format!("/proc/self/fd/{fd}"))?;
@@ -82,6 +85,14 @@ fn unescape(field: &[u8]) -> Vec<u8> {
         rest = behind;
     }
     bytes
+}
+
+/// Returns an error that says which file is missing, instead of `dir`.
+fn without_proc(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"),
+        _ => error,
+    }
 }
 
 #[cfg(test)]

@@ -42,8 +42,8 @@ pub enum Version {
     /// The contents that were scanned. A file that has changed since then is an error.
     Scanned,
     /// The contents of a file that has changed since the scan, as they are now: zeros where the
-    /// file has become shorter, and no error for further changes. A source that cannot change opens
-    /// the scanned ones.
+    /// file has become shorter, which [`Content::verify_unchanged`] tells then, and no error for
+    /// further changes. A source that cannot change opens the scanned ones.
     Changed,
     /// The contents as the base stores them, where [`Contents::stored`] answers [`Stored::Reused`].
     Reused,

@@ -52,10 +52,8 @@ impl Placement {
             placement.by_content[idx] = placement.files.len() as u32;
             placement.files.push(PlacedFile { start: placement.len, len, node });
             let end = placement.len.checked_add(len).filter(|end| *end <= DEVICE_LEN_MAX);
-            let end = end.ok_or_else(|| BuildError::Input {
-                path: tree.path(node),
-                reason: InputProblem::FileLen(len),
-            })?;
+            let end =
+                end.ok_or_else(|| BuildError::Input { path: tree.path(node), reason: InputProblem::FileLen(len) })?;
             placement.len = end.next_multiple_of(BlockBits::DEFAULT.len());
         }
         Ok(placement)
@@ -108,6 +106,27 @@ impl Contents for PlacedContents {
 mod tests {
     use super::*;
     use kiln_tree::conformance::{Echo, assert_forwards};
+    use kiln_tree::{Builder, Metadata, Node, ThinSlice};
+
+    /// Archives may tell of any length.
+    #[test]
+    fn files_that_no_device_can_hold_are_refused() {
+        let placement = |lens: &[u64]| {
+            let mut builder = Builder::default();
+            for (idx, len) in lens.iter().enumerate() {
+                let kind = Kind::File { len: *len, content: ContentId(idx as u32), sparse: true };
+                let node = Node { meta: Metadata::default(), xattrs: ThinSlice::default(), kind };
+                builder.insert(format!("{idx}").as_bytes(), node).unwrap();
+            }
+            Placement::of(&builder.finish(Box::new(Echo)).unwrap())
+        };
+        assert_eq!(placement(&[1, 4097, 0, 5]).unwrap().len, 4096 + 8192 + 4096);
+        assert!(placement(&[1 << 62, 1 << 61]).is_ok());
+        for lens in [&[1 << 62, 1 << 62][..], &[1, u64::MAX], &[u64::MAX - 5, u64::MAX]] {
+            let told = placement(lens).unwrap_err().to_string();
+            assert!(told.contains("the format ends at 2^63"), "{told}");
+        }
+    }
 
     #[test]
     fn all_but_the_place_is_forwarded() {

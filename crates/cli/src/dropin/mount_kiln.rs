@@ -213,7 +213,8 @@ mod tests {
     fn options_of_mount_become_those_of_kiln() {
         let found = words(&["a.erofs", "/mnt", "-o", "rw,nofail,x-systemd.automount,cache=64M,nosuid"], false);
         assert_eq!(found, ["--over", "--quiet", "--cache=64M", "--options=nosuid", "--", "a.erofs", "/mnt"]);
-        let found = words(&["a", "b", "-o", "uhelper=udisks2,acl,cache_strategy=readaround", "-t", "erofs.local"], false);
+        let found =
+            words(&["a", "b", "-o", "uhelper=udisks2,acl,cache_strategy=readaround", "-t", "erofs.local"], false);
         assert_eq!(found, ["--over", "--quiet", "--via=kernel", "--", "a", "b"]);
         let found = words(&["-v", "-t", "fuse.kiln", "-n", "a", "b"], true);
         assert_eq!(found, ["--over", "--via=fuse", "--options=suid,dev,allow_other", "--", "a", "b"]);

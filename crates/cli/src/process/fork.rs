@@ -29,5 +29,8 @@ pub fn fork() -> io::Result<Side> {
 }
 
 fn thread_count() -> io::Result<usize> {
-    Ok(std::fs::read_dir("/proc/self/task")?.count())
+    match std::fs::read_dir("/proc/self/task") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::other("/proc is not mounted")),
+        tasks => Ok(tasks?.count()),
+    }
 }

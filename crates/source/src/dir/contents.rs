@@ -126,7 +126,7 @@ pub(crate) fn open_changed_beneath(
     // A file that was rewritten and renamed into place is accepted as the new version. A file with
     // another owner or mode is not: it would be stored with the metadata that the scan found.
     match now.ino == stamp.ino || now.access == stamp.access {
-        true => Ok(Box::new(ChangedContent { file })),
+        true => Ok(Box::new(ChangedContent { file, is_short: false })),
         false => Err(ContentError::Changed("another file has its name, with another owner or mode")),
     }
 }
@@ -209,13 +209,18 @@ impl Content for FileContent {
 /// A changed file, in its current state.
 struct ChangedContent {
     file: File,
+    /// Bytes were missing. The length that the system states does not tell: files of sysfs have a page.
+    is_short: bool,
 }
 
 impl Content for ChangedContent {
     fn read_exact_at(&mut self, mut buf: &mut [u8], mut off: u64) -> Result<(), ContentError> {
         while !buf.is_empty() {
             match self.file.read_at(buf, off) {
-                Ok(0) => break,
+                Ok(0) => {
+                    self.is_short = true;
+                    break;
+                }
                 Ok(len) => (buf, off) = (&mut buf[len..], off + len as u64),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -231,7 +236,7 @@ impl Content for ChangedContent {
     }
 
     fn verify_unchanged(&mut self) -> Result<(), ContentError> {
-        Ok(())
+        if self.is_short { Err(ContentError::Resized("it has become shorter")) } else { Ok(()) }
     }
 }
 

@@ -111,7 +111,13 @@ fn mount_calls_it() {
     assert!(output.status.success(), "{told}");
     let shown = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = shown.lines().collect();
-    let ["contentserofs" | "contentsfuse.kiln", "contentserofs" | "contentsfuse.kiln", "contentsfuse.kiln", "contentsfuse.kiln"] = lines[..] else {
+    let [
+        "contentserofs" | "contentsfuse.kiln",
+        "contentserofs" | "contentsfuse.kiln",
+        "contentsfuse.kiln",
+        "contentsfuse.kiln",
+    ] = lines[..]
+    else {
         panic!("{shown}")
     };
     assert!(!Path::new(&dir).join("file").exists());
