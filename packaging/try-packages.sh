@@ -41,7 +41,7 @@ if [ -x "$dist/$other/kiln" ] && emulator=$(command -v "qemu-$other-static" || c
         "$dist/$here/kiln" pack --quiet --force $options "$empty/tree" "$empty/image.erofs"
         try "$other: the same bytes $options" cmp "$empty/image.erofs" "$empty/other.erofs"
     done
-    for image in tests/golden/*.erofs; do
+    for image in crates/read/tests/golden/*.erofs; do
         [ -e "${image%.erofs}.blob" ] && continue
         # What one of the two refuses, both refuse, in the same words.
         try "$other: check $(basename "$image")" sh -c "
