@@ -40,7 +40,7 @@ def index(report: Report) -> str:
 
 def suite_page(part: Part, drawn: set[str], plots_in: str) -> str:
     """Returns the page of a suite: what it asks, what it found, its tables."""
-    lines = [MADE, f"# {part.suite.title}", _prose(f"{part.suite.about} {part.measured}")]
+    lines = [MADE, f"# {part.suite.title}", _prose(part.about)]
     lines.append("\n".join(_prose(f"* {word}", "  ") for word in part.words))
     for table in part.tables:
         picture = f"{plots_in}{reader.slug(table)}.svg" if table.key in drawn else ""

@@ -88,7 +88,7 @@ def _suite(part: Part) -> list[str]:
     words = [f"<li>{prose(word)}</li>" for word in part.words]
     return [
         f'<section><h2 id="{escape(part.suite.name)}">{escape(part.suite.title)}</h2>',
-        f"<p>{prose(f'{part.suite.about} {part.measured}')}</p>",
+        f"<p>{prose(part.about)}</p>",
         f"<ul>{''.join(words)}</ul>" if words else "",
         *chain.from_iterable(_table(table) for table in part.tables),
         "</section>",

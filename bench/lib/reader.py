@@ -29,11 +29,12 @@ class Part:
     words: list[str]
 
     @property
-    def measured(self) -> str:
-        """The processor that ran it, and the days."""
+    def about(self) -> str:
+        """Questions of the suite, and the processor and the days that answered them."""
         dates = sorted({str(table.facts.get("date", "")) for table in self.tables})
         days = " and ".join(dict.fromkeys([dates[0], dates[-1]]))
-        return f"Measured on one machine ({self.tables[0].facts.get('processor', 'unknown')}), {days}."
+        processor = self.tables[0].facts.get("processor", "unknown")
+        return f"{self.suite.about} Measured on one machine ({processor}), {days}."
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ pub fn check_free(dir: &Path) -> Result<(), MountError> {
     let failed = |source| MountError::MountPoint { path: path(), source };
     let mounted = match Mounted::at(dir) {
         // Early in a start, or in an empty root, /proc is missing, and nothing is known of mounts.
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+        Err(error) if error.kind() == io::ErrorKind::Other => None,
         found => found.map_err(failed)?,
     };
     if let Some(mounted) = mounted.filter(Mounted::is_image) {

@@ -30,7 +30,7 @@ impl Mounted {
     /// so that a FUSE mount whose server has ended is found, too.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] if `/proc` is not mounted; errors of `dir`.
+    /// [`io::ErrorKind::Other`] if `/proc` is not mounted; errors of `dir`.
     pub(crate) fn at(dir: &Path) -> io::Result<Option<Self>> {
         let opened = open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let fd = opened.as_raw_fd();
@@ -90,7 +90,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 /// Returns an error that says which file is missing, instead of `dir`.
 fn without_proc(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::NotFound => io::Error::new(io::ErrorKind::Unsupported, "/proc is not mounted"),
+        io::ErrorKind::NotFound => io::Error::other("/proc is not mounted"),
         _ => error,
     }
 }

@@ -1,7 +1,7 @@
 //! `mount.erofs`: the helper of erofs-utils, which mount(8) calls for the type `erofs`.
 
 use super::Stop;
-use super::getopt::Misuse;
+use super::getopt::{self, Item, Misuse, Opt, Takes, both, long, short};
 use super::mount_kiln;
 use crate::exit::Failure;
 use rustix::process::geteuid;
@@ -25,21 +25,27 @@ Options:
                          Not supported
 ";
 
+/// Options beside those of `mount.kiln`.
+const MORE: [Opt; 3] =
+    [both('V', "version", Takes::Nothing), short("u", Takes::Nothing), long("reattach", Takes::Nothing)];
+
 /// Runs `mount.erofs`.
 pub fn run(args: Vec<OsString>) -> Result<(), Stop> {
-    let has = |names: &[&str]| args.iter().any(|arg| names.iter().any(|name| arg == name));
-    if has(&["-V", "--version"]) {
+    let items = getopt::parse(&[&mount_kiln::OPTIONS[..], &MORE].concat(), args)?;
+    let has = |name| items.iter().any(|item| matches!(item, Item::Option(found, _) if *found == name));
+    if has("version") {
         return Err(Stop::Version(""));
     }
-    if has(&["--reattach"]) {
+    if has("reattach") {
         return Err(Misuse::other("--reattach: there are no NBD devices; mount the image again").into());
     }
-    if has(&["-u"]) {
-        let others: Vec<_> = args.iter().filter(|arg| *arg != "-u").collect();
-        let [dir] = others[..] else {
-            return Err(Misuse::other("-u: name one mount point, and nothing else").into());
-        };
-        return Ok(kiln_mount::unmount(Path::new(dir)).map_err(Failure::Mount)?);
+    if !has("u") {
+        return mount_kiln::mount(mount_kiln::order(items, "erofs", geteuid().is_root())?);
     }
-    mount_kiln::mount(mount_kiln::parse(args, "erofs", geteuid().is_root())?)
+    match &items[..] {
+        [Item::Option(..), Item::Operand(dir)] | [Item::Operand(dir), Item::Option(..)] => {
+            Ok(kiln_mount::unmount(Path::new(dir)).map_err(Failure::Mount)?)
+        }
+        _ => Err(Misuse::other("-u: name one mount point, and nothing else").into()),
+    }
 }

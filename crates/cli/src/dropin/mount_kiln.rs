@@ -32,7 +32,8 @@ Options:
                          Accepted: mount(8) and systemd read them
 ";
 
-const OPTIONS: [Opt; 8] = [
+/// Options of the helpers.
+pub const OPTIONS: [Opt; 8] = [
     both('h', "help", Takes::Nothing),
     short("f", Takes::Nothing),
     short("n", Takes::Nothing),
@@ -144,11 +145,15 @@ pub fn mount(order: Order) -> Result<(), Stop> {
     }
 }
 
+fn parse(args: Vec<OsString>, kind: &str, is_root: bool) -> Result<Order, Stop> {
+    order(getopt::parse(&OPTIONS, args)?, kind, is_root)
+}
+
 /// Translates the arguments of a helper for the type `kind`.
-pub fn parse(args: Vec<OsString>, kind: &str, is_root: bool) -> Result<Order, Stop> {
+pub fn order(items: Vec<Item>, kind: &str, is_root: bool) -> Result<Order, Stop> {
     let (mut operands, mut lists, mut kind) = (Vec::new(), Vec::new(), OsString::from(kind));
     let (mut is_fake, mut is_verbose) = (false, false);
-    for item in getopt::parse(&OPTIONS, args)? {
+    for item in items {
         match item {
             Item::Operand(operand) => operands.push(operand),
             Item::Option("help", _) => return Err(Stop::Help),

@@ -55,6 +55,8 @@ fn options_of_fstab_mount_an_image() {
         names.stdout("mount.erofs", &["-t", "erofs.fuse", &image, &dir]);
         assert_eq!(mounted(&dir).0, "fuse.kiln");
         names.stdout("mount.erofs", &["-u", &dir]);
+        names.stdout("mount.erofs", &["-vnterofs.fuse", &image, &dir]);
+        names.stdout("mount.erofs", &[&dir, "-u"]);
     }
     for (args, words) in [
         (&["-u", &dir][..], "not mounted"),
