@@ -178,11 +178,19 @@ fn prefetched_with(prefetch: Prefetch) -> Result<([u64; 4], u64), String> {
 fn prefetch_follows_the_option() {
     let (counts, readdirs) = require!(prefetched_with(Prefetch::Off));
     assert_eq!((counts, readdirs), ([0; 4], 0));
-    let ([data @ .., dentries], readdirs) = require!(prefetched_with(Prefetch::Data));
-    assert!(data.iter().all(|&count| count > 0), "{data:?}");
-    assert_eq!((dentries, readdirs), (0, 0));
-    let (counts, readdirs) = require!(prefetched_with(Prefetch::DataAndNames));
-    assert!(counts.iter().all(|&count| count > 0) && readdirs > 0, "{counts:?}, {readdirs} listings");
+    // On a busy machine, fetches count as slow and suppress prefetch: several mounts are tried.
+    let mut tried = Vec::new();
+    let has_all = |counts: &[u64]| counts.iter().all(|&count| count > 0);
+    for _ in 0..MOUNTS_MAX {
+        let ([data @ .., dentries], data_readdirs) = require!(prefetched_with(Prefetch::Data));
+        assert_eq!((dentries, data_readdirs), (0, 0));
+        let (counts, readdirs) = require!(prefetched_with(Prefetch::DataAndNames));
+        if has_all(&data) && has_all(&counts) && readdirs > 0 {
+            return;
+        }
+        tried.push((data, counts, readdirs));
+    }
+    panic!("data, all, listings: {tried:?}");
 }
 
 #[test]

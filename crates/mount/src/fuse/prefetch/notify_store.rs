@@ -24,8 +24,8 @@ impl PageCache {
     }
 
     /// Stores contents of the file `node` from byte `off` on. Returns true if the kernel took them.
-    /// It does not if it does not know the node, or if it has refused before for another reason.
-    /// Blocks while a READ of the same pages is unanswered.
+    /// It does not if it does not know the node, if it is short of memory, or if it has refused
+    /// before for another reason. Blocks while a READ of the same pages is unanswered.
     pub(super) fn store(&self, node: u64, off: u64, bytes: &[u8]) -> bool {
         let Ok(len) = u32::try_from(HEAD_LEN + bytes.len()) else { return false };
         if self.has_refused.load(Ordering::Relaxed) {
@@ -34,7 +34,8 @@ impl PageCache {
         let head = head(len, node, off);
         match writev(&self.connection, &[IoSlice::new(&head), IoSlice::new(bytes)]) {
             Ok(_) => true,
-            Err(Errno::NOENT) => false,
+            // The kernel does not know the node, or has no memory for the pages now.
+            Err(Errno::NOENT | Errno::NOMEM | Errno::INTR | Errno::AGAIN) => false,
             Err(error) => {
                 log::debug!("the kernel refuses pushed contents: {error}");
                 self.has_refused.store(true, Ordering::Relaxed);
