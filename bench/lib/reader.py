@@ -34,7 +34,8 @@ class Part:
         dates = sorted({str(table.facts.get("date", "")) for table in self.tables})
         days = " and ".join(dict.fromkeys([dates[0], dates[-1]]))
         processor = self.tables[0].facts.get("processor", "unknown")
-        return f"{self.suite.about} Measured on one machine ({processor}), {days}."
+        kernels = " and ".join(sorted({str(table.facts.get("kernel", "unknown")) for table in self.tables}))
+        return f"{self.suite.about} Measured on one machine ({processor}, Linux {kernels}), {days}."
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def read(files: Sequence[Path]) -> Report:
     for file, found_tables in by_file:
         for table in found_tables:
             for name in SAME + SAME_IN_SUITE:
-                fact = table.facts.get(name)
+                fact = _comparable(name, table.facts.get(name))
                 key = (table.suite if name in SAME_IN_SUITE else "", name)
                 before, where = seen.setdefault(key, (fact, file))
                 if fact != before:
@@ -97,6 +98,13 @@ def _facts(tables: Sequence[TableResult]) -> list[tuple[str, str]]:
             if (value := table.facts.get(name)) is not None:
                 found_facts.setdefault(name, []).append(_fact(name, value))
     return [(NAMES.get(name, name), ", ".join(sorted(set(values)))) for name, values in found_facts.items()]
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """Returns what must be equal: the release of a kernel without its build, which takes some pages more or less."""
+    if name == "kernel":
+        return str(value).partition("-")[0]
+    return units.show(value, "GiB") if name == "memory_bytes" and value is not None else value
 
 
 def _fact(name: str, value: Any) -> str:

@@ -231,7 +231,7 @@ def sealing(bench: Bench) -> Iterator[Row]:
             "kiln pack": (image, partial(images.command, "kiln", options, tree, image), None),
             "kiln pack --verity": (
                 image,
-                partial(images.command, "kiln", f"{options} --verity", tree, image),
+                partial(images.command, "kiln", f"{options} --verity --force", tree, image),
                 partial(same_root, image, same),
             ),
             "kiln verity format": (
