@@ -17,7 +17,7 @@ use crate::archive::decoded::Plain;
 /// MS-DOS attribute of directories, which archives of all systems set.
 const DOS_DIRECTORY: u32 = 0x10;
 /// Maximum length in bytes of name and extra fields of a local header.
-const LOCAL_FIELDS_MAX_LEN: usize = 2 * u16::MAX as usize;
+pub(super) const LOCAL_FIELDS_MAX_LEN: usize = 2 * u16::MAX as usize;
 
 /// A member of an archive.
 pub(super) struct Member {
@@ -50,12 +50,18 @@ pub(super) fn name<'a>(record: &'a ZipFileHeaderRecord<'a>) -> Cow<'a, [u8]> {
     }
 }
 
-/// Reads the member of `record` of `archive`, which is `len` bytes long.
+/// Reads the member of `record` of `archive`, which is `len` bytes long. `fields` has
+/// [`LOCAL_FIELDS_MAX_LEN`] bytes for its local header.
 ///
 /// # Errors
 /// A member that is encrypted or compressed with an unsupported method; data beyond the end of the
 /// archive; read errors.
-pub(super) fn member(record: &ZipFileHeaderRecord<'_>, archive: &Archive, len: u64) -> io::Result<Member> {
+pub(super) fn member(
+    record: &ZipFileHeaderRecord<'_>,
+    archive: &Archive,
+    len: u64,
+    fields: &mut [u8],
+) -> io::Result<Member> {
     let flags = record.flags();
     if flags.is_encrypted() || flags.has_strong_encryption() || flags.is_masked() {
         let reason = "it is encrypted; unpack the archive with its password and pack the result";
@@ -80,8 +86,7 @@ pub(super) fn member(record: &ZipFileHeaderRecord<'_>, archive: &Archive, len: u
     let (file_type, permissions) = mode(record);
     let mut owner = owners(record.extra_fields());
     if owner.is_none() && owners_are_in_the_local_header(record.extra_fields()) {
-        let mut buf = vec![0; LOCAL_FIELDS_MAX_LEN];
-        let header = entry.local_header(&mut buf).map_err(|error| invalid(error.to_string()))?;
+        let header = entry.local_header(fields).map_err(|error| invalid(error.to_string()))?;
         owner = owners(header.extra_fields());
     }
     let (uid, gid) = owner.unwrap_or_default();

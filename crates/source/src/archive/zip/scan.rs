@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::bytes::{Archive, Bytes};
 use super::contents::ZipContents;
-use super::record::{Member, PackedData, invalid, member, name};
+use super::record::{LOCAL_FIELDS_MAX_LEN, Member, PackedData, invalid, member, name};
 use crate::archive::members::Members;
 use crate::error::{SourceError, Unreadable};
 use crate::input::spool::SpoolPlace;
@@ -30,7 +30,7 @@ pub(super) fn scan(
 ) -> Result<Scan, SourceError> {
     let implied = Metadata { permissions: 0o755, ..Metadata::default() };
     let mut members = Members::new(path, options, implied.into());
-    let bytes = archive.get_ref();
+    let bytes = &archive.get_ref().bytes;
     let len = bytes.0.len().map_err(|source| Unreadable { path: path.to_owned(), source })?;
     let list = without_overlaps(list(archive, len, &mut members)?, &mut members)?;
     let mut scanner = Scanner { members, bytes, files: Vec::new(), placed: Vec::new() };
@@ -51,7 +51,7 @@ pub(super) fn scan(
 
 /// Returns all readable members, in the order of the central directory.
 fn list(archive: &Archive, len: u64, members: &mut Members<'_>) -> Result<Vec<Member>, SourceError> {
-    let mut buf = vec![0; MAX_CENTRAL_DIRECTORY_RECORD_SIZE];
+    let (mut buf, mut fields) = (vec![0; MAX_CENTRAL_DIRECTORY_RECORD_SIZE], vec![0; LOCAL_FIELDS_MAX_LEN]);
     let mut records = archive.entries(&mut buf);
     let (mut list, mut off) = (Vec::new(), archive.directory_offset());
     loop {
@@ -63,7 +63,7 @@ fn list(archive: &Archive, len: u64, members: &mut Members<'_>) -> Result<Vec<Me
         let Some(Some(record)) = members.survive(b"", record)? else { return Ok(list) };
         off = record.central_directory_offset();
         members.begin(off)?;
-        match member(&record, archive, len) {
+        match member(&record, archive, len, &mut fields) {
             Ok(member) => {
                 members.charge(&name(&record), size_of::<Member>())?;
                 list.push(member);

@@ -4,7 +4,7 @@ use rawzip::{MAX_CENTRAL_DIRECTORY_RECORD_SIZE, ZipLocator};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::bytes::{Archive, Bytes};
+use super::bytes::{Archive, Windowed};
 use super::ending::Ending;
 use super::scan::scan;
 use crate::error::{SourceError, Unreadable};
@@ -47,7 +47,7 @@ fn open(candidate: Candidate<'_>) -> Result<ZipSource, SourceError> {
         return Err(SourceError::Unsupported { path, reason });
     }
     let mut buf = vec![0; MAX_CENTRAL_DIRECTORY_RECORD_SIZE];
-    match ZipLocator::new().locate_in_reader(Bytes(bytes), &mut buf, len) {
+    match ZipLocator::new().locate_in_reader(Windowed::new(bytes), &mut buf, len) {
         Ok(archive) => Ok(ZipSource { archive: Arc::new(archive), path, spool_place }),
         Err((_, error)) => {
             let offset = error.eocd_offset().unwrap_or(len);
