@@ -3,7 +3,7 @@
 
 use crate::console::report::note;
 use crate::console::size::Human;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kiln_builder::Progress;
 use parking_lot::Mutex;
 use std::io::{self, IsTerminal};
@@ -130,13 +130,14 @@ pub struct Lines {
     total_bytes: u64,
     /// The last line was printed.
     has_ended: bool,
+    start: Instant,
     /// Time of the next line.
     due: Instant,
 }
 
 impl Lines {
     fn starting(now: Instant) -> Self {
-        Self { done_bytes: 0, total_bytes: 0, has_ended: false, due: now + PERIOD }
+        Self { done_bytes: 0, total_bytes: 0, has_ended: false, start: now, due: now + PERIOD }
     }
 
     fn set(&mut self, done_bytes: u64, total_bytes: u64) {
@@ -160,11 +161,21 @@ impl Lines {
         self.due = now + PERIOD;
         // This line is printed once.
         self.has_ended = is_done;
+        let took = now.saturating_duration_since(self.start).max(Duration::from_millis(1));
+        let rate = done as f64 / took.as_secs_f64();
+        let told_rate = format!("{}/s", Human(rate as u64));
         if total == 0 {
-            return (done > 0).then(|| format!("{}", Human(done)));
+            return (done > 0).then(|| format!("{}, {told_rate}", Human(done)));
         }
         let done = done.min(total);
-        Some(format!("{}%, {} of {}", u128::from(done) * 100 / u128::from(total), Human(done), Human(total)))
+        let percent = u128::from(done) * 100 / u128::from(total);
+        let line = format!("{percent}%, {} of {}, {told_rate}", Human(done), Human(total));
+        // Rates may be tiny, and times longer than a duration can be.
+        let left = Duration::try_from_secs_f64((total - done) as f64 / rate).ok().filter(|_| done > 0 && !is_done);
+        Some(match left {
+            Some(left) => format!("{line}, {} left", HumanDuration(left)),
+            None => line,
+        })
     }
 }
 
@@ -181,13 +192,13 @@ mod tests {
             lines.line(start + Duration::from_millis(millis))
         };
         assert_eq!([at(0, 0, 4096), at(2999, 1, 4096)], [None, None]);
-        assert_eq!(at(3000, 1024, 4096).as_deref(), Some("25%, 1.0 KiB of 4.0 KiB"));
+        assert_eq!(at(3000, 1024, 4096).as_deref(), Some("25%, 1.0 KiB of 4.0 KiB, 341 B/s, 9 seconds left"));
         assert_eq!(at(5999, 2000, 4096), None);
-        assert_eq!(at(6500, 4095, 4096).as_deref(), Some("99%, 4.0 KiB of 4.0 KiB"));
-        assert_eq!(at(6600, 5000, 4096).as_deref(), Some("100%, 4.0 KiB of 4.0 KiB"));
-        assert_eq!([at(6601, 5000, 4096), at(99_000, 5000, 4096)], [None, None]);
+        assert_eq!(at(8000, 4095, 4096).as_deref(), Some("99%, 4.0 KiB of 4.0 KiB, 511 B/s, 0 seconds left"));
+        assert_eq!(at(8100, 5000, 4096).as_deref(), Some("100%, 4.0 KiB of 4.0 KiB, 617 B/s"));
+        assert_eq!([at(8101, 5000, 4096), at(99_000, 5000, 4096)], [None, None]);
         // A stream has no total.
-        assert_eq!(at(99_000, 1024, 0).as_deref(), Some("1.0 KiB"));
+        assert_eq!(at(99_000, 1024, 0).as_deref(), Some("1.0 KiB, 10 B/s"));
         assert_eq!(at(99_001, 2048, 0), None);
     }
 }
