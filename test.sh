@@ -4,7 +4,8 @@
 #
 #   ./test.sh [--long] [ARGUMENTS OF cargo test]        --long: thousands of random and damaged images; an hour
 #
-# Without arguments, the tests of the Python package follow, if Python is installed and its packages can be downloaded.
+# Without arguments, the tests of the Python package follow, if Python is installed and its packages can be downloaded;
+# with --long, packages are built, installed and used, too.
 set -euo pipefail
 cd "$(dirname "$0")"
 # fusermount3 mounts for users, getfattr reads attributes as another user, python3 runs bench/report and tests kilnfs.
@@ -32,6 +33,20 @@ cargo test --workspace "$@" || status=$?
 # The Python package: a wheel, in its own virtual environment. Not with arguments, which choose tests of cargo.
 if [ $# = 0 ] && [ -z "${status:-}" ]; then
     crates/python/tests/run.sh || { python=$? && [ "$python" = 77 ]; } || status=$python
+fi
+# The packages, built, and used in roots that have nothing else.
+if [ $# = 0 ] && [ -z "${status:-}" ] && [ -n "${KILN_LONG:-}" ]; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq golang-go debootstrap qemu-user-static >/dev/null 2>&1 || true
+    fi
+    missing=$(for program in rustup go debootstrap qemu-aarch64-static; do command -v $program >/dev/null || echo "$program"; done)
+    if [ "$(id -u)" != 0 ]; then
+        echo "packages: they are tried as root" >>"$KILN_SKIP_LOG"
+    elif [ -n "$missing" ]; then
+        echo "packages: without" $missing >>"$KILN_SKIP_LOG"
+    else
+        { packaging/static.sh && packaging/packages.sh && packaging/try-packages.sh; } || status=$?
+    fi
 fi
 if [ -s "$KILN_SKIP_LOG" ]; then
     echo "Skipped, wholly or in part:"

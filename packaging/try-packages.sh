@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs each package of this machine's architecture in a root that has nothing else, and uses it there; the static
 # binary also in an empty directory, and that of the other architecture by emulation. Needs root.
+#
+#   KILN_TRIPS=n      number of random trees that make the whole trip by emulation; 24
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
@@ -48,6 +50,28 @@ if [ -x "$dist/$other/kiln" ] && emulator=$(command -v "qemu-$other-static" || c
             '$dist/$here/kiln' check '$image' >'$place/one' 2>&1; a=\$?
             '$emulator' '$dist/$other/kiln' check '$image' >'$place/two' 2>&1; b=\$?
             [ \$a = \$b ] && cmp '$place/one' '$place/two'"
+    done
+    # Random trees: the same bytes, and back again.
+    cargo build --quiet --package kiln-tests --bin random-tree
+    rows=("" "--preset archive" "-z lz4hc -C 16k" "-z lzma" "--preset dataset" "-z deflate -C 64k" "--preset fast" "--kernel 5.4")
+    trip() { # SEED OPTIONS…
+        local seed=$1 tree=$place/trip/tree
+        shift
+        rm -rf "$place/trip"
+        mkdir -p "$tree"
+        "$target_dir/debug/random-tree" "$seed" "$tree"
+        "$dist/$here/kiln" pack --quiet "$@" "$tree" "$place/trip/here.erofs"
+        "$emulator" "$dist/$other/kiln" pack --quiet "$@" "$tree" "$place/trip/other.erofs"
+        cmp "$place/trip/here.erofs" "$place/trip/other.erofs"
+        "$emulator" "$dist/$other/kiln" check "$place/trip/other.erofs"
+        "$emulator" "$dist/$other/kiln" extract --quiet "$place/trip/other.erofs" "$place/trip/out"
+        "$dist/$here/kiln" diff --quiet "$tree" "$place/trip/out"
+    }
+    for ((seed = 0; seed < ${KILN_TRIPS:-24}; seed++)); do
+        # A function that is called in a condition does not end at the first failure by itself.
+        # shellcheck disable=SC2086 # words
+        try "$other: random tree $seed" bash -c 'set -e; eval "$1"; shift; trip "$@"' trip \
+            "$(declare -p target_dir dist here other emulator place; declare -f trip)" "$seed" ${rows[seed % ${#rows[@]}]}
     done
 else
     say "$other" "skipped: no binary, or no emulator"
