@@ -34,7 +34,9 @@ fn progress_has_a_total() {
         let told = crate::common::stderr(&output);
         let line =
             told.lines().find(|line| line.starts_with("kiln: 100%, ")).unwrap_or_else(|| panic!("{args:?}: {told}"));
-        let (done, total) = line["kiln: 100%, ".len()..].split_once(" of ").unwrap();
+        let (amount, rate) = line["kiln: 100%, ".len()..].split_once(", ").unwrap();
+        let (done, total) = amount.split_once(" of ").unwrap();
+        assert!(rate.ends_with("/s"), "{line}");
         assert_eq!(done, total, "{args:?}");
         let quiet: Vec<_> = args.iter().map(|arg| if *arg == "--progress" { "--no-progress" } else { arg }).collect();
         if args[0] != "extract" {

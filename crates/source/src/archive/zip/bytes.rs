@@ -10,8 +10,8 @@ use std::sync::Arc;
 const SHORT_LEN: usize = 1 << 10;
 /// Length in bytes of the window where one short read comes shortly after another.
 const WINDOW_LEN: usize = 64 << 10;
-/// Most bytes behind the window at which a short read counts as the next one. Members of this
-/// length and less are read on the way.
+/// Most bytes from one short read to the next that make the window long. Members that are longer
+/// than this are not read on the way.
 const NEAR: u64 = 4 << 10;
 
 /// An archive whose central directory has been located.
@@ -38,15 +38,18 @@ pub(super) struct Windowed {
 }
 
 /// Bytes of the archive from `start` on.
-#[derive(Default)]
 struct Window {
     start: u64,
     bytes: Vec<u8>,
+    /// Offset of the last short read.
+    last: u64,
 }
 
 impl Windowed {
     pub(super) fn new(bytes: Arc<dyn ReadAt>) -> Self {
-        Self { bytes: Bytes(bytes), window: Mutex::default() }
+        // No read is behind this one.
+        let window = Window { start: 0, bytes: Vec::new(), last: u64::MAX };
+        Self { bytes: Bytes(bytes), window: Mutex::new(window) }
     }
 }
 
@@ -59,6 +62,7 @@ impl ReaderAt for Windowed {
         if window.rest(offset).len() < buf.len() {
             window.move_to(offset, &self.bytes)?;
         }
+        window.last = offset;
         let rest = window.rest(offset);
         let part = buf.len().min(rest.len());
         buf[..part].copy_from_slice(&rest[..part]);
@@ -75,9 +79,8 @@ impl Window {
 
     /// Reads the window that begins at byte `offset`, or what is left of the archive.
     fn move_to(&mut self, offset: u64, bytes: &Bytes) -> io::Result<()> {
-        let end = self.start + self.bytes.len() as u64;
-        let is_next = (self.start..end.saturating_add(NEAR)).contains(&offset);
-        self.bytes.resize(if is_next { WINDOW_LEN } else { SHORT_LEN }, 0);
+        let is_near = offset.checked_sub(self.last).is_some_and(|gap| gap <= NEAR);
+        self.bytes.resize(if is_near { WINDOW_LEN } else { SHORT_LEN }, 0);
         let read = bytes.read_at(&mut self.bytes, offset);
         self.start = offset;
         self.bytes.truncate(*read.as_ref().unwrap_or(&0));
@@ -147,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn a_read_behind_the_end_is_empty() {
+    fn a_read_ends_with_the_archive() {
         let windowed = Windowed::new(Arc::new(Counted { len: 100, count: AtomicU64::new(0) }));
         let mut buf = [0; 30];
-        let lens = [90, 100, 200, u64::MAX, 0].map(|off| windowed.read_at(&mut buf, off).unwrap());
-        assert_eq!(lens, [10, 0, 0, 0, 30]);
+        let lens = [90, 100, 0, 60].map(|off| windowed.read_at(&mut buf, off).unwrap());
+        assert_eq!(lens, [10, 0, 30, 30]);
     }
 }
