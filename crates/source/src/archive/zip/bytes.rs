@@ -59,8 +59,9 @@ impl ReaderAt for Windowed {
             return self.bytes.read_at(buf, offset);
         }
         let mut window = self.window.lock();
-        if window.rest(offset).len() < buf.len() {
-            window.move_to(offset, &self.bytes)?;
+        // If bytes behind it cannot be read, the header itself perhaps can.
+        if window.rest(offset).len() < buf.len() && window.move_to(offset, &self.bytes).is_err() {
+            return self.bytes.read_at(buf, offset);
         }
         window.last = offset;
         let rest = window.rest(offset);
@@ -94,10 +95,18 @@ mod tests {
     use kiln_read::RangeMut;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Counts requests, and has bytes that tell of their offset.
+    /// Counts requests, and has bytes that tell of their offset. Those from `damaged_from` on
+    /// cannot be read.
     struct Counted {
         len: u64,
+        damaged_from: u64,
         count: AtomicU64,
+    }
+
+    impl Counted {
+        fn new(len: u64, damaged_from: u64) -> Arc<Self> {
+            Arc::new(Self { len, damaged_from, count: AtomicU64::new(0) })
+        }
     }
 
     fn byte_at(off: u64) -> u8 {
@@ -111,7 +120,11 @@ mod tests {
 
         fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
             self.count.fetch_add(1, Ordering::Relaxed);
-            assert!(off + buf.len() as u64 <= self.len);
+            let end = off + buf.len() as u64;
+            assert!(end <= self.len);
+            if end > self.damaged_from {
+                return Err(io::Error::other("damaged"));
+            }
             buf.iter_mut().zip(off..).for_each(|(byte, off)| *byte = byte_at(off));
             Ok(())
         }
@@ -129,7 +142,7 @@ mod tests {
 
     /// Reads 30 bytes in each `step` of an archive of 1 MiB. Returns the number of requests.
     fn requests(step: u64) -> u64 {
-        let source = Arc::new(Counted { len: 1 << 20, count: AtomicU64::new(0) });
+        let source = Counted::new(1 << 20, u64::MAX);
         let windowed = Windowed::new(Arc::clone(&source) as Arc<dyn ReadAt>);
         for off in (0..source.len).step_by(step as usize) {
             let mut buf = [0; 30];
@@ -151,9 +164,17 @@ mod tests {
 
     #[test]
     fn a_read_ends_with_the_archive() {
-        let windowed = Windowed::new(Arc::new(Counted { len: 100, count: AtomicU64::new(0) }));
+        let windowed = Windowed::new(Counted::new(100, u64::MAX));
         let mut buf = [0; 30];
         let lens = [90, 100, 0, 60].map(|off| windowed.read_at(&mut buf, off).unwrap());
         assert_eq!(lens, [10, 0, 30, 30]);
+    }
+
+    #[test]
+    fn headers_before_damaged_bytes_are_read() {
+        let windowed = Windowed::new(Counted::new(1 << 20, 5000));
+        let mut buf = [0; 30];
+        let are_read = [0, 1000, 4000, 4970, 4971, 6000, 900].map(|off| windowed.read_at(&mut buf, off).is_ok());
+        assert_eq!(are_read, [true, true, true, true, false, false, true]);
     }
 }
