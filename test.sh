@@ -36,10 +36,12 @@ if [ $# = 0 ] && [ -z "${status:-}" ]; then
 fi
 # The packages, built, and used in roots that have nothing else.
 if [ $# = 0 ] && [ -z "${status:-}" ] && [ -n "${KILN_LONG:-}" ]; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    lacking() { for program in rustup go debootstrap qemu-aarch64-static; do command -v $program >/dev/null || echo "$program"; done; }
+    if [ "$(id -u)" = 0 ] && [ -n "$(lacking)" ] && command -v apt-get >/dev/null; then
+        apt-get update -qq >/dev/null 2>&1 || true
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq golang-go debootstrap qemu-user-static >/dev/null 2>&1 || true
     fi
-    missing=$(for program in rustup go debootstrap qemu-aarch64-static; do command -v $program >/dev/null || echo "$program"; done)
+    missing=$(lacking)
     if [ "$(id -u)" != 0 ]; then
         echo "packages: they are tried as root" >>"$KILN_SKIP_LOG"
     elif [ -n "$missing" ]; then

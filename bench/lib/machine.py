@@ -22,7 +22,7 @@ PATIENCE_S = 120
 
 
 def facts() -> dict[str, Any]:
-    """Returns what readers need to judge figures. Reports of several days join if all but the date are equal."""
+    """Returns what readers need to judge figures. `reader` tells which must be equal for one report."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "kernel": platform.release(),

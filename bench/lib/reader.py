@@ -104,7 +104,7 @@ def _comparable(name: str, value: Any) -> Any:
     """Returns what must be equal: the release of a kernel without its build, which takes some pages more or less."""
     if name == "kernel":
         return str(value).partition("-")[0]
-    return units.show(value, "GiB") if name == "memory_bytes" and value is not None else value
+    return _fact(name, value) if name == "memory_bytes" and value is not None else value
 
 
 def _fact(name: str, value: Any) -> str:

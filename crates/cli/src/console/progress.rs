@@ -170,8 +170,8 @@ impl Lines {
         let done = done.min(total);
         let percent = u128::from(done) * 100 / u128::from(total);
         let line = format!("{percent}%, {} of {}, {told_rate}", Human(done), Human(total));
-        // Rates may be tiny, and times longer than a duration can be.
-        let left = Duration::try_from_secs_f64((total - done) as f64 / rate).ok().filter(|_| done > 0 && !is_done);
+        // At a tiny rate, or one of 0, it is longer than a duration can be.
+        let left = Duration::try_from_secs_f64((total - done) as f64 / rate).ok().filter(|_| !is_done);
         Some(match left {
             Some(left) => format!("{line}, {} left", HumanDuration(left)),
             None => line,

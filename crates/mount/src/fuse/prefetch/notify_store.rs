@@ -34,7 +34,7 @@ impl PageCache {
         let head = head(len, node, off);
         match writev(&self.connection, &[IoSlice::new(&head), IoSlice::new(bytes)]) {
             Ok(_) => true,
-            // The kernel does not know the node, or has no memory for the pages now.
+            // The kernel does not know the node, or cannot take the pages now.
             Err(Errno::NOENT | Errno::NOMEM | Errno::INTR | Errno::AGAIN) => false,
             Err(error) => {
                 log::debug!("the kernel refuses pushed contents: {error}");

@@ -92,65 +92,32 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_read::RangeMut;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use kiln_read::{FileSource, MemorySource};
+    use kiln_tests::counted::Counted;
+    use kiln_tests::temp::TempDir;
+    use std::fs::{self, File};
 
-    /// Counts requests, and has bytes that tell of their offset. Those from `damaged_from` on
-    /// cannot be read.
-    struct Counted {
-        len: u64,
-        damaged_from: u64,
-        count: AtomicU64,
-    }
-
-    impl Counted {
-        fn new(len: u64, damaged_from: u64) -> Arc<Self> {
-            Arc::new(Self { len, damaged_from, count: AtomicU64::new(0) })
-        }
+    /// Returns bytes that tell of their offset.
+    fn archive(len: u64) -> Vec<u8> {
+        (0..len).map(byte_at).collect()
     }
 
     fn byte_at(off: u64) -> u8 {
         (off * 31 + off / 251) as u8
     }
 
-    impl ReadAt for Counted {
-        fn len(&self) -> io::Result<u64> {
-            Ok(self.len)
-        }
-
-        fn read_exact_at(&self, buf: &mut [u8], off: u64) -> io::Result<()> {
-            self.count.fetch_add(1, Ordering::Relaxed);
-            let end = off + buf.len() as u64;
-            assert!(end <= self.len);
-            if end > self.damaged_from {
-                return Err(io::Error::other("damaged"));
-            }
-            buf.iter_mut().zip(off..).for_each(|(byte, off)| *byte = byte_at(off));
-            Ok(())
-        }
-
-        fn read_ranges(&self, ranges: &mut [RangeMut<'_>]) -> io::Result<()> {
-            ranges.iter_mut().try_for_each(|range| self.read_exact_at(range.buf, range.off))
-        }
-
-        fn borrow(&self, _off: u64, _len: usize) -> Option<&[u8]> {
-            None
-        }
-
-        fn will_need(&self, _off: u64, _len: u64) {}
-    }
-
     /// Reads 30 bytes in each `step` of an archive of 1 MiB. Returns the number of requests.
     fn requests(step: u64) -> u64 {
-        let source = Counted::new(1 << 20, u64::MAX);
+        let len = 1 << 20;
+        let source = Arc::new(Counted::new(MemorySource::new(archive(len))));
         let windowed = Windowed::new(Arc::clone(&source) as Arc<dyn ReadAt>);
-        for off in (0..source.len).step_by(step as usize) {
+        for off in (0..len).step_by(step as usize) {
             let mut buf = [0; 30];
-            let len = windowed.read_at(&mut buf, off).unwrap();
-            assert_eq!(len as u64, (source.len - off).min(30));
-            assert!(buf[..len].iter().zip(off..).all(|(byte, off)| *byte == byte_at(off)), "at byte {off}");
+            let read = windowed.read_at(&mut buf, off).unwrap();
+            assert_eq!(read as u64, (len - off).min(30));
+            assert!(buf[..read].iter().zip(off..).all(|(byte, off)| *byte == byte_at(off)), "at byte {off}");
         }
-        source.count.load(Ordering::Relaxed)
+        source.counts().0
     }
 
     #[test]
@@ -164,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_read_ends_with_the_archive() {
-        let windowed = Windowed::new(Counted::new(100, u64::MAX));
+        let windowed = Windowed::new(Arc::new(MemorySource::new(archive(100))));
         let mut buf = [0; 30];
         let lens = [90, 100, 0, 60].map(|off| windowed.read_at(&mut buf, off).unwrap());
         assert_eq!(lens, [10, 0, 30, 30]);
@@ -172,7 +139,12 @@ mod tests {
 
     #[test]
     fn headers_before_damaged_bytes_are_read() {
-        let windowed = Windowed::new(Counted::new(1 << 20, 5000));
+        let dir = TempDir::new("damaged").unwrap();
+        let path = dir.join("archive.zip");
+        fs::write(&path, archive(1 << 20)).unwrap();
+        let windowed = Windowed::new(Arc::new(FileSource::open(&path).unwrap()));
+        // The source keeps the length that it has seen.
+        File::options().write(true).open(&path).unwrap().set_len(5000).unwrap();
         let mut buf = [0; 30];
         let are_read = [0, 1000, 4000, 4970, 4971, 6000, 900].map(|off| windowed.read_at(&mut buf, off).is_ok());
         assert_eq!(are_read, [true, true, true, true, false, false, true]);
