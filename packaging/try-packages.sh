@@ -9,7 +9,12 @@ target_dir=${CARGO_TARGET_DIR:-$PWD/target}
 dist=$target_dir/dist
 here=$(uname -m)
 place=$(mktemp -d)
-trap 'mountpoint -q "$place/proc" && umount "$place/proc"; rm -rf "$place"' EXIT
+# Mounts in the roots, /dev of this machine among them, are gone before anything is removed.
+finish() {
+    awk -v dir="$place/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | tac | xargs -r -n 1 umount
+    rm -rf --one-file-system "$place"
+}
+trap finish EXIT
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 failed=0
 
@@ -83,13 +88,18 @@ if [ -n "$deb" ] && command -v debootstrap >/dev/null; then
     root=$place/debian
     try "deb: a root" debootstrap --variant=minbase stable "$root"
     cp "$deb" "$root/kiln.deb"
-    try "deb: install" chroot "$root" dpkg -i /kiln.deb
     mkdir -p "$root/tree" && cp README.md "$root/tree/"
+    mkdir "$root/mnt/image"
+    mount --bind /dev "$root/dev"
+    begun=$(date +%s%N)
+    try "deb: install, pack and mount" chroot "$root" sh -c "
+        dpkg -i /kiln.deb && kiln pack --quiet /tree /first.erofs && mount -t proc proc /proc &&
+        kiln mount --quiet /first.erofs /mnt/image && cmp /tree/README.md /mnt/image/README.md"
+    say "deb: from the package to a mounted image" "$((($(date +%s%N) - begun) / 1000000)) ms"
+    umount "$root/mnt/image" "$root/proc" 2>/dev/null || :
     try "deb: pack" chroot "$root" kiln pack --quiet /tree /image.erofs
     try "deb: mkfs.erofs is kiln" sh -c "chroot '$root' mkfs.erofs --version | grep -q kiln"
     try "deb: pages" test -e "$root/usr/share/man/man1/kiln-pack.1.gz"
-    mkdir "$root/mnt/image"
-    mount --bind /dev "$root/dev"
     try "deb: mount -t kiln" chroot "$root" sh -c "mount -t proc proc /proc; mount -t kiln /image.erofs /mnt/image && cmp /tree/README.md /mnt/image/README.md; umount /mnt/image"
     umount "$root/dev" "$root/proc" 2>/dev/null || :
     try "deb: remove" chroot "$root" dpkg -r kiln

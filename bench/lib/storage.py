@@ -183,3 +183,18 @@ def counted(slow: Path) -> tuple[int, int]:
     # The file may grow while it is read: what then comes behind its line is a part of another one.
     requests, size = (slow.parent / "counts").read_text().splitlines()[0].split()
     return int(requests), int(size)
+
+
+@contextmanager
+def slow(image: Path, place: Path, delay_us: int) -> Iterator[Path]:
+    """A file whose reads take longer, and are counted; the system caches it as it does a disk."""
+    place.mkdir(exist_ok=True)
+    with serving([need("slow_file"), "--cached", str(image), str(place), str(delay_us)], place):
+        yield place / image.name
+    place.rmdir()
+
+
+def since(source: Path, before: tuple[int, int]) -> dict[str, float]:
+    """Returns what a slow file has served since."""
+    after = counted(source)
+    return {"requests": after[0] - before[0], "fetched_bytes": after[1] - before[1]}

@@ -11,20 +11,20 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from lib import disks, images, machine
 from lib.bench import Bench
 from lib.disks import within
 from lib.images import built
-from lib.mounts import mount, serving
+from lib.mounts import mount
 from lib.process import measure, quiet
 from lib.programs import need, typed, wake
 from lib.results import Results
-from lib.storage import counted
+from lib.storage import counted, since, slow
 from lib.suite import CPU, FETCHED, MEMORY, REQUESTS, SIZE, WALL, Column, Missing, Plot, Row, Run, Suite, Table
 from lib.words import Words
+from suites._numpy import numpy
 from suites._programs import bound, importing, record, settled, startable
 from suites._systems import MOUNT, System
 from suites._systems import image as made
@@ -66,21 +66,6 @@ class Scene:
         if not out.exists():
             record(self.image(), command, out, self.bench.new("recorded"))
         return out
-
-
-@contextmanager
-def slow(image: Path, place: Path, delay_us: int) -> Iterator[Path]:
-    """A file whose reads take longer, and are counted; the system caches it as it does a disk."""
-    place.mkdir(exist_ok=True)
-    with serving([need("slow_file"), "--cached", str(image), str(place), str(delay_us)], place):
-        yield place / image.name
-    place.rmdir()
-
-
-def since(source: Path, before: tuple[int, int]) -> Run:
-    """Returns what a slow file has served since."""
-    after = counted(source)
-    return {"requests": after[0] - before[0], "fetched_bytes": after[1] - before[1]}
 
 
 def starts(bench: Bench) -> Iterator[Row]:
@@ -310,6 +295,10 @@ def words(results: Results) -> list[str]:
             for column, what in (("wall_s", "time"), ("requests", "requests")):
                 told = {"of": f"A start by “{way}”", "to": "one without a list", "where": f"at {delay} a read"}
                 said.compare("starts", column, {**base, "way": way}, base, what, **told)
+    directory = {"made by": "ext4", "from": "directory"}
+    for made, way in (("kiln", "image"), ("kiln --order", "image, --preload")):
+        told = {"of": f"An import of NumPy from “{way}”", "to": "one from a directory of ext4"}
+        said.compare("numpy", "requests", {"made by": made, "from": way}, directory, "requests", **told)
     for method in METHODS:
         rows = [{"method": method, "way": way} for way in ("pinned", "decoded when read")]
         told = {"of": "A replay of pinned data", "to": "one that decodes", "where": f"({method})"}
@@ -348,6 +337,17 @@ SUITE = Suite(
             modelled=True,
             note="python3 imports fifteen modules, in a chroot, right after the mount by FUSE; caches are dropped "
             "before.",
+        ),
+        Table(
+            "numpy",
+            "A cold import of NumPy from slow storage",
+            [WALL, WITH_MOUNT, REQUESTS, FETCHED],
+            numpy,
+            Plot("bars", "requests"),
+            rounds=3,
+            modelled=True,
+            note="Python and NumPy are in the tree; a read takes 1 ms. Requests are those of mounting, too. The directory "
+            "is one of ext4.",
         ),
         Table(
             "pinned",

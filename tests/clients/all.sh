@@ -8,7 +8,7 @@ cd "$(dirname "$0")"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=()
-for script in containerd cache repart verity; do
+for script in containerd cache package repart verity; do
     status=0
     # A script that hangs has failed.
     timeout -k 30 900 "./$script.sh" > >(tee -a "$log") || status=$?

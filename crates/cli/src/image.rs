@@ -35,6 +35,11 @@ pub struct ImageArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0", hide_default_value = true)]
     pub offset: u64,
 
+    /// Keep the list of an archive's files in this file, and read it there the next time
+    #[arg(long, value_name = "FILE")]
+    #[serde(with = "crate::process::request::absolute_paths")]
+    pub index: Option<PathBuf>,
+
     /// Use this generation of an updated image (see `kiln log`)
     #[arg(long, value_name = "N")]
     pub generation: Option<u32>,
@@ -65,6 +70,7 @@ impl Default for ImageArgs {
             image: PathBuf::new(),
             device: Vec::new(),
             offset: 0,
+            index: None,
             generation: None,
             verified: RootHashArgs::default(),
             objects: ObjectsArgs::default(),
@@ -168,7 +174,11 @@ impl ImageArgs {
     /// Another number of root hashes than the image and its devices need.
     fn sources(&self) -> Result<ImageSources, Failure> {
         if self.is_view()? {
-            return view::open(&self.image);
+            return view::open(&self.image, self.index.as_deref());
+        }
+        if self.index.is_some() {
+            let image = self.image.display();
+            return Err(Failure::Usage(format!("{image}: an image needs no --index: it is one itself")));
         }
         self.opening().sources(&self.image).map_err(of_opening)
     }

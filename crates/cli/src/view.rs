@@ -1,9 +1,12 @@
 //! Archives and images of other formats, which commands read as they read images.
 
+use crate::console::report::note;
 use crate::exit::Failure;
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_read::ImageSources;
 use kiln_source::{ScanOptions, SourceError, SourceOptions};
+use kilnfs::view::IndexError;
+use kilnfs::{Error, IndexUse};
 use std::fs::{File, FileType};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
@@ -28,18 +31,37 @@ pub fn is_source(path: &Path) -> Result<bool, Failure> {
     kind.map(|kind| kind.is_some()).map_err(failed)
 }
 
-/// Returns an image of a source, whose contents stay where they are.
+/// Returns an image of a source, whose contents stay where they are. What is found out about an archive is kept in the
+/// file `index`, or read there.
 ///
 /// # Errors
-/// A source that cannot be read.
-pub fn open(path: &Path) -> Result<ImageSources, Failure> {
+/// A source that cannot be read; an index that cannot be kept.
+pub fn open(path: &Path, index: Option<&Path>) -> Result<ImageSources, Failure> {
     // A signal ends the process: nothing is left of what is in memory and in files without names.
     static NEVER: AtomicBool = AtomicBool::new(false);
     let source = kiln_source::open(path, &SourceOptions::default()).map_err(failed)?;
-    kilnfs::open_view(&*source, &ScanOptions::new(&NEVER)).map_err(|error| match error {
-        kilnfs::Error::Source(error) => failed(error),
+    let options = ScanOptions::new(&NEVER);
+    let opened = match index {
+        None => kilnfs::open_view(&*source, &options).map(|sources| (sources, IndexUse::Read)),
+        Some(index) => kilnfs::open_view_indexed(&*source, index, &options),
+    };
+    let (sources, used) = opened.map_err(|error| match error {
+        Error::Source(error) => failed(error),
+        Error::Index(error) => of_index(error),
         error => Failure::Library(error),
-    })
+    })?;
+    if let (IndexUse::Replaced(reason), Some(index)) = (used, index) {
+        note(format_args!("{}: {reason}: the index is made anew", index.display()));
+    }
+    Ok(sources)
+}
+
+fn of_index(error: IndexError) -> Failure {
+    match error {
+        IndexError::Output(error) => error.into(),
+        IndexError::Unreadable { path, source } => Failure::File { path, action: "read", source },
+        error => Failure::Usage(error.to_string()),
+    }
 }
 
 fn failed(error: SourceError) -> Failure {

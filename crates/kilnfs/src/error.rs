@@ -12,6 +12,7 @@ use kiln_sink::SinkError;
 use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
 use kiln_verity::VerityError;
+use kiln_view::IndexError;
 use std::path::PathBuf;
 
 /// Reason why an operation failed.
@@ -86,6 +87,9 @@ pub enum Error {
     /// An image cannot be mounted or unmounted.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// An index of an archive cannot be used or kept.
+    #[error(transparent)]
+    Index(#[from] IndexError),
     /// A composefs image, dump or store cannot be read or made.
     #[error(transparent)]
     Composefs(#[from] ComposefsError),

@@ -82,7 +82,7 @@ pub use open::{OpenOptions, open_with};
 pub use packer::Packer;
 pub use sources::{SourceAt, open_sources};
 pub use steps::{Built, Estimated, Packed, Scanned, Unmatched, Updated};
-pub use views::open_view;
+pub use views::{IndexUse, open_view, open_view_indexed};
 
 use kiln_diff::{Change, DiffOptions};
 use kiln_output::AtomicFile;

@@ -4,7 +4,7 @@ use kiln_format::{BlockBits, Escaped};
 use kiln_parallel::Threads;
 use kiln_tree::filter::{Filter, select};
 use kiln_tree::merge::LostLinks;
-use kiln_tree::{ContentId, Intake, Tree};
+use kiln_tree::{ContentId, Contents, Intake, Tree};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use std::sync::{Arc, LazyLock};
 use crate::dir::contents::Stamp;
 use crate::dir::file_id::FileId;
 use crate::error::{SourceError, Unreadable, settle};
+use crate::places::ArchivePlaces;
 use crate::xattrs::left_out::LeftOutXattrs;
 
 /// Length in seconds of the period before the scan in which times are not conclusive: within the
@@ -153,6 +154,24 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// A source that cannot be read or is not a tree; [`SourceError::Interrupted`].
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError>;
+
+    /// Scans the source as [`Source::scan`] does, and returns the places of its contents, if it is an archive whose
+    /// contents can be opened by their places.
+    ///
+    /// # Errors
+    /// Those of [`Source::scan`].
+    fn scan_places(&self, options: &ScanOptions<'_>) -> Result<(Scan, Option<ArchivePlaces>), SourceError> {
+        Ok((self.scan(options)?, None))
+    }
+
+    /// Returns the contents at places that [`Source::scan_places`] found in the same archive, without a scan. Of a
+    /// compressed archive, what is before the last byte that is read is decompressed then.
+    ///
+    /// # Errors
+    /// An archive of another format; errors of the system.
+    fn contents_at(&self, places: ArchivePlaces) -> Result<Box<dyn Contents>, SourceError> {
+        Err(places.not_of(self.path()))
+    }
 
     /// Returns true if contents come only once, while the source is scanned: [`Source::scan`] keeps them in a spool.
     fn is_stream(&self) -> bool {

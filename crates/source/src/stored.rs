@@ -77,6 +77,38 @@ impl StoredFiles {
         }
     }
 
+    /// Returns the number of files: content ids are smaller.
+    pub(crate) fn count(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Returns the start of each file's only run.
+    pub(crate) fn starts(&self) -> &[u64] {
+        &self.starts
+    }
+
+    /// Returns the length of each file's only run, or [`ELSEWHERE`].
+    pub(crate) fn lens(&self) -> &[u32] {
+        &self.lens
+    }
+
+    /// Returns the runs of files with holes and of long files.
+    pub(crate) fn others(&self) -> &HashMap<u32, Box<[StoredRun]>> {
+        &self.others
+    }
+
+    /// Returns the files with these starts and lengths, and runs of `others`, which must be sorted
+    /// and disjoint. Returns `None` if these are not just the files whose length is [`ELSEWHERE`],
+    /// or if a file ends behind the last byte that an archive can have.
+    pub(crate) fn of_parts(starts: Vec<u64>, lens: Vec<u32>, others: Vec<(u32, Box<[StoredRun]>)>) -> Option<Self> {
+        let is_elsewhere = |id: &u32| lens.get(*id as usize) == Some(&ELSEWHERE);
+        let count = lens.iter().filter(|len| **len == ELSEWHERE).count();
+        let are_those = others.len() == count && others.iter().all(|(id, _)| is_elsewhere(id));
+        let fit = starts.iter().zip(&lens).all(|(start, len)| start.checked_add((*len).into()).is_some());
+        let others: HashMap<_, _> = others.into_iter().collect();
+        (are_those && fit && others.len() == count).then_some(Self { starts, lens, others })
+    }
+
     /// Returns the contents, given the bytes of the archive.
     pub(crate) fn in_archive(self: &Arc<Self>, bytes: Arc<dyn ReadAt>) -> StoredContents {
         StoredContents { bytes, files: Arc::clone(self), placed: None }

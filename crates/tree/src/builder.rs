@@ -10,7 +10,7 @@ mod tests;
 
 use hard_links::HardLinks;
 pub use implied::Implied;
-use name_index::{NameIndex, entries};
+use name_index::{NameHash, NameIndex, entries};
 use path::components;
 use std::collections::BTreeSet;
 
@@ -248,11 +248,16 @@ impl Builder {
     /// # Panics
     /// If `dir` is no directory.
     pub fn name(&mut self, dir: NodeId, name: &[u8], node: NodeId) {
+        let hash = self.names.as_ref().map(|names| names.hash(dir, name));
+        self.push(dir, name, node, hash);
+    }
+
+    /// Adds an entry to a directory that has no such name, given its hash if names are indexed.
+    fn push(&mut self, dir: NodeId, name: &[u8], node: NodeId, hash: Option<NameHash>) {
         let Kind::Directory(entries) = &mut self.nodes[dir.idx()].kind else { panic!("not a directory") };
         entries.push(name, node);
-        let idx = entries.len() - 1;
-        if let Some(names) = &mut self.names {
-            names.insert(&self.nodes, dir, idx);
+        if let (Some(names), Some(hash)) = (&mut self.names, hash) {
+            names.insert(dir, entries.len() - 1, hash);
         }
     }
 
@@ -384,7 +389,9 @@ impl Builder {
     /// Sets the node of the entry `name` in `dir`, which is the end of `path`.
     fn put(&mut self, path: &[u8], dir: NodeId, name: &[u8], node: NodeId) -> Result<(), TreeError> {
         let nodes = &self.nodes;
-        let idx = self.names.get_or_insert_with(|| NameIndex::of(nodes)).find(nodes, dir, name);
+        let names = self.names.get_or_insert_with(|| NameIndex::of(nodes));
+        let hash = names.hash(dir, name);
+        let idx = names.find(nodes, dir, name, hash);
         let Kind::Directory(entries) = &mut self.nodes[dir.idx()].kind else {
             return Err(TreeProblem::ParentNotADirectory(path.to_vec()).at(path));
         };
@@ -393,7 +400,7 @@ impl Builder {
             None if entries.names_len() + name.len() > Entries::NAMES_MAX_LEN => {
                 return Err(TreeProblem::NamesTooLong.at(path));
             }
-            None => self.name(dir, name, node),
+            None => self.push(dir, name, node, Some(hash)),
         }
         Ok(())
     }
@@ -405,6 +412,6 @@ fn directory(meta: Metadata) -> Node {
 }
 
 fn find_in(nodes: &[Node], names: &NameIndex, dir: NodeId, name: &[u8]) -> Option<NodeId> {
-    let idx = names.find(nodes, dir, name)?;
+    let idx = names.find(nodes, dir, name, names.hash(dir, name))?;
     Some(entries(nodes, dir).at(idx).node).filter(|node| *node != GONE)
 }

@@ -18,8 +18,17 @@ pub(crate) struct PlacedFile {
     pub start: u64,
     /// Length in bytes.
     pub len: u64,
-    /// One of the tree's files with these contents.
-    pub node: NodeId,
+    /// Its contents.
+    pub content: ContentId,
+}
+
+impl PlacedFile {
+    /// Returns the byte of the device at which the next file can begin; `None` behind the last byte that a device can
+    /// have.
+    pub(crate) fn next_start(&self) -> Option<u64> {
+        let end = self.start.checked_add(self.len).filter(|end| *end <= DEVICE_LEN_MAX)?;
+        Some(end.next_multiple_of(BlockBits::DEFAULT.len()))
+    }
 }
 
 /// Places of all files.
@@ -27,6 +36,8 @@ pub(crate) struct PlacedFile {
 pub(crate) struct Placement {
     /// Files by their places.
     pub files: Vec<PlacedFile>,
+    /// One of the tree's files with the contents of each of them.
+    pub nodes: Vec<NodeId>,
     /// Index of a file by the id of its contents; `u32::MAX` for contents that no file with data has.
     by_content: Vec<u32>,
     /// Length of the device in bytes: whole blocks.
@@ -50,11 +61,11 @@ impl Placement {
                 continue; // another name of it
             }
             placement.by_content[idx] = placement.files.len() as u32;
-            placement.files.push(PlacedFile { start: placement.len, len, node });
-            let end = placement.len.checked_add(len).filter(|end| *end <= DEVICE_LEN_MAX);
-            let end =
-                end.ok_or_else(|| BuildError::Input { path: tree.path(node), reason: InputProblem::FileLen(len) })?;
-            placement.len = end.next_multiple_of(BlockBits::DEFAULT.len());
+            let file = PlacedFile { start: placement.len, len, content };
+            let too_long = || BuildError::Input { path: tree.path(node), reason: InputProblem::FileLen(len) };
+            placement.len = file.next_start().ok_or_else(too_long)?;
+            placement.files.push(file);
+            placement.nodes.push(node);
         }
         Ok(placement)
     }
@@ -130,8 +141,9 @@ mod tests {
 
     #[test]
     fn all_but_the_place_is_forwarded() {
-        let places = PlacedFile { start: 4096, len: 7, node: NodeId(1) };
-        let placement = Placement { files: vec![places], by_content: vec![u32::MAX, 0], len: 8192 };
+        let places = PlacedFile { start: 4096, len: 7, content: ContentId(1) };
+        let by_content = vec![u32::MAX, 0];
+        let placement = Placement { files: vec![places], nodes: vec![NodeId(1)], by_content, len: 8192 };
         let contents = placed(Box::new(Echo), Arc::new(placement));
         let own = ["stored elsewhere", "stored reused", "stored previous", "stored to read", "stores devices"];
         let own = [&own[..], &["stores headers_only", "stores base"]].concat();

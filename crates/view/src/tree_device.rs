@@ -1,35 +1,55 @@
 //! The device on which the files of a tree lie, one behind the other.
 
 use crate::open_contents::OpenContents;
-use crate::placement::{PlacedFile, Placement};
+use crate::placement::PlacedFile;
 use kiln_read::{RangeMut, ReadAt};
-use kiln_tree::Tree;
+use kiln_tree::{Content, Contents, NodeId, Tree, Version};
 use std::io;
+
+/// Contents of the files on the device.
+pub(crate) enum FileContents {
+    /// Those of a tree, with one of its files for each.
+    OfTree(Tree, Vec<NodeId>),
+    /// Those of a source whose tree is not in memory, which opens them without paths.
+    OfIndex(Box<dyn Contents>),
+}
 
 /// The device.
 pub(crate) struct TreeDevice {
-    tree: Tree,
+    contents: FileContents,
     files: Vec<PlacedFile>,
     len: u64,
     open: OpenContents,
 }
 
 impl TreeDevice {
-    pub(crate) fn new(tree: Tree, placement: &Placement) -> Self {
-        Self { tree, files: placement.files.clone(), len: placement.len, open: OpenContents::default() }
+    /// Returns the device of `len` bytes on which `files` lie.
+    pub(crate) fn new(contents: FileContents, files: Vec<PlacedFile>, len: u64) -> Self {
+        Self { contents, files, len, open: OpenContents::default() }
+    }
+
+    fn open_file(&self, idx: usize) -> io::Result<Box<dyn Content>> {
+        match &self.contents {
+            FileContents::OfTree(tree, nodes) => tree.open(nodes[idx]).map_err(io::Error::other),
+            FileContents::OfIndex(contents) => {
+                contents.open(self.files[idx].content, b"", Version::Scanned).map_err(io::Error::other)
+            }
+        }
     }
 
     /// Fills `buf` from byte `off` of a file on, all of which is in the file.
     fn read_file(&self, idx: usize, buf: &mut [u8], off: u64) -> io::Result<()> {
-        let PlacedFile { len, node, .. } = self.files[idx];
         let mut content = match self.open.take(idx) {
             Some(content) => content,
-            None => self.tree.open(node).map_err(io::Error::other)?,
+            None => self.open_file(idx)?,
         };
-        content.read_exact_at(buf, off).map_err(|error| {
-            io::Error::other(format!("{}: {error}", String::from_utf8_lossy(&self.tree.path(node))))
+        content.read_exact_at(buf, off).map_err(|error| match &self.contents {
+            FileContents::OfTree(tree, nodes) => {
+                io::Error::other(format!("{}: {error}", String::from_utf8_lossy(&tree.path(nodes[idx]))))
+            }
+            FileContents::OfIndex(_) => io::Error::other(error),
         })?;
-        self.open.keep(idx, len, content);
+        self.open.keep(idx, self.files[idx].len, content);
         Ok(())
     }
 }

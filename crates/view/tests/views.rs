@@ -18,8 +18,8 @@ fn view(path: &Path) -> Image {
     let source = kiln_source::open(path, &SourceOptions::default()).unwrap();
     let scan = source.scan(&ScanOptions::new(&stop)).unwrap();
     let control = Control { stop: &stop, progress: &|_| {} };
-    let sources = kiln_view::view(scan.tree, Threads::ONE, &control).unwrap();
-    sources.open(&ImageOptions::default()).unwrap()
+    let view = kiln_view::view(scan.tree, Threads::ONE, &control).unwrap();
+    view.into_sources().open(&ImageOptions::default()).unwrap()
 }
 
 /// Makes a directory with files of many lengths, one of them with two names, an empty one and a sparse one.

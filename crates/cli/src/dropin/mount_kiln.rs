@@ -21,9 +21,9 @@ Options:
   -o via=kernel|fuse     Mount by this driver; default: the kernel's, if it may be used
   -o offset=SIZE         Byte of the file or device at which the image begins
   -o device=FILE         Extra device of the image; repeat for each, in order
-  -o root-hash=HEX|FILE, hash-tree=FILE, objects=DIR, generation=N, subdir=PATH, preload=LIST,
-     pin=SIZE, cache=SIZE, threads=N, idle=N, read-ahead=SIZE, prefetch=WHAT, modes=WHAT,
-     owner=UID:GID, uid-map=MAP, gid-map=MAP, log=FILE, metrics=FILE
+  -o root-hash=HEX|FILE, hash-tree=FILE, objects=DIR, generation=N, subdir=PATH, index=FILE,
+     preload=LIST, pin=SIZE, cache=SIZE, threads=N, idle=N, read-ahead=SIZE, prefetch=WHAT,
+     modes=WHAT, owner=UID:GID, uid-map=MAP, gid-map=MAP, log=FILE, metrics=FILE
                          As the options of kiln mount with these names
   -o suid, dev, exec, allow_other, default_permissions, fsname=NAME, and their opposites
                          As kiln mount -o; root's mounts have suid, dev and allow_other by
@@ -45,7 +45,7 @@ pub const OPTIONS: [Opt; 8] = [
 ];
 
 /// Options of `kiln mount` that have the same name and value behind `-o`.
-const SAME: [&str; 21] = [
+const SAME: [&str; 22] = [
     "via",
     "offset",
     "device",
@@ -54,6 +54,7 @@ const SAME: [&str; 21] = [
     "objects",
     "generation",
     "subdir",
+    "index",
     "preload",
     "pin",
     "cache",

@@ -98,3 +98,92 @@ fn damage_in_an_archive_is_told() {
     fs::write(&unknown, [7; 5000]).unwrap();
     fails(&["ls", &unknown], 1, "unknown");
 }
+
+#[test]
+fn an_index_saves_the_scan_of_an_archive() {
+    let scratch = Scratch::new();
+    let (tree, index, out) = (scratch.path("tree"), scratch.path("index"), scratch.path("out"));
+    for archive in archives(&scratch) {
+        if archive.ends_with(".squashfs") {
+            fails(&["ls", "--index", &index, &archive], 2, "an index can be kept of");
+            assert!(!fs::exists(&index).unwrap());
+            continue;
+        }
+        for _ in 0..2 {
+            let output = run(&["ls", "--index", &index, &archive, "/dir"]);
+            assert_eq!(
+                (stderr(&output), &*output.stdout),
+                (String::new(), &b"linked\nlong\nmedium\n"[..]),
+                "{archive}"
+            );
+        }
+        stdout(&["extract", "--quiet", "--index", &index, &archive, &out]);
+        let same = Command::new("diff").args(["-r", "--no-dereference", &tree, &out]).status().unwrap();
+        assert!(same.success(), "{archive}");
+        fs::remove_dir_all(&out).unwrap();
+        assert!(stdout(&["cat", "--index", &index, &archive, "/small"]) == text(700, 700), "{archive}");
+        fs::remove_file(&index).unwrap();
+    }
+    // The headers of members are not read: nothing shows that they are damaged, except by bytes and times.
+    let (tar, times) = (scratch.path("a.tar"), scratch.path("times"));
+    stdout(&["ls", "--index", &index, &tar]);
+    let set_times = |of: &str, to: &str| {
+        let time = fs::metadata(of).unwrap().modified().unwrap();
+        fs::File::options().write(true).open(to).unwrap().set_modified(time).unwrap();
+    };
+    fs::write(&times, "").unwrap();
+    set_times(&tar, &times);
+    let mut bytes = fs::read(&tar).unwrap();
+    let header = (1 << 17..bytes.len() - (1 << 17)).step_by(512).find(|at| bytes[at + 257..].starts_with(b"ustar"));
+    bytes[header.expect("a header far from both ends")..][..512].fill(0xA5);
+    fs::write(&tar, &bytes).unwrap();
+    set_times(&times, &tar);
+    fails(&["ls", &tar], 1, "a.tar");
+    assert_eq!(stdout(&["ls", "--index", &index, &tar, "/dir"]), b"linked\nlong\nmedium\n");
+}
+
+#[test]
+fn an_index_that_does_not_fit_is_made_anew_and_other_files_are_left_alone() {
+    let scratch = Scratch::new();
+    archives(&scratch);
+    let (tar, index, other) = (scratch.path("a.tar"), scratch.path("index"), scratch.path("other"));
+    stdout(&["ls", "--index", &index, &tar]);
+    let good = fs::read(&index).unwrap();
+    let is_made_anew = |reason: &str| {
+        let output = run(&["cat", "--index", &index, &tar, "/small"]);
+        let told = stderr(&output);
+        assert!(told.contains(reason) && told.contains("made anew") && told.contains(&index), "{reason}: {told}");
+        assert!(output.stdout == text(700, 700) && fs::read(&index).unwrap() == good, "{reason}");
+    };
+    for at in [100, good.len() / 2, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        fs::write(&index, bad).unwrap();
+        is_made_anew("digest is wrong");
+    }
+    for len in [good.len() - 1, 60, 9] {
+        fs::write(&index, &good[..len]).unwrap();
+        is_made_anew("it ");
+    }
+    let mut newer = good.clone();
+    newer[8] = 2;
+    fs::write(&index, newer).unwrap();
+    is_made_anew("version 2");
+    // Another archive: longer by an empty record, with other times.
+    let mut bytes = fs::read(&tar).unwrap();
+    bytes.extend([0; 10240]);
+    fs::write(&tar, bytes).unwrap();
+    let output = run(&["ls", "--index", &index, &tar, "/dir"]);
+    assert!(stderr(&output).contains("another one now"), "{}", stderr(&output));
+    assert_eq!(output.stdout, b"linked\nlong\nmedium\n");
+    // Files that are no index.
+    for bytes in ["", "short", "a text that is longer than a magic number"] {
+        fs::write(&other, bytes).unwrap();
+        fails(&["ls", "--index", &other, &tar], 2, "not an index");
+        assert_eq!(fs::read(&other).unwrap(), bytes.as_bytes());
+    }
+    fails(&["ls", "--index", &scratch.path("none/index"), &tar], 1, "none");
+    let image = scratch.path("image.erofs");
+    stdout(&["pack", "--quiet", &scratch.path("tree"), &image]);
+    fails(&["ls", "--index", &index, &image], 2, "--index");
+}

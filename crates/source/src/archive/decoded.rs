@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::in_memory::InMemory;
+use crate::input::shared_error::SharedError;
 use crate::input::spool::SpoolPlace;
 
 /// Maximum length in bytes of contents that are decoded into memory.
@@ -103,9 +104,6 @@ fn invalid(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// Error that several callers receive.
-type SharedError = (io::ErrorKind, Box<str>);
-
 /// Contents of an archive that are decoded on demand.
 pub(crate) struct DecodedContents<S> {
     streams: S,
@@ -134,9 +132,9 @@ impl<S: Streams> DecodedContents<S> {
         if plain.len <= IN_MEMORY_MAX_LEN {
             return Ok(Box::new(InMemory(plain.decode_to_vec(&mut *self.streams.decoder(idx)?)?)));
         }
-        let start = match self.decoded[idx].get_or_init(|| self.decode(idx, plain).map_err(portable)) {
+        let start = match self.decoded[idx].get_or_init(|| self.decode(idx, plain).map_err(SharedError::from)) {
             Ok(start) => *start,
-            Err(error) => return Err(again(error)),
+            Err(error) => return Err(error.clone().into()),
         };
         Ok(Box::new(InSpool { file: self.spool()?, start, len: plain.len }))
     }
@@ -156,16 +154,8 @@ impl<S: Streams> DecodedContents<S> {
 
     fn spool(&self) -> io::Result<Arc<File>> {
         let create = || self.place.create().map(|spool| Arc::new(spool.into_file()));
-        self.spool.get_or_init(|| create().map_err(portable)).clone().map_err(|error| again(&error))
+        self.spool.get_or_init(|| create().map_err(SharedError::from)).clone().map_err(io::Error::from)
     }
-}
-
-fn portable(error: io::Error) -> SharedError {
-    (error.kind(), error.to_string().into())
-}
-
-fn again((kind, reason): &SharedError) -> io::Error {
-    io::Error::new(*kind, reason.as_ref())
 }
 
 struct InSpool {

@@ -26,6 +26,6 @@ mod cp437;
 mod ending;
 mod extra;
 mod method;
-mod record;
+pub(crate) mod record;
 mod scan;
 pub(crate) mod source;

@@ -122,6 +122,29 @@ impl Spooled {
         }
     }
 
+    /// Consumes the next bytes and writes them to the spool, before anything else is consumed. Returns their number, 0
+    /// at the end.
+    ///
+    /// # Errors
+    /// Errors of the stream and of the spool.
+    pub(super) fn keep_next(&mut self) -> io::Result<usize> {
+        let part = self.ahead(1)?.len();
+        self.pass(part);
+        self.flush()?;
+        Ok(part)
+    }
+
+    /// Returns the spool, open for reading at any position.
+    ///
+    /// # Errors
+    /// Errors of the spool.
+    pub(super) fn spool_file(&mut self) -> io::Result<File> {
+        let spool = self.take_spool()?;
+        let file = spool.file().try_clone();
+        self.spool = Some(spool);
+        file
+    }
+
     /// Returns the file with all consumed bytes.
     ///
     /// # Errors

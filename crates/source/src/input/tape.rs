@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::joined::JoinedSource;
+use super::lazy::LazySource;
 use super::reader::Reader;
 use super::spool::SpoolPlace;
 use super::spooled::Spooled;
@@ -189,6 +190,19 @@ impl Tape {
         };
         self.offset += passed;
         if passed == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Returns the bytes of a tape of which nothing has been read, and which has `len` bytes. A stream is read when
+    /// its bytes are first asked for.
+    ///
+    /// # Errors
+    /// Errors of the spool.
+    pub(crate) fn finish_lazily(self, len: u64) -> io::Result<Arc<dyn ReadAt>> {
+        debug_assert_eq!(self.offset, 0, "a part of the tape has been read");
+        match self.medium {
+            Medium::InPlace { bytes, .. } => Ok(bytes),
+            Medium::Kept { stream, .. } => Ok(Arc::new(LazySource::new(stream, len)?)),
+        }
     }
 
     /// Returns all bytes that have been read or skipped, at the same offsets. Of a file, returns

@@ -103,11 +103,11 @@ impl Blobs {
         }
     }
 
-    /// Returns the scan of an archive by value, or `None` for a directory.
-    pub(super) fn into_scan(self) -> Option<Scan> {
+    /// Returns the members of an archive, or `None` for a directory.
+    pub(super) fn into_index(self) -> Option<TarIndex> {
         match self.place {
             LayoutPlace::Directory(_) => None,
-            LayoutPlace::Archive(index) => Some(index.scan),
+            LayoutPlace::Archive(index) => Some(*index),
         }
     }
 

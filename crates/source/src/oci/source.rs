@@ -14,15 +14,16 @@ use super::choice::{ImageChoice, ListedImage, Platform};
 use super::image::{Entry, Meant, OciImage, choose, list};
 use super::records::{DOCKER_FILE, INDEX_FILE, LAYOUT_FILE, VERSION_FILE, VERSION_FRONT};
 use crate::archive::tar::TarOptions;
-use crate::archive::tar::source::{TarSource, front_of, is_archive as is_tar};
+use crate::archive::tar::source::{TarIndex, TarSource, front_of, is_archive as is_tar};
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::{Candidate, SourceOptions};
 use crate::kind::SourceKind;
 use crate::merge::{MergePart, Merged};
-use crate::source::{Note, Scan, ScanOptions, Source, SourceEntries};
-use kiln_tree::Intake;
+use crate::places::ArchivePlaces;
+use crate::source::{Note, Scan, ScanOptions, Source, SourceEntries, select_found};
 use kiln_tree::filter::Filter;
 use kiln_tree::merge::Whiteouts;
+use kiln_tree::{Contents, Intake};
 
 /// The kind "container image". It also opens all tar archives, since only their members show if
 /// they hold images. A directory is opened as a layout only on request; usually its files are
@@ -146,7 +147,7 @@ impl OciSource {
     }
 
     /// Reads the members of an archive of files. Returns `None` for images and for a directory.
-    fn files(&self, options: &ScanOptions<'_>) -> Result<Option<Scan>, SourceError> {
+    fn files(&self, options: &ScanOptions<'_>) -> Result<Option<TarIndex>, SourceError> {
         let Layout::Archive { tar, found, wanted, .. } = &self.layout else { return Ok(None) };
         if *wanted == ExpectedContents::Images || found.lock().is_some() {
             return Ok(None);
@@ -157,9 +158,9 @@ impl OciSource {
             Taken::Images(text) => text,
             Taken::Files(text) if *wanted == ExpectedContents::Choice && is_named_like_images(&blobs) => text,
             Taken::Files(text) => {
-                let mut scan = blobs.into_scan();
-                scan.iter_mut().for_each(|scan| scan.notes.extend(text.clone().map(note)));
-                return Ok(scan);
+                let mut index = blobs.into_index();
+                index.iter_mut().for_each(|index| index.scan.notes.extend(text.clone().map(note)));
+                return Ok(index);
             }
         };
         *found.lock() = Some(Found { blobs: Arc::new(blobs), note: text.map(note) });
@@ -262,9 +263,26 @@ impl Source for OciSource {
         Ok(scan)
     }
 
+    fn scan_places(&self, options: &ScanOptions<'_>) -> Result<(Scan, Option<ArchivePlaces>), SourceError> {
+        match self.files(options)? {
+            Some(files) => {
+                let places = files.places(&self.path)?;
+                Ok((select_found(files.scan, &self.path, options)?, Some(places)))
+            }
+            None => Ok((self.scan(options)?, None)),
+        }
+    }
+
+    fn contents_at(&self, places: ArchivePlaces) -> Result<Box<dyn Contents>, SourceError> {
+        match &self.layout {
+            Layout::Archive { tar, .. } => tar.contents_at(places),
+            Layout::Directory => Err(places.not_of(&self.path)),
+        }
+    }
+
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
         if let Some(files) = self.files(options)? {
-            return Ok(SourceEntries::Everything(files));
+            return Ok(SourceEntries::Everything(files.scan));
         }
         let image = self.image(options)?;
         let layer = |at| Ok(MergePart::new(image.lone_layer(at, &self.options, options)?, b""));

@@ -1,6 +1,6 @@
 //! Source that reads a cpio archive.
 
-use kiln_tree::Implied;
+use kiln_tree::{Contents, Implied};
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use crate::input::candidate::Candidate;
 use crate::input::spool::SpoolPlace;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
-use crate::source::{ScanOptions, Source, SourceEntries};
+use crate::places::{ArchivePlaces, Places};
+use crate::source::{Scan, ScanOptions, Source, SourceEntries, refuse_output, select_found};
 
 /// The kind "cpio archive".
 pub(crate) const KIND: SourceKind = SourceKind {
@@ -49,23 +50,47 @@ struct CpioSource {
     tape: Mutex<Option<Tape>>,
 }
 
-impl Source for CpioSource {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
+impl CpioSource {
+    /// Reads all members, and returns where their data lie, unless any part of the archive is compressed.
+    fn read_all(&self, options: &ScanOptions<'_>) -> Result<(Archived, Option<ArchivePlaces>), SourceError> {
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
         let tape = self.tape.lock().take();
         let in_vain = || unreadable(io::Error::other("an earlier attempt to read the archive failed"));
         let mut tape = tape.ok_or_else(in_vain)?;
         let mut members = Members::new(&self.path, options, Implied::default());
         scan(&mut tape, &mut members, &self.spool_place)?;
+        let is_plain = !tape.is_stream();
         // The spool holds the decompressed text, so a second read decompresses nothing.
         let archive = tape.finish().map_err(unreadable)?;
         let again = Tape::in_place(Arc::clone(&archive)).map_err(unreadable)?;
         *self.tape.lock() = Some(again);
-        let Archived { found, .. } = members.finish(archive, None)?;
-        Ok(SourceEntries::Everything(found))
+        let len = archive.len().map_err(unreadable)?;
+        let archived = members.finish(archive, None)?;
+        let places = is_plain.then(|| ArchivePlaces(Places::Stored { files: Arc::clone(&archived.files), len }));
+        Ok((archived, places))
+    }
+}
+
+impl Source for CpioSource {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn scan_places(&self, options: &ScanOptions<'_>) -> Result<(Scan, Option<ArchivePlaces>), SourceError> {
+        refuse_output(&self.path, options)?;
+        let (archived, places) = self.read_all(options)?;
+        Ok((select_found(archived.found, &self.path, options)?, places))
+    }
+
+    fn contents_at(&self, places: ArchivePlaces) -> Result<Box<dyn Contents>, SourceError> {
+        let Places::Stored { files, len } = &places.0 else { return Err(places.not_of(&self.path)) };
+        let unreadable = |source| Unreadable { path: self.path.clone(), source };
+        let in_vain = || unreadable(io::Error::other("an earlier attempt to read the archive failed"));
+        let tape = self.tape.lock().take().ok_or_else(in_vain)?;
+        Ok(Box::new(files.in_archive(tape.finish_lazily(*len).map_err(unreadable)?)))
+    }
+
+    fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
+        Ok(SourceEntries::Everything(self.read_all(options)?.0.found))
     }
 }

@@ -2,7 +2,7 @@
 
 use kiln_format::BlockBits;
 use kiln_read::{MemorySource, ReadAt};
-use kiln_tree::{Device, Intake, Tree};
+use kiln_tree::{Contents, Device, Intake, Tree};
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use crate::input::candidate::{Candidate, HEAD_LEN, SourceOptions};
 use crate::input::stream_format::StreamFormat;
 use crate::input::tape::Tape;
 use crate::kind::SourceKind;
+use crate::places::{ArchivePlaces, Places};
 use crate::source::{Scan, ScanOptions, Source, SourceEntries, refuse_output, select_found};
 use crate::stored::{ArchiveDevice, StoredFiles};
 
@@ -90,6 +91,14 @@ pub struct TarIndex {
     pub files: Arc<StoredFiles>,
     /// The decompressed archive, up to its end.
     pub archive: Arc<dyn ReadAt>,
+}
+
+impl TarIndex {
+    /// Returns the places of the contents. Errors name the archive `path`.
+    pub(crate) fn places(&self, path: &Path) -> Result<ArchivePlaces, SourceError> {
+        let len = self.archive.len().map_err(|source| Unreadable { path: path.to_owned(), source })?;
+        Ok(ArchivePlaces(Places::Stored { files: Arc::clone(&self.files), len }))
+    }
 }
 
 impl TarSource {
@@ -193,6 +202,20 @@ impl Source for TarSource {
         let mut found = members.finish_taken()?;
         accounts::resolve(&mut found.tree, &mut found.left_out_xattrs);
         Ok(found)
+    }
+
+    fn scan_places(&self, options: &ScanOptions<'_>) -> Result<(Scan, Option<ArchivePlaces>), SourceError> {
+        refuse_output(&self.path, options)?;
+        let index = self.index(options)?;
+        let places = index.places(&self.path)?;
+        Ok((index.scan, Some(places)))
+    }
+
+    fn contents_at(&self, places: ArchivePlaces) -> Result<Box<dyn Contents>, SourceError> {
+        let Places::Stored { files, len } = &places.0 else { return Err(places.not_of(&self.path)) };
+        let unreadable = |source| Unreadable { path: self.path.clone(), source };
+        let archive = self.take_tape()?.finish_lazily(*len).map_err(unreadable)?;
+        Ok(Box::new(files.in_archive(archive)))
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {

@@ -28,7 +28,7 @@ impl PackedData {
 /// Data of members, by content id.
 struct PackedFiles {
     bytes: Bytes,
-    files: Vec<PackedData>,
+    files: Arc<[PackedData]>,
 }
 
 impl Streams for PackedFiles {
@@ -58,7 +58,7 @@ pub(super) struct ZipContents {
 impl ZipContents {
     /// Creates the contents `files` of the archive `bytes`, by content id. Long ones are decoded
     /// into `spool_place`.
-    pub(super) fn new(bytes: Bytes, files: Vec<PackedData>, spool_place: &SpoolPlace) -> Self {
+    pub(super) fn new(bytes: Bytes, files: Arc<[PackedData]>, spool_place: &SpoolPlace) -> Self {
         let in_place = |file: &PackedData| (file.stored.clone(), file.plain.crc);
         let stored = files.iter().map(|file| (file.method == Method::Stored).then(|| in_place(file))).collect();
         let starts = files.iter().map(|file| file.stored.start).collect();

@@ -43,6 +43,27 @@ impl Method {
         })
     }
 
+    /// All methods, by [`Method::number`].
+    const ALL: [Self; 7] = [
+        Method::Stored,
+        Method::Deflate,
+        Method::Lzma { has_end_marker: false },
+        Method::Lzma { has_end_marker: true },
+        Method::Stream(StreamFormat::Bzip2),
+        Method::Stream(StreamFormat::Zstd),
+        Method::Stream(StreamFormat::Xz),
+    ];
+
+    /// Returns the number of the method in kept places of members.
+    pub(super) fn number(self) -> u8 {
+        Self::ALL.iter().position(|one| *one == self).expect("a method of the list") as u8
+    }
+
+    /// Returns the method with this number.
+    pub(super) fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
     /// Returns a decoder of `packed`, whose plain text is `len` bytes long according to the
     /// archive. Its memory is bounded regardless of the data.
     ///

@@ -13,6 +13,7 @@ use super::cp437::to_utf8;
 use super::extra::{owners, owners_are_in_the_local_header, unicode_path};
 use super::method::Method;
 use crate::archive::decoded::Plain;
+use crate::fields::Fields;
 
 /// MS-DOS attribute of directories, which archives of all systems set.
 const DOS_DIRECTORY: u32 = 0x10;
@@ -34,11 +35,42 @@ pub(super) struct Member {
 
 /// Location and format of a member's data.
 #[derive(Clone, Debug)]
-pub(super) struct PackedData {
+pub(crate) struct PackedData {
     /// Range in bytes of the archive.
-    pub stored: Range<u64>,
-    pub method: Method,
-    pub plain: Plain,
+    pub(super) stored: Range<u64>,
+    pub(super) method: Method,
+    pub(super) plain: Plain,
+}
+
+impl PackedData {
+    /// Length in bytes of [`PackedData::to_bytes`].
+    pub(crate) const LEN: usize = 29;
+
+    /// Returns it as bytes: start, end, length, CRC-32, method.
+    pub(crate) fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.stored.start.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.stored.end.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.plain.len.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.plain.crc.to_le_bytes());
+        bytes[28] = self.method.number();
+        bytes
+    }
+
+    /// Returns what [`PackedData::to_bytes`] has returned.
+    ///
+    /// # Errors
+    /// Bytes that are no such data.
+    pub(crate) fn read_from(fields: &mut Fields<'_>) -> io::Result<Self> {
+        let (start, end) = (fields.u64("start")?, fields.u64("end")?);
+        if start > end {
+            return Err(fields.invalid("end", end));
+        }
+        let plain = Plain { len: fields.u64("length of the text")?, crc: fields.u32("CRC-32")? };
+        let [number] = fields.array("method")?;
+        let method = Method::of_number(number).ok_or_else(|| fields.invalid("method", number.into()))?;
+        Ok(Self { stored: start..end, method, plain })
+    }
 }
 
 /// Returns the path of the member of `record`.

@@ -6,6 +6,7 @@ use kiln_tree::{ContentId, Kind, Metadata, Node, NodeId, ThinSlice};
 use rawzip::MAX_CENTRAL_DIRECTORY_RECORD_SIZE;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::bytes::{Archive, Bytes};
 use super::contents::ZipContents;
@@ -18,7 +19,8 @@ use crate::source::{Scan, ScanOptions};
 /// Maximum length in bytes of the target of a symbolic link in Linux.
 const TARGET_MAX_LEN: u64 = 4095;
 
-/// Reads names and metadata of all members of `archive`. Error messages name it `path`.
+/// Reads names and metadata of all members of `archive`. Returns the data of files, too, by content
+/// id. Error messages name the archive `path`.
 ///
 /// # Errors
 /// An unreadable central directory; the first unreadable member, unless the scan keeps going.
@@ -27,7 +29,7 @@ pub(super) fn scan(
     path: &Path,
     spool_place: &SpoolPlace,
     options: &ScanOptions<'_>,
-) -> Result<Scan, SourceError> {
+) -> Result<(Scan, Arc<[PackedData]>), SourceError> {
     let implied = Metadata { permissions: 0o755, ..Metadata::default() };
     let mut members = Members::new(path, options, implied.into());
     let bytes = &archive.get_ref().bytes;
@@ -46,7 +48,9 @@ pub(super) fn scan(
             "{backslashes} names contain backslashes, such as {first}; they are not treated as path separators"
         ));
     }
-    members.finish_with(Box::new(ZipContents::new(bytes.clone(), files, spool_place)))
+    let files: Arc<[PackedData]> = files.into();
+    let contents = ZipContents::new(bytes.clone(), Arc::clone(&files), spool_place);
+    Ok((members.finish_with(Box::new(contents))?, files))
 }
 
 /// Returns all readable members, in the order of the central directory.

@@ -1,17 +1,20 @@
 //! Source that reads a zip archive.
 
+use kiln_tree::Contents;
 use rawzip::{MAX_CENTRAL_DIRECTORY_RECORD_SIZE, ZipLocator};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bytes::{Archive, Windowed};
+use super::contents::ZipContents;
 use super::ending::Ending;
 use super::scan::scan;
 use crate::error::{SourceError, Unreadable};
 use crate::input::candidate::Candidate;
 use crate::input::spool::SpoolPlace;
 use crate::kind::SourceKind;
-use crate::source::{ScanOptions, Source, SourceEntries};
+use crate::places::{ArchivePlaces, Places};
+use crate::source::{Scan, ScanOptions, Source, SourceEntries, refuse_output, select_found};
 
 /// First bytes of a member, of an archive without members, and of a split archive that fits into
 /// one part.
@@ -68,7 +71,20 @@ impl Source for ZipSource {
         &self.path
     }
 
+    fn scan_places(&self, options: &ScanOptions<'_>) -> Result<(Scan, Option<ArchivePlaces>), SourceError> {
+        refuse_output(&self.path, options)?;
+        let (found, files) = scan(&self.archive, &self.path, &self.spool_place, options)?;
+        Ok((select_found(found, &self.path, options)?, Some(ArchivePlaces(Places::Packed(files)))))
+    }
+
+    fn contents_at(&self, places: ArchivePlaces) -> Result<Box<dyn Contents>, SourceError> {
+        let Places::Packed(files) = &places.0 else { return Err(places.not_of(&self.path)) };
+        let bytes = self.archive.get_ref().bytes.clone();
+        Ok(Box::new(ZipContents::new(bytes, Arc::clone(files), &self.spool_place)))
+    }
+
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
-        scan(&self.archive, &self.path, &self.spool_place, options).map(SourceEntries::Everything)
+        let (found, _) = scan(&self.archive, &self.path, &self.spool_place, options)?;
+        Ok(SourceEntries::Everything(found))
     }
 }
