@@ -296,9 +296,9 @@ def words(results: Results) -> list[str]:
                 told = {"of": f"A start by “{way}”", "to": "one without a list", "where": f"at {delay} a read"}
                 said.compare("starts", column, {**base, "way": way}, base, what, **told)
     directory = {"made by": "ext4", "from": "directory"}
-    for made, way in (("kiln", "image"), ("kiln --order", "image, --preload")):
+    for maker, way in (("kiln", "image"), ("kiln --order", "image, --preload")):
         told = {"of": f"An import of NumPy from “{way}”", "to": "one from a directory of ext4"}
-        said.compare("numpy", "requests", {"made by": made, "from": way}, directory, "requests", **told)
+        said.compare("numpy", "requests", {"made by": maker, "from": way}, directory, "requests", **told)
     for method in METHODS:
         rows = [{"method": method, "way": way} for way in ("pinned", "decoded when read")]
         told = {"of": "A replay of pinned data", "to": "one that decodes", "where": f"({method})"}
@@ -346,8 +346,8 @@ SUITE = Suite(
             Plot("bars", "requests"),
             rounds=3,
             modelled=True,
-            note="Python and NumPy are in the tree; a read takes 1 ms. Requests are those of mounting, too. The directory "
-            "is one of ext4.",
+            note="Python and NumPy are in the tree; a read takes 1 ms. Requests are those of mounting, too. The "
+            "directory is one of ext4.",
         ),
         Table(
             "pinned",

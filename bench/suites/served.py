@@ -52,7 +52,7 @@ def archive(bench: Bench, kind: str, tree: Path) -> Path:
 
 
 def reading(bench: Bench, names: list[str], readers: int) -> list[str]:
-    """Returns a command that reads files by some readers, by `cat`, which takes little CPU itself. It has a time limit."""
+    """Returns a command that reads files by some readers, by `cat`, which takes little CPU. It has a time limit."""
     listed = bench.new("names")
     listed.write_bytes(b"".join(name.encode("utf-8", "surrogateescape") + b"\0" for name in names))
     read = ["xargs", "-0", "-a", str(listed), "-n", str(FILES_EACH), "-P", str(readers), "cat"]
