@@ -53,5 +53,5 @@ for arch in "$@"; do
 done
 cp "$dist"/wheels/*.whl "$packages" 2>/dev/null || echo "packages.sh: no wheels: packaging/wheels.sh builds them" >&2
 packaging/sbom.py >"$packages/kiln-$VERSION-sbom.json"
-(cd "$packages" && find . -type f | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
+(cd "$packages" && find . -type f ! -name SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
 ls -l "$packages"

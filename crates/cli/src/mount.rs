@@ -197,6 +197,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.foreground {
         return serve(args, options, preload);
     }
+    fuse::require_fuse(&args.dir).map_err(Failure::Mount)?;
     // The process says what it serves in the list of processes.
     let shown = [args.image.image.as_os_str(), args.dir.as_os_str()];
     background::start(&[&[OsStr::new(SERVE), OsStr::new("--")], &shown[..]].concat(), &request(args)?)?;

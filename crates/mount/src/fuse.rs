@@ -15,6 +15,7 @@ mod session;
 mod threads;
 
 pub(crate) use default_cache::available;
+pub use attach::require_fuse;
 pub use default_cache::default_cache;
 pub use hot::{Hot, NOTES};
 pub use kiln_read::ImageSources;

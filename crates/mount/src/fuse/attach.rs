@@ -13,15 +13,28 @@ const DEVICE: &str = "/dev/fuse";
 /// Subtype: the mount table shows the type as `fuse.` followed by it.
 const SUBTYPE: &str = "kiln";
 
+/// Checks that this machine has FUSE, before a server for `dir` is started.
+///
+/// # Errors
+/// [`MountError::FuseMissing`]. A device that this user may not open is none: fusermount3 opens it.
+pub fn require_fuse(dir: &Path) -> Result<(), MountError> {
+    match open_device() {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(missing(dir)),
+        _ => Ok(()),
+    }
+}
+
+fn missing(dir: &Path) -> MountError {
+    let what = "no /dev/fuse: load the kernel module `fuse`, or give the container this device";
+    MountError::FuseMissing { path: dir.to_path_buf(), what }
+}
+
 /// Mounts a FUSE filesystem at `dir`. Its requests wait until a session reads them.
 pub(super) fn attach(dir: &Path, options: &FuseOptions) -> Result<OwnedFd, MountError> {
     let device = match open_device() {
         Ok(device) => device,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return by_fusermount(dir, options),
-        Err(_) => {
-            let what = "no /dev/fuse: load the kernel module `fuse`, or give the container this device";
-            return Err(MountError::FuseMissing { path: dir.to_path_buf(), what });
-        }
+        Err(_) => return Err(missing(dir)),
     };
     match mount(&device, dir, options) {
         Ok(()) => Ok(device.into()),
