@@ -58,7 +58,7 @@ impl Image {
         open::open(py, source, name, options)
     }
 
-    /// Path or URL of the image, without a password; "<memory>" for one in memory.
+    /// Path or URL of the image, without a password; `"<memory>"` for one in memory.
     ///
     /// >>> image.name
     /// 'train.erofs'
