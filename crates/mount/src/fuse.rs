@@ -14,8 +14,8 @@ pub(crate) mod recorder;
 mod session;
 mod threads;
 
-pub(crate) use default_cache::available;
 pub use attach::require_fuse;
+pub(crate) use default_cache::available;
 pub use default_cache::default_cache;
 pub use hot::{Hot, NOTES};
 pub use kiln_read::ImageSources;

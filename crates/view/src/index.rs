@@ -7,6 +7,7 @@
 //! | magic, `kiln-idx` | 8 |
 //! | version of this format, 1 | 4 |
 //! | stamp of the source: length, mtime in seconds and nanoseconds, digest of its first and last bytes | 8, 8, 4, 32 |
+//! | 1 if any inode has extended attributes, else 0 | 1 |
 //! | number of files, length of the places, length of the image | 8, 8, 8 |
 //! | files in the order of their places on the tree device: length, content id | 12 each |
 //! | places of contents in the source, which the source understands | |
@@ -29,7 +30,7 @@ const VERSION: u32 = 1;
 /// Length of the digest at the end in bytes.
 const DIGEST_LEN: usize = blake3::OUT_LEN;
 /// Length of the fields in front of the list of files, in bytes.
-const HEAD_LEN: usize = 8 + 4 + 52 + 3 * 8;
+const HEAD_LEN: usize = 8 + 4 + 52 + 1 + 3 * 8;
 /// Length of an entry in the list of files, in bytes.
 const FILE_LEN: usize = 12;
 /// Most bytes of an index: ten million files take about 2 GB.
@@ -89,7 +90,7 @@ pub enum IndexError {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// There are no indexes for this kind of source.
-    #[error("{}: an index can be kept of tar, zip and cpio archives alone", path.display())]
+    #[error("{}: an index can be kept of tar and zip archives, and of cpio archives that are not compressed", path.display())]
     NoPlaces {
         /// The source.
         path: PathBuf,
@@ -112,6 +113,7 @@ pub struct ViewIndex {
     files: Vec<PlacedFile>,
     device_len: u64,
     places: Vec<u8>,
+    has_xattrs: bool,
 }
 
 impl ViewIndex {
@@ -171,7 +173,8 @@ impl ViewIndex {
 
     /// Returns the image and its device, on which files have these contents, to be opened.
     pub fn into_sources(self, contents: Box<dyn Contents>) -> ImageSources {
-        sources(self.image, FileContents::OfIndex(contents), self.files, self.device_len)
+        let sources = sources(self.image, FileContents::OfIndex(contents), self.files, self.device_len);
+        sources.with_xattrs(self.has_xattrs)
     }
 }
 
@@ -201,6 +204,7 @@ fn write_to(out: &mut impl Write, view: &View, source: &SourceStamp, places: &[u
     out.write_all(&source.mtime.to_le_bytes())?;
     out.write_all(&source.mtime_nsec.to_le_bytes())?;
     out.write_all(&source.sample)?;
+    out.write_all(&[view.has_xattrs.into()])?;
     for count in [files.len(), places.len(), view.image.len()] {
         out.write_all(&(count as u64).to_le_bytes())?;
     }
@@ -230,6 +234,7 @@ fn parse(mut bytes: Vec<u8>, source: &SourceStamp) -> Result<ViewIndex, String> 
     if stamp != *source {
         return Err("the archive is another one now".into());
     }
+    let [has_xattrs] = fields.array();
     let [count, places_len, image_len] = [fields.u64(), fields.u64(), fields.u64()];
     let files_len = count.checked_mul(FILE_LEN as u64);
     let all_len = files_len.and_then(|len| len.checked_add(places_len)?.checked_add(image_len));
@@ -254,7 +259,7 @@ fn parse(mut bytes: Vec<u8>, source: &SourceStamp) -> Result<ViewIndex, String> 
     }
     bytes.truncate(body_len);
     let image = bytes.split_off(body_len - image_len as usize);
-    Ok(ViewIndex { image, files: files_of, device_len, places })
+    Ok(ViewIndex { image, files: files_of, device_len, places, has_xattrs: has_xattrs != 0 })
 }
 
 /// Fields of bytes whose length was checked.

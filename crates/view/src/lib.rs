@@ -37,6 +37,7 @@ pub struct View {
     image: Vec<u8>,
     tree: Tree,
     placement: Arc<Placement>,
+    has_xattrs: bool,
 }
 
 /// Returns a view of `tree`. It takes memory for names and metadata, twice: in the tree and in the image.
@@ -48,7 +49,8 @@ pub fn view(tree: Tree, threads: Threads, control: &Control<'_>) -> Result<View,
     let tree = tree.with_contents(|contents| placement::placed(contents, Arc::clone(&placement)));
     let out = MemoryOutput::default();
     kiln_builder::build(&tree, &out, &options(threads), control)?;
-    Ok(View { image: out.into_bytes(), tree, placement })
+    let has_xattrs = tree.walk().any(|node| !tree.node(node).xattrs.is_empty());
+    Ok(View { image: out.into_bytes(), tree, placement, has_xattrs })
 }
 
 impl View {
@@ -56,7 +58,7 @@ impl View {
     pub fn into_sources(self) -> ImageSources {
         let Placement { files, nodes, len, .. } = &*self.placement;
         let contents = FileContents::OfTree(self.tree, nodes.clone());
-        sources(self.image, contents, files.clone(), *len)
+        sources(self.image, contents, files.clone(), *len).with_xattrs(self.has_xattrs)
     }
 }
 

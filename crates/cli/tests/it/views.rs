@@ -69,6 +69,15 @@ fn archives_are_mounted() {
         let same = Command::new("diff").args(["-r", "--no-dereference", &tree, &dir]).status().unwrap();
         assert!(same.success(), "{archive}");
         stdout(&["umount", &dir]);
+        // Attributes, which none of these archives has, are asked for once.
+        stdout(&["mount", "--quiet", &archive, &dir]);
+        let listed = Command::new("ls").args(["-lR", &dir]).output().unwrap();
+        assert!(listed.status.success() && listed.stderr.is_empty(), "{archive}: {}", stderr(&listed));
+        let told = String::from_utf8(stdout(&["stats", "--json", &dir])).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let asked = &told["requests"]["xattr"]["count"];
+        assert!(asked.as_u64().is_some_and(|count| count <= 2), "{archive}: {told}");
+        stdout(&["umount", &dir]);
         let output = run(&["run", "--at", &dir, &archive, "--", "cat", &format!("{dir}/small")]);
         assert!(output.stdout == text(700, 700), "{archive}: {}", stderr(&output));
         fails(&["mount", "--via=kernel", &archive, &dir], 2, "no EROFS image");
@@ -89,6 +98,28 @@ fn damage_in_an_archive_is_told() {
         assert_eq!(output.status.code(), Some(1));
         let told = stderr(&output);
         assert!(told.contains("dir/") && told.contains(zip.as_str()), "{told}");
+    }
+    // A member that is stored uncompressed, and as a mount reads it: in parts.
+    let stored = scratch.path("stored.zip");
+    let zipped = Command::new("zip").args(["-0qry", &stored, "."]).current_dir(scratch.path("tree")).status();
+    if zipped.is_ok_and(|status| status.success()) {
+        let mut bytes = fs::read(&stored).unwrap();
+        let small = text(700, 700);
+        let at = bytes.windows(small.len()).position(|part| part == small).unwrap();
+        bytes[at + 600] ^= 1;
+        fs::write(&stored, bytes).unwrap();
+        fails(&["cat", &stored, "/small"], 1, "CRC-32");
+        if has_fuse() {
+            let dir = scratch.path("stored");
+            fs::create_dir(&dir).unwrap();
+            let _place = Place(&dir);
+            stdout(&["mount", "--quiet", &stored, &dir]);
+            assert_eq!(
+                fs::read(format!("{dir}/small")).unwrap_err().raw_os_error(),
+                Some(rustix::io::Errno::IO.raw_os_error())
+            );
+            assert!(fs::read(format!("{dir}/dir/medium")).unwrap() == text(300_000, 300_000));
+        }
     }
     let cut = scratch.path("cut.tar");
     let bytes = fs::read(scratch.path("a.tar")).unwrap();

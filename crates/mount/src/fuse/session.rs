@@ -62,6 +62,7 @@ pub fn serve(
     stop: BorrowedFd<'_>,
     ready: &mut dyn FnMut(),
 ) -> Result<(), MountError> {
+    let has_xattrs = sources.has_xattrs();
     let held = sources.path().map(in_use::hold).transpose()?;
     let image = sources.open(&open_options(options)).and_then(|image| image.require_devices().map(|()| image));
     let image = image.map_err(|error| MountError::Image { source: Box::new(error) })?;
@@ -95,7 +96,7 @@ pub fn serve(
                 Some(Prefetcher::new(device.try_clone()?, thread, inodes, Arc::clone(&metrics)))
             }
         };
-        let fs = ImageFs::new(image, metrics, options);
+        let fs = ImageFs::new(image, metrics, options).with_xattrs(has_xattrs);
         Ok(FuseFilesystem::new(fs, threads, prefetcher, Arc::clone(&recorder)))
     };
     // The kernel decides who may enter: fuser's own check of user ids would only repeat it.

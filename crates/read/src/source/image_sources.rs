@@ -25,6 +25,7 @@ pub struct ImageSources {
     generation: Option<u32>,
     layer: Option<SourceLayer>,
     objects: Option<Objects>,
+    has_xattrs: bool,
 }
 
 /// Place of the bytes of one device.
@@ -47,7 +48,7 @@ impl ImageSources {
     }
 
     fn of(primary: Place, devices: Vec<Place>) -> Self {
-        Self { primary, devices, offset: 0, generation: None, layer: None, objects: None }
+        Self { primary, devices, offset: 0, generation: None, layer: None, objects: None, has_xattrs: true }
     }
 
     /// Returns the same image with these extra devices: all of them in the order of its table.
@@ -77,6 +78,17 @@ impl ImageSources {
         Self { objects: objects.into(), ..self }
     }
 
+    /// Returns the same sources with the statement whether any inode has extended attributes. An image does not say
+    /// it, but who has made it may know. It only saves work; by default any inode may have some.
+    pub fn with_xattrs(self, has_xattrs: bool) -> Self {
+        Self { has_xattrs, ..self }
+    }
+
+    /// Returns false if it was stated that no inode has extended attributes.
+    pub fn has_xattrs(&self) -> bool {
+        self.has_xattrs
+    }
+
     /// Returns the path of the primary source, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match &self.primary {
@@ -93,7 +105,7 @@ impl ImageSources {
     /// As [`Image::open`]; paths that cannot be opened, or that lead to something else than a file
     /// or a block device. An image that has a path is named in errors.
     pub fn open(self, options: &ImageOptions) -> Result<Image, ReadError> {
-        let Self { primary, devices, offset, generation, layer, objects } = self;
+        let Self { primary, devices, offset, generation, layer, objects, has_xattrs: _ } = self;
         let name = primary.name(offset);
         let named = |error: ReadError, name: &Option<Vec<u8>>| match name {
             Some(name) => error.at_path(name),

@@ -19,7 +19,7 @@ use crate::input::shared_error::SharedError;
 use crate::input::spool::SpoolPlace;
 
 /// Maximum length in bytes of contents that are decoded into memory.
-const IN_MEMORY_MAX_LEN: u64 = 1 << 20;
+pub(crate) const IN_MEMORY_MAX_LEN: u64 = 1 << 20;
 /// Length in bytes of the buffer for decoding.
 const PIECE_LEN: usize = 1 << 18;
 

@@ -17,8 +17,9 @@
 //!   not depend on where it is read.
 //! * **Owners** come from Info-ZIP's extra fields (0x7875, 0x7855, 0x5855); otherwise the owner is
 //!   root.
-//! * **Contents** that are stored uncompressed are read in place, and their CRC-32 is checked if
-//!   one reader reads them front to back. Others are decoded as a whole and always checked.
+//! * **Contents** over 1 MiB that are stored uncompressed are read in place, and their CRC-32 is
+//!   checked if one reader reads them front to back. Others are decoded as a whole and always
+//!   checked.
 
 mod bytes;
 mod contents;

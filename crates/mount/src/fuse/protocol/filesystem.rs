@@ -251,8 +251,12 @@ impl Filesystem for FuseFilesystem {
         });
     }
 
+    // Where no inode has attributes, ENOSYS ends such requests, of which `ls -l` makes two for each
+    // file. The kernel answers EOPNOTSUPP then.
+
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         self.answer(RequestKind::Xattr, |fs| match fs.find_xattr(node, name.as_bytes()) {
+            Ok(None) if !fs.has_xattrs => reply.error(Errno::ENOSYS),
             Ok(Some(value)) => reply_sized(reply, &value, size),
             Ok(None) => reply.error(Errno::NO_XATTR),
             Err(error) => reply.error(fs.errno(RequestSubject::Node(node), &error)),
@@ -261,6 +265,7 @@ impl Filesystem for FuseFilesystem {
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         self.answer(RequestKind::Xattr, |fs| match fs.xattr_names(node, request.uid()) {
+            Ok(_) if !fs.has_xattrs => reply.error(Errno::ENOSYS),
             Ok(names) => reply_sized(reply, &names, size),
             Err(error) => reply.error(fs.errno(RequestSubject::Node(node), &error)),
         });

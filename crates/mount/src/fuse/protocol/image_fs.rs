@@ -27,6 +27,8 @@ pub(in crate::fuse) struct ImageFs {
     /// Buffers for contents that are not yet in memory.
     pub(in crate::fuse) buffers: Buffers,
     pub(super) no_holes: UnusedHoles,
+    /// False if it is known that no inode has extended attributes.
+    pub(super) has_xattrs: bool,
     /// True if the kernel enforces modes and ACLs.
     pub(super) enforces_modes: bool,
     owners: Owners,
@@ -40,10 +42,16 @@ impl ImageFs {
             metrics,
             buffers: Buffers::default(),
             no_holes: UnusedHoles::default(),
+            has_xattrs: true,
             enforces_modes: options.enforces_modes(),
             owners: options.owners.clone(),
             parents: Parents::new(),
         }
+    }
+
+    /// Returns the same filesystem with the statement whether any inode has extended attributes.
+    pub(in crate::fuse) fn with_xattrs(self, has_xattrs: bool) -> Self {
+        Self { has_xattrs, ..self }
     }
 
     /// Runs the handler of a request. Returns its duration. A panic in it must not end the mount:

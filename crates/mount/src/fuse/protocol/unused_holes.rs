@@ -6,8 +6,9 @@
 //! so a thread checks all inodes after the first request. Until it has finished, requests are
 //! answered one by one.
 //!
-//! Requests for attributes that no inode has are always answered one by one: after ENOSYS the
-//! kernel answers EOPNOTSUPP, while its own driver for EROFS answers ENODATA, and an empty list.
+//! Requests for attributes that no inode of an image has are answered one by one, unless the image
+//! is a view of an archive: after ENOSYS the kernel answers EOPNOTSUPP, while its own driver for
+//! EROFS answers ENODATA, and an empty list.
 
 use kiln_read::{Image, Inode, ReadError, SeekWhat};
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::bytes::Bytes;
 use super::method::Method;
 use super::record::PackedData;
-use crate::archive::decoded::{DecodedContents, Plain, Streams, wrong_crc};
+use crate::archive::decoded::{DecodedContents, IN_MEMORY_MAX_LEN, Plain, Streams, wrong_crc};
 use crate::input::spool::SpoolPlace;
 
 impl PackedData {
@@ -48,7 +48,7 @@ impl Streams for PackedFiles {
 /// Contents of an archive.
 pub(super) struct ZipContents {
     bytes: Bytes,
-    /// Range and checksum of each uncompressed member, by content id.
+    /// Range and checksum of each member that is read in place, by content id.
     stored: Vec<Option<(Range<u64>, u32)>>,
     /// Offset of each member's data, in bytes.
     starts: Vec<u64>,
@@ -60,7 +60,9 @@ impl ZipContents {
     /// into `spool_place`.
     pub(super) fn new(bytes: Bytes, files: Arc<[PackedData]>, spool_place: &SpoolPlace) -> Self {
         let in_place = |file: &PackedData| (file.stored.clone(), file.plain.crc);
-        let stored = files.iter().map(|file| (file.method == Method::Stored).then(|| in_place(file))).collect();
+        // Short ones are read whole, so that their CRC-32 is checked however they are read.
+        let is_in_place = |file: &PackedData| file.method == Method::Stored && file.plain.len > IN_MEMORY_MAX_LEN;
+        let stored = files.iter().map(|file| is_in_place(file).then(|| in_place(file))).collect();
         let starts = files.iter().map(|file| file.stored.start).collect();
         let decoded = DecodedContents::new(PackedFiles { bytes: bytes.clone(), files }, spool_place.clone());
         Self { bytes, stored, starts, decoded }
