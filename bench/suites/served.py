@@ -14,7 +14,7 @@ from pathlib import Path
 from lib import images, machine
 from lib.bench import Bench
 from lib.mounts import mount
-from lib.process import measure, quiet
+from lib.process import Failed, measure, quiet
 from lib.programs import need
 from lib.results import Results
 from lib.suite import CPU, MEMORY, WALL, Plot, Row, Run, Suite, Table
@@ -34,7 +34,7 @@ SUFFIX = {"zip, stored": ".zip", "zip, deflated": ".zip", "tar.zst": ".tar.zst",
 USES = ("listing", "in order", "shuffled, 1 reader", "shuffled, 8 readers")
 # Files that one process of the readers reads.
 FILES_EACH = 64
-LONGEST_S = 120
+LONGEST_S = 60
 
 
 def files(tree: Path) -> list[str]:
@@ -68,7 +68,15 @@ def used(bench: Bench, server: str, file: Path, place: Path, use: str, names: li
         "shuffled, 1 reader": lambda: reading(bench, shuffled, 1),
         "shuffled, 8 readers": lambda: reading(bench, shuffled, 8),
     }[use]()
-    work = lambda: measure(command, cwd=place).cpu_s  # noqa: E731
+
+    def work() -> float:
+        try:
+            return measure(command, cwd=place).cpu_s
+        except Failed as error:
+            if "exit code 124" in str(error):
+                raise Failed(f"not done within {LONGEST_S} s") from None
+            raise
+
     machine.drop_caches()
     with mount(server, file, place) as found:
         return found.during(work)

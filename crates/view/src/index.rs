@@ -90,7 +90,7 @@ pub enum IndexError {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// There are no indexes for this kind of source.
-    #[error("{}: an index can be kept of tar and zip archives, and of cpio archives that are not compressed", path.display())]
+    #[error("{}: an index can be kept of tar, zip and uncompressed cpio archives alone", path.display())]
     NoPlaces {
         /// The source.
         path: PathBuf,
