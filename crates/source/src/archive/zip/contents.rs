@@ -12,6 +12,7 @@ use super::bytes::Bytes;
 use super::method::Method;
 use super::record::PackedData;
 use crate::archive::decoded::{DecodedContents, IN_MEMORY_MAX_LEN, Plain, Streams, wrong_crc};
+use crate::in_memory::InMemory;
 use crate::input::spool::SpoolPlace;
 
 impl PackedData {
@@ -48,7 +49,7 @@ impl Streams for PackedFiles {
 /// Contents of an archive.
 pub(super) struct ZipContents {
     bytes: Bytes,
-    /// Range and checksum of each member that is read in place, by content id.
+    /// Range and checksum of each uncompressed member, by content id.
     stored: Vec<Option<(Range<u64>, u32)>>,
     /// Offset of each member's data, in bytes.
     starts: Vec<u64>,
@@ -60,9 +61,7 @@ impl ZipContents {
     /// into `spool_place`.
     pub(super) fn new(bytes: Bytes, files: Arc<[PackedData]>, spool_place: &SpoolPlace) -> Self {
         let in_place = |file: &PackedData| (file.stored.clone(), file.plain.crc);
-        // Short ones are read whole, so that their CRC-32 is checked however they are read.
-        let is_in_place = |file: &PackedData| file.method == Method::Stored && file.plain.len > IN_MEMORY_MAX_LEN;
-        let stored = files.iter().map(|file| is_in_place(file).then(|| in_place(file))).collect();
+        let stored = files.iter().map(|file| (file.method == Method::Stored).then(|| in_place(file))).collect();
         let starts = files.iter().map(|file| file.stored.start).collect();
         let decoded = DecodedContents::new(PackedFiles { bytes: bytes.clone(), files }, spool_place.clone());
         Self { bytes, stored, starts, decoded }
@@ -73,6 +72,11 @@ impl PlainContents for ZipContents {
     fn open_plain(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         let idx = id.0 as usize;
         match &self.stored[idx] {
+            // Short ones are read whole, so that their CRC-32 is checked however they are read.
+            Some((range, crc)) if range.end - range.start <= IN_MEMORY_MAX_LEN => {
+                let text = read_whole(&*self.bytes.0, range, *crc).map_err(|error| at_byte(range.start, &error))?;
+                Ok(Box::new(InMemory(text)))
+            }
             Some((range, crc)) => Ok(Box::new(StoredMember {
                 bytes: Arc::clone(&self.bytes.0),
                 range: range.clone(),
@@ -83,6 +87,15 @@ impl PlainContents for ZipContents {
             None => self.decoded.open(idx).map_err(|error| at_byte(self.starts[idx], &error)),
         }
     }
+}
+
+/// Returns the bytes of an uncompressed member, whose CRC-32 is `expected`.
+fn read_whole(bytes: &dyn ReadAt, range: &Range<u64>, expected: u32) -> io::Result<Vec<u8>> {
+    let mut text = vec![0; (range.end - range.start) as usize];
+    bytes.read_exact_at(&mut text, range.start)?;
+    let mut crc = Crc::new();
+    crc.update(&text);
+    if crc.sum() == expected { Ok(text) } else { Err(wrong_crc(crc.sum(), expected)) }
 }
 
 /// Returns the error of a member whose data start at byte `start` of the archive.
