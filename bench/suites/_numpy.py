@@ -24,7 +24,7 @@ LEFT_OUT = ("test", "tests", "idlelib", "ensurepip", "turtledemo", "config-*", "
 
 
 def tree_of(bench: Bench) -> Path:
-    """Returns a tree with this machine's Python below `usr`, and NumPy in it, made once a run. Raises Missing."""
+    """Returns a tree with this machine's Python and NumPy, made once a run. Raises Missing."""
     tree = bench.scratch / "numpy-tree"
     if tree.exists():
         return tree

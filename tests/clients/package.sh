@@ -6,7 +6,8 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 . "$here/image.sh"
 . "$here/daemon.sh"
-layout=$(find "${CARGO_TARGET_DIR:-$here/../../target}/dist/packages" -maxdepth 1 -name "kiln-*-oci-$(uname -m)" 2>/dev/null | head -1)
+packages=${CARGO_TARGET_DIR:-$here/../../target}/dist/packages
+layout=$(find "$packages" -maxdepth 1 -name "kiln-*-oci-$(uname -m)" 2>/dev/null | head -1 || true)
 [ -n "$layout" ] || absent "no image of kiln: packaging/packages.sh makes it"
 need_kernel
 programs
