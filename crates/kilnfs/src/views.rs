@@ -2,9 +2,9 @@
 
 use kiln_builder::Control;
 use kiln_read::ImageSources;
-use kiln_source::{ArchivePlaces, ScanOptions, Source, leave_out_unfit};
+use kiln_source::{ArchivePlaces, Scan, ScanOptions, Source, leave_out_unfit};
 use kiln_tree::policy::XattrPolicy;
-use kiln_view::{FoundIndex, IndexError, SourceStamp, ViewIndex};
+use kiln_view::{FoundIndex, IndexError, SourceStamp, View, ViewIndex};
 use std::path::Path;
 
 use crate::error::Error;
@@ -34,10 +34,14 @@ use crate::error::Error;
 /// # Errors
 /// A source that cannot be read, or that no image can hold.
 pub fn open_view(source: &dyn Source, options: &ScanOptions<'_>) -> Result<ImageSources, Error> {
-    let mut scan = source.scan(options)?;
+    Ok(view_of(source.scan(options)?, options)?.into_sources())
+}
+
+/// Returns a view of a scanned tree, without attributes that images cannot hold.
+fn view_of(mut scan: Scan, options: &ScanOptions<'_>) -> Result<View, Error> {
     leave_out_unfit(&mut scan.tree, &XattrPolicy::default(), scan.left_out_xattrs)?;
     let control = Control { stop: options.stop, progress: &|_| {} };
-    Ok(kiln_view::view(scan.tree, options.threads, &control)?.into_sources())
+    Ok(kiln_view::view(scan.tree, options.threads, &control)?)
 }
 
 /// Use that was made of an index.
@@ -96,11 +100,9 @@ pub fn open_view_indexed(
             Err(reason) => IndexUse::Replaced(reason),
         },
     };
-    let (mut scan, places) = source.scan_places(options)?;
+    let (scan, places) = source.scan_places(options)?;
     let places = places.ok_or_else(|| IndexError::NoPlaces { path: path.to_owned() })?;
-    leave_out_unfit(&mut scan.tree, &XattrPolicy::default(), scan.left_out_xattrs)?;
-    let control = Control { stop: options.stop, progress: &|_| {} };
-    let view = kiln_view::view(scan.tree, options.threads, &control)?;
+    let view = view_of(scan, options)?;
     ViewIndex::write(index, &view, &stamp, &places.to_bytes())?;
     Ok((view.into_sources(), used))
 }

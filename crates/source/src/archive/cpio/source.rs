@@ -54,9 +54,7 @@ impl CpioSource {
     /// Reads all members, and returns where their data lie, unless any part of the archive is compressed.
     fn read_all(&self, options: &ScanOptions<'_>) -> Result<(Archived, Option<ArchivePlaces>), SourceError> {
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
-        let tape = self.tape.lock().take();
-        let in_vain = || unreadable(io::Error::other("an earlier attempt to read the archive failed"));
-        let mut tape = tape.ok_or_else(in_vain)?;
+        let mut tape = self.take_tape()?;
         let mut members = Members::new(&self.path, options, Implied::default());
         scan(&mut tape, &mut members, &self.spool_place)?;
         let is_plain = !tape.is_stream();
@@ -68,6 +66,12 @@ impl CpioSource {
         let archived = members.finish(archive, None)?;
         let places = is_plain.then(|| ArchivePlaces(Places::Stored { files: Arc::clone(&archived.files), len }));
         Ok((archived, places))
+    }
+
+    fn take_tape(&self) -> Result<Tape, SourceError> {
+        let in_vain = || io::Error::other("an earlier attempt to read the archive failed");
+        let tape = self.tape.lock().take();
+        tape.ok_or_else(|| Unreadable { path: self.path.clone(), source: in_vain() }.into())
     }
 }
 
@@ -85,9 +89,8 @@ impl Source for CpioSource {
     fn contents_at(&self, places: ArchivePlaces) -> Result<Box<dyn Contents>, SourceError> {
         let Places::Stored { files, len } = &places.0 else { return Err(places.not_of(&self.path)) };
         let unreadable = |source| Unreadable { path: self.path.clone(), source };
-        let in_vain = || unreadable(io::Error::other("an earlier attempt to read the archive failed"));
-        let tape = self.tape.lock().take().ok_or_else(in_vain)?;
-        Ok(Box::new(files.in_archive(tape.finish_lazily(*len).map_err(unreadable)?)))
+        let archive = self.take_tape()?.finish_lazily(*len).map_err(unreadable)?;
+        Ok(Box::new(files.in_archive(archive)))
     }
 
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
