@@ -12,9 +12,9 @@ from lib import claims, found, grid, units
 from lib.results import Results, TableResult, load
 from lib.suite import Suite
 
-# Facts that runs must share to stand in one report, and those of one suite: rows are compared within a suite only.
+# Facts that runs must share to stand in one report. Processors may differ: rows are compared within a table only, which
+# one processor has measured.
 SAME = ("machine", "kernel", "cpus", "memory_bytes")
-SAME_IN_SUITE = ("processor",)
 OTHERS = ("processor", "cpus", "memory_bytes", "kernel", "machine", "date", "form")
 QUICK = "Quick form: small trees and few runs. These figures show that all runs, not who wins."
 NAMES = {"memory_bytes": "memory", "cpus": "processors used", "machine": "architecture", "date": "measured on"}
@@ -30,12 +30,17 @@ class Part:
 
     @property
     def about(self) -> str:
-        """Questions of the suite, and the processor and the days that answered them."""
+        """Questions of the suite, and the machine and the days that answered them."""
         dates = sorted({str(table.facts.get("date", "")) for table in self.tables})
         days = " and ".join(dict.fromkeys([dates[0], dates[-1]]))
-        processor = self.tables[0].facts.get("processor", "unknown")
+        processor = " and ".join(self.processors)
         kernels = " and ".join(sorted({str(table.facts.get("kernel", "unknown")) for table in self.tables}))
-        return f"{self.suite.about} Measured on one machine ({processor}, Linux {kernels}), {days}."
+        return f"{self.suite.about} Measured on {processor}, Linux {kernels}, {days}."
+
+    @property
+    def processors(self) -> list[str]:
+        """Processors that have measured its tables."""
+        return sorted({str(table.facts.get("processor", "unknown")) for table in self.tables})
 
 
 @dataclass(frozen=True)
@@ -65,17 +70,16 @@ def read(files: Sequence[Path]) -> Report:
     tables = [table for _, tables in by_file for table in tables]
     if not tables:
         raise ValueError("no results: run bench/run")
-    seen: dict[tuple[str, str], tuple[Any, Path]] = {}
+    seen: dict[str, tuple[Any, Path]] = {}
     for file, found_tables in by_file:
         for table in found_tables:
-            for name in SAME + SAME_IN_SUITE:
+            for name in SAME:
                 fact = _comparable(name, table.facts.get(name))
-                key = (table.suite if name in SAME_IN_SUITE else "", name)
-                before, where = seen.setdefault(key, (fact, file))
+                before, where = seen.setdefault(name, (fact, file))
                 if fact != before:
                     raise ValueError(
                         f"{file}: {table.suite}, {table.key}: {name} is {fact!r}, but {before!r} in {where}: "
-                        f"{'tables of one suite' if key[0] else 'results of one report'} come from equal machines"
+                        "results of one report come from equal machines"
                     )
     # The last run of a table counts: by day, then by place.
     results = Results(sorted(tables, key=lambda table: table.facts.get("date", "")))
@@ -86,7 +90,11 @@ def read(files: Sequence[Path]) -> Report:
             suite = suites.get(name) or Suite(name, name, "This suite is no longer there.", [], lambda _: [])
             order = {table.key: place for place, table in enumerate(suite.tables)}
             mine.sort(key=lambda table, order=order: order.get(table.key, len(order)))  # type: ignore[misc]
-            parts.append(Part(suite, mine, list(suite.words(results))))
+            part = Part(suite, mine, list(suite.words(results)))
+            if len(part.processors) > 1:
+                for table in mine:
+                    table.note = f"{table.note} Measured on {table.facts.get('processor', 'unknown')}.".strip()
+            parts.append(part)
     kept = list(results.tables.values())
     return Report(parts, claims.judged(suites.values(), results), _facts(kept), _versions(kept), results)
 
