@@ -171,7 +171,8 @@ def caption(table: TableResult) -> list[str]:
         said.append("Modelled: a program serves the file with the times of such a device.")
     if table.facts.get("form") == "quick":
         said.append("Quick form: small trees, few runs.")
-    return said + [UNSTABLE_WORDS] * any(figure and figure.unstable for figure in every)
+    said += [UNSTABLE_WORDS] * any(figure and figure.unstable for figure in every)
+    return [*said, f"Repeat: `bench/run {table.suite} --only '^{table.key}$'`."]
 
 
 def sources(table: TableResult) -> list[str]:
